@@ -1,0 +1,196 @@
+//! One error type for the library: what failed, in which phase, where, and what to do about it.
+//!
+//! People meet a model's engine mostly through its errors, so a message here is a sentence that names the file,
+//! line or field at fault, and a hint names the flag or the edit that mends it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What kind of thing failed; decides the exit status of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A file could not be read or written.
+    Io,
+    /// The text is not JSON or TOML.
+    Syntax,
+    /// The tools are not usable: a name twice, an invalid schema, a missing field.
+    Tools,
+    /// The conversation is not in order: an unknown role, a result that answers no call.
+    Messages,
+    /// A chat template does not compile, or failed while rendering.
+    Template,
+    /// A tool-call format's declaration is not usable.
+    Format,
+    /// A models.toml, or an option that contradicts another.
+    Config,
+    /// There is no such model.
+    ModelNotFound,
+    /// The file is not a GGUF that llama.cpp can load.
+    Gguf,
+    /// A download failed.
+    Hub,
+    /// The prompt does not fit the context.
+    ContextOverflow,
+    /// llama.cpp failed.
+    Engine,
+    /// A recording does not belong to this run, or is damaged.
+    Replay,
+}
+
+impl ErrorKind {
+    /// Whether the caller's input is at fault, rather than the run: the program exits with 2 instead of 1.
+    pub fn is_input(self) -> bool {
+        !matches!(self, ErrorKind::Hub | ErrorKind::Engine)
+    }
+}
+
+/// Where in the input the error is: a file, and a position in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Location {
+    /// The file, or a name that stands for it (`<standard input>`).
+    pub file: Option<PathBuf>,
+    /// Line, from 1.
+    pub line: Option<usize>,
+    /// Column in characters, from 1.
+    pub column: Option<usize>,
+}
+
+impl Location {
+    /// A place in a file of which only the file is known.
+    pub fn file(path: impl AsRef<Path>) -> Location {
+        Location { file: Some(path.as_ref().to_owned()), ..Location::default() }
+    }
+
+    /// The position of byte `offset` in `text`.
+    pub fn of_offset(text: &str, offset: usize) -> Location {
+        let before = &text.as_bytes()[..offset.min(text.len())];
+        let line_start = before.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
+        let column = String::from_utf8_lossy(&before[line_start..]).chars().count() + 1;
+        let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
+        Location { file: None, line: Some(line), column: Some(column) }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, self.line) {
+            (Some(file), _) => write!(f, "{}", file.display())?,
+            (None, Some(_)) => f.write_str("line ")?,
+            (None, None) => return Ok(()),
+        }
+        if let Some(line) = self.line {
+            if self.file.is_some() {
+                f.write_str(":")?;
+            }
+            write!(f, "{line}")?;
+            if let Some(column) = self.column {
+                write!(f, ":{column}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The library's error.
+///
+/// Its `Display` is complete, over several lines where that helps: place and message, then the excerpt it points
+/// at, then a hint.
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    location: Option<Location>,
+    excerpt: Option<String>,
+    hint: Option<String>,
+}
+
+/// `Result` with the library's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of `kind`; `message` is a sentence without a full stop.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error(Box::new(Inner { kind, message: message.into(), location: None, excerpt: None, hint: None }))
+    }
+
+    /// A file that could not be read or written: `doing` is the verb, as in "cannot *read* x".
+    pub fn io(doing: &str, path: impl AsRef<Path>, source: &std::io::Error) -> Error {
+        Error::new(ErrorKind::Io, format!("cannot {doing} {}: {source}", path.as_ref().display()))
+    }
+
+    /// Says where the error is.
+    #[must_use]
+    pub fn at(mut self, location: Location) -> Error {
+        self.0.location = Some(location);
+        self
+    }
+
+    /// Names the file of an error that knows only its line, or nothing.
+    #[must_use]
+    pub fn in_file(mut self, path: impl AsRef<Path>) -> Error {
+        self.0.location.get_or_insert_with(Location::default).file.get_or_insert_with(|| path.as_ref().to_owned());
+        self
+    }
+
+    /// Adds the lines that the error points at, caret included.
+    #[must_use]
+    pub fn excerpt(mut self, excerpt: impl Into<String>) -> Error {
+        self.0.excerpt = Some(excerpt.into());
+        self
+    }
+
+    /// Says what to do.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Error {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// What kind of thing failed.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The sentence alone, without place, excerpt and hint.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Where the error is, if it is in the input.
+    pub fn location(&self) -> Option<&Location> {
+        self.0.location.as_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.location {
+            Some(location) if *location != Location::default() => write!(f, "{location}: ")?,
+            _ => {}
+        }
+        f.write_str(&self.0.message)?;
+        if let Some(excerpt) = &self.0.excerpt {
+            write!(f, "\n{}", excerpt.trim_end())?;
+        }
+        if let Some(hint) = &self.0.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The entry of `known` that a mistyped `word` most likely means, for "did you mean".
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}

@@ -1,0 +1,3 @@
+//! Tool-call formats.
+
+pub mod event;
