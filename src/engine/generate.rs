@@ -1,0 +1,132 @@
+//! The loop: decode the part of the prompt that is not in the context yet, then sample until something ends it.
+
+use super::sampler::{Sampler, Sampling};
+use super::{Engine, Token};
+use crate::Result;
+use serde::Serialize;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Prompt tokens decoded between two looks at the cancel flag.
+const PROMPT_CHUNK: usize = 512;
+
+/// Why generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// The model ended its turn.
+    EndOfTurn,
+    /// The token limit, or the end of the context.
+    Length,
+    /// The caller wanted no more.
+    Stopped,
+    /// The cancel flag was raised.
+    Cancelled,
+}
+
+/// What one generation came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Generation {
+    /// The tokens generated, without the one that ended the turn.
+    pub tokens: Vec<Token>,
+    /// Why there are no more.
+    pub end: End,
+    /// What it took.
+    pub usage: Usage,
+}
+
+/// What one generation took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of these, the ones that were in the KV cache already.
+    pub cached_tokens: usize,
+    /// Tokens generated, without the one that ended the turn.
+    pub completion_tokens: usize,
+    /// Time until the prompt was decoded.
+    #[serde(rename = "prompt_seconds", serialize_with = "seconds")]
+    pub prompt_time: Duration,
+    /// Time spent on generating.
+    #[serde(rename = "completion_seconds", serialize_with = "seconds")]
+    pub completion_time: Duration,
+}
+
+fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    // Microseconds are as fine as the clock is worth.
+    serializer.serialize_f64(duration.as_micros() as f64 / 1e6)
+}
+
+/// Limits of one generation.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits<'a> {
+    /// At most this many tokens.
+    pub max_tokens: usize,
+    /// Ends the generation, when raised, before the next token.
+    pub cancel: &'a AtomicBool,
+}
+
+/// Generates after `prompt`, handing each token to `on_token` as it comes.
+///
+/// The longest common prefix of `prompt` and what is in the engine's context is not decoded again. The token that
+/// ends the model's turn is not handed on.
+///
+/// # Errors
+/// Those of [`Engine::decode`] and [`Engine::reserve`].
+pub fn generate(
+    engine: &mut dyn Engine,
+    prompt: &[Token],
+    sampling: &Sampling,
+    limits: Limits<'_>,
+    on_token: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<Generation> {
+    let started = Instant::now();
+    let mut tokens = Vec::new();
+    let mut usage = Usage { prompt_tokens: prompt.len(), ..Usage::default() };
+    let room = engine.context_limit().saturating_sub(prompt.len());
+    let max_tokens = limits.max_tokens.min(room);
+    engine.begin(prompt, sampling)?;
+    engine.reserve(prompt.len() + max_tokens)?;
+
+    let common = engine.cached().iter().zip(prompt).take_while(|(a, b)| a == b).count();
+    // The logits of the last prompt token are needed, and they are not kept in the cache.
+    engine.truncate(common.min(prompt.len().saturating_sub(1)));
+    usage.cached_tokens = engine.cached().len();
+
+    let cancelled = || limits.cancel.load(Ordering::Relaxed);
+    let mut sampler = Sampler::new(*sampling);
+    for chunk in prompt[usage.cached_tokens..].chunks(PROMPT_CHUNK) {
+        if cancelled() {
+            usage.prompt_time = started.elapsed();
+            return Ok(Generation { tokens, end: End::Cancelled, usage });
+        }
+        engine.decode(chunk)?;
+    }
+    usage.prompt_time = started.elapsed();
+
+    let started = Instant::now();
+    let end = loop {
+        if cancelled() {
+            break End::Cancelled;
+        }
+        if tokens.len() == max_tokens {
+            break End::Length;
+        }
+        let token = sampler.sample(engine.logits());
+        if engine.is_end(token) {
+            break End::EndOfTurn;
+        }
+        tokens.push(token);
+        if on_token(engine.token_bytes(token)).is_break() {
+            break End::Stopped;
+        }
+        // A token after which nothing is sampled need not be decoded; the next turn's prompt brings it again.
+        if tokens.len() < max_tokens {
+            engine.decode(&[token])?;
+        }
+    };
+    usage.completion_time = started.elapsed();
+    usage.completion_tokens = tokens.len();
+    Ok(Generation { tokens, end, usage })
+}

@@ -1,0 +1,352 @@
+//! llama.cpp: the only file that talks to it.
+//!
+//! Its C++ exceptions and failed assertions end the process, so whatever a file or a caller could get wrong is checked
+//! before: the GGUF in [`crate::models`], token ids and lengths here.
+
+use super::{Engine, ModelInfo, Token, threads};
+use crate::template::Piece;
+use crate::{Error, ErrorKind, Result};
+use llama_cpp_2::context::LlamaContext;
+use llama_cpp_2::context::params::LlamaContextParams;
+use llama_cpp_2::llama_backend::LlamaBackend;
+use llama_cpp_2::llama_batch::LlamaBatch;
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_2::model::params::LlamaModelParams;
+use llama_cpp_2::token::LlamaToken;
+use llama_cpp_2::token_type::LlamaTokenAttr;
+use std::cell::OnceCell;
+use std::ffi::{CStr, c_char, c_void};
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+/// Tokens that are decoded in one call at most. llama.cpp's own default for the physical batch.
+const BATCH: usize = 512;
+/// llama.cpp rounds contexts up to a multiple of this.
+const CONTEXT_STEP: usize = 256;
+
+/// How a model is loaded.
+#[derive(Default)]
+pub struct LoadOptions {
+    /// The context's size in tokens; by default what each prompt needs, up to what the model was trained for.
+    pub context: Option<usize>,
+    /// Threads; by default the fastest of a few measured counts.
+    pub threads: Option<usize>,
+    /// Layers to keep on the GPU; by default all, where the build has a GPU backend.
+    pub gpu_layers: Option<u32>,
+    /// Told how much is loaded, from 0 to 1.
+    pub on_progress: Option<Box<dyn FnMut(f32)>>,
+}
+
+/// A GGUF, loaded.
+pub struct LlamaEngine {
+    // Before `model`: fields drop in this order, and the context points into the model.
+    context: Option<LlamaContext<'static>>,
+    model: Box<LlamaModel>,
+    info: ModelInfo,
+    options: LoadOptions,
+    threads: usize,
+    cached: Vec<Token>,
+    pieces: Vec<OnceCell<Box<[u8]>>>,
+    /// Which row of the last batch has the logits.
+    logits_row: i32,
+}
+
+impl LlamaEngine {
+    /// Loads the GGUF at `path`, which must have passed [`Gguf::check`](crate::models::gguf::Gguf::check).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Gguf`] with llama.cpp's own words when it refuses the file.
+    pub fn load(path: &Path, mut options: LoadOptions) -> Result<LlamaEngine> {
+        let started = Instant::now();
+        let backend = backend()?;
+        if std::str::from_utf8(path.as_os_str().as_encoded_bytes()).is_err() {
+            return Err(Error::new(ErrorKind::Gguf, format!("the path {} is not UTF-8", path.display())));
+        }
+        let mut params = LlamaModelParams::default();
+        if let Some(layers) = options.gpu_layers {
+            params = params.with_n_gpu_layers(layers);
+        }
+        if let Some(mut on_progress) = options.on_progress.take() {
+            params = params.with_progress_callback(move |part| {
+                on_progress(part);
+                true
+            });
+        }
+        let model = LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
+            Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {}", path.display(), because(&error)))
+                .hint("--verbose shows all that llama.cpp said while loading")
+        })?;
+        let info = describe(&model, path);
+        let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
+        let model = Box::new(model);
+        let threads = match options.threads {
+            Some(threads) => threads,
+            None => threads::fastest(|threads| one_token_steps(&model, threads)),
+        };
+        tracing::debug!(model = info.name, threads, cpu = cpu_features(), elapsed = ?started.elapsed(), "loaded");
+        Ok(LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, logits_row: 0 })
+    }
+
+    /// How many threads decode.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    fn new_context(&mut self, tokens: usize) -> Result<()> {
+        let context = create_context(&self.model, tokens, BATCH, self.threads)?;
+        // SAFETY: the context borrows the model, which lives in a box that is neither moved out nor replaced while
+        // `self` lives, and `context` is declared before `model`, so that it is dropped first.
+        self.context = Some(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
+        self.cached.clear();
+        Ok(())
+    }
+
+    fn plain_tokens(&self, text: &str, special: bool, into: &mut Vec<Token>) {
+        let tokens = self.model.vocab().tokenize(text.as_bytes(), false, special);
+        into.extend(tokens.iter().map(|token| Token(token.0)));
+    }
+}
+
+impl Engine for LlamaEngine {
+    fn model(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn tokenize(&mut self, prompt: &[Piece]) -> Result<Vec<Token>> {
+        let mut tokens = Vec::new();
+        let vocab = self.model.vocab();
+        let writes_bos = prompt.first().is_some_and(|p| !self.info.bos.is_empty() && p.text.starts_with(&self.info.bos));
+        if vocab.should_add_bos() && !writes_bos && vocab.bos().0 >= 0 {
+            tokens.push(Token(vocab.bos().0));
+        }
+        for piece in prompt {
+            if !piece.literal {
+                self.plain_tokens(&piece.text, true, &mut tokens);
+                continue;
+            }
+            // llama.cpp recognises user-defined tokens even in plain text: cut behind the first character, no such
+            // token is seen.
+            let first = piece.text.chars().next().map_or(0, char::len_utf8);
+            let (head, tail) = piece.text.split_at(first);
+            self.plain_tokens(head, false, &mut tokens);
+            self.plain_tokens(tail, false, &mut tokens);
+        }
+        Ok(tokens)
+    }
+
+    fn token_bytes(&self, token: Token) -> &[u8] {
+        let Some(cell) = usize::try_from(token.0).ok().and_then(|index| self.pieces.get(index)) else { return b"" };
+        cell.get_or_init(|| {
+            let mut bytes = Vec::with_capacity(16);
+            self.model.vocab().token_to_piece_into(LlamaToken(token.0), &mut bytes, true, None);
+            bytes.into_boxed_slice()
+        })
+    }
+
+    fn is_end(&self, token: Token) -> bool {
+        (0..self.model.n_vocab()).contains(&token.0) && self.model.vocab().is_eog(LlamaToken(token.0))
+    }
+
+    fn reserve(&mut self, tokens: usize) -> Result<()> {
+        let size = self.context.as_ref().map_or(0, |context| context.n_ctx() as usize);
+        if tokens <= size {
+            return Ok(());
+        }
+        // A conversation that outgrows its context doubles it, so that few turns pay for a new one.
+        let wanted = tokens.max(2 * size).min(self.context_limit().max(tokens));
+        self.context = None;
+        self.new_context(self.options.context.unwrap_or(wanted).max(tokens))
+    }
+
+    fn context_limit(&self) -> usize {
+        self.options.context.unwrap_or(self.info.context_train)
+    }
+
+    fn cached(&self) -> &[Token] {
+        &self.cached
+    }
+
+    fn truncate(&mut self, len: usize) {
+        if len >= self.cached.len() {
+            return;
+        }
+        let Some(context) = &mut self.context else { return };
+        let from = u32::try_from(len).ok();
+        // Recurrent models and sliding windows cannot forget a part of a sequence.
+        let kept = if from.is_some_and(|from| context.kv_cache_seq_rm(0, Some(from), None).is_ok()) {
+            len
+        } else {
+            context.clear_kv_cache();
+            0
+        };
+        self.cached.truncate(kept);
+    }
+
+    fn decode(&mut self, tokens: &[Token]) -> Result<()> {
+        let vocabulary = self.model.n_vocab();
+        if let Some(stranger) = tokens.iter().find(|token| !(0..vocabulary).contains(&token.0)) {
+            return Err(Error::new(ErrorKind::Engine, format!("token {} is not in the vocabulary", stranger.0)));
+        }
+        self.reserve(self.cached.len() + tokens.len())?;
+        let Some(context) = &mut self.context else {
+            return Err(Error::new(ErrorKind::Engine, "nothing to decode into: no token was reserved"));
+        };
+        for chunk in tokens.chunks(BATCH) {
+            let mut batch = LlamaBatch::new(chunk.len(), 1);
+            for (i, token) in chunk.iter().enumerate() {
+                let position = i32::try_from(self.cached.len() + i).unwrap_or(i32::MAX);
+                batch.add(LlamaToken(token.0), position, &[0], i + 1 == chunk.len()).map_err(engine_error)?;
+            }
+            if let Err(error) = context.decode(&mut batch) {
+                context.clear_kv_cache();
+                self.cached.clear();
+                return Err(engine_error(error));
+            }
+            self.cached.extend_from_slice(chunk);
+            self.logits_row = i32::try_from(chunk.len()).unwrap_or(i32::MAX) - 1;
+        }
+        Ok(())
+    }
+
+    fn logits(&self) -> &[f32] {
+        match &self.context {
+            Some(context) if !self.cached.is_empty() => context.get_logits_ith(self.logits_row),
+            _ => &[],
+        }
+    }
+}
+
+/// The instruction sets that llama.cpp was compiled with, as it names them: `AVX2 = 1 | FMA = 1 | …`.
+pub fn cpu_features() -> String {
+    if backend().is_err() {
+        return String::new();
+    }
+    // SAFETY: returns a pointer to a static string that the next call overwrites; it is copied at once, and the
+    // backends it asks are loaded.
+    let text = unsafe { CStr::from_ptr(llama_cpp_sys_2::llama_print_system_info()) };
+    text.to_string_lossy().trim_end_matches([' ', '|']).to_owned()
+}
+
+/// What to do about a build that leaves the vector units of this CPU unused; `None` where it uses them.
+pub fn slow_build_notice() -> Option<String> {
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("avx2") && !cpu_features().contains("AVX2 = 1") {
+        return Some(
+            "this build of llama.cpp uses none of the CPU's vector units (AVX2) and is several times slower than it \
+             could be; build it for this machine: RUSTFLAGS=\"-C target-cpu=native\" cargo install callwright --force"
+                .to_owned(),
+        );
+    }
+    None
+}
+
+fn backend() -> Result<&'static LlamaBackend> {
+    static BACKEND: OnceLock<std::result::Result<LlamaBackend, String>> = OnceLock::new();
+    let backend = BACKEND.get_or_init(|| {
+        // SAFETY: the callback is a function that lives for ever and is safe to call from any thread.
+        unsafe { llama_cpp_sys_2::llama_log_set(Some(log), std::ptr::null_mut()) };
+        #[cfg(feature = "portable")]
+        llama_cpp_2::load_backends();
+        LlamaBackend::init().map_err(|error| error.to_string())
+    });
+    backend.as_ref().map_err(|error| Error::new(ErrorKind::Engine, format!("llama.cpp does not start: {error}")))
+}
+
+static LAST_COMPLAINT: Mutex<String> = Mutex::new(String::new());
+
+/// llama.cpp returns null or a number and logs the reason: keep the last one for the error message.
+unsafe extern "C" fn log(level: llama_cpp_sys_2::ggml_log_level, text: *const c_char, _: *mut c_void) {
+    if text.is_null() {
+        return;
+    }
+    // SAFETY: llama.cpp passes a NUL-terminated string that lives for the call.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    let text = text.trim_end();
+    if level == llama_cpp_sys_2::GGML_LOG_LEVEL_ERROR {
+        text.clone_into(&mut LAST_COMPLAINT.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    tracing::debug!(target: "llama.cpp", "{text}");
+}
+
+/// What llama.cpp said last, or the binding's error where it said nothing.
+fn because(error: &dyn std::error::Error) -> String {
+    let complaint = std::mem::take(&mut *LAST_COMPLAINT.lock().unwrap_or_else(PoisonError::into_inner));
+    if complaint.is_empty() { error.to_string() } else { complaint }
+}
+
+fn engine_error(error: impl std::error::Error) -> Error {
+    Error::new(ErrorKind::Engine, format!("llama.cpp failed while decoding: {}", because(&error)))
+}
+
+fn create_context(model: &LlamaModel, tokens: usize, batch: usize, threads: usize) -> Result<LlamaContext<'_>> {
+    let size = u32::try_from(tokens.next_multiple_of(CONTEXT_STEP)).ok().and_then(NonZeroU32::new);
+    let batch = u32::try_from(batch).unwrap_or(u32::MAX);
+    let threads = i32::try_from(threads).unwrap_or(i32::MAX);
+    let params = LlamaContextParams::default()
+        .with_n_ctx(size)
+        .with_n_batch(batch)
+        .with_n_ubatch(batch)
+        .with_n_threads(threads)
+        .with_n_threads_batch(threads);
+    model.new_context(backend()?, params).map_err(|error| {
+        Error::new(
+            ErrorKind::Engine,
+            format!("llama.cpp cannot make a context of {tokens} tokens: {}", because(&error)),
+        )
+        .hint("a smaller --ctx or --max-tokens needs less memory")
+    })
+}
+
+/// Decodes single tokens with `threads` threads; returns the closure that times one step.
+fn one_token_steps(model: &LlamaModel, threads: usize) -> Option<impl FnMut() -> Option<std::time::Duration>> {
+    let mut context = create_context(model, CONTEXT_STEP, 1, threads).ok()?;
+    let mut position = 0;
+    Some(move || {
+        let mut batch = LlamaBatch::new(1, 1);
+        batch.add(LlamaToken(0), position, &[0], true).ok()?;
+        position += 1;
+        let started = Instant::now();
+        context.decode(&mut batch).ok()?;
+        context.synchronize();
+        Some(started.elapsed())
+    })
+}
+
+fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
+    let vocab = model.vocab();
+    let text = |token: LlamaToken| match token.0 {
+        0.. => vocab.text(token).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default(),
+        _ => String::new(),
+    };
+    let mut templates = Vec::new();
+    for index in 0..model.meta_count() {
+        let Ok(key) = model.meta_key_by_index(index) else { continue };
+        let name = match key.strip_prefix("tokenizer.chat_template") {
+            Some("") => "default",
+            Some(variant) => variant.trim_start_matches('.'),
+            None => continue,
+        };
+        if let Ok(source) = model.meta_val_str_by_index(index) {
+            templates.push((name.to_owned(), source));
+        }
+    }
+    // Tokens that only hold white space are user-defined in some vocabularies; they mark nothing.
+    let marks = LlamaTokenAttr::Control | LlamaTokenAttr::UserDefined;
+    let special_tokens = (0..model.n_vocab())
+        .map(LlamaToken)
+        .filter(|token| vocab.attr(*token).intersects(marks))
+        .map(text)
+        .filter(|text| !text.trim().is_empty())
+        .collect();
+    let name = model.meta_val_str("general.name").ok().filter(|name| !name.is_empty());
+    ModelInfo {
+        name: name.unwrap_or_else(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned()),
+        templates,
+        bos: text(vocab.bos()),
+        eos: text(vocab.eos()),
+        context_train: model.n_ctx_train() as usize,
+        special_tokens,
+    }
+}

@@ -1,0 +1,84 @@
+//! The slow outside world behind a small trait: tokens in, logits out.
+//!
+//! [`llama::LlamaEngine`] runs a GGUF; [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
+//! everything above can be tested and a run repeated without a model. [`generate()`](generate::generate) is the one
+//! loop that drives either.
+
+pub mod generate;
+pub mod llama;
+pub mod sampler;
+pub mod scripted;
+mod threads;
+
+use crate::Result;
+use crate::template::Piece;
+use serde::{Deserialize, Serialize};
+
+/// A token's id in the model's vocabulary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(pub i32);
+
+/// What an engine says about its model; all that the stages above need to know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    /// The model's own name, or its file's.
+    pub name: String,
+    /// Chat templates, by name; the main one is `default`.
+    pub templates: Vec<(String, String)>,
+    /// The text of the beginning-of-sequence token; empty where there is none.
+    pub bos: String,
+    /// The text of the end-of-sequence token; empty where there is none.
+    pub eos: String,
+    /// The longest context that the model was trained for, in tokens.
+    pub context_train: usize,
+    /// Texts that are one token with a meaning of its own: control tokens and user-defined ones.
+    pub special_tokens: Vec<String>,
+}
+
+/// A model with one sequence in its context.
+pub trait Engine {
+    /// What is known of the model.
+    fn model(&self) -> &ModelInfo;
+
+    /// Turns a rendered prompt into tokens. Literal pieces become plain text, never special tokens.
+    fn tokenize(&mut self, prompt: &[Piece]) -> Result<Vec<Token>>;
+
+    /// The bytes that a token stands for; may end in the middle of a character.
+    fn token_bytes(&self, token: Token) -> &[u8];
+
+    /// Whether a token ends the model's turn.
+    fn is_end(&self, token: Token) -> bool;
+
+    /// Makes room for `tokens` in all. What was decoded may be lost: see [`Engine::cached`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when the memory cannot be had.
+    fn reserve(&mut self, tokens: usize) -> Result<()>;
+
+    /// How many tokens fit at most: `--ctx`, or what the model was trained for.
+    fn context_limit(&self) -> usize;
+
+    /// The tokens in the context, in order.
+    fn cached(&self) -> &[Token];
+
+    /// Forgets all but the first `len` tokens, or, where the model cannot forget a part, all of them.
+    fn truncate(&mut self, len: usize);
+
+    /// Appends at least one token; afterwards [`Engine::logits`] are those of the last one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine); the context is then cleared.
+    fn decode(&mut self, tokens: &[Token]) -> Result<()>;
+
+    /// One logit for each token of the vocabulary, for what follows the last decoded token.
+    fn logits(&self) -> &[f32];
+
+    /// Told before each generation, for the engine that follows a record.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Replay`](crate::ErrorKind::Replay) when the record has something else at this point.
+    fn begin(&mut self, _prompt: &[Token], _sampling: &sampler::Sampling) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! Choosing the next token: temperature, top-k, top-p, min-p, and a generator that is seeded once.
+
+use super::Token;
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+/// How the next token is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Sampling {
+    /// 0 takes the likeliest token, always; above, the higher the more varied.
+    pub temperature: f32,
+    /// Only the `top_k` likeliest tokens; 0 is all.
+    pub top_k: usize,
+    /// Only the likeliest tokens that together reach this probability; 1 is all.
+    pub top_p: f32,
+    /// Only tokens at least this times as likely as the likeliest; 0 is all.
+    pub min_p: f32,
+    /// Where the random numbers start.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    /// Greedy: format is what this engine is about, and a greedy answer can be had again.
+    fn default() -> Sampling {
+        Sampling { temperature: 0.0, top_k: 40, top_p: 0.95, min_p: 0.05, seed: 0 }
+    }
+}
+
+/// Chooses tokens, one after another.
+#[derive(Debug)]
+pub struct Sampler {
+    sampling: Sampling,
+    random: Pcg64,
+    /// (logit, token), kept between calls to save the allocation.
+    candidates: Vec<(f32, usize)>,
+}
+
+impl Sampler {
+    /// A sampler at the start of its random numbers.
+    pub fn new(sampling: Sampling) -> Sampler {
+        Sampler { sampling, random: Pcg64::seed_from_u64(sampling.seed), candidates: Vec::new() }
+    }
+
+    /// The next token for these logits; among equals the lowest id. NaN counts as impossible.
+    ///
+    /// The filters work in llama.cpp's order, top-k, top-p, min-p, on the probabilities before temperature.
+    pub fn sample(&mut self, logits: &[f32]) -> Token {
+        if self.sampling.temperature <= 0.0 {
+            return token(greedy(logits));
+        }
+        let candidates = &mut self.candidates;
+        candidates.clear();
+        candidates.extend(logits.iter().enumerate().filter(|(_, l)| **l > f32::NEG_INFINITY).map(|(i, l)| (*l, i)));
+        let likelier = |a: &(f32, usize), b: &(f32, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        let k = self.sampling.top_k;
+        if k > 0 && k < candidates.len() {
+            candidates.select_nth_unstable_by(k - 1, likelier);
+            candidates.truncate(k);
+        }
+        candidates.sort_unstable_by(likelier);
+        let Some(&(best, first)) = candidates.first() else { return token(greedy(logits)) };
+
+        if self.sampling.top_p < 1.0 {
+            let total: f32 = candidates.iter().map(|(logit, _)| (logit - best).exp()).sum();
+            let mut reached = 0.0;
+            let kept = candidates.iter().position(|(logit, _)| {
+                reached += (logit - best).exp() / total;
+                reached >= self.sampling.top_p
+            });
+            candidates.truncate(kept.map_or(candidates.len(), |last| last + 1));
+        }
+        if self.sampling.min_p > 0.0 {
+            let least = best + self.sampling.min_p.ln();
+            candidates.retain(|(logit, id)| *logit >= least || *id == first);
+        }
+
+        let weight = |logit: f32| f64::from((logit - best) / self.sampling.temperature).exp();
+        let total: f64 = candidates.iter().map(|(logit, _)| weight(*logit)).sum();
+        // 53 random bits: every double in [0, 1) that is a multiple of 2^-53, each as likely as the others.
+        let mut point = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64 * total;
+        for (logit, id) in candidates.iter() {
+            point -= weight(*logit);
+            if point < 0.0 {
+                return token(*id);
+            }
+        }
+        // Rounding may leave a crumb of `point`; it belongs to the last candidate.
+        token(candidates.last().map_or(first, |(_, id)| *id))
+    }
+}
+
+fn token(index: usize) -> Token {
+    Token(i32::try_from(index).unwrap_or(i32::MAX))
+}
+
+/// The index of the greatest logit; 0 where there is none.
+fn greedy(logits: &[f32]) -> usize {
+    // Blocks let the compiler keep the maximum in vector registers; the index is then sought in one block only.
+    let mut best = (f32::NEG_INFINITY, 0);
+    for (block, values) in logits.chunks(512).enumerate() {
+        let greatest = values.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+        if greatest > best.0 {
+            best = (greatest, block);
+        }
+    }
+    let block = logits.chunks(512).nth(best.1).unwrap_or_default();
+    best.1 * 512 + block.iter().position(|&v| v == best.0).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn histogram(sampling: Sampling, logits: &[f32]) -> Vec<usize> {
+        let mut sampler = Sampler::new(sampling);
+        let mut counts = vec![0; logits.len()];
+        for _ in 0..10_000 {
+            counts[sampler.sample(logits).0 as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn greedy_takes_the_first_of_the_greatest_and_survives_nan() {
+        let mut sampler = Sampler::new(Sampling::default());
+        assert_eq!(sampler.sample(&[0.0, 3.0, f32::NAN, 3.0]), Token(1));
+        let mut long = vec![-1.0; 5000];
+        long[4321] = 2.0;
+        assert_eq!(sampler.sample(&long), Token(4321));
+        assert_eq!(sampler.sample(&[]), Token(0));
+        assert_eq!(sampler.sample(&[f32::NAN]), Token(0));
+    }
+
+    #[test]
+    fn frequencies_follow_the_probabilities() {
+        let all = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 7 };
+        let counts = histogram(all, &[0.7f32.ln(), 0.2f32.ln(), 0.1f32.ln(), f32::NEG_INFINITY]);
+        for (count, expected) in counts.iter().zip([7000.0, 2000.0, 1000.0, 0.0]) {
+            // Five standard deviations of a binomial count.
+            let deviation = 5.0 * (expected * (1.0 - expected / 10_000.0) as f64).sqrt();
+            assert!((*count as f64 - expected).abs() <= deviation, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn each_filter_leaves_what_it_says() {
+        let logits = [0.5f32.ln(), 0.3f32.ln(), 0.15f32.ln(), 0.05f32.ln()];
+        let all = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1 };
+        let left = |sampling| histogram(sampling, &logits).iter().filter(|count| **count > 0).count();
+        assert_eq!(left(all), 4);
+        assert_eq!(left(Sampling { top_k: 3, ..all }), 3);
+        assert_eq!(left(Sampling { top_p: 0.75, ..all }), 2);
+        assert_eq!(left(Sampling { min_p: 0.2, ..all }), 3);
+        assert_eq!(left(Sampling { temperature: 0.01, ..all }), 1);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_tokens() {
+        let logits: Vec<f32> = (0..100).map(|i| (i as f32 * 0.37).sin()).collect();
+        let run = |seed| {
+            let mut sampler = Sampler::new(Sampling { temperature: 1.0, seed, ..Sampling::default() });
+            (0..50).map(|_| sampler.sample(&logits)).collect::<Vec<_>>()
+        };
+        assert_eq!(run(3), run(3));
+        assert_ne!(run(3), run(4));
+    }
+}

@@ -1,0 +1,293 @@
+//! An engine without a model: it says what was recorded, or what a test wrote for it.
+
+use super::generate::End;
+use super::sampler::Sampling;
+use super::{Engine, ModelInfo, Token};
+use crate::template::Piece;
+use crate::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The end-of-turn token of a hand-written script; below it each token is its byte.
+const SCRIPT_END: Token = Token(256);
+
+/// What a recording starts with.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Header {
+    /// The format's version.
+    pub callwright_recording: u32,
+    /// The model that spoke.
+    pub model: ModelInfo,
+    /// How many tokens its context held at most.
+    pub context_limit: usize,
+    /// All that is needed to ask the same again, for the caller to read back.
+    pub request: Value,
+}
+
+/// One recorded generation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Generation {
+    prompt_sha256: String,
+    prompt: Vec<Token>,
+    sampling: Sampling,
+    produced: Vec<(Token, Bytes)>,
+    ended: bool,
+}
+
+/// A token's bytes, as text wherever they are some.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Bytes {
+    Text(String),
+    Raw(Vec<u8>),
+}
+
+impl Bytes {
+    fn new(bytes: &[u8]) -> Bytes {
+        std::str::from_utf8(bytes).map_or_else(|_| Bytes::Raw(bytes.to_vec()), |text| Bytes::Text(text.to_owned()))
+    }
+
+    fn into_vec(self) -> Vec<u8> {
+        match self {
+            Bytes::Text(text) => text.into_bytes(),
+            Bytes::Raw(bytes) => bytes,
+        }
+    }
+}
+
+/// Writes a recording, one line for each generation, each flushed when it is complete.
+#[derive(Debug)]
+pub struct Recorder {
+    file: File,
+    path: PathBuf,
+}
+
+impl Recorder {
+    /// Starts a recording at `path`, replacing what was there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when the file cannot be written.
+    pub fn create(path: &Path, engine: &dyn Engine, request: Value) -> Result<Recorder> {
+        let file = File::create(path).map_err(|error| Error::io("write", path, &error))?;
+        let mut recorder = Recorder { file, path: path.to_owned() };
+        recorder.line(&Header {
+            callwright_recording: 1,
+            model: engine.model().clone(),
+            context_limit: engine.context_limit(),
+            request,
+        })?;
+        Ok(recorder)
+    }
+
+    /// Adds one generation: the prompt as text and as tokens, and what came of it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when the file cannot be written.
+    pub fn record(
+        &mut self,
+        engine: &dyn Engine,
+        text: &str,
+        prompt: &[Token],
+        sampling: &Sampling,
+        produced: &[Token],
+        end: End,
+    ) -> Result<()> {
+        let produced = produced.iter().map(|token| (*token, Bytes::new(engine.token_bytes(*token)))).collect();
+        self.line(&Generation {
+            prompt_sha256: hash(text),
+            prompt: prompt.to_vec(),
+            sampling: *sampling,
+            produced,
+            ended: end == End::EndOfTurn,
+        })
+    }
+
+    fn line(&mut self, value: &impl Serialize) -> Result<()> {
+        let written = serde_json::to_string(value).map_err(std::io::Error::from).and_then(|mut line| {
+            line.push('\n');
+            self.file.write_all(line.as_bytes())?;
+            self.file.flush()
+        });
+        written.map_err(|error| Error::io("write", &self.path, &error))
+    }
+}
+
+/// Says what was recorded or written for it, token by token.
+#[derive(Debug)]
+pub struct ScriptedEngine {
+    info: ModelInfo,
+    context_limit: usize,
+    vocabulary: BTreeMap<Token, Vec<u8>>,
+    end: Token,
+    generations: std::vec::IntoIter<Generation>,
+    current: Option<Generation>,
+    /// Hand-written scripts answer any prompt.
+    any_prompt: bool,
+    prompt_len: usize,
+    cached: Vec<Token>,
+    logits: Vec<f32>,
+    likeliest: usize,
+}
+
+impl ScriptedEngine {
+    /// An engine that answers the first prompt with the first text, and so on; after the last, with nothing.
+    ///
+    /// ```
+    /// use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
+    /// let engine = ScriptedEngine::from_texts(ModelInfo { context_train: 4096, ..Default::default() }, ["Hello."]);
+    /// ```
+    pub fn from_texts<'a>(info: ModelInfo, texts: impl IntoIterator<Item = &'a str>) -> ScriptedEngine {
+        let generations = texts
+            .into_iter()
+            .map(|text| Generation {
+                prompt_sha256: String::new(),
+                prompt: Vec::new(),
+                sampling: Sampling::default(),
+                produced: text.bytes().map(|byte| (Token(i32::from(byte)), Bytes::Raw(vec![byte]))).collect(),
+                ended: true,
+            })
+            .collect();
+        let context_limit = info.context_train;
+        ScriptedEngine {
+            vocabulary: (0..=255u8).map(|byte| (Token(i32::from(byte)), vec![byte])).collect(),
+            any_prompt: true,
+            ..ScriptedEngine::new(info, context_limit, SCRIPT_END, generations)
+        }
+    }
+
+    /// Opens a recording: the engine that repeats it, and its header.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Replay`] with the line when it is no recording.
+    pub fn replay(path: &Path) -> Result<(ScriptedEngine, Header)> {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
+        let mut lines = text.lines().enumerate();
+        let damaged = |line: usize, error: &dyn std::fmt::Display| {
+            Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}"))
+                .at(crate::error::Location { file: Some(path.to_owned()), line: Some(line + 1), column: None })
+                .hint("--record FILE writes one")
+        };
+        let (line, first) = lines.next().ok_or_else(|| damaged(0, &"the file is empty"))?;
+        let header: Header = serde_json::from_str(first).map_err(|error| damaged(line, &error))?;
+        if header.callwright_recording != 1 {
+            return Err(damaged(line, &format!("its version is {}", header.callwright_recording)));
+        }
+        let mut generations = Vec::new();
+        let mut vocabulary = BTreeMap::new();
+        for (line, text) in lines {
+            let generation: Generation = serde_json::from_str(text).map_err(|error| damaged(line, &error))?;
+            for (token, bytes) in &generation.produced {
+                if !(0..1 << 24).contains(&token.0) {
+                    return Err(damaged(line, &format!("token {} is in no vocabulary", token.0)));
+                }
+                vocabulary.insert(*token, bytes.clone().into_vec());
+            }
+            generations.push(generation);
+        }
+        let last = vocabulary.last_key_value().map_or(0, |(token, _)| token.0);
+        let engine = ScriptedEngine {
+            vocabulary,
+            ..ScriptedEngine::new(header.model.clone(), header.context_limit, Token(last + 1), generations)
+        };
+        Ok((engine, header))
+    }
+
+    fn new(info: ModelInfo, context_limit: usize, end: Token, generations: Vec<Generation>) -> ScriptedEngine {
+        ScriptedEngine {
+            info,
+            context_limit,
+            vocabulary: BTreeMap::new(),
+            end,
+            generations: generations.into_iter(),
+            current: None,
+            any_prompt: false,
+            prompt_len: 0,
+            cached: Vec::new(),
+            logits: vec![f32::NEG_INFINITY; usize::try_from(end.0).unwrap_or(0) + 1],
+            likeliest: 0,
+        }
+    }
+}
+
+impl Engine for ScriptedEngine {
+    fn model(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn tokenize(&mut self, prompt: &[Piece]) -> Result<Vec<Token>> {
+        let text: String = prompt.iter().map(|piece| piece.text.as_str()).collect();
+        if self.any_prompt {
+            return Ok(text.bytes().map(|byte| Token(i32::from(byte))).collect());
+        }
+        let wanted = hash(&text);
+        let recorded = self.generations.as_slice().iter().find(|generation| generation.prompt_sha256 == wanted);
+        recorded.map(|generation| generation.prompt.clone()).ok_or_else(|| {
+            Error::new(ErrorKind::Replay, "the recording has no answer to this prompt: what is asked has changed")
+                .hint("replay with the same messages, tools, template and format, or record again")
+        })
+    }
+
+    fn token_bytes(&self, token: Token) -> &[u8] {
+        self.vocabulary.get(&token).map_or(b"", Vec::as_slice)
+    }
+
+    fn is_end(&self, token: Token) -> bool {
+        token == self.end
+    }
+
+    fn reserve(&mut self, _tokens: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn context_limit(&self) -> usize {
+        self.context_limit
+    }
+
+    fn cached(&self) -> &[Token] {
+        &self.cached
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.cached.truncate(len);
+    }
+
+    fn decode(&mut self, tokens: &[Token]) -> Result<()> {
+        self.cached.extend_from_slice(tokens);
+        let said = self.cached.len().saturating_sub(self.prompt_len);
+        let next = self.current.as_ref().and_then(|generation| generation.produced.get(said));
+        let next = usize::try_from(next.map_or(self.end, |(token, _)| *token).0).unwrap_or(0);
+        self.logits[self.likeliest] = f32::NEG_INFINITY;
+        self.logits[next] = 0.0;
+        self.likeliest = next;
+        Ok(())
+    }
+
+    fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+
+    fn begin(&mut self, prompt: &[Token], sampling: &Sampling) -> Result<()> {
+        self.current = self.generations.next();
+        self.prompt_len = prompt.len();
+        match &self.current {
+            Some(generation) if !self.any_prompt && generation.prompt != prompt => {
+                Err(Error::new(ErrorKind::Replay, "the prompts come in another order than they were recorded"))
+            }
+            Some(generation) if !self.any_prompt && generation.sampling != *sampling => {
+                Err(Error::new(ErrorKind::Replay, "the sampling options differ from the recorded ones")
+                    .hint(format!("recorded: {:?}", generation.sampling)))
+            }
+            None if !self.any_prompt => Err(Error::new(ErrorKind::Replay, "the recording is over")),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn hash(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,69 @@
+//! How many threads decode fastest.
+//!
+//! llama.cpp's threads spin at barriers. With as many of them as cores on a machine that does other work, or with any
+//! at all on a model of a few megabytes, each step waits for the slowest one: six times slower was seen. A count of
+//! cores cannot know that; a few timed steps can.
+
+use std::time::{Duration, Instant};
+
+/// Timed steps for each count; the median forgives one that was disturbed.
+const STEPS: usize = 5;
+/// Steps are no longer repeated once this much time is spent on them.
+const BUDGET: Duration = Duration::from_millis(300);
+
+/// The fastest thread count, from all cores downwards by halves.
+///
+/// `start` prepares a count and returns the closure that times one step; either gives `None` when it fails, and the
+/// count is passed over.
+pub(super) fn fastest<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> Option<S>) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let counts = std::iter::successors(Some(cores), |count| (*count > 1).then_some(count / 2));
+    let began = Instant::now();
+    let mut best: Option<(Duration, usize)> = None;
+    for count in counts {
+        let Some(mut step) = start(count) else { continue };
+        // The first step also pays for pages and caches.
+        if step().is_none() {
+            continue;
+        }
+        let repeats = if began.elapsed() < BUDGET { STEPS } else { 1 };
+        let mut times: Vec<Duration> = (0..repeats).map_while(|_| step()).collect();
+        times.sort_unstable();
+        let Some(&median) = times.get(times.len() / 2) else { continue };
+        tracing::debug!(threads = count, ?median, "timed decoding steps");
+        match best {
+            // Fewer threads are clearly slower: still fewer will be too.
+            Some((least, _)) if median > least.mul_f64(1.5) => break,
+            Some((least, _)) if median >= least => {}
+            _ => best = Some((median, count)),
+        }
+    }
+    best.map_or(1, |(_, count)| count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_median_wins_and_one_disturbed_step_does_not_matter() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let chosen = fastest(|count| {
+            let mut calls = 0;
+            Some(move || {
+                calls += 1;
+                let disturbed = if calls == 3 { 50 } else { 1 };
+                Some(Duration::from_micros(100 * count as u64 * disturbed))
+            })
+        });
+        assert_eq!(chosen, 1);
+        let chosen = fastest(|count| Some(move || Some(Duration::from_micros(1000 / count as u64))));
+        assert_eq!(chosen, cores);
+    }
+
+    #[test]
+    fn counts_that_fail_are_passed_over() {
+        assert_eq!(fastest(|_| None::<fn() -> Option<Duration>>), 1);
+        assert_eq!(fastest(|_| Some(|| None)), 1);
+    }
+}
