@@ -1,0 +1,30 @@
+# make demo     sets the machine up, builds, and answers a question with a real tool call
+# make test     all checks: format, clippy, tests, docs
+# make install  puts a native build on the PATH
+# make bench    the measurements that the README reports
+
+CARGO ?= cargo
+# One profile everywhere: llama.cpp is compiled once for each, and that takes 5 to 25 minutes.
+PROFILE = --release --locked
+
+.PHONY: demo test install bench setup
+
+demo: setup
+	$(CARGO) build $(PROFILE)
+	@echo '$$ callwright run "What'\''s the weather in Beijing tomorrow?" --tools examples/weather.json'
+	@$(CARGO) run $(PROFILE) --quiet -- run "What's the weather in Beijing tomorrow?" --tools examples/weather.json
+
+test: setup
+	$(CARGO) fmt --check
+	$(CARGO) clippy $(PROFILE) --all-targets -- -D warnings
+	$(CARGO) test $(PROFILE)
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(PROFILE) --no-deps
+
+install: setup
+	$(CARGO) install --path . --locked
+
+bench: setup
+	$(CARGO) bench --locked
+
+setup:
+	@toolchain/setup.sh
