@@ -40,6 +40,8 @@ pub struct LoadOptions {
     pub threads: Option<usize>,
     /// Layers to keep on the GPU; by default all, where the build has a GPU backend.
     pub gpu_layers: Option<u32>,
+    /// Only the vocabulary: enough to render and count, not to decode.
+    pub vocabulary_only: bool,
     /// Told how much is loaded, from 0 to 1.
     pub on_progress: Option<Box<dyn FnMut(f32)>>,
 }
@@ -69,7 +71,7 @@ impl LlamaEngine {
         if std::str::from_utf8(path.as_os_str().as_encoded_bytes()).is_err() {
             return Err(Error::new(ErrorKind::Gguf, format!("the path {} is not UTF-8", path.display())));
         }
-        let mut params = LlamaModelParams::default();
+        let mut params = LlamaModelParams::default().with_vocab_only(options.vocabulary_only);
         if let Some(layers) = options.gpu_layers {
             params = params.with_n_gpu_layers(layers);
         }
@@ -88,6 +90,7 @@ impl LlamaEngine {
         let model = Box::new(model);
         let threads = match options.threads {
             Some(threads) => threads,
+            None if options.vocabulary_only => 1,
             None => threads::fastest(|threads| one_token_steps(&model, threads)),
         };
         tracing::debug!(model = info.name, threads, cpu = cpu_features(), elapsed = ?started.elapsed(), "loaded");
@@ -155,6 +158,9 @@ impl Engine for LlamaEngine {
     }
 
     fn reserve(&mut self, tokens: usize) -> Result<()> {
+        if self.options.vocabulary_only {
+            return Err(Error::new(ErrorKind::Engine, "only the vocabulary was loaded: there is nothing to decode with"));
+        }
         let size = self.context.as_ref().map_or(0, |context| context.n_ctx() as usize);
         if tokens <= size {
             return Ok(());
@@ -345,14 +351,10 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
             templates.push((name.to_owned(), source));
         }
     }
-    // Tokens that only hold white space are user-defined in some vocabularies; they mark nothing.
-    let marks = LlamaTokenAttr::Control | LlamaTokenAttr::UserDefined;
-    let special_tokens = (0..model.n_vocab())
-        .map(LlamaToken)
-        .filter(|token| vocab.attr(*token).intersects(marks))
-        .map(text)
-        .filter(|text| !text.trim().is_empty())
-        .collect();
+    let marked = |attribute: LlamaTokenAttr| {
+        let tokens = (0..model.n_vocab()).map(LlamaToken);
+        tokens.filter(|token| vocab.attr(*token).contains(attribute)).map(text).collect()
+    };
     let name = model.meta_val_str("general.name").ok().filter(|name| !name.is_empty());
     ModelInfo {
         name: name.unwrap_or_else(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned()),
@@ -361,6 +363,7 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
         bos: model.meta_val_str("tokenizer.ggml.bos_token_id").map(|_| text(vocab.bos())).unwrap_or_default(),
         eos: text(vocab.eos()),
         context_train: model.n_ctx_train() as usize,
-        special_tokens,
+        control_tokens: marked(LlamaTokenAttr::Control),
+        user_defined_tokens: marked(LlamaTokenAttr::UserDefined),
     }
 }

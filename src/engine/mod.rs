@@ -32,8 +32,10 @@ pub struct ModelInfo {
     pub eos: String,
     /// The longest context that the model was trained for, in tokens.
     pub context_train: usize,
-    /// Texts that are one token with a meaning of its own: control tokens and user-defined ones.
-    pub special_tokens: Vec<String>,
+    /// Texts of the control tokens, which a detokenizer does not usually print.
+    pub control_tokens: Vec<String>,
+    /// Texts of the tokens that the model's makers added for markup, and which do print.
+    pub user_defined_tokens: Vec<String>,
 }
 
 /// A model with one sequence in its context.

@@ -1,0 +1,151 @@
+//! The options that `run` and `render` share: which model, which conversation.
+
+use super::{ModelsFile, notice};
+use anyhow::Result;
+use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::sampler::Sampling;
+use callwright::message::{Conversation, Message, Role};
+use callwright::models::{Gguf, ModelEntry, Models};
+use callwright::session::{Session, ToolChoice};
+use callwright::{Error, ErrorKind, Tools};
+use clap::Args;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+/// Which model, how it is prompted and how it samples.
+#[derive(Args)]
+pub struct ModelOptions {
+    /// A name of `callwright model list`, a path, or hf:ORG/REPO/FILE.gguf[@REVISION] [default: the bundled model]
+    #[arg(short, long, value_name = "MODEL", help_heading = "Model")]
+    pub model: Option<String>,
+
+    #[command(flatten)]
+    pub models: ModelsFile,
+
+    /// Chat template: a built-in name or a Jinja file [default: the model's own]
+    #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
+    pub template: Option<String>,
+
+    /// Tool-call format: a built-in name or a file [default: the template's own, or delimited]
+    #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
+    pub format: Option<String>,
+
+    /// Size of the context in tokens [default: what the prompt and --max-tokens need]
+    #[arg(long, value_name = "N", help_heading = "Model", value_parser = positive)]
+    pub ctx: Option<usize>,
+
+    /// Threads that decode [default: the fastest of a few timed counts]
+    #[arg(long, value_name = "N", help_heading = "Model", value_parser = positive)]
+    pub threads: Option<usize>,
+
+    /// Layers to keep on the GPU, in a build that has one [default: all]
+    #[arg(long, value_name = "N", help_heading = "Model")]
+    pub gpu_layers: Option<u32>,
+}
+
+/// What to say to the model.
+#[derive(Args)]
+pub struct ConversationOptions {
+    /// The question; after --messages, the next user message
+    pub prompt: Option<String>,
+
+    /// Tools: OpenAI's JSON array, or TOML; may be given more than once
+    #[arg(long, value_name = "FILE", help_heading = "Conversation")]
+    pub tools: Vec<PathBuf>,
+
+    /// A conversation so far: OpenAI's JSON messages, or a whole request body; - reads standard input
+    #[arg(long, value_name = "FILE|-", help_heading = "Conversation")]
+    pub messages: Option<PathBuf>,
+
+    /// The system message, in place of the one in --messages
+    #[arg(long, value_name = "TEXT", help_heading = "Conversation")]
+    pub system: Option<String>,
+
+    /// auto, none, required, or the name of the tool to call [default: auto]
+    #[arg(long, value_name = "CHOICE", help_heading = "Conversation")]
+    pub tool_choice: Option<String>,
+}
+
+impl ConversationOptions {
+    /// Messages, tools and choice from files and options.
+    pub fn read(&self) -> Result<(Vec<Message>, Tools, ToolChoice)> {
+        let conversation = match &self.messages {
+            None => Conversation::default(),
+            Some(path) if path.as_os_str() == "-" => {
+                let text = std::io::read_to_string(std::io::stdin())
+                    .map_err(|error| Error::io("read", "standard input", &error))?;
+                Conversation::from_json(&text, "<standard input>")?
+            }
+            Some(path) => Conversation::from_file(path)?,
+        };
+        let mut tools = match &conversation.tools {
+            Some(value) => Tools::from_value(value).map_err(|error| match &self.messages {
+                Some(path) => error.in_file(path),
+                None => error,
+            })?,
+            None => Tools::default(),
+        };
+        for path in &self.tools {
+            tools.merge(Tools::from_file(path)?)?;
+        }
+        let choice = match (&self.tool_choice, &conversation.tool_choice) {
+            (Some(choice), _) => ToolChoice::from_name(choice, &tools)?,
+            (None, Some(value)) => ToolChoice::from_json(value, &tools)?,
+            (None, None) => ToolChoice::Auto,
+        };
+        let mut messages = conversation.messages;
+        if let Some(system) = &self.system {
+            messages.retain(|message| message.role != Role::System);
+            messages.insert(0, Message::system(system));
+        }
+        match &self.prompt {
+            Some(prompt) => messages.push(Message::user(prompt)),
+            None if self.messages.is_none() => messages.push(Message::user(ask()?)),
+            None => {}
+        }
+        Ok((messages, tools, choice))
+    }
+}
+
+/// Asks the person at the terminal.
+fn ask() -> Result<String> {
+    let missing = || {
+        Error::new(ErrorKind::Messages, "there is no prompt").hint(
+            "give the question as an argument, or a conversation with --messages FILE (- reads standard input)",
+        )
+    };
+    if !std::io::stdin().is_terminal() {
+        return Err(missing().into());
+    }
+    anstream::eprint!("> ");
+    std::io::stderr().flush()?;
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    let line = line.trim();
+    if line.is_empty() { Err(missing().into()) } else { Ok(line.to_owned()) }
+}
+
+impl ModelOptions {
+    /// Loads what was asked for; with `vocabulary_only` nothing can be generated.
+    pub fn open(&self, vocabulary_only: bool) -> Result<(Session, ModelEntry)> {
+        let entry = self.models.resolve(self.model.as_deref())?;
+        let path = self.models.fetch(&entry)?;
+        Gguf::open(&path)?.check()?;
+        let options = LoadOptions {
+            context: self.ctx.or(entry.context.map(|context| context as usize)),
+            threads: self.threads,
+            gpu_layers: self.gpu_layers,
+            vocabulary_only,
+            on_progress: loading_bar(),
+        };
+        let engine = LlamaEngine::load(&path, options)?;
+        if let Some(text) = callwright::engine::llama::slow_build_notice() {
+            notice(&text);
+        }
+        let template = self.template.as_ref().or(entry.template.as_ref()).map(|name| load_template(name)).transpose()?;
+        let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| load_format(name)).transpose()?;
+        let session = Session::new(Box::new(engine), template, format)?;
+        session.notices().iter().for_each(|text| notice(text));
+        Ok((session, entry))
+    }
+}

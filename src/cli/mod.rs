@@ -1,0 +1,117 @@
+//! The command line: what belongs to the terminal and not to the library.
+
+mod input;
+mod model;
+mod output;
+mod parse;
+mod render;
+mod run;
+
+use anyhow::Result;
+use callwright::Error;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Done.
+const DONE: u8 = 0;
+/// The run failed.
+const FAILED: u8 = 1;
+/// Wrong usage, or input that cannot be read.
+const USAGE: u8 = 2;
+/// Ended by Ctrl-C: 128 + SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+/// Reliable tool calls from local models.
+#[derive(Parser)]
+#[command(name = "callwright", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Example:\n  callwright run \"What's the weather in Beijing tomorrow?\" --tools tools.json")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// Say more on standard error: -v what is decided, -vv also what llama.cpp says
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::RunArgs),
+    Render(render::RenderArgs),
+    Parse(parse::ParseArgs),
+    Model(model::ModelArgs),
+}
+
+/// Where models are looked up.
+#[derive(Args, Clone, Default)]
+struct ModelsFile {
+    /// A models.toml that adds to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
+    #[arg(long, value_name = "FILE")]
+    models: Option<PathBuf>,
+
+    /// Use what is on this machine; never ask the network
+    #[arg(long)]
+    offline: bool,
+}
+
+/// Parses the command line, runs, and says how it went.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // clap sends help to standard output with status 0, mistakes to standard error with status 2.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE));
+        }
+    };
+    log(cli.verbose);
+    let result = match cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Render(args) => render::run(args),
+        Command::Parse(args) => parse::run(args),
+        Command::Model(args) => model::run(args),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => report(&error),
+    }
+}
+
+/// Tells the user of an error; the exit status says whose fault it is.
+fn report(error: &anyhow::Error) -> ExitCode {
+    if broken_pipe(error) {
+        return ExitCode::from(DONE);
+    }
+    let style = anstyle::AnsiColor::Red.on_default().bold();
+    anstream::eprintln!("{style}error:{style:#} {error:#}");
+    let input = error.downcast_ref::<Error>().is_none_or(|error| error.kind().is_input());
+    ExitCode::from(if input { USAGE } else { FAILED })
+}
+
+/// Whoever read the output has seen enough: that is no failure.
+fn broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>()).any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Something the user should know, which is no failure.
+fn notice(text: &str) {
+    let style = anstyle::AnsiColor::Yellow.on_default();
+    anstream::eprintln!("{style}note:{style:#} {text}");
+}
+
+fn log(verbose: u8) {
+    use tracing_subscriber::EnvFilter;
+    let default = match verbose {
+        0 => "warn",
+        1 => "callwright=debug",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::env::var_os("NO_COLOR").is_none() && std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .without_time()
+        .init();
+}

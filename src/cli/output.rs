@@ -1,0 +1,103 @@
+//! How a run's events reach the reader: as text, as one JSON document, or as a line of JSON each.
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Result;
+use callwright::format::event::Event as Parsed;
+use callwright::message::messages_to_json;
+use callwright::session::{Event, Reply, Session};
+use clap::ValueEnum;
+use serde_json::json;
+use std::io::Write;
+
+/// What standard output gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// Text as it comes, a line for each call
+    Text,
+    /// One JSON document at the end: messages, usage, finish_reason, diagnostics
+    Json,
+    /// One JSON object a line, as it happens
+    Events,
+}
+
+const CALL: Style = AnsiColor::Cyan.on_default().bold();
+const ARGUMENTS: Style = AnsiColor::Cyan.on_default();
+const TROUBLE: Style = AnsiColor::Yellow.on_default();
+
+/// Writes events to standard output.
+pub struct Printer {
+    output: Output,
+    out: anstream::AutoStream<std::io::Stdout>,
+    /// Whether the line that is being written has something on it.
+    line_open: bool,
+    /// The first thing that could not be written; events come where no error can be returned.
+    failed: Option<std::io::Error>,
+}
+
+impl Printer {
+    pub fn new(output: Output) -> Printer {
+        Printer { output, out: anstream::stdout(), line_open: false, failed: None }
+    }
+
+    /// Shows one event; false when nobody reads any more.
+    pub fn event(&mut self, event: &Event) -> bool {
+        let written = match self.output {
+            Output::Text => self.text(event),
+            Output::Json => Ok(()),
+            Output::Events => serde_json::to_string(event).map_err(Into::into).and_then(|line| writeln!(self.out, "{line}")),
+        };
+        if let Err(error) = written.and_then(|()| self.out.flush()) {
+            self.failed.get_or_insert(error);
+        }
+        self.failed.is_none()
+    }
+
+    fn text(&mut self, event: &Event) -> std::io::Result<()> {
+        match event {
+            Event::Parsed(Parsed::Text { delta }) => {
+                write!(self.out, "{delta}")?;
+                self.line_open = !delta.ends_with('\n');
+            }
+            Event::Parsed(Parsed::CallStart { name, .. }) => {
+                self.end_line()?;
+                write!(self.out, "{CALL}→ {name}{CALL:#} ")?;
+                self.line_open = true;
+            }
+            Event::Parsed(Parsed::CallArguments { delta, .. }) => {
+                // A call stays on its line, whatever white space the model put between the parts of its arguments.
+                let line = delta.replace(['\n', '\r'], " ");
+                write!(self.out, "{ARGUMENTS}{line}{ARGUMENTS:#}")?;
+            }
+            Event::Parsed(Parsed::CallEnd { complete, valid, .. }) => {
+                let trouble = match (complete, valid) {
+                    (false, _) => " (incomplete)",
+                    (true, false) => " (invalid)",
+                    (true, true) => "",
+                };
+                writeln!(self.out, "{TROUBLE}{trouble}{TROUBLE:#}")?;
+                self.line_open = false;
+            }
+            Event::Parsed(Parsed::Reasoning { .. } | Parsed::Repair(_)) | Event::Usage(_) => {}
+            Event::Done { .. } => self.end_line()?,
+        }
+        Ok(())
+    }
+
+    fn end_line(&mut self) -> std::io::Result<()> {
+        if std::mem::take(&mut self.line_open) { writeln!(self.out) } else { Ok(()) }
+    }
+
+    /// Ends the output after the last event.
+    pub fn finish(mut self, session: &Session, reply: &Reply) -> Result<()> {
+        if self.output == Output::Json && self.failed.is_none() {
+            let document = json!({
+                "messages": messages_to_json(session.messages()),
+                "usage": reply.usage,
+                "finish_reason": reply.finish_reason,
+                "diagnostics": reply.diagnostics(),
+            });
+            writeln!(self.out, "{document:#}")?;
+        }
+        self.failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}

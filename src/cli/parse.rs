@@ -1,0 +1,195 @@
+//! `callwright parse`: what a model wrote, read as the engine reads it.
+
+use super::input::load_format;
+use super::{DONE, USAGE};
+use anyhow::{Context, Result};
+use callwright::format::Format;
+use callwright::format::event::Event;
+use callwright::format::parser::{Parsed, Parser, ParserOptions};
+use callwright::message::{Arguments, Message, ToolCall};
+use callwright::{Tools, session};
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::{BufRead, Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Read a model's text from standard input and print its calls
+#[derive(Args)]
+#[command(after_help = "Example:\n  callwright parse --tools tools.json < answer.txt")]
+pub struct ParseArgs {
+    /// Tool-call format: a built-in name or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "delimited")]
+    format: String,
+
+    /// Take the format that this chat template declares
+    #[arg(long, value_name = "FILE", conflicts_with = "format")]
+    template: Option<String>,
+
+    /// Tools, to check names and arguments against; may be given more than once
+    #[arg(long, value_name = "FILE")]
+    tools: Vec<PathBuf>,
+
+    /// What the prompt had already opened, such as a start marker
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    prompt_tail: String,
+
+    /// The text stops early: show what is known so far
+    #[arg(long)]
+    partial: bool,
+
+    /// Whether departures from the format are mended, or only reported
+    #[arg(long, value_name = "on|off", default_value = "on")]
+    repair: Repair,
+
+    /// json: one message at the end; events: one JSON object a line, as it is read
+    #[arg(long, value_name = "FORM", default_value = "json")]
+    output: Output,
+
+    /// Each line is {"template" or "format", "tools", "prompt_tail", "input", "partial"}; each answer is a line
+    #[arg(long, conflicts_with_all = ["template", "tools", "prompt_tail", "partial", "output"])]
+    batch: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Repair {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Output {
+    Json,
+    Events,
+}
+
+/// One line of `--batch`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    template: Option<String>,
+    format: Option<String>,
+    tools: Option<Value>,
+    #[serde(default)]
+    prompt_tail: String,
+    input: String,
+    #[serde(default)]
+    partial: bool,
+}
+
+pub fn run(args: ParseArgs) -> Result<u8> {
+    if args.batch {
+        return batch(&args);
+    }
+    let format = load_format(args.template.as_deref().unwrap_or(&args.format))?;
+    let mut tools = Tools::default();
+    for path in &args.tools {
+        tools.merge(Tools::from_file(path)?)?;
+    }
+    let tools = (!args.tools.is_empty()).then(|| Arc::new(tools));
+    let mut out = anstream::stdout();
+    let mut failed = None;
+    let mut reader = Reader::new(&format, tools, &args.prompt_tail, args.repair)?;
+    let mut stdin = std::io::stdin().lock();
+    let mut buffer = vec![0; 64 * 1024];
+    let mut show = |event: &Event| {
+        if args.output == Output::Events && failed.is_none() {
+            failed = serde_json::to_string(event).map_err(Into::into).and_then(|line| writeln!(out, "{line}")).err();
+        }
+    };
+    loop {
+        let count = stdin.read(&mut buffer).context("cannot read standard input")?;
+        if count == 0 {
+            break;
+        }
+        reader.push(&buffer[..count], &mut show);
+    }
+    let message = reader.end(args.partial, &mut show);
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    if args.output == Output::Json {
+        writeln!(out, "{message:#}")?;
+    }
+    Ok(DONE)
+}
+
+fn batch(args: &ParseArgs) -> Result<u8> {
+    let mut out = anstream::stdout();
+    let mut status = DONE;
+    for (index, line) in std::io::stdin().lock().lines().enumerate() {
+        let line = line.context("cannot read standard input")?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let answer = serde_json::from_str(&line).map_err(anyhow::Error::from).and_then(|case| one(case, args));
+        let answer = answer.unwrap_or_else(|error| {
+            status = USAGE;
+            json!({"error": format!("line {}: {error:#}", index + 1)})
+        });
+        writeln!(out, "{answer}")?;
+    }
+    Ok(status)
+}
+
+fn one(case: Case, args: &ParseArgs) -> Result<Value> {
+    let format = load_format(case.template.as_ref().or(case.format.as_ref()).unwrap_or(&args.format))?;
+    let tools = case.tools.as_ref().filter(|tools| !tools.is_null()).map(Tools::from_value).transpose()?;
+    let mut reader = Reader::new(&format, tools.map(Arc::new), &case.prompt_tail, args.repair)?;
+    reader.push(case.input.as_bytes(), &mut |_| ());
+    Ok(reader.end(case.partial, &mut |_| ()))
+}
+
+/// A parser, and the message that its events have added up to.
+struct Reader {
+    parser: Parser,
+    so_far: Message,
+}
+
+impl Reader {
+    fn new(format: &Format, tools: Option<Arc<Tools>>, prompt_tail: &str, repair: Repair) -> Result<Reader> {
+        let options = ParserOptions { repair: repair == Repair::On, ..ParserOptions::default() };
+        let mut reader = Reader { parser: Parser::new(format, tools, options)?, so_far: Message::assistant("") };
+        reader.push(prompt_tail.as_bytes(), &mut |_| ());
+        Ok(reader)
+    }
+
+    fn push(&mut self, bytes: &[u8], show: &mut impl FnMut(&Event)) {
+        let so_far = &mut self.so_far;
+        self.parser.push(bytes, &mut |event| {
+            show(&event);
+            add(so_far, event);
+        });
+    }
+
+    /// The message in OpenAI's form, with its diagnostics.
+    fn end(self, partial: bool, show: &mut impl FnMut(&Event)) -> Value {
+        let (message, notes) = if partial {
+            (self.so_far, Vec::new())
+        } else {
+            let parsed: Parsed = self.parser.finish(&mut |event| show(&event));
+            (parsed.message(), session::notes(&parsed))
+        };
+        let mut value = message.to_json();
+        value["diagnostics"] = json!(notes);
+        value
+    }
+}
+
+/// Adds what an event says to the message so far.
+fn add(message: &mut Message, event: Event) {
+    match event {
+        Event::Text { delta } => message.content += &delta,
+        Event::Reasoning { delta } => *message.reasoning.get_or_insert_default() += &delta,
+        Event::CallStart { id, name } => {
+            message.tool_calls.push(ToolCall { id: Some(id), name, arguments: Arguments::Raw(String::new()) });
+        }
+        Event::CallArguments { delta, .. } => {
+            if let Some(Arguments::Raw(text)) = message.tool_calls.last_mut().map(|call| &mut call.arguments) {
+                *text += &delta;
+            }
+        }
+        Event::CallEnd { .. } | Event::Repair(_) => {}
+    }
+}

@@ -1,0 +1,110 @@
+//! `callwright render`: the prompt, as the model gets it.
+
+use super::input::{ConversationOptions, ModelOptions, load_template};
+use super::{DONE, USAGE};
+use anyhow::{Context, Result};
+use callwright::template::ChatTemplate;
+use callwright::{Error, ErrorKind};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+
+/// Print the prompt that run would send, and how many tokens it has
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    callwright render \"What's the weather in Beijing?\" --tools tools.json\n  \
+    callwright render --template chat.jinja --vars variables.json --now 2026-01-15T12:00:00")]
+pub struct RenderArgs {
+    #[command(flatten)]
+    conversation: ConversationOptions,
+
+    #[command(flatten)]
+    model: ModelOptions,
+
+    /// Render --template with exactly these variables (a JSON object); needs no model
+    #[arg(long, value_name = "FILE", requires = "template", conflicts_with_all = ["prompt", "tools", "messages", "system"])]
+    vars: Option<PathBuf>,
+
+    /// What the template's clock reads, as 2026-01-15T12:00:00 [default: the time now]
+    #[arg(long, value_name = "TIME")]
+    now: Option<jiff::civil::DateTime>,
+
+    /// Each line of standard input is {"template", "vars", "now"}; each answer is {"text"} or {"error"}
+    #[arg(long, conflicts_with_all = ["prompt", "tools", "messages", "system", "vars", "template", "now"])]
+    batch: bool,
+
+    /// One JSON object: text and tokens
+    #[arg(long)]
+    json: bool,
+}
+
+/// One line of `--batch`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    template: String,
+    vars: Value,
+    now: Option<jiff::civil::DateTime>,
+}
+
+pub fn run(args: RenderArgs) -> Result<u8> {
+    if args.batch {
+        return batch();
+    }
+    let mut out = anstream::stdout();
+    if let (Some(path), Some(template)) = (&args.vars, &args.model.template) {
+        let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
+        let vars: Value = serde_json::from_str(&text).map_err(|error| {
+            Error::new(ErrorKind::Syntax, format!("not JSON: {error}")).in_file(path)
+        })?;
+        let text = load_template(template)?.render_vars(&vars, args.now)?;
+        if args.json { writeln!(out, "{}", json!({"text": text}))? } else { write!(out, "{text}")? }
+        return Ok(DONE);
+    }
+    let (messages, tools, tool_choice) = args.conversation.read()?;
+    let (mut session, _) = args.model.open(true)?;
+    session.options_mut().tool_choice = tool_choice;
+    session.options_mut().now = args.now;
+    session.set_tools(tools);
+    session.set_messages(messages)?;
+    let (prompt, tokens) = session.prompt()?;
+    let text = prompt.text();
+    if args.json {
+        writeln!(out, "{}", json!({"text": text, "tokens": tokens.len()}))?;
+    } else {
+        write!(out, "{text}")?;
+        out.flush()?;
+        anstream::eprintln!("{}{} tokens", if text.ends_with('\n') { "" } else { "\n" }, tokens.len());
+    }
+    Ok(DONE)
+}
+
+fn batch() -> Result<u8> {
+    let mut templates: HashMap<String, ChatTemplate> = HashMap::new();
+    let mut out = anstream::stdout();
+    let mut status = DONE;
+    for (index, line) in std::io::stdin().lock().lines().enumerate() {
+        let line = line.context("cannot read standard input")?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let text = serde_json::from_str::<Case>(&line).map_err(anyhow::Error::from).and_then(|case| {
+            if !templates.contains_key(&case.template) {
+                templates.insert(case.template.clone(), load_template(&case.template)?);
+            }
+            Ok(templates[&case.template].render_vars(&case.vars, case.now)?)
+        });
+        let answer = match text {
+            Ok(text) => json!({"text": text}),
+            Err(error) => {
+                status = USAGE;
+                json!({"error": format!("line {}: {error:#}", index + 1)})
+            }
+        };
+        writeln!(out, "{answer}")?;
+    }
+    Ok(status)
+}
