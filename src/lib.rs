@@ -1,8 +1,10 @@
 //! Reliable tool calls from local models.
 
 pub mod error;
-pub mod message;
-pub mod tool;
 pub mod format;
+mod json;
+pub mod message;
+pub mod template;
+pub mod tool;
 
 pub use error::{Error, ErrorKind, Result};
