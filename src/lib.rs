@@ -3,8 +3,10 @@
 pub mod engine;
 pub mod error;
 pub mod format;
+mod json;
 pub mod message;
 pub mod template;
 pub mod tool;
 
 pub use error::{Error, ErrorKind, Result};
+pub use tool::Tools;

@@ -1,9 +1,224 @@
-//! stub
+//! Conversation and tools → the prompt that a model was trained on.
+//!
+//! A chat template is a program in Jinja that a model's publisher wrote for Python. Rendered with one space too many
+//! the model answers worse, and nothing says so; so the environment is that of transformers' `apply_chat_template`
+//! to the byte. A template is also a stranger's program: it cannot loop for ever, fill the memory or reach a file.
+//!
+//! ```
+//! use callwright::message::Message;
+//! use callwright::template::{ChatTemplate, RenderRequest};
+//!
+//! let template = ChatTemplate::new("mine.jinja", "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}")?;
+//! let messages = [Message::system("Be brief."), Message::user("Hello")];
+//! let prompt = template.render(&RenderRequest { messages: &messages, ..RenderRequest::default() })?;
+//! assert_eq!(prompt.text(), "[system] Be brief.\n[user] Hello\n");
+//! # Ok::<(), callwright::Error>(())
+//! ```
+
+mod budget;
+mod desugar;
+mod environment;
+mod failure;
+mod methods;
+mod python;
+mod reserved;
+mod variables;
+
+pub use reserved::Reserved;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::Message;
+use crate::tool::Tools;
+use budget::{Budget, Scope};
+use desugar::Desugared;
+use jiff::civil::DateTime;
+use minijinja::Environment;
+use minijinja::value::Value;
+use reserved::{Neutraliser, Table};
+use serde_json::Map;
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// How long a prompt may be, unless [`ChatTemplate::with_output_limit`] says otherwise.
+pub const OUTPUT_LIMIT: usize = 64 << 20;
+
+/// A compiled chat template.
+pub struct ChatTemplate {
+    name: String,
+    source: String,
+    desugared: Desugared,
+    env: Environment<'static>,
+    output_limit: usize,
+}
+
+/// What to render.
+#[derive(Debug, Clone)]
+pub struct RenderRequest<'a> {
+    /// The conversation, oldest message first.
+    pub messages: &'a [Message],
+    /// What the model may call.
+    pub tools: Option<&'a Tools>,
+    /// Whether the prompt ends with the head of the assistant's turn.
+    pub add_generation_prompt: bool,
+    /// The text of the model's token that begins a sequence.
+    pub bos_token: &'a str,
+    /// The text of the token that ends one.
+    pub eos_token: &'a str,
+    /// More variables, such as `enable_thinking`; they win over the ones above.
+    pub variables: Map<String, serde_json::Value>,
+    /// What `strftime_now` reads; the clock, if `None`.
+    pub now: Option<DateTime>,
+    /// What must not be taken for markup when it comes from outside.
+    pub reserved: Option<&'a Reserved>,
+}
+
+impl Default for RenderRequest<'_> {
+    /// No messages, and the assistant is to speak.
+    fn default() -> Self {
+        RenderRequest {
+            messages: &[],
+            tools: None,
+            add_generation_prompt: true,
+            bos_token: "",
+            eos_token: "",
+            variables: Map::new(),
+            now: None,
+            reserved: None,
+        }
+    }
+}
+
 /// A piece of a prompt.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Its text.
+    /// The piece's text.
     pub text: String,
-    /// Plain text, never special tokens.
+    /// Whether it is plain text whatever it looks like: it must not be tokenised as a special token.
     pub literal: bool,
+}
+
+/// A rendered prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Prompt {
+    /// The pieces in order.
+    pub pieces: Vec<Piece>,
+}
+
+impl Prompt {
+    /// The whole text.
+    pub fn text(&self) -> String {
+        self.pieces.iter().map(|piece| piece.text.as_str()).collect()
+    }
+}
+
+impl ChatTemplate {
+    /// Compiles `source`; `name` is what errors call it: the file, or where else it comes from.
+    pub fn new(name: impl Into<String>, source: impl Into<String>) -> Result<ChatTemplate> {
+        let (name, source) = (name.into(), source.into());
+        let desugared = desugar::desugar(&source);
+        let mut env = environment::environment(desugared.uncounted);
+        let compiled = env.add_template_owned("chat", desugared.source.clone());
+        let template = ChatTemplate { name, source, desugared, env, output_limit: OUTPUT_LIMIT };
+        compiled.map_err(|error| template.failure(&error))?;
+        Ok(template)
+    }
+
+    /// Reads and compiles a file.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<ChatTemplate> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
+        let source = String::from_utf8(bytes).map_err(|error| {
+            let valid = error.utf8_error().valid_up_to();
+            Error::new(ErrorKind::Template, format!("not valid UTF-8 at byte {valid}")).in_file(path)
+        })?;
+        ChatTemplate::new(path.display().to_string(), source)
+    }
+
+    /// The same template with another bound on what it may write, in bytes.
+    #[must_use]
+    pub fn with_output_limit(mut self, bytes: usize) -> ChatTemplate {
+        self.output_limit = bytes;
+        self
+    }
+
+    /// What errors call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The Jinja source.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Renders with exactly these variables.
+    ///
+    /// ```
+    /// use callwright::template::ChatTemplate;
+    /// let template = ChatTemplate::new("t", "{{ x }} {{ {'y': x} | tojson }}")?;
+    /// assert_eq!(template.render_vars(&serde_json::json!({"x": true}), None)?, r#"True {"y": true}"#);
+    /// # Ok::<(), callwright::Error>(())
+    /// ```
+    pub fn render_vars(&self, variables: &serde_json::Value, now: Option<DateTime>) -> Result<String> {
+        match variables {
+            serde_json::Value::Object(map) => self.evaluate(map, now, Table::default()),
+            other => {
+                let message = format!("the variables are {}; expected an object", crate::json::kind(other));
+                Err(Error::new(ErrorKind::Template, message))
+            }
+        }
+    }
+
+    /// Renders a conversation.
+    pub fn render(&self, request: &RenderRequest<'_>) -> Result<Prompt> {
+        let nothing = Reserved::default();
+        let neutraliser = Neutraliser::new(request.reserved.unwrap_or(&nothing), &self.source);
+        let variables = variables::variables(request, &neutraliser);
+        let table = neutraliser.into_table();
+        let text = self.evaluate(&variables, request.now, table.clone())?;
+        let pieces = table.cut(text).into_iter().map(|(text, literal)| Piece { text, literal }).collect();
+        Ok(Prompt { pieces })
+    }
+
+    fn evaluate(&self, variables: &Map<String, serde_json::Value>, now: Option<DateTime>, table: Table) -> Result<String> {
+        let template = self.env.get_template("chat").map_err(|error| self.failure(&error))?;
+        let scope = Value::from_object(Scope { budget: Budget::new(self.output_limit), now, table });
+        let entries = variables.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value)));
+        let context: Value = entries.chain([(budget::SCOPE.to_owned(), scope)]).collect();
+        let mut output = Output { bytes: Vec::new(), limit: self.output_limit };
+        template.render_captured_to(context, &mut output).map_err(|error| self.failure(&error))?;
+        // Templates write text only, so this loses nothing.
+        Ok(String::from_utf8(output.bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+
+    fn failure(&self, error: &minijinja::Error) -> Error {
+        failure::Source { name: &self.name, text: &self.source, desugared: &self.desugared }.error(error)
+    }
+}
+
+impl fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatTemplate").field("name", &self.name).field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+/// Output that stops the template when it is too long.
+struct Output {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl io::Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.limit {
+            return Err(io::Error::other(budget::TooLong { limit: self.limit }));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

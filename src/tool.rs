@@ -1,9 +1,47 @@
 //! Tools: what the model may call, and whether a call's arguments fit.
+//!
+//! A tools file is JSON in any of the shapes that are around (OpenAI's, bare functions, MCP's `inputSchema`), or
+//! TOML, whose tools may also say how they are run. Everything that would only show in the middle of a conversation
+//! is found when the file is read: two tools of one name, a schema that cannot be compiled.
+//!
+//! ```
+//! use callwright::tool::Tools;
+//!
+//! let tools = Tools::from_json(r#"[{"name": "add", "parameters": {"type": "object",
+//!     "properties": {"a": {"type": "integer"}}, "required": ["a"]}}]"#, "tools.json")?;
+//! let arguments = serde_json::from_str(r#"{"a": "one"}"#).unwrap();
+//! assert_eq!(tools.problems("add", &arguments), [r#""a" is "one"; expected an integer"#]);
+//! # Ok::<(), callwright::Error>(())
+//! ```
 
-use serde_json::{Map, Value};
+mod problem;
+mod read;
+
+use crate::error::{Error, ErrorKind, Result, nearest};
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// How a tool is run: only TOML files say it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Exec {
+    /// Program and arguments; no shell is involved.
+    pub command: Vec<String>,
+    /// Seconds it may take.
+    pub timeout_s: Option<f64>,
+    /// Bytes of output that are kept.
+    pub max_output_bytes: Option<usize>,
+    /// Environment variables: with a value, or passed on from this process's own environment.
+    pub env: Vec<(String, Option<String>)>,
+    /// Where it runs.
+    pub cwd: Option<PathBuf>,
+    /// Whether a person is asked first.
+    pub confirm: bool,
+}
 
 /// One tool: a function with a JSON Schema for its parameters.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tool {
     /// The name the model calls it by.
     pub name: String,
@@ -11,25 +49,156 @@ pub struct Tool {
     pub description: String,
     /// JSON Schema of the arguments object; `None` for a tool without parameters.
     pub parameters: Option<Map<String, Value>>,
+    /// How it is run, where its file says so.
+    pub exec: Option<Exec>,
 }
 
-/// A set of tools with distinct names, their schemas compiled.
+impl Tool {
+    /// A tool; `parameters` is the JSON Schema of its arguments.
+    pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: Option<Map<String, Value>>) -> Tool {
+        Tool { name: name.into(), description: description.into(), parameters, exec: None }
+    }
+
+    /// OpenAI's form. A tool without parameters gets the schema of an empty object, which chat templates rely on.
+    pub fn to_json(&self) -> Value {
+        let parameters = match &self.parameters {
+            Some(schema) => Value::Object(schema.clone()),
+            None => json!({"type": "object", "properties": {}}),
+        };
+        json!({
+            "type": "function",
+            "function": {"name": self.name, "description": self.description, "parameters": parameters},
+        })
+    }
+
+    /// The compiled schema; `Err` says which part of it cannot be.
+    fn compile(&self, in_file: &str) -> Result<Option<jsonschema::Validator>> {
+        let Some(schema) = &self.parameters else { return Ok(None) };
+        jsonschema::validator_for(&Value::Object(schema.clone())).map(Some).map_err(|error| {
+            let place = format!("parameters{}", problem::dotted(error.instance_path().as_str()));
+            Error::new(ErrorKind::Tools, format!("{in_file}tool {:?}: {place} is no valid JSON Schema: {error}", self.name))
+        })
+    }
+}
+
+/// A set of tools with distinct names.
+///
+/// Order is kept: it is the order in which the model reads them.
 #[derive(Debug, Default)]
 pub struct Tools {
-    tools: Vec<Tool>,
-    validators: Vec<Option<jsonschema::Validator>>,
+    tools: Vec<Entry>,
+    by_name: HashMap<String, usize>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    tool: Tool,
+    // A schema takes longer to compile than a template does to render, and most tools of a large set are never
+    // called; reading a file compiles them all the same, because an invalid one must be found there.
+    validator: OnceLock<Option<jsonschema::Validator>>,
 }
 
 impl Tools {
+    /// A set made in code; fails where a name is empty or there twice, or a schema is not one.
+    pub fn new(tools: impl IntoIterator<Item = Tool>) -> Result<Tools> {
+        let mut set = Tools::default();
+        for tool in tools {
+            set.push(tool)?;
+        }
+        Ok(set)
+    }
+
+    /// Adds a tool at the end; the same checks as [`Tools::new`].
+    pub fn push(&mut self, tool: Tool) -> Result<()> {
+        self.insert(tool, "")
+    }
+
+    /// `place` says where in a file the tool stands.
+    fn insert(&mut self, tool: Tool, place: &str) -> Result<()> {
+        let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
+        if tool.name.is_empty() || tool.name.chars().any(char::is_whitespace) {
+            let message = format!("{place}the tool's name is {:?}; expected a word without spaces", tool.name);
+            return Err(Error::new(ErrorKind::Tools, message));
+        }
+        if self.by_name.contains_key(&tool.name) {
+            return Err(Error::new(ErrorKind::Tools, format!("{place}there are two tools named {:?}", tool.name)));
+        }
+        if let Some(schema) = &tool.parameters {
+            match schema.get("type") {
+                None => {}
+                Some(Value::String(kind)) if kind == "object" => {}
+                Some(other) => {
+                    let message = format!("{place}tool {:?}: parameters.type is {other}; expected \"object\"", tool.name);
+                    return Err(Error::new(ErrorKind::Tools, message)
+                        .hint("arguments are an object with one property for each parameter"));
+                }
+            }
+        }
+        let validator = OnceLock::new();
+        let _ = validator.set(tool.compile(&place)?);
+        self.by_name.insert(tool.name.clone(), self.tools.len());
+        self.tools.push(Entry { tool, validator });
+        Ok(())
+    }
+
+    /// Adds the tools of another set at the end; a name that is in both is an error.
+    pub fn merge(&mut self, other: Tools) -> Result<()> {
+        if let Some(entry) = other.tools.iter().find(|entry| self.by_name.contains_key(&entry.tool.name)) {
+            let message = format!("there are two tools named {:?}", entry.tool.name);
+            return Err(Error::new(ErrorKind::Tools, message).hint("a tool of that name is in an earlier --tools file"));
+        }
+        for entry in other.tools {
+            self.by_name.insert(entry.tool.name.clone(), self.tools.len());
+            self.tools.push(entry);
+        }
+        Ok(())
+    }
+
+    /// The tool of that name.
+    pub fn get(&self, name: &str) -> Option<&Tool> {
+        self.by_name.get(name).map(|&index| &self.tools[index].tool)
+    }
+
+    /// The tools in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Tool> + Clone {
+        self.tools.iter().map(|entry| &entry.tool)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.tools.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+    }
+
+    /// OpenAI's form: a JSON array.
+    pub fn to_json(&self) -> Value {
+        self.iter().map(Tool::to_json).collect()
+    }
+
     /// What is wrong with calling `name` with `arguments`; empty when nothing is.
     ///
     /// Each problem is a sentence that names the place in the arguments and says what was expected, fit to be told
     /// to the model.
     pub fn problems(&self, name: &str, arguments: &Map<String, Value>) -> Vec<String> {
-        let Some(index) = self.tools.iter().position(|tool| tool.name == name) else {
-            return vec![format!("there is no tool named {name:?}")];
-        };
-        let Some(validator) = &self.validators[index] else { return Vec::new() };
-        validator.iter_errors(&Value::Object(arguments.clone())).map(|error| error.to_string()).collect()
+        let Some(&index) = self.by_name.get(name) else { return vec![self.unknown(name)] };
+        let Entry { tool, validator } = &self.tools[index];
+        let Some(validator) = validator.get_or_init(|| tool.compile("").ok().flatten()) else { return Vec::new() };
+        problem::sentences(validator, &Value::Object(arguments.clone()))
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let mut names: Vec<&str> = self.iter().take(10).map(|tool| tool.name.as_str()).collect();
+        if self.len() > names.len() {
+            names.push("…");
+        }
+        match nearest(name, self.iter().map(|tool| tool.name.as_str())) {
+            _ if names.is_empty() => format!("there is no tool named {name:?}; there are no tools"),
+            Some(near) => format!("there is no tool named {name:?}; did you mean {near:?}?"),
+            None => format!("there is no tool named {name:?}; the tools are: {}", names.join(", ")),
+        }
     }
 }

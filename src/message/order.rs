@@ -1,0 +1,91 @@
+//! Whether calls and results stand in an order that a chat template can write.
+
+use super::{Message, Role, ToolCall};
+use crate::error::{Error, ErrorKind, Result};
+use std::collections::HashMap;
+
+struct Open<'a> {
+    call: &'a ToolCall,
+    message: usize,
+}
+
+impl Open<'_> {
+    fn described(&self) -> String {
+        match &self.call.id {
+            Some(id) => format!("call {id:?} of {}", self.call.name),
+            None => format!("call of {}", self.call.name),
+        }
+    }
+}
+
+/// Checks that every tool message answers an earlier call, that every call is answered before anyone else speaks,
+/// and that no two calls share an id.
+///
+/// A result without an id, or one whose call has none, answers the first open call. Calls still open at the end are
+/// in order: see [`open_calls`].
+pub fn check_order(messages: &[Message]) -> Result<()> {
+    walk(messages).map(|_| ())
+}
+
+/// The calls that no message has answered yet; what comes next is their results.
+pub fn open_calls(messages: &[Message]) -> Result<Vec<&ToolCall>> {
+    Ok(walk(messages)?.into_iter().map(|open| open.call).collect())
+}
+
+fn walk(messages: &[Message]) -> Result<Vec<Open<'_>>> {
+    let mut open: Vec<Open<'_>> = Vec::new();
+    let mut made: HashMap<&str, usize> = HashMap::new();
+    for (index, message) in messages.iter().enumerate() {
+        if message.role == Role::Tool {
+            let answered = answered_call(message, index, &open, &made)?;
+            open.remove(answered);
+            continue;
+        }
+        if let Some(first) = open.first() {
+            let text = format!(
+                "messages[{index}] is a {} message, but the {} in messages[{}] has no result yet; expected a tool \
+                 message that answers it",
+                message.role.as_str(),
+                first.described(),
+                first.message
+            );
+            return Err(Error::new(ErrorKind::Messages, text));
+        }
+        for (position, call) in message.tool_calls.iter().enumerate() {
+            if let Some(id) = call.id.as_deref()
+                && let Some(earlier) = made.insert(id, index)
+            {
+                let text = format!(
+                    "messages[{index}].tool_calls[{position}].id is {id:?}, which a call in messages[{earlier}] \
+                     already has; expected an id of its own"
+                );
+                return Err(Error::new(ErrorKind::Messages, text));
+            }
+            open.push(Open { call, message: index });
+        }
+    }
+    Ok(open)
+}
+
+fn answered_call(message: &Message, index: usize, open: &[Open<'_>], made: &HashMap<&str, usize>) -> Result<usize> {
+    let Some(id) = message.tool_call_id.as_deref() else {
+        return if open.is_empty() {
+            Err(Error::new(
+                ErrorKind::Messages,
+                format!("messages[{index}] is a tool message, but no call is open; expected it after the call it answers"),
+            ))
+        } else {
+            Ok(0)
+        };
+    };
+    let by_id = open.iter().position(|open| open.call.id.as_deref() == Some(id));
+    if let Some(found) = by_id.or_else(|| open.iter().position(|open| open.call.id.is_none())) {
+        return Ok(found);
+    }
+    let expected = match open {
+        [] if made.contains_key(id) => "that call already has its result".to_owned(),
+        [] => "no call is open".to_owned(),
+        _ => format!("expected {}", open.iter().filter_map(|o| o.call.id.as_deref()).map(|id| format!("{id:?}")).collect::<Vec<_>>().join(" or ")),
+    };
+    Err(Error::new(ErrorKind::Messages, format!("messages[{index}].tool_call_id is {id:?}, which answers no open call; {expected}")))
+}

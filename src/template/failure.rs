@@ -1,0 +1,77 @@
+//! minijinja's errors, told in the terms of the template's author: line, column, caret, and the template's own words.
+
+use super::budget::TooLong;
+use super::desugar::Desugared;
+use super::environment::Raised;
+use crate::error::{Error, ErrorKind, Location};
+use crate::json;
+use minijinja::ErrorKind as Kind;
+
+/// What an error points into.
+pub(super) struct Source<'a> {
+    pub name: &'a str,
+    pub text: &'a str,
+    pub desugared: &'a Desugared,
+}
+
+impl Source<'_> {
+    pub(super) fn error(&self, error: &minijinja::Error) -> Error {
+        let (message, hint) = explained(error);
+        let mut converted = Error::new(ErrorKind::Template, message);
+        let offset = match error.range() {
+            Some(range) => Some(self.desugared.original_offset(range.start.min(self.desugared.source.len()))),
+            None => error.line().map(|line| self.line_start(line)),
+        };
+        match offset {
+            Some(offset) => {
+                let location = Location::of_offset(self.text, offset);
+                let line = location.line.unwrap_or(1);
+                let text = self.text.split('\n').nth(line - 1).unwrap_or("");
+                converted = converted
+                    .excerpt(json::caret(text, line, location.column.unwrap_or(1) - 1))
+                    .at(Location { file: Some(self.name.into()), ..location });
+            }
+            None => converted = converted.at(Location::file(self.name)),
+        }
+        match hint {
+            Some(hint) => converted.hint(hint),
+            None => converted,
+        }
+    }
+
+    fn line_start(&self, line: usize) -> usize {
+        let before: usize = self.text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+        let rest = &self.text[before.min(self.text.len())..];
+        before + (rest.len() - rest.trim_start_matches([' ', '\t']).len())
+    }
+}
+
+fn explained(error: &minijinja::Error) -> (String, Option<String>) {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(current) = cause {
+        if let Some(Raised(message)) = current.downcast_ref::<Raised>() {
+            return (message.clone(), Some("the chat template itself raises this error".to_owned()));
+        }
+        if let Some(TooLong { limit }) = current.downcast_ref::<TooLong>() {
+            return (format!("the template writes more than {}", bytes(*limit)), None);
+        }
+        cause = current.source();
+    }
+    let detail = error.detail().unwrap_or_default();
+    match error.kind() {
+        Kind::OutOfFuel => ("the template takes too many steps".to_owned(), Some("is there an endless loop?".to_owned())),
+        _ if detail == "recursion limit exceeded" => {
+            ("the template's macros call each other too deeply".to_owned(), None)
+        }
+        Kind::UndefinedError if detail.is_empty() => {
+            ("a member of something undefined is used".to_owned(), None)
+        }
+        kind if detail.is_empty() => (kind.to_string(), None),
+        Kind::InvalidOperation | Kind::SyntaxError => (detail.to_owned(), None),
+        kind => (format!("{kind}: {detail}"), None),
+    }
+}
+
+fn bytes(count: usize) -> String {
+    if count.is_multiple_of(1 << 20) { format!("{} MiB", count >> 20) } else { format!("{count} bytes") }
+}

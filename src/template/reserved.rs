@@ -1,0 +1,207 @@
+//! Text that means something to the model must not come from outside.
+//!
+//! A user message, a schema or a tool result may contain `<|im_end|>` or a tool-call marker. Rendered as it stands,
+//! the tokenizer would read it as the end of the turn. Escaping it by hand would change what the model sees, so
+//! before rendering every *token* in such text is replaced by one private-use character, which templates copy,
+//! trim, split and write as JSON like any other letter; after rendering the prompt is cut there, and these pieces
+//! are tokenised as plain text. A *marker* that is plain text has no token to tell it apart by: a word joiner
+//! (U+2060) after its first character breaks it up, visibly to the model but not to people.
+
+use crate::error::{Error, ErrorKind, Result};
+use aho_corasick::{AhoCorasick, MatchKind};
+use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// The last plane of private-use characters; nobody writes with it.
+const PLANE: std::ops::RangeInclusive<char> = '\u{100000}'..='\u{10fffd}';
+
+const WORD_JOINER: char = '\u{2060}';
+
+/// The strings that a model or a format gives a meaning to.
+#[derive(Debug, Clone, Default)]
+pub struct Reserved {
+    strings: Vec<(String, Class)>,
+    automaton: Option<AhoCorasick>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Control,
+    UserDefined,
+    Marker,
+}
+
+/// Who wrote a text, which decides what is reserved in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Author {
+    /// A person or a tool.
+    Outside,
+    /// The model itself: its own markup, such as `</think>`, has to stay markup.
+    Model,
+}
+
+impl Reserved {
+    /// `control`: the model's control tokens, kept apart wherever they come from. `user_defined`: tokens that are
+    /// markup by convention (`<think>`, `<tool_call>`), which the model's own earlier text may contain. `markers`:
+    /// the tool-call format's markers, as far as they are plain text and no token.
+    ///
+    /// Strings shorter than two characters, or only of white space, are left out.
+    pub fn new<S: Into<String>>(
+        control: impl IntoIterator<Item = S>,
+        user_defined: impl IntoIterator<Item = S>,
+        markers: impl IntoIterator<Item = S>,
+    ) -> Result<Reserved> {
+        let classed = |class| move |text: S| (text.into(), class);
+        let mut seen = HashMap::new();
+        let strings: Vec<(String, Class)> = (control.into_iter().map(classed(Class::Control)))
+            .chain(user_defined.into_iter().map(classed(Class::UserDefined)))
+            .chain(markers.into_iter().map(classed(Class::Marker)))
+            .filter(|(text, _)| text.chars().nth(1).is_some() && !text.trim().is_empty())
+            .filter(|(text, class)| seen.insert(text.clone(), *class).is_none())
+            .collect();
+        if strings.is_empty() {
+            return Ok(Reserved::default());
+        }
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(strings.iter().map(|(text, _)| text))
+            .map_err(|error| Error::new(ErrorKind::Template, format!("the reserved strings are too many: {error}")))?;
+        Ok(Reserved { strings, automaton: Some(automaton) })
+    }
+
+    /// Whether nothing is reserved.
+    pub fn is_empty(&self) -> bool {
+        self.strings.is_empty()
+    }
+}
+
+/// The private-use characters of one rendering, and what they stand for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Table {
+    first: u32,
+    originals: Vec<String>,
+}
+
+impl Table {
+    /// What the private-use character `c` stands for, if it is one of this rendering's.
+    pub(super) fn original(&self, c: char) -> Option<&str> {
+        let index = (c as u32).checked_sub(self.first)? as usize;
+        self.originals.get(index).map(String::as_str)
+    }
+
+    /// Cuts rendered text where reserved text is: `(text, literal)`.
+    pub(super) fn cut(&self, rendered: String) -> Vec<(String, bool)> {
+        if self.originals.is_empty() {
+            return vec![(rendered, false)];
+        }
+        let mut pieces: Vec<(String, bool)> = Vec::new();
+        let mut start = 0;
+        for (offset, c) in rendered.char_indices() {
+            let Some(original) = self.original(c) else { continue };
+            if start < offset {
+                pieces.push((rendered[start..offset].to_owned(), false));
+            }
+            pieces.push((original.to_owned(), true));
+            start = offset + c.len_utf8();
+        }
+        if start < rendered.len() || pieces.is_empty() {
+            pieces.push((rendered[start..].to_owned(), false));
+        }
+        pieces
+    }
+}
+
+/// Replaces reserved text in the input of one rendering.
+pub(super) struct Neutraliser<'a> {
+    reserved: &'a Reserved,
+    indices: RefCell<HashMap<String, u32>>,
+    table: RefCell<Table>,
+}
+
+impl<'a> Neutraliser<'a> {
+    /// Private-use characters that the `template` itself writes are not used.
+    pub(super) fn new(reserved: &'a Reserved, template: &str) -> Neutraliser<'a> {
+        let highest = template.chars().filter(|c| PLANE.contains(c)).max();
+        let first = highest.map_or(*PLANE.start() as u32, |c| c as u32 + 1);
+        let table = Table { first, originals: Vec::new() };
+        Neutraliser { reserved, indices: RefCell::default(), table: RefCell::new(table) }
+    }
+
+    pub(super) fn into_table(self) -> Table {
+        self.table.into_inner()
+    }
+
+    pub(super) fn text(&self, text: &str, author: Author) -> String {
+        let text = self.private_use(text);
+        let Some(automaton) = &self.reserved.automaton else { return text };
+        let mut out = String::with_capacity(text.len());
+        let mut end = 0;
+        for found in automaton.find_iter(&text) {
+            let (string, class) = &self.reserved.strings[found.pattern().as_usize()];
+            out.push_str(&text[end..found.start()]);
+            end = found.end();
+            match class {
+                Class::UserDefined if author == Author::Model => out.push_str(string),
+                Class::Control | Class::UserDefined => self.push_stand_in(&mut out, string),
+                Class::Marker => {
+                    let mut chars = string.chars();
+                    out.extend(chars.next());
+                    out.push(WORD_JOINER);
+                    out.push_str(chars.as_str());
+                }
+            }
+        }
+        out.push_str(&text[end..]);
+        out
+    }
+
+    /// Characters of the private plane that are in the input already stand for themselves.
+    fn private_use(&self, text: &str) -> String {
+        if !text.chars().any(|c| PLANE.contains(&c)) {
+            return text.to_owned();
+        }
+        let mut out = String::with_capacity(text.len());
+        for c in text.chars() {
+            if PLANE.contains(&c) {
+                self.push_stand_in(&mut out, c.encode_utf8(&mut [0; 4]));
+            } else {
+                out.push(c);
+            }
+        }
+        out
+    }
+
+    fn push_stand_in(&self, out: &mut String, original: &str) {
+        let mut table = self.table.borrow_mut();
+        let mut indices = self.indices.borrow_mut();
+        let index = match indices.get(original) {
+            Some(&index) => index,
+            None => {
+                let index = table.originals.len() as u32;
+                table.originals.push(original.to_owned());
+                indices.insert(original.to_owned(), index);
+                index
+            }
+        };
+        match char::from_u32(table.first + index).filter(|c| PLANE.contains(c)) {
+            Some(stand_in) => out.push(stand_in),
+            // More than 65,000 different reserved strings in one prompt: what is left over is dropped.
+            None => out.push(char::REPLACEMENT_CHARACTER),
+        }
+    }
+
+    /// Every string in a JSON value, keys included.
+    pub(super) fn value(&self, value: &Value, author: Author) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(text, author)),
+            Value::Array(items) => items.iter().map(|item| self.value(item, author)).collect(),
+            Value::Object(map) => Value::Object(self.object(map, author)),
+            other => other.clone(),
+        }
+    }
+
+    pub(super) fn object(&self, map: &Map<String, Value>, author: Author) -> Map<String, Value> {
+        map.iter().map(|(key, value)| (self.text(key, author), self.value(value, author))).collect()
+    }
+}

@@ -1,0 +1,290 @@
+//! Tools files: JSON in the shapes that are around, and TOML.
+
+use super::{Exec, Tool, Tools};
+use crate::error::{Error, ErrorKind, Location, Result, nearest};
+use crate::json;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+const TOOL_KEYS: [&str; 9] =
+    ["name", "description", "parameters", "command", "timeout_s", "max_output_bytes", "env", "cwd", "confirm"];
+
+impl Tools {
+    /// Reads a tools file: `.json` or `.toml`, and by its content where the name does not tell.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Tools> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let valid = error.utf8_error().valid_up_to();
+            Error::new(ErrorKind::Syntax, format!("not valid UTF-8 at byte {valid}")).in_file(path)
+        })?;
+        let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
+        match extension.as_deref() {
+            Some("toml") => Tools::from_toml(&text, path),
+            Some("json") => Tools::from_json(&text, path),
+            _ if looks_like_json(&text) => Tools::from_json(&text, path),
+            _ => Tools::from_toml(&text, path),
+        }
+    }
+
+    /// Reads JSON; `name` stands for the file in errors.
+    pub fn from_json(text: &str, name: impl AsRef<Path>) -> Result<Tools> {
+        json::parse(text).and_then(|value| Tools::from_value(&value)).map_err(|error| error.in_file(name))
+    }
+
+    /// Reads a list of tools, one tool, or an object that has a list under `tools`.
+    pub fn from_value(value: &Value) -> Result<Tools> {
+        let list = match value {
+            Value::Array(list) => list.as_slice(),
+            Value::Object(body) if body.contains_key("tools") => match &body["tools"] {
+                Value::Array(list) => list.as_slice(),
+                other => return Err(wrong("tools", "a list of tools", other)),
+            },
+            Value::Object(_) => std::slice::from_ref(value),
+            other => return Err(wrong("the file", "a list of tools", other)),
+        };
+        let mut tools = Tools::default();
+        for (index, value) in list.iter().enumerate() {
+            let path = format!("tools[{index}]");
+            let tool = json_tool(value, &path)?;
+            tools.insert(tool, &path)?;
+        }
+        Ok(tools)
+    }
+
+    /// Reads TOML: a `[[tool]]` for each tool; `name` stands for the file in errors.
+    pub fn from_toml(text: &str, name: impl AsRef<Path>) -> Result<Tools> {
+        Toml { text }.tools().map_err(|error| error.in_file(name))
+    }
+}
+
+fn looks_like_json(text: &str) -> bool {
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    // TOML may start with a bracket too, but then a table's name follows, and a quoted one is no list of tools.
+    text.starts_with('{')
+        || text.strip_prefix('[').is_some_and(|rest| matches!(rest.trim_start().chars().next(), Some('{' | ']')))
+}
+
+fn json_tool(value: &Value, path: &str) -> Result<Tool> {
+    let Value::Object(outer) = value else { return Err(wrong(path, "a tool", value)) };
+    let (function, path) = match outer.get("function") {
+        Some(Value::Object(function)) => (function, format!("{path}.function")),
+        Some(other) => return Err(wrong(&format!("{path}.function"), "an object with \"name\"", other)),
+        None => (outer, path.to_owned()),
+    };
+    if let Some(kind) = outer.get("type").filter(|_| outer.contains_key("function"))
+        && kind != "function"
+    {
+        return Err(Error::new(ErrorKind::Tools, format!("{path}: type is {}; expected \"function\"", json::shown(kind))));
+    }
+    let name = match function.get("name") {
+        Some(Value::String(name)) => name.clone(),
+        Some(other) => return Err(wrong(&format!("{path}.name"), "a string", other)),
+        None => return Err(Error::new(ErrorKind::Tools, format!("{path} has no \"name\""))),
+    };
+    let description = match function.get("description") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => return Err(wrong(&format!("{path}.description"), "a string", other)),
+    };
+    let mut parameters = None;
+    for key in ["parameters", "input_schema", "inputSchema"] {
+        match function.get(key) {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(schema)) => parameters = Some(schema.clone()),
+            Some(other) => {
+                return Err(wrong(&format!("{path}.{key}"), "a JSON Schema of type object", other));
+            }
+        }
+    }
+    // `{}` is how some programs say "no parameters".
+    Ok(Tool { name, description, parameters: parameters.filter(|schema| !schema.is_empty()), exec: None })
+}
+
+fn wrong(path: &str, expected: &str, found: &Value) -> Error {
+    Error::new(ErrorKind::Tools, format!("{path} is {}; expected {expected}", json::kind(found)))
+}
+
+/// A TOML text, and how its values become a tool.
+struct Toml<'a> {
+    text: &'a str,
+}
+
+type Table<'a> = DeTable<'a>;
+type Item<'a> = Spanned<DeValue<'a>>;
+
+impl Toml<'_> {
+    fn tools(&self) -> Result<Tools> {
+        let root = DeTable::parse(self.text).map_err(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            self.error(offset, format!("not valid TOML: {}", error.message().replace('\n', "; ")), ErrorKind::Syntax)
+        })?;
+        let root = root.get_ref();
+        self.check_keys(root, &["tool"], "")?;
+        let Some(list) = root.get("tool") else {
+            return Err(Error::new(ErrorKind::Tools, "there is no [[tool]]"));
+        };
+        let DeValue::Array(list) = list.get_ref() else {
+            return Err(self.wrong(list, "tool", "a list").hint("write [[tool]] above each tool"));
+        };
+        let mut tools = Tools::default();
+        for (index, item) in list.iter().enumerate() {
+            let path = format!("tool[{index}]");
+            let DeValue::Table(table) = item.get_ref() else { return Err(self.wrong(item, &path, "a table")) };
+            let tool = self.tool(table, item, &path)?;
+            tools.insert(tool, &path).map_err(|error| error.at(Location::of_offset(self.text, item.span().start)))?;
+        }
+        Ok(tools)
+    }
+
+    fn tool(&self, table: &Table<'_>, item: &Item<'_>, path: &str) -> Result<Tool> {
+        self.check_keys(table, &TOOL_KEYS, path)?;
+        let Some(name) = self.string(table, "name", path)? else {
+            return Err(self.error(item.span().start, format!("{path} has no \"name\""), ErrorKind::Tools));
+        };
+        let parameters = match table.get("parameters") {
+            None => None,
+            Some(schema) => match to_json(schema.get_ref()) {
+                Value::Object(schema) => Some(schema).filter(|schema| !schema.is_empty()),
+                _ => return Err(self.wrong(schema, &format!("{path}.parameters"), "a table with a JSON Schema")),
+            },
+        };
+        Ok(Tool {
+            name,
+            description: self.string(table, "description", path)?.unwrap_or_default(),
+            parameters,
+            exec: self.exec(table, path)?,
+        })
+    }
+
+    fn exec(&self, table: &Table<'_>, path: &str) -> Result<Option<Exec>> {
+        let Some(command) = table.get("command") else {
+            return match TOOL_KEYS[4..].iter().find_map(|key| table.get_key_value(*key)) {
+                Some((key, _)) => {
+                    let message = format!("{path}.{} is for a tool with a \"command\"", key.get_ref());
+                    Err(self.error(key.span().start, message, ErrorKind::Tools))
+                }
+                None => Ok(None),
+            };
+        };
+        let command = self.strings(command, &format!("{path}.command"))?;
+        if command.first().is_none_or(|program| program.is_empty()) {
+            let offset = table.get("command").map_or(0, |command| command.span().start);
+            let message = format!("{path}.command is empty; expected a program and its arguments");
+            return Err(self.error(offset, message, ErrorKind::Tools));
+        }
+        let timeout_s = match table.get("timeout_s") {
+            None => None,
+            Some(item) => match to_json(item.get_ref()).as_f64().filter(|seconds| *seconds > 0.0) {
+                Some(seconds) => Some(seconds),
+                None => return Err(self.wrong(item, &format!("{path}.timeout_s"), "a positive number of seconds")),
+            },
+        };
+        let max_output_bytes = match table.get("max_output_bytes") {
+            None => None,
+            Some(item) => match to_json(item.get_ref()).as_u64() {
+                Some(bytes) => Some(bytes as usize),
+                None => return Err(self.wrong(item, &format!("{path}.max_output_bytes"), "a number of bytes")),
+            },
+        };
+        let confirm = match table.get("confirm") {
+            None => false,
+            Some(item) => match item.get_ref() {
+                DeValue::Boolean(confirm) => *confirm,
+                _ => return Err(self.wrong(item, &format!("{path}.confirm"), "true or false")),
+            },
+        };
+        let env = match table.get("env") {
+            None => Vec::new(),
+            Some(item) => self.env(item, &format!("{path}.env"))?,
+        };
+        let cwd = self.string(table, "cwd", path)?.map(PathBuf::from);
+        Ok(Some(Exec { command, timeout_s, max_output_bytes, env, cwd, confirm }))
+    }
+
+    fn env(&self, item: &Item<'_>, path: &str) -> Result<Vec<(String, Option<String>)>> {
+        match item.get_ref() {
+            DeValue::Array(_) => Ok(self.strings(item, path)?.into_iter().map(|name| (name, None)).collect()),
+            DeValue::Table(table) => table
+                .iter()
+                .map(|(name, value)| match value.get_ref() {
+                    DeValue::String(text) => Ok((name.get_ref().to_string(), Some(text.to_string()))),
+                    _ => Err(self.wrong(value, &format!("{path}.{}", name.get_ref()), "a string")),
+                })
+                .collect(),
+            _ => Err(self.wrong(item, path, "a table of variables, or a list of names to pass on")),
+        }
+    }
+
+    fn string(&self, table: &Table<'_>, key: &str, path: &str) -> Result<Option<String>> {
+        match table.get(key) {
+            None => Ok(None),
+            Some(item) => match item.get_ref() {
+                DeValue::String(text) => Ok(Some(text.to_string())),
+                _ => Err(self.wrong(item, &format!("{path}.{key}"), "a string")),
+            },
+        }
+    }
+
+    fn strings(&self, item: &Item<'_>, path: &str) -> Result<Vec<String>> {
+        let DeValue::Array(list) = item.get_ref() else { return Err(self.wrong(item, path, "a list of strings")) };
+        list.iter()
+            .enumerate()
+            .map(|(index, item)| match item.get_ref() {
+                DeValue::String(text) => Ok(text.to_string()),
+                _ => Err(self.wrong(item, &format!("{path}[{index}]"), "a string")),
+            })
+            .collect()
+    }
+
+    fn check_keys(&self, table: &Table<'_>, known: &[&str], path: &str) -> Result<()> {
+        for key in table.keys() {
+            let name: &str = key.get_ref();
+            if !known.contains(&name) {
+                let place = if path.is_empty() { String::new() } else { format!("{path}: ") };
+                let error = self.error(key.span().start, format!("{place}unknown key {name:?}"), ErrorKind::Tools);
+                return Err(match nearest(name, known.iter().copied()) {
+                    Some(near) => error.hint(format!("did you mean {near:?}?")),
+                    None => error.hint(format!("known keys: {}", known.join(", "))),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, item: &Item<'_>, path: &str, expected: &str) -> Error {
+        let found = json::shown(&to_json(item.get_ref()));
+        self.error(item.span().start, format!("{path} is {found}; expected {expected}"), ErrorKind::Tools)
+    }
+
+    fn error(&self, offset: usize, message: String, kind: ErrorKind) -> Error {
+        let location = Location::of_offset(self.text, offset);
+        let line = location.line.unwrap_or(1);
+        let excerpt = json::caret(
+            self.text.lines().nth(line - 1).unwrap_or(""),
+            line,
+            location.column.unwrap_or(1).saturating_sub(1),
+        );
+        Error::new(kind, message).at(location).excerpt(excerpt)
+    }
+}
+
+/// TOML → JSON; a date becomes its text.
+fn to_json(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Integer(integer) => {
+            i64::from_str_radix(integer.as_str(), integer.radix()).map_or(Value::Null, Value::from)
+        }
+        DeValue::Float(float) => float.as_str().parse::<f64>().map_or(Value::Null, Value::from),
+        DeValue::Boolean(boolean) => Value::Bool(*boolean),
+        DeValue::Datetime(date) => Value::String(date.to_string()),
+        DeValue::Array(list) => list.iter().map(|item| to_json(item.get_ref())).collect(),
+        DeValue::Table(table) => {
+            let entries = table.iter().map(|(key, item)| (key.get_ref().to_string(), to_json(item.get_ref())));
+            Value::Object(entries.collect::<Map<_, _>>())
+        }
+    }
+}

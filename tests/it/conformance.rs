@@ -1,0 +1,85 @@
+//! Chat templates of many model families, against what Python's own environment rendered.
+//!
+//! The data lies outside of the repository, in `$CALLWRIGHT_CONFORMANCE`.
+
+use callwright::template::ChatTemplate;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+/// Rows that differ, and why: `template<TAB>case<TAB>reason`. A change for better or worse fails until it says so.
+const KNOWN: &str = include_str!("../cases/templates/conformance-differences.tsv");
+
+fn data() -> Option<PathBuf> {
+    let folder = std::env::var_os("CALLWRIGHT_CONFORMANCE")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"));
+    if folder.join("renders.jsonl").exists() {
+        return Some(folder);
+    }
+    eprintln!("skipped: no conformance data in {} ($CALLWRIGHT_CONFORMANCE)", folder.display());
+    None
+}
+
+/// `None` where the row is as it should be, else what is wrong.
+fn difference(template: &ChatTemplate, row: &Value) -> Option<String> {
+    let now = row["now"].as_str()?.parse().ok();
+    let rendered = template.render_vars(&row["vars"], now);
+    match (rendered, row.get("expected").and_then(Value::as_str)) {
+        (Ok(text), Some(expected)) if text == expected => None,
+        (Ok(text), Some(expected)) => {
+            let at = text.bytes().zip(expected.bytes()).take_while(|(a, b)| a == b).count();
+            let near = |text: &str| String::from_utf8_lossy(&text.as_bytes()[at.saturating_sub(20)..text.len().min(at + 40)]).into_owned();
+            Some(format!("byte {at}: {:?} instead of {:?}", near(&text), near(expected)))
+        }
+        (Err(error), Some(_)) => Some(format!("fails: {error}")),
+        (Ok(text), None) if row.get("lenient_expected").and_then(Value::as_str) == Some(&text) => None,
+        (Ok(_), None) => Some(format!("renders, but should fail: {}", row["error"])),
+        (Err(error), None) if row["error_kind"] != "raise_exception" || row["error"] == error.message() => {
+            let _ = error;
+            None
+        }
+        (Err(error), None) => Some(format!("fails with {:?} instead of {}", error.message(), row["error"])),
+    }
+}
+
+#[test]
+fn templates_render_as_in_python() {
+    let Some(folder) = data() else { return };
+    let rows = std::fs::read_to_string(folder.join("renders.jsonl")).unwrap();
+    let mut templates: HashMap<String, ChatTemplate> = HashMap::new();
+    let mut found = BTreeMap::new();
+    let mut count = 0;
+    for line in rows.lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let name = row["template"].as_str().unwrap().to_owned();
+        let template = templates
+            .entry(name.clone())
+            .or_insert_with(|| ChatTemplate::from_file(folder.join("templates").join(&name)).unwrap());
+        count += 1;
+        if let Some(difference) = difference(template, &row) {
+            found.insert((name, row["case"].as_str().unwrap().to_owned()), difference);
+        }
+    }
+    assert!(count > 1000, "only {count} rows");
+    let known: BTreeSet<(String, String)> = KNOWN
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| {
+            let fields: Vec<_> = line.split('\t').collect();
+            assert!(fields.len() == 3 && !fields[2].trim().is_empty(), "not template, case and reason: {line}");
+            (fields[0].to_owned(), fields[1].to_owned())
+        })
+        .collect();
+    let mut report = String::new();
+    for ((template, case), difference) in &found {
+        if !known.contains(&(template.clone(), case.clone())) {
+            report += &format!("{template} {case}: {difference}\n");
+        }
+    }
+    for (template, case) in known.iter().filter(|row| !found.contains_key(row)) {
+        report += &format!("{template} {case}: no longer differs, take it off the list\n");
+    }
+    let unexpected = report.lines().count();
+    assert!(report.is_empty(), "{unexpected} rows of {count}:\n{report}");
+}

@@ -1,0 +1,3 @@
+//! Integration tests, one module for each stage: one binary links faster than many.
+
+mod conformance;
