@@ -3,28 +3,32 @@
 //! A session renders messages and tools with the chat template, generates, parses what comes while it comes, and adds
 //! the answer to the conversation when, and only when, the turn has ended well.
 
-use crate::engine::generate::{End, Generation, Limits, Usage, generate};
+mod record;
+
+use crate::engine::generate::{End, Limits, Usage, generate};
 use crate::engine::llama::{LlamaEngine, LoadOptions};
 use crate::engine::sampler::Sampling;
 use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
-use crate::format::event::{Event, Repair};
-use crate::format::parser::{ParsedCall, Parser, ParserOptions};
-use crate::format::{Format, Payload};
-use crate::message::{Message, Role, ToolCall};
-use crate::template::overlay::Overlay;
-use crate::template::reserved::Reserved;
-use crate::template::{ChatTemplate, Prompt, RenderRequest};
+use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
+use crate::format::parser::{Parsed, ParsedCall, Parser, ParserOptions};
+use crate::format::{Format, Marker, Payload};
+use crate::message::{Message, Role, check_order, open_calls};
+use crate::models::Gguf;
+use crate::template::{ChatTemplate, Overlay, Piece, Prompt, RenderRequest, Reserved};
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
-use serde::Serialize;
+use jiff::civil::DateTime;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Whether and what the model must call.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
     /// The model decides.
     #[default]
@@ -35,6 +39,54 @@ pub enum ToolChoice {
     Required,
     /// A call of this tool: the answer is begun with the start marker and the name.
     Tool(String),
+}
+
+impl ToolChoice {
+    /// `auto`, `none`, `required`, or a tool's name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Tools`] when there is no such tool, or none at all to be required.
+    pub fn from_name(name: &str, tools: &Tools) -> Result<ToolChoice> {
+        match name {
+            "auto" => Ok(ToolChoice::Auto),
+            "none" => Ok(ToolChoice::None),
+            "required" if tools.is_empty() => {
+                Err(Error::new(ErrorKind::Tools, "a tool call is required, but there are no tools")
+                    .hint("give some with --tools FILE"))
+            }
+            "required" => Ok(ToolChoice::Required),
+            name if tools.get(name).is_some() => Ok(ToolChoice::Tool(name.to_owned())),
+            name => {
+                let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+                Err(Error::new(ErrorKind::Tools, format!("the tool choice {name:?} is none of the tools"))
+                    .hint(format!("auto, none, required or one of: {}", known.join(", "))))
+            }
+        }
+    }
+
+    /// OpenAI's `tool_choice`: a word, or `{"type": "function", "function": {"name": …}}`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Tools`] when it is neither, or names no tool.
+    pub fn from_json(choice: &Value, tools: &Tools) -> Result<ToolChoice> {
+        match choice {
+            Value::String(word) if matches!(word.as_str(), "auto" | "none" | "required") => {
+                ToolChoice::from_name(word, tools)
+            }
+            Value::Object(object) => match object.get("function").unwrap_or(choice).get("name") {
+                Some(Value::String(name)) if tools.get(name).is_some() => Ok(ToolChoice::Tool(name.clone())),
+                Some(Value::String(name)) => ToolChoice::from_name(name, tools),
+                _ => Err(bad_choice(choice)),
+            },
+            _ => Err(bad_choice(choice)),
+        }
+    }
+}
+
+fn bad_choice(choice: &Value) -> Error {
+    Error::new(ErrorKind::Tools, format!("tool_choice is {choice}")).hint(
+        r#"expected "auto", "none", "required" or {"type": "function", "function": {"name": "…"}}"#,
+    )
 }
 
 /// What a session does with each turn.
@@ -50,6 +102,8 @@ pub struct Options {
     pub max_calls: Option<usize>,
     /// Whether the parser mends what departs from the format, or only reports it.
     pub repair: bool,
+    /// What the chat template's clock reads; the time now, if `None`.
+    pub now: Option<DateTime>,
     /// Raised to end a generation, from a signal handler or another thread.
     pub cancel: Arc<AtomicBool>,
 }
@@ -62,6 +116,7 @@ impl Default for Options {
             tool_choice: ToolChoice::Auto,
             max_calls: None,
             repair: true,
+            now: None,
             cancel: Arc::default(),
         }
     }
@@ -81,6 +136,65 @@ pub enum FinishReason {
     Cancelled,
 }
 
+/// What happens during a turn, as it happens.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Event {
+    /// The model writes.
+    Parsed(ParserEvent),
+    /// What the turn took.
+    Usage(Tagged<Usage>),
+    /// The turn is over.
+    Done(Tagged<Done>),
+}
+
+/// A value that says in its JSON which event it is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Tagged<T> {
+    r#type: &'static str,
+    #[serde(flatten)]
+    value: T,
+}
+
+/// The end of a turn.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Done {
+    /// Why.
+    pub finish_reason: FinishReason,
+}
+
+/// Something worth knowing about an answer: a repair, a problem with a call, a departure that was left.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Note {
+    /// Which kind: `repair`, `problem` or `diagnostic`.
+    pub kind: &'static str,
+    /// The call it is about, where it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+    /// The repair, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair: Option<Repair>,
+    /// In words.
+    pub message: String,
+}
+
+/// All that is worth knowing about a parsed answer.
+pub fn notes(parsed: &Parsed) -> Vec<Note> {
+    let plain = |kind, message| Note { kind, call: None, repair: None, message };
+    let repairs = parsed.repairs.iter().map(|repair| Note {
+        repair: Some(repair.clone()),
+        ..plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
+    });
+    let diagnostics = parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| plain("diagnostic", diagnostic.to_string()));
+    let problems = parsed.calls.iter().flat_map(|call| {
+        call.problems.iter().map(move |problem| Note {
+            call: Some(call.id.clone()),
+            ..plain("problem", format!("{} {}: {problem}", call.id, call.name))
+        })
+    });
+    repairs.chain(diagnostics).chain(problems).collect()
+}
+
 /// One turn of the model.
 #[derive(Debug, Clone)]
 pub struct Reply {
@@ -92,10 +206,8 @@ pub struct Reply {
     pub finish_reason: FinishReason,
     /// What it took.
     pub usage: Usage,
-    /// What departed from the format and was understood all the same.
-    pub repairs: Vec<Repair>,
-    /// What else is worth knowing, in sentences.
-    pub diagnostics: Vec<String>,
+    /// Repairs, problems and departures.
+    pub notes: Vec<Note>,
 }
 
 /// A conversation with one model.
@@ -109,7 +221,7 @@ pub struct Reply {
 /// let engine = ScriptedEngine::from_texts(ModelInfo { context_train: 8192, ..Default::default() }, [call]);
 ///
 /// let mut session = Session::new(Box::new(engine), None, None)?;
-/// session.set_tools(Tools::from_json(r#"[{"name": "clock", "description": "The time now"}]"#)?);
+/// session.set_tools(Tools::from_json(r#"[{"name": "clock", "description": "The time now"}]"#, "tools")?);
 /// let reply = session.ask("What time is it?")?;
 /// assert_eq!(reply.calls[0].name, "clock");
 /// # Ok::<(), callwright::Error>(())
@@ -126,4 +238,259 @@ pub struct Session {
     options: Options,
     recorder: Option<Recorder>,
     notices: Vec<String>,
+}
+
+impl Session {
+    /// Loads a GGUF and starts a conversation with its own chat template.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] or [`ErrorKind::Gguf`] when there is no usable model at `path`, [`ErrorKind::Template`]
+    /// when its chat template does not compile.
+    pub fn open(path: impl AsRef<Path>) -> Result<Session> {
+        let path = path.as_ref();
+        Gguf::open(path)?.check()?;
+        Session::new(Box::new(LlamaEngine::load(path, LoadOptions::default())?), None, None)
+    }
+
+    /// Starts a conversation on an engine.
+    ///
+    /// `template` replaces the model's own chat template, `format` the one that the template declares. Without a
+    /// declaration the format is `delimited`, laid over the template.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Template`] or [`ErrorKind::Format`] when the template or its declaration is not usable.
+    pub fn new(engine: Box<dyn Engine>, template: Option<ChatTemplate>, format: Option<Format>) -> Result<Session> {
+        let model = engine.model();
+        let mut notices = Vec::new();
+        let template = match template {
+            Some(template) => template,
+            None => match model.templates.iter().find(|(name, _)| name == "default").or(model.templates.first()) {
+                Some((name, source)) => ChatTemplate::new(format!("{} of {}", name, model.name), source.as_str())?,
+                None => {
+                    notices.push(format!(
+                        "{} has no chat template; the prompt is written as ChatML (--template NAME|FILE gives another)",
+                        model.name
+                    ));
+                    ChatTemplate::builtin("chatml")?
+                }
+            },
+        };
+        let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
+        let native = declared.as_ref().is_some_and(|own| format.as_ref().is_none_or(|given| given.name == own.name));
+        let format = match (format, declared) {
+            (None, Some(own)) => own,
+            (Some(given), _) => given,
+            (None, None) => Format::default(),
+        };
+        let overlay = if native { None } else { Some(Overlay::new(&template, &format)?) };
+
+        // User-defined tokens are markup only where the template or the format writes them: others are mere
+        // abbreviations, such as the HTML tags in some vocabularies.
+        let written = |token: &&String| {
+            template.source().contains(token.as_str()) || format.reserved().any(|marker| marker == token.as_str())
+        };
+        let user_defined: Vec<String> = model.user_defined_tokens.iter().filter(written).cloned().collect();
+        let markers: Vec<String> = format.reserved().map(str::to_owned).collect();
+        let reserved = Reserved::new(model.control_tokens.clone(), user_defined, markers)?;
+        Ok(Session {
+            engine,
+            template,
+            format: Arc::new(format),
+            overlay,
+            reserved,
+            tools: Arc::default(),
+            messages: Vec::new(),
+            options: Options::default(),
+            recorder: None,
+            notices,
+        })
+    }
+
+    /// What the user should know about how this session was set up.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// What the model may call from now on.
+    pub fn set_tools(&mut self, tools: Tools) {
+        self.tools = Arc::new(tools);
+    }
+
+    /// Replaces the conversation.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Messages`] with the message's index when results and calls do not match.
+    pub fn set_messages(&mut self, messages: Vec<Message>) -> Result<()> {
+        check_order(&messages)?;
+        self.messages = messages;
+        Ok(())
+    }
+
+    /// The conversation so far.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// How turns are generated.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Changes how turns are generated.
+    pub fn options_mut(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    /// Adds a user message and lets the model answer.
+    ///
+    /// # Errors
+    /// Those of [`Session::respond`]; the conversation is then as it was.
+    pub fn ask(&mut self, prompt: impl Into<String>) -> Result<Reply> {
+        self.messages.push(Message::user(prompt));
+        let reply = self.respond(&mut |_| ());
+        if reply.is_err() {
+            self.messages.pop();
+        }
+        reply
+    }
+
+    /// The prompt of the next turn, and its tokens.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Template`] when the chat template fails.
+    pub fn prompt(&self) -> Result<(Prompt, Vec<Token>)> {
+        if let Some(call) = open_calls(&self.messages)?.first() {
+            let message = format!("the call of {} has no result yet", call.name);
+            return Err(Error::new(ErrorKind::Messages, message)
+                .hint("add a message of role tool with its tool_call_id before the model speaks again"));
+        }
+        let prompt = self.render(&self.messages, self.shown_tools())?;
+        let tokens = self.engine.tokenize(&prompt.pieces)?;
+        Ok((prompt, tokens))
+    }
+
+    /// Lets the model take its turn, telling `on_event` what it writes while it does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ContextOverflow`] when the prompt does not fit, [`ErrorKind::Template`], [`ErrorKind::Engine`].
+    /// The conversation is then as it was.
+    pub fn respond(&mut self, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
+        let (prompt, tokens) = self.prompt()?;
+        let limit = self.engine.context_limit();
+        if tokens.len() >= limit {
+            return Err(self.overflow(tokens.len(), limit));
+        }
+        let taken_ids: Vec<String> =
+            self.messages.iter().flat_map(|m| &m.tool_calls).filter_map(|call| call.id.clone()).collect();
+        let options = ParserOptions { repair: self.options.repair, first_call: taken_ids.len() + 1, taken_ids };
+        let tools = self.shown_tools().cloned();
+        let mut parser = Parser::new(&self.format, tools, options)?;
+        let mut calls_ended = 0;
+        let mut emit = |event: ParserEvent| {
+            calls_ended += usize::from(matches!(event, ParserEvent::CallEnd { .. }));
+            on_event(&Event::Parsed(event));
+            calls_ended
+        };
+        // What the prompt opened is the beginning of what the model says.
+        parser.push(self.prefill().as_bytes(), &mut |event| {
+            emit(event);
+        });
+        let max_calls = self.options.max_calls.unwrap_or(usize::MAX);
+        let limits = Limits { max_tokens: self.options.max_tokens, cancel: &self.options.cancel };
+        let generation = generate(&mut *self.engine, &tokens, &self.options.sampling, limits, &mut |bytes| {
+            let mut ended = 0;
+            parser.push(bytes, &mut |event| ended = emit(event));
+            if ended >= max_calls { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(&*self.engine, &prompt.text(), &tokens, &self.options.sampling, &generation)?;
+        }
+        let parsed = parser.finish(&mut |event| {
+            emit(event);
+        });
+        let finish_reason = match generation.end {
+            End::Cancelled => FinishReason::Cancelled,
+            End::Length => FinishReason::Length,
+            End::EndOfTurn | End::Stopped if parsed.calls.is_empty() => FinishReason::Stop,
+            End::EndOfTurn | End::Stopped => FinishReason::ToolCalls,
+        };
+        on_event(&Event::Usage(Tagged { r#type: "usage", value: generation.usage }));
+        on_event(&Event::Done(Tagged { r#type: "done", value: Done { finish_reason } }));
+        let message = parsed.message();
+        self.messages.push(message.clone());
+        let notes = notes(&parsed);
+        Ok(Reply { message, calls: parsed.calls, finish_reason, usage: generation.usage, notes })
+    }
+
+    /// The tools that the model is told of.
+    fn shown_tools(&self) -> Option<&Arc<Tools>> {
+        (!self.tools.is_empty() && self.options.tool_choice != ToolChoice::None).then_some(&self.tools)
+    }
+
+    fn render(&self, messages: &[Message], tools: Option<&Arc<Tools>>) -> Result<Prompt> {
+        let model = self.engine.model();
+        let request = RenderRequest {
+            messages,
+            tools: tools.map(|tools| &**tools),
+            bos_token: &model.bos,
+            eos_token: &model.eos,
+            now: self.options.now,
+            reserved: Some(&self.reserved),
+            ..RenderRequest::default()
+        };
+        let mut prompt = match &self.overlay {
+            Some(overlay) => overlay.render(&self.template, &self.format, &request)?,
+            None => self.template.render(&request)?,
+        };
+        let prefill = self.prefill();
+        if !prefill.is_empty() {
+            prompt.pieces.push(Piece { text: prefill, literal: false });
+        }
+        Ok(prompt)
+    }
+
+    /// The beginning of an answer that the tool choice leaves no doubt about.
+    fn prefill(&self) -> String {
+        let Payload::Json(keys) = &self.format.payload else { return String::new() };
+        let Marker::Literal(start) = &self.format.start else { return String::new() };
+        match &self.options.tool_choice {
+            ToolChoice::Auto | ToolChoice::None => String::new(),
+            ToolChoice::Required => format!("{start}\n"),
+            ToolChoice::Tool(name) => {
+                let quoted = |text: &str| Value::from(text).to_string();
+                format!("{start}\n{{{}: {}, {}: ", quoted(&keys.name), quoted(name), quoted(&keys.arguments))
+            }
+        }
+    }
+
+    /// Says how many tokens do not fit, and what takes them.
+    fn overflow(&self, tokens: usize, limit: usize) -> Error {
+        // Each part is what the prompt is shorter by without it; a template may refuse to do without.
+        let without = |messages: &[Message], tools: Option<&Arc<Tools>>| {
+            let prompt = self.render(messages, tools).ok()?;
+            let left = self.engine.tokenize(&prompt.pieces).ok()?.len();
+            tokens.checked_sub(left).filter(|taken| *taken > 0)
+        };
+        let tools = self.shown_tools();
+        let (system, others): (Vec<Message>, Vec<Message>) =
+            self.messages.iter().cloned().partition(|message| message.role == Role::System);
+        let question = others.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
+        let parts = [
+            ("tools", without(&self.messages, None)),
+            ("system message", without(&others, tools)),
+            ("history", without(&[system.as_slice(), &others[question..]].concat(), tools)),
+        ];
+        let parts: Vec<String> =
+            parts.iter().filter_map(|(name, taken)| Some(format!("{name} {}", (*taken)?))).collect();
+        let mut message = format!("the prompt has {tokens} tokens; the context holds {limit}");
+        if !parts.is_empty() {
+            message += &format!(" (of these: {})", parts.join(", "));
+        }
+        let hint = if limit < self.engine.model().context_train {
+            "a larger --ctx gives more room, up to what the model was trained for"
+        } else {
+            "fewer tools, shorter descriptions or a shorter history make room"
+        };
+        Error::new(ErrorKind::ContextOverflow, message).hint(hint)
+    }
 }

@@ -122,7 +122,7 @@ impl Engine for LlamaEngine {
         &self.info
     }
 
-    fn tokenize(&mut self, prompt: &[Piece]) -> Result<Vec<Token>> {
+    fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>> {
         let mut tokens = Vec::new();
         let vocab = self.model.vocab();
         let writes_bos = prompt.first().is_some_and(|p| !self.info.bos.is_empty() && p.text.starts_with(&self.info.bos));

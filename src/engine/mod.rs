@@ -44,7 +44,7 @@ pub trait Engine {
     fn model(&self) -> &ModelInfo;
 
     /// Turns a rendered prompt into tokens. Literal pieces become plain text, never special tokens.
-    fn tokenize(&mut self, prompt: &[Piece]) -> Result<Vec<Token>>;
+    fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>>;
 
     /// The bytes that a token stands for; may end in the middle of a character.
     fn token_bytes(&self, token: Token) -> &[u8];

@@ -1,6 +1,6 @@
 //! An engine without a model: it says what was recorded, or what a test wrote for it.
 
-use super::generate::End;
+use super::generate;
 use super::sampler::Sampling;
 use super::{Engine, ModelInfo, Token};
 use crate::template::Piece;
@@ -36,7 +36,6 @@ struct Generation {
     prompt: Vec<Token>,
     sampling: Sampling,
     produced: Vec<(Token, Bytes)>,
-    ended: bool,
 }
 
 /// A token's bytes, as text wherever they are some.
@@ -94,16 +93,14 @@ impl Recorder {
         text: &str,
         prompt: &[Token],
         sampling: &Sampling,
-        produced: &[Token],
-        end: End,
+        generation: &generate::Generation,
     ) -> Result<()> {
-        let produced = produced.iter().map(|token| (*token, Bytes::new(engine.token_bytes(*token)))).collect();
+        let produced = generation.tokens.iter().map(|token| (*token, Bytes::new(engine.token_bytes(*token)))).collect();
         self.line(&Generation {
             prompt_sha256: hash(text),
             prompt: prompt.to_vec(),
             sampling: *sampling,
             produced,
-            ended: end == End::EndOfTurn,
         })
     }
 
@@ -149,7 +146,6 @@ impl ScriptedEngine {
                 prompt: Vec::new(),
                 sampling: Sampling::default(),
                 produced: text.bytes().map(|byte| (Token(i32::from(byte)), Bytes::Raw(vec![byte]))).collect(),
-                ended: true,
             })
             .collect();
         let context_limit = info.context_train;
@@ -219,7 +215,7 @@ impl Engine for ScriptedEngine {
         &self.info
     }
 
-    fn tokenize(&mut self, prompt: &[Piece]) -> Result<Vec<Token>> {
+    fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>> {
         let text: String = prompt.iter().map(|piece| piece.text.as_str()).collect();
         if self.any_prompt {
             return Ok(text.bytes().map(|byte| Token(i32::from(byte))).collect());
