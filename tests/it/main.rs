@@ -1,3 +1,4 @@
-//! Integration tests, one module for each stage: one binary links faster than many.
+//! One test binary: linking llama.cpp once is enough.
 
 mod conformance;
+mod parse;
