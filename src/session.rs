@@ -15,7 +15,7 @@ use crate::format::parser::{Parsed, ParsedCall, Parser, ParserOptions};
 use crate::format::{Format, Marker, Payload};
 use crate::message::{Message, Role, check_order, open_calls};
 use crate::models::Gguf;
-use crate::template::{ChatTemplate, Overlay, Piece, Prompt, RenderRequest, Reserved};
+use crate::template::{ChatTemplate, ChatTemplates, Overlay, Piece, Prompt, RenderRequest, Reserved};
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 use jiff::civil::DateTime;
@@ -228,10 +228,10 @@ pub struct Reply {
 /// ```
 pub struct Session {
     engine: Box<dyn Engine>,
-    template: ChatTemplate,
+    templates: ChatTemplates,
     format: Arc<Format>,
-    /// How tools and calls reach a chat template that does not write them itself.
-    overlay: Option<Overlay>,
+    /// The format's tool section, for a chat template that does not write tools in this format by itself.
+    section: Option<ChatTemplate>,
     reserved: Reserved,
     tools: Arc<Tools>,
     messages: Vec<Message>,
@@ -261,28 +261,25 @@ impl Session {
     /// [`ErrorKind::Template`] or [`ErrorKind::Format`] when the template or its declaration is not usable.
     pub fn new(engine: Box<dyn Engine>, template: Option<ChatTemplate>, format: Option<Format>) -> Result<Session> {
         let model = engine.model();
-        let mut notices = Vec::new();
-        let template = match template {
-            Some(template) => template,
-            None => match model.templates.iter().find(|(name, _)| name == "default").or(model.templates.first()) {
-                Some((name, source)) => ChatTemplate::new(format!("{} of {}", name, model.name), source.as_str())?,
-                None => {
-                    notices.push(format!(
-                        "{} has no chat template; the prompt is written as ChatML (--template NAME|FILE gives another)",
-                        model.name
-                    ));
-                    ChatTemplate::builtin("chatml")?
-                }
-            },
+        let templates = match template {
+            Some(template) => ChatTemplates::single(template),
+            None => ChatTemplates::from_model(&model.name, None, &model.templates)?,
         };
+        let mut notices = Vec::new();
+        if templates.is_built_in() {
+            notices.push(format!(
+                "{} has no chat template; the prompt is written as ChatML (--template NAME|FILE gives another)",
+                model.name
+            ));
+        }
+        let template = templates.choose(true);
         let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
         let native = declared.as_ref().is_some_and(|own| format.as_ref().is_none_or(|given| given.name == own.name));
-        let format = match (format, declared) {
-            (None, Some(own)) => own,
-            (Some(given), _) => given,
-            (None, None) => Format::default(),
+        let format = format.or(declared).unwrap_or_else(|| Format::delimited().clone());
+        let section = match native {
+            true => None,
+            false => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source.as_str())?),
         };
-        let overlay = if native { None } else { Some(Overlay::new(&template, &format)?) };
 
         // User-defined tokens are markup only where the template or the format writes them: others are mere
         // abbreviations, such as the HTML tags in some vocabularies.
@@ -294,9 +291,9 @@ impl Session {
         let reserved = Reserved::new(model.control_tokens.clone(), user_defined, markers)?;
         Ok(Session {
             engine,
-            template,
+            templates,
             format: Arc::new(format),
-            overlay,
+            section,
             reserved,
             tools: Arc::default(),
             messages: Vec::new(),
@@ -436,12 +433,10 @@ impl Session {
             eos_token: &model.eos,
             now: self.options.now,
             reserved: Some(&self.reserved),
+            overlay: self.section.as_ref().map(|section| Overlay { section, history: &*self.format }),
             ..RenderRequest::default()
         };
-        let mut prompt = match &self.overlay {
-            Some(overlay) => overlay.render(&self.template, &self.format, &request)?,
-            None => self.template.render(&request)?,
-        };
+        let mut prompt = self.templates.choose(tools.is_some()).render(&request)?;
         let prefill = self.prefill();
         if !prefill.is_empty() {
             prompt.pieces.push(Piece { text: prefill, literal: false });
@@ -451,7 +446,7 @@ impl Session {
 
     /// The beginning of an answer that the tool choice leaves no doubt about.
     fn prefill(&self) -> String {
-        let Payload::Json(keys) = &self.format.payload else { return String::new() };
+        let Payload::Json(keys) = &self.format.payload;
         let Marker::Literal(start) = &self.format.start else { return String::new() };
         match &self.options.tool_choice {
             ToolChoice::Auto | ToolChoice::None => String::new(),

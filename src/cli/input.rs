@@ -1,16 +1,23 @@
 //! The options that `run` and `render` share: which model, which conversation.
 
-use super::{ModelsFile, notice};
+use super::model::Bars;
+use super::notice;
 use anyhow::Result;
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
-use callwright::engine::sampler::Sampling;
 use callwright::message::{Conversation, Message, Role};
-use callwright::models::{Gguf, ModelEntry, Models};
+use callwright::format::Format;
+use callwright::models::{Gguf, Hub, ModelEntry, Models};
+use callwright::template::ChatTemplate;
 use callwright::session::{Session, ToolChoice};
 use callwright::{Error, ErrorKind, Tools};
 use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What -m means when it is not given.
+const BUNDLED: &str = callwright::models::bundled::NAME;
 
 /// Which model, how it is prompted and how it samples.
 #[derive(Args)]
@@ -19,8 +26,13 @@ pub struct ModelOptions {
     #[arg(short, long, value_name = "MODEL", help_heading = "Model")]
     pub model: Option<String>,
 
-    #[command(flatten)]
-    pub models: ModelsFile,
+    /// A models.toml that adds to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
+    pub models: Option<PathBuf>,
+
+    /// Use what is on this machine; never ask the network
+    #[arg(long, help_heading = "Model")]
+    pub offline: bool,
 
     /// Chat template: a built-in name or a Jinja file [default: the model's own]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
@@ -128,8 +140,11 @@ fn ask() -> Result<String> {
 impl ModelOptions {
     /// Loads what was asked for; with `vocabulary_only` nothing can be generated.
     pub fn open(&self, vocabulary_only: bool) -> Result<(Session, ModelEntry)> {
-        let entry = self.models.resolve(self.model.as_deref())?;
-        let path = self.models.fetch(&entry)?;
+        let models = Models::load(self.models.as_deref())?;
+        let entry = models.resolve(self.model.as_deref().unwrap_or(BUNDLED))?;
+        let mut hub = Hub::from_env();
+        hub.offline |= self.offline;
+        let path = entry.ensure(&hub, &mut Bars::new())?;
         Gguf::open(&path)?.check()?;
         let options = LoadOptions {
             context: self.ctx.or(entry.context.map(|context| context as usize)),
@@ -148,4 +163,59 @@ impl ModelOptions {
         session.notices().iter().for_each(|text| notice(text));
         Ok((session, entry))
     }
+}
+
+/// A template by its name among the built-in ones, or from a file.
+pub fn load_template(name: &str) -> Result<ChatTemplate> {
+    Ok(match ChatTemplate::builtin(name) {
+        Some(template) => template?,
+        None => ChatTemplate::from_file(name)?,
+    })
+}
+
+/// A format by its name among the built-in ones, or from the declaration block of a file.
+pub fn load_format(name: &str) -> Result<Format> {
+    if let Some(format) = Format::builtin(name) {
+        return Ok(format.clone());
+    }
+    let known: Vec<&str> = Format::names().collect();
+    if !Path::new(name).exists() && !name.contains(['/', '.']) {
+        return Err(Error::new(ErrorKind::Format, format!("there is no tool-call format {name:?}"))
+            .hint(format!("built in: {}; or give a file", known.join(", ")))
+            .into());
+    }
+    let source = std::fs::read_to_string(name).map_err(|error| Error::io("read", name, &error))?;
+    let declared = Format::parse_declaration(&source).map_err(|error| error.in_file(name))?;
+    Ok(declared.ok_or_else(|| {
+        Error::new(ErrorKind::Format, "the file declares no tool-call format")
+            .in_file(name)
+            .hint("it begins with a comment {#--- callwright … ---#} that holds the declaration in TOML")
+    })?)
+}
+
+/// Shows how far loading is, on a terminal and once it takes a noticeable time.
+fn loading_bar() -> Option<Box<dyn FnMut(f32)>> {
+    if !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let started = Instant::now();
+    let mut bar: Option<ProgressBar> = None;
+    Some(Box::new(move |part| {
+        if part >= 1.0 {
+            if let Some(bar) = bar.take() {
+                bar.finish_and_clear();
+            }
+        } else if started.elapsed() > Duration::from_millis(300) {
+            let bar = bar.get_or_insert_with(|| {
+                let style = ProgressStyle::with_template("Loading the model {wide_bar} {percent}%");
+                ProgressBar::new(1000).with_style(style.unwrap_or(ProgressStyle::default_bar()))
+            });
+            bar.set_position((part * 1000.0) as u64);
+        }
+    }))
+}
+
+/// A count that is at least one.
+pub fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "not a whole number from 1 up".to_owned())
 }

@@ -7,10 +7,8 @@ mod parse;
 mod render;
 mod run;
 
-use anyhow::Result;
 use callwright::Error;
-use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Done.
@@ -43,18 +41,6 @@ enum Command {
     Model(model::ModelArgs),
 }
 
-/// Where models are looked up.
-#[derive(Args, Clone, Default)]
-struct ModelsFile {
-    /// A models.toml that adds to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
-    #[arg(long, value_name = "FILE")]
-    models: Option<PathBuf>,
-
-    /// Use what is on this machine; never ask the network
-    #[arg(long)]
-    offline: bool,
-}
-
 /// Parses the command line, runs, and says how it went.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -70,7 +56,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Render(args) => render::run(args),
         Command::Parse(args) => parse::run(args),
-        Command::Model(args) => model::run(args),
+        Command::Model(args) => model::run(args, Some(&callwright::engine::llama::cpu_features())),
     };
     match result {
         Ok(status) => ExitCode::from(status),

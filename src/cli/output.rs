@@ -94,7 +94,7 @@ impl Printer {
                 "messages": messages_to_json(session.messages()),
                 "usage": reply.usage,
                 "finish_reason": reply.finish_reason,
-                "diagnostics": reply.diagnostics(),
+                "diagnostics": reply.notes,
             });
             writeln!(self.out, "{document:#}")?;
         }

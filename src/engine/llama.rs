@@ -93,7 +93,7 @@ impl LlamaEngine {
             None if options.vocabulary_only => 1,
             None => threads::fastest(|threads| one_token_steps(&model, threads)),
         };
-        tracing::debug!(model = info.name, threads, cpu = cpu_features(), elapsed = ?started.elapsed(), "loaded");
+        tracing::debug!(model = info.name, threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
         Ok(LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, logits_row: 0 })
     }
 
@@ -229,21 +229,24 @@ impl Engine for LlamaEngine {
     }
 }
 
-/// The instruction sets that llama.cpp was compiled with, as it names them: `AVX2 = 1 | FMA = 1 | …`.
-pub fn cpu_features() -> String {
+/// The CPU features that llama.cpp was compiled to use, as it names them: `AVX2`, `AMX_INT8` and so on.
+pub fn cpu_features() -> Vec<String> {
     if backend().is_err() {
-        return String::new();
+        return Vec::new();
     }
     // SAFETY: returns a pointer to a static string that the next call overwrites; it is copied at once, and the
     // backends it asks are loaded.
-    let text = unsafe { CStr::from_ptr(llama_cpp_sys_2::llama_print_system_info()) };
-    text.to_string_lossy().trim_end_matches([' ', '|']).to_owned()
+    let text = unsafe { CStr::from_ptr(llama_cpp_sys_2::llama_print_system_info()) }.to_string_lossy();
+    // One section a backend: `CPU : SSE3 = 1 | AVX2 = 1 | `.
+    let cpu = text.split("CPU : ").nth(1).unwrap_or_default();
+    let features = cpu.split('|').filter_map(|feature| feature.trim().strip_suffix(" = 1"));
+    features.map(str::to_owned).collect()
 }
 
 /// What to do about a build that leaves the vector units of this CPU unused; `None` where it uses them.
 pub fn slow_build_notice() -> Option<String> {
     #[cfg(target_arch = "x86_64")]
-    if std::is_x86_feature_detected!("avx2") && !cpu_features().contains("AVX2 = 1") {
+    if std::is_x86_feature_detected!("avx2") && !cpu_features().iter().any(|feature| feature == "AVX2") {
         return Some(
             "this build of llama.cpp uses none of the CPU's vector units (AVX2) and is several times slower than it \
              could be; build it for this machine: RUSTFLAGS=\"-C target-cpu=native\" cargo install callwright --force"

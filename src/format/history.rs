@@ -2,6 +2,7 @@
 
 use super::{Format, Marker, Payload};
 use crate::message::{Arguments, ToolCall};
+use crate::template::CallHistory;
 use serde::Serialize;
 use serde_json::ser::Formatter;
 use serde_json::{Map, Value};
@@ -28,17 +29,26 @@ impl Default for History {
     }
 }
 
-impl Format {
-    /// Text and calls of an assistant message as the model would have written them.
-    ///
+impl CallHistory for Format {
     /// Arguments that are no JSON object are written as they are, so that a history never fails for what a model
     /// once wrote.
-    pub fn write_assistant(&self, content: &str, calls: &[ToolCall]) -> String {
+    fn assistant(&self, content: &str, calls: &[ToolCall]) -> String {
         let parts = calls.iter().map(|call| self.write_call(call));
         let content = if content.is_empty() { None } else { Some(content.to_owned()) };
         content.into_iter().chain(parts).collect::<Vec<_>>().join(&self.history.between)
     }
 
+    fn result(&self, name: &str, id: &str, content: &str) -> String {
+        fill(&self.history.result, |part| match part {
+            "name" => Some(name),
+            "id" => Some(id),
+            "content" => Some(content),
+            _ => None,
+        })
+    }
+}
+
+impl Format {
     fn write_call(&self, call: &ToolCall) -> String {
         let Payload::Json(keys) = &self.payload;
         let key = |key: &str| Value::from(key).to_string();
@@ -52,16 +62,6 @@ impl Format {
             "start" => literal(&self.start),
             "call" => Some(&json),
             "end" => literal(&self.end),
-            _ => None,
-        })
-    }
-
-    /// A tool's result, marked as such, for chat templates without a tool role.
-    pub fn write_result(&self, name: &str, id: &str, content: &str) -> String {
-        fill(&self.history.result, |part| match part {
-            "name" => Some(name),
-            "id" => Some(id),
-            "content" => Some(content),
             _ => None,
         })
     }

@@ -96,6 +96,12 @@ impl Format {
         BUILTIN_FORMATS.iter().find(|format| format.name == name)
     }
 
+    /// The default: plain markers around a JSON object.
+    pub fn delimited() -> &'static Format {
+        // A test sees to it that the built-in declarations are in order.
+        &BUILTIN_FORMATS[0]
+    }
+
     /// Reads the declaration block at the beginning of a Jinja file; `None` if there is no such block.
     ///
     /// # Errors

@@ -41,12 +41,13 @@ impl Session {
     pub fn record(&mut self, path: impl AsRef<Path>) -> Result<()> {
         self.options.now.get_or_insert_with(|| Zoned::now().datetime());
         let options = &self.options;
+        let template = self.templates.choose(!self.tools.is_empty());
         let request = Request {
             messages: messages_to_json(&self.messages),
             tools: self.tools.to_json(),
             tool_choice: options.tool_choice.clone(),
-            template: (self.template.name().to_owned(), self.template.source().to_owned()),
-            format: self.overlay.is_some().then(|| self.format.source.clone()),
+            template: (template.name().to_owned(), template.source().to_owned()),
+            format: self.section.is_some().then(|| self.format.source.clone()),
             sampling: options.sampling,
             max_tokens: options.max_tokens,
             max_calls: options.max_calls,

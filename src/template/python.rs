@@ -4,7 +4,7 @@
 //! trained on: `True`, `None`, `1e-07`, `{'a': 1}`, and JSON with `", "` between its items.
 
 use super::budget::Budget;
-use super::reserved::Table;
+use super::reserved::{Table, json_escapes};
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::fmt::Write;
@@ -251,7 +251,7 @@ impl JsonWriter<'_> {
         for c in text.chars() {
             match self.table.original(c) {
                 // Escaping breaks up reserved text, which then need not be kept apart any more.
-                Some(original) if original.chars().any(|c| matches!(c, '"' | '\\') || (c as u32) < 0x20) => {
+                Some(original) if json_escapes(original) => {
                     original.chars().for_each(|c| self.character(c));
                 }
                 Some(_) => self.out.push(c),

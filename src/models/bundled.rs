@@ -1,0 +1,40 @@
+//! The model that comes with the program, so that a first command works offline.
+
+use crate::{Error, ErrorKind, Result};
+use std::path::PathBuf;
+
+/// What MODEL it is.
+pub const NAME: &str = "bundled";
+
+#[cfg(feature = "bundled-model")]
+const GGUF: Option<&[u8]> = Some(include_bytes!("../../models/callwright-tiny.gguf"));
+#[cfg(not(feature = "bundled-model"))]
+const GGUF: Option<&[u8]> = None;
+
+/// The bundled model as a file, which llama.cpp wants: unpacked to the cache directory at first use.
+///
+/// # Errors
+/// [`ErrorKind::ModelNotFound`] in a build without the feature `bundled-model`, [`ErrorKind::Io`] when the cache
+/// directory cannot be written.
+pub fn path() -> Result<PathBuf> {
+    let Some(gguf) = GGUF else {
+        return Err(Error::new(ErrorKind::ModelNotFound, "this build has no bundled model")
+            .hint("name a model with -m; `callwright model list` shows some"));
+    };
+    let cache = directories::ProjectDirs::from("", "", "callwright").map(|dirs| dirs.cache_dir().to_owned());
+    let cache = cache.unwrap_or_else(|| std::env::temp_dir().join("callwright"));
+    let path = cache.join("callwright-tiny.gguf");
+    // Comparing a few megabytes takes a millisecond, and mends a file of another version or a damaged one.
+    if std::fs::read(&path).is_ok_and(|there| there == gguf) {
+        return Ok(path);
+    }
+    let failed = |error: &std::io::Error| {
+        Error::io("unpack the bundled model to", &path, error).hint("XDG_CACHE_HOME names another cache directory")
+    };
+    std::fs::create_dir_all(&cache).map_err(|error| failed(&error))?;
+    // Written beside and renamed: another process sees the old file or the whole new one.
+    let mut file = tempfile::NamedTempFile::new_in(&cache).map_err(|error| failed(&error))?;
+    std::io::Write::write_all(&mut file, gguf).map_err(|error| failed(&error))?;
+    file.persist(&path).map_err(|error| failed(&error.error))?;
+    Ok(path)
+}
