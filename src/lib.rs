@@ -1,8 +1,9 @@
 //! Reliable tool calls from local models.
 
 pub mod error;
-pub mod message;
-pub mod tool;
 pub mod format;
+pub mod message;
+pub mod models;
+pub mod tool;
 
 pub use error::{Error, ErrorKind, Result};

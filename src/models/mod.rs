@@ -1,0 +1,5 @@
+//! Which model: GGUF headers.
+
+pub mod gguf;
+
+pub use gguf::Gguf;

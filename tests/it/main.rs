@@ -1,0 +1,4 @@
+//! Integration tests, one module for each stage.
+
+mod gguf;
+mod gguf_builder;
