@@ -2,3 +2,8 @@
 
 mod gguf;
 mod gguf_builder;
+#[cfg(feature = "hub")]
+mod hub;
+#[cfg(feature = "hub")]
+mod hub_server;
+mod models;
