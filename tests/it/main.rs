@@ -7,3 +7,5 @@ mod hub;
 #[cfg(feature = "hub")]
 mod hub_server;
 mod models;
+#[cfg(feature = "hub")]
+mod models_cli;

@@ -1,0 +1,348 @@
+//! `callwright model`: what models there are, getting one, looking into one.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anstyle::Style;
+use anyhow::Result;
+use callwright::models::gguf::shard_of;
+use callwright::models::{Gguf, Hub, ModelEntry, Models, Progress, ProgressEvent, Source};
+use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+/// Lists, downloads and inspects models.
+#[derive(Debug, clap::Args)]
+pub struct ModelArgs {
+    #[command(subcommand)]
+    command: Command,
+    /// A file of further models, in the form of the built-in models.toml
+    #[arg(long, global = true, value_name = "FILE")]
+    models: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Lists the models that have names
+    #[command(after_help = "Example:\n  callwright model list")]
+    List {
+        /// Writes a JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Downloads a model into the Hugging Face cache, and prints its path
+    #[command(after_help = "Examples:\n  callwright model pull qwen3-0.6b\n  \
+            callwright model pull hf:Qwen/Qwen3-4B-GGUF/Qwen3-4B-Q4_K_M.gguf\n\n\
+            A download that was cut off goes on where it stopped. HF_HOME, HF_TOKEN, HF_ENDPOINT and\n\
+            HF_HUB_OFFLINE mean what they mean to every program that uses the hub.")]
+    Pull {
+        /// A name from `callwright model list`, or hf:ORG/REPO/FILE.gguf[@REVISION]
+        model: String,
+        /// Asks no server: checks what is in the cache
+        #[arg(long)]
+        offline: bool,
+    },
+    /// Shows what a model is, and whether it can be run
+    #[command(after_help = "Examples:\n  callwright model inspect qwen3-0.6b\n  \
+            callwright model inspect path/to/model.gguf --json")]
+    Inspect {
+        /// A name from `callwright model list`, a path, or hf:ORG/REPO/FILE.gguf[@REVISION]
+        model: String,
+        /// Writes a JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs `callwright model`. `cpu_features` is what llama.cpp was compiled to use, where that is known.
+pub fn run(args: ModelArgs, cpu_features: Option<&[String]>) -> Result<ExitCode> {
+    let models = Models::load(args.models.as_deref())?;
+    let hub = Hub::from_env();
+    match args.command {
+        Command::List { json } => list(&models, &hub, json),
+        Command::Pull { model, offline } => pull(&models.resolve(&model)?, hub, offline),
+        Command::Inspect { model, json } => {
+            let path = models.resolve(&model)?.require_local(&hub)?;
+            inspect(&path, json, cpu_features)
+        }
+    }
+}
+
+fn list(models: &Models, hub: &Hub, json: bool) -> Result<ExitCode> {
+    let mut out = anstream::stdout().lock();
+    if json {
+        let all: Vec<Value> = models.entries().iter().map(|entry| entry_json(entry, hub)).collect();
+        writeln!(out, "{:#}", Value::Array(all))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let header = ["NAME", "SIZE", "QUANT", "HERE", "FROM"].map(str::to_owned);
+    let rows = models.entries().iter().map(|entry| {
+        let size = entry.size.or_else(|| file_size(entry, hub)).map_or("-".to_owned(), |n| DecimalBytes(n).to_string());
+        let here = if entry.local(hub).is_some() { "yes" } else { "no" };
+        let from = match &entry.source {
+            Source::File(path) => path.display().to_string(),
+            Source::Hub(file) => file.repo.clone(),
+        };
+        [entry.name.clone(), size, quantization(entry).unwrap_or("-".to_owned()), here.to_owned(), from]
+    });
+    let rows: Vec<[String; 5]> = std::iter::once(header).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 5] = std::array::from_fn(width);
+    let bold = Style::new().bold();
+    for (index, [name, size, quant, here, from]) in rows.iter().enumerate() {
+        let [w0, w1, w2, w3, _] = widths;
+        let line = format!("{name:w0$}  {size:>w1$}  {quant:w2$}  {here:w3$}  {from}");
+        if index == 0 { writeln!(out, "{bold}{line}{bold:#}")? } else { writeln!(out, "{line}")? }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn entry_json(entry: &ModelEntry, hub: &Hub) -> Value {
+    let source = match &entry.source {
+        Source::File(path) => json!({"path": path}),
+        Source::Hub(file) => {
+            json!({"repo": file.repo, "file": file.file, "revision": file.revision, "sha256": file.sha256})
+        }
+    };
+    let local = entry.local(hub);
+    let sampling = entry.sampling;
+    json!({
+        "name": entry.name,
+        "source": source,
+        "size": entry.size.or_else(|| file_size(entry, hub)),
+        "quantization": quantization(entry),
+        "local": local.is_some(),
+        "path": local,
+        "template": entry.template,
+        "format": entry.format,
+        "context": entry.context,
+        "sampling": {
+            "temperature": sampling.temperature.map(decimal), "top_k": sampling.top_k,
+            "top_p": sampling.top_p.map(decimal), "min_p": sampling.min_p.map(decimal),
+        },
+        "fallbacks": entry.fallbacks,
+    })
+}
+
+/// 0.7, not the 0.699999988079071 that the same number is with more digits.
+fn decimal(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
+}
+
+fn file_size(entry: &ModelEntry, hub: &Hub) -> Option<u64> {
+    std::fs::metadata(entry.local(hub)?).ok().map(|metadata| metadata.len())
+}
+
+/// The quantisation, by the custom of naming it in the file's name.
+fn quantization(entry: &ModelEntry) -> Option<String> {
+    let name = match &entry.source {
+        Source::File(path) => path.file_name()?.to_string_lossy().into_owned(),
+        Source::Hub(file) => file.file.rsplit('/').next()?.to_owned(),
+    };
+    let stem = match shard_of(&name) {
+        Some(shard) => shard.prefix,
+        None => name.strip_suffix(".gguf")?.to_owned(),
+    };
+    let last = stem.rsplit(['-', '.']).next()?.to_uppercase();
+    let digit = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    let known = ["IQ", "TQ", "BF", "Q", "F"].iter().any(|kind| last.strip_prefix(kind).is_some_and(digit));
+    known.then_some(last)
+}
+
+fn pull(entry: &ModelEntry, mut hub: Hub, offline: bool) -> Result<ExitCode> {
+    hub.offline |= offline;
+    let path = match &entry.source {
+        Source::File(_) => entry.require_local(&hub)?,
+        Source::Hub(file) => hub.pull(file, &mut Bars::new())?,
+    };
+    writeln!(anstream::stdout(), "{}", path.display())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Draws a bar on a terminal; elsewhere writes a line for each file.
+struct Bars {
+    bar: Option<(String, ProgressBar)>,
+    terminal: bool,
+}
+
+impl Bars {
+    fn new() -> Bars {
+        Bars { bar: None, terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, doing: &str, file: &str, done: u64, total: u64) {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        let label = format!("{doing} {name}");
+        if self.bar.as_ref().is_none_or(|(current, _)| *current != label) {
+            self.clear();
+            let bar = if self.terminal {
+                ProgressBar::new(total)
+            } else {
+                eprintln!("{label} ({})", DecimalBytes(total));
+                ProgressBar::hidden()
+            };
+            let style = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+            bar.set_style(ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar()));
+            bar.set_message(label.clone());
+            if done > 0 && doing == "Downloading" {
+                bar.println(format!("Going on at {} of {}", DecimalBytes(done), DecimalBytes(total)));
+            }
+            bar.set_position(done);
+            bar.reset_eta();
+            self.bar = Some((label, bar));
+        }
+        if let Some((_, bar)) = &self.bar {
+            bar.set_position(done);
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some((_, bar)) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Progress for Bars {
+    fn event(&mut self, event: ProgressEvent<'_>) {
+        match event {
+            ProgressEvent::Download { file, done, total } => self.show("Downloading", file, done, total),
+            ProgressEvent::Verify { file, done, total } => self.show("Verifying", file, done, total),
+            ProgressEvent::Retry { reason, .. } => {
+                self.clear();
+                eprintln!("The connection broke ({reason}); going on where it stopped");
+            }
+            _ => self.clear(),
+        }
+    }
+}
+
+fn inspect(path: &Path, json: bool, cpu_features: Option<&[String]>) -> Result<ExitCode> {
+    let gguf = Gguf::open(path)?;
+    let problem = gguf.check().err();
+    let facts = Facts::of(&gguf);
+    let mut out = anstream::stdout().lock();
+    if json {
+        writeln!(out, "{:#}", facts.json(&gguf, problem.as_ref(), cpu_features))?;
+    } else {
+        facts.print(&gguf, cpu_features, &mut out)?;
+    }
+    out.flush()?;
+    match problem {
+        Some(error) => Err(error.into()),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// What is summed over the shards.
+struct Facts {
+    parameters: u64,
+    file_size: u64,
+    files: usize,
+}
+
+impl Facts {
+    fn of(gguf: &Gguf) -> Facts {
+        let mut facts = Facts { parameters: gguf.parameters(), file_size: gguf.file_size(), files: 1 };
+        for path in gguf.files().iter().filter(|path| *path != gguf.path()) {
+            if let Ok(shard) = Gguf::open(path) {
+                facts.parameters = facts.parameters.saturating_add(shard.parameters());
+                facts.file_size += shard.file_size();
+                facts.files += 1;
+            }
+        }
+        facts
+    }
+
+    fn print(&self, gguf: &Gguf, cpu_features: Option<&[String]>, out: &mut impl Write) -> Result<()> {
+        let unknown = || "not said".to_owned();
+        let text = |text: Option<&str>| text.map_or_else(unknown, str::to_owned);
+        let token = |name: &str| match gguf.special_token(name) {
+            Some(id) => format!("{id} {}", gguf.token_text(id).map_or(String::new(), |text| format!("{text:?}"))),
+            None => unknown(),
+        };
+        let files = if self.files > 1 { format!(" in {} files", self.files) } else { String::new() };
+        let tokens = gguf.tokens().map_or(0, |tokens| tokens.len());
+        let tokenizer = gguf.text("tokenizer.ggml.model").unwrap_or("no tokenizer");
+        let mut rows = vec![
+            ("file", gguf.path().display().to_string()),
+            ("size", format!("{}{files}", DecimalBytes(self.file_size))),
+            ("name", text(gguf.name())),
+            ("licence", text(gguf.license())),
+            ("architecture", text(gguf.architecture())),
+            ("parameters", count(self.parameters)),
+            ("quantisation", text(gguf.quantization())),
+            ("context", gguf.context_length().map_or_else(unknown, |n| format!("{n} tokens"))),
+            ("vocabulary", format!("{tokens} tokens ({tokenizer})")),
+            ("begin of text", token("bos")),
+            ("end of text", token("eos")),
+        ];
+        if gguf.chat_templates().is_empty() {
+            rows.push(("chat template", "none".to_owned()));
+        }
+        for template in gguf.chat_templates() {
+            let tools = if template.mentions_tools() { "mentions tools" } else { "does not mention tools" };
+            let value = format!("{}, {} characters, {tools}", template.name, template.source.chars().count());
+            rows.push(("chat template", value));
+        }
+        if let Some(features) = cpu_features {
+            let features = if features.is_empty() { "the baseline only".to_owned() } else { features.join(" ") };
+            rows.push(("llama.cpp uses", features));
+        }
+        let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
+        let bold = Style::new().bold();
+        for (label, value) in rows {
+            writeln!(out, "{bold}{label:width$}{bold:#}  {}", printable(&value))?;
+        }
+        Ok(())
+    }
+
+    fn json(&self, gguf: &Gguf, problem: Option<&callwright::Error>, cpu_features: Option<&[String]>) -> Value {
+        let templates: Vec<Value> = gguf
+            .chat_templates()
+            .iter()
+            .map(|t| json!({"name": t.name, "characters": t.source.chars().count(), "mentions_tools": t.mentions_tools()}))
+            .collect();
+        let token = |name: &str| {
+            let id = gguf.special_token(name)?;
+            Some(json!({"id": id, "text": gguf.token_text(id)}))
+        };
+        json!({
+            "path": gguf.path(),
+            "file_size": self.file_size,
+            "files": self.files,
+            "name": gguf.name(),
+            "license": gguf.license(),
+            "architecture": gguf.architecture(),
+            "parameters": self.parameters,
+            "quantization": gguf.quantization(),
+            "context_length": gguf.context_length(),
+            "vocabulary": gguf.tokens().map(|tokens| tokens.len()),
+            "tokenizer": gguf.text("tokenizer.ggml.model"),
+            "bos": token("bos"),
+            "eos": token("eos"),
+            "chat_templates": templates,
+            "cpu_features": cpu_features,
+            "problem": problem.map(|error| error.message()),
+        })
+    }
+}
+
+/// 494,032,768 is written 494 M.
+fn count(number: u64) -> String {
+    let scaled = |unit: f64, name: &str| {
+        format!("{:.3}", number as f64 / unit).trim_end_matches('0').trim_end_matches('.').to_owned() + name
+    };
+    match number {
+        0 => "none".to_owned(),
+        1..1_000 => number.to_string(),
+        1_000..1_000_000 => scaled(1e3, " K"),
+        1_000_000..1_000_000_000 => scaled(1e6, " M"),
+        _ => scaled(1e9, " B"),
+    }
+}
+
+/// A file's texts must not steer the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
