@@ -2,6 +2,18 @@
 //!
 //! A MODEL is a name from models.toml, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`. [`Models::resolve`] turns it
 //! into a [`ModelEntry`] without touching the network; [`ModelEntry::ensure`] makes the file exist locally.
+//!
+//! ```
+//! use callwright::models::{Hub, Models};
+//!
+//! let models = Models::builtin()?;
+//! let entry = models.resolve("qwen3-0.6b")?;
+//! match entry.local(&Hub::from_env()) {
+//!     Some(path) => println!("{} is at {}", entry.name, path.display()),
+//!     None => println!("{} is not here yet", entry.name),
+//! }
+//! # Ok::<(), callwright::Error>(())
+//! ```
 
 #[cfg(feature = "hub")]
 mod download;
