@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 /// Lists, downloads and inspects models.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  callwright model pull qwen3-0.6b && callwright model inspect qwen3-0.6b")]
 pub struct ModelArgs {
     #[command(subcommand)]
     command: Command,

@@ -6,7 +6,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo, Metadata};
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
@@ -104,7 +103,7 @@ impl Download<'_> {
                 return Err(self.fail(&error).hint("what is here is kept: the same command goes on from there"));
             }
             progress.event(ProgressEvent::Retry { file: self.name, reason: &error });
-            std::thread::sleep(Duration::from_millis(250 << failures));
+            std::thread::sleep(self.hub.retry_pause * (1 << (failures - 1)));
         }
     }
 

@@ -81,9 +81,13 @@ impl File<'_> {
     fn unknown(&self, key: &Spanned<std::borrow::Cow<str>>, known: &[&str], inside: &str) -> Error {
         let name: &str = key.get_ref();
         let error = self.error(ErrorKind::Config, format!("unknown key {name:?} in {inside}"), key.span());
-        match nearest(name, known.iter().copied()) {
-            Some(near) => error.hint(format!("did you mean {near:?}?")),
-            None => error.hint(format!("known keys: {}", known.join(", "))),
+        let closest = nearest(name, known.iter().chain(&SAMPLING_KEYS).copied());
+        match closest {
+            Some(near) if known.contains(&near) => error.hint(format!("did you mean {near:?}?")),
+            Some(near) if known.contains(&"sampling") => {
+                error.hint(format!("{near:?} goes into sampling: sampling = {{ {near} = … }}"))
+            }
+            _ => error.hint(format!("known keys: {}", known.join(", "))),
         }
     }
 
@@ -105,11 +109,8 @@ impl File<'_> {
                 };
                 let entry = self.model(table, item.span())?;
                 if !names.insert(entry.name.clone()) {
-                    let mut error = Error::new(ErrorKind::Config, format!("two models are named {:?}", entry.name));
-                    if let Some(place) = entry.place {
-                        error = error.at(place);
-                    }
-                    return Err(error);
+                    let at = field(table, "name").map_or(item.span(), |(_, value)| value.span());
+                    return Err(self.error(ErrorKind::Config, format!("two models are named {:?}", entry.name), at));
                 }
                 entries.push(entry);
             }
@@ -183,7 +184,7 @@ impl File<'_> {
             }
             let files = hub.files().len();
             if hub.sha256.len() != files {
-                let message = format!("{} sums for {files} files", hub.sha256.len());
+                let message = format!("the model has {files} files, and {} sha256", hub.sha256.len());
                 return Err(self.wrong(value, message).hint("a sharded model has one sha256 for each shard, in order"));
             }
         }

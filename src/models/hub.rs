@@ -4,11 +4,13 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::gguf::shard_of;
 use crate::error::{Error, ErrorKind, Result};
 
 const ENDPOINT: &str = "https://huggingface.co";
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// A file on the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,6 +153,8 @@ pub struct Hub {
     pub token: Option<String>,
     /// Whether no server may be asked.
     pub offline: bool,
+    /// How long to wait before a broken download is taken up again; twice as long each time no byte has come.
+    pub retry_pause: Duration,
 }
 
 impl fmt::Debug for Hub {
@@ -165,7 +169,13 @@ impl fmt::Debug for Hub {
 impl Hub {
     /// The hub with its cache in the folder `cache`, without a token.
     pub fn new(cache: impl Into<PathBuf>) -> Hub {
-        Hub { endpoint: ENDPOINT.to_owned(), cache: cache.into(), token: None, offline: false }
+        Hub {
+            endpoint: ENDPOINT.to_owned(),
+            cache: cache.into(),
+            token: None,
+            offline: false,
+            retry_pause: RETRY_PAUSE,
+        }
     }
 
     /// What the environment says, as for every program that uses the hub: `HF_ENDPOINT`; `HF_HUB_CACHE`, or `hub`
@@ -185,6 +195,7 @@ impl Hub {
             cache: var("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from),
             token: token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()),
             offline: var("HF_HUB_OFFLINE").is_some_and(on),
+            retry_pause: RETRY_PAUSE,
         }
     }
 
@@ -230,8 +241,11 @@ impl Hub {
     /// another sum than it should have is removed.
     pub fn pull(&self, file: &HubFile, progress: &mut dyn Progress) -> Result<PathBuf> {
         let mut first = None;
-        for (name, sum) in file.files() {
-            let path = match self.cached_file(file, &name, sum) {
+        let files = file.files();
+        // Shards must lie in one folder: those of other commits, found by their sums, would not.
+        let whole = files.len() == 1;
+        for (name, sum) in files {
+            let path = match self.cached_file(file, &name, sum.filter(|_| whole)) {
                 Some(path) => {
                     verify::cached(&path, &name, sum, progress)?;
                     path
@@ -315,7 +329,10 @@ pub(super) mod verify {
     }
 
     pub(in super::super) fn wrong_sum(name: &str, found: &str, expected: &str) -> Error {
-        Error::new(ErrorKind::Hub, format!("{name} has the sha256\n  {found}, and should have\n  {expected}"))
+        Error::new(
+            ErrorKind::Hub,
+            format!("{name} does not have the sha256 that it should have\n  expected {expected}\n  found    {found}"),
+        )
     }
 
     fn sha256(path: &Path, name: &str, progress: &mut dyn Progress) -> std::io::Result<String> {

@@ -2,6 +2,18 @@
 //!
 //! A MODEL is a name from models.toml, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`. [`Models::resolve`] turns it
 //! into a [`ModelEntry`] without touching the network; [`ModelEntry::ensure`] makes the file exist locally.
+//!
+//! ```
+//! use callwright::models::{Hub, Models};
+//!
+//! let models = Models::builtin()?;
+//! let entry = models.resolve("qwen3-0.6b")?;
+//! match entry.local(&Hub::from_env()) {
+//!     Some(path) => println!("{} is at {}", entry.name, path.display()),
+//!     None => println!("{} is not here yet", entry.name),
+//! }
+//! # Ok::<(), callwright::Error>(())
+//! ```
 
 pub mod bundled;
 #[cfg(feature = "hub")]
@@ -115,8 +127,10 @@ impl ModelEntry {
     }
 
     fn missing_file(&self, path: &Path) -> Error {
-        let error =
-            Error::new(ErrorKind::ModelNotFound, format!("the model {}: there is no {}", self.name, path.display()));
+        let error = Error::new(
+            ErrorKind::ModelNotFound,
+            format!("the file of the model {:?} is missing: {}", self.name, path.display()),
+        );
         match &self.place {
             Some(place) => error.at(place.clone()),
             None => error,
@@ -249,8 +263,12 @@ impl Models {
                 if *fallback != entry.name && self.get(fallback).is_some() {
                     continue;
                 }
-                let why = if *fallback == entry.name { "itself" } else { "which no models.toml names" };
-                let message = format!("the model {:?} falls back to {fallback:?}, {why}", entry.name);
+                let name = &entry.name;
+                let message = if fallback == name {
+                    format!("the model {name:?} falls back to itself")
+                } else {
+                    format!("the model {name:?} falls back to {fallback:?}, which no models.toml names")
+                };
                 let mut error = Error::new(ErrorKind::Config, message);
                 if let Some(place) = &entry.place {
                     error = error.at(place.clone());

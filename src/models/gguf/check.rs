@@ -207,7 +207,7 @@ impl Gguf {
         let exempt = model != "gemma4" && self.text("tokenizer.ggml.pre") == Some("kimi-k2");
         match self.get("tokenizer.ggml.merges") {
             None if needed && !exempt => {
-                Err(refuse("tokenizer.ggml.merges is missing: the tokenizer cannot work without")
+                Err(refuse("tokenizer.ggml.merges is missing: the tokenizer cannot work without it")
                     .hint(CONVERTED_WRONGLY))
             }
             Some(value) if needed && value.as_array().and_then(Array::strings).is_none() => {

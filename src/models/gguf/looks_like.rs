@@ -19,7 +19,7 @@ fn guess(head: &[u8], size: u64) -> (String, &'static str) {
     } else if b"GGUF".starts_with(head) {
         (format!("it ends after {size} bytes"), FETCH)
     } else if starts(b"version https://git-lfs") {
-        ("it is a git-LFS pointer, the place holder for a file that was not fetched".into(), "fetch it: git lfs pull")
+        ("it is a git-LFS pointer, the placeholder for a file that was not fetched".into(), "fetch it: git lfs pull")
     } else if starts(b"<!doctype") || starts(b"<html") || starts(b"<?xml") {
         (
             "it is a web page".into(),

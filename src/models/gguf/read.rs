@@ -39,15 +39,13 @@ impl Reader {
     fn claim(&self, length: u64, what: &str) -> Result<()> {
         let left = self.file_size - self.at;
         if length > left {
-            let missing = length - left;
-            return Err(Error::new(
-                ErrorKind::Gguf,
-                format!(
-                    "the file is cut off or damaged: {what} at byte {} reaches {missing} bytes past its end ({} bytes)",
-                    self.at, self.file_size
-                ),
-            )
-            .hint("fetch the file again: a download was probably interrupted"));
+            let at = self.at;
+            let message = format!(
+                "the file is cut off or damaged: {what} at byte {at} would take {length} bytes, and {left} are left"
+            );
+            return Err(
+                Error::new(ErrorKind::Gguf, message).hint("fetch the file again: a download was probably interrupted")
+            );
         }
         if self.at + length > MAX_HEADER {
             let limit = MAX_HEADER >> 20;

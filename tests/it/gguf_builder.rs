@@ -1,0 +1,207 @@
+//! Writes small GGUF files, in order or not.
+
+use std::path::{Path, PathBuf};
+
+/// A value of the metadata.
+#[derive(Clone)]
+pub enum Val {
+    U32(u32),
+    I32(i32),
+    Bool(bool),
+    Str(String),
+    Strs(Vec<Vec<u8>>),
+    I32s(Vec<i32>),
+    F32s(Vec<f32>),
+    /// A type number and the bytes that follow it.
+    Raw(u32, Vec<u8>),
+}
+
+impl From<&str> for Val {
+    fn from(text: &str) -> Val {
+        Val::Str(text.to_owned())
+    }
+}
+
+impl From<u32> for Val {
+    fn from(number: u32) -> Val {
+        Val::U32(number)
+    }
+}
+
+impl From<bool> for Val {
+    fn from(value: bool) -> Val {
+        Val::Bool(value)
+    }
+}
+
+impl<const N: usize> From<[&str; N]> for Val {
+    fn from(texts: [&str; N]) -> Val {
+        Val::Strs(texts.iter().map(|text| text.as_bytes().to_vec()).collect())
+    }
+}
+
+impl Val {
+    fn write(&self, out: &mut Vec<u8>) {
+        let array = |out: &mut Vec<u8>, kind: u32, count: usize| {
+            out.extend(9u32.to_le_bytes());
+            out.extend(kind.to_le_bytes());
+            out.extend((count as u64).to_le_bytes());
+        };
+        match self {
+            Val::U32(n) => out.extend([4u32.to_le_bytes(), n.to_le_bytes()].concat()),
+            Val::I32(n) => out.extend([5u32.to_le_bytes(), n.to_le_bytes()].concat()),
+            Val::Bool(value) => {
+                out.extend(7u32.to_le_bytes());
+                out.push(u8::from(*value));
+            }
+            Val::Str(text) => {
+                out.extend(8u32.to_le_bytes());
+                string(out, text.as_bytes());
+            }
+            Val::Strs(texts) => {
+                array(out, 8, texts.len());
+                texts.iter().for_each(|text| string(out, text));
+            }
+            Val::I32s(numbers) => {
+                array(out, 5, numbers.len());
+                numbers.iter().for_each(|n| out.extend(n.to_le_bytes()));
+            }
+            Val::F32s(numbers) => {
+                array(out, 6, numbers.len());
+                numbers.iter().for_each(|n| out.extend(n.to_le_bytes()));
+            }
+            Val::Raw(kind, bytes) => {
+                out.extend(kind.to_le_bytes());
+                out.extend(bytes);
+            }
+        }
+    }
+}
+
+fn string(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text);
+}
+
+/// A tensor as the header describes it.
+#[derive(Clone)]
+pub struct TensorInfo {
+    pub name: String,
+    pub shape: Vec<u64>,
+    pub kind: u32,
+    /// Where the header says it starts; its place in the data where not given.
+    pub offset: Option<u64>,
+    /// Bytes of it that are written.
+    pub bytes: u64,
+}
+
+/// A GGUF to be written.
+#[derive(Clone)]
+pub struct GgufBuilder {
+    pub magic: [u8; 4],
+    pub version: [u8; 4],
+    pub metadata: Vec<(String, Val)>,
+    pub tensors: Vec<TensorInfo>,
+}
+
+impl GgufBuilder {
+    /// A file without anything in it.
+    pub fn new() -> GgufBuilder {
+        GgufBuilder { magic: *b"GGUF", version: 3u32.to_le_bytes(), metadata: Vec::new(), tensors: Vec::new() }
+    }
+
+    /// A small model in order: 16 tokens, one tensor. It has no weights that llama.cpp could run.
+    pub fn tiny() -> GgufBuilder {
+        let tokens: Vec<String> = (0..12).map(|i| format!("t{i}")).collect();
+        let mut tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+        tokens.extend(["<|start|>", "<|end|>", "Ġhello", "世界"]);
+        GgufBuilder::new()
+            .set("general.architecture", "qwen3")
+            .set("general.name", "Tiny")
+            .set("general.license", "mit")
+            .set("general.file_type", 7)
+            .set("qwen3.block_count", 2)
+            .set("qwen3.context_length", 2048)
+            .set("qwen3.embedding_length", 8)
+            .set("tokenizer.ggml.model", "gpt2")
+            .set("tokenizer.ggml.pre", "gpt-2")
+            .set("tokenizer.ggml.tokens", Val::Strs(tokens.iter().map(|t| t.as_bytes().to_vec()).collect()))
+            .set("tokenizer.ggml.token_type", Val::I32s(vec![1; 16]))
+            .set("tokenizer.ggml.merges", ["t 0", "t 1"])
+            .set("tokenizer.ggml.bos_token_id", 12)
+            .set("tokenizer.ggml.eos_token_id", 13)
+            .set("tokenizer.chat_template", "{% for m in messages %}{{ m.content }}{% endfor %}")
+            .tensor("token_embd.weight", &[8, 16])
+    }
+
+    /// Sets a key, in its place if it is there already.
+    pub fn set(mut self, key: &str, value: impl Into<Val>) -> GgufBuilder {
+        match self.metadata.iter_mut().find(|(k, _)| k == key) {
+            Some((_, known)) => *known = value.into(),
+            None => self.metadata.push((key.to_owned(), value.into())),
+        }
+        self
+    }
+
+    /// Adds a key, even if it is there already.
+    pub fn add(mut self, key: &str, value: impl Into<Val>) -> GgufBuilder {
+        self.metadata.push((key.to_owned(), value.into()));
+        self
+    }
+
+    pub fn remove(mut self, key: &str) -> GgufBuilder {
+        let before = self.metadata.len();
+        self.metadata.retain(|(k, _)| k != key);
+        assert!(self.metadata.len() < before, "no key {key}");
+        self
+    }
+
+    /// Adds a tensor of F32, with data.
+    pub fn tensor(mut self, name: &str, shape: &[u64]) -> GgufBuilder {
+        let bytes = shape.iter().product::<u64>() * 4;
+        self.tensors.push(TensorInfo { name: name.to_owned(), shape: shape.to_vec(), kind: 0, offset: None, bytes });
+        self
+    }
+
+    /// Changes the last tensor.
+    pub fn last(mut self, change: impl FnOnce(&mut TensorInfo)) -> GgufBuilder {
+        change(self.tensors.last_mut().expect("a tensor"));
+        self
+    }
+
+    /// The header alone, padded up to the data.
+    pub fn header(&self) -> Vec<u8> {
+        let mut out = [self.magic, self.version].concat();
+        out.extend((self.tensors.len() as u64).to_le_bytes());
+        out.extend((self.metadata.len() as u64).to_le_bytes());
+        for (key, value) in &self.metadata {
+            string(&mut out, key.as_bytes());
+            value.write(&mut out);
+        }
+        let mut place = 0u64;
+        for tensor in &self.tensors {
+            string(&mut out, tensor.name.as_bytes());
+            out.extend((tensor.shape.len() as u32).to_le_bytes());
+            tensor.shape.iter().for_each(|n| out.extend(n.to_le_bytes()));
+            out.extend(tensor.kind.to_le_bytes());
+            out.extend(tensor.offset.unwrap_or(place).to_le_bytes());
+            place += tensor.bytes.next_multiple_of(32);
+        }
+        out.resize(out.len().next_multiple_of(32), 0);
+        out
+    }
+
+    pub fn build(&self) -> Vec<u8> {
+        let mut out = self.header();
+        for tensor in &self.tensors {
+            out.resize(out.len() + tensor.bytes.next_multiple_of(32) as usize, 0x11);
+        }
+        out
+    }
+
+    pub fn write(&self, folder: &Path, name: &str) -> PathBuf {
+        let path = folder.join(name);
+        std::fs::write(&path, self.build()).expect("writable");
+        path
+    }
+}
