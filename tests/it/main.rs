@@ -1,9 +1,13 @@
-//! One test binary: linking llama.cpp once is enough.
+//! One test binary, one module for each stage: linking llama.cpp once is enough. The cases are files in tests/cases.
 
 mod conformance;
 mod gguf;
 mod gguf_builder;
+#[cfg(feature = "hub")]
+mod hub;
+#[cfg(feature = "hub")]
 mod hub_server;
 mod models;
+#[cfg(feature = "hub")]
 mod models_cli;
 mod parse;
