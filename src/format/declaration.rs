@@ -70,10 +70,13 @@ impl Reader<'_> {
             if text.is_empty() {
                 return Err(self.error(span, ErrorKind::Format, format!("`{key}` is empty")));
             }
-            Ok((if literal { Marker::Literal(text) } else { Marker::Pattern(text) }, span))
+            // A pattern without operators is the text it matches.
+            let plain = literal || !text.contains(['\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$']);
+            Ok((if plain { Marker::Literal(text) } else { Marker::Pattern(text) }, span))
         };
         let (start, start_span) = marker("start")?;
         let (end, end_span) = marker("end")?;
+        let written = [&start, &end].iter().all(|marker| matches!(marker, Marker::Literal(_)));
         let (payload, payload_span) = self.required(format, "payload", entry.span())?;
         if payload != "json" {
             let error = self.error(payload_span, ErrorKind::Format, format!("there is no payload kind {payload:?}"));
@@ -85,7 +88,7 @@ impl Reader<'_> {
             start: start.clone(),
             end: end.clone(),
             payload: Payload::Json(self.keys(root)?),
-            history: self.history(root, literal, span)?,
+            history: self.history(root, written, span)?,
             source: self.source.to_owned(),
             machinery: OnceLock::new(),
         };
