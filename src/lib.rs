@@ -1,8 +1,8 @@
 //! Reliable tool calls from local models.
 
 pub mod error;
+pub mod format;
 pub mod message;
 pub mod tool;
-pub mod format;
 
 pub use error::{Error, ErrorKind, Result};

@@ -1,6 +1,7 @@
-//! What the parser says while the model writes.
+//! What the parser says while the model writes, and what it noticed when all is said.
 
 use serde::Serialize;
+use std::fmt;
 use std::ops::Range;
 
 /// One step of a parsed stream.
@@ -48,6 +49,8 @@ pub enum Event {
 }
 
 /// A departure from the format that was still understood.
+///
+/// A call reports each kind once, with the place where it first occurs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Repair {
     /// What was wrong.
@@ -69,22 +72,107 @@ pub enum RepairKind {
     NearMissMarker,
     /// The payload stood in a code fence.
     CodeFence,
+    /// Text between the markers that is no part of the call.
+    StrayText,
+    /// Several calls between one pair of markers.
+    SeveralCalls,
     /// A comma before a closing bracket.
     TrailingComma,
+    /// No comma between two members.
+    MissingComma,
     /// Strings in single quotes.
     SingleQuotes,
     /// An object key without quotes.
     UnquotedKey,
     /// A control character inside a string, such as a line break, that JSON wants escaped.
     UnescapedControl,
+    /// A backslash before a character that JSON does not let one escape, or half a surrogate pair.
+    InvalidEscape,
     /// Brackets or quotes left open.
     MissingBrackets,
     /// `True`, `False` or `None`.
     PythonLiteral,
     /// The arguments stood in a string.
     ArgumentsAsString,
-    /// The call was wrapped once too often, as in `{"function": {…}}`.
+    /// The call was wrapped once too often, as in `{"function": {…}}` or `[{…}]`.
     ExtraWrapping,
     /// `parameters` for `arguments`, or another alias of a key.
     KeyAlias,
+}
+
+impl RepairKind {
+    /// The kind in words, fit to follow "the call has".
+    pub fn describe(self) -> &'static str {
+        match self {
+            RepairKind::MissingEndMarker => "no end marker",
+            RepairKind::DoubledMarker => "a marker written twice",
+            RepairKind::NearMissMarker => "a marker that is not written exactly",
+            RepairKind::CodeFence => "a code fence around it",
+            RepairKind::StrayText => "text between the markers that is no part of it",
+            RepairKind::SeveralCalls => "another call between the same markers",
+            RepairKind::TrailingComma => "a comma before a closing bracket",
+            RepairKind::MissingComma => "no comma between two members",
+            RepairKind::SingleQuotes => "a string in single quotes",
+            RepairKind::UnquotedKey => "a key without quotes",
+            RepairKind::UnescapedControl => "an unescaped control character in a string",
+            RepairKind::InvalidEscape => "an escape that JSON does not know",
+            RepairKind::MissingBrackets => "brackets or quotes left open",
+            RepairKind::PythonLiteral => "a Python literal",
+            RepairKind::ArgumentsAsString => "its arguments in a string",
+            RepairKind::ExtraWrapping => "one level of wrapping too many",
+            RepairKind::KeyAlias => "a key under another name",
+        }
+    }
+}
+
+/// Something in the model's text that was neither markup nor repaired, with its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnostic {
+    /// What was found.
+    #[serde(flatten)]
+    pub kind: DiagnosticKind,
+    /// Which bytes of the model's text it concerns.
+    pub range: Range<usize>,
+}
+
+/// What a [`Diagnostic`] is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "diagnostic", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum DiagnosticKind {
+    /// An end marker where no call was open; it stays in the text.
+    StrayEndMarker,
+    /// A departure that was left alone, because repairs are off.
+    NotRepaired {
+        /// The repair that would have been made.
+        repair: RepairKind,
+    },
+    /// The call's JSON is broken beyond repair from here on.
+    BrokenJson,
+    /// A key beside name and arguments, left out.
+    IgnoredKey {
+        /// The key.
+        key: String,
+    },
+    /// The call names no tool.
+    MissingName,
+    /// There is nothing between the markers.
+    EmptyCall,
+    /// The text ended, or another call began, before the call was written out.
+    CutOff,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {}: ", self.range.start)?;
+        match &self.kind {
+            DiagnosticKind::StrayEndMarker => f.write_str("an end marker where no call is open"),
+            DiagnosticKind::NotRepaired { repair } => write!(f, "the call has {} (repairs are off)", repair.describe()),
+            DiagnosticKind::BrokenJson => f.write_str("the call's JSON is broken beyond repair"),
+            DiagnosticKind::IgnoredKey { key } => write!(f, "the call's key {key:?} is ignored"),
+            DiagnosticKind::MissingName => f.write_str("the call names no tool"),
+            DiagnosticKind::EmptyCall => f.write_str("there is nothing between the call's markers"),
+            DiagnosticKind::CutOff => f.write_str("the call was not written out"),
+        }
+    }
 }

@@ -1,0 +1,243 @@
+//! The calls of one text while they are being read: ids, events, what is reported about them, and how they end.
+
+use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
+use crate::message::Arguments;
+use crate::tool::Tools;
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// One call as the parser read it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParsedCall {
+    /// The call's id: the model's own where it wrote one in time and no other call has it.
+    pub id: String,
+    /// The tool's name as the model wrote it; empty where none could be read.
+    pub name: String,
+    /// The arguments, corrected where that was possible.
+    pub arguments: Arguments,
+    /// What the model wrote for this call, markers included.
+    pub raw: String,
+    /// Where that stands in the model's text, in bytes.
+    pub range: Range<usize>,
+    /// Whether the model wrote all of it. An incomplete call must not be executed.
+    pub complete: bool,
+    /// Whether name and arguments are well-formed and, where the tools are known, fit the tool's schema.
+    pub valid: bool,
+    /// Why the call is not valid, each a sentence fit to be told to the model.
+    pub problems: Vec<String>,
+}
+
+/// The call being read.
+#[derive(Debug)]
+struct Open {
+    start: usize,
+    raw: Vec<u8>,
+    /// Where in `raw` the payload begins.
+    payload: usize,
+    id: Option<String>,
+    name: Option<String>,
+    seen: HashSet<RepairKind>,
+    /// Whether a departure was left alone, repairs being off.
+    refused: bool,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    pub complete: bool,
+    /// Whether its markup was beyond repair, whatever became of name and arguments.
+    pub broken: bool,
+    /// The arguments' text, and how much of it was sent; `None` where they cannot be told apart: all that stands between the markers.
+    pub arguments: Option<(String, usize)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Calls {
+    pub events: Vec<Event>,
+    pub done: Vec<ParsedCall>,
+    pub repairs: Vec<Repair>,
+    pub diagnostics: Vec<Diagnostic>,
+    pub repair: bool,
+    tools: Option<Arc<Tools>>,
+    next: usize,
+    taken: HashSet<String>,
+    open: Option<Open>,
+}
+
+impl Calls {
+    pub(crate) fn new(tools: Option<Arc<Tools>>, repair: bool, first: usize, taken: HashSet<String>) -> Calls {
+        Calls {
+            events: Vec::new(),
+            done: Vec::new(),
+            repairs: Vec::new(),
+            diagnostics: Vec::new(),
+            repair,
+            tools,
+            next: first,
+            taken,
+            open: None,
+        }
+    }
+
+    /// A call begins at offset `start`.
+    pub(crate) fn open(&mut self, start: usize) {
+        self.open = Some(Open {
+            start,
+            raw: Vec::new(),
+            payload: 0,
+            id: None,
+            name: None,
+            seen: HashSet::new(),
+            refused: false,
+        });
+    }
+
+    /// Keeps what the model wrote for the open call.
+    pub(crate) fn keep(&mut self, bytes: &[u8]) {
+        if let Some(open) = &mut self.open {
+            open.raw.extend_from_slice(bytes);
+        }
+    }
+
+    /// The payload of the open call begins after what was kept so far.
+    pub(crate) fn begin_payload(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.payload = open.raw.len();
+        }
+    }
+
+    /// Notes a departure; false if it must not be repaired.
+    pub(crate) fn depart(&mut self, kind: RepairKind, range: Range<usize>) -> bool {
+        let fresh = self.open.as_mut().is_none_or(|open| open.seen.insert(kind));
+        if !self.repair
+            && let Some(open) = &mut self.open
+        {
+            open.refused = true;
+        }
+        if fresh && self.repair {
+            let repair = Repair { kind, range };
+            self.repairs.push(repair.clone());
+            self.events.push(Event::Repair(repair));
+        } else if fresh {
+            self.diagnose(DiagnosticKind::NotRepaired { repair: kind }, range);
+        }
+        self.repair
+    }
+
+    pub(crate) fn diagnose(&mut self, kind: DiagnosticKind, range: Range<usize>) {
+        self.diagnostics.push(Diagnostic { kind, range });
+    }
+
+    /// The model gives the open call an id; false if it is too late or not its own.
+    pub(crate) fn give_id(&mut self, id: String) -> bool {
+        let Some(open) = &mut self.open else { return false };
+        if open.id.is_some() || id.is_empty() || !self.taken.insert(id.clone()) {
+            return false;
+        }
+        open.id = Some(id);
+        true
+    }
+
+    pub(crate) fn has_name(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.name.is_some())
+    }
+
+    /// The open call's name is known.
+    pub(crate) fn start(&mut self, name: String) {
+        let id = match self.open.as_ref().and_then(|open| open.id.clone()) {
+            Some(id) => id,
+            None => self.mint(),
+        };
+        if let Some(open) = &mut self.open {
+            open.id = Some(id.clone());
+            open.name = Some(name.clone());
+            self.events.push(Event::CallStart { id, name });
+        }
+    }
+
+    fn mint(&mut self) -> String {
+        loop {
+            let id = format!("call{:05}", self.next);
+            self.next += 1;
+            if self.taken.insert(id.clone()) {
+                return id;
+            }
+        }
+    }
+
+    /// More of the arguments of the open call, whose name is known.
+    pub(crate) fn delta(&mut self, delta: &str) {
+        if let Some(id) = self.open.as_ref().and_then(|open| open.id.clone())
+            && !delta.is_empty()
+        {
+            self.events.push(Event::CallArguments { id, delta: delta.to_owned() });
+        }
+    }
+
+    /// The open call ends; `marker` is the end marker, if one was written.
+    pub(crate) fn close(&mut self, ending: Ending, marker: &[u8]) {
+        let Some(open) = &self.open else { return };
+        let payload = String::from_utf8_lossy(&open.raw[open.payload..]).trim().to_owned();
+        if open.name.is_none() {
+            let place = open.start..open.start + open.raw.len();
+            let kind = if payload.is_empty() { DiagnosticKind::EmptyCall } else { DiagnosticKind::MissingName };
+            self.diagnose(kind, place);
+            self.start(String::new());
+        }
+        let empty = payload.is_empty();
+        let (text, sent, apart) = match ending.arguments {
+            Some((text, sent)) => (text, sent, true),
+            None => (payload, 0, false),
+        };
+        self.delta(&text[sent..]);
+        self.keep(marker);
+        let Some(open) = self.open.take() else { return };
+        let (id, name) = (open.id.unwrap_or_default(), open.name.unwrap_or_default());
+
+        let mut problems = Vec::new();
+        if !ending.complete {
+            problems.push("the call was not written out".to_owned());
+        }
+        if open.refused {
+            problems.push("the call departs from its format".to_owned());
+        } else if empty {
+            problems.push("there is nothing between the call's markers".to_owned());
+        } else if ending.broken {
+            problems.push("the call is not valid JSON".to_owned());
+        }
+        let arguments = match serde_json::from_str::<Map<String, Value>>(&text) {
+            Ok(object) if apart => Arguments::Object(object),
+            Err(error) if apart => {
+                problems.push(match serde_json::from_str::<Value>(&text) {
+                    Ok(_) => "the arguments are not a JSON object".to_owned(),
+                    Err(_) => format!("the arguments are not valid JSON: {error}"),
+                });
+                Arguments::Raw(text)
+            }
+            _ => Arguments::Raw(text),
+        };
+        if name.is_empty() {
+            problems.push("the call names no tool".to_owned());
+        } else if let (Some(tools), Arguments::Object(object)) = (&self.tools, &arguments) {
+            problems.extend(tools.problems(&name, object));
+        }
+        let (complete, valid) = (ending.complete, problems.is_empty());
+        self.events.push(Event::CallEnd { id: id.clone(), complete, valid });
+        let range = open.start..open.start + open.raw.len();
+        let raw = String::from_utf8_lossy(&open.raw).into_owned();
+        self.done.push(ParsedCall { id, name, arguments, raw, range, complete, valid, problems });
+    }
+
+    /// Counts an end marker that was written twice to the call that ended last.
+    pub(crate) fn extend_last(&mut self, blank: &[u8], marker: &[u8]) -> bool {
+        let Some(call) = self.done.last_mut() else { return false };
+        for bytes in [blank, marker] {
+            call.raw.push_str(&String::from_utf8_lossy(bytes));
+            call.range.end += bytes.len();
+        }
+        let end = call.range.end;
+        self.depart(RepairKind::DoubledMarker, end - marker.len()..end)
+    }
+}

@@ -1,0 +1,599 @@
+//! The payload that is a JSON object, `{"name": …, "arguments": {…}}`: reads the object around a call's parts and
+//! hands the parts to a [`Transducer`] each, the arguments to one whose output is streamed.
+//!
+//! Models put the keys in either order, call them otherwise, wrap the object in another one, put it into an array or
+//! a code fence, and send the arguments as a string. All of that is read in the one pass.
+
+use super::JsonKeys;
+use super::calls::{Calls, Ending};
+use super::event::{DiagnosticKind, RepairKind};
+use super::markers::Context;
+use super::repair::{Cut, Stops, Transducer, closer};
+
+const NAME_ALIASES: [&str; 4] = ["name", "tool_name", "function_name", "tool"];
+const ARGUMENT_ALIASES: [&str; 5] = ["arguments", "parameters", "params", "args", "input"];
+
+/// What ends a call's payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Terminator {
+    /// The end marker.
+    End,
+    /// The start marker of the next call.
+    Start,
+    /// Another call between the same markers.
+    NextCall,
+    /// The end of the model's text.
+    Text,
+}
+
+/// Reads the calls between one pair of markers.
+#[derive(Debug)]
+pub(crate) struct JsonPayload {
+    keys: JsonKeys,
+    repair: bool,
+    state: State,
+    /// Objects open around name and arguments: 1, or 2 in a wrapper.
+    level: usize,
+    wrapped: bool,
+    array: bool,
+    fenced: bool,
+    junk: bool,
+    key: String,
+    key_at: usize,
+    value: Transducer,
+    arguments: Transducer,
+    /// How much of the arguments was sent.
+    sent: usize,
+    /// Nothing of the arguments can be sent yet: they may turn out to be `null`, that is, none.
+    undecided: bool,
+    /// Where the string began that holds the arguments.
+    string_at: Option<usize>,
+    shortened: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Before the object.
+    Start,
+    /// In the first line of a code fence.
+    Fence,
+    FirstKey,
+    Key,
+    KeyText,
+    KeyWord,
+    Colon,
+    Value(Slot),
+    Reading(Slot),
+    AfterValue,
+    /// After the object.
+    After,
+    /// Beyond repair: nothing is read any more.
+    Lost {
+        string: bool,
+        escape: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    Name,
+    Id,
+    Arguments,
+    /// The arguments, in a string.
+    ArgumentsText,
+    /// An object around name and arguments, or the name itself under that key.
+    Wrapper,
+    Ignored,
+    /// Left out without a word.
+    Skipped,
+}
+
+/// What became of a byte.
+enum Step {
+    Taken,
+    /// To be looked at again in the new state.
+    Again,
+    /// It begins another call.
+    NextCall,
+}
+
+impl JsonPayload {
+    pub(crate) fn new(keys: &JsonKeys, repair: bool) -> JsonPayload {
+        JsonPayload {
+            keys: keys.clone(),
+            repair,
+            state: State::Start,
+            level: 0,
+            wrapped: false,
+            array: false,
+            fenced: false,
+            junk: false,
+            key: String::new(),
+            key_at: 0,
+            value: Transducer::new(repair),
+            arguments: Transducer::new(repair),
+            sent: 0,
+            undecided: false,
+            string_at: None,
+            shortened: false,
+        }
+    }
+
+    /// Gets ready for another call between the same markers.
+    pub(crate) fn next_call(&mut self) {
+        let (array, fenced) = (self.array, self.fenced);
+        *self = JsonPayload { array, fenced, ..JsonPayload::new(&self.keys, self.repair) };
+    }
+
+    /// Whether nothing was written yet but white space.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state == State::Start && !self.junk && !self.fenced && !self.array
+    }
+
+    /// Whether markers count here as they do in a string.
+    pub(crate) fn context(&self) -> Context {
+        let string = match self.state {
+            State::KeyText | State::Reading(_) => self.active().in_string(),
+            State::Lost { string, .. } => string,
+            _ => false,
+        };
+        if string { Context::String } else { Context::Structure }
+    }
+
+    fn active(&self) -> &Transducer {
+        if self.state == State::Reading(Slot::Arguments) { &self.arguments } else { &self.value }
+    }
+
+    fn active_mut(&mut self) -> &mut Transducer {
+        if self.state == State::Reading(Slot::Arguments) { &mut self.arguments } else { &mut self.value }
+    }
+
+    /// Takes bytes, the first of which has offset `at`; says how many, and whether another call begins there.
+    ///
+    /// With `markers` it stops before a byte that may begin a marker.
+    pub(crate) fn feed(
+        &mut self,
+        input: &[u8],
+        at: usize,
+        stops: &Stops,
+        markers: bool,
+        calls: &mut Calls,
+    ) -> (usize, bool) {
+        let mut i = 0;
+        while i < input.len() {
+            if matches!(self.state, State::KeyText | State::Reading(_)) {
+                let state = self.state;
+                let taken = self.active_mut().feed(&input[i..], at + i, stops, markers);
+                let reported = self.settle(stops, calls);
+                i += taken;
+                if taken == 0 && !reported && self.state == state {
+                    break;
+                }
+                continue;
+            }
+            let byte = input[i];
+            let begins =
+                if self.context() == Context::String { stops.in_string(byte) } else { stops.in_structure(byte) };
+            if markers && begins {
+                break;
+            }
+            match self.step(byte, at + i, calls) {
+                Step::Taken => i += 1,
+                Step::Again => {}
+                Step::NextCall => return (i, true),
+            }
+        }
+        (i, false)
+    }
+
+    /// Sends what is new of the arguments, if the call's name is known.
+    pub(crate) fn flush(&mut self, calls: &mut Calls) {
+        if calls.has_name() && !self.undecided {
+            let stable = self.arguments.stable();
+            calls.delta(&stable[self.sent..]);
+            self.sent = stable.len();
+        }
+    }
+
+    /// Follows up on what the active transducer did: reports, a value that ended. True if there was a report.
+    fn settle(&mut self, stops: &Stops, calls: &mut Calls) -> bool {
+        if self.state == State::Reading(Slot::ArgumentsText) {
+            self.pass_on(stops, calls);
+        }
+        let mut reported = false;
+        while let Some((kind, place)) = self.active_mut().take_report() {
+            reported = true;
+            self.flush(calls);
+            calls.depart(kind, place);
+        }
+        if self.active().is_done() {
+            self.end_value(calls);
+        } else if matches!(self.state, State::Reading(Slot::Ignored | Slot::Skipped)) {
+            self.value.take_stable();
+        }
+        reported
+    }
+
+    /// Hands the arguments on that stand in a string, their escapes undone.
+    fn pass_on(&mut self, stops: &Stops, calls: &mut Calls) {
+        let done = self.value.is_done();
+        let taken = self.value.take_stable();
+        let at = match self.string_at {
+            Some(at) => at,
+            None => return,
+        };
+        let mut chunk = taken.as_str();
+        if self.undecided {
+            let Some(rest) = chunk.strip_prefix('"') else { return };
+            chunk = rest;
+            self.undecided = false;
+        }
+        if done {
+            chunk = chunk.strip_suffix('"').unwrap_or(chunk);
+        }
+        let decoded = serde_json::from_str(&format!("\"{chunk}\"")).unwrap_or_else(|_| chunk.to_owned());
+        let mut rest = decoded.as_bytes();
+        while !rest.is_empty() && !self.arguments.is_done() {
+            let taken = self.arguments.feed(rest, at, stops, false);
+            rest = &rest[taken..];
+            self.report_arguments(at, calls);
+        }
+        if self.arguments.is_done() && !rest.trim_ascii().is_empty() {
+            self.flush(calls);
+            calls.depart(RepairKind::StrayText, at..at + 1);
+        }
+    }
+
+    fn report_arguments(&mut self, at: usize, calls: &mut Calls) {
+        while let Some((kind, _)) = self.arguments.take_report() {
+            self.flush(calls);
+            calls.depart(kind, at..at + 1);
+        }
+    }
+
+    /// The value being read, or a key, has ended.
+    fn end_value(&mut self, calls: &mut Calls) {
+        let State::Reading(slot) = self.state else {
+            let text = std::mem::replace(&mut self.value, Transducer::new(self.repair)).into_text();
+            match serde_json::from_str(&text) {
+                Ok(key) => {
+                    self.key = key;
+                    self.state = State::Colon;
+                }
+                Err(_) => self.lose(self.key_at, calls),
+            }
+            return;
+        };
+        self.state = State::AfterValue;
+        if slot == Slot::Arguments {
+            if self.undecided {
+                self.undecided = false;
+                if self.arguments.stable() == "null" {
+                    self.arguments = Transducer::new(self.repair);
+                }
+            }
+            if let Some(at) = self.arguments.broken_at() {
+                calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
+            }
+            return;
+        }
+        let text = std::mem::replace(&mut self.value, Transducer::new(self.repair)).into_text();
+        match slot {
+            Slot::Name => match serde_json::from_str(&text) {
+                Ok(name) => {
+                    calls.start(name);
+                    self.flush(calls);
+                }
+                Err(_) => self.ignore(calls),
+            },
+            Slot::Id => {
+                if !serde_json::from_str(&text).is_ok_and(|id| !calls.has_name() && calls.give_id(id)) {
+                    self.ignore(calls);
+                }
+            }
+            Slot::ArgumentsText => self.end_arguments_text(calls),
+            Slot::Ignored => self.ignore(calls),
+            Slot::Arguments | Slot::Wrapper | Slot::Skipped => {}
+        }
+    }
+
+    fn end_arguments_text(&mut self, calls: &mut Calls) {
+        let at = self.string_at.take().unwrap_or(self.key_at);
+        if self.arguments.is_empty() {
+            return;
+        }
+        if self.arguments.cut(at) == Cut::Shortened {
+            self.shortened = true;
+        }
+        self.report_arguments(at, calls);
+        if self.arguments.broken_at().is_some() {
+            calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
+        }
+    }
+
+    fn ignore(&mut self, calls: &mut Calls) {
+        let key = self.key.clone();
+        calls.diagnose(DiagnosticKind::IgnoredKey { key }, self.key_at..self.key_at + 1);
+    }
+
+    fn lose(&mut self, at: usize, calls: &mut Calls) {
+        calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
+        self.state = State::Lost { string: false, escape: false };
+    }
+
+    /// A departure that shows where the payload ends.
+    fn note(&mut self, kind: RepairKind, at: usize, calls: &mut Calls) {
+        self.flush(calls);
+        calls.depart(kind, at..at);
+    }
+
+    /// A departure at one byte; without repairs the payload is lost with it.
+    fn depart(&mut self, kind: RepairKind, at: usize, calls: &mut Calls) -> bool {
+        self.flush(calls);
+        let repaired = calls.depart(kind, at..at + 1);
+        if !repaired {
+            self.lose(at, calls);
+        }
+        repaired
+    }
+
+    fn step(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
+        let blank = matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+        match self.state {
+            State::Start => return self.before(byte, at, calls),
+            State::Fence => match byte {
+                b'{' | b'[' => {
+                    self.state = State::Start;
+                    return Step::Again;
+                }
+                b'\n' => self.state = State::Start,
+                _ => {}
+            },
+            State::FirstKey | State::Key => match byte {
+                _ if blank => {}
+                b'"' | b'\'' => {
+                    self.key_at = at;
+                    self.state = State::KeyText;
+                    return Step::Again;
+                }
+                b'}' if self.state == State::Key && !self.depart(RepairKind::TrailingComma, at, calls) => {}
+                b'}' => self.end_object(),
+                b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => {
+                    self.key_at = at;
+                    if self.depart(RepairKind::UnquotedKey, at, calls) {
+                        self.key.clear();
+                        self.state = State::KeyWord;
+                        return Step::Again;
+                    }
+                }
+                _ => self.lose(at, calls),
+            },
+            State::KeyWord => {
+                if (byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-')) && self.key.len() < 64 {
+                    self.key.push(char::from(byte));
+                } else {
+                    self.state = State::Colon;
+                    return Step::Again;
+                }
+            }
+            State::Colon => match byte {
+                _ if blank => {}
+                b':' => self.state = State::Value(self.slot(calls)),
+                _ => self.lose(at, calls),
+            },
+            State::Value(_) if blank => {}
+            State::Value(slot) => return self.begin_value(slot, byte, at, calls),
+            State::AfterValue => match byte {
+                _ if blank => {}
+                b',' => self.state = State::Key,
+                b'}' => self.end_object(),
+                b'"' | b'\'' => {
+                    if self.depart(RepairKind::MissingComma, at, calls) {
+                        self.state = State::Key;
+                        return Step::Again;
+                    }
+                }
+                _ => {
+                    self.depart(RepairKind::StrayText, at, calls);
+                }
+            },
+            State::After => return self.after(byte, at, calls),
+            // No line break in a string, as in the transducer.
+            State::Lost { string, escape } => {
+                self.state = State::Lost {
+                    string: if string { byte != b'\n' && (escape || byte != b'"') } else { byte == b'"' },
+                    escape: string && !escape && byte == b'\\',
+                };
+            }
+            // The transducers have these; nothing of them comes here.
+            State::KeyText | State::Reading(_) => {}
+        }
+        Step::Taken
+    }
+
+    fn before(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => {}
+            b'{' => {
+                self.level = 1;
+                self.state = State::FirstKey;
+            }
+            b'[' if !self.array => {
+                if self.depart(RepairKind::ExtraWrapping, at, calls) {
+                    self.array = true;
+                }
+            }
+            b'`' => {
+                if self.depart(RepairKind::CodeFence, at, calls) {
+                    self.fenced = true;
+                    self.state = State::Fence;
+                }
+            }
+            _ => {
+                self.junk = true;
+                self.depart(RepairKind::StrayText, at, calls);
+            }
+        }
+        Step::Taken
+    }
+
+    fn after(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => {}
+            b',' if self.array => {}
+            b']' if self.array => self.array = false,
+            b'{' if self.repair => return Step::NextCall,
+            b'`' if self.fenced => {}
+            b'`' => {
+                if self.depart(RepairKind::CodeFence, at, calls) {
+                    self.fenced = true;
+                }
+            }
+            _ => {
+                self.depart(RepairKind::StrayText, at, calls);
+            }
+        }
+        Step::Taken
+    }
+
+    fn end_object(&mut self) {
+        self.level -= 1;
+        self.state = if self.level == 0 { State::After } else { State::AfterValue };
+    }
+
+    /// What the value of the key just read is for.
+    fn slot(&self, calls: &Calls) -> Slot {
+        let key = self.key.as_str();
+        let named = calls.has_name();
+        let argued = !self.arguments.is_empty();
+        if key == self.keys.name || NAME_ALIASES.contains(&key) {
+            if named { Slot::Ignored } else { Slot::Name }
+        } else if key == self.keys.arguments || ARGUMENT_ALIASES.contains(&key) {
+            if argued { Slot::Ignored } else { Slot::Arguments }
+        } else {
+            match key {
+                "function" | "tool_call" if !self.wrapped && !named && !argued => Slot::Wrapper,
+                "id" => Slot::Id,
+                "type" => Slot::Skipped,
+                _ => Slot::Ignored,
+            }
+        }
+    }
+
+    /// The first byte of a value decides how it is read.
+    fn begin_value(&mut self, slot: Slot, byte: u8, at: usize, calls: &mut Calls) -> Step {
+        let string = matches!(byte, b'"' | b'\'');
+        let slot = match slot {
+            Slot::Wrapper if byte == b'{' => {
+                if self.depart(RepairKind::ExtraWrapping, self.key_at, calls) {
+                    self.wrapped = true;
+                    self.level += 1;
+                    self.state = State::FirstKey;
+                }
+                return Step::Taken;
+            }
+            Slot::Wrapper | Slot::Name if string => Slot::Name,
+            Slot::Wrapper | Slot::Name => Slot::Ignored,
+            Slot::Id if !string => Slot::Ignored,
+            slot => slot,
+        };
+        let alias = match slot {
+            Slot::Name => self.key != self.keys.name,
+            Slot::Arguments => self.key != self.keys.arguments,
+            _ => false,
+        };
+        if alias && !self.depart(RepairKind::KeyAlias, self.key_at, calls) {
+            return Step::Taken;
+        }
+        self.value = Transducer::new(self.repair);
+        self.state = State::Reading(slot);
+        if slot == Slot::Arguments {
+            self.undecided = matches!(byte, b'n' | b'N');
+            if string && self.repair {
+                self.depart(RepairKind::ArgumentsAsString, at, calls);
+                self.string_at = Some(at);
+                self.undecided = true;
+                self.state = State::Reading(Slot::ArgumentsText);
+            }
+        }
+        Step::Again
+    }
+
+    /// The payload ends before offset `at`. `tail` is what stood between an open string and the marker: closing
+    /// brackets and white space, at offset `at - tail.len()`.
+    pub(crate) fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
+        self.end_string(tail, at - tail.len(), stops, calls);
+        let closed = self.state == State::After;
+        let lost = matches!(self.state, State::Lost { .. } | State::Start | State::Fence);
+        match self.state {
+            State::Reading(slot) => {
+                let cut = self.active_mut().cut(at);
+                if cut == Cut::Shortened || !matches!(slot, Slot::Arguments | Slot::ArgumentsText) && cut != Cut::Whole
+                {
+                    self.shortened = true;
+                }
+                if matches!(slot, Slot::Name | Slot::Id) && cut != Cut::Whole {
+                    self.value = Transducer::new(self.repair);
+                    self.state = State::AfterValue;
+                }
+                if self.settle(stops, calls) || cut != Cut::Broken {
+                    self.note(RepairKind::MissingBrackets, at, calls);
+                }
+            }
+            State::KeyText | State::KeyWord | State::Colon | State::Value(_) => {
+                self.shortened = true;
+                self.note(RepairKind::MissingBrackets, at, calls);
+            }
+            State::FirstKey | State::Key | State::AfterValue => {
+                self.note(RepairKind::MissingBrackets, at, calls);
+            }
+            State::After if self.array && by != Terminator::NextCall => {
+                self.note(RepairKind::MissingBrackets, at, calls);
+            }
+            _ => {}
+        }
+        self.flush(calls);
+        if by == Terminator::Start || (by == Terminator::Text && closed) {
+            self.note(RepairKind::MissingEndMarker, at, calls);
+        }
+        let complete = match by {
+            Terminator::End => !self.shortened,
+            Terminator::NextCall => true,
+            Terminator::Start | Terminator::Text => closed && self.repair,
+        };
+        if !complete {
+            calls.diagnose(DiagnosticKind::CutOff, at..at);
+        }
+        let arguments = std::mem::replace(&mut self.arguments, Transducer::new(self.repair));
+        let text = if !arguments.is_empty() {
+            Some((arguments.into_text(), self.sent))
+        } else if calls.has_name() && !lost {
+            Some(("{}".to_owned(), 0))
+        } else {
+            None
+        };
+        Ending { complete, broken: lost, arguments: text }
+    }
+
+    /// Decides what the closing brackets are that stand between an open string and a marker.
+    ///
+    /// If they close just what is open, from the arguments outwards, only the quote is missing; otherwise they are
+    /// part of the string.
+    fn end_string(&mut self, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) {
+        if tail.is_empty() || self.context() != Context::String {
+            return;
+        }
+        let brackets: Vec<u8> = tail.iter().copied().filter(|b| matches!(b, b'}' | b']')).collect();
+        if let (State::Reading(_), Some(open)) = (self.state, self.active().open_string()) {
+            let around = std::iter::repeat_n(b'}', self.level).chain(self.array.then_some(b']'));
+            let expected: Vec<u8> = open.iter().rev().map(|&open| closer(open)).chain(around).collect();
+            let quote_missing = !brackets.is_empty() && brackets.len() >= open.len() && expected.starts_with(&brackets);
+            if quote_missing && self.repair {
+                self.depart(RepairKind::MissingBrackets, at, calls);
+                self.active_mut().close_string();
+                self.settle(stops, calls);
+            }
+        }
+        self.feed(tail.trim_ascii_end(), at, stops, false, calls);
+    }
+}

@@ -1,0 +1,384 @@
+//! Finds a format's markers in text that arrives in pieces.
+//!
+//! `contains(marker)` on the text so far costs the whole text at every token, and on the newest token it misses a
+//! marker that two tokens share. Here the markers of a format, and what models write in their stead, become one
+//! automaton per context, taken over from regex-automata into a flat table. It is stepped one byte at a time, and
+//! only from a byte that can begin a marker until none can be under way any more; the bytes in between are all that
+//! is ever held back. The automaton of regex-automata is not stepped itself because it tells a match one byte late:
+//! a call would seem open until the model writes on after its end marker.
+
+use super::Marker;
+use crate::error::{Error, ErrorKind, Result};
+use regex_automata::dfa::{Automaton as _, StartKind, dense, regex};
+use regex_automata::nfa::thompson;
+use regex_automata::util::primitives::StateID;
+use regex_automata::util::syntax;
+use regex_automata::{Anchored, Input, MatchKind};
+use std::collections::HashMap;
+
+/// What a match means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sign {
+    pub side: Side,
+    /// Whether it is the marker as declared, or something that resembles it.
+    pub exact: bool,
+    /// Whether the match runs on into the payload, to tell a near miss from prose.
+    lookahead: bool,
+}
+
+/// Which of the two markers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Start,
+    End,
+}
+
+/// Where the bytes stand: what counts as a marker differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Context {
+    /// Outside of calls.
+    Text,
+    /// In a call, outside of strings.
+    Structure,
+    /// In a call, inside a string.
+    String,
+}
+
+/// The marker automata of one format.
+#[derive(Debug)]
+pub(crate) struct Markers {
+    text: Scanner,
+    structure: Scanner,
+    string: Scanner,
+}
+
+/// One automaton: a table for stepping forward, and regex-automata's own to find where a match began.
+#[derive(Debug)]
+pub(crate) struct Scanner {
+    classes: Box<[u8; 256]>,
+    class_count: usize,
+    next: Vec<u16>,
+    states: Vec<StateInfo>,
+    /// Bytes that leave the start state: those that can begin a marker.
+    pub begins: Box<[bool; 256]>,
+    /// How many bytes a match may have; brackets before it that exceed that were let go.
+    pub longest: usize,
+    reverse: dense::DFA<Vec<u32>>,
+    signs: Vec<Sign>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct StateInfo {
+    matched: Option<u8>,
+    matched_at_end: Option<u8>,
+    /// Whether a match with precedence over those seen can still come.
+    live: bool,
+}
+
+/// Where a scan stands. `0` is the start: no marker can be under way.
+pub(crate) type State = u16;
+
+pub(crate) const START: State = 0;
+
+/// How much a match may take in around the marker itself.
+const AROUND: usize = 32;
+
+/// A marker found in the bytes held back: `[..start]` is before it, `[start..end]` the marker, the rest after it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub sign: Sign,
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Markers {
+    pub(crate) fn new(start: &Marker, end: &Marker, opening: &str) -> Result<Markers> {
+        let (start_exact, end_exact) = (start.pattern(), end.pattern());
+        let exact = |side, pattern: &str| (Sign { side, exact: true, lookahead: false }, pattern.to_owned());
+        let near_start = start.near_miss().map(|near| {
+            let pattern = format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{opening})");
+            (Sign { side: Side::Start, exact: false, lookahead: true }, pattern)
+        });
+        let near_end = end.near_miss().map(|near| (Sign { side: Side::End, exact: false, lookahead: false }, near));
+
+        let mut text = vec![exact(Side::Start, &start_exact)];
+        text.extend(near_start.clone());
+        text.push(exact(Side::End, &end_exact));
+
+        let mut structure = vec![exact(Side::End, &end_exact), exact(Side::Start, &start_exact)];
+        structure.extend(near_end);
+        structure.extend(near_start);
+
+        // A string may quote a marker. JSON has no raw line break in a string and no string that the text's end
+        // cuts, so a marker at either of them proves that a quote is missing; valid JSON is never affected. Closing
+        // brackets right before it are held with it: they may be structure that the missing quote swallowed.
+        // (No bound on their run: a bounded repetition that can begin anew at each of its signs needs 2^n states.)
+        let closers = r"[}\]][}\] \t\r\n]*";
+        let mut string = Vec::new();
+        for (side, marker) in [(Side::End, &end_exact), (Side::Start, &start_exact)] {
+            string.push(exact(side, &format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker})")));
+            string.push(exact(side, &format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
+        }
+        let longest = start.longest()?.max(end.longest()?) + AROUND;
+        Ok(Markers {
+            text: Scanner::new(text, longest)?,
+            structure: Scanner::new(structure, longest)?,
+            string: Scanner::new(string, longest)?,
+        })
+    }
+
+    pub(crate) fn scanner(&self, context: Context) -> &Scanner {
+        match context {
+            Context::Text => &self.text,
+            Context::Structure => &self.structure,
+            Context::String => &self.string,
+        }
+    }
+}
+
+impl Scanner {
+    fn new(patterns: Vec<(Sign, String)>, longest: usize) -> Result<Scanner> {
+        let (signs, patterns): (Vec<Sign>, Vec<String>) = patterns.into_iter().unzip();
+        let both = regex::Builder::new()
+            .syntax(syntax::Config::new().utf8(false))
+            .thompson(thompson::Config::new().utf8(false))
+            .dense(
+                dense::Config::new()
+                    .match_kind(MatchKind::LeftmostFirst)
+                    .start_kind(StartKind::Both)
+                    .dfa_size_limit(Some(8 << 20))
+                    .determinize_size_limit(Some(16 << 20)),
+            )
+            .build_many(&patterns)
+            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")))?;
+        Scanner::take_over(both.forward(), both.reverse().clone(), longest, signs)
+    }
+
+    /// Copies `dfa` into a table whose states know at once, not a byte later, that a match ends.
+    fn take_over(
+        dfa: &dense::DFA<Vec<u32>>,
+        reverse: dense::DFA<Vec<u32>>,
+        longest: usize,
+        signs: Vec<Sign>,
+    ) -> Result<Scanner> {
+        let too_many = || Error::new(ErrorKind::Format, "the markers are too complicated: more than 65,535 states");
+        let start = dfa
+            .start_state_forward(&Input::new(""))
+            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")))?;
+        let mut ids: HashMap<StateID, u16> = HashMap::from([(start, START)]);
+        let mut order = vec![start];
+        let mut rows: Vec<[u16; 256]> = Vec::new();
+        while let Some(&state) = order.get(rows.len()) {
+            let mut row = [0; 256];
+            for byte in 0..=255u8 {
+                let next = dfa.next_state(state, byte);
+                let fresh = u16::try_from(order.len()).map_err(|_| too_many())?;
+                row[usize::from(byte)] = *ids.entry(next).or_insert_with(|| {
+                    order.push(next);
+                    fresh
+                });
+            }
+            rows.push(row);
+        }
+
+        let pattern_of = |state| dfa.is_match_state(state).then(|| dfa.match_pattern(state, 0).as_usize() as u8);
+        let mut states: Vec<StateInfo> = order
+            .iter()
+            .map(|&state| StateInfo {
+                matched: pattern_of(dfa.next_state(state, 0)),
+                matched_at_end: pattern_of(dfa.next_eoi_state(state)),
+                live: false,
+            })
+            .collect();
+        loop {
+            let mut changed = false;
+            for (index, row) in rows.iter().enumerate() {
+                let alive = |next: u16| {
+                    let info = states[usize::from(next)];
+                    info.live || info.matched.is_some() || info.matched_at_end.is_some()
+                };
+                if !states[index].live && row.iter().any(|&next| alive(next)) {
+                    states[index].live = true;
+                    changed = true;
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+
+        let mut columns: HashMap<Vec<u16>, u8> = HashMap::new();
+        let mut classes = Box::new([0; 256]);
+        for byte in 0..256 {
+            let fresh = columns.len() as u8;
+            classes[byte] = *columns.entry(rows.iter().map(|row| row[byte]).collect()).or_insert(fresh);
+        }
+        let class_count = columns.len();
+        let mut next = vec![0; rows.len() * class_count];
+        for (index, row) in rows.iter().enumerate() {
+            for byte in 0..256 {
+                next[index * class_count + usize::from(classes[byte])] = row[byte];
+            }
+        }
+        let mut begins = Box::new([false; 256]);
+        for byte in 0..256 {
+            begins[byte] = rows[0][byte] != START;
+        }
+        Ok(Scanner { classes, class_count, next, states, begins, longest, reverse, signs })
+    }
+
+    pub(crate) fn step(&self, state: State, byte: u8) -> State {
+        self.next[usize::from(state) * self.class_count + usize::from(self.classes[usize::from(byte)])]
+    }
+
+    /// The pattern that ends in this state, whatever follows.
+    pub(crate) fn matched(&self, state: State) -> Option<u8> {
+        self.states[usize::from(state)].matched
+    }
+
+    /// The pattern that ends in this state if the text ends too.
+    pub(crate) fn matched_at_end(&self, state: State) -> Option<u8> {
+        self.states[usize::from(state)].matched_at_end
+    }
+
+    /// Whether a match that takes precedence over the ones so far can still come.
+    pub(crate) fn can_go_on(&self, state: State) -> bool {
+        self.states[usize::from(state)].live
+    }
+
+    /// The place of the match of `pattern` that ends at `end` in `held`.
+    pub(crate) fn locate(&self, held: &[u8], pattern: u8, end: usize) -> Found {
+        let sign = self.signs[usize::from(pattern)];
+        let input = Input::new(held).span(0..end).anchored(Anchored::Yes);
+        let start = match self.reverse.try_search_rev(&input) {
+            Ok(Some(half)) => half.offset(),
+            _ => 0,
+        };
+        let payload = if sign.lookahead {
+            held[start..end].iter().rev().take_while(|b| b"{[` \t\r\n".contains(b)).count()
+        } else {
+            0
+        };
+        Found { sign, start, end: end - payload }
+    }
+
+    /// How many states the table has.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.states.len()
+    }
+}
+
+impl Marker {
+    /// The marker as a regular expression.
+    fn pattern(&self) -> String {
+        match self {
+            Marker::Literal(text) => text.bytes().map(escape).collect(),
+            Marker::Pattern(pattern) => pattern.clone(),
+        }
+    }
+
+    /// The longest text that counts as this marker, near misses included.
+    pub(super) fn longest(&self) -> Result<usize> {
+        let mut longest = 0;
+        for pattern in [Some(self.pattern()), self.near_miss()].into_iter().flatten() {
+            let hir = syntax::parse_with(&pattern, &syntax::Config::new().utf8(false))
+                .map_err(|e| Error::new(ErrorKind::Format, format!("a marker is no regular expression: {e}")))?;
+            let Some(length) = hir.properties().maximum_len() else {
+                return Err(Error::new(
+                    ErrorKind::Format,
+                    "a marker can grow without end; write `[ ]{0,3}` for `[ ]*`",
+                ));
+            };
+            longest = longest.max(length);
+        }
+        Ok(longest)
+    }
+
+    /// What models write for a literal marker: other case, other spaces, another number of a repeated sign, a
+    /// separator left out. `None` where there is nothing to vary.
+    fn near_miss(&self) -> Option<String> {
+        let Marker::Literal(text) = self else { return None };
+        if !text.bytes().any(|b| b.is_ascii_alphabetic()) {
+            return None;
+        }
+        let runs: Vec<&[u8]> = text.as_bytes().chunk_by(|a, b| a == b && !a.is_ascii_alphanumeric()).collect();
+        let repeated = |run: &[u8]| run.len() > 1 && run[0].is_ascii_punctuation();
+        let blank = |run: &[u8]| run[0].is_ascii_whitespace();
+        let mut pattern = String::from("(?i-u:");
+        for (index, run) in runs.iter().enumerate() {
+            let last = index + 1 == runs.len();
+            if blank(run) {
+                pattern.push_str("[ \\t]{0,3}");
+            } else if matches!(run, [b'_' | b'-']) {
+                pattern.push_str("[_ -]?");
+            } else if repeated(run) {
+                let after_blank = index > 0 && blank(runs[index - 1]);
+                if index > 0 && !after_blank {
+                    pattern.push_str("[ \\t]{0,3}");
+                }
+                let least = if last { 0 } else { 1 };
+                pattern.push_str(&format!("{}{{{least},{}}}", escape(run[0]), 2 * run.len()));
+                if !last && !blank(runs[index + 1]) {
+                    pattern.push_str("[ \\t]{0,3}");
+                }
+            } else {
+                pattern.extend(run.iter().map(|&b| escape(b)));
+            }
+        }
+        pattern.push(')');
+        Some(pattern)
+    }
+}
+
+/// One byte as a regular expression, valid in Unicode mode too.
+fn escape(byte: u8) -> String {
+    match byte {
+        b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b' ' | b'_' => char::from(byte).to_string(),
+        0x80.. => format!("(?-u:\\x{byte:02x})"),
+        _ => format!("\\x{byte:02x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delimited() -> Markers {
+        let start = Marker::Literal("### TOOL_CALL_START ###".into());
+        let end = Marker::Literal("### TOOL_CALL_END ###".into());
+        Markers::new(&start, &end, r"\{|```|\[\s?\{").unwrap()
+    }
+
+    #[test]
+    fn only_the_bytes_of_a_marker_leave_the_start() {
+        let markers = delimited();
+        let begins =
+            |context| (0..=255u8).filter(|&b| markers.scanner(context).begins[usize::from(b)]).collect::<Vec<_>>();
+        assert_eq!(begins(Context::Text), b"#");
+        assert_eq!(begins(Context::Structure), b"#");
+        assert_eq!(begins(Context::String), b"\n\r#]}");
+        let text = markers.scanner(Context::Text);
+        let state = b"# Title".iter().fold(START, |state, &b| text.step(state, b));
+        assert_eq!(state, START, "a heading lets go of what was held");
+        for context in [Context::Text, Context::Structure, Context::String] {
+            let scanner = markers.scanner(context);
+            assert!(scanner.len() < 2000 && scanner.longest < 128, "{context:?}: {} states", scanner.len());
+        }
+    }
+
+    #[test]
+    fn an_exact_marker_is_known_with_its_last_byte() {
+        let markers = delimited();
+        let text = markers.scanner(Context::Text);
+        let state = b"so: ### TOOL_CALL_START ###".iter().fold(START, |state, &b| text.step(state, b));
+        assert!(text.matched(state).is_some());
+        assert!(!text.can_go_on(state));
+    }
+
+    #[test]
+    fn a_marker_without_bound_is_refused() {
+        let error = Markers::new(&Marker::Pattern("<call.*>".into()), &Marker::Literal("</call>".into()), "x");
+        assert_eq!(error.unwrap_err().to_string(), "a marker can grow without end; write `[ ]{0,3}` for `[ ]*`");
+    }
+}

@@ -1,0 +1,810 @@
+//! Passes JSON through while it streams, and corrects what models get wrong about it.
+//!
+//! Repairing a finished text means waiting for it; repairing it again at every token takes back what was already
+//! shown. This machine writes corrected JSON as the bytes come. Valid JSON leaves it byte for byte as it came (but
+//! for half surrogate pairs, which no string can hold, and more than [`PENDING`] bytes of white space in a row).
+//!
+//! The output has a *stable* part, which closing brackets alone can complete, and a pending rest (a comma, a key, half
+//! an escape) that a later byte may still change and that is dropped when the text is cut off there. Only the stable
+//! part is for showing.
+
+use super::event::RepairKind;
+use super::markers::{Context, Markers};
+use super::text::Utf8;
+use std::ops::Range;
+
+/// The words that stand for values.
+const LITERALS: [&str; 6] = ["true", "false", "null", "True", "False", "None"];
+/// How deep values may nest, as in serde_json.
+const DEPTH: usize = 120;
+/// How many bytes may wait for a later byte to decide on them.
+const PENDING: usize = 1024;
+
+/// Which bytes end a run of plain bytes, as flags a byte.
+#[derive(Debug)]
+pub(crate) struct Stops(Box<[u8; 256]>);
+
+impl Stops {
+    const DOUBLE: u8 = 1;
+    const SINGLE: u8 = 2;
+    const STRUCTURE_MARKER: u8 = 4;
+    const STRING_MARKER: u8 = 8;
+
+    pub(crate) fn new(markers: &Markers) -> Stops {
+        let mut flags = Box::new([0; 256]);
+        for byte in 0..=255u8 {
+            let index = usize::from(byte);
+            let mut flag = 0;
+            if byte < 0x20 || matches!(byte, b'"' | b'\\') {
+                flag |= Stops::DOUBLE | Stops::SINGLE;
+            }
+            if byte == b'\'' {
+                flag |= Stops::SINGLE;
+            }
+            if markers.scanner(Context::Structure).begins[index] {
+                flag |= Stops::STRUCTURE_MARKER;
+            }
+            if markers.scanner(Context::String).begins[index] {
+                flag |= Stops::STRING_MARKER;
+            }
+            flags[index] = flag;
+        }
+        Stops(flags)
+    }
+
+    pub(crate) fn in_structure(&self, byte: u8) -> bool {
+        self.0[usize::from(byte)] & Stops::STRUCTURE_MARKER != 0
+    }
+
+    pub(crate) fn in_string(&self, byte: u8) -> bool {
+        self.0[usize::from(byte)] & Stops::STRING_MARKER != 0
+    }
+}
+
+/// How a value ended that was cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// It was whole.
+    Whole,
+    /// Brackets or quotes were missing.
+    Closed,
+    /// Brackets or quotes were missing, and an unfinished member at the end was left out.
+    Shortened,
+    /// It cannot be completed.
+    Broken,
+}
+
+/// The machine, for one JSON value.
+#[derive(Debug)]
+pub(crate) struct Transducer {
+    out: String,
+    stable: usize,
+    utf8: Utf8,
+    stack: Vec<u8>,
+    state: State,
+    /// Start in `out` of what is being decided on: a word, an escape, a closing quote. Never before `stable`.
+    mark: usize,
+    /// Start in `out` of the first half of a surrogate pair.
+    surrogate: Option<usize>,
+    repair: bool,
+    /// Offset of the byte being looked at.
+    at: usize,
+    broken: Option<usize>,
+    /// A key too long to wait for its value was shown already.
+    key_shown: bool,
+    reports: Vec<(RepairKind, Range<usize>)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// A value must follow: at the start, or after a colon.
+    Value,
+    /// An element must follow a comma.
+    Element,
+    /// After `[`.
+    FirstElement,
+    /// After `{`.
+    FirstKey,
+    /// A key must follow a comma.
+    Key,
+    Colon,
+    AfterValue,
+    String(Quoted),
+    Escape(Quoted),
+    /// In `\uXXXX`, with the digits so far.
+    Unicode(Quoted, u8, u16),
+    /// After what closes a string in single quotes unless more of the string follows.
+    QuoteEnd(Quoted),
+    Number(Number),
+    /// A word without quotes: a literal, or a key.
+    Word {
+        key: bool,
+    },
+    /// Beyond repair: everything passes as it is, until the brackets opened so far have closed.
+    Loose {
+        depth: usize,
+        string: bool,
+        escape: bool,
+    },
+    Done,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Quoted {
+    single: bool,
+    key: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Number {
+    Minus,
+    Zero,
+    Integer,
+    Point,
+    Fraction,
+    E,
+    Sign,
+    Exponent,
+}
+
+impl Number {
+    fn is_whole(self) -> bool {
+        matches!(self, Number::Zero | Number::Integer | Number::Fraction | Number::Exponent)
+    }
+
+    fn next(self, byte: u8) -> Option<Number> {
+        use Number::{E, Exponent, Fraction, Integer, Minus, Point, Sign, Zero};
+        match (self, byte) {
+            (Minus, b'0') => Some(Zero),
+            (Minus | Integer, b'0'..=b'9') => Some(Integer),
+            (Zero | Integer, b'.') => Some(Point),
+            (Point | Fraction, b'0'..=b'9') => Some(Fraction),
+            (Zero | Integer | Fraction, b'e' | b'E') => Some(E),
+            (E, b'+' | b'-') => Some(Sign),
+            (E | Sign | Exponent, b'0'..=b'9') => Some(Exponent),
+            _ => None,
+        }
+    }
+}
+
+impl Transducer {
+    /// A machine before its value; with `repair` off nothing is corrected.
+    pub(crate) fn new(repair: bool) -> Transducer {
+        Transducer {
+            out: String::new(),
+            stable: 0,
+            utf8: Utf8::default(),
+            stack: Vec::new(),
+            state: State::Value,
+            mark: 0,
+            surrogate: None,
+            repair,
+            at: 0,
+            broken: None,
+            key_shown: false,
+            reports: Vec::new(),
+        }
+    }
+
+    /// The output so far that will not change any more.
+    pub(crate) fn stable(&self) -> &str {
+        &self.out[..self.stable]
+    }
+
+    /// Takes the stable output away, so that it does not pile up.
+    pub(crate) fn take_stable(&mut self) -> String {
+        let rest = self.out.split_off(self.stable);
+        self.mark = self.mark.saturating_sub(self.stable);
+        self.surrogate = self.surrogate.map(|at| at.saturating_sub(self.stable));
+        self.stable = 0;
+        std::mem::replace(&mut self.out, rest)
+    }
+
+    /// The whole output, once the value has ended.
+    pub(crate) fn into_text(self) -> String {
+        self.out
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// Whether no byte of the value has come.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state == State::Value && self.stack.is_empty()
+    }
+
+    /// Where the value turned out to be beyond repair.
+    pub(crate) fn broken_at(&self) -> Option<usize> {
+        self.broken
+    }
+
+    pub(crate) fn in_string(&self) -> bool {
+        matches!(
+            self.state,
+            State::String(_) | State::Escape(_) | State::Unicode(..) | State::Loose { string: true, .. }
+        )
+    }
+
+    /// Whether the text stands in a string that is a value, and which brackets are open around it.
+    pub(crate) fn open_string(&self) -> Option<&[u8]> {
+        matches!(self.state, State::String(Quoted { key: false, .. })).then_some(&self.stack)
+    }
+
+    /// Ends the string that [`Transducer::open_string`] speaks of.
+    pub(crate) fn close_string(&mut self) {
+        if let State::String(quoted) = self.state {
+            self.put(b'"');
+            self.end_string(quoted);
+        }
+    }
+
+    /// What was repaired, and the byte at which it showed.
+    pub(crate) fn take_report(&mut self) -> Option<(RepairKind, Range<usize>)> {
+        if self.reports.is_empty() { None } else { Some(self.reports.remove(0)) }
+    }
+
+    /// Takes bytes of the text, the first of which has offset `at`; says how many it took.
+    ///
+    /// It stops before a byte after the value, after a byte that it has to report on, and, with `stops`, before a
+    /// byte that may begin a marker.
+    pub(crate) fn feed(&mut self, input: &[u8], at: usize, flags: &Stops, markers: bool) -> usize {
+        let mut i = 0;
+        while i < input.len() && self.reports.is_empty() {
+            if let State::String(quoted) = self.state {
+                let mut mask = if quoted.single { Stops::SINGLE } else { Stops::DOUBLE };
+                if markers {
+                    mask |= Stops::STRING_MARKER;
+                }
+                let rest = &input[i..];
+                let run = rest.iter().position(|&b| flags.0[usize::from(b)] & mask != 0).unwrap_or(rest.len());
+                if run > 0 {
+                    self.plain(quoted, &rest[..run], at + i);
+                    i += run;
+                    continue;
+                }
+            } else if self.state == State::Done {
+                break;
+            }
+            let byte = input[i];
+            if markers && if self.in_string() { flags.in_string(byte) } else { flags.in_structure(byte) } {
+                break;
+            }
+            if self.step(byte, at + i) {
+                i += 1;
+            }
+        }
+        i
+    }
+
+    /// Plain bytes of a string.
+    fn plain(&mut self, quoted: Quoted, bytes: &[u8], at: usize) {
+        self.at = at;
+        self.end_surrogate(at);
+        if self.state != State::String(quoted) {
+            self.loose(bytes);
+            return;
+        }
+        self.utf8.push(bytes, &mut self.out);
+        self.settle_string(quoted);
+    }
+
+    fn settle_string(&mut self, quoted: Quoted) {
+        // A key this long is no slip of the pen: it is let go, and cannot be dropped any more.
+        let long_key = quoted.key && self.out.len() - self.stable > PENDING;
+        if self.surrogate.is_none() && (!quoted.key || long_key || self.key_shown) {
+            self.stable = self.out.len();
+            self.key_shown = quoted.key;
+        }
+    }
+
+    fn put(&mut self, byte: u8) {
+        self.utf8.push(&[byte], &mut self.out);
+    }
+
+    fn put_stable(&mut self, byte: u8) {
+        self.put(byte);
+        self.stable = self.out.len();
+    }
+
+    /// White space between tokens; a run of it that waits for a token is not let grow without end.
+    fn put_blank(&mut self, byte: u8) {
+        if self.out.len() - self.stable < PENDING {
+            self.put(byte);
+        }
+    }
+
+    /// Notes a departure; false if it may not be repaired, and then the value is broken.
+    fn depart(&mut self, kind: RepairKind, at: usize) -> bool {
+        self.reports.push((kind, at..at + 1));
+        if !self.repair {
+            self.give_up();
+        }
+        self.repair
+    }
+
+    fn give_up(&mut self) {
+        let string = self.in_string();
+        self.broken = Some(self.at);
+        self.surrogate = None;
+        self.state = State::Loose { depth: self.stack.len(), string, escape: false };
+        self.stable = self.out.len();
+    }
+
+    fn end_value(&mut self) {
+        self.key_shown = false;
+        self.stable = self.out.len();
+        self.state = if self.stack.is_empty() { State::Done } else { State::AfterValue };
+    }
+
+    fn open(&mut self, byte: u8) -> bool {
+        if self.stack.len() >= DEPTH {
+            self.give_up();
+            return false;
+        }
+        self.stack.push(byte);
+        self.key_shown = false;
+        self.put_stable(byte);
+        self.state = if byte == b'{' { State::FirstKey } else { State::FirstElement };
+        true
+    }
+
+    /// A closing bracket; brackets left open inside the one it closes are closed too.
+    fn close(&mut self, byte: u8, at: usize) -> bool {
+        let Some(index) = self.stack.iter().rposition(|&open| closer(open) == byte) else {
+            self.give_up();
+            return false;
+        };
+        if index + 1 < self.stack.len() {
+            if !self.depart(RepairKind::MissingBrackets, at) {
+                return false;
+            }
+            self.close_down_to(index + 1);
+        }
+        self.stack.pop();
+        self.put(byte);
+        self.end_value();
+        true
+    }
+
+    fn close_down_to(&mut self, depth: usize) {
+        while self.stack.len() > depth {
+            if let Some(open) = self.stack.pop() {
+                self.put(closer(open));
+            }
+        }
+    }
+
+    fn trailing_comma(&mut self, byte: u8, at: usize) -> bool {
+        if !self.depart(RepairKind::TrailingComma, at) {
+            return false;
+        }
+        self.out.truncate(self.stable);
+        self.close(byte, at)
+    }
+
+    fn begin_string(&mut self, byte: u8, key: bool, at: usize) -> bool {
+        let quoted = Quoted { single: byte == b'\'', key };
+        if quoted.single && !self.depart(RepairKind::SingleQuotes, at) {
+            return false;
+        }
+        self.put(b'"');
+        self.state = State::String(quoted);
+        self.settle_string(quoted);
+        true
+    }
+
+    /// One byte; false if it is to be looked at again in the state that it led to.
+    fn step(&mut self, byte: u8, at: usize) -> bool {
+        self.at = at;
+        match self.state {
+            State::Value | State::Element | State::FirstElement => self.value(byte, at),
+            State::FirstKey | State::Key => self.key(byte, at),
+            State::Colon => match byte {
+                b' ' | b'\t' | b'\r' | b'\n' => self.blank(byte),
+                b':' => {
+                    self.put(byte);
+                    self.state = State::Value;
+                    true
+                }
+                _ => self.refuse(),
+            },
+            State::AfterValue => self.after_value(byte, at),
+            State::String(quoted) => self.special(quoted, byte, at),
+            State::Escape(quoted) => self.escape(quoted, byte, at),
+            State::Unicode(quoted, count, digits) => self.unicode(quoted, count, digits, byte, at),
+            State::QuoteEnd(quoted) => self.quote_end(quoted, byte),
+            State::Number(number) => match number.next(byte) {
+                Some(next) => {
+                    self.put(byte);
+                    if next.is_whole() {
+                        self.stable = self.out.len();
+                    }
+                    self.state = State::Number(next);
+                    true
+                }
+                None if number.is_whole() => {
+                    self.end_value();
+                    false
+                }
+                None => self.refuse(),
+            },
+            State::Word { key } => {
+                if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-' | b'.') {
+                    if self.out.len() - self.mark > PENDING {
+                        return self.refuse();
+                    }
+                    self.put(byte);
+                    return true;
+                }
+                self.end_word(key, at);
+                false
+            }
+            State::Loose { .. } => self.loose(&[byte]) > 0,
+            State::Done => false,
+        }
+    }
+
+    fn refuse(&mut self) -> bool {
+        self.give_up();
+        false
+    }
+
+    fn blank(&mut self, byte: u8) -> bool {
+        self.put_blank(byte);
+        true
+    }
+
+    fn value(&mut self, byte: u8, at: usize) -> bool {
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => {
+                if !self.stack.is_empty() {
+                    self.put_blank(byte);
+                }
+                true
+            }
+            b'"' | b'\'' => self.begin_string(byte, false, at),
+            b'{' | b'[' => self.open(byte),
+            b'-' | b'0'..=b'9' => {
+                let number = match byte {
+                    b'-' => Number::Minus,
+                    b'0' => Number::Zero,
+                    _ => Number::Integer,
+                };
+                self.put(byte);
+                if number.is_whole() {
+                    self.stable = self.out.len();
+                }
+                self.state = State::Number(number);
+                true
+            }
+            b'a'..=b'z' | b'A'..=b'Z' => {
+                self.mark = self.out.len();
+                self.put(byte);
+                self.state = State::Word { key: false };
+                true
+            }
+            b']' if self.state == State::FirstElement => self.close(byte, at),
+            b']' | b'}' if self.state == State::Element => self.trailing_comma(byte, at),
+            _ => self.refuse(),
+        }
+    }
+
+    fn key(&mut self, byte: u8, at: usize) -> bool {
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => self.blank(byte),
+            b'"' | b'\'' => self.begin_string(byte, true, at),
+            b'}' if self.state == State::FirstKey => self.close(byte, at),
+            b'}' | b']' if self.state == State::Key => self.trailing_comma(byte, at),
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => {
+                self.mark = self.out.len();
+                self.put(byte);
+                self.state = State::Word { key: true };
+                true
+            }
+            _ => self.refuse(),
+        }
+    }
+
+    fn after_value(&mut self, byte: u8, at: usize) -> bool {
+        let in_object = self.stack.last() == Some(&b'{');
+        let next = if in_object { State::Key } else { State::Element };
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => {
+                self.put_stable(byte);
+                true
+            }
+            b',' => {
+                self.put(byte);
+                self.state = next;
+                true
+            }
+            b'}' | b']' => self.close(byte, at),
+            b'"' | b'\'' | b'{' | b'[' if !in_object || matches!(byte, b'"' | b'\'') => {
+                if self.depart(RepairKind::MissingComma, at) {
+                    self.put(b',');
+                    self.state = next;
+                }
+                false
+            }
+            _ => self.refuse(),
+        }
+    }
+
+    /// A quote, a backslash or a control character in a string.
+    fn special(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
+        if byte != b'\\' {
+            self.end_surrogate(at);
+            if self.state != State::String(quoted) {
+                return false;
+            }
+        }
+        match byte {
+            b'\'' if quoted.single => {
+                self.utf8.end(&mut self.out);
+                self.mark = self.out.len();
+                self.put(b'"');
+                self.state = State::QuoteEnd(quoted);
+            }
+            b'"' if !quoted.single => {
+                self.put(b'"');
+                self.end_string(quoted);
+            }
+            b'"' => {
+                self.utf8.end(&mut self.out);
+                self.out.push_str("\\\"");
+                self.settle_string(quoted);
+            }
+            b'\\' => {
+                self.utf8.end(&mut self.out);
+                self.mark = self.out.len();
+                self.put(b'\\');
+                self.state = State::Escape(quoted);
+            }
+            0..0x20 => {
+                if !self.depart(RepairKind::UnescapedControl, at) {
+                    return false;
+                }
+                self.escape_control(byte);
+                self.settle_string(quoted);
+            }
+            _ => {
+                self.put(byte);
+                self.settle_string(quoted);
+            }
+        }
+        true
+    }
+
+    fn escape_control(&mut self, byte: u8) {
+        self.utf8.end(&mut self.out);
+        match byte {
+            b'\n' => self.out.push_str("\\n"),
+            b'\r' => self.out.push_str("\\r"),
+            b'\t' => self.out.push_str("\\t"),
+            _ => self.out.push_str(&format!("\\u{byte:04x}")),
+        }
+    }
+
+    fn end_string(&mut self, quoted: Quoted) {
+        if quoted.key {
+            self.state = State::Colon;
+        } else {
+            self.end_value();
+        }
+    }
+
+    /// What follows a backslash.
+    fn escape(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
+        if byte != b'u' && self.surrogate.is_some() {
+            self.end_surrogate(at);
+            if self.broken.is_some() {
+                return false;
+            }
+        }
+        self.state = State::String(quoted);
+        match byte {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {
+                self.put(byte);
+                self.settle_string(quoted);
+                true
+            }
+            b'u' => {
+                self.put(byte);
+                self.state = State::Unicode(quoted, 0, 0);
+                true
+            }
+            b'\'' if quoted.single => {
+                self.out.truncate(self.mark);
+                self.put(byte);
+                self.settle_string(quoted);
+                true
+            }
+            _ => {
+                if self.depart(RepairKind::InvalidEscape, at) {
+                    self.literal_backslash(quoted);
+                }
+                false
+            }
+        }
+    }
+
+    /// Makes the backslash at the mark, and what followed it, plain text.
+    fn literal_backslash(&mut self, quoted: Quoted) {
+        self.out.insert(self.mark, '\\');
+        self.state = State::String(quoted);
+        self.settle_string(quoted);
+    }
+
+    fn unicode(&mut self, quoted: Quoted, count: u8, digits: u16, byte: u8, at: usize) -> bool {
+        let Some(digit) = char::from(byte).to_digit(16) else {
+            self.end_surrogate(at);
+            if self.broken.is_none() && self.depart(RepairKind::InvalidEscape, at) {
+                self.literal_backslash(quoted);
+            }
+            return false;
+        };
+        self.put(byte);
+        let digits = digits << 4 | digit as u16;
+        if count < 3 {
+            self.state = State::Unicode(quoted, count + 1, digits);
+            return true;
+        }
+        self.state = State::String(quoted);
+        match digits {
+            0xD800..0xDC00 => {
+                self.end_surrogate(at);
+                self.surrogate = Some(self.mark);
+            }
+            0xDC00..0xE000 if self.surrogate.is_some() => self.surrogate = None,
+            0xDC00..0xE000 => {
+                self.surrogate = Some(self.mark);
+                self.end_surrogate(at);
+            }
+            _ => self.end_surrogate(at),
+        }
+        if self.broken.is_none() {
+            self.settle_string(quoted);
+        }
+        true
+    }
+
+    /// Replaces half a surrogate pair that stayed alone.
+    fn end_surrogate(&mut self, at: usize) {
+        let Some(start) = self.surrogate.take() else { return };
+        if self.depart(RepairKind::InvalidEscape, at) {
+            self.out.replace_range(start..start + 6, "\\ufffd");
+        }
+    }
+
+    /// After a single quote: it closes the string only if the structure goes on behind it, for an apostrophe.
+    fn quote_end(&mut self, quoted: Quoted, byte: u8) -> bool {
+        let waited = self.out.len() - self.mark;
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' if waited < 64 => {
+                self.put(byte);
+                true
+            }
+            b',' | b':' | b'}' | b']' => {
+                self.end_string(quoted);
+                false
+            }
+            _ => {
+                let tail = self.out.split_off(self.mark);
+                self.out.push('\'');
+                for blank in tail.bytes().skip(1) {
+                    if blank == b' ' { self.out.push(' ') } else { self.escape_control(blank) }
+                }
+                self.state = State::String(quoted);
+                self.settle_string(quoted);
+                false
+            }
+        }
+    }
+
+    fn end_word(&mut self, key: bool, at: usize) {
+        let word = self.out[self.mark..].to_owned();
+        let (kind, text) = match word.as_str() {
+            _ if key => (Some(RepairKind::UnquotedKey), format!("\"{word}\"")),
+            "true" | "false" | "null" => (None, word),
+            "True" | "False" => (Some(RepairKind::PythonLiteral), word.to_ascii_lowercase()),
+            "None" => (Some(RepairKind::PythonLiteral), "null".to_owned()),
+            _ => return self.give_up(),
+        };
+        if let Some(kind) = kind
+            && !self.depart(kind, at - (self.out.len() - self.mark))
+        {
+            return;
+        }
+        self.out.truncate(self.mark);
+        self.out.push_str(&text);
+        if key {
+            self.state = State::Colon;
+        } else {
+            self.end_value();
+        }
+    }
+
+    /// Beyond repair: takes bytes as they are, up to the value's end as far as that can be told.
+    fn loose(&mut self, bytes: &[u8]) -> usize {
+        for (index, &byte) in bytes.iter().enumerate() {
+            let State::Loose { mut depth, mut string, mut escape } = self.state else { return index };
+            if string {
+                // No line break in a string: quotes that do not pair up lose their hold at the line's end.
+                string = byte != b'\n' && (escape || byte != b'"');
+                escape = !escape && byte == b'\\';
+            } else {
+                match byte {
+                    b'"' => string = true,
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' | b',' if depth == 0 => {
+                        self.end_loose();
+                        return index;
+                    }
+                    b'}' | b']' => depth -= 1,
+                    _ => {}
+                }
+            }
+            self.state = State::Loose { depth, string, escape };
+            self.put(byte);
+            self.stable = self.out.len();
+            if depth == 0 && !string && matches!(byte, b'}' | b']') {
+                self.end_loose();
+                return index + 1;
+            }
+        }
+        bytes.len()
+    }
+
+    fn end_loose(&mut self) {
+        self.utf8.end(&mut self.out);
+        self.stable = self.out.len();
+        self.state = State::Done;
+    }
+
+    /// The text ends here, inside the value or after it.
+    pub(crate) fn cut(&mut self, at: usize) -> Cut {
+        self.utf8.end(&mut self.out);
+        self.at = at;
+        match self.state {
+            State::Number(number) if number.is_whole() => self.end_value(),
+            State::Word { key: false } if LITERALS.contains(&&self.out[self.mark..]) => self.end_word(false, at),
+            State::QuoteEnd(quoted) => self.end_string(quoted),
+            _ => {}
+        }
+        if self.broken.is_some() {
+            self.stable = self.out.len();
+            self.state = State::Done;
+            return Cut::Broken;
+        }
+        if self.state == State::Done {
+            return Cut::Whole;
+        }
+        self.reports.push((RepairKind::MissingBrackets, at..at));
+        if !self.repair || self.key_shown || (self.stack.is_empty() && !self.in_string()) {
+            self.give_up();
+            self.state = State::Done;
+            return Cut::Broken;
+        }
+        let string = matches!(
+            self.state,
+            State::String(Quoted { key: false, .. })
+                | State::Escape(Quoted { key: false, .. })
+                | State::Unicode(Quoted { key: false, .. }, ..)
+        );
+        let dropped = !self.out[self.stable..].trim_matches([',', ' ', '\t', '\r', '\n']).is_empty();
+        self.out.truncate(self.stable);
+        if string {
+            self.out.push('"');
+        }
+        self.close_down_to(0);
+        self.stable = self.out.len();
+        self.state = State::Done;
+        if dropped { Cut::Shortened } else { Cut::Closed }
+    }
+}
+
+/// The bracket that closes `open`.
+pub(crate) fn closer(open: u8) -> u8 {
+    if open == b'{' { b'}' } else { b']' }
+}

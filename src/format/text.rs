@@ -1,0 +1,174 @@
+//! Text that arrives in bytes: whole characters out, and no blank lines where a call was cut out.
+//!
+//! A token may end in the middle of a character, and models set calls apart by blank lines that mean nothing once
+//! the call is gone. Both need a little holding back, at most [`BLANK`] bytes.
+
+/// How much white space before a start marker and after an end marker belongs to the markup.
+const BLANK: usize = 32;
+
+/// Turns bytes into text: keeps an unfinished character until the rest arrives, writes U+FFFD for what is none.
+#[derive(Debug, Default)]
+pub(crate) struct Utf8 {
+    partial: [u8; 4],
+    len: usize,
+}
+
+impl Utf8 {
+    pub(crate) fn push(&mut self, mut bytes: &[u8], out: &mut String) {
+        while self.len > 0 {
+            let Some((&byte, rest)) = bytes.split_first() else { return };
+            self.partial[self.len] = byte;
+            match std::str::from_utf8(&self.partial[..=self.len]) {
+                Ok(character) => {
+                    out.push_str(character);
+                    self.len = 0;
+                    bytes = rest;
+                }
+                Err(error) if error.error_len().is_none() => {
+                    self.len += 1;
+                    bytes = rest;
+                }
+                Err(_) => self.end(out),
+            }
+        }
+        for chunk in bytes.utf8_chunks() {
+            out.push_str(chunk.valid());
+            let invalid = chunk.invalid();
+            if invalid.is_empty() {
+                continue;
+            }
+            let at_end = invalid.as_ptr_range().end == bytes.as_ptr_range().end;
+            if at_end && std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none()) {
+                self.partial[..invalid.len()].copy_from_slice(invalid);
+                self.len = invalid.len();
+            } else {
+                out.push(char::REPLACEMENT_CHARACTER);
+            }
+        }
+    }
+
+    /// Nothing more belongs to the unfinished character.
+    pub(crate) fn end(&mut self, out: &mut String) {
+        if std::mem::take(&mut self.len) > 0 {
+            out.push(char::REPLACEMENT_CHARACTER);
+        }
+    }
+}
+
+/// The text around the calls.
+#[derive(Debug, Default)]
+pub(crate) struct Text {
+    content: String,
+    sent: usize,
+    utf8: Utf8,
+    /// White space at the end of what was written: dropped if a call follows.
+    blank: Vec<u8>,
+    /// White space that stood between text and a call: written if more text follows, so that nothing runs together.
+    gap: Vec<u8>,
+    after_call: bool,
+}
+
+impl Text {
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) {
+        if self.after_call {
+            let room = BLANK - self.blank.len();
+            let skipped = bytes.iter().take(room).take_while(|b| b.is_ascii_whitespace()).count();
+            self.blank.extend_from_slice(&bytes[..skipped]);
+            bytes = &bytes[skipped..];
+            if bytes.is_empty() {
+                return;
+            }
+            self.after_call = false;
+            self.keep_gap();
+            let gap = std::mem::take(&mut self.gap);
+            self.write(&gap);
+        }
+        let trailing = bytes.iter().rev().take(BLANK).take_while(|b| b.is_ascii_whitespace()).count();
+        let (solid, blank) = bytes.split_at(bytes.len() - trailing);
+        if solid.is_empty() {
+            self.blank.extend_from_slice(blank);
+            let excess = self.blank.len().saturating_sub(BLANK);
+            let excess: Vec<u8> = self.blank.drain(..excess).collect();
+            self.write(&excess);
+        } else {
+            let held = std::mem::take(&mut self.blank);
+            self.write(&held);
+            self.write(solid);
+            self.blank = held;
+            self.blank.clear();
+            self.blank.extend_from_slice(blank);
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.utf8.push(bytes, &mut self.content);
+    }
+
+    fn keep_gap(&mut self) {
+        if self.gap.is_empty() && !self.content.is_empty() {
+            std::mem::swap(&mut self.gap, &mut self.blank);
+        }
+        self.blank.clear();
+    }
+
+    /// A call begins here.
+    pub(crate) fn before_call(&mut self) {
+        self.utf8.end(&mut self.content);
+        self.keep_gap();
+    }
+
+    /// A call has ended here.
+    pub(crate) fn after_call(&mut self) {
+        self.after_call = true;
+    }
+
+    /// The white space since a call, if nothing else came since.
+    pub(crate) fn only_blank_since_call(&mut self) -> Option<&mut Vec<u8>> {
+        self.after_call.then_some(&mut self.blank)
+    }
+
+    /// What is new since this was last asked.
+    pub(crate) fn news(&mut self) -> Option<&str> {
+        let news = &self.content[self.sent..];
+        self.sent = self.content.len();
+        (!news.is_empty()).then_some(news)
+    }
+
+    /// The text ends: white space at its end stays, unless it only set a call apart.
+    pub(crate) fn end(&mut self) {
+        if !self.after_call {
+            let blank = std::mem::take(&mut self.blank);
+            self.write(&blank);
+        }
+        self.utf8.end(&mut self.content);
+    }
+
+    pub(crate) fn into_content(self) -> String {
+        self.content
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Utf8;
+
+    #[test]
+    fn any_split_of_broken_utf8_gives_what_the_standard_library_gives() {
+        for bytes in [
+            &b"a\xF0\x9F\x92\xA9b"[..],
+            b"\xE2\x82",
+            b"\xE2\x28\xA1",
+            b"\xF0\x9F\x92\xC3\xA9\xFF\x80x",
+            b"\xED\xA0\x80",
+        ] {
+            let expected = String::from_utf8_lossy(bytes);
+            for split in 0..=bytes.len() {
+                let (mut utf8, mut out) = (Utf8::default(), String::new());
+                utf8.push(&bytes[..split], &mut out);
+                utf8.push(&bytes[split..], &mut out);
+                utf8.end(&mut out);
+                assert_eq!(out, expected, "split at {split}");
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! What the library does, stage by stage; the cases are files under `tests/cases`.
+
+mod parse;

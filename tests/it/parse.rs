@@ -1,0 +1,454 @@
+//! The streaming parser: every case file gives the reviewed events, and the same ones however it is split.
+//!
+//! A case is a file under `tests/cases/parse`: the model's text, its last line break taken off. In a file whose name
+//! begins with `bytes_`, `\xNN` stands for a byte. Cases under `strict/` are parsed without repairs, those under
+//! `tools/` with an empty set of tools.
+
+use callwright::format::event::{Event, RepairKind};
+use callwright::format::parser::{Parsed, Parser, ParserOptions};
+use callwright::format::{Format, JsonKeys, Marker, Payload};
+use callwright::message::Arguments;
+use callwright::tool::Tools;
+use proptest::prelude::*;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+struct Setup {
+    repair: bool,
+    tools: Option<Arc<Tools>>,
+}
+
+const REPAIR: Setup = Setup { repair: true, tools: None };
+const STRICT: Setup = Setup { repair: false, tools: None };
+
+fn delimited() -> &'static Format {
+    Format::builtin("delimited").expect("it is built in")
+}
+
+/// Parses the pieces; adjacent deltas of one kind are joined.
+fn parse<'a>(setup: &Setup, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Parsed) {
+    parse_format(delimited(), setup, pieces)
+}
+
+fn parse_format<'a>(
+    format: &Format,
+    setup: &Setup,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Event>, Parsed) {
+    let options = ParserOptions { repair: setup.repair, ..ParserOptions::default() };
+    let mut parser = Parser::new(format, setup.tools.clone(), options).expect("the format is sound");
+    let mut events = Vec::new();
+    let mut join = |event: Event| match (events.last_mut(), event) {
+        (Some(Event::Text { delta }), Event::Text { delta: more }) => delta.push_str(&more),
+        (Some(Event::CallArguments { id, delta }), Event::CallArguments { id: same, delta: more }) if *id == same => {
+            delta.push_str(&more);
+        }
+        (_, event) => events.push(event),
+    };
+    for piece in pieces {
+        parser.push(piece, &mut join);
+    }
+    let parsed = parser.finish(&mut join);
+    (events, parsed)
+}
+
+/// What holds for every text, broken or not.
+fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
+    let text: String =
+        events.iter().filter_map(|e| if let Event::Text { delta } = e { Some(&**delta) } else { None }).collect();
+    assert_eq!(text, parsed.content, "the text deltas are the content");
+    let mut end = 0;
+    let mut outside = Vec::new();
+    for call in &parsed.calls {
+        let deltas: String = events
+            .iter()
+            .filter_map(|e| match e {
+                Event::CallArguments { id, delta } if *id == call.id => Some(&**delta),
+                _ => None,
+            })
+            .collect();
+        match &call.arguments {
+            Arguments::Object(object) => {
+                assert_eq!(&serde_json::from_str::<serde_json::Map<_, _>>(&deltas).unwrap(), object, "{deltas}");
+            }
+            Arguments::Raw(raw) => assert_eq!(&deltas, raw),
+        }
+        let starts = events.iter().filter(|e| matches!(e, Event::CallStart { id, .. } if *id == call.id)).count();
+        let ends = events.iter().filter(|e| matches!(e, Event::CallEnd { id, complete, valid } if *id == call.id && *complete == call.complete && *valid == call.valid)).count();
+        assert_eq!((starts, ends), (1, 1), "{}", call.id);
+        assert!(call.complete || !call.valid, "an incomplete call is never valid");
+        assert_eq!(call.valid, call.problems.is_empty());
+        assert!(call.range.start >= end && call.range.end <= input.len(), "{:?}", call.range);
+        assert_eq!(call.raw, String::from_utf8_lossy(&input[call.range.clone()]));
+        outside.extend_from_slice(&input[end..call.range.start]);
+        outside.push(b'\n');
+        end = call.range.end;
+    }
+    outside.extend_from_slice(&input[end..]);
+    let solid = |text: &str| text.split_ascii_whitespace().collect::<String>();
+    assert_eq!(
+        solid(&parsed.content),
+        solid(&String::from_utf8_lossy(&outside)),
+        "what is in no call is text, but for white space"
+    );
+    if !setup.repair {
+        assert_eq!(parsed.repairs, []);
+    }
+}
+
+fn check_splits(setup: &Setup, input: &[u8]) -> (Vec<Event>, Parsed) {
+    let whole = parse(setup, [input]);
+    check(setup, input, &whole.0, &whole.1);
+    let bytewise = parse(setup, input.chunks(1));
+    assert_eq!(bytewise, whole, "byte by byte: {}", String::from_utf8_lossy(input));
+    whole
+}
+
+fn case_files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse").join(folder);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn read_case(path: &Path) -> Vec<u8> {
+    let mut input = std::fs::read(path).unwrap();
+    assert_eq!(input.pop(), Some(b'\n'), "{}", path.display());
+    if !path.file_name().unwrap().to_str().unwrap().starts_with("bytes_") {
+        return input;
+    }
+    let mut bytes = Vec::new();
+    let mut rest = &input[..];
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = rest.strip_prefix(b"\\x").and_then(|digits| std::str::from_utf8(digits.get(..2)?).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(code) => {
+                bytes.push(code);
+                rest = &rest[4..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+fn describe(events: &[Event], parsed: &Parsed) -> String {
+    let mut out = String::new();
+    for event in events {
+        writeln!(out, "{}", serde_json::to_string(event).unwrap()).unwrap();
+    }
+    writeln!(out, "content: {:?}", parsed.content).unwrap();
+    for call in &parsed.calls {
+        writeln!(out, "call {} at {:?}", call.name, call.range).unwrap();
+        for problem in &call.problems {
+            writeln!(out, "  problem: {problem}").unwrap();
+        }
+        if let Arguments::Raw(raw) = &call.arguments {
+            writeln!(out, "  raw arguments: {raw:?}").unwrap();
+        }
+    }
+    for diagnostic in &parsed.diagnostics {
+        writeln!(out, "{diagnostic}").unwrap();
+    }
+    out
+}
+
+/// Every case of a folder: its snapshot, every split in two, byte by byte, and in random pieces.
+fn check_cases(folder: &str, setup: &Setup) {
+    let files = case_files(folder);
+    assert!(!files.is_empty());
+    let mut pieces = Pieces(17);
+    for file in files {
+        let input = read_case(&file);
+        let whole = check_splits(setup, &input);
+        for split in 0..=input.len() {
+            let (head, tail) = input.split_at(split);
+            assert_eq!(parse(setup, [head, tail]), whole, "{} split at {split}", file.display());
+        }
+        for _ in 0..20 {
+            assert_eq!(parse(setup, pieces.of(&input)), whole, "{}", file.display());
+        }
+        let name = format!("{folder}_{}", file.file_stem().unwrap().to_str().unwrap());
+        let mut settings = insta::Settings::clone_current();
+        settings.set_snapshot_path("snapshots/parse");
+        settings.set_prepend_module_to_snapshot(false);
+        settings.set_omit_expression(true);
+        settings.set_description(String::from_utf8_lossy(&input));
+        settings.bind(|| insta::assert_snapshot!(name, describe(&whole.0, &whole.1)));
+    }
+}
+
+/// Random pieces, the same at every run.
+struct Pieces(u64);
+
+impl Pieces {
+    fn of<'a>(&mut self, mut input: &'a [u8]) -> Vec<&'a [u8]> {
+        let mut pieces = Vec::new();
+        while !input.is_empty() {
+            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (head, tail) = input.split_at(input.len().min((self.0 >> 33) as usize % 9));
+            pieces.push(head);
+            input = tail;
+        }
+        pieces
+    }
+}
+
+#[test]
+fn cases() {
+    check_cases("repair", &REPAIR);
+}
+
+#[test]
+fn cases_without_repairs() {
+    check_cases("strict", &STRICT);
+}
+
+#[test]
+fn cases_with_no_tools() {
+    check_cases("tools", &Setup { repair: true, tools: Some(Arc::new(Tools::default())) });
+}
+
+/// What breaks parsers, to be strung together at random.
+const FRAGMENTS: [&str; 58] = [
+    "### TOOL_CALL_START ###",
+    "### TOOL_CALL_END ###",
+    "### tool call start ###",
+    "##TOOL-CALL-END",
+    "### TOOL_",
+    "CALL_",
+    "START ###",
+    "#",
+    "##",
+    " ",
+    "\n",
+    "\r\n",
+    "\t",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "'",
+    "\\",
+    "\\u",
+    "\\ud83d",
+    "\\ude00",
+    "\\n",
+    "\\\"",
+    "```",
+    "```json\n",
+    "name",
+    "\"name\"",
+    "\"name\": \"f\"",
+    "\"arguments\"",
+    "\"arguments\": {",
+    "\"parameters\": ",
+    "\"id\": \"x\"",
+    "\"function\": {",
+    "\"type\": \"function\"",
+    "true",
+    "None",
+    "null",
+    "nonsense",
+    "-1.5e3",
+    "0",
+    "1.",
+    "-",
+    "é",
+    "🌦",
+    "\u{0}",
+    "text",
+    "it's",
+    "{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"c\"}]}}",
+    "{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}",
+    "}}",
+    "}}\n",
+    "\"}}\n### TOOL_CALL_END ###",
+    "\"\n### TOOL_CALL_START ###",
+    "### TOOL_CALL_END ###\n",
+];
+
+fn fragments() -> impl Strategy<Value = Vec<u8>> {
+    let fragment = prop_oneof![
+        9 => proptest::sample::select(&FRAGMENTS[..]).prop_map(|text| text.as_bytes().to_vec()),
+        1 => proptest::collection::vec(any::<u8>(), 1..3),
+    ];
+    proptest::collection::vec(fragment, 0..24).prop_map(|parts| parts.concat())
+}
+
+fn in_call() -> impl Strategy<Value = Vec<u8>> {
+    fragments().prop_map(|inner| [b"### TOOL_CALL_START ###\n{\"name\": \"f\", \"arguments\": {", &inner[..]].concat())
+}
+
+/// A JSON object, in one of the ways in which JSON is written.
+fn json_object() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        any::<bool>().prop_map(|value| value.to_string()),
+        any::<i64>().prop_map(|value| value.to_string()),
+        (-1e300f64..1e300).prop_map(|value| format!("{value:e}")),
+        ".*".prop_map(|text| serde_json::Value::from(text).to_string()),
+        Just(r#""\u00e9 \ud83d\ude00 \/ \" }} ### TOOL_CALL_END ###""#.to_owned()),
+    ];
+    let blank = || proptest::sample::select(&["", " ", "\n  ", "\t"][..]);
+    let value = leaf.prop_recursive(4, 24, 4, move |inner| {
+        let member = (".*", inner.clone(), blank()).prop_map(|(key, value, blank)| {
+            format!("{blank}{}{blank}:{blank}{value}{blank}", serde_json::Value::from(key))
+        });
+        prop_oneof![
+            proptest::collection::vec(inner, 0..4).prop_map(|items| format!("[{}]", items.join(", "))),
+            proptest::collection::vec(member, 0..4).prop_map(|members| format!("{{{}}}", members.join(","))),
+        ]
+    });
+    (value, blank()).prop_map(|(value, blank)| format!("{{{blank}\"value\":{blank}{value}{blank}}}"))
+}
+
+fn cut(input: &[u8], mut at: Vec<usize>) -> Vec<&[u8]> {
+    at.iter_mut().for_each(|at| *at %= input.len() + 1);
+    at.extend([0, input.len()]);
+    at.sort_unstable();
+    at.windows(2).map(|ends| &input[ends[0]..ends[1]]).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_breaks_the_parser_and_no_split_changes_what_it_says(
+        input in prop_oneof![fragments(), in_call(), proptest::collection::vec(any::<u8>(), 0..200)],
+        at in proptest::collection::vec(any::<usize>(), 0..6),
+        repair: bool,
+    ) {
+        let setup = Setup { repair, tools: None };
+        let whole = check_splits(&setup, &input);
+        prop_assert_eq!(parse(&setup, cut(&input, at)), whole);
+    }
+
+    #[test]
+    fn valid_json_passes_unchanged_with_and_without_repairs(object in json_object(), strict: bool) {
+        let input = format!("### TOOL_CALL_START ###\n{{\"name\": \"f\", \"arguments\": {object}}}\n### TOOL_CALL_END ###");
+        let (events, parsed) = check_splits(if strict { &STRICT } else { &REPAIR }, input.as_bytes());
+        let deltas: String = events.iter().filter_map(|e| match e {
+            Event::CallArguments { delta, .. } => Some(&**delta),
+            _ => None,
+        }).collect();
+        prop_assert_eq!(&deltas, &object);
+        prop_assert_eq!(parsed.calls.len(), 1);
+        prop_assert!(parsed.calls[0].valid);
+        prop_assert_eq!(parsed.repairs, []);
+        prop_assert_eq!(parsed.diagnostics, []);
+    }
+}
+
+#[test]
+fn every_repair_is_shown_by_a_case() {
+    let mut seen: Vec<String> = Vec::new();
+    for file in case_files("repair") {
+        let (_, parsed) = parse(&REPAIR, [&read_case(&file)[..]]);
+        seen.extend(parsed.repairs.iter().map(|repair| format!("{:?}", repair.kind)));
+    }
+    let kinds = [
+        RepairKind::MissingEndMarker,
+        RepairKind::DoubledMarker,
+        RepairKind::NearMissMarker,
+        RepairKind::CodeFence,
+        RepairKind::StrayText,
+        RepairKind::SeveralCalls,
+        RepairKind::TrailingComma,
+        RepairKind::MissingComma,
+        RepairKind::SingleQuotes,
+        RepairKind::UnquotedKey,
+        RepairKind::UnescapedControl,
+        RepairKind::InvalidEscape,
+        RepairKind::MissingBrackets,
+        RepairKind::PythonLiteral,
+        RepairKind::ArgumentsAsString,
+        RepairKind::ExtraWrapping,
+        RepairKind::KeyAlias,
+    ];
+    for kind in kinds {
+        assert!(seen.contains(&format!("{kind:?}")), "{kind:?}");
+    }
+}
+
+/// What is out after each piece, without the events that only the end brings.
+fn stream(input: &str) -> Vec<Event> {
+    let mut parser = Parser::new(delimited(), None, ParserOptions::default()).unwrap();
+    let mut events = Vec::new();
+    for byte in input.as_bytes().chunks(1) {
+        parser.push(byte, &mut |event| events.push(event));
+    }
+    events
+}
+
+#[test]
+fn what_is_known_is_said_at_once() {
+    assert_eq!(stream("Hello #1").iter().map(text).collect::<String>(), "Hello #1");
+    assert_eq!(stream("Hello ##").iter().map(text).collect::<String>(), "Hello", "this may become a marker");
+    let call = "### TOOL_CALL_START ###\n{\"name\": \"f\"";
+    assert!(matches!(stream(call)[..], [Event::CallStart { .. }]));
+    let events = stream(&format!("{call}, \"arguments\": {{\"a\": \"bc"));
+    assert_eq!(events.iter().map(text).collect::<String>(), "{\"a\": \"bc");
+    let events = stream(&format!("{call}}}\n### TOOL_CALL_END ###"));
+    assert!(matches!(events.last(), Some(Event::CallEnd { complete: true, .. })), "with the marker's last byte");
+}
+
+fn text(event: &Event) -> &str {
+    match event {
+        Event::Text { delta } | Event::CallArguments { delta, .. } => delta,
+        _ => "",
+    }
+}
+
+#[test]
+fn little_is_held_back_whatever_comes() {
+    let held = |input: String| {
+        let said: usize = stream(&input).iter().map(|event| text(event).len()).sum();
+        input.len().saturating_sub(said)
+    };
+    assert!(held("#".repeat(5000)) < 256);
+    assert!(held("\n".repeat(5000)) < 256);
+    assert!(held("### TOOL_CALL_STAR".repeat(500)) < 256);
+    let call = "### TOOL_CALL_START ###\n{\"name\": \"f\", \"arguments\": {\"a\": ";
+    assert!(held(format!("{call}\"{}", "}".repeat(5000))) < 256 + call.len());
+    assert!(held(format!("{call}\"{}", "}\n".repeat(5000))) < 256 + call.len());
+    assert!(held(format!("{call}{}", "1".repeat(5000))) < 256 + call.len());
+    assert!(held(format!("{call}1, \"{}", "k".repeat(5000))) < 2048 + call.len());
+}
+
+#[test]
+fn ids_go_on_from_the_conversation_and_are_not_given_twice() {
+    let options = ParserOptions { first_call: 7, taken_ids: vec!["call00008".into()], ..ParserOptions::default() };
+    let mut parser = Parser::new(delimited(), None, options).unwrap();
+    let call = "### TOOL_CALL_START ###\n{\"name\": \"f\"}\n### TOOL_CALL_END ###\n";
+    parser.push(call.repeat(3).as_bytes(), &mut |_| ());
+    let parsed = parser.finish(&mut |_| ());
+    let ids: Vec<&str> = parsed.calls.iter().map(|call| &*call.id).collect();
+    assert_eq!(ids, ["call00007", "call00009", "call00010"]);
+    assert_eq!(parsed.message().tool_calls.len(), 3);
+}
+
+#[test]
+fn a_format_of_ones_own() {
+    let keys = JsonKeys { name: "tool".into(), arguments: "parameters".into() };
+    let start = Marker::Literal("<｜tool▁call｜>".into());
+    let end = Marker::Pattern("</call[0-9]{0,3}>".into());
+    let format = Format::new("mine", start, end, Payload::Json(keys)).unwrap();
+    let input = "So: <｜tool▁call｜>{\"tool\": \"f\", \"parameters\": {\"a\": \"<｜\"}}</call12> <｜tool";
+    let whole = parse_format(&format, &REPAIR, [input.as_bytes()]);
+    assert_eq!(parse_format(&format, &REPAIR, input.as_bytes().chunks(1)), whole);
+    assert_eq!(whole.1.content, "So: <｜tool");
+    assert!(whole.1.calls[0].valid);
+    assert_eq!(whole.1.repairs, []);
+}
