@@ -75,7 +75,7 @@ impl Reader<'_> {
         let (start, start_span) = marker("start")?;
         let (end, end_span) = marker("end")?;
         let (payload, payload_span) = self.required(format, "payload", entry.span())?;
-        if payload != "json" {
+        if !PAYLOADS.contains(&&*payload) {
             let error = self.error(payload_span, ErrorKind::Format, format!("there is no payload kind {payload:?}"));
             return Err(error.hint(suggest(&payload, &PAYLOADS)));
         }

@@ -322,7 +322,7 @@ fn cut(input: &[u8], mut at: Vec<usize>) -> Vec<&[u8]> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: ProptestConfig::default().cases.max(1500), ..ProptestConfig::default() })]
 
     #[test]
     fn no_text_breaks_the_parser_and_no_split_changes_what_it_says(
