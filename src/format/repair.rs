@@ -15,6 +15,7 @@ mod string;
 use super::event::RepairKind;
 use super::text::Utf8;
 use number::Number;
+use std::borrow::Cow;
 use std::ops::Range;
 use string::Quoted;
 
@@ -114,6 +115,24 @@ impl Transducer {
         }
     }
 
+    /// Gets ready for another value.
+    pub(crate) fn reset(&mut self) {
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        *self = Transducer { out, stack, ..Transducer::new(self.repair) };
+    }
+
+    /// The text of the string that the value is, once it has ended.
+    pub(crate) fn string(&self) -> Option<Cow<'_, str>> {
+        let inner = self.out.strip_prefix('"')?.strip_suffix('"')?;
+        if self.broken.is_none() && !inner.contains('\\') {
+            return Some(Cow::Borrowed(inner));
+        }
+        serde_json::from_str(&self.out).ok().map(Cow::Owned)
+    }
+
     /// The output so far that will not change any more.
     pub(crate) fn stable(&self) -> &str {
         &self.out[..self.stable]
@@ -128,9 +147,12 @@ impl Transducer {
         std::mem::replace(&mut self.out, rest)
     }
 
-    /// The whole output, once the value has ended.
-    pub(crate) fn into_text(self) -> String {
-        self.out
+    /// The whole output, once the value has ended; resets the machine.
+    pub(crate) fn take_text(&mut self) -> String {
+        let text = std::mem::take(&mut self.out);
+        self.out.reserve(text.len());
+        self.reset();
+        text
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -206,7 +228,11 @@ impl Transducer {
     }
 
     fn put(&mut self, byte: u8) {
-        self.utf8.push(&[byte], &mut self.out);
+        if byte.is_ascii() && self.utf8.is_empty() {
+            self.out.push(char::from(byte));
+        } else {
+            self.utf8.push(&[byte], &mut self.out);
+        }
     }
 
     fn put_stable(&mut self, byte: u8) {
