@@ -8,6 +8,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// What a common call needs, so that few buffers have to grow.
+const CALL_LENGTH: usize = 256;
+
 /// One call as the parser read it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedCall {
@@ -38,7 +41,7 @@ struct Open {
     payload: usize,
     id: Option<String>,
     name: Option<String>,
-    seen: HashSet<RepairKind>,
+    seen: Vec<RepairKind>,
     /// Whether a departure was left alone, repairs being off.
     refused: bool,
 }
@@ -85,11 +88,11 @@ impl Calls {
     pub(crate) fn open(&mut self, start: usize) {
         self.open = Some(Open {
             start,
-            raw: Vec::new(),
+            raw: Vec::with_capacity(CALL_LENGTH),
             payload: 0,
             id: None,
             name: None,
-            seen: HashSet::new(),
+            seen: Vec::new(),
             refused: false,
         });
     }
@@ -110,11 +113,12 @@ impl Calls {
 
     /// Notes a departure; false if it must not be repaired.
     pub(crate) fn depart(&mut self, kind: RepairKind, range: Range<usize>) -> bool {
-        let fresh = self.open.as_mut().is_none_or(|open| open.seen.insert(kind));
-        if !self.repair
-            && let Some(open) = &mut self.open
-        {
-            open.refused = true;
+        let fresh = self.open.as_ref().is_none_or(|open| !open.seen.contains(&kind));
+        if let Some(open) = &mut self.open {
+            open.refused |= !self.repair;
+            if fresh {
+                open.seen.push(kind);
+            }
         }
         if fresh && self.repair {
             let repair = Repair { kind, range };
@@ -179,18 +183,18 @@ impl Calls {
     /// The open call ends; `marker` is the end marker, if one was written.
     pub(crate) fn close(&mut self, ending: Ending, marker: &[u8]) {
         let Some(open) = &self.open else { return };
-        let payload = String::from_utf8_lossy(&open.raw[open.payload..]).trim().to_owned();
-        if open.name.is_none() {
-            let place = open.start..open.start + open.raw.len();
-            let kind = if payload.is_empty() { DiagnosticKind::EmptyCall } else { DiagnosticKind::MissingName };
-            self.diagnose(kind, place);
-            self.start(String::new());
-        }
+        let payload = open.raw[open.payload..].trim_ascii();
         let empty = payload.is_empty();
         let (text, sent, apart) = match ending.arguments {
             Some((text, sent)) => (text, sent, true),
-            None => (payload, 0, false),
+            None => (String::from_utf8_lossy(payload).into_owned(), 0, false),
         };
+        if open.name.is_none() {
+            let place = open.start..open.start + open.raw.len();
+            let kind = if empty { DiagnosticKind::EmptyCall } else { DiagnosticKind::MissingName };
+            self.diagnose(kind, place);
+            self.start(String::new());
+        }
         self.delta(&text[sent..]);
         self.keep(marker);
         let Some(open) = self.open.take() else { return };
@@ -226,7 +230,8 @@ impl Calls {
         let (complete, valid) = (ending.complete, problems.is_empty());
         self.events.push(Event::CallEnd { id: id.clone(), complete, valid });
         let range = open.start..open.start + open.raw.len();
-        let raw = String::from_utf8_lossy(&open.raw).into_owned();
+        let raw =
+            String::from_utf8(open.raw).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         self.done.push(ParsedCall { id, name, arguments, raw, range, complete, valid, problems });
     }
 

@@ -78,7 +78,7 @@ impl Reader<'_> {
         let (end, end_span) = marker("end")?;
         let written = [&start, &end].iter().all(|marker| matches!(marker, Marker::Literal(_)));
         let (payload, payload_span) = self.required(format, "payload", entry.span())?;
-        if payload != "json" {
+        if !PAYLOADS.contains(&&*payload) {
             let error = self.error(payload_span, ErrorKind::Format, format!("there is no payload kind {payload:?}"));
             return Err(error.hint(suggest(&payload, &PAYLOADS)));
         }

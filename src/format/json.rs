@@ -9,6 +9,7 @@ use super::calls::{Calls, Ending};
 use super::event::{DiagnosticKind, RepairKind};
 use super::markers::Context;
 use super::repair::{Cut, Stops, Transducer, closer};
+use std::sync::Arc;
 
 const NAME_ALIASES: [&str; 4] = ["name", "tool_name", "function_name", "tool"];
 const ARGUMENT_ALIASES: [&str; 5] = ["arguments", "parameters", "params", "args", "input"];
@@ -29,7 +30,7 @@ pub(crate) enum Terminator {
 /// Reads the calls between one pair of markers.
 #[derive(Debug)]
 pub(crate) struct JsonPayload {
-    keys: JsonKeys,
+    keys: Arc<JsonKeys>,
     repair: bool,
     state: State,
     /// Objects open around name and arguments: 1, or 2 in a wrapper.
@@ -98,9 +99,9 @@ enum Step {
 }
 
 impl JsonPayload {
-    pub(crate) fn new(keys: &JsonKeys, repair: bool) -> JsonPayload {
+    pub(crate) fn new(keys: &Arc<JsonKeys>, repair: bool) -> JsonPayload {
         JsonPayload {
-            keys: keys.clone(),
+            keys: Arc::clone(keys),
             repair,
             state: State::Start,
             level: 0,
@@ -122,7 +123,20 @@ impl JsonPayload {
     /// Gets ready for another call between the same markers.
     pub(crate) fn next_call(&mut self) {
         let (array, fenced) = (self.array, self.fenced);
-        *self = JsonPayload { array, fenced, ..JsonPayload::new(&self.keys, self.repair) };
+        self.reset();
+        (self.array, self.fenced) = (array, fenced);
+    }
+
+    /// Gets ready for a call between other markers; the buffers stay.
+    pub(crate) fn reset(&mut self) {
+        self.value.reset();
+        self.arguments.reset();
+        self.state = State::Start;
+        self.level = 0;
+        self.sent = 0;
+        self.string_at = None;
+        (self.wrapped, self.array, self.fenced, self.junk) = (false, false, false, false);
+        (self.undecided, self.shortened) = (false, false);
     }
 
     /// Whether nothing was written yet but white space.
@@ -254,14 +268,15 @@ impl JsonPayload {
     /// The value being read, or a key, has ended.
     fn end_value(&mut self, calls: &mut Calls) {
         let State::Reading(slot) = self.state else {
-            let text = std::mem::replace(&mut self.value, Transducer::new(self.repair)).into_text();
-            match serde_json::from_str(&text) {
-                Ok(key) => {
-                    self.key = key;
+            match self.value.string() {
+                Some(key) => {
+                    self.key.clear();
+                    self.key.push_str(&key);
                     self.state = State::Colon;
                 }
-                Err(_) => self.lose(self.key_at, calls),
+                None => self.lose(self.key_at, calls),
             }
+            self.value.reset();
             return;
         };
         self.state = State::AfterValue;
@@ -269,7 +284,7 @@ impl JsonPayload {
             if self.undecided {
                 self.undecided = false;
                 if self.arguments.stable() == "null" {
-                    self.arguments = Transducer::new(self.repair);
+                    self.arguments.reset();
                 }
             }
             if let Some(at) = self.arguments.broken_at() {
@@ -277,17 +292,16 @@ impl JsonPayload {
             }
             return;
         }
-        let text = std::mem::replace(&mut self.value, Transducer::new(self.repair)).into_text();
         match slot {
-            Slot::Name => match serde_json::from_str(&text) {
-                Ok(name) => {
-                    calls.start(name);
+            Slot::Name => match self.value.string() {
+                Some(name) => {
+                    calls.start(name.into_owned());
                     self.flush(calls);
                 }
-                Err(_) => self.ignore(calls),
+                None => self.ignore(calls),
             },
             Slot::Id => {
-                if !serde_json::from_str(&text).is_ok_and(|id| !calls.has_name() && calls.give_id(id)) {
+                if !self.value.string().is_some_and(|id| !calls.has_name() && calls.give_id(id.into_owned())) {
                     self.ignore(calls);
                 }
             }
@@ -295,6 +309,7 @@ impl JsonPayload {
             Slot::Ignored => self.ignore(calls),
             Slot::Arguments | Slot::Wrapper | Slot::Skipped => {}
         }
+        self.value.reset();
     }
 
     fn end_arguments_text(&mut self, calls: &mut Calls) {
@@ -505,7 +520,6 @@ impl JsonPayload {
         if alias && !self.depart(RepairKind::KeyAlias, self.key_at, calls) {
             return Step::Taken;
         }
-        self.value = Transducer::new(self.repair);
         self.state = State::Reading(slot);
         if slot == Slot::Arguments {
             self.undecided = matches!(byte, b'n' | b'N');
@@ -564,9 +578,8 @@ impl JsonPayload {
         if !complete {
             calls.diagnose(DiagnosticKind::CutOff, at..at);
         }
-        let arguments = std::mem::replace(&mut self.arguments, Transducer::new(self.repair));
-        let text = if !arguments.is_empty() {
-            Some((arguments.into_text(), self.sent))
+        let text = if !self.arguments.is_empty() {
+            Some((self.arguments.take_text(), self.sent))
         } else if calls.has_name() && !lost {
             Some(("{}".to_owned(), 0))
         } else {

@@ -282,8 +282,11 @@ impl Marker {
     pub(super) fn longest(&self) -> Result<usize> {
         let mut longest = 0;
         for pattern in [Some(self.pattern()), self.near_miss()].into_iter().flatten() {
-            let hir = syntax::parse_with(&pattern, &syntax::Config::new().utf8(false))
-                .map_err(|e| Error::new(ErrorKind::Format, format!("a marker is no regular expression: {e}")))?;
+            let hir = syntax::parse_with(&pattern, &syntax::Config::new().utf8(false)).map_err(|e| {
+                let reason = e.to_string();
+                let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+                Error::new(ErrorKind::Format, format!("a marker is no regular expression: {reason}"))
+            })?;
             let Some(length) = hir.properties().maximum_len() else {
                 return Err(Error::new(
                     ErrorKind::Format,

@@ -10,13 +10,16 @@ use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
 use super::json::{JsonPayload, Terminator};
 use super::markers::{Context, Found, START, Side, State};
 use super::text::Text;
-use super::{Format, Machinery, Payload};
+use super::{Format, JsonKeys, Machinery, Payload};
 use crate::error::Result;
 use crate::message::{Message, Role, ToolCall};
 use crate::tool::Tools;
 use std::sync::Arc;
 
 pub use super::calls::ParsedCall;
+
+/// How many bytes are taken at a time, so that events do not pile up.
+const BLOCK: usize = 8 << 10;
 
 /// How to parse.
 #[derive(Debug, Clone)]
@@ -95,10 +98,12 @@ impl Parsed {
 #[derive(Debug)]
 pub struct Parser {
     machinery: Arc<Machinery>,
-    payload_kind: Payload,
+    keys: Arc<JsonKeys>,
     text: Text,
     calls: Calls,
     payload: Option<JsonPayload>,
+    /// The payload of the last call, for its buffers.
+    spare: Option<JsonPayload>,
     scan: State,
     /// Bytes that may be part of a marker, the last `held.len()` before `at`.
     held: Vec<u8>,
@@ -113,12 +118,14 @@ impl Parser {
     ///
     /// Fails if the format's markers cannot be searched for, which [`Format::parse_declaration`] would have found.
     pub fn new(format: &Format, tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<Parser> {
+        let Payload::Json(keys) = &format.payload;
         Ok(Parser {
             machinery: format.machinery()?,
-            payload_kind: format.payload.clone(),
+            keys: Arc::new(keys.clone()),
             text: Text::default(),
             calls: Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect()),
             payload: None,
+            spare: None,
             scan: START,
             held: Vec::new(),
             candidate: None,
@@ -128,12 +135,14 @@ impl Parser {
 
     /// Takes the next bytes of the model's text and tells `emit` what they mean.
     pub fn push(&mut self, bytes: &[u8], emit: &mut impl FnMut(Event)) {
-        self.consume(bytes);
-        if let Some(payload) = &mut self.payload {
-            payload.flush(&mut self.calls);
+        for block in bytes.chunks(BLOCK) {
+            self.consume(block);
+            if let Some(payload) = &mut self.payload {
+                payload.flush(&mut self.calls);
+            }
+            self.send_text();
+            self.calls.events.drain(..).for_each(&mut *emit);
         }
-        self.send_text();
-        self.calls.events.drain(..).for_each(emit);
     }
 
     /// The model's text ends here.
@@ -344,14 +353,16 @@ impl Parser {
         if !found.sign.exact {
             self.calls.depart(RepairKind::NearMissMarker, start..start + marker.len());
         }
-        let Payload::Json(keys) = &self.payload_kind;
-        self.payload = Some(JsonPayload::new(keys, self.calls.repair));
+        let fresh = || JsonPayload::new(&self.keys, self.calls.repair);
+        self.payload = Some(self.spare.take().unwrap_or_else(fresh));
     }
 
     /// The open call ends at `at`, before its marker.
     fn end_call(&mut self, by: Terminator, tail: &[u8], marker: &[u8]) {
         let Some(mut payload) = self.payload.take() else { return };
         let ending = payload.end(by, tail, self.at, &self.machinery.stops, &mut self.calls);
+        payload.reset();
+        self.spare = Some(payload);
         self.calls.keep(tail);
         self.calls.close(ending, marker);
         self.text.after_call();

@@ -8,10 +8,18 @@
 //! an escape) that a later byte may still change and that is dropped when the text is cut off there. Only the stable
 //! part is for showing.
 
+mod number;
+mod stops;
+mod string;
+
 use super::event::RepairKind;
-use super::markers::{Context, Markers};
 use super::text::Utf8;
+use number::Number;
+use std::borrow::Cow;
 use std::ops::Range;
+use string::Quoted;
+
+pub(crate) use stops::Stops;
 
 /// The words that stand for values.
 const LITERALS: [&str; 6] = ["true", "false", "null", "True", "False", "None"];
@@ -19,47 +27,6 @@ const LITERALS: [&str; 6] = ["true", "false", "null", "True", "False", "None"];
 const DEPTH: usize = 120;
 /// How many bytes may wait for a later byte to decide on them.
 const PENDING: usize = 1024;
-
-/// Which bytes end a run of plain bytes, as flags a byte.
-#[derive(Debug)]
-pub(crate) struct Stops(Box<[u8; 256]>);
-
-impl Stops {
-    const DOUBLE: u8 = 1;
-    const SINGLE: u8 = 2;
-    const STRUCTURE_MARKER: u8 = 4;
-    const STRING_MARKER: u8 = 8;
-
-    pub(crate) fn new(markers: &Markers) -> Stops {
-        let mut flags = Box::new([0; 256]);
-        for byte in 0..=255u8 {
-            let index = usize::from(byte);
-            let mut flag = 0;
-            if byte < 0x20 || matches!(byte, b'"' | b'\\') {
-                flag |= Stops::DOUBLE | Stops::SINGLE;
-            }
-            if byte == b'\'' {
-                flag |= Stops::SINGLE;
-            }
-            if markers.scanner(Context::Structure).begins[index] {
-                flag |= Stops::STRUCTURE_MARKER;
-            }
-            if markers.scanner(Context::String).begins[index] {
-                flag |= Stops::STRING_MARKER;
-            }
-            flags[index] = flag;
-        }
-        Stops(flags)
-    }
-
-    pub(crate) fn in_structure(&self, byte: u8) -> bool {
-        self.0[usize::from(byte)] & Stops::STRUCTURE_MARKER != 0
-    }
-
-    pub(crate) fn in_string(&self, byte: u8) -> bool {
-        self.0[usize::from(byte)] & Stops::STRING_MARKER != 0
-    }
-}
 
 /// How a value ended that was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,44 +96,6 @@ enum State {
     Done,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Quoted {
-    single: bool,
-    key: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Number {
-    Minus,
-    Zero,
-    Integer,
-    Point,
-    Fraction,
-    E,
-    Sign,
-    Exponent,
-}
-
-impl Number {
-    fn is_whole(self) -> bool {
-        matches!(self, Number::Zero | Number::Integer | Number::Fraction | Number::Exponent)
-    }
-
-    fn next(self, byte: u8) -> Option<Number> {
-        use Number::{E, Exponent, Fraction, Integer, Minus, Point, Sign, Zero};
-        match (self, byte) {
-            (Minus, b'0') => Some(Zero),
-            (Minus | Integer, b'0'..=b'9') => Some(Integer),
-            (Zero | Integer, b'.') => Some(Point),
-            (Point | Fraction, b'0'..=b'9') => Some(Fraction),
-            (Zero | Integer | Fraction, b'e' | b'E') => Some(E),
-            (E, b'+' | b'-') => Some(Sign),
-            (E | Sign | Exponent, b'0'..=b'9') => Some(Exponent),
-            _ => None,
-        }
-    }
-}
-
 impl Transducer {
     /// A machine before its value; with `repair` off nothing is corrected.
     pub(crate) fn new(repair: bool) -> Transducer {
@@ -186,6 +115,24 @@ impl Transducer {
         }
     }
 
+    /// Gets ready for another value.
+    pub(crate) fn reset(&mut self) {
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        *self = Transducer { out, stack, ..Transducer::new(self.repair) };
+    }
+
+    /// The text of the string that the value is, once it has ended.
+    pub(crate) fn string(&self) -> Option<Cow<'_, str>> {
+        let inner = self.out.strip_prefix('"')?.strip_suffix('"')?;
+        if self.broken.is_none() && !inner.contains('\\') {
+            return Some(Cow::Borrowed(inner));
+        }
+        serde_json::from_str(&self.out).ok().map(Cow::Owned)
+    }
+
     /// The output so far that will not change any more.
     pub(crate) fn stable(&self) -> &str {
         &self.out[..self.stable]
@@ -200,9 +147,12 @@ impl Transducer {
         std::mem::replace(&mut self.out, rest)
     }
 
-    /// The whole output, once the value has ended.
-    pub(crate) fn into_text(self) -> String {
-        self.out
+    /// The whole output, once the value has ended; resets the machine.
+    pub(crate) fn take_text(&mut self) -> String {
+        let text = std::mem::take(&mut self.out);
+        self.out.reserve(text.len());
+        self.reset();
+        text
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -257,7 +207,7 @@ impl Transducer {
                     mask |= Stops::STRING_MARKER;
                 }
                 let rest = &input[i..];
-                let run = rest.iter().position(|&b| flags.0[usize::from(b)] & mask != 0).unwrap_or(rest.len());
+                let run = rest.iter().position(|&b| flags.flags(b) & mask != 0).unwrap_or(rest.len());
                 if run > 0 {
                     self.plain(quoted, &rest[..run], at + i);
                     i += run;
@@ -277,29 +227,12 @@ impl Transducer {
         i
     }
 
-    /// Plain bytes of a string.
-    fn plain(&mut self, quoted: Quoted, bytes: &[u8], at: usize) {
-        self.at = at;
-        self.end_surrogate(at);
-        if self.state != State::String(quoted) {
-            self.loose(bytes);
-            return;
-        }
-        self.utf8.push(bytes, &mut self.out);
-        self.settle_string(quoted);
-    }
-
-    fn settle_string(&mut self, quoted: Quoted) {
-        // A key this long is no slip of the pen: it is let go, and cannot be dropped any more.
-        let long_key = quoted.key && self.out.len() - self.stable > PENDING;
-        if self.surrogate.is_none() && (!quoted.key || long_key || self.key_shown) {
-            self.stable = self.out.len();
-            self.key_shown = quoted.key;
-        }
-    }
-
     fn put(&mut self, byte: u8) {
-        self.utf8.push(&[byte], &mut self.out);
+        if byte.is_ascii() && self.utf8.is_empty() {
+            self.out.push(char::from(byte));
+        } else {
+            self.utf8.push(&[byte], &mut self.out);
+        }
     }
 
     fn put_stable(&mut self, byte: u8) {
@@ -381,17 +314,6 @@ impl Transducer {
         }
         self.out.truncate(self.stable);
         self.close(byte, at)
-    }
-
-    fn begin_string(&mut self, byte: u8, key: bool, at: usize) -> bool {
-        let quoted = Quoted { single: byte == b'\'', key };
-        if quoted.single && !self.depart(RepairKind::SingleQuotes, at) {
-            return false;
-        }
-        self.put(b'"');
-        self.state = State::String(quoted);
-        self.settle_string(quoted);
-        true
     }
 
     /// One byte; false if it is to be looked at again in the state that it led to.
@@ -528,177 +450,6 @@ impl Transducer {
                 false
             }
             _ => self.refuse(),
-        }
-    }
-
-    /// A quote, a backslash or a control character in a string.
-    fn special(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
-        if byte != b'\\' {
-            self.end_surrogate(at);
-            if self.state != State::String(quoted) {
-                return false;
-            }
-        }
-        match byte {
-            b'\'' if quoted.single => {
-                self.utf8.end(&mut self.out);
-                self.mark = self.out.len();
-                self.put(b'"');
-                self.state = State::QuoteEnd(quoted);
-            }
-            b'"' if !quoted.single => {
-                self.put(b'"');
-                self.end_string(quoted);
-            }
-            b'"' => {
-                self.utf8.end(&mut self.out);
-                self.out.push_str("\\\"");
-                self.settle_string(quoted);
-            }
-            b'\\' => {
-                self.utf8.end(&mut self.out);
-                self.mark = self.out.len();
-                self.put(b'\\');
-                self.state = State::Escape(quoted);
-            }
-            0..0x20 => {
-                if !self.depart(RepairKind::UnescapedControl, at) {
-                    return false;
-                }
-                self.escape_control(byte);
-                self.settle_string(quoted);
-            }
-            _ => {
-                self.put(byte);
-                self.settle_string(quoted);
-            }
-        }
-        true
-    }
-
-    fn escape_control(&mut self, byte: u8) {
-        self.utf8.end(&mut self.out);
-        match byte {
-            b'\n' => self.out.push_str("\\n"),
-            b'\r' => self.out.push_str("\\r"),
-            b'\t' => self.out.push_str("\\t"),
-            _ => self.out.push_str(&format!("\\u{byte:04x}")),
-        }
-    }
-
-    fn end_string(&mut self, quoted: Quoted) {
-        if quoted.key {
-            self.state = State::Colon;
-        } else {
-            self.end_value();
-        }
-    }
-
-    /// What follows a backslash.
-    fn escape(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
-        if byte != b'u' && self.surrogate.is_some() {
-            self.end_surrogate(at);
-            if self.broken.is_some() {
-                return false;
-            }
-        }
-        self.state = State::String(quoted);
-        match byte {
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {
-                self.put(byte);
-                self.settle_string(quoted);
-                true
-            }
-            b'u' => {
-                self.put(byte);
-                self.state = State::Unicode(quoted, 0, 0);
-                true
-            }
-            b'\'' if quoted.single => {
-                self.out.truncate(self.mark);
-                self.put(byte);
-                self.settle_string(quoted);
-                true
-            }
-            _ => {
-                if self.depart(RepairKind::InvalidEscape, at) {
-                    self.literal_backslash(quoted);
-                }
-                false
-            }
-        }
-    }
-
-    /// Makes the backslash at the mark, and what followed it, plain text.
-    fn literal_backslash(&mut self, quoted: Quoted) {
-        self.out.insert(self.mark, '\\');
-        self.state = State::String(quoted);
-        self.settle_string(quoted);
-    }
-
-    fn unicode(&mut self, quoted: Quoted, count: u8, digits: u16, byte: u8, at: usize) -> bool {
-        let Some(digit) = char::from(byte).to_digit(16) else {
-            self.end_surrogate(at);
-            if self.broken.is_none() && self.depart(RepairKind::InvalidEscape, at) {
-                self.literal_backslash(quoted);
-            }
-            return false;
-        };
-        self.put(byte);
-        let digits = digits << 4 | digit as u16;
-        if count < 3 {
-            self.state = State::Unicode(quoted, count + 1, digits);
-            return true;
-        }
-        self.state = State::String(quoted);
-        match digits {
-            0xD800..0xDC00 => {
-                self.end_surrogate(at);
-                self.surrogate = Some(self.mark);
-            }
-            0xDC00..0xE000 if self.surrogate.is_some() => self.surrogate = None,
-            0xDC00..0xE000 => {
-                self.surrogate = Some(self.mark);
-                self.end_surrogate(at);
-            }
-            _ => self.end_surrogate(at),
-        }
-        if self.broken.is_none() {
-            self.settle_string(quoted);
-        }
-        true
-    }
-
-    /// Replaces half a surrogate pair that stayed alone.
-    fn end_surrogate(&mut self, at: usize) {
-        let Some(start) = self.surrogate.take() else { return };
-        if self.depart(RepairKind::InvalidEscape, at) {
-            self.out.replace_range(start..start + 6, "\\ufffd");
-        }
-    }
-
-    /// After a single quote: it closes the string only if the structure goes on behind it, for an apostrophe.
-    fn quote_end(&mut self, quoted: Quoted, byte: u8) -> bool {
-        let waited = self.out.len() - self.mark;
-        match byte {
-            b' ' | b'\t' | b'\r' | b'\n' if waited < 64 => {
-                self.put(byte);
-                true
-            }
-            b',' | b':' | b'}' | b']' => {
-                self.end_string(quoted);
-                false
-            }
-            _ => {
-                let tail = self.out.split_off(self.mark);
-                self.out.push('\'');
-                for blank in tail.bytes().skip(1) {
-                    if blank == b' ' { self.out.push(' ') } else { self.escape_control(blank) }
-                }
-                self.state = State::String(quoted);
-                self.settle_string(quoted);
-                false
-            }
         }
     }
 

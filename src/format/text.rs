@@ -31,6 +31,10 @@ impl Utf8 {
                 Err(_) => self.end(out),
             }
         }
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            out.push_str(text);
+            return;
+        }
         for chunk in bytes.utf8_chunks() {
             out.push_str(chunk.valid());
             let invalid = chunk.invalid();
@@ -45,6 +49,11 @@ impl Utf8 {
                 out.push(char::REPLACEMENT_CHARACTER);
             }
         }
+    }
+
+    /// Whether no character is unfinished.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Nothing more belongs to the unfinished character.

@@ -4,7 +4,7 @@
 //! begins with `bytes_`, `\xNN` stands for a byte. Cases under `strict/` are parsed without repairs, those under
 //! `tools/` with an empty set of tools.
 
-use callwright::format::event::{Event, RepairKind};
+use callwright::format::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
 use callwright::format::parser::{Parsed, Parser, ParserOptions};
 use callwright::format::{Format, JsonKeys, Marker, Payload};
 use callwright::message::Arguments;
@@ -72,7 +72,19 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
             Arguments::Object(object) => {
                 assert_eq!(&serde_json::from_str::<serde_json::Map<_, _>>(&deltas).unwrap(), object, "{deltas}");
             }
-            Arguments::Raw(raw) => assert_eq!(&deltas, raw),
+            Arguments::Raw(raw) => {
+                assert_eq!(&deltas, raw);
+                let error = serde_json::from_str::<serde_json::Value>(raw).err().map(|error| error.to_string());
+                let said = |d: &Diagnostic| {
+                    !matches!(d.kind, DiagnosticKind::IgnoredKey { .. } | DiagnosticKind::CutOff)
+                        && call.range.start <= d.range.start
+                };
+                assert!(
+                    error.is_none_or(|error| error.contains("number out of range"))
+                        || parsed.diagnostics.iter().any(said),
+                    "{raw:?} is not JSON, and nothing says so"
+                );
+            }
         }
         let starts = events.iter().filter(|e| matches!(e, Event::CallStart { id, .. } if *id == call.id)).count();
         let ends = events.iter().filter(|e| matches!(e, Event::CallEnd { id, complete, valid } if *id == call.id && *complete == call.complete && *valid == call.valid)).count();
@@ -322,7 +334,7 @@ fn cut(input: &[u8], mut at: Vec<usize>) -> Vec<&[u8]> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: ProptestConfig::default().cases.max(1500), ..ProptestConfig::default() })]
 
     #[test]
     fn no_text_breaks_the_parser_and_no_split_changes_what_it_says(

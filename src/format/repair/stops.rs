@@ -1,0 +1,50 @@
+//! The bytes at which a run of plain bytes ends.
+
+use crate::format::markers::{Context, Markers};
+
+/// Which bytes end a run of plain bytes, as flags a byte.
+#[derive(Debug)]
+pub(crate) struct Stops(Box<[u8; 256]>);
+
+impl Stops {
+    pub(super) const DOUBLE: u8 = 1;
+    pub(super) const SINGLE: u8 = 2;
+    const STRUCTURE_MARKER: u8 = 4;
+    pub(super) const STRING_MARKER: u8 = 8;
+
+    pub(crate) fn new(markers: &Markers) -> Stops {
+        let mut flags = Box::new([0; 256]);
+        for byte in 0..=255u8 {
+            let index = usize::from(byte);
+            let mut flag = 0;
+            if byte < 0x20 || matches!(byte, b'"' | b'\\') {
+                flag |= Stops::DOUBLE | Stops::SINGLE;
+            }
+            if byte == b'\'' {
+                flag |= Stops::SINGLE;
+            }
+            if markers.scanner(Context::Structure).begins[index] {
+                flag |= Stops::STRUCTURE_MARKER;
+            }
+            if markers.scanner(Context::String).begins[index] {
+                flag |= Stops::STRING_MARKER;
+            }
+            flags[index] = flag;
+        }
+        Stops(flags)
+    }
+
+    pub(super) fn flags(&self, byte: u8) -> u8 {
+        self.0[usize::from(byte)]
+    }
+
+    /// Whether the byte may begin a marker outside of strings.
+    pub(crate) fn in_structure(&self, byte: u8) -> bool {
+        self.0[usize::from(byte)] & Stops::STRUCTURE_MARKER != 0
+    }
+
+    /// Whether it may begin one inside a string.
+    pub(crate) fn in_string(&self, byte: u8) -> bool {
+        self.0[usize::from(byte)] & Stops::STRING_MARKER != 0
+    }
+}

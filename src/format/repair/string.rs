@@ -1,0 +1,218 @@
+//! The strings of the transducer: quotes, escapes, control characters, surrogate pairs.
+
+use super::{PENDING, State, Transducer};
+use crate::format::event::RepairKind;
+
+/// What kind of string it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Quoted {
+    /// Whether it began with a single quote.
+    pub single: bool,
+    /// Whether it is the key of an object.
+    pub key: bool,
+}
+
+impl Transducer {
+    /// Plain bytes of a string.
+    pub(super) fn plain(&mut self, quoted: Quoted, bytes: &[u8], at: usize) {
+        self.at = at;
+        self.end_surrogate(at);
+        if self.state != State::String(quoted) {
+            self.loose(bytes);
+            return;
+        }
+        self.utf8.push(bytes, &mut self.out);
+        self.settle_string(quoted);
+    }
+
+    pub(super) fn settle_string(&mut self, quoted: Quoted) {
+        // A key this long is no slip of the pen: it is let go, and cannot be dropped any more.
+        let long_key = quoted.key && self.out.len() - self.stable > PENDING;
+        if self.surrogate.is_none() && (!quoted.key || long_key || self.key_shown) {
+            self.stable = self.out.len();
+            self.key_shown = quoted.key;
+        }
+    }
+
+    pub(super) fn begin_string(&mut self, byte: u8, key: bool, at: usize) -> bool {
+        let quoted = Quoted { single: byte == b'\'', key };
+        if quoted.single && !self.depart(RepairKind::SingleQuotes, at) {
+            return false;
+        }
+        self.put(b'"');
+        self.state = State::String(quoted);
+        self.settle_string(quoted);
+        true
+    }
+
+    /// A quote, a backslash or a control character in a string.
+    pub(super) fn special(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
+        if byte != b'\\' {
+            self.end_surrogate(at);
+            if self.state != State::String(quoted) {
+                return false;
+            }
+        }
+        match byte {
+            b'\'' if quoted.single => {
+                self.utf8.end(&mut self.out);
+                self.mark = self.out.len();
+                self.put(b'"');
+                self.state = State::QuoteEnd(quoted);
+            }
+            b'"' if !quoted.single => {
+                self.put(b'"');
+                self.end_string(quoted);
+            }
+            b'"' => {
+                self.utf8.end(&mut self.out);
+                self.out.push_str("\\\"");
+                self.settle_string(quoted);
+            }
+            b'\\' => {
+                self.utf8.end(&mut self.out);
+                self.mark = self.out.len();
+                self.put(b'\\');
+                self.state = State::Escape(quoted);
+            }
+            0..0x20 => {
+                if !self.depart(RepairKind::UnescapedControl, at) {
+                    return false;
+                }
+                self.escape_control(byte);
+                self.settle_string(quoted);
+            }
+            _ => {
+                self.put(byte);
+                self.settle_string(quoted);
+            }
+        }
+        true
+    }
+
+    pub(super) fn escape_control(&mut self, byte: u8) {
+        self.utf8.end(&mut self.out);
+        match byte {
+            b'\n' => self.out.push_str("\\n"),
+            b'\r' => self.out.push_str("\\r"),
+            b'\t' => self.out.push_str("\\t"),
+            _ => self.out.push_str(&format!("\\u{byte:04x}")),
+        }
+    }
+
+    pub(super) fn end_string(&mut self, quoted: Quoted) {
+        if quoted.key {
+            self.state = State::Colon;
+        } else {
+            self.end_value();
+        }
+    }
+
+    /// What follows a backslash.
+    pub(super) fn escape(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
+        if byte != b'u' && self.surrogate.is_some() {
+            self.end_surrogate(at);
+            if self.broken.is_some() {
+                return false;
+            }
+        }
+        self.state = State::String(quoted);
+        match byte {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {
+                self.put(byte);
+                self.settle_string(quoted);
+                true
+            }
+            b'u' => {
+                self.put(byte);
+                self.state = State::Unicode(quoted, 0, 0);
+                true
+            }
+            b'\'' if quoted.single => {
+                self.out.truncate(self.mark);
+                self.put(byte);
+                self.settle_string(quoted);
+                true
+            }
+            _ => {
+                if self.depart(RepairKind::InvalidEscape, at) {
+                    self.literal_backslash(quoted);
+                }
+                false
+            }
+        }
+    }
+
+    /// Makes the backslash at the mark, and what followed it, plain text.
+    pub(super) fn literal_backslash(&mut self, quoted: Quoted) {
+        self.out.insert(self.mark, '\\');
+        self.state = State::String(quoted);
+        self.settle_string(quoted);
+    }
+
+    pub(super) fn unicode(&mut self, quoted: Quoted, count: u8, digits: u16, byte: u8, at: usize) -> bool {
+        let Some(digit) = char::from(byte).to_digit(16) else {
+            self.end_surrogate(at);
+            if self.broken.is_none() && self.depart(RepairKind::InvalidEscape, at) {
+                self.literal_backslash(quoted);
+            }
+            return false;
+        };
+        self.put(byte);
+        let digits = digits << 4 | digit as u16;
+        if count < 3 {
+            self.state = State::Unicode(quoted, count + 1, digits);
+            return true;
+        }
+        self.state = State::String(quoted);
+        match digits {
+            0xD800..0xDC00 => {
+                self.end_surrogate(at);
+                self.surrogate = Some(self.mark);
+            }
+            0xDC00..0xE000 if self.surrogate.is_some() => self.surrogate = None,
+            0xDC00..0xE000 => {
+                self.surrogate = Some(self.mark);
+                self.end_surrogate(at);
+            }
+            _ => self.end_surrogate(at),
+        }
+        if self.broken.is_none() {
+            self.settle_string(quoted);
+        }
+        true
+    }
+
+    /// Replaces half a surrogate pair that stayed alone.
+    pub(super) fn end_surrogate(&mut self, at: usize) {
+        let Some(start) = self.surrogate.take() else { return };
+        if self.depart(RepairKind::InvalidEscape, at) {
+            self.out.replace_range(start..start + 6, "\\ufffd");
+        }
+    }
+
+    /// After a single quote: it closes the string only if the structure goes on behind it, for an apostrophe.
+    pub(super) fn quote_end(&mut self, quoted: Quoted, byte: u8) -> bool {
+        let waited = self.out.len() - self.mark;
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' if waited < 64 => {
+                self.put(byte);
+                true
+            }
+            b',' | b':' | b'}' | b']' => {
+                self.end_string(quoted);
+                false
+            }
+            _ => {
+                let tail = self.out.split_off(self.mark);
+                self.out.push('\'');
+                for blank in tail.bytes().skip(1) {
+                    if blank == b' ' { self.out.push(' ') } else { self.escape_control(blank) }
+                }
+                self.state = State::String(quoted);
+                self.settle_string(quoted);
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Declaration blocks: what they say, and what is said about the ones that are wrong.
+
+use callwright::format::{Format, Marker, Payload};
+use callwright::message::{Arguments, ToolCall};
+use serde_json::json;
+
+fn error(source: &str) -> String {
+    Format::parse_declaration(source).expect_err(source).to_string()
+}
+
+/// A block with these lines, from line 2 on.
+fn block(lines: &str) -> String {
+    format!("{{#--- callwright\n{lines}\n---#}}\nHello")
+}
+
+const SOUND: &str = "[format]\nstart = '<call>'\nend = '</call>'\nliteral = true\npayload = 'json'\n";
+
+#[test]
+fn a_file_without_a_block_declares_nothing() {
+    for source in ["", "Hello {{ name }}", "{# a comment #}\nHello", "text {#--- callwright\n---#}"] {
+        assert!(Format::parse_declaration(source).unwrap().is_none(), "{source}");
+    }
+}
+
+#[test]
+fn a_block_declares_markers_keys_and_history() {
+    let source = block(&format!(
+        "{SOUND}name = 'mine'\n[keys]\narguments = 'parameters'\n[history]\ncall = '{{start}}{{call}}{{end}}'\nbetween = ' '"
+    ));
+    let format = Format::parse_declaration(&source).unwrap().expect("there is a block");
+    assert_eq!(format.name, "mine");
+    assert_eq!(format.start, Marker::Literal("<call>".into()));
+    let Payload::Json(keys) = &format.payload else { panic!("it declares JSON") };
+    assert_eq!((&*keys.name, &*keys.arguments), ("name", "parameters"));
+    assert_eq!(format.reserved().collect::<Vec<_>>(), ["<call>", "</call>"]);
+    let call = |arguments| ToolCall { id: None, name: "say \"hi\"".into(), arguments };
+    let object = serde_json::from_str(r#"{"a": [1, {"b": null}], "c": "{end}"}"#).unwrap();
+    let calls = [call(Arguments::Object(object)), call(Arguments::Raw("{broken".into()))];
+    assert_eq!(
+        format.write_assistant("Well:", &calls),
+        "Well: <call>{\"name\": \"say \\\"hi\\\"\", \"parameters\": {\"a\": [1, {\"b\": null}], \"c\": \"{end}\"}}</call> \
+         <call>{\"name\": \"say \\\"hi\\\"\", \"parameters\": {broken}</call>"
+    );
+}
+
+#[test]
+fn the_built_in_format_writes_calls_as_its_examples_show_them() {
+    let format = Format::builtin("delimited").unwrap();
+    let mut arguments = serde_json::Map::new();
+    arguments.insert("city".into(), "Lima".into());
+    let call = ToolCall { id: None, name: "example_clock".into(), arguments: Arguments::Object(arguments) };
+    assert!(format.source.contains(&format.write_assistant("", &[call])));
+    assert_eq!(
+        format.write_result("clock", "call00001", "{id} {content}"),
+        "### TOOL_RESULT_START clock call00001 ###\n{id} {content}\n### TOOL_RESULT_END ###"
+    );
+}
+
+#[test]
+fn the_block_leaves_no_trace_in_the_prompt() {
+    let format = Format::builtin("delimited").unwrap();
+    let mut environment = minijinja::Environment::new();
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.add_template("delimited", &format.source).unwrap();
+    let template = environment.get_template("delimited").unwrap();
+    assert_eq!(template.render(minijinja::context! { tools => () }).unwrap(), "");
+    let tool = json!({"type": "function", "function": {"name": "clock"}});
+    let prompt = template.render(minijinja::context! { tools => vec![tool.clone(), tool] }).unwrap();
+    assert!(prompt.starts_with("# Tools\n"), "{prompt}");
+    assert!(prompt.ends_with("as JSON:\n{\"name\":\"clock\"}\n{\"name\":\"clock\"}\n"), "{prompt}");
+}
+
+#[test]
+fn every_error_names_the_place_and_the_way_out() {
+    let cases = [
+        ("not closed", "\n{#--- callwright\n[format]\n".to_owned()),
+        ("closed too early", "{#--- callwright\n[format]\nstart = 'x#}'\n---#}".to_owned()),
+        ("not TOML", block("[format]\nstart = <call>")),
+        ("no format", block("[keys]\nname = 'name'")),
+        ("unknown table", block(&format!("{SOUND}[histroy]\n"))),
+        ("unknown key", block("[format]\nstrat = '<call>'")),
+        ("key far from any", block(&format!("{SOUND}colour = 'red'"))),
+        ("no end", block("[format]\nstart = '<call>'\npayload = 'json'")),
+        ("empty marker", block("[format]\nstart = ''\nend = 'x'\npayload = 'json'")),
+        ("not text", block("[format]\nstart = 5")),
+        ("not a switch", block("[format]\nliteral = 'yes'")),
+        ("not a table", block("format = 'json'")),
+        ("unknown payload", block("[format]\nstart = 'a'\nend = 'b'\npayload = 'jason'")),
+        ("not a pattern", block("[format]\nstart = '('\nend = 'b'\npayload = 'json'\n[history]\ncall = '({call}b'")),
+        ("no bound", block("[format]\nstart = 'a'\nend = 'b+'\npayload = 'json'\n[history]\ncall = 'a{call}b'")),
+        ("pattern without history", block("[format]\nstart = 'a'\nend = 'b'\npayload = 'json'")),
+        ("unknown part", block(&format!("{SOUND}[history]\ncall = '{{start}}{{cal}}'"))),
+        ("part missing", block(&format!("{SOUND}[history]\nresult = 'It is {{name}}'"))),
+        ("part where none is", block(&format!("{SOUND}[history]\nbetween = '{{call}}'"))),
+    ];
+    let all: String = cases.iter().map(|(name, source)| format!("== {name}\n{}\n", error(source))).collect();
+    let mut settings = insta::Settings::clone_current();
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!("declaration_errors", all));
+}
