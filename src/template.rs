@@ -19,12 +19,19 @@ mod budget;
 mod desugar;
 mod environment;
 mod failure;
+mod lists;
 mod methods;
+mod overlay;
+mod probe;
 mod python;
 mod reserved;
 mod variables;
+mod variants;
 
+pub use overlay::{CallHistory, Overlay};
+pub use probe::Capabilities;
 pub use reserved::Reserved;
+pub use variants::ChatTemplates;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
@@ -34,11 +41,14 @@ use desugar::Desugared;
 use jiff::civil::DateTime;
 use minijinja::Environment;
 use minijinja::value::Value;
+use probe::Roles;
 use reserved::{Neutraliser, Table};
 use serde_json::Map;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
+use variables::ArgumentsAs;
 
 /// How long a prompt may be, unless [`ChatTemplate::with_output_limit`] says otherwise.
 pub const OUTPUT_LIMIT: usize = 64 << 20;
@@ -50,6 +60,8 @@ pub struct ChatTemplate {
     desugared: Desugared,
     env: Environment<'static>,
     output_limit: usize,
+    capabilities: OnceLock<Capabilities>,
+    roles: OnceLock<Roles>,
 }
 
 /// What to render.
@@ -71,6 +83,8 @@ pub struct RenderRequest<'a> {
     pub now: Option<DateTime>,
     /// What must not be taken for markup when it comes from outside.
     pub reserved: Option<&'a Reserved>,
+    /// The tool-call format to lay over a template that writes no tools by itself.
+    pub overlay: Option<Overlay<'a>>,
 }
 
 impl Default for RenderRequest<'_> {
@@ -85,6 +99,7 @@ impl Default for RenderRequest<'_> {
             variables: Map::new(),
             now: None,
             reserved: None,
+            overlay: None,
         }
     }
 }
@@ -119,7 +134,15 @@ impl ChatTemplate {
         let desugared = desugar::desugar(&source);
         let mut env = environment::environment(desugared.uncounted);
         let compiled = env.add_template_owned("chat", desugared.source.clone());
-        let template = ChatTemplate { name, source, desugared, env, output_limit: OUTPUT_LIMIT };
+        let template = ChatTemplate {
+            name,
+            source,
+            desugared,
+            env,
+            output_limit: OUTPUT_LIMIT,
+            capabilities: OnceLock::new(),
+            roles: OnceLock::new(),
+        };
         compiled.map_err(|error| template.failure(&error))?;
         Ok(template)
     }
@@ -170,15 +193,49 @@ impl ChatTemplate {
         }
     }
 
+    /// What the template can write, found out by rendering it; the first call takes a few milliseconds.
+    pub fn capabilities(&self) -> Capabilities {
+        *self.capabilities.get_or_init(|| probe::capabilities(self))
+    }
+
     /// Renders a conversation.
+    ///
+    /// With an [`Overlay`] the template sees no tools and no calls, only text. Without one it sees what transformers
+    /// would show it, and writes what it can: see [`ChatTemplate::capabilities`].
     pub fn render(&self, request: &RenderRequest<'_>) -> Result<Prompt> {
         let nothing = Reserved::default();
-        let neutraliser = Neutraliser::new(request.reserved.unwrap_or(&nothing), &self.source);
-        let variables = variables::variables(request, &neutraliser);
-        let table = neutraliser.into_table();
+        let sources = [self.source.as_str(), request.overlay.map_or("", |overlay| overlay.section.source.as_str())];
+        let neutraliser = Neutraliser::new(request.reserved.unwrap_or(&nothing), &sources);
+        let has_calls = request.messages.iter().any(|message| !message.tool_calls.is_empty());
+        let arguments = match request.overlay {
+            None if has_calls && self.capabilities().text_arguments => ArgumentsAs::Text,
+            _ => ArgumentsAs::Object,
+        };
+        let calls_as_json = request.overlay.is_some() || arguments == ArgumentsAs::Text;
+        let mut messages: Vec<Message> =
+            request.messages.iter().map(|message| neutraliser.message(message, calls_as_json)).collect();
+        let mut tools =
+            request.tools.filter(|tools| !tools.is_empty()).map(|tools| neutraliser.outside(&tools.to_json()));
+        let table = neutraliser.table();
+        if let Some(overlay) = &request.overlay {
+            let section = match tools.take() {
+                Some(tools) => overlay.section.section(request, tools, table.clone())?,
+                None => String::new(),
+            };
+            messages = overlay.write(messages, &section, *self.roles.get_or_init(|| probe::roles(self)));
+        }
+        let variables = variables::variables(request, &messages, tools, arguments);
         let text = self.evaluate(&variables, request.now, table.clone())?;
         let pieces = table.cut(text).into_iter().map(|(text, literal)| Piece { text, literal }).collect();
         Ok(Prompt { pieces })
+    }
+
+    /// The tool section of a format, whose template this is.
+    fn section(&self, request: &RenderRequest<'_>, tools: serde_json::Value, table: Table) -> Result<String> {
+        let mut variables = Map::new();
+        variables.insert("tools".into(), tools);
+        variables.extend(request.variables.clone());
+        self.evaluate(&variables, request.now, table)
     }
 
     fn evaluate(&self, variables: &Map<String, serde_json::Value>, now: Option<DateTime>, table: Table) -> Result<String> {

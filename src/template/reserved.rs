@@ -8,6 +8,7 @@
 //! (U+2060) after its first character breaks it up, visibly to the model but not to people.
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Arguments, Message, Role, ToolCall};
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
@@ -32,13 +33,15 @@ enum Class {
     Marker,
 }
 
-/// Who wrote a text, which decides what is reserved in it.
+/// Where a text comes from or goes to, which decides what is reserved in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Author {
-    /// A person or a tool.
+enum Place {
+    /// Text of a person or a tool.
     Outside,
-    /// The model itself: its own markup, such as `</think>`, has to stay markup.
+    /// The model's own: its markup, such as `</think>`, has to stay markup.
     Model,
+    /// Inside of a JSON string, whose escapes break up what they concern.
+    JsonString,
 }
 
 impl Reserved {
@@ -120,19 +123,48 @@ pub(super) struct Neutraliser<'a> {
 }
 
 impl<'a> Neutraliser<'a> {
-    /// Private-use characters that the `template` itself writes are not used.
-    pub(super) fn new(reserved: &'a Reserved, template: &str) -> Neutraliser<'a> {
-        let highest = template.chars().filter(|c| PLANE.contains(c)).max();
+    /// Private-use characters that the `templates` themselves write are not used.
+    pub(super) fn new(reserved: &'a Reserved, templates: &[&str]) -> Neutraliser<'a> {
+        let highest = templates.iter().flat_map(|source| source.chars()).filter(|c| PLANE.contains(c)).max();
         let first = highest.map_or(*PLANE.start() as u32, |c| c as u32 + 1);
         let table = Table { first, originals: Vec::new() };
         Neutraliser { reserved, indices: RefCell::default(), table: RefCell::new(table) }
     }
 
-    pub(super) fn into_table(self) -> Table {
-        self.table.into_inner()
+    /// What the stand-ins of all texts so far mean.
+    pub(super) fn table(&self) -> Table {
+        self.table.borrow().clone()
     }
 
-    pub(super) fn text(&self, text: &str, author: Author) -> String {
+    /// A message from which every reserved string is gone. `calls_as_json`: its calls will be written as JSON.
+    pub(super) fn message(&self, message: &Message, calls_as_json: bool) -> Message {
+        let place = if message.role == Role::Assistant { Place::Model } else { Place::Outside };
+        let in_calls = if calls_as_json { Place::JsonString } else { Place::Outside };
+        let outside = |text: &String| self.text(text, Place::Outside);
+        let call = |call: &ToolCall| ToolCall {
+            id: call.id.as_ref().map(outside),
+            name: self.text(&call.name, in_calls),
+            arguments: match &call.arguments {
+                Arguments::Object(map) => Arguments::Object(self.object(map, in_calls)),
+                Arguments::Raw(text) => Arguments::Raw(self.text(text, Place::Outside)),
+            },
+        };
+        Message {
+            role: message.role,
+            content: self.text(&message.content, place),
+            reasoning: message.reasoning.as_ref().map(|text| self.text(text, place)),
+            tool_calls: message.tool_calls.iter().map(call).collect(),
+            tool_call_id: message.tool_call_id.as_ref().map(outside),
+            name: message.name.as_ref().map(outside),
+        }
+    }
+
+    /// Every string in a JSON value that comes from outside, keys included.
+    pub(super) fn outside(&self, value: &Value) -> Value {
+        self.value(value, Place::Outside)
+    }
+
+    fn text(&self, text: &str, place: Place) -> String {
         let text = self.private_use(text);
         let Some(automaton) = &self.reserved.automaton else { return text };
         let mut out = String::with_capacity(text.len());
@@ -142,7 +174,10 @@ impl<'a> Neutraliser<'a> {
             out.push_str(&text[end..found.start()]);
             end = found.end();
             match class {
-                Class::UserDefined if author == Author::Model => out.push_str(string),
+                Class::UserDefined if place == Place::Model => out.push_str(string),
+                Class::Control | Class::UserDefined if place == Place::JsonString && json_escapes(string) => {
+                    out.push_str(string);
+                }
                 Class::Control | Class::UserDefined => self.push_stand_in(&mut out, string),
                 Class::Marker => {
                     let mut chars = string.chars();
@@ -191,17 +226,21 @@ impl<'a> Neutraliser<'a> {
         }
     }
 
-    /// Every string in a JSON value, keys included.
-    pub(super) fn value(&self, value: &Value, author: Author) -> Value {
+    fn value(&self, value: &Value, place: Place) -> Value {
         match value {
-            Value::String(text) => Value::String(self.text(text, author)),
-            Value::Array(items) => items.iter().map(|item| self.value(item, author)).collect(),
-            Value::Object(map) => Value::Object(self.object(map, author)),
+            Value::String(text) => Value::String(self.text(text, place)),
+            Value::Array(items) => items.iter().map(|item| self.value(item, place)).collect(),
+            Value::Object(map) => Value::Object(self.object(map, place)),
             other => other.clone(),
         }
     }
 
-    pub(super) fn object(&self, map: &Map<String, Value>, author: Author) -> Map<String, Value> {
-        map.iter().map(|(key, value)| (self.text(key, author), self.value(value, author))).collect()
+    fn object(&self, map: &Map<String, Value>, place: Place) -> Map<String, Value> {
+        map.iter().map(|(key, value)| (self.text(key, place), self.value(value, place))).collect()
     }
+}
+
+/// Whether `text` looks different inside of a JSON string.
+pub(super) fn json_escapes(text: &str) -> bool {
+    text.chars().any(|c| matches!(c, '"' | '\\') || (c as u32) < 0x20)
 }

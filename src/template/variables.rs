@@ -1,19 +1,27 @@
-//! What a template sees: the variables that transformers passes, with reserved text taken out of them.
+//! What a template sees: the variables that transformers passes.
 
 use super::RenderRequest;
-use super::reserved::{Author, Neutraliser};
-use crate::message::{Arguments, Message, Role, ToolCall};
+use crate::message::{Arguments, Message};
 use serde_json::{Map, Value, json};
 
-pub(super) fn variables(request: &RenderRequest<'_>, neutraliser: &Neutraliser<'_>) -> Map<String, Value> {
-    let messages: Value = request.messages.iter().map(|message| message_value(message, neutraliser)).collect();
-    let tools = match request.tools {
-        Some(tools) if !tools.is_empty() => neutraliser.value(&tools.to_json(), Author::Outside),
-        _ => Value::Null,
-    };
+/// How a template wants the arguments of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ArgumentsAs {
+    /// An object, as transformers' documentation has it.
+    Object,
+    /// JSON text in a string, as OpenAI's API has it.
+    Text,
+}
+
+pub(super) fn variables(
+    request: &RenderRequest<'_>,
+    messages: &[Message],
+    tools: Option<Value>,
+    arguments: ArgumentsAs,
+) -> Map<String, Value> {
     let mut variables = Map::new();
-    variables.insert("messages".into(), messages);
-    variables.insert("tools".into(), tools);
+    variables.insert("messages".into(), messages.iter().map(|message| message_value(message, arguments)).collect());
+    variables.insert("tools".into(), tools.unwrap_or_default());
     variables.insert("documents".into(), Value::Null);
     variables.insert("add_generation_prompt".into(), json!(request.add_generation_prompt));
     variables.insert("bos_token".into(), json!(request.bos_token));
@@ -22,40 +30,30 @@ pub(super) fn variables(request: &RenderRequest<'_>, neutraliser: &Neutraliser<'
     variables
 }
 
-/// A message as templates expect it: `content` always there and always text, arguments as an object where they are
-/// one, reasoning under both names in use.
-pub(super) fn message_value(message: &Message, neutraliser: &Neutraliser<'_>) -> Value {
-    let author = if message.role == Role::Assistant { Author::Model } else { Author::Outside };
+/// A message as templates expect it: `content` always there and always text, because many templates test it with
+/// `in` or `split`, and reasoning under both names in use.
+fn message_value(message: &Message, arguments: ArgumentsAs) -> Value {
     let mut value = Map::new();
     value.insert("role".into(), json!(message.role));
-    value.insert("content".into(), neutraliser.text(&message.content, author).into());
+    value.insert("content".into(), json!(message.content));
     if let Some(reasoning) = &message.reasoning {
-        let reasoning = neutraliser.text(reasoning, author);
         value.insert("reasoning_content".into(), json!(reasoning));
         value.insert("thinking".into(), json!(reasoning));
     }
     if !message.tool_calls.is_empty() {
-        let calls = message.tool_calls.iter().map(|call| call_value(call, neutraliser)).collect();
-        value.insert("tool_calls".into(), calls);
+        let calls = message.tool_calls.iter().map(|call| {
+            let mut value = call.to_json();
+            if let (Arguments::Object(map), ArgumentsAs::Object) = (&call.arguments, arguments) {
+                value["function"]["arguments"] = Value::Object(map.clone());
+            }
+            value
+        });
+        value.insert("tool_calls".into(), calls.collect());
     }
     for (key, text) in [("tool_call_id", &message.tool_call_id), ("name", &message.name)] {
         if let Some(text) = text {
-            value.insert(key.into(), neutraliser.text(text, Author::Outside).into());
+            value.insert(key.into(), json!(text));
         }
     }
-    Value::Object(value)
-}
-
-fn call_value(call: &ToolCall, neutraliser: &Neutraliser<'_>) -> Value {
-    let arguments = match &call.arguments {
-        Arguments::Object(map) => Value::Object(neutraliser.object(map, Author::Outside)),
-        Arguments::Raw(text) => neutraliser.text(text, Author::Outside).into(),
-    };
-    let mut value = Map::new();
-    if let Some(id) = &call.id {
-        value.insert("id".into(), neutraliser.text(id, Author::Outside).into());
-    }
-    value.insert("type".into(), json!("function"));
-    value.insert("function".into(), json!({"name": neutraliser.text(&call.name, Author::Outside), "arguments": arguments}));
     Value::Object(value)
 }

@@ -1,0 +1,66 @@
+//! The chat templates that one model carries.
+
+use super::ChatTemplate;
+use crate::error::Result;
+
+/// ChatML, which most models without a template of their own follow well enough.
+const DEFAULT: &str = include_str!("../../templates/default.jinja");
+
+/// A model's chat templates: the default one, and variants by name.
+#[derive(Debug)]
+pub struct ChatTemplates {
+    default: ChatTemplate,
+    named: Vec<(String, ChatTemplate)>,
+    built_in: bool,
+}
+
+impl ChatTemplates {
+    /// A single template for everything.
+    pub fn single(template: ChatTemplate) -> ChatTemplates {
+        ChatTemplates { default: template, named: Vec::new(), built_in: false }
+    }
+
+    /// The built-in ChatML, for a model that has no template.
+    pub fn built_in() -> Result<ChatTemplates> {
+        Ok(ChatTemplates { built_in: true, ..ChatTemplates::single(ChatTemplate::new("templates/default.jinja", DEFAULT)?) })
+    }
+
+    /// What a GGUF has under `tokenizer.chat_template` and `tokenizer.chat_template.NAME`; `model` is what errors
+    /// call the file. A model that has neither gets [`ChatTemplates::built_in`].
+    pub fn from_model(model: &str, default: Option<&str>, named: &[(String, String)]) -> Result<ChatTemplates> {
+        let mut compiled = Vec::with_capacity(named.len());
+        for (name, source) in named {
+            compiled.push((name.clone(), ChatTemplate::new(format!("{model}[chat_template.{name}]"), source.as_str())?));
+        }
+        let default = match default {
+            Some(source) => ChatTemplate::new(format!("{model}[chat_template]"), source)?,
+            None => match compiled.iter().position(|(name, _)| name == "default") {
+                Some(index) => compiled.remove(index).1,
+                None if compiled.is_empty() => return ChatTemplates::built_in(),
+                None => compiled.remove(0).1,
+            },
+        };
+        Ok(ChatTemplates { default, named: compiled, built_in: false })
+    }
+
+    /// The template for a conversation with or without tools: `tool_use`, where the model has it.
+    pub fn choose(&self, tools: bool) -> &ChatTemplate {
+        let tool_use = if tools { self.get("tool_use") } else { None };
+        tool_use.unwrap_or(&self.default)
+    }
+
+    /// The variant of that name.
+    pub fn get(&self, name: &str) -> Option<&ChatTemplate> {
+        self.named.iter().find(|(known, _)| known == name).map(|(_, template)| template)
+    }
+
+    /// The names of the variants.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.named.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// Whether the model has no template and the built-in one stands in; the user should be told.
+    pub fn is_built_in(&self) -> bool {
+        self.built_in
+    }
+}
