@@ -19,6 +19,7 @@ mod budget;
 mod desugar;
 mod environment;
 mod failure;
+mod lists;
 mod methods;
 mod overlay;
 mod probe;

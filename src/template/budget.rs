@@ -18,11 +18,15 @@ pub(super) const SCOPE: &str = "__callwright";
 pub(super) struct Budget {
     limit: usize,
     captured: AtomicUsize,
+    nested: AtomicUsize,
 }
+
+/// How deep values made by one rendering may nest, in all.
+const NESTING: usize = 4000;
 
 impl Budget {
     pub(super) fn new(limit: usize) -> Budget {
-        Budget { limit, captured: AtomicUsize::new(0) }
+        Budget { limit, captured: AtomicUsize::new(0), nested: AtomicUsize::new(0) }
     }
 
     /// Fails where a single text has become longer than a whole prompt may be.
@@ -35,6 +39,14 @@ impl Budget {
         let before = self.captured.fetch_add(length, Ordering::Relaxed);
         // Text may pass through a few macros on its way out.
         if before.saturating_add(length) > self.limit.saturating_mul(4) { Err(self.exceeded()) } else { Ok(()) }
+    }
+
+    /// Counts levels that were put around a value.
+    pub(super) fn nest(&self, levels: usize) -> Result<(), Error> {
+        if self.nested.fetch_add(levels, Ordering::Relaxed) < NESTING {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::InvalidOperation, "the template nests values too deeply"))
     }
 
     fn exceeded(&self) -> Error {

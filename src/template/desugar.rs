@@ -2,8 +2,8 @@
 //!
 //! minijinja has no custom tags, and its operators cannot be replaced, so the differences are written into the
 //! source before it is compiled: `{% generation %}` becomes a scope of its own, operands of `~` are turned into text
-//! as Python would, loops refuse `none`, and what can make text grow is put under the budget. Positions in errors
-//! are mapped back.
+//! as Python would, slices are Python's, loops refuse `none`, and what can make a value grow is put under the budget.
+//! Positions in errors are mapped back.
 
 use super::environment::helper;
 use minijinja::machinery::{Span, Token, WhitespaceConfig, tokenize};
@@ -49,7 +49,8 @@ pub(super) fn desugar(source: &str) -> Desugared {
             Err(_) => return Desugared { source: source.to_owned(), ..Desugared::default() },
         }
     }
-    let mut rewriter = Rewriter { source, base: source.to_owned(), edits: Vec::new(), captures: 0 };
+    let mutable_lists = source.contains(".append(");
+    let mut rewriter = Rewriter { source, base: source.to_owned(), edits: Vec::new(), captures: 0, mutable_lists };
     rewriter.run(&tokens);
     rewriter.finish()
 }
@@ -64,6 +65,8 @@ struct Rewriter<'a> {
     base: String,
     edits: Vec<(usize, Side, String)>,
     captures: usize,
+    /// Whether the template changes lists, which only some engines allow; such a template fails in Python.
+    mutable_lists: bool,
 }
 
 impl Rewriter<'_> {
@@ -115,10 +118,11 @@ impl Rewriter<'_> {
                 self.expression(rest);
             }
             "set" => {
-                if !rest.iter().any(|(token, _)| matches!(token, Token::Assign)) {
-                    self.captures += 1;
-                }
                 self.expression(rest);
+                match rest.iter().position(|(token, _)| matches!(token, Token::Assign)) {
+                    Some(assign) => self.stored(&rest[assign + 1..]),
+                    None => self.captures += 1,
+                }
             }
             "endmacro" | "endcall" | "endfilter" | "endset" => self.captures = self.captures.saturating_sub(1),
             _ => self.expression(rest),
@@ -150,6 +154,35 @@ impl Rewriter<'_> {
         }
     }
 
+    /// What a variable holds may be put into the next value of that variable, and so nest without end.
+    fn stored(&mut self, tokens: &[(Token<'_>, Span)]) {
+        let nesting = tokens.iter().filter(|(token, _)| opens(token) || matches!(token, Token::Pipe)).count();
+        if let (Some((_, first)), Some((_, last)), 1..) = (tokens.first(), tokens.last(), nesting) {
+            let range = (first.start_offset as usize, last.end_offset as usize);
+            self.wrap(range, &format!("{}({nesting}, (", helper::STORED), "))");
+        }
+    }
+
+    /// `x[a:b]` becomes a method call, which is the only postfix there is for it.
+    fn slice(&mut self, open: usize, separators: &[usize], close: usize) {
+        self.base.replace_range(open..open + 1, " ");
+        self.base.replace_range(close..close + 1, ")");
+        self.edits.push((open, Side::Close, format!(".{}(", helper::SLICE)));
+        let mut before = open;
+        for &separator in separators {
+            self.base.replace_range(separator..separator + 1, ",");
+            self.fill(before + 1, separator);
+            before = separator;
+        }
+        self.fill(before + 1, close);
+    }
+
+    fn fill(&mut self, start: usize, end: usize) {
+        if self.source[start..end].trim().is_empty() {
+            self.edits.push((start, Side::Close, "none".to_owned()));
+        }
+    }
+
     fn wrap(&mut self, (start, end): (usize, usize), before: &str, after: &str) {
         self.edits.push((start, Side::Open, before.to_owned()));
         self.edits.push((end, Side::Close, after.to_owned()));
@@ -164,21 +197,36 @@ impl Rewriter<'_> {
             match token {
                 _ if opens(token) => {
                     level.extend(range, false);
-                    levels.push(Level::default());
+                    let subscript = matches!(token, Token::BracketOpen) && previous.is_some_and(ends_operand);
+                    let list = self.mutable_lists && matches!((token, previous), (Token::BracketOpen, Some(Token::Assign)));
+                    levels.push(Level { open: Some(range.0), subscript, list, ..Level::default() });
                 }
                 _ if closes(token) => {
                     if let Some(mut inner) = levels.pop() {
                         inner.finish(self);
+                        match inner.open {
+                            Some(open) if !inner.colons.is_empty() => self.slice(open, &inner.colons, range.0),
+                            Some(open) if inner.list => self.wrap((open, range.1), &format!("{}(", helper::LIST), ")"),
+                            _ => {}
+                        }
                     }
                     match levels.last_mut() {
                         Some(level) => level.extend(range, false),
                         None => return,
                     }
                 }
-                Token::Tilde => level.concatenate(),
+                Token::Colon if level.subscript => {
+                    level.finish(self);
+                    level.colons.push(range.0);
+                }
+                Token::Tilde => level.concatenate(self),
+                Token::Mul | Token::Div | Token::FloorDiv | Token::Mod if level.operand.is_some() => {
+                    level.end_factor();
+                    level.product |= matches!(token, Token::Mul);
+                }
                 Token::Plus | Token::Minus if level.operand.is_some() => {
-                    level.end_sum_operand(self);
-                    level.sums |= matches!(token, Token::Plus);
+                    level.end_term(self);
+                    level.sum |= matches!(token, Token::Plus);
                 }
                 _ if separates(token, previous) => level.finish(self),
                 Token::Str(_) | Token::String(_) | Token::Int(_) | Token::Float(_) => level.extend(range, true),
@@ -239,16 +287,37 @@ fn separates(token: &Token<'_>, previous: Option<&Token<'_>>) -> bool {
     }
 }
 
+/// Whether a bracket after `token` subscripts it, rather than beginning a list.
+fn ends_operand(token: &Token<'_>) -> bool {
+    match token {
+        Token::Ident(name) => !matches!(*name, "in" | "not" | "and" | "or" | "if" | "else" | "is"),
+        Token::Str(_) | Token::String(_) => true,
+        token => closes(token),
+    }
+}
+
+/// A range of the source, and whether it is a single literal.
+type Operand = ((usize, usize), bool);
+
 /// The sum that is being read at one depth of brackets.
 #[derive(Default)]
 struct Level {
-    /// The operand being read: its range, and whether it is a single literal.
-    operand: Option<((usize, usize), bool)>,
+    /// Where the bracket is, and whether it subscripts something; the colons that make a slice of it.
+    open: Option<usize>,
+    subscript: bool,
+    colons: Vec<usize>,
+    /// Whether it is a list that the template may want to change.
+    list: bool,
+    /// The operand being read.
+    operand: Option<Operand>,
+    /// Finished factors of the product being read.
+    factors: Vec<Operand>,
+    product: bool,
     /// Finished operands of the `~` chain being read.
     chain: Vec<(usize, usize)>,
     /// Finished operands of the sum.
-    terms: Vec<((usize, usize), bool)>,
-    sums: bool,
+    terms: Vec<Operand>,
+    sum: bool,
 }
 
 impl Level {
@@ -259,14 +328,34 @@ impl Level {
         });
     }
 
-    fn concatenate(&mut self) {
-        if let Some((range, _)) = self.operand.take() {
+    fn end_factor(&mut self) {
+        self.factors.extend(self.operand.take());
+    }
+
+    /// The product that has been read; a plain operand is one of a single factor.
+    fn end_product(&mut self, rewriter: &mut Rewriter<'_>) -> Option<Operand> {
+        self.end_factor();
+        let (first, last) = (*self.factors.first()?, *self.factors.last()?);
+        let whole = ((first.0.0, last.0.1), first.1 && self.factors.len() == 1);
+        if self.product {
+            for (range, _) in self.factors.iter().filter(|(_, literal)| !literal) {
+                rewriter.wrap(*range, &format!("{}(", helper::FACTOR), ")");
+            }
+            rewriter.wrap(whole.0, &format!("{}(", helper::OPERAND), ")");
+        }
+        self.factors.clear();
+        self.product = false;
+        Some(whole)
+    }
+
+    fn concatenate(&mut self, rewriter: &mut Rewriter<'_>) {
+        if let Some((range, _)) = self.end_product(rewriter) {
             self.chain.push(range);
         }
     }
 
-    fn end_sum_operand(&mut self, rewriter: &mut Rewriter<'_>) {
-        let Some((range, literal)) = self.operand.take() else { return };
+    fn end_term(&mut self, rewriter: &mut Rewriter<'_>) {
+        let Some((range, literal)) = self.end_product(rewriter) else { return };
         if self.chain.is_empty() {
             self.terms.push((range, literal));
             return;
@@ -280,12 +369,14 @@ impl Level {
     }
 
     fn finish(&mut self, rewriter: &mut Rewriter<'_>) {
-        self.end_sum_operand(rewriter);
-        if self.sums {
+        self.end_term(rewriter);
+        if self.sum {
             for (range, _) in self.terms.iter().filter(|(_, literal)| !literal) {
                 rewriter.wrap(*range, &format!("{}(", helper::OPERAND), ")");
             }
         }
-        *self = Level::default();
+        self.terms.clear();
+        self.chain.clear();
+        self.sum = false;
     }
 }

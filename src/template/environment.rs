@@ -5,7 +5,8 @@
 //! than Jinja2, it is made to fail as well: a template that tests whether something works must get the same answer.
 
 use super::budget::scope;
-use super::methods::{self, no_kwargs};
+use super::lists::MutableList;
+use super::methods;
 use super::python;
 use jiff::Zoned;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
@@ -23,6 +24,10 @@ pub(super) mod helper {
     pub const TEXT: &str = "__text";
     pub const OPERAND: &str = "__operand";
     pub const SPEND: &str = "__spend";
+    pub const FACTOR: &str = "__factor";
+    pub const STORED: &str = "__stored";
+    pub const SLICE: &str = "__slice";
+    pub const LIST: &str = "__list";
 }
 
 /// An environment without templates.
@@ -47,6 +52,17 @@ pub(super) fn environment(uncounted: bool) -> Environment<'static> {
     env.add_filter("upper", |state: &State, value: &Value| string(state, value).map(|text| text.to_uppercase()));
     env.add_filter("lower", |state: &State, value: &Value| string(state, value).map(|text| text.to_lowercase()));
     env.add_filter("replace", replace);
+    env.add_filter("format", |format: &str, values: Rest<Value>| {
+        methods::check_widths(format)?;
+        minijinja::format_filter(minijinja::FormatStyle::Printf, format, &values)
+    });
+    env.add_filter("indent", indent);
+    env.add_filter("batch", |state: &State, value: Value, count: usize, fill: Option<Value>| {
+        minijinja::filters::batch(state, value, small(count)?, fill)
+    });
+    env.add_filter("slice", |state: &State, value: Value, count: usize, fill: Option<Value>| {
+        minijinja::filters::slice(state, value, small(count)?, fill)
+    });
     // Python's notions: a string is a sequence, a boolean is a number, none is nothing to iterate over.
     env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     env.add_test("sequence", |value: &Value| value.is_undefined() || value.len().is_some());
@@ -57,6 +73,9 @@ pub(super) fn environment(uncounted: bool) -> Environment<'static> {
     env.add_function(helper::TEXT, text);
     env.add_function(helper::OPERAND, operand);
     env.add_function(helper::SPEND, spend);
+    env.add_function(helper::FACTOR, factor);
+    env.add_function(helper::STORED, stored);
+    env.add_function(helper::LIST, MutableList::copy_of);
     env
 }
 
@@ -112,15 +131,82 @@ fn string(state: &State, value: &Value) -> Result<String, Error> {
     python::str(value, &scope(state)?.budget)
 }
 
+/// A number of columns or of spaces that somebody may have meant.
+fn small(count: usize) -> Result<usize, Error> {
+    if count <= 10_000 {
+        return Ok(count);
+    }
+    Err(Error::new(ErrorKind::InvalidOperation, format!("{count} is too many")))
+}
+
+fn indent(
+    state: &State,
+    value: &Value,
+    arguments: Rest<Value>,
+) -> Result<String, Error> {
+    let text = string(state, value)?;
+    let (kwargs, arguments) = methods::keywords(&arguments)?;
+    let flag = |index: usize, name: &str| match arguments.get(index) {
+        Some(flag) => Ok(flag.is_true()),
+        None => kwargs.get::<Option<bool>>(name).map(Option::unwrap_or_default),
+    };
+    let (first, blank) = (flag(1, "first")?, flag(2, "blank")?);
+    let margin = match arguments.first().cloned().or(kwargs.get("width")?) {
+        None => " ".repeat(4),
+        Some(width) => match width.as_str() {
+            Some(margin) => margin.to_owned(),
+            None => " ".repeat(small(usize::try_from(width)?)?),
+        },
+    };
+    kwargs.assert_all_used()?;
+    let budget = &scope(state)?.budget;
+    let mut out = String::with_capacity(text.len());
+    for (index, line) in text.split('\n').enumerate() {
+        budget.check(out.len())?;
+        if index > 0 {
+            out.push('\n');
+        }
+        if if index == 0 { first } else { blank || !line.is_empty() } {
+            out.push_str(&margin);
+        }
+        out.push_str(line);
+    }
+    Ok(out)
+}
+
 fn replace(state: &State, value: &Value, old: &str, new: &str, count: Option<i64>) -> Result<Value, Error> {
     let text = Value::from(string(state, value)?);
     let count = Value::from(count.unwrap_or(-1));
     methods::call(state, &text, "replace", &[Value::from(old), Value::from(new), count])
 }
 
+/// An operand of `+`, or a product: text and lists may only become so long.
 fn operand(state: &State, value: Value) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
         scope(state)?.budget.check(text.len())?;
+    } else if matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
+        scope(state)?.budget.check(value.len().unwrap_or(0).saturating_mul(size_of::<Value>()))?;
+    }
+    Ok(value)
+}
+
+/// A factor; a list is repeated without a check for overflow.
+fn factor(state: &State, value: Value) -> Result<Value, Error> {
+    if value.is_integer() && i64::try_from(value.clone()).is_ok_and(|count| count > 1 << 31) {
+        let message = format!("{value} is too large a factor");
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
+    operand(state, value)
+}
+
+/// A value that a variable is set to, written with `nesting` brackets. Dropping a value takes stack for each level.
+fn stored(state: &State, nesting: usize, value: Value) -> Result<Value, Error> {
+    let nested = value.as_object().and_then(|object| {
+        let mut pairs = object.try_iter_pairs()?;
+        Some(pairs.any(|(_, item)| item.as_object().is_some()))
+    });
+    if nested == Some(true) {
+        scope(state)?.budget.nest(nesting)?;
     }
     Ok(value)
 }
@@ -200,13 +286,9 @@ fn from_json(text: &str) -> Result<Value, Error> {
 }
 
 fn tojson(state: &State, value: &Value, arguments: Rest<Value>) -> Result<String, Error> {
-    let mut positional = arguments.0;
-    let kwargs = match positional.last() {
-        Some(last) if last.is_kwargs() => Kwargs::try_from(positional.pop().unwrap_or_default())?,
-        _ => no_kwargs(),
-    };
+    let (kwargs, positional) = methods::keywords(&arguments)?;
     // transformers' order: ensure_ascii, indent, separators, sort_keys.
-    let mut positional = positional.into_iter();
+    let mut positional = positional.iter().cloned();
     let mut argument = |name: &str| -> Result<Option<Value>, Error> {
         let value = match positional.next() {
             Some(value) => Some(value),

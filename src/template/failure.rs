@@ -52,7 +52,10 @@ fn explained(error: &minijinja::Error) -> (String, Option<String>) {
         if let Some(Raised(message)) = current.downcast_ref::<Raised>() {
             return (message.clone(), Some("the chat template itself raises this error".to_owned()));
         }
-        if let Some(TooLong { limit }) = current.downcast_ref::<TooLong>() {
+        // An error from the output is wrapped once more.
+        let inner = current.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
+        let inner = inner.and_then(|error| error.downcast_ref::<TooLong>());
+        if let Some(TooLong { limit }) = current.downcast_ref::<TooLong>().or(inner) {
             return (format!("the template writes more than {}", bytes(*limit)), None);
         }
         cause = current.source();

@@ -4,11 +4,16 @@
 //! of characters, or answer differently for an empty string.
 
 use super::budget::{Budget, scope};
+use super::environment::helper;
+use super::lists;
 use minijinja::value::{Kwargs, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 
 /// Calls `value.method(arguments)`.
 pub(super) fn call(state: &State, value: &Value, method: &str, arguments: &[Value]) -> Result<Value, Error> {
+    if method == helper::SLICE {
+        return lists::slice(value, arguments);
+    }
     let scope = scope(state)?;
     if let Some(text) = value.as_str()
         && let Some(result) = string(text, method, arguments, &scope.budget)?
@@ -83,11 +88,8 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
             parts.into_iter().map(Value::from).collect()
         }
         "splitlines" => {
-            let (keep, kwargs): (Option<bool>, Kwargs) = match arguments {
-                [last] if last.is_kwargs() => (None, Kwargs::try_from(last.clone())?),
-                _ => (from_args::<(Option<bool>,)>(arguments)?.0, no_kwargs()),
-            };
-            let keep = keep.or(kwargs.get("keepends")?).unwrap_or(false);
+            let (keep, _, kwargs) = optional_kwargs(arguments)?;
+            let keep = keep.or(kwargs.get("keepends")?).is_some_and(|keep| keep.is_true());
             split_lines(text, keep).into_iter().map(Value::from).collect()
         }
         "find" | "rfind" | "index" | "rindex" => {
@@ -109,6 +111,7 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
         "replace" => {
             let (old, new, count): (&str, &str, Option<i64>) = from_args(arguments)?;
             let count = count.and_then(|count| usize::try_from(count).ok());
+            budget.check(text.len())?;
             let places = text.matches(old).take(count.unwrap_or(usize::MAX)).count();
             budget.check(text.len().saturating_add(places.saturating_mul(new.len())))?;
             Value::from(match count {
@@ -151,6 +154,10 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
                 .flat_map(|c| if c.is_uppercase() { c.to_lowercase().collect::<Vec<_>>() } else { c.to_uppercase().collect() })
                 .collect::<String>(),
         ),
+        "format" => {
+            check_widths(text)?;
+            return Ok(None);
+        }
         "zfill" | "ljust" | "rjust" | "center" => {
             let (width, fill): (i64, Option<char>) = from_args(arguments)?;
             let width = usize::try_from(width).unwrap_or(0);
@@ -162,14 +169,10 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
 }
 
 fn optional_kwargs(arguments: &[Value]) -> Result<(Option<Value>, Option<Value>, Kwargs), Error> {
-    let (kwargs, positional) = match arguments.split_last() {
-        Some((last, rest)) if last.is_kwargs() => (Kwargs::try_from(last.clone())?, rest),
-        _ => (no_kwargs(), arguments),
-    };
-    match positional {
-        [] => Ok((None, None, kwargs)),
-        [first] => Ok((Some(first.clone()), None, kwargs)),
-        [first, second] => Ok((Some(first.clone()), Some(second.clone()), kwargs)),
+    match keywords(arguments)? {
+        (kwargs, []) => Ok((None, None, kwargs)),
+        (kwargs, [first]) => Ok((Some(first.clone()), None, kwargs)),
+        (kwargs, [first, second]) => Ok((Some(first.clone()), Some(second.clone()), kwargs)),
         _ => Err(Error::from(ErrorKind::TooManyArguments)),
     }
 }
@@ -262,7 +265,16 @@ fn invalid(message: &'static str) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }
 
-/// Keyword arguments of a call that has none.
-pub(super) fn no_kwargs() -> Kwargs {
-    Kwargs::from_iter(std::iter::empty::<(&str, Value)>())
+/// Keyword and positional arguments of a call.
+pub(super) fn keywords(arguments: &[Value]) -> Result<(Kwargs, &[Value]), Error> {
+    match arguments.split_last() {
+        Some((last, positional)) if last.is_kwargs() => Ok((Kwargs::try_from(last.clone())?, positional)),
+        _ => Ok((Kwargs::from_iter(std::iter::empty::<(&str, Value)>()), arguments)),
+    }
+}
+
+/// Refuses a format whose widths make gigabytes of nothing.
+pub(super) fn check_widths(format: &str) -> Result<(), Error> {
+    let widest = format.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
+    if widest > 5 { Err(invalid("a width in the format is too large")) } else { Ok(()) }
 }

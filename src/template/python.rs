@@ -29,12 +29,23 @@ pub(super) fn write_str(out: &mut String, value: &Value, budget: &Budget) -> Res
             out.push_str(value.as_str().unwrap_or_default());
             Ok(())
         }
-        _ => write_repr(out, value, budget),
+        _ => write_repr(out, value, budget, 0),
     }
 }
 
-fn write_repr(out: &mut String, value: &Value, budget: &Budget) -> Result<(), Error> {
+/// How deep a value may be that is printed; a namespace may contain itself.
+const DEPTH: usize = 200;
+
+fn check_depth(depth: usize) -> Result<(), Error> {
+    if depth <= DEPTH {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidOperation, "a value is nested too deeply to be written"))
+}
+
+fn write_repr(out: &mut String, value: &Value, budget: &Budget, depth: usize) -> Result<(), Error> {
     budget.check(out.len())?;
+    check_depth(depth)?;
     match value.kind() {
         ValueKind::Undefined => out.push_str("Undefined"),
         ValueKind::None => out.push_str("None"),
@@ -47,7 +58,7 @@ fn write_repr(out: &mut String, value: &Value, budget: &Budget) -> Result<(), Er
                 if index > 0 {
                     out.push_str(", ");
                 }
-                write_repr(out, &item, budget)?;
+                write_repr(out, &item, budget, depth + 1)?;
             }
             out.push(']');
         }
@@ -57,9 +68,9 @@ fn write_repr(out: &mut String, value: &Value, budget: &Budget) -> Result<(), Er
                 if index > 0 {
                     out.push_str(", ");
                 }
-                write_repr(out, &key, budget)?;
+                write_repr(out, &key, budget, depth + 1)?;
                 out.push_str(": ");
-                write_repr(out, &value.get_item(&key)?, budget)?;
+                write_repr(out, &value.get_item(&key)?, budget, depth + 1)?;
             }
             out.push('}');
         }
@@ -168,6 +179,7 @@ struct JsonWriter<'a> {
 impl JsonWriter<'_> {
     fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
         self.budget.check(self.out.len())?;
+        check_depth(depth)?;
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
             ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
