@@ -84,9 +84,8 @@ impl ToolChoice {
 }
 
 fn bad_choice(choice: &Value) -> Error {
-    Error::new(ErrorKind::Tools, format!("tool_choice is {choice}")).hint(
-        r#"expected "auto", "none", "required" or {"type": "function", "function": {"name": "…"}}"#,
-    )
+    Error::new(ErrorKind::Tools, format!("tool_choice is {choice}"))
+        .hint(r#"expected "auto", "none", "required" or {"type": "function", "function": {"name": "…"}}"#)
 }
 
 /// What a session does with each turn.
@@ -185,7 +184,8 @@ pub fn notes(parsed: &Parsed) -> Vec<Note> {
         repair: Some(repair.clone()),
         ..plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
     });
-    let diagnostics = parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| plain("diagnostic", diagnostic.to_string()));
+    let diagnostics =
+        parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| plain("diagnostic", diagnostic.to_string()));
     let problems = parsed.calls.iter().flat_map(|call| {
         call.problems.iter().map(move |problem| Note {
             call: Some(call.id.clone()),

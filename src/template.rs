@@ -238,7 +238,12 @@ impl ChatTemplate {
         self.evaluate(&variables, request.now, table)
     }
 
-    fn evaluate(&self, variables: &Map<String, serde_json::Value>, now: Option<DateTime>, table: Table) -> Result<String> {
+    fn evaluate(
+        &self,
+        variables: &Map<String, serde_json::Value>,
+        now: Option<DateTime>,
+        table: Table,
+    ) -> Result<String> {
         let template = self.env.get_template("chat").map_err(|error| self.failure(&error))?;
         let scope = Value::from_object(Scope { budget: Budget::new(self.output_limit), now, table });
         let entries = variables.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value)));
@@ -246,7 +251,8 @@ impl ChatTemplate {
         let mut output = Output { bytes: Vec::new(), limit: self.output_limit };
         template.render_captured_to(context, &mut output).map_err(|error| self.failure(&error))?;
         // Templates write text only, so this loses nothing.
-        Ok(String::from_utf8(output.bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        Ok(String::from_utf8(output.bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
     fn failure(&self, error: &minijinja::Error) -> Error {

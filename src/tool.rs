@@ -55,7 +55,11 @@ pub struct Tool {
 
 impl Tool {
     /// A tool; `parameters` is the JSON Schema of its arguments.
-    pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: Option<Map<String, Value>>) -> Tool {
+    pub fn new(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        parameters: Option<Map<String, Value>>,
+    ) -> Tool {
         Tool { name: name.into(), description: description.into(), parameters, exec: None }
     }
 
@@ -76,7 +80,10 @@ impl Tool {
         let Some(schema) = &self.parameters else { return Ok(None) };
         jsonschema::validator_for(&Value::Object(schema.clone())).map(Some).map_err(|error| {
             let place = format!("parameters{}", problem::dotted(error.instance_path().as_str()));
-            Error::new(ErrorKind::Tools, format!("{in_file}tool {:?}: {place} is no valid JSON Schema: {error}", self.name))
+            Error::new(
+                ErrorKind::Tools,
+                format!("{in_file}tool {:?}: {place} is no valid JSON Schema: {error}", self.name),
+            )
         })
     }
 }
@@ -128,7 +135,8 @@ impl Tools {
                 None => {}
                 Some(Value::String(kind)) if kind == "object" => {}
                 Some(other) => {
-                    let message = format!("{place}tool {:?}: parameters.type is {other}; expected \"object\"", tool.name);
+                    let message =
+                        format!("{place}tool {:?}: parameters.type is {other}; expected \"object\"", tool.name);
                     return Err(Error::new(ErrorKind::Tools, message)
                         .hint("arguments are an object with one property for each parameter"));
                 }

@@ -4,11 +4,11 @@ use super::model::Bars;
 use super::notice;
 use anyhow::Result;
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
-use callwright::message::{Conversation, Message, Role};
 use callwright::format::Format;
+use callwright::message::{Conversation, Message, Role};
 use callwright::models::{Gguf, Hub, ModelEntry, Models};
-use callwright::template::ChatTemplate;
 use callwright::session::{Session, ToolChoice};
+use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -122,9 +122,8 @@ impl ConversationOptions {
 /// Asks the person at the terminal.
 fn ask() -> Result<String> {
     let missing = || {
-        Error::new(ErrorKind::Messages, "there is no prompt").hint(
-            "give the question as an argument, or a conversation with --messages FILE (- reads standard input)",
-        )
+        Error::new(ErrorKind::Messages, "there is no prompt")
+            .hint("give the question as an argument, or a conversation with --messages FILE (- reads standard input)")
     };
     if !std::io::stdin().is_terminal() {
         return Err(missing().into());
@@ -157,7 +156,8 @@ impl ModelOptions {
         if let Some(text) = callwright::engine::llama::slow_build_notice() {
             notice(&text);
         }
-        let template = self.template.as_ref().or(entry.template.as_ref()).map(|name| load_template(name)).transpose()?;
+        let template =
+            self.template.as_ref().or(entry.template.as_ref()).map(|name| load_template(name)).transpose()?;
         let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| load_format(name)).transpose()?;
         let session = Session::new(Box::new(engine), template, format)?;
         session.notices().iter().for_each(|text| notice(text));

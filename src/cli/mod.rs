@@ -77,7 +77,10 @@ fn report(error: &anyhow::Error) -> ExitCode {
 
 /// Whoever read the output has seen enough: that is no failure.
 fn broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>()).any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Something the user should know, which is no failure.

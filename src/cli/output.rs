@@ -44,7 +44,9 @@ impl Printer {
         let written = match self.output {
             Output::Text => self.text(event),
             Output::Json => Ok(()),
-            Output::Events => serde_json::to_string(event).map_err(Into::into).and_then(|line| writeln!(self.out, "{line}")),
+            Output::Events => {
+                serde_json::to_string(event).map_err(Into::into).and_then(|line| writeln!(self.out, "{line}"))
+            }
         };
         if let Err(error) = written.and_then(|()| self.out.flush()) {
             self.failed.get_or_insert(error);

@@ -125,7 +125,8 @@ impl Engine for LlamaEngine {
     fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>> {
         let mut tokens = Vec::new();
         let vocab = self.model.vocab();
-        let writes_bos = prompt.first().is_some_and(|p| !self.info.bos.is_empty() && p.text.starts_with(&self.info.bos));
+        let writes_bos =
+            prompt.first().is_some_and(|p| !self.info.bos.is_empty() && p.text.starts_with(&self.info.bos));
         if vocab.should_add_bos() && !writes_bos && vocab.bos().0 >= 0 {
             tokens.push(Token(vocab.bos().0));
         }
@@ -159,7 +160,10 @@ impl Engine for LlamaEngine {
 
     fn reserve(&mut self, tokens: usize) -> Result<()> {
         if self.options.vocabulary_only {
-            return Err(Error::new(ErrorKind::Engine, "only the vocabulary was loaded: there is nothing to decode with"));
+            return Err(Error::new(
+                ErrorKind::Engine,
+                "only the vocabulary was loaded: there is nothing to decode with",
+            ));
         }
         let size = self.context.as_ref().map_or(0, |context| context.n_ctx() as usize);
         if tokens <= size {

@@ -96,12 +96,7 @@ impl Recorder {
         generation: &generate::Generation,
     ) -> Result<()> {
         let produced = generation.tokens.iter().map(|token| (*token, Bytes::new(engine.token_bytes(*token)))).collect();
-        self.line(&Generation {
-            prompt_sha256: hash(text),
-            prompt: prompt.to_vec(),
-            sampling: *sampling,
-            produced,
-        })
+        self.line(&Generation { prompt_sha256: hash(text), prompt: prompt.to_vec(), sampling: *sampling, produced })
     }
 
     fn line(&mut self, value: &impl Serialize) -> Result<()> {

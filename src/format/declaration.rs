@@ -71,7 +71,8 @@ impl Reader<'_> {
                 return Err(self.error(span, ErrorKind::Format, format!("`{key}` is empty")));
             }
             // A pattern without operators is the text it matches.
-            let plain = literal || !text.contains(['\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$']);
+            let plain =
+                literal || !text.contains(['\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$']);
             Ok((if plain { Marker::Literal(text) } else { Marker::Pattern(text) }, span))
         };
         let (start, start_span) = marker("start")?;

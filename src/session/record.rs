@@ -67,10 +67,11 @@ impl Session {
     pub fn replay(path: impl AsRef<Path>) -> Result<Session> {
         let path = path.as_ref();
         let (engine, header) = ScriptedEngine::replay(path)?;
-        let request: Request = serde_json::from_value(header.request).map_err(|error| {
-            Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}"))
-                .at(Location { file: Some(path.to_owned()), line: Some(1), column: None })
-        })?;
+        let request: Request =
+            serde_json::from_value(header.request).map_err(|error| {
+                Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}"))
+                    .at(Location { file: Some(path.to_owned()), line: Some(1), column: None })
+            })?;
         let template = ChatTemplate::new(request.template.0, request.template.1)?;
         let format = request.format.map(|source| Format::parse_declaration(&source)).transpose()?.flatten();
         let mut session = Session::new(Box::new(engine), Some(template), format)?;

@@ -89,7 +89,11 @@ impl Rewriter<'_> {
                         .position(|(token, _)| matches!(token, Token::BlockEnd | Token::VariableEnd))
                         .map_or(tokens.len(), |length| index + length);
                     let inner = &tokens[index + 1..end];
-                    if block { self.tag(inner) } else { self.expression(inner) }
+                    if block {
+                        self.tag(inner)
+                    } else {
+                        self.expression(inner)
+                    }
                     index = end + 1;
                 }
                 _ => index += 1,
@@ -98,9 +102,9 @@ impl Rewriter<'_> {
     }
 
     fn has_raw(&self) -> bool {
-        self.source.match_indices("{%").any(|(at, _)| {
-            self.source[at + 2..].trim_start_matches(['-', '+']).trim_start().starts_with("raw")
-        })
+        self.source
+            .match_indices("{%")
+            .any(|(at, _)| self.source[at + 2..].trim_start_matches(['-', '+']).trim_start().starts_with("raw"))
     }
 
     fn tag(&mut self, tokens: &[(Token<'_>, Span)]) {
@@ -198,7 +202,8 @@ impl Rewriter<'_> {
                 _ if opens(token) => {
                     level.extend(range, false);
                     let subscript = matches!(token, Token::BracketOpen) && previous.is_some_and(ends_operand);
-                    let list = self.mutable_lists && matches!((token, previous), (Token::BracketOpen, Some(Token::Assign)));
+                    let list =
+                        self.mutable_lists && matches!((token, previous), (Token::BracketOpen, Some(Token::Assign)));
                     levels.push(Level { open: Some(range.0), subscript, list, ..Level::default() });
                 }
                 _ if closes(token) => {

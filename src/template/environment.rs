@@ -139,11 +139,7 @@ fn small(count: usize) -> Result<usize, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, format!("{count} is too many")))
 }
 
-fn indent(
-    state: &State,
-    value: &Value,
-    arguments: Rest<Value>,
-) -> Result<String, Error> {
+fn indent(state: &State, value: &Value, arguments: Rest<Value>) -> Result<String, Error> {
     let text = string(state, value)?;
     let (kwargs, arguments) = methods::keywords(&arguments)?;
     let flag = |index: usize, name: &str| match arguments.get(index) {

@@ -29,7 +29,9 @@ pub(super) fn call(state: &State, value: &Value, method: &str, arguments: &[Valu
         (ValueKind::Seq, "index") => {
             let (wanted,): (&Value,) = from_args(arguments)?;
             let found = value.try_iter()?.position(|item| item == *wanted);
-            found.map(Value::from).ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the value is not in the list"))
+            found
+                .map(Value::from)
+                .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the value is not in the list"))
         }
         (
             ValueKind::Seq | ValueKind::Iterable | ValueKind::Map,
@@ -151,7 +153,9 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
         "casefold" => Value::from(text.to_lowercase()),
         "swapcase" => Value::from(
             text.chars()
-                .flat_map(|c| if c.is_uppercase() { c.to_lowercase().collect::<Vec<_>>() } else { c.to_uppercase().collect() })
+                .flat_map(|c| {
+                    if c.is_uppercase() { c.to_lowercase().collect::<Vec<_>>() } else { c.to_uppercase().collect() }
+                })
                 .collect::<String>(),
         ),
         "format" => {
@@ -229,12 +233,14 @@ fn split_white_space(text: &str, limit: Option<usize>, from_right: bool) -> Vec<
 }
 
 fn split_lines(text: &str, keep: bool) -> Vec<&str> {
-    let breaks =
-        |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let breaks = |c: char| {
+        matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+    };
     let mut lines = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(breaks) {
-        let width = if rest[at..].starts_with("\r\n") { 2 } else { rest[at..].chars().next().map_or(1, char::len_utf8) };
+        let width =
+            if rest[at..].starts_with("\r\n") { 2 } else { rest[at..].chars().next().map_or(1, char::len_utf8) };
         lines.push(&rest[..if keep { at + width } else { at }]);
         rest = &rest[at + width..];
     }

@@ -66,8 +66,12 @@ fn sentence(error: &ValidationError<'_>) -> String {
         Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
             let names: Vec<_> = unexpected.iter().map(|name| member(error, name)).collect();
             let (verb, noun) = if names.len() == 1 { ("is", "parameter") } else { ("are", "parameters") };
-            format!("{} {verb} not known {noun}; leave {} out", names.join(", "), if names.len() == 1 { "it" } else { "them" })
-                .replace("is not known parameter", "is not a known parameter")
+            format!(
+                "{} {verb} not known {noun}; leave {} out",
+                names.join(", "),
+                if names.len() == 1 { "it" } else { "them" }
+            )
+            .replace("is not known parameter", "is not a known parameter")
         }
         Kind::Minimum { limit } => expect(format!("at least {limit}")),
         Kind::Maximum { limit } => expect(format!("at most {limit}")),

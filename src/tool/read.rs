@@ -77,7 +77,10 @@ fn json_tool(value: &Value, path: &str) -> Result<Tool> {
     if let Some(kind) = outer.get("type").filter(|_| outer.contains_key("function"))
         && kind != "function"
     {
-        return Err(Error::new(ErrorKind::Tools, format!("{path}: type is {}; expected \"function\"", json::shown(kind))));
+        return Err(Error::new(
+            ErrorKind::Tools,
+            format!("{path}: type is {}; expected \"function\"", json::shown(kind)),
+        ));
     }
     let name = match function.get("name") {
         Some(Value::String(name)) => name.clone(),

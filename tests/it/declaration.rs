@@ -2,6 +2,7 @@
 
 use callwright::format::{Format, Marker, Payload};
 use callwright::message::{Arguments, ToolCall};
+use callwright::template::CallHistory;
 use serde_json::json;
 
 fn error(source: &str) -> String {
@@ -37,7 +38,7 @@ fn a_block_declares_markers_keys_and_history() {
     let object = serde_json::from_str(r#"{"a": [1, {"b": null}], "c": "{end}"}"#).unwrap();
     let calls = [call(Arguments::Object(object)), call(Arguments::Raw("{broken".into()))];
     assert_eq!(
-        format.write_assistant("Well:", &calls),
+        format.assistant("Well:", &calls),
         "Well: <call>{\"name\": \"say \\\"hi\\\"\", \"parameters\": {\"a\": [1, {\"b\": null}], \"c\": \"{end}\"}}</call> \
          <call>{\"name\": \"say \\\"hi\\\"\", \"parameters\": {broken}</call>"
     );
@@ -49,9 +50,9 @@ fn the_built_in_format_writes_calls_as_its_examples_show_them() {
     let mut arguments = serde_json::Map::new();
     arguments.insert("city".into(), "Lima".into());
     let call = ToolCall { id: None, name: "example_clock".into(), arguments: Arguments::Object(arguments) };
-    assert!(format.source.contains(&format.write_assistant("", &[call])));
+    assert!(format.source.contains(&format.assistant("", &[call])));
     assert_eq!(
-        format.write_result("clock", "call00001", "{id} {content}"),
+        format.result("clock", "call00001", "{id} {content}"),
         "### TOOL_RESULT_START clock call00001 ###\n{id} {content}\n### TOOL_RESULT_END ###"
     );
 }
@@ -89,7 +90,7 @@ fn every_error_names_the_place_and_the_way_out() {
         ("unknown payload", block("[format]\nstart = 'a'\nend = 'b'\npayload = 'jason'")),
         ("not a pattern", block("[format]\nstart = '('\nend = 'b'\npayload = 'json'\n[history]\ncall = '({call}b'")),
         ("no bound", block("[format]\nstart = 'a'\nend = 'b+'\npayload = 'json'\n[history]\ncall = 'a{call}b'")),
-        ("pattern without history", block("[format]\nstart = 'a'\nend = 'b'\npayload = 'json'")),
+        ("pattern without history", block("[format]\nstart = '[ab]'\nend = 'b'\npayload = 'json'")),
         ("unknown part", block(&format!("{SOUND}[history]\ncall = '{{start}}{{cal}}'"))),
         ("part missing", block(&format!("{SOUND}[history]\nresult = 'It is {{name}}'"))),
         ("part where none is", block(&format!("{SOUND}[history]\nbetween = '{{call}}'"))),
