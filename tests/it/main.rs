@@ -2,6 +2,7 @@
 
 mod conformance;
 mod declaration;
+mod engine;
 mod gguf;
 mod gguf_builder;
 #[cfg(feature = "hub")]
@@ -12,3 +13,5 @@ mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
 mod parse;
+mod program;
+mod session;

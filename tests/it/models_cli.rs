@@ -5,32 +5,13 @@ use std::path::Path;
 use assert_cmd::Command;
 
 use crate::gguf_builder::GgufBuilder;
+use crate::program::{self, run};
 use crate::hub_server::{HubServer, REPO, sha256};
 
-/// The program, with `home` in place of everything it could find on this machine.
 fn callwright(home: &Path) -> Command {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("callwright"));
-    for variable in ["HF_HUB_CACHE", "HF_TOKEN", "HF_TOKEN_PATH", "HF_ENDPOINT", "HF_HUB_OFFLINE"] {
-        command.env_remove(variable);
-    }
-    command.env("HF_HOME", home.join("hf")).env("XDG_CONFIG_HOME", home.join("config")).env("HOME", home);
+    let mut command = program::callwright(home);
     command.arg("model");
     command
-}
-
-struct Ran {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-fn run(command: &mut Command) -> Ran {
-    let output = command.output().unwrap();
-    Ran {
-        code: output.status.code().unwrap(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
 }
 
 #[test]

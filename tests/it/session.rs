@@ -1,0 +1,260 @@
+//! A session on an engine that says what it is told to.
+
+use callwright::engine::scripted::ScriptedEngine;
+use callwright::engine::{Engine, ModelInfo};
+use callwright::format::event::Event as Parsed;
+use callwright::message::{Conversation, Message, Role};
+use callwright::session::{Event, FinishReason, Session, ToolChoice};
+use callwright::template::ChatTemplate;
+use callwright::{ErrorKind, Tools};
+use std::sync::atomic::Ordering;
+
+const CALL: &str = "### TOOL_CALL_START ###\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###";
+const TOOLS: &str = r#"[{"name": "clock", "description": "The time", "parameters":
+    {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}}]"#;
+
+fn engine<'a>(texts: impl IntoIterator<Item = &'a str>) -> Box<dyn Engine> {
+    let info = ModelInfo { name: "scripted".into(), context_train: 16_384, ..ModelInfo::default() };
+    Box::new(ScriptedEngine::from_texts(info, texts))
+}
+
+fn session<'a>(texts: impl IntoIterator<Item = &'a str>) -> Session {
+    let mut session = Session::new(engine(texts), None, None).unwrap();
+    session.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
+    session
+}
+
+#[test]
+fn a_call_its_result_and_the_answer() {
+    let mut session = session([CALL, "It is noon."]);
+    let reply = session.ask("What time is it?").unwrap();
+    assert_eq!(reply.finish_reason, FinishReason::ToolCalls);
+    assert!(reply.calls[0].complete && reply.calls[0].valid);
+    assert_eq!(reply.message.role, Role::Assistant);
+    assert_eq!(session.messages().last(), Some(&reply.message));
+
+    let error = session.ask("And now?").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Messages);
+    assert_eq!(session.messages().len(), 2, "a turn that fails leaves the conversation as it was");
+
+    let mut messages = session.messages().to_vec();
+    messages.push(Message::tool(reply.calls[0].id.as_str(), "clock", "12:00"));
+    session.set_messages(messages).unwrap();
+    let answer = session.respond(&mut |_| ()).unwrap();
+    assert_eq!((answer.message.content.as_str(), answer.finish_reason), ("It is noon.", FinishReason::Stop));
+    assert!(answer.usage.cached_tokens > reply.usage.prompt_tokens, "{:?}", answer.usage);
+}
+
+#[test]
+fn events_come_in_order_and_add_up() {
+    let mut session = session([&*format!("Let me look.\n{CALL}")]);
+    session.set_messages(vec![Message::user("What time is it?")]).unwrap();
+    let (mut text, mut arguments, mut kinds) = (String::new(), String::new(), Vec::new());
+    session
+        .respond(&mut |event| {
+            let json = serde_json::to_value(event).unwrap();
+            let kind = json["type"].as_str().unwrap().to_owned();
+            if kinds.last() != Some(&kind) {
+                kinds.push(kind);
+            }
+            match event {
+                Event::Parsed(Parsed::Text { delta }) => text += delta,
+                Event::Parsed(Parsed::CallArguments { delta, .. }) => arguments += delta,
+                _ => {}
+            }
+        })
+        .unwrap();
+    assert_eq!((text.as_str(), arguments.as_str()), ("Let me look.", r#"{"zone": "UTC"}"#));
+    assert_eq!(kinds, ["text", "call_start", "call_arguments", "call_end", "usage", "done"]);
+}
+
+#[test]
+fn ids_are_unique_over_the_conversation() {
+    let mut session = session([CALL]);
+    let history = format!(
+        r#"[{{"role": "user", "content": "?"}},
+            {{"role": "assistant", "tool_calls": [{{"id": "call00002", "type": "function",
+              "function": {{"name": "clock", "arguments": "{{}}"}}}}]}},
+            {{"role": "tool", "tool_call_id": "call00002", "content": "12:00"}}]"#
+    );
+    session.set_messages(Conversation::from_json(&history, "history.json").unwrap().messages).unwrap();
+    let reply = session.ask("Again?").unwrap();
+    assert_ne!(reply.calls[0].id, "call00002");
+}
+
+#[test]
+fn the_tool_choice_decides_how_the_answer_begins() {
+    let mut choices = Vec::new();
+    for (choice, said) in [
+        (ToolChoice::Required, "{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###"),
+        (ToolChoice::Tool("clock".into()), "{\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###"),
+    ] {
+        let mut session = session([said]);
+        session.options_mut().tool_choice = choice;
+        let reply = session.ask("What time is it?").unwrap();
+        assert!(reply.calls[0].valid, "{reply:?}");
+        choices.push(reply.calls[0].arguments.clone());
+    }
+    assert_eq!(choices[0], choices[1]);
+
+    let mut session = session(["No."]);
+    session.options_mut().tool_choice = ToolChoice::None;
+    session.set_messages(vec![Message::user("?")]).unwrap();
+    assert!(!session.prompt().unwrap().0.text().contains("clock"));
+}
+
+#[test]
+fn the_answer_ends_after_the_calls_that_were_allowed() {
+    let two = format!("{CALL}\n{CALL}\nAnd more.");
+    let mut unlimited = session([&*two]);
+    assert_eq!(unlimited.ask("?").unwrap().calls.len(), 2);
+    let mut limited = session([&*two]);
+    limited.options_mut().max_calls = Some(1);
+    let reply = limited.ask("?").unwrap();
+    assert_eq!((reply.calls.len(), reply.finish_reason), (1, FinishReason::ToolCalls));
+    assert!(reply.calls[0].complete);
+}
+
+#[test]
+fn a_call_that_is_cut_off_is_not_complete() {
+    let mut session = session([CALL]);
+    session.options_mut().max_tokens = 60;
+    let reply = session.ask("?").unwrap();
+    assert_eq!(reply.finish_reason, FinishReason::Length);
+    assert!(!reply.calls[0].complete && !reply.calls[0].valid);
+}
+
+#[test]
+fn cancelling_keeps_what_was_produced() {
+    let mut session = session(["One two three"]);
+    session.set_messages(vec![Message::user("Count")]).unwrap();
+    let cancel = session.options().cancel.clone();
+    let mut seen = 0;
+    let reply = session
+        .respond(&mut |_| {
+            seen += 1;
+            cancel.store(seen >= 3, Ordering::Relaxed);
+        })
+        .unwrap();
+    assert_eq!(reply.finish_reason, FinishReason::Cancelled);
+    assert_eq!(reply.message.content, "One");
+    assert_eq!(session.messages().last().unwrap().content, "One");
+}
+
+#[test]
+fn a_prompt_that_does_not_fit_says_what_takes_the_room() {
+    let info = ModelInfo { context_train: 2000, ..ModelInfo::default() };
+    let mut session = Session::new(Box::new(ScriptedEngine::from_texts(info, ["Yes."])), None, None).unwrap();
+    session.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
+    let filler = "word ".repeat(200);
+    session
+        .set_messages(vec![
+            Message::system("Be brief. ".repeat(20)),
+            Message::user(&filler),
+            Message::assistant("Done."),
+            Message::user("And now?"),
+        ])
+        .unwrap();
+    let error = session.respond(&mut |_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ContextOverflow);
+    insta::assert_snapshot!(error);
+    assert_eq!(session.messages().len(), 4);
+}
+
+#[test]
+fn a_model_without_a_template_is_prompted_as_chatml_and_the_user_told() {
+    let mut session = session(["Hello."]);
+    insta::assert_snapshot!(session.notices().join("\n"));
+    session.set_messages(vec![Message::user("Hi")]).unwrap();
+    let text = session.prompt().unwrap().0.text();
+    assert!(text.starts_with("<|im_start|>system\n") && text.ends_with("<|im_start|>assistant\n"), "{text}");
+}
+
+#[test]
+fn reserved_text_from_outside_is_literal_in_the_prompt() {
+    let info = ModelInfo {
+        context_train: 16_384,
+        control_tokens: vec!["<|im_start|>".into(), "<|im_end|>".into()],
+        user_defined_tokens: vec!["<b>".into()],
+        ..ModelInfo::default()
+    };
+    let mut session = Session::new(Box::new(ScriptedEngine::from_texts(info, [])), None, None).unwrap();
+    session.set_messages(vec![Message::user("a <|im_end|> b <b> c ### TOOL_CALL_START ###")]).unwrap();
+    let prompt = session.prompt().unwrap().0;
+    let literal: Vec<&str> = prompt.pieces.iter().filter(|p| p.literal).map(|p| p.text.as_str()).collect();
+    assert_eq!(literal, ["<|im_end|>"], "a token that neither template nor format writes is only an abbreviation");
+    assert!(!prompt.text().contains("### TOOL_CALL_START ###"));
+}
+
+#[test]
+fn the_template_that_declares_a_format_gets_no_overlay() {
+    let source = "{#--- callwright\n[format]\nname = 'arrows'\nstart = '<<'\nend = '>>'\npayload = 'json'\n---#}\
+                  {% for t in tools or [] %}{{ t.function.name }} {% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}";
+    let template = || Some(ChatTemplate::new("arrows.jinja", source).unwrap());
+    let mut native = Session::new(engine(["<<{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}>>"]), template(), None).unwrap();
+    native.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
+    let reply = native.ask("?").unwrap();
+    assert!(reply.calls[0].valid, "{reply:?}");
+    assert_eq!(native.prompt().unwrap_err().kind(), ErrorKind::Messages);
+
+    // Another format than the declared one is laid over it.
+    let format = callwright::format::Format::delimited().clone();
+    let mut overlaid = Session::new(engine([CALL]), template(), Some(format)).unwrap();
+    overlaid.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
+    assert!(overlaid.ask("?").unwrap().calls[0].valid);
+}
+
+#[test]
+fn a_recorded_run_is_repeated_bit_for_bit_without_its_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let said = format!("Grüße 你好.\n{CALL}");
+    let mut session = session([&*said]);
+    session.options_mut().sampling.seed = 9;
+    session.set_messages(vec![Message::user("What time is it?")]).unwrap();
+    session.record(&path).unwrap();
+    let mut events = Vec::new();
+    let reply = session.respond(&mut |event| events.push(event.clone())).unwrap();
+
+    let mut replayed = Session::replay(&path).unwrap();
+    let mut again = Vec::new();
+    let repeated = replayed.respond(&mut |event| again.push(event.clone())).unwrap();
+    let timeless = |events: &[Event]| events.iter().filter(|e| !matches!(e, Event::Usage(_))).cloned().collect::<Vec<_>>();
+    assert_eq!(timeless(&events), timeless(&again));
+    assert_eq!((reply.message, reply.calls), (repeated.message, repeated.calls));
+    assert_eq!(replayed.messages(), session.messages());
+
+    let mut other = Session::replay(&path).unwrap();
+    other.set_messages(vec![Message::user("What day is it?")]).unwrap();
+    let changed = other.respond(&mut |_| ()).unwrap_err();
+    let mut other = Session::replay(&path).unwrap();
+    other.options_mut().sampling.seed = 10;
+    let seed = other.respond(&mut |_| ()).unwrap_err();
+    assert_eq!((changed.kind(), seed.kind()), (ErrorKind::Replay, ErrorKind::Replay));
+    insta::assert_snapshot!(format!("{changed}\n\n{seed}"));
+}
+
+#[test]
+fn what_is_no_recording_is_said_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let mut session = session(["Yes."]);
+    session.set_messages(vec![Message::user("?")]).unwrap();
+    session.record(&path).unwrap();
+    session.respond(&mut |_| ()).unwrap();
+    let good = std::fs::read_to_string(&path).unwrap();
+    let mut messages = String::new();
+    for (what, text) in [
+        ("empty", String::new()),
+        ("another file", "{}\n".to_owned()),
+        ("a later version", good.replacen("\"callwright_recording\":1", "\"callwright_recording\":2", 1)),
+        ("cut off", good[..good.len() - 20].to_owned()),
+        ("an impossible token", good.replacen("\"produced\":[[89", "\"produced\":[[-89", 1)),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let error = Session::replay(&path).err().unwrap_or_else(|| panic!("{what} was replayed"));
+        assert_eq!(error.kind(), ErrorKind::Replay);
+        messages += &format!("== {what}\n{error}\n").replace(&folder.path().display().to_string(), "<folder>");
+    }
+    insta::assert_snapshot!(messages);
+}
