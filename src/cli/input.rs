@@ -5,7 +5,7 @@ use super::notice;
 use anyhow::Result;
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
 use callwright::format::Format;
-use callwright::message::{Conversation, Message, Role};
+use callwright::message::{Conversation, Message, Role, check_order};
 use callwright::models::{Gguf, Hub, ModelEntry, Models};
 use callwright::session::{Session, ToolChoice};
 use callwright::template::ChatTemplate;
@@ -106,6 +106,10 @@ impl ConversationOptions {
             (None, None) => ToolChoice::Auto,
         };
         let mut messages = conversation.messages;
+        check_order(&messages).map_err(|error| match &self.messages {
+            Some(path) => error.in_file(path),
+            None => error,
+        })?;
         if let Some(system) = &self.system {
             messages.retain(|message| message.role != Role::System);
             messages.insert(0, Message::system(system));

@@ -6,7 +6,7 @@ use super::{Engine, ModelInfo, Token};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -271,7 +271,7 @@ impl Engine for ScriptedEngine {
             }
             Some(generation) if !self.any_prompt && generation.sampling != *sampling => {
                 Err(Error::new(ErrorKind::Replay, "the sampling options differ from the recorded ones")
-                    .hint(format!("recorded: {:?}", generation.sampling)))
+                    .hint(format!("recorded: {}", json!(generation.sampling))))
             }
             None if !self.any_prompt => Err(Error::new(ErrorKind::Replay, "the recording is over")),
             _ => Ok(()),

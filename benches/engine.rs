@@ -1,0 +1,112 @@
+//! Decoding speed against llama.cpp's bare loop, in one run.
+//!
+//! `llama-bench` measures generation by calling `llama_decode` with one token after another, without choosing them.
+//! Its source is not in the llama-cpp-sys-2 crate, so the same loop is here, on the same compiled library, at the same
+//! depth and with the same threads; the engine's loop also samples, detokenises and keeps its books. The two take turns,
+//! and the ratio is that of their medians.
+//!
+//! `CALLWRIGHT_BENCH_MODEL=FILE.gguf cargo bench --bench engine`; without it, the bundled model.
+
+use callwright::engine::generate::{Limits, generate};
+use callwright::engine::llama::{LlamaEngine, LoadOptions, cpu_features};
+use callwright::engine::sampler::Sampling;
+use callwright::engine::{Engine, Token};
+use callwright::models::bundled;
+use llama_cpp_sys_2 as sys;
+use std::ffi::CString;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+const DEPTH: usize = 128;
+const TOKENS: usize = 64;
+const ROUNDS: usize = 7;
+
+fn main() {
+    // `cargo test --benches` only wants to know that it runs.
+    let rounds = if std::env::args().any(|argument| argument == "--bench") { ROUNDS } else { 1 };
+    let path = match std::env::var_os("CALLWRIGHT_BENCH_MODEL") {
+        Some(path) => PathBuf::from(path),
+        None => bundled::path().expect("the bundled model can be unpacked"),
+    };
+    let mut engine = LlamaEngine::load(&path, LoadOptions::default()).expect("the model loads");
+    let threads = engine.threads();
+    println!("{}, {threads} threads, {}", path.display(), cpu_features().join(" "));
+    let prompt: Vec<Token> = (0..DEPTH).map(|i| Token(100 + (i * 37 % 1000) as i32)).collect();
+    let mut bare = Bare::load(&path, threads);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        ours.push(engine_rate(&mut engine, &prompt));
+        theirs.push(bare.rate(&prompt));
+    }
+    let (ours, theirs) = (median(ours), median(theirs));
+    println!("engine {ours:.1} tokens/s, bare llama_decode {theirs:.1} tokens/s, ratio {:.3}", ours / theirs);
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Tokens per second of the engine's own loop, after the prompt.
+fn engine_rate(engine: &mut LlamaEngine, prompt: &[Token]) -> f64 {
+    engine.truncate(0);
+    let cancel = AtomicBool::new(false);
+    let limits = Limits { max_tokens: TOKENS, cancel: &cancel };
+    // Nearly uniform, so that no end of turn is likely to come early.
+    let sampling = Sampling { temperature: 20.0, top_k: 40, top_p: 1.0, min_p: 0.0, seed: 1 };
+    let generation = generate(engine, prompt, &sampling, limits, &mut |bytes| {
+        std::hint::black_box(bytes);
+        ControlFlow::Continue(())
+    });
+    let usage = generation.expect("generation works").usage;
+    // The last token is not decoded.
+    (usage.completion_tokens - 1) as f64 / usage.completion_time.as_secs_f64()
+}
+
+/// llama.cpp's model and context without anything of ours.
+struct Bare {
+    context: *mut sys::llama_context,
+    vocabulary: usize,
+}
+
+impl Bare {
+    fn load(path: &Path, threads: usize) -> Bare {
+        let path = CString::new(path.to_str().expect("a path in UTF-8")).expect("a path without NUL");
+        // SAFETY: the backend was initialised by the engine; the model outlives the context, both until the process
+        // ends.
+        unsafe {
+            let model = sys::llama_load_model_from_file(path.as_ptr(), sys::llama_model_default_params());
+            assert!(!model.is_null());
+            let mut params = sys::llama_context_default_params();
+            params.n_ctx = (DEPTH + TOKENS) as u32;
+            params.n_threads = threads as i32;
+            params.n_threads_batch = threads as i32;
+            params.flash_attn_type = sys::LLAMA_FLASH_ATTN_TYPE_DISABLED;
+            let context = sys::llama_new_context_with_model(model, params);
+            assert!(!context.is_null());
+            let vocabulary = sys::llama_vocab_n_tokens(sys::llama_model_get_vocab(model)) as usize;
+            Bare { context, vocabulary }
+        }
+    }
+
+    fn rate(&mut self, prompt: &[Token]) -> f64 {
+        let mut tokens: Vec<i32> = prompt.iter().map(|token| token.0).collect();
+        // SAFETY: the context is valid, the pointer is to `len` tokens of the vocabulary that outlive the call.
+        let mut decode = |tokens: &mut [i32]| unsafe {
+            let batch = sys::llama_batch_get_one(tokens.as_mut_ptr(), tokens.len() as i32);
+            assert_eq!(sys::llama_decode(self.context, batch), 0);
+            sys::llama_synchronize(self.context);
+        };
+        decode(&mut tokens);
+        let started = Instant::now();
+        for i in 1..TOKENS {
+            decode(&mut [(i * 7919 % self.vocabulary) as i32]);
+        }
+        let rate = (TOKENS - 1) as f64 / started.elapsed().as_secs_f64();
+        // SAFETY: as above.
+        unsafe { sys::llama_memory_clear(sys::llama_get_memory(self.context), true) };
+        rate
+    }
+}

@@ -1,0 +1,283 @@
+//! `run`, `render` and `parse`, run as a program; and every complaint that bad input gets.
+
+use crate::gguf_builder::GgufBuilder;
+use crate::program::{Ran, callwright, run};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const QUESTION: &str = "What's the weather in Beijing tomorrow?";
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.json");
+const ARROWS: &str = "{#--- callwright\n[format]\nname = 'arrows'\nstart = '<<'\nend = '>>'\npayload = 'json'\n---#}";
+
+#[test]
+fn a_question_and_tools_in_a_call_out() {
+    let home = tempfile::tempdir().unwrap();
+    let ran = run(callwright(home.path()).args(["run", QUESTION, "--tools", TOOLS]));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let arguments = ran.out.strip_prefix("→ get_weather ").unwrap_or_else(|| panic!("{}", ran.out));
+    let arguments: Value = serde_json::from_str(arguments).unwrap();
+    assert_eq!(arguments["city"], "Beijing");
+}
+
+#[test]
+fn json_is_one_document_that_can_be_gone_on_with() {
+    let home = tempfile::tempdir().unwrap();
+    let ran = run(callwright(home.path()).args(["run", QUESTION, "--tools", TOOLS, "--output", "json"]));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let mut document: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(document["finish_reason"], "tool_calls");
+    assert!(document["usage"]["completion_tokens"].as_u64().unwrap() > 5);
+    let call = document["messages"][1]["tool_calls"][0].clone();
+    assert_eq!(call["function"]["name"], "get_weather");
+
+    let result = serde_json::json!({"role": "tool", "tool_call_id": call["id"], "content": "21 °C, sunny"});
+    document["messages"].as_array_mut().unwrap().push(result);
+    let path = home.path().join("conversation.json");
+    std::fs::write(&path, document.to_string()).unwrap();
+    let ran = run(callwright(home.path()).args(["run", "--tools", TOOLS, "--output", "json", "--messages"]).arg(&path));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let answer: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(answer["messages"].as_array().unwrap().len(), 4);
+    let piped = run(callwright(home.path())
+        .args(["run", "--tools", TOOLS, "--output", "json", "--messages", "-"])
+        .write_stdin(std::fs::read_to_string(&path).unwrap()));
+    let piped: Value = serde_json::from_str(&piped.out).unwrap();
+    assert_eq!(piped["messages"], answer["messages"]);
+}
+
+#[test]
+fn events_are_lines_and_a_recording_repeats_them() {
+    let home = tempfile::tempdir().unwrap();
+    let record = home.path().join("run.jsonl");
+    let ran = run(callwright(home.path())
+        .args(["run", QUESTION, "--tools", TOOLS, "--output", "events", "--record"])
+        .arg(&record));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let events = |ran: &Ran| -> Vec<Value> {
+        let all = ran.out.lines().map(|line| serde_json::from_str(line).unwrap());
+        all.filter(|event: &Value| event["type"] != "usage").collect()
+    };
+    let first = events(&ran);
+    assert_eq!(first[0]["type"], "call_start");
+    assert_eq!(first.last().unwrap()["type"], "done");
+
+    let again = run(callwright(home.path()).args(["run", "--output", "events", "--replay"]).arg(&record));
+    assert_eq!((again.code, again.err.as_str()), (0, ""));
+    assert_eq!(events(&again), first);
+}
+
+#[test]
+fn colour_is_for_terminals() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = callwright(home.path());
+    let ran = run(command.args(["run", QUESTION, "--tools", TOOLS]).env("CLICOLOR_FORCE", "1"));
+    assert!(ran.out.contains("\u{1b}["), "{:?}", ran.out);
+    let ran = run(command.env("NO_COLOR", "1"));
+    assert!(!ran.out.contains("\u{1b}["), "{:?}", ran.out);
+}
+
+#[test]
+fn a_tool_choice_is_kept_to() {
+    let home = tempfile::tempdir().unwrap();
+    let named = run(callwright(home.path()).args(["run", "Hello", "--tools", TOOLS, "--tool-choice", "get_weather"]));
+    assert!(named.out.contains("→ get_weather {"), "{named:?}");
+    let none = run(callwright(home.path()).args(["run", QUESTION, "--tools", TOOLS, "--tool-choice", "none"]));
+    assert!(!none.out.contains('→'), "{none:?}");
+}
+
+#[test]
+fn interrupting_keeps_what_was_written_and_exits_with_130() {
+    let home = tempfile::tempdir().unwrap();
+    // Random tokens go on for long: seconds, where the signal takes milliseconds.
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("callwright"))
+        .args(["run", "Tell me all.", "--output", "events", "--max-tokens", "100000"])
+        .args(["--temp", "50", "--top-k", "0", "--top-p", "1", "--min-p", "0", "--threads", "1"])
+        .env("HOME", home.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut seen: Vec<String> = lines.by_ref().take(2).map(Result::unwrap).collect();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    seen.extend(lines.map(Result::unwrap));
+    let mut complaint = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{complaint}");
+    assert_eq!(seen.last().unwrap(), r#"{"type":"done","finish_reason":"cancelled"}"#);
+    assert!(complaint.ends_with("note: interrupted\n"), "{complaint}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let home = tempfile::tempdir().unwrap();
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("callwright"))
+        .args(["render", "word ".repeat(20_000).as_str()])
+        .env("HOME", home.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut complaint = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+    assert_eq!((child.wait().unwrap().code(), complaint.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn render_prints_the_prompt_and_counts_its_tokens() {
+    let home = tempfile::tempdir().unwrap();
+    let ran = run(callwright(home.path()).args(["render", QUESTION, "--tools", TOOLS]));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.contains("\"get_weather\"") && ran.out.contains(QUESTION), "{}", ran.out);
+    let count: usize = ran.err.trim().strip_suffix(" tokens").unwrap().parse().unwrap();
+    let json = run(callwright(home.path()).args(["render", QUESTION, "--tools", TOOLS, "--json"]));
+    let json: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((json["text"].as_str().unwrap(), json["tokens"].as_u64().unwrap()), (ran.out.as_str(), count as u64));
+}
+
+#[test]
+fn render_with_variables_needs_no_model() {
+    let home = tempfile::tempdir().unwrap();
+    let template = home.path().join("t.jinja");
+    let vars = home.path().join("vars.json");
+    std::fs::write(&template, "{{ strftime_now('%d %b %Y') }} {{ x }} {{ y | tojson }}\n").unwrap();
+    std::fs::write(&vars, r#"{"x": true, "y": {"é": 1e-7}}"#).unwrap();
+    let ran = run(callwright(home.path())
+        .args(["render", "--now", "2026-01-15T12:00:00", "-m", "/nowhere.gguf", "--template"])
+        .arg(&template)
+        .arg("--vars")
+        .arg(&vars));
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "15 Jan 2026 True {\"é\": 1e-07}", ""));
+
+    let case = |vars: &str| format!("{{\"template\": {template:?}, \"vars\": {vars}, \"now\": \"2026-01-15T12:00:00\"}}\n");
+    let input = case(r#"{"x": 1, "y": 2}"#) + "\n" + &case("3") + "{\n";
+    let ran = run(callwright(home.path()).args(["render", "--batch"]).write_stdin(input));
+    let shown = ran.out.replace(&home.path().display().to_string(), "<home>");
+    assert_eq!(ran.code, 2);
+    insta::assert_snapshot!(shown);
+}
+
+#[test]
+fn parse_reads_what_a_model_wrote() {
+    let home = tempfile::tempdir().unwrap();
+    let text = "Wait.\n### TOOL_CALL_START ###\n{'name': 'get_weather', 'arguments': {'city': 'Rome',}}\n### TOOL_CALL_END ###";
+    let ran = run(callwright(home.path()).args(["parse", "--tools", TOOLS]).write_stdin(text));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    insta::assert_snapshot!("parse_json", ran.out);
+    let ran = run(callwright(home.path()).args(["parse", "--output", "events"]).write_stdin(text));
+    insta::assert_snapshot!("parse_events", ran.out);
+    let ran = run(callwright(home.path()).args(["parse", "--repair", "off"]).write_stdin(text));
+    insta::assert_snapshot!("parse_strict", ran.out);
+}
+
+#[test]
+fn parse_takes_lines_tails_and_texts_that_stop_early() {
+    let home = tempfile::tempdir().unwrap();
+    let arrows = home.path().join("arrows.jinja");
+    std::fs::write(&arrows, ARROWS).unwrap();
+    let lines = [
+        serde_json::json!({"format": "delimited", "input": "Hello"}),
+        serde_json::json!({"template": arrows, "input": "<<{\"name\": \"a\", \"arguments\": {}}>>"}),
+        serde_json::json!({"template": arrows, "prompt_tail": "<<{\"name\": \"a\", \"arguments\": ", "input": "{}}>>"}),
+        serde_json::json!({"input": "### TOOL_CALL_START ###\n{\"name\": \"a\", \"arguments\": {\"x\": [1", "partial": true}),
+        serde_json::json!({"input": "a", "inputs": "b"}),
+        serde_json::json!({"format": "delimeted", "input": "a"}),
+    ];
+    let input: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let ran = run(callwright(home.path()).args(["parse", "--batch"]).write_stdin(input));
+    assert_eq!((ran.code, ran.err.as_str()), (2, ""));
+    insta::assert_snapshot!(ran.out);
+}
+
+/// A folder of inputs that are wrong in one way each, and what the program says to them.
+#[test]
+fn bad_input_is_named_with_its_place_and_the_way_out() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path();
+    let file = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    file("page.gguf", "<!DOCTYPE html><html>Not found</html>");
+    let good = GgufBuilder::tiny();
+    std::fs::write(folder.join("cut.gguf"), &good.build()[..900]).unwrap();
+    good.set("tokenizer.ggml.eos_token_id", 99).write(folder, "ids.gguf");
+    file("broken.json", "[{\"type\": \"function\",\n  \"function\": {\"name\": \"a\",}}]");
+    file("broken.toml", "[[tool]]\nname = clock\n");
+    file("twice.json", r#"[{"name": "clock"}, {"name": "clock"}]"#);
+    file("schema.json", r#"[{"name": "clock", "parameters": {"type": "object", "properties": {"at": {"type": "strin"}}}}]"#);
+    file("messages.json", r#"[{"role": "user", "content": "Hi"}, {"role": "robot", "content": "Hi"}]"#);
+    file("messages-cut.json", "[{\"role\": \"user\",\n");
+    file("orphan.json", r#"[{"role": "user", "content": "Hi"}, {"role": "tool", "tool_call_id": "x", "content": "1"}]"#);
+    file("models.toml", "[[model]]\nname = \"mine\"\npath = \"mine.gguf\"\ncontxt = 4096\n");
+    file("raise.jinja", "{%- for m in messages %}\n{{ raise_exception('only ' ~ m.role) }}\n{%- endfor %}");
+    file("syntax.jinja", "{% for m in messages %}\n{{ m.content }\n{% endfor %}");
+    file("endless.jinja", "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}");
+    file("loops.jinja", "{% for a in range(99999) %}{% for b in range(99999) %}{% set c = a * b %}{% endfor %}{% endfor %}");
+    file("huge.jinja", "{% set s = 'x' * 1000000 %}{% for a in range(100000) %}{{ s }}{% endfor %}");
+    file("format.jinja", "{#--- callwright\n[format]\nstrat = '<<'\n---#}");
+    file("plain.jinja", "{{ messages }}");
+    file("recording.jsonl", "{}");
+
+    let long = "word ".repeat(5000);
+    let cases: &[&[&str]] = &[
+        &["run", "Hi", "-m", "qwen3-0.6"],
+        &["run", "Hi", "-m", "nowhere/model.gguf"],
+        &["run", "Hi", "-m", "page.gguf"],
+        &["run", "Hi", "-m", "cut.gguf"],
+        &["run", "Hi", "-m", "ids.gguf"],
+        &["run", "Hi", "-m", "qwen3-0.6b", "--offline"],
+        &["run", "Hi", "--tools", "nowhere.json"],
+        &["run", "Hi", "--tools", "broken.json"],
+        &["run", "Hi", "--tools", "broken.toml"],
+        &["run", "Hi", "--tools", "twice.json"],
+        &["run", "Hi", "--tools", "schema.json"],
+        &["run", "--messages", "messages.json"],
+        &["run", "--messages", "messages-cut.json"],
+        &["run", "--messages", "orphan.json"],
+        &["run", "Hi", "--models", "models.toml"],
+        &["run", &long],
+        &["run", "Hi", "--ctx", "4"],
+        &["run", "Hi", "--template", "raise.jinja"],
+        &["run", "Hi", "--template", "syntax.jinja"],
+        &["run", "Hi", "--template", "endless.jinja"],
+        &["run", "Hi", "--template", "loops.jinja"],
+        &["run", "Hi", "--template", "huge.jinja"],
+        &["run", "Hi", "--template", "nowhere.jinja"],
+        &["run", "Hi", "--format", "delimted"],
+        &["run", "Hi", "--format", "format.jinja"],
+        &["run", "Hi", "--format", "plain.jinja"],
+        &["run", "Hi", "--tool-choice", "required"],
+        &["run", "Hi", "--tool-choice", "clock", "--tools", TOOLS],
+        &["run"],
+        &["run", "Hi", "--record", "nowhere/run.jsonl"],
+        &["run", "--replay", "recording.jsonl"],
+        &["run", "Hi", "--replay", "recording.jsonl"],
+        &["run", "Hi", "--temp", "warm"],
+        &["run", "Hi", "--max-tokens", "0"],
+        &["run", "Hi", "--top-p", "2"],
+        &["run", "Hi", "--max-token", "3"],
+        &["render", "--template", "plain.jinja", "--vars", "broken.json"],
+        &["render", "--template", "plain.jinja", "--vars", "twice.json"],
+        &["render", "Hi", "--now", "noon"],
+        &["parse", "--format", "nowhere.jinja"],
+    ];
+    let mut said = String::new();
+    for case in cases {
+        let ran = run(callwright(folder).current_dir(folder).args(*case));
+        let shown: Vec<&str> = case.iter().map(|word| if word.len() > 99 { "word word …" } else { word }).collect();
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{shown:?}\n{}", ran.err);
+        let plain = ran.err.replace(&folder.display().to_string(), "<home>").replace(env!("CARGO_MANIFEST_DIR"), "<repo>");
+        said += &format!("$ callwright {}\n{}\n", shown.join(" ").replace(env!("CARGO_MANIFEST_DIR"), "<repo>"), plain);
+    }
+    insta::assert_snapshot!(said);
+}
+
+#[test]
+fn every_help_has_an_example() {
+    for command in [&["--help"] as &[&str], &["run", "--help"], &["render", "--help"], &["parse", "--help"], &["model", "pull", "--help"]] {
+        let ran = run(callwright(Path::new("/")).args(command));
+        assert_eq!(ran.code, 0);
+        assert!(ran.out.contains("Example"), "{command:?}\n{}", ran.out);
+    }
+}
