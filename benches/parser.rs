@@ -36,15 +36,15 @@ fn bulk(c: &mut Criterion) {
     for (name, input) in inputs {
         group.throughput(Throughput::Bytes(input.len() as u64));
         group.bench_function(name, |b| {
-            b.iter(|| {
-                let mut parser = parser();
+            let parse = |mut parser: Parser| {
                 parser.push(&input, &mut |event| {
                     black_box(event);
                 });
                 parser.finish(&mut |event| {
                     black_box(event);
                 })
-            });
+            };
+            b.iter_batched(parser, parse, BatchSize::PerIteration);
         });
     }
 }
