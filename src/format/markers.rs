@@ -236,6 +236,13 @@ impl Scanner {
         Ok(Scanner { classes, class_count, next, states, begins, longest, reverse, signs, lengths })
     }
 
+    /// How many bytes at the beginning cannot begin a marker.
+    pub(crate) fn plain(&self, bytes: &[u8]) -> usize {
+        let clear = |block: &&[u8]| !block.iter().fold(false, |any, &b| any | self.begins[usize::from(b)]);
+        let skipped = 16 * bytes.chunks_exact(16).take_while(clear).count();
+        skipped + bytes[skipped..].iter().take_while(|&&b| !self.begins[usize::from(b)]).count()
+    }
+
     pub(crate) fn step(&self, state: State, byte: u8) -> State {
         self.next[usize::from(state) * self.class_count + usize::from(self.classes[usize::from(byte)])]
     }

@@ -196,8 +196,7 @@ impl Parser {
                 let taken = if self.payload.is_some() {
                     self.feed(input, self.at, true)
                 } else {
-                    let begins = &machinery.markers.scanner(Context::Text).begins;
-                    let plain = input.iter().position(|&b| begins[usize::from(b)]).unwrap_or(input.len());
+                    let plain = machinery.markers.scanner(Context::Text).plain(input);
                     self.text.push(&input[..plain]);
                     plain
                 };

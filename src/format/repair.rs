@@ -207,7 +207,7 @@ impl Transducer {
                     mask |= Stops::STRING_MARKER;
                 }
                 let rest = &input[i..];
-                let run = rest.iter().position(|&b| flags.flags(b) & mask != 0).unwrap_or(rest.len());
+                let run = flags.run(rest, mask);
                 if run > 0 {
                     self.plain(quoted, &rest[..run], at + i);
                     i += run;
