@@ -16,35 +16,40 @@ fn parser() -> Parser {
     Parser::new(format, None, ParserOptions::default()).expect("it is sound")
 }
 
-/// Text and calls by turns, `length` bytes.
+/// Text, a short call, text, a call that carries a page of text, and so on: `length` bytes.
 fn mixed(length: usize) -> Vec<u8> {
-    let text = [TEXT, TEXT, CALL].concat().into_bytes();
+    let text = [TEXT, TEXT, CALL, TEXT, TEXT, &page(8)].concat().into_bytes();
     text.iter().copied().cycle().take(length).collect()
+}
+
+/// A call whose argument is `paragraphs` paragraphs long.
+fn page(paragraphs: usize) -> String {
+    let text = TEXT.replace('\n', "\\n").repeat(paragraphs);
+    format!(
+        "### TOOL_CALL_START ###\n{{\"name\": \"write\", \"arguments\": {{\"text\": \"{text}\"}}}}\n### TOOL_CALL_END ###\n"
+    )
 }
 
 fn bulk(c: &mut Criterion) {
     let mut group = c.benchmark_group("bulk");
-    let long_string =
-        format!("{{\"name\": \"write\", \"arguments\": {{\"text\": \"{}\"}}}}", TEXT.replace('\n', "\\n").repeat(40));
-    let calls = format!("### TOOL_CALL_START ###\n{long_string}\n### TOOL_CALL_END ###\n");
     let inputs = [
         ("mixed", mixed(1 << 20)),
         ("text", TEXT.bytes().cycle().take(1 << 20).collect()),
         ("short_calls", CALL.bytes().cycle().take(1 << 20).collect()),
-        ("long_strings", calls.bytes().cycle().take(1 << 20).collect()),
+        ("long_strings", page(40).bytes().cycle().take(1 << 20).collect()),
     ];
     for (name, input) in inputs {
         group.throughput(Throughput::Bytes(input.len() as u64));
         group.bench_function(name, |b| {
-            b.iter(|| {
-                let mut parser = parser();
+            let parse = |mut parser: Parser| {
                 parser.push(&input, &mut |event| {
                     black_box(event);
                 });
                 parser.finish(&mut |event| {
                     black_box(event);
                 })
-            });
+            };
+            b.iter_batched(parser, parse, BatchSize::PerIteration);
         });
     }
 }

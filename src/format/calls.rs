@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// What a common call needs, so that few buffers have to grow.
-const CALL_LENGTH: usize = 256;
+const CALL_LENGTH: usize = 512;
 
 /// One call as the parser read it.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,7 +64,9 @@ pub(crate) struct Calls {
     pub diagnostics: Vec<Diagnostic>,
     pub repair: bool,
     tools: Option<Arc<Tools>>,
+    first: usize,
     next: usize,
+    /// Ids that were not minted here.
     taken: HashSet<String>,
     open: Option<Open>,
 }
@@ -78,6 +80,7 @@ impl Calls {
             diagnostics: Vec::new(),
             repair,
             tools,
+            first,
             next: first,
             taken,
             open: None,
@@ -137,7 +140,9 @@ impl Calls {
     /// The model gives the open call an id; false if it is too late or not its own.
     pub(crate) fn give_id(&mut self, id: String) -> bool {
         let Some(open) = &mut self.open else { return false };
-        if open.id.is_some() || id.is_empty() || !self.taken.insert(id.clone()) {
+        let number = id.strip_prefix("call").and_then(|digits| digits.parse().ok());
+        let minted = number.is_some_and(|number| (self.first..self.next).contains(&number));
+        if minted || open.id.is_some() || id.is_empty() || !self.taken.insert(id.clone()) {
             return false;
         }
         open.id = Some(id);
@@ -163,9 +168,9 @@ impl Calls {
 
     fn mint(&mut self) -> String {
         loop {
-            let id = format!("call{:05}", self.next);
+            let id = minted(self.next);
             self.next += 1;
-            if self.taken.insert(id.clone()) {
+            if self.taken.is_empty() || !self.taken.contains(&id) {
                 return id;
             }
         }
@@ -245,4 +250,9 @@ impl Calls {
         let end = call.range.end;
         self.depart(RepairKind::DoubledMarker, end - marker.len()..end)
     }
+}
+
+/// Nine letters and digits, the shape that the strictest chat templates demand.
+fn minted(number: usize) -> String {
+    format!("call{number:05}")
 }

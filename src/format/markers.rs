@@ -65,6 +65,8 @@ pub(crate) struct Scanner {
     pub longest: usize,
     reverse: dense::DFA<Vec<u32>>,
     signs: Vec<Sign>,
+    /// The length of each pattern, where all its matches have the same.
+    lengths: Vec<Option<usize>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -139,6 +141,12 @@ impl Markers {
 impl Scanner {
     fn new(patterns: Vec<(Sign, String)>, longest: usize) -> Result<Scanner> {
         let (signs, patterns): (Vec<Sign>, Vec<String>) = patterns.into_iter().unzip();
+        let length = |pattern: &String| {
+            let hir = syntax::parse_with(pattern, &syntax::Config::new().utf8(false)).ok()?;
+            let (least, most) = (hir.properties().minimum_len(), hir.properties().maximum_len());
+            least.filter(|_| least == most)
+        };
+        let lengths = patterns.iter().map(length).collect();
         let both = regex::Builder::new()
             .syntax(syntax::Config::new().utf8(false))
             .thompson(thompson::Config::new().utf8(false))
@@ -151,7 +159,7 @@ impl Scanner {
             )
             .build_many(&patterns)
             .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")))?;
-        Scanner::take_over(both.forward(), both.reverse().clone(), longest, signs)
+        Scanner::take_over(both.forward(), both.reverse().clone(), longest, signs, lengths)
     }
 
     /// Copies `dfa` into a table whose states know at once, not a byte later, that a match ends.
@@ -160,6 +168,7 @@ impl Scanner {
         reverse: dense::DFA<Vec<u32>>,
         longest: usize,
         signs: Vec<Sign>,
+        lengths: Vec<Option<usize>>,
     ) -> Result<Scanner> {
         let too_many = || Error::new(ErrorKind::Format, "the markers are too complicated: more than 65,535 states");
         let start = dfa
@@ -224,7 +233,14 @@ impl Scanner {
         for byte in 0..256 {
             begins[byte] = rows[0][byte] != START;
         }
-        Ok(Scanner { classes, class_count, next, states, begins, longest, reverse, signs })
+        Ok(Scanner { classes, class_count, next, states, begins, longest, reverse, signs, lengths })
+    }
+
+    /// How many bytes at the beginning cannot begin a marker.
+    pub(crate) fn plain(&self, bytes: &[u8]) -> usize {
+        let clear = |block: &&[u8]| !block.iter().fold(false, |any, &b| any | self.begins[usize::from(b)]);
+        let skipped = 16 * bytes.chunks_exact(16).take_while(clear).count();
+        skipped + bytes[skipped..].iter().take_while(|&&b| !self.begins[usize::from(b)]).count()
     }
 
     pub(crate) fn step(&self, state: State, byte: u8) -> State {
@@ -250,9 +266,9 @@ impl Scanner {
     pub(crate) fn locate(&self, held: &[u8], pattern: u8, end: usize) -> Found {
         let sign = self.signs[usize::from(pattern)];
         let input = Input::new(held).span(0..end).anchored(Anchored::Yes);
-        let start = match self.reverse.try_search_rev(&input) {
-            Ok(Some(half)) => half.offset(),
-            _ => 0,
+        let start = match self.lengths[usize::from(pattern)] {
+            Some(length) => end - length,
+            None => self.reverse.try_search_rev(&input).ok().flatten().map_or(0, |half| half.offset()),
         };
         let payload = if sign.lookahead {
             held[start..end].iter().rev().take_while(|b| b"{[` \t\r\n".contains(b)).count()

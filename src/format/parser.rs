@@ -76,6 +76,14 @@ impl Parsed {
 ///
 /// The events are the same, with adjacent deltas joined, however the text is cut into pieces.
 ///
+/// - Up to 32 bytes of white space right before a start marker and right after an end marker belong to the markup.
+///   Where text goes on after a call, the white space before the call is kept, so that nothing runs together.
+/// - A marker inside a JSON string is part of the string, unless a raw line break stands right before it or right
+///   after it, or the text ends there: valid JSON has none of these, so a quote is missing.
+/// - A near miss of a start marker counts only if `{`, `[{` or a code fence follows; otherwise it is text.
+/// - What follows a call's JSON up to the end marker is no text for the user: it is kept in [`ParsedCall::raw`].
+/// - With several calls between one pair of markers, each call's `raw` ends where the next one begins.
+///
 /// ```
 /// use callwright::format::{Format, event::Event, parser::{Parser, ParserOptions}};
 ///
@@ -188,8 +196,7 @@ impl Parser {
                 let taken = if self.payload.is_some() {
                     self.feed(input, self.at, true)
                 } else {
-                    let begins = &machinery.markers.scanner(Context::Text).begins;
-                    let plain = input.iter().position(|&b| begins[usize::from(b)]).unwrap_or(input.len());
+                    let plain = machinery.markers.scanner(Context::Text).plain(input);
                     self.text.push(&input[..plain]);
                     plain
                 };

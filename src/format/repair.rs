@@ -207,7 +207,9 @@ impl Transducer {
                     mask |= Stops::STRING_MARKER;
                 }
                 let rest = &input[i..];
-                let run = rest.iter().position(|&b| flags.flags(b) & mask != 0).unwrap_or(rest.len());
+                // What is reported of a byte must not depend on how many came with it.
+                let most = if self.surrogate.is_some() { 1 } else { rest.len() };
+                let run = flags.run(rest, mask).min(most);
                 if run > 0 {
                     self.plain(quoted, &rest[..run], at + i);
                     i += run;
