@@ -3,7 +3,7 @@
 //! `llama-bench` measures generation by calling `llama_decode` with one token after another, without choosing them.
 //! Its source is not in the llama-cpp-sys-2 crate, so the same loop is here, on the same compiled library, at the same
 //! depth and with the same threads; the engine's loop also samples, detokenises and keeps its books. The two take turns,
-//! and the ratio is that of their medians.
+//! and the ratio is the median of the pairs'.
 //!
 //! `CALLWRIGHT_BENCH_MODEL=FILE.gguf cargo bench --bench engine`; without it, the bundled model.
 
@@ -21,7 +21,7 @@ use std::time::Instant;
 
 const DEPTH: usize = 128;
 const TOKENS: usize = 64;
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 11;
 
 fn main() {
     // `cargo test --benches` only wants to know that it runs.
@@ -35,27 +35,36 @@ fn main() {
     println!("{}, {threads} threads, {}", path.display(), cpu_features().join(" "));
     let prompt: Vec<Token> = (0..DEPTH).map(|i| Token(100 + (i * 37 % 1000) as i32)).collect();
     let mut bare = Bare::load(&path, threads);
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    // Nearly uniform, so that no end of turn is likely to come early.
+    let varied = Sampling { temperature: 20.0, ..Sampling::default() };
+    let samplings = [("greedy", Sampling::default()), ("top-k, top-p, min-p", varied)];
+    let mut bare_rates = Vec::new();
+    let mut rates = [const { Vec::new() }; 2];
+    let mut ratios = [const { Vec::new() }; 2];
     for _ in 0..rounds {
-        ours.push(engine_rate(&mut engine, &prompt));
-        theirs.push(bare.rate(&prompt));
+        for (i, (_, sampling)) in samplings.iter().enumerate() {
+            let (rate, bare_rate) = (engine_rate(&mut engine, &prompt, *sampling), bare.rate(&prompt));
+            rates[i].push(rate);
+            bare_rates.push(bare_rate);
+            ratios[i].push(rate / bare_rate);
+        }
     }
-    let (ours, theirs) = (median(ours), median(theirs));
-    println!("engine {ours:.1} tokens/s, bare llama_decode {theirs:.1} tokens/s, ratio {:.3}", ours / theirs);
+    println!("{:20}  {:7.1} tokens/s", "bare llama_decode", median(&mut bare_rates));
+    for (i, (name, _)) in samplings.iter().enumerate() {
+        println!("{name:20}  {:7.1} tokens/s, ratio {:.3}", median(&mut rates[i]), median(&mut ratios[i]));
+    }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
 /// Tokens per second of the engine's own loop, after the prompt.
-fn engine_rate(engine: &mut LlamaEngine, prompt: &[Token]) -> f64 {
+fn engine_rate(engine: &mut LlamaEngine, prompt: &[Token], sampling: Sampling) -> f64 {
     engine.truncate(0);
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens: TOKENS, cancel: &cancel };
-    // Nearly uniform, so that no end of turn is likely to come early.
-    let sampling = Sampling { temperature: 20.0, top_k: 40, top_p: 1.0, min_p: 0.0, seed: 1 };
     let generation = generate(engine, prompt, &sampling, limits, &mut |bytes| {
         std::hint::black_box(bytes);
         ControlFlow::Continue(())
@@ -94,7 +103,7 @@ impl Bare {
     fn rate(&mut self, prompt: &[Token]) -> f64 {
         let mut tokens: Vec<i32> = prompt.iter().map(|token| token.0).collect();
         // SAFETY: the context is valid, the pointer is to `len` tokens of the vocabulary that outlive the call.
-        let mut decode = |tokens: &mut [i32]| unsafe {
+        let decode = |tokens: &mut [i32]| unsafe {
             let batch = sys::llama_batch_get_one(tokens.as_mut_ptr(), tokens.len() as i32);
             assert_eq!(sys::llama_decode(self.context, batch), 0);
             sys::llama_synchronize(self.context);

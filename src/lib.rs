@@ -1,4 +1,47 @@
 //! Reliable tool calls from local models.
+//!
+//! Small models on one's own machine call tools well when the format is plain, the parser forgiving and every departure
+//! visible. This crate loads a GGUF through llama.cpp, writes conversation and tools with a Jinja chat template, and
+//! streams out tool calls while the model writes them.
+//!
+//! ```no_run
+//! use callwright::{Session, Tools};
+//!
+//! let mut session = Session::open("model.gguf")?;
+//! session.set_tools(Tools::from_file("tools.json")?);
+//! let reply = session.ask("What's the weather in Beijing tomorrow?")?;
+//! for call in reply.calls.iter().filter(|call| call.complete && call.valid) {
+//!     println!("{} {}", call.name, call.arguments.to_text());
+//! }
+//! # Ok::<(), callwright::Error>(())
+//! ```
+//!
+//! The four types to know:
+//!
+//! 1. [`Session`]: a conversation with one model. [`Session::ask`] takes a turn; [`Session::respond`] does too, and tells
+//!    what is written while it is written.
+//! 2. [`Tools`]: what the model may call, with JSON Schemas.
+//! 3. [`message::Message`]: what was said, in OpenAI's form in and out.
+//! 4. [`format::parser::ParsedCall`]: a call, whether it is complete, whether it fits its tool, and what is wrong if not.
+//!
+//! To go on after a call, add its result as a [`message::Message::tool`] with the call's id, and let the model respond:
+//!
+//! ```no_run
+//! # use callwright::{Session, message::Message};
+//! # let mut session = Session::open("model.gguf")?;
+//! # let reply = session.ask("What's the weather in Beijing tomorrow?")?;
+//! let mut messages = session.messages().to_vec();
+//! for call in &reply.calls {
+//!     messages.push(Message::tool(call.id.as_str(), call.name.as_str(), "21 °C, sunny"));
+//! }
+//! session.set_messages(messages)?;
+//! println!("{}", session.respond(&mut |_| ())?.message.content);
+//! # Ok::<(), callwright::Error>(())
+//! ```
+//!
+//! Underneath, the stages can be used alone: [`template`] renders chat templates exactly as transformers does,
+//! [`format`] parses a model's text as a stream, [`models`] finds, checks and downloads GGUF files, [`engine`] runs them.
+#![deny(missing_docs)]
 
 pub mod engine;
 pub mod error;

@@ -58,8 +58,10 @@ pub fn run(args: RenderArgs) -> Result<u8> {
     let mut out = anstream::stdout();
     if let (Some(path), Some(template)) = (&args.vars, &args.model.template) {
         let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
-        let vars: Value = serde_json::from_str(&text)
-            .map_err(|error| Error::new(ErrorKind::Syntax, format!("not JSON: {error}")).in_file(path))?;
+        let vars: Value = serde_json::from_str(&text).map_err(|error| {
+            let at = Location { file: Some(path.clone()), line: Some(error.line()), column: Some(error.column()) };
+            Error::new(ErrorKind::Syntax, format!("not valid JSON: {error}")).at(at)
+        })?;
         let text = load_template(template)?.render_vars(&vars, args.now)?;
         if args.json {
             writeln!(out, "{}", json!({"text": text}))?

@@ -27,13 +27,16 @@ impl Default for Sampling {
     }
 }
 
+/// A logit and its token.
+type Candidate = (f32, usize);
+
 /// Chooses tokens, one after another.
 #[derive(Debug)]
 pub struct Sampler {
     sampling: Sampling,
     random: Pcg64,
-    /// (logit, token), kept between calls to save the allocation.
-    candidates: Vec<(f32, usize)>,
+    /// Kept between calls to save the allocation.
+    candidates: Vec<Candidate>,
 }
 
 impl Sampler {
@@ -50,14 +53,7 @@ impl Sampler {
             return token(greedy(logits));
         }
         let candidates = &mut self.candidates;
-        candidates.clear();
-        candidates.extend(logits.iter().enumerate().filter(|(_, l)| **l > f32::NEG_INFINITY).map(|(i, l)| (*l, i)));
-        let likelier = |a: &(f32, usize), b: &(f32, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        let k = self.sampling.top_k;
-        if k > 0 && k < candidates.len() {
-            candidates.select_nth_unstable_by(k - 1, likelier);
-            candidates.truncate(k);
-        }
+        likeliest(logits, self.sampling.top_k, candidates);
         candidates.sort_unstable_by(likelier);
         let Some(&(best, first)) = candidates.first() else { return token(greedy(logits)) };
 
@@ -92,6 +88,36 @@ impl Sampler {
 
 fn token(index: usize) -> Token {
     Token(i32::try_from(index).unwrap_or(i32::MAX))
+}
+
+fn likelier(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
+    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
+}
+
+/// The `k` likeliest tokens, in no order; all possible ones if `k` is 0.
+fn likeliest(logits: &[f32], k: usize, into: &mut Vec<Candidate>) {
+    into.clear();
+    if k == 0 {
+        into.extend(logits.iter().enumerate().filter(|(_, l)| **l > f32::NEG_INFINITY).map(|(i, l)| (*l, i)));
+        return;
+    }
+    // Collected up to twice as many as wanted, then halved: soon almost no logit exceeds the least of the best, and a
+    // vocabulary of 150,000 costs one comparison each.
+    let mut least = f32::NEG_INFINITY;
+    for (index, &logit) in logits.iter().enumerate() {
+        if logit > least {
+            into.push((logit, index));
+            if into.len() >= 2 * k {
+                into.select_nth_unstable_by(k - 1, likelier);
+                into.truncate(k);
+                least = into[k - 1].0;
+            }
+        }
+    }
+    if into.len() > k {
+        into.select_nth_unstable_by(k - 1, likelier);
+        into.truncate(k);
+    }
 }
 
 /// The index of the greatest logit; 0 where there is none.
@@ -153,6 +179,19 @@ mod tests {
         assert_eq!(left(Sampling { top_p: 0.75, ..all }), 2);
         assert_eq!(left(Sampling { min_p: 0.2, ..all }), 3);
         assert_eq!(left(Sampling { temperature: 0.01, ..all }), 1);
+    }
+
+    #[test]
+    fn the_likeliest_are_those_that_sorting_finds() {
+        let logits: Vec<f32> = (0..5000).map(|i| ((i * 7919 % 613) as f32 * 0.1).sin()).collect();
+        let mut sorted: Vec<Candidate> = logits.iter().enumerate().map(|(i, l)| (*l, i)).collect();
+        sorted.sort_by(likelier);
+        for k in [1, 2, 40, 613, 5000, 9000] {
+            let mut found = Vec::new();
+            likeliest(&logits, k, &mut found);
+            found.sort_by(likelier);
+            assert_eq!(found, sorted[..k.min(5000)], "{k}");
+        }
     }
 
     #[test]
