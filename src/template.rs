@@ -48,7 +48,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
-use variables::ArgumentsAs;
+use variables::CallShape;
 
 /// How long a prompt may be, unless [`ChatTemplate::with_output_limit`] says otherwise.
 pub const OUTPUT_LIMIT: usize = 64 << 20;
@@ -207,11 +207,11 @@ impl ChatTemplate {
         let sources = [self.source.as_str(), request.overlay.map_or("", |overlay| overlay.section.source.as_str())];
         let neutraliser = Neutraliser::new(request.reserved.unwrap_or(&nothing), &sources);
         let has_calls = request.messages.iter().any(|message| !message.tool_calls.is_empty());
-        let arguments = match request.overlay {
-            None if has_calls && self.capabilities().text_arguments => ArgumentsAs::Text,
-            _ => ArgumentsAs::Object,
+        let shape = match request.overlay {
+            None if has_calls => self.capabilities().shape,
+            _ => CallShape::default(),
         };
-        let calls_as_json = request.overlay.is_some() || arguments == ArgumentsAs::Text;
+        let calls_as_json = request.overlay.is_some() || shape.text_arguments;
         let mut messages: Vec<Message> =
             request.messages.iter().map(|message| neutraliser.message(message, calls_as_json)).collect();
         let mut tools =
@@ -224,7 +224,7 @@ impl ChatTemplate {
             };
             messages = overlay.write(messages, &section, *self.roles.get_or_init(|| probe::roles(self)));
         }
-        let variables = variables::variables(request, &messages, tools, arguments);
+        let variables = variables::variables(request, &messages, tools, shape);
         let text = self.evaluate(&variables, request.now, table.clone())?;
         let pieces = table.cut(text).into_iter().map(|(text, literal)| Piece { text, literal }).collect();
         Ok(Prompt { pieces })
