@@ -25,14 +25,8 @@ pub(crate) fn caret(line: &str, number: usize, at: usize) -> String {
     const WIDTH: usize = 100;
     let line = line.trim_end_matches(['\r', '\n']);
     let start = if at > WIDTH * 3 / 4 { at - WIDTH / 2 } else { 0 };
-    let shown: String = line
-        .chars()
-        .skip(start)
-        .take(WIDTH)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    let (head, tail) =
-        (if start > 0 { "…" } else { "" }, if line.chars().count() > start + WIDTH { "…" } else { "" });
+    let shown: String = line.chars().skip(start).take(WIDTH).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let (head, tail) = (if start > 0 { "…" } else { "" }, if line.chars().count() > start + WIDTH { "…" } else { "" });
     let margin = " ".repeat(number.to_string().len());
     let indent = " ".repeat(at - start + head.chars().count());
     format!("{number} | {head}{shown}{tail}\n{margin} | {indent}^")

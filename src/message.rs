@@ -165,11 +165,7 @@ impl Message {
 
     /// The result of the call `id` of the tool `name`.
     pub fn tool(id: impl Into<String>, name: impl Into<String>, content: impl Into<String>) -> Message {
-        Message {
-            tool_call_id: Some(id.into()),
-            name: Some(name.into()),
-            ..Message::new(Role::Tool, content)
-        }
+        Message { tool_call_id: Some(id.into()), name: Some(name.into()), ..Message::new(Role::Tool, content) }
     }
 
     /// OpenAI's form. `content` is null where there are calls and no text, `reasoning_content` is there only where

@@ -143,8 +143,19 @@ impl ChatTemplate {
             capabilities: OnceLock::new(),
             roles: OnceLock::new(),
         };
-        compiled.map_err(|error| template.failure(&error))?;
-        Ok(template)
+        match compiled {
+            Ok(()) => Ok(template),
+            Err(error) => Err(template.compile_error(&error)),
+        }
+    }
+
+    /// What is wrong with the source as it stands: rewriting may have made a mistake in it look different.
+    fn compile_error(&self, error: &minijinja::Error) -> Error {
+        let plain = Desugared::unchanged(&self.source);
+        match environment::environment(false).template_from_named_str("chat", &self.source) {
+            Err(error) => failure::Source { name: &self.name, text: &self.source, desugared: &plain }.error(&error),
+            Ok(_) => self.failure(error),
+        }
     }
 
     /// Reads and compiles a file.
@@ -238,15 +249,22 @@ impl ChatTemplate {
         self.evaluate(&variables, request.now, table)
     }
 
-    fn evaluate(&self, variables: &Map<String, serde_json::Value>, now: Option<DateTime>, table: Table) -> Result<String> {
+    fn evaluate(
+        &self,
+        variables: &Map<String, serde_json::Value>,
+        now: Option<DateTime>,
+        table: Table,
+    ) -> Result<String> {
         let template = self.env.get_template("chat").map_err(|error| self.failure(&error))?;
-        let scope = Value::from_object(Scope { budget: Budget::new(self.output_limit), now, table });
+        let items = variables.values().filter_map(|value| value.as_array()).map(Vec::len).sum();
+        let scope = Value::from_object(Scope { budget: Budget::new(self.output_limit, items), now, table });
         let entries = variables.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value)));
         let context: Value = entries.chain([(budget::SCOPE.to_owned(), scope)]).collect();
         let mut output = Output { bytes: Vec::new(), limit: self.output_limit };
         template.render_captured_to(context, &mut output).map_err(|error| self.failure(&error))?;
         // Templates write text only, so this loses nothing.
-        Ok(String::from_utf8(output.bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        Ok(String::from_utf8(output.bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
     fn failure(&self, error: &minijinja::Error) -> Error {

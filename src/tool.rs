@@ -55,7 +55,11 @@ pub struct Tool {
 
 impl Tool {
     /// A tool; `parameters` is the JSON Schema of its arguments.
-    pub fn new(name: impl Into<String>, description: impl Into<String>, parameters: Option<Map<String, Value>>) -> Tool {
+    pub fn new(
+        name: impl Into<String>,
+        description: impl Into<String>,
+        parameters: Option<Map<String, Value>>,
+    ) -> Tool {
         Tool { name: name.into(), description: description.into(), parameters, exec: None }
     }
 
@@ -128,7 +132,8 @@ impl Tools {
                 None => {}
                 Some(Value::String(kind)) if kind == "object" => {}
                 Some(other) => {
-                    let message = format!("{place}tool {:?}: parameters.type is {other}; expected \"object\"", tool.name);
+                    let message =
+                        format!("{place}tool {:?}: parameters.type is {other}; expected \"object\"", tool.name);
                     return Err(Error::new(ErrorKind::Tools, message)
                         .hint("arguments are an object with one property for each parameter"));
                 }

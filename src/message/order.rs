@@ -76,7 +76,9 @@ fn answered_call(message: &Message, index: usize, open: &[Open<'_>], made: &Hash
         return if open.is_empty() {
             Err(Error::new(
                 ErrorKind::Messages,
-                format!("messages[{index}] is a tool message, but no call is open; expected it after the call it answers"),
+                format!(
+                    "messages[{index}] is a tool message, but no call is open; expected it after the call it answers"
+                ),
             ))
         } else {
             Ok(0)
@@ -89,7 +91,17 @@ fn answered_call(message: &Message, index: usize, open: &[Open<'_>], made: &Hash
     let expected = match open {
         [] if made.contains_key(id) => "that call already has its result".to_owned(),
         [] => "no call is open".to_owned(),
-        _ => format!("expected {}", open.iter().filter_map(|o| o.call.id.as_deref()).map(|id| format!("{id:?}")).collect::<Vec<_>>().join(" or ")),
+        _ => format!(
+            "expected {}",
+            open.iter()
+                .filter_map(|o| o.call.id.as_deref())
+                .map(|id| format!("{id:?}"))
+                .collect::<Vec<_>>()
+                .join(" or ")
+        ),
     };
-    Err(Error::new(ErrorKind::Messages, format!("messages[{index}].tool_call_id is {id:?}, which answers no open call; {expected}")))
+    Err(Error::new(
+        ErrorKind::Messages,
+        format!("messages[{index}].tool_call_id is {id:?}, which answers no open call; {expected}"),
+    ))
 }

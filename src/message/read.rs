@@ -70,7 +70,9 @@ fn messages(list: Vec<Value>, path: &str) -> Result<Vec<Message>> {
 }
 
 fn message(value: Value, path: &str) -> Result<Message> {
-    let Value::Object(fields) = value else { return Err(wrong(path, "an object with \"role\" and \"content\"", &value)) };
+    let Value::Object(fields) = value else {
+        return Err(wrong(path, "an object with \"role\" and \"content\"", &value));
+    };
     let role = role(fields.get("role"), path)?;
     if fields.get("function_call").is_some_and(|call| !call.is_null()) {
         return Err(Error::new(ErrorKind::Messages, format!("{path}.function_call is the old form of a call"))
@@ -85,7 +87,8 @@ fn message(value: Value, path: &str) -> Result<Message> {
         Some(other) => return Err(wrong(&format!("{path}.tool_calls"), "a list of calls", other)),
     };
     if role != Role::Assistant && !tool_calls.is_empty() {
-        let message = format!("{path} has tool_calls, but its role is {}: only an assistant message calls tools", role.as_str());
+        let message =
+            format!("{path} has tool_calls, but its role is {}: only an assistant message calls tools", role.as_str());
         return Err(Error::new(ErrorKind::Messages, message));
     }
     let content = match fields.get("content") {
@@ -178,7 +181,9 @@ fn tool_call(value: &Value, path: &str) -> Result<ToolCall> {
     // Some programs save a call without the inner object.
     let (function, path_of_function) = match call.get("function") {
         Some(Value::Object(function)) => (function, format!("{path}.function")),
-        Some(other) => return Err(wrong(&format!("{path}.function"), "an object with \"name\" and \"arguments\"", other)),
+        Some(other) => {
+            return Err(wrong(&format!("{path}.function"), "an object with \"name\" and \"arguments\"", other));
+        }
         None if call.contains_key("name") => (call, path.to_owned()),
         None => return Err(Error::new(ErrorKind::Messages, format!("{path} has no \"function\""))),
     };

@@ -23,6 +23,11 @@ pub(super) struct Desugared {
 }
 
 impl Desugared {
+    /// A template that is left as it is.
+    pub(super) fn unchanged(source: &str) -> Desugared {
+        Desugared { source: source.to_owned(), ..Desugared::default() }
+    }
+
     /// The offset in the original that an offset in the rewritten source comes from.
     pub(super) fn original_offset(&self, offset: usize) -> usize {
         let mut inserted = 0;
@@ -46,7 +51,7 @@ pub(super) fn desugar(source: &str) -> Desugared {
     for token in tokenize(source, false, SyntaxConfig::default(), whitespace) {
         match token {
             Ok(token) => tokens.push(token),
-            Err(_) => return Desugared { source: source.to_owned(), ..Desugared::default() },
+            Err(_) => return Desugared::unchanged(source),
         }
     }
     let mutable_lists = source.contains(".append(");
@@ -89,7 +94,11 @@ impl Rewriter<'_> {
                         .position(|(token, _)| matches!(token, Token::BlockEnd | Token::VariableEnd))
                         .map_or(tokens.len(), |length| index + length);
                     let inner = &tokens[index + 1..end];
-                    if block { self.tag(inner) } else { self.expression(inner) }
+                    if block {
+                        self.tag(inner)
+                    } else {
+                        self.expression(inner)
+                    }
                     index = end + 1;
                 }
                 _ => index += 1,
@@ -98,9 +107,9 @@ impl Rewriter<'_> {
     }
 
     fn has_raw(&self) -> bool {
-        self.source.match_indices("{%").any(|(at, _)| {
-            self.source[at + 2..].trim_start_matches(['-', '+']).trim_start().starts_with("raw")
-        })
+        self.source
+            .match_indices("{%")
+            .any(|(at, _)| self.source[at + 2..].trim_start_matches(['-', '+']).trim_start().starts_with("raw"))
     }
 
     fn tag(&mut self, tokens: &[(Token<'_>, Span)]) {
@@ -198,7 +207,8 @@ impl Rewriter<'_> {
                 _ if opens(token) => {
                     level.extend(range, false);
                     let subscript = matches!(token, Token::BracketOpen) && previous.is_some_and(ends_operand);
-                    let list = self.mutable_lists && matches!((token, previous), (Token::BracketOpen, Some(Token::Assign)));
+                    let list =
+                        self.mutable_lists && matches!((token, previous), (Token::BracketOpen, Some(Token::Assign)));
                     levels.push(Level { open: Some(range.0), subscript, list, ..Level::default() });
                 }
                 _ if closes(token) => {
@@ -338,7 +348,8 @@ impl Level {
         let (first, last) = (*self.factors.first()?, *self.factors.last()?);
         let whole = ((first.0.0, last.0.1), first.1 && self.factors.len() == 1);
         if self.product {
-            for (range, _) in self.factors.iter().filter(|(_, literal)| !literal) {
+            // Literals too: minijinja multiplies constants when it compiles, where an overflow is a panic.
+            for (range, _) in &self.factors {
                 rewriter.wrap(*range, &format!("{}(", helper::FACTOR), ")");
             }
             rewriter.wrap(whole.0, &format!("{}(", helper::OPERAND), ")");

@@ -62,16 +62,16 @@ fn explained(error: &minijinja::Error) -> (String, Option<String>) {
     }
     let detail = error.detail().unwrap_or_default();
     match error.kind() {
-        Kind::OutOfFuel => ("the template takes too many steps".to_owned(), Some("is there an endless loop?".to_owned())),
+        Kind::OutOfFuel => {
+            ("the template takes too many steps".to_owned(), Some("is there an endless loop?".to_owned()))
+        }
         _ if detail == "recursion limit exceeded" => {
             ("the template's macros call each other too deeply".to_owned(), None)
         }
-        Kind::UndefinedError if detail.is_empty() => {
-            ("a member of something undefined is used".to_owned(), None)
-        }
+        Kind::UndefinedError if detail.is_empty() => ("a member of something undefined is used".to_owned(), None),
         kind if detail.is_empty() => (kind.to_string(), None),
-        Kind::InvalidOperation | Kind::SyntaxError => (detail.to_owned(), None),
-        kind => (format!("{kind}: {detail}"), None),
+        // minijinja says the kind again in most details.
+        _ => (detail.to_owned(), None),
     }
 }
 

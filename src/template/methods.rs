@@ -29,7 +29,9 @@ pub(super) fn call(state: &State, value: &Value, method: &str, arguments: &[Valu
         (ValueKind::Seq, "index") => {
             let (wanted,): (&Value,) = from_args(arguments)?;
             let found = value.try_iter()?.position(|item| item == *wanted);
-            found.map(Value::from).ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the value is not in the list"))
+            found
+                .map(Value::from)
+                .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the value is not in the list"))
         }
         (
             ValueKind::Seq | ValueKind::Iterable | ValueKind::Map,
@@ -148,14 +150,16 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
         "isspace" => every(text, white_space),
         "isupper" => Value::from(text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)),
         "islower" => Value::from(text.chars().any(char::is_lowercase) && !text.chars().any(char::is_uppercase)),
-        "casefold" => Value::from(text.to_lowercase()),
+        "casefold" => Value::from(text.to_lowercase().replace('ß', "ss")),
         "swapcase" => Value::from(
             text.chars()
-                .flat_map(|c| if c.is_uppercase() { c.to_lowercase().collect::<Vec<_>>() } else { c.to_uppercase().collect() })
+                .flat_map(|c| {
+                    if c.is_uppercase() { c.to_lowercase().collect::<Vec<_>>() } else { c.to_uppercase().collect() }
+                })
                 .collect::<String>(),
         ),
         "format" => {
-            check_widths(text)?;
+            check_format(text, '{', arguments, budget)?;
             return Ok(None);
         }
         "zfill" | "ljust" | "rjust" | "center" => {
@@ -229,12 +233,14 @@ fn split_white_space(text: &str, limit: Option<usize>, from_right: bool) -> Vec<
 }
 
 fn split_lines(text: &str, keep: bool) -> Vec<&str> {
-    let breaks =
-        |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let breaks = |c: char| {
+        matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+    };
     let mut lines = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(breaks) {
-        let width = if rest[at..].starts_with("\r\n") { 2 } else { rest[at..].chars().next().map_or(1, char::len_utf8) };
+        let width =
+            if rest[at..].starts_with("\r\n") { 2 } else { rest[at..].chars().next().map_or(1, char::len_utf8) };
         lines.push(&rest[..if keep { at + width } else { at }]);
         rest = &rest[at + width..];
     }
@@ -273,8 +279,12 @@ pub(super) fn keywords(arguments: &[Value]) -> Result<(Kwargs, &[Value]), Error>
     }
 }
 
-/// Refuses a format whose widths make gigabytes of nothing.
-pub(super) fn check_widths(format: &str) -> Result<(), Error> {
+/// Refuses a format that makes gigabytes of nothing, or repeats a long text many times.
+pub(super) fn check_format(format: &str, sign: char, arguments: &[Value], budget: &Budget) -> Result<(), Error> {
     let widest = format.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
-    if widest > 5 { Err(invalid("a width in the format is too large")) } else { Ok(()) }
+    if widest > 5 {
+        return Err(invalid("a width in the format is too large"));
+    }
+    let longest = arguments.iter().filter_map(|value| value.as_str()).map(str::len).max().unwrap_or(0);
+    budget.check(format.matches(sign).count().saturating_mul(longest).saturating_add(format.len()))
 }

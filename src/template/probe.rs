@@ -55,12 +55,8 @@ const SECOND_ID: &str = "xqid00002";
 pub(super) fn roles(template: &ChatTemplate) -> Roles {
     let result = |id: &str, text: &str| Message::tool(id, TOOL, text);
     let plain = |messages: &[Message]| render(template, messages, None, CallShape::default());
-    let two_results = [
-        Message::user(USER),
-        Message::assistant(ASSISTANT),
-        result(ID, RESULT),
-        result(SECOND_ID, SECOND_RESULT),
-    ];
+    let two_results =
+        [Message::user(USER), Message::assistant(ASSISTANT), result(ID, RESULT), result(SECOND_ID, SECOND_RESULT)];
     let two_users = [Message::user(USER), Message::user(SECOND_USER)];
     Roles {
         system: writes_system(template),
@@ -133,20 +129,10 @@ fn tool() -> Tool {
 fn conversation() -> [Message; 4] {
     let arguments = json!({ARGUMENT: VALUE}).as_object().cloned().unwrap_or_default();
     let call = ToolCall { id: Some(ID.to_owned()), name: TOOL.to_owned(), arguments: Arguments::Object(arguments) };
-    [
-        Message::user(USER),
-        Message::calls(vec![call]),
-        Message::tool(ID, TOOL, RESULT),
-        Message::assistant(ASSISTANT),
-    ]
+    [Message::user(USER), Message::calls(vec![call]), Message::tool(ID, TOOL, RESULT), Message::assistant(ASSISTANT)]
 }
 
-fn render(
-    template: &ChatTemplate,
-    messages: &[Message],
-    tools: Option<Value>,
-    shape: CallShape,
-) -> Option<String> {
+fn render(template: &ChatTemplate, messages: &[Message], tools: Option<Value>, shape: CallShape) -> Option<String> {
     let request = RenderRequest { bos_token: "<s>", eos_token: "</s>", ..RenderRequest::default() };
     template.render_vars(&Value::Object(variables(&request, messages, tools, shape)), None).ok()
 }

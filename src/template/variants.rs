@@ -22,7 +22,10 @@ impl ChatTemplates {
 
     /// The built-in ChatML, for a model that has no template.
     pub fn built_in() -> Result<ChatTemplates> {
-        Ok(ChatTemplates { built_in: true, ..ChatTemplates::single(ChatTemplate::new("templates/default.jinja", DEFAULT)?) })
+        Ok(ChatTemplates {
+            built_in: true,
+            ..ChatTemplates::single(ChatTemplate::new("templates/default.jinja", DEFAULT)?)
+        })
     }
 
     /// What a GGUF has under `tokenizer.chat_template` and `tokenizer.chat_template.NAME`; `model` is what errors
@@ -30,7 +33,8 @@ impl ChatTemplates {
     pub fn from_model(model: &str, default: Option<&str>, named: &[(String, String)]) -> Result<ChatTemplates> {
         let mut compiled = Vec::with_capacity(named.len());
         for (name, source) in named {
-            compiled.push((name.clone(), ChatTemplate::new(format!("{model}[chat_template.{name}]"), source.as_str())?));
+            compiled
+                .push((name.clone(), ChatTemplate::new(format!("{model}[chat_template.{name}]"), source.as_str())?));
         }
         let default = match default {
             Some(source) => ChatTemplate::new(format!("{model}[chat_template]"), source)?,

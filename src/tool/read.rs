@@ -72,7 +72,10 @@ fn json_tool(value: &Value, path: &str) -> Result<Tool> {
     if let Some(kind) = outer.get("type").filter(|_| outer.contains_key("function"))
         && kind != "function"
     {
-        return Err(Error::new(ErrorKind::Tools, format!("{path}.type is {}; expected \"function\"", json::shown(kind))));
+        return Err(Error::new(
+            ErrorKind::Tools,
+            format!("{path}.type is {}; expected \"function\"", json::shown(kind)),
+        ));
     }
     let (function, path) = match outer.get("function") {
         Some(Value::Object(function)) => (function, format!("{path}.function")),

@@ -19,7 +19,8 @@ fn data() -> Option<PathBuf> {
         return Some(folder);
     }
     // Past the test harness, which would keep the line to itself.
-    let _ = writeln!(std::io::stderr(), "skipped: no conformance data in {} ($CALLWRIGHT_CONFORMANCE)", folder.display());
+    let _ =
+        writeln!(std::io::stderr(), "skipped: no conformance data in {} ($CALLWRIGHT_CONFORMANCE)", folder.display());
     None
 }
 
@@ -31,7 +32,9 @@ fn difference(template: &ChatTemplate, row: &Value) -> Option<String> {
         (Ok(text), Some(expected)) if text == expected => None,
         (Ok(text), Some(expected)) => {
             let at = text.bytes().zip(expected.bytes()).take_while(|(a, b)| a == b).count();
-            let near = |text: &str| String::from_utf8_lossy(&text.as_bytes()[at.saturating_sub(20)..text.len().min(at + 40)]).into_owned();
+            let near = |text: &str| {
+                String::from_utf8_lossy(&text.as_bytes()[at.saturating_sub(20)..text.len().min(at + 40)]).into_owned()
+            };
             Some(format!("byte {at}: {:?} instead of {:?}", near(&text), near(expected)))
         }
         (Err(error), Some(_)) => Some(format!("fails: {error}")),

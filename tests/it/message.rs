@@ -48,8 +48,7 @@ fn the_last_calls_may_be_open() {
         name: "now".to_owned(),
         arguments: callwright::message::Arguments::from_text(""),
     };
-    let history =
-        [Message::user("Hi"), Message::calls(vec![call("a"), call("b")]), Message::tool("a", "now", "12:00")];
+    let history = [Message::user("Hi"), Message::calls(vec![call("a"), call("b")]), Message::tool("a", "now", "12:00")];
     check_order(&history).unwrap();
     let open = open_calls(&history).unwrap();
     assert_eq!(open.iter().map(|call| call.id.as_deref()).collect::<Vec<_>>(), [Some("b")]);
