@@ -7,7 +7,6 @@
 
 use super::environment::helper;
 use minijinja::machinery::{Span, Token, WhitespaceConfig, tokenize};
-use minijinja::syntax::SyntaxConfig;
 
 /// Template text shorter than this is bounded well enough by the number of instructions.
 const LONG_TEXT: usize = 64;
@@ -48,7 +47,7 @@ impl Desugared {
 pub(super) fn desugar(source: &str) -> Desugared {
     let whitespace = WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
     let mut tokens = Vec::new();
-    for token in tokenize(source, false, SyntaxConfig::default(), whitespace) {
+    for token in tokenize(source, false, Default::default(), whitespace) {
         match token {
             Ok(token) => tokens.push(token),
             Err(_) => return Desugared::unchanged(source),
