@@ -48,7 +48,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
-use variables::ArgumentsAs;
+use variables::CallShape;
 
 /// How long a prompt may be, unless [`ChatTemplate::with_output_limit`] says otherwise.
 pub const OUTPUT_LIMIT: usize = 64 << 20;
@@ -143,8 +143,19 @@ impl ChatTemplate {
             capabilities: OnceLock::new(),
             roles: OnceLock::new(),
         };
-        compiled.map_err(|error| template.failure(&error))?;
-        Ok(template)
+        match compiled {
+            Ok(()) => Ok(template),
+            Err(error) => Err(template.compile_error(&error)),
+        }
+    }
+
+    /// What is wrong with the source as it stands: rewriting may have made a mistake in it look different.
+    fn compile_error(&self, error: &minijinja::Error) -> Error {
+        let plain = Desugared::unchanged(&self.source);
+        match environment::environment(false).template_from_named_str("chat", &self.source) {
+            Err(error) => failure::Source { name: &self.name, text: &self.source, desugared: &plain }.error(&error),
+            Ok(_) => self.failure(error),
+        }
     }
 
     /// Reads and compiles a file.
@@ -207,11 +218,11 @@ impl ChatTemplate {
         let sources = [self.source.as_str(), request.overlay.map_or("", |overlay| overlay.section.source.as_str())];
         let neutraliser = Neutraliser::new(request.reserved.unwrap_or(&nothing), &sources);
         let has_calls = request.messages.iter().any(|message| !message.tool_calls.is_empty());
-        let arguments = match request.overlay {
-            None if has_calls && self.capabilities().text_arguments => ArgumentsAs::Text,
-            _ => ArgumentsAs::Object,
+        let shape = match request.overlay {
+            None if has_calls => self.capabilities().shape,
+            _ => CallShape::default(),
         };
-        let calls_as_json = request.overlay.is_some() || arguments == ArgumentsAs::Text;
+        let calls_as_json = request.overlay.is_some() || shape.text_arguments;
         let mut messages: Vec<Message> =
             request.messages.iter().map(|message| neutraliser.message(message, calls_as_json)).collect();
         let mut tools =
@@ -224,7 +235,7 @@ impl ChatTemplate {
             };
             messages = overlay.write(messages, &section, *self.roles.get_or_init(|| probe::roles(self)));
         }
-        let variables = variables::variables(request, &messages, tools, arguments);
+        let variables = variables::variables(request, &messages, tools, shape);
         let text = self.evaluate(&variables, request.now, table.clone())?;
         let pieces = table.cut(text).into_iter().map(|(text, literal)| Piece { text, literal }).collect();
         Ok(Prompt { pieces })
@@ -245,7 +256,8 @@ impl ChatTemplate {
         table: Table,
     ) -> Result<String> {
         let template = self.env.get_template("chat").map_err(|error| self.failure(&error))?;
-        let scope = Value::from_object(Scope { budget: Budget::new(self.output_limit), now, table });
+        let items = variables.values().filter_map(|value| value.as_array()).map(Vec::len).sum();
+        let scope = Value::from_object(Scope { budget: Budget::new(self.output_limit, items), now, table });
         let entries = variables.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value)));
         let context: Value = entries.chain([(budget::SCOPE.to_owned(), scope)]).collect();
         let mut output = Output { bytes: Vec::new(), limit: self.output_limit };

@@ -79,11 +79,8 @@ impl Tool {
     fn compile(&self, in_file: &str) -> Result<Option<jsonschema::Validator>> {
         let Some(schema) = &self.parameters else { return Ok(None) };
         jsonschema::validator_for(&Value::Object(schema.clone())).map(Some).map_err(|error| {
-            let place = format!("parameters{}", problem::dotted(error.instance_path().as_str()));
-            Error::new(
-                ErrorKind::Tools,
-                format!("{in_file}tool {:?}: {place} is no valid JSON Schema: {error}", self.name),
-            )
+            let message = format!("{in_file}tool {:?}: {}", self.name, problem::schema_sentence(&error));
+            Error::new(ErrorKind::Tools, message)
         })
     }
 }

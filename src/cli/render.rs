@@ -3,8 +3,8 @@
 use super::input::{ConversationOptions, ModelOptions, load_template};
 use super::{DONE, USAGE};
 use anyhow::{Context, Result};
-use callwright::template::ChatTemplate;
 use callwright::error::Location;
+use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind};
 use clap::Args;
 use serde::Deserialize;

@@ -43,9 +43,13 @@ fn walk(messages: &[Message]) -> Result<Vec<Open<'_>>> {
         }
         if let Some(first) = open.first() {
             let text = format!(
-                "messages[{index}] is a {} message, but the {} in messages[{}] has no result yet; expected a tool \
+                "messages[{index}] is {} message, but the {} in messages[{}] has no result yet; expected a tool \
                  message that answers it",
-                message.role.as_str(),
+                match message.role {
+                    Role::Assistant => "an assistant",
+                    Role::System => "a system",
+                    Role::User | Role::Tool => "a user",
+                },
                 first.described(),
                 first.message
             );

@@ -17,16 +17,18 @@ pub(super) const SCOPE: &str = "__callwright";
 #[derive(Debug)]
 pub(super) struct Budget {
     limit: usize,
+    levels: usize,
     captured: AtomicUsize,
     nested: AtomicUsize,
 }
 
-/// How deep values made by one rendering may nest, in all.
-const NESTING: usize = 4000;
+/// How many levels one rendering may put around values in all; a thread of 2 MiB stack has to drop them.
+const NESTING: usize = 1000;
 
 impl Budget {
-    pub(super) fn new(limit: usize) -> Budget {
-        Budget { limit, captured: AtomicUsize::new(0), nested: AtomicUsize::new(0) }
+    /// `items`: how many messages and tools there are, each of which a template may put into a list a few times.
+    pub(super) fn new(limit: usize, items: usize) -> Budget {
+        Budget { limit, levels: NESTING + 4 * items, captured: AtomicUsize::new(0), nested: AtomicUsize::new(0) }
     }
 
     /// Fails where a single text has become longer than a whole prompt may be.
@@ -43,7 +45,7 @@ impl Budget {
 
     /// Counts levels that were put around a value.
     pub(super) fn nest(&self, levels: usize) -> Result<(), Error> {
-        if self.nested.fetch_add(levels, Ordering::Relaxed) < NESTING {
+        if self.nested.fetch_add(levels, Ordering::Relaxed) < self.levels {
             return Ok(());
         }
         Err(Error::new(ErrorKind::InvalidOperation, "the template nests values too deeply"))

@@ -7,7 +7,6 @@
 
 use super::environment::helper;
 use minijinja::machinery::{Span, Token, WhitespaceConfig, tokenize};
-use minijinja::syntax::SyntaxConfig;
 
 /// Template text shorter than this is bounded well enough by the number of instructions.
 const LONG_TEXT: usize = 64;
@@ -23,6 +22,11 @@ pub(super) struct Desugared {
 }
 
 impl Desugared {
+    /// A template that is left as it is.
+    pub(super) fn unchanged(source: &str) -> Desugared {
+        Desugared { source: source.to_owned(), ..Desugared::default() }
+    }
+
     /// The offset in the original that an offset in the rewritten source comes from.
     pub(super) fn original_offset(&self, offset: usize) -> usize {
         let mut inserted = 0;
@@ -43,10 +47,10 @@ impl Desugared {
 pub(super) fn desugar(source: &str) -> Desugared {
     let whitespace = WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
     let mut tokens = Vec::new();
-    for token in tokenize(source, false, SyntaxConfig::default(), whitespace) {
+    for token in tokenize(source, false, Default::default(), whitespace) {
         match token {
             Ok(token) => tokens.push(token),
-            Err(_) => return Desugared { source: source.to_owned(), ..Desugared::default() },
+            Err(_) => return Desugared::unchanged(source),
         }
     }
     let mutable_lists = source.contains(".append(");
@@ -343,7 +347,8 @@ impl Level {
         let (first, last) = (*self.factors.first()?, *self.factors.last()?);
         let whole = ((first.0.0, last.0.1), first.1 && self.factors.len() == 1);
         if self.product {
-            for (range, _) in self.factors.iter().filter(|(_, literal)| !literal) {
+            // Literals too: minijinja multiplies constants when it compiles, where an overflow is a panic.
+            for (range, _) in &self.factors {
                 rewriter.wrap(*range, &format!("{}(", helper::FACTOR), ")");
             }
             rewriter.wrap(whole.0, &format!("{}(", helper::OPERAND), ")");

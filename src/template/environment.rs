@@ -52,8 +52,10 @@ pub(super) fn environment(uncounted: bool) -> Environment<'static> {
     env.add_filter("upper", |state: &State, value: &Value| string(state, value).map(|text| text.to_uppercase()));
     env.add_filter("lower", |state: &State, value: &Value| string(state, value).map(|text| text.to_lowercase()));
     env.add_filter("replace", replace);
-    env.add_filter("format", |format: &str, values: Rest<Value>| {
-        methods::check_widths(format)?;
+    env.add_filter("int", int);
+    env.add_filter("float", float);
+    env.add_filter("format", |state: &State, format: &str, values: Rest<Value>| {
+        methods::check_format(format, '%', &values, &scope(state)?.budget)?;
         minijinja::format_filter(minijinja::FormatStyle::Printf, format, &values)
     });
     env.add_filter("indent", indent);
@@ -67,6 +69,7 @@ pub(super) fn environment(uncounted: bool) -> Environment<'static> {
     env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     env.add_test("sequence", |value: &Value| value.is_undefined() || value.len().is_some());
     env.add_test("number", |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
+    env.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain);
     env.add_function("raise_exception", raise_exception);
     env.add_function("strftime_now", strftime_now);
     env.add_function(helper::ITERATE, iterate);
@@ -129,6 +132,45 @@ fn text(state: &State, value: &Value) -> Result<Value, Error> {
 
 fn string(state: &State, value: &Value) -> Result<String, Error> {
     python::str(value, &scope(state)?.budget)
+}
+
+/// Python's `int`, which gives a default instead of failing.
+fn int(value: Value, arguments: Rest<Value>) -> Result<Value, Error> {
+    let (kwargs, positional) = methods::keywords(&arguments)?;
+    let default = positional.first().cloned().or(kwargs.get("default")?).unwrap_or_else(|| Value::from(0));
+    let base = positional.get(1).cloned().or(kwargs.get("base")?).map_or(Ok(10), u32::try_from)?;
+    let number = match value.as_str() {
+        Some(text) => {
+            let text = text.trim().to_ascii_lowercase();
+            let digits = match base {
+                2 => text.strip_prefix("0b"),
+                8 => text.strip_prefix("0o"),
+                16 => text.strip_prefix("0x"),
+                _ => None,
+            };
+            let integer =
+                if (2..=36).contains(&base) { i128::from_str_radix(digits.unwrap_or(&text), base).ok() } else { None };
+            integer.map(Value::from).or_else(|| text.parse::<f64>().ok().and_then(truncated))
+        }
+        None if value.kind() == ValueKind::Bool => Some(Value::from(i64::from(value.is_true()))),
+        None if value.is_integer() => Some(value),
+        None => f64::try_from(value).ok().and_then(truncated),
+    };
+    Ok(number.unwrap_or(default))
+}
+
+fn truncated(number: f64) -> Option<Value> {
+    if number.is_finite() { Some(Value::from(number.trunc() as i128)) } else { None }
+}
+
+/// Python's `float`, which gives a default instead of failing.
+fn float(value: Value, default: Option<Value>) -> Value {
+    let number = match value.as_str() {
+        Some(text) => text.trim().parse().ok(),
+        None if value.kind() == ValueKind::Bool => Some(if value.is_true() { 1.0 } else { 0.0 }),
+        None => f64::try_from(value).ok(),
+    };
+    number.map(Value::from).or(default).unwrap_or_else(|| Value::from(0.0))
 }
 
 /// A number of columns or of spaces that somebody may have meant.

@@ -70,8 +70,8 @@ fn explained(error: &minijinja::Error) -> (String, Option<String>) {
         }
         Kind::UndefinedError if detail.is_empty() => ("a member of something undefined is used".to_owned(), None),
         kind if detail.is_empty() => (kind.to_string(), None),
-        Kind::InvalidOperation | Kind::SyntaxError => (detail.to_owned(), None),
-        kind => (format!("{kind}: {detail}"), None),
+        // minijinja says the kind again in most details.
+        _ => (detail.to_owned(), None),
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) fn slice(value: &Value, arguments: &[Value]) -> Result<Value, Error> 
             let items: Vec<Value> = value.try_iter()?.collect();
             Ok(indices(items.len(), start, stop, step).map(|index| items[index].clone()).collect())
         }
+        ValueKind::Undefined => Err(Error::from(ErrorKind::UndefinedError)),
         kind => Err(Error::new(ErrorKind::InvalidOperation, format!("a value of type {kind} cannot be sliced"))),
     }
 }

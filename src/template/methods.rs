@@ -150,7 +150,7 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
         "isspace" => every(text, white_space),
         "isupper" => Value::from(text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)),
         "islower" => Value::from(text.chars().any(char::is_lowercase) && !text.chars().any(char::is_uppercase)),
-        "casefold" => Value::from(text.to_lowercase()),
+        "casefold" => Value::from(text.to_lowercase().replace('ß', "ss")),
         "swapcase" => Value::from(
             text.chars()
                 .flat_map(|c| {
@@ -159,7 +159,7 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
                 .collect::<String>(),
         ),
         "format" => {
-            check_widths(text)?;
+            check_format(text, '{', arguments, budget)?;
             return Ok(None);
         }
         "zfill" | "ljust" | "rjust" | "center" => {
@@ -279,8 +279,12 @@ pub(super) fn keywords(arguments: &[Value]) -> Result<(Kwargs, &[Value]), Error>
     }
 }
 
-/// Refuses a format whose widths make gigabytes of nothing.
-pub(super) fn check_widths(format: &str) -> Result<(), Error> {
+/// Refuses a format that makes gigabytes of nothing, or repeats a long text many times.
+pub(super) fn check_format(format: &str, sign: char, arguments: &[Value], budget: &Budget) -> Result<(), Error> {
     let widest = format.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
-    if widest > 5 { Err(invalid("a width in the format is too large")) } else { Ok(()) }
+    if widest > 5 {
+        return Err(invalid("a width in the format is too large"));
+    }
+    let longest = arguments.iter().filter_map(|value| value.as_str()).map(str::len).max().unwrap_or(0);
+    budget.check(format.matches(sign).count().saturating_mul(longest).saturating_add(format.len()))
 }

@@ -1,6 +1,6 @@
 //! What a chat template can write, found out by rendering conversations whose words are unlike any template's.
 
-use super::variables::{ArgumentsAs, variables};
+use super::variables::{CallShape, variables};
 use super::{ChatTemplate, RenderRequest};
 use crate::message::{Arguments, Message, ToolCall};
 use crate::tool::Tool;
@@ -17,8 +17,8 @@ pub struct Capabilities {
     pub calls: bool,
     /// The result of a call, in a tool message.
     pub results: bool,
-    /// It writes arguments as they should be only when they are JSON text in a string.
-    pub text_arguments: bool,
+    /// How it wants calls to be given to it.
+    pub(super) shape: CallShape,
 }
 
 impl Capabilities {
@@ -54,7 +54,7 @@ const SECOND_ID: &str = "xqid00002";
 
 pub(super) fn roles(template: &ChatTemplate) -> Roles {
     let result = |id: &str, text: &str| Message::tool(id, TOOL, text);
-    let plain = |messages: &[Message]| render(template, messages, None, ArgumentsAs::Object);
+    let plain = |messages: &[Message]| render(template, messages, None, CallShape::default());
     let two_results =
         [Message::user(USER), Message::assistant(ASSISTANT), result(ID, RESULT), result(SECOND_ID, SECOND_RESULT)];
     let two_users = [Message::user(USER), Message::user(SECOND_USER)];
@@ -67,38 +67,54 @@ pub(super) fn roles(template: &ChatTemplate) -> Roles {
 
 pub(super) fn capabilities(template: &ChatTemplate) -> Capabilities {
     let tools = Some(json!([tool().to_json()]));
-    let asked = [Message::user(USER)];
-    let with_tools = render(template, &asked, tools.clone(), ArgumentsAs::Object);
-    let called = |arguments| render(template, &conversation(), tools.clone(), arguments);
-    let written = |text: &Option<String>| shows(text.clone(), &[TOOL, ARGUMENT, VALUE]);
-
-    let as_object = called(ArgumentsAs::Object).and_then(|text| calls_only(template, &text, &tools));
-    let as_text = called(ArgumentsAs::Text).and_then(|text| calls_only(template, &text, &tools));
-    // An object that a template prints without `tojson` comes out as Python writes it: 'key' for "key".
-    let python = as_object.as_ref().is_some_and(|text| text.contains(&format!("'{ARGUMENT}'")));
-    let json = as_text.as_ref().is_some_and(|text| text.contains(&format!("\"{ARGUMENT}\"")));
-    let text_arguments = written(&as_text) && json && (python || !written(&as_object));
-    let best = if text_arguments { &as_text } else { &as_object };
+    let asked = render(template, &[Message::user(USER)], tools.clone(), CallShape::default());
+    // What the tool section says of the tool is no call: only what follows the user's message counts.
+    let section = asked.clone().unwrap_or_default();
+    let called = |shape| {
+        let text = render(template, &conversation(), tools.clone(), shape)?;
+        let common = section.bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
+        Some((String::from_utf8_lossy(&text.as_bytes()[common..]).into_owned(), shape))
+    };
+    let mut best: Option<(String, CallShape)> = None;
+    for (text_arguments, null_content) in [(false, false), (false, true), (true, false), (true, true)] {
+        let Some((text, shape)) = called(CallShape { text_arguments, null_content }) else { continue };
+        // A shape that does not suit leaves the call out, or adds to it: an empty turn, quotes around JSON.
+        let better = best.as_ref().is_none_or(|(other, other_shape)| {
+            let (seen, found) = (rank(&text), rank(other));
+            let shorter = other_shape.text_arguments == text_arguments && text.len() < other.len();
+            seen > found || seen == found && shorter
+        });
+        if better {
+            best = Some((text, shape));
+        }
+    }
+    let (text, shape) = best.unwrap_or_default();
     Capabilities {
         system: writes_system(template),
-        tools: shows(with_tools, &[TOOL, ARGUMENT]),
-        calls: written(best),
-        results: shows(best.clone(), &[RESULT]),
-        text_arguments,
+        tools: shows(asked, &[TOOL, ARGUMENT]),
+        calls: [TOOL, ARGUMENT, VALUE].iter().all(|word| text.contains(word)),
+        results: text.contains(RESULT),
+        shape,
     }
 }
 
-/// The rendering after the user's message, where the tools' own names do not count as calls.
-fn calls_only(template: &ChatTemplate, text: &str, tools: &Option<Value>) -> Option<String> {
-    let before = render(template, &[Message::user(USER)], tools.clone(), ArgumentsAs::Object).unwrap_or_default();
-    let common = before.bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
-    let rest = String::from_utf8_lossy(&text.as_bytes()[common..]).into_owned();
-    Some(rest)
+/// How well a call was written: not at all, as Python would print it, or as the template wants it.
+fn rank(text: &str) -> u8 {
+    let written = [TOOL, ARGUMENT, VALUE].iter().all(|word| text.contains(word));
+    let python = text.contains(&format!("'{ARGUMENT}'"));
+    let escaped = text.contains(&format!("\\\"{ARGUMENT}\\\""));
+    match written {
+        false => 0,
+        true if python || escaped => 1,
+        true => 2,
+    }
 }
 
 fn writes_system(template: &ChatTemplate) -> bool {
     let messages = [Message::system(SYSTEM), Message::user(USER)];
-    shows(render(template, &messages, None, ArgumentsAs::Object), &[SYSTEM, USER])
+    let rendered = |tools| render(template, &messages, tools, CallShape::default());
+    // Some templates for tools fail without any.
+    shows(rendered(None).or_else(|| rendered(Some(json!([tool().to_json()])))), &[SYSTEM, USER])
 }
 
 fn tool() -> Tool {
@@ -116,14 +132,9 @@ fn conversation() -> [Message; 4] {
     [Message::user(USER), Message::calls(vec![call]), Message::tool(ID, TOOL, RESULT), Message::assistant(ASSISTANT)]
 }
 
-fn render(
-    template: &ChatTemplate,
-    messages: &[Message],
-    tools: Option<Value>,
-    arguments: ArgumentsAs,
-) -> Option<String> {
+fn render(template: &ChatTemplate, messages: &[Message], tools: Option<Value>, shape: CallShape) -> Option<String> {
     let request = RenderRequest { bos_token: "<s>", eos_token: "</s>", ..RenderRequest::default() };
-    template.render_vars(&Value::Object(variables(&request, messages, tools, arguments)), None).ok()
+    template.render_vars(&Value::Object(variables(&request, messages, tools, shape)), None).ok()
 }
 
 fn shows(text: Option<String>, words: &[&str]) -> bool {

@@ -4,23 +4,23 @@ use super::RenderRequest;
 use crate::message::{Arguments, Message};
 use serde_json::{Map, Value, json};
 
-/// How a template wants the arguments of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ArgumentsAs {
-    /// An object, as transformers' documentation has it.
-    Object,
-    /// JSON text in a string, as OpenAI's API has it.
-    Text,
+/// How a template wants calls to be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct CallShape {
+    /// Arguments as JSON text in a string, as in OpenAI's API, rather than as an object.
+    pub text_arguments: bool,
+    /// `content` is null, rather than empty, where a message has calls and says nothing.
+    pub null_content: bool,
 }
 
 pub(super) fn variables(
     request: &RenderRequest<'_>,
     messages: &[Message],
     tools: Option<Value>,
-    arguments: ArgumentsAs,
+    shape: CallShape,
 ) -> Map<String, Value> {
     let mut variables = Map::new();
-    variables.insert("messages".into(), messages.iter().map(|message| message_value(message, arguments)).collect());
+    variables.insert("messages".into(), messages.iter().map(|message| message_value(message, shape)).collect());
     variables.insert("tools".into(), tools.unwrap_or_default());
     variables.insert("documents".into(), Value::Null);
     variables.insert("add_generation_prompt".into(), json!(request.add_generation_prompt));
@@ -30,12 +30,13 @@ pub(super) fn variables(
     variables
 }
 
-/// A message as templates expect it: `content` always there and always text, because many templates test it with
-/// `in` or `split`, and reasoning under both names in use.
-fn message_value(message: &Message, arguments: ArgumentsAs) -> Value {
+/// A message as templates expect it: `content` is there and is text unless the template wants it otherwise, because
+/// many test it with `in` or `split`; reasoning stands under both names in use.
+fn message_value(message: &Message, shape: CallShape) -> Value {
     let mut value = Map::new();
     value.insert("role".into(), json!(message.role));
-    value.insert("content".into(), json!(message.content));
+    let silent = shape.null_content && message.content.is_empty() && !message.tool_calls.is_empty();
+    value.insert("content".into(), if silent { Value::Null } else { json!(message.content) });
     if let Some(reasoning) = &message.reasoning {
         value.insert("reasoning_content".into(), json!(reasoning));
         value.insert("thinking".into(), json!(reasoning));
@@ -43,7 +44,7 @@ fn message_value(message: &Message, arguments: ArgumentsAs) -> Value {
     if !message.tool_calls.is_empty() {
         let calls = message.tool_calls.iter().map(|call| {
             let mut value = call.to_json();
-            if let (Arguments::Object(map), ArgumentsAs::Object) = (&call.arguments, arguments) {
+            if let (Arguments::Object(map), false) = (&call.arguments, shape.text_arguments) {
                 value["function"]["arguments"] = Value::Object(map.clone());
             }
             value

@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(super) fn sentences(validator: &Validator, arguments: &Value) -> Vec<String> {
     let mut sentences = Vec::new();
     for error in validator.iter_errors(arguments) {
-        let sentence = sentence(&error);
+        let sentence = sentence(&error, "");
         if !sentences.contains(&sentence) {
             sentences.push(sentence);
         }
@@ -31,23 +31,35 @@ pub(super) fn dotted(pointer: &str) -> String {
     path
 }
 
-fn subject(error: &ValidationError<'_>) -> String {
-    let path = dotted(error.instance_path().as_str());
-    match path.strip_prefix('.').unwrap_or(&path) {
-        "" => "the arguments".to_owned(),
+/// What is wrong with a schema that cannot be compiled.
+pub(super) fn schema_sentence(error: &ValidationError<'_>) -> String {
+    match error.kind() {
+        Kind::Referencing(source) => format!("parameters: $ref: {source}"),
+        _ => sentence(error, "parameters"),
+    }
+}
+
+/// The path of the value at fault, under `root` where the value is not the arguments.
+fn path(error: &ValidationError<'_>, root: &str) -> String {
+    let path = format!("{root}{}", dotted(error.instance_path().as_str()));
+    path.strip_prefix('.').unwrap_or(&path).to_owned()
+}
+
+fn subject(error: &ValidationError<'_>, root: &str) -> String {
+    match path(error, root) {
+        path if path.is_empty() => "the arguments".to_owned(),
         path => format!("\"{path}\""),
     }
 }
 
 /// The name of a member of the thing at fault: `"b"`, or `"a.b"` inside of `a`.
-fn member(error: &ValidationError<'_>, name: &str) -> String {
-    let path = dotted(error.instance_path().as_str());
-    let path = path.strip_prefix('.').unwrap_or(&path);
+fn member(error: &ValidationError<'_>, root: &str, name: &str) -> String {
+    let path = path(error, root);
     if path.is_empty() { format!("\"{name}\"") } else { format!("\"{path}.{name}\"") }
 }
 
-fn sentence(error: &ValidationError<'_>) -> String {
-    let subject = subject(error);
+fn sentence(error: &ValidationError<'_>, root: &str) -> String {
+    let subject = subject(error, root);
     let value = shown(error.instance());
     let expect = |what: String| format!("{subject} is {value}; expected {what}");
     match error.kind() {
@@ -56,22 +68,19 @@ fn sentence(error: &ValidationError<'_>) -> String {
             TypeKind::Multiple(set) => join(set.iter().map(|one| article(&one.to_string()))),
         }),
         Kind::Required { property } => {
-            format!("{} is missing; it is required", member(error, property.as_str().unwrap_or_default()))
+            format!("{} is missing; it is required", member(error, root, property.as_str().unwrap_or_default()))
         }
         Kind::Enum { options } => match options.as_array() {
-            Some(options) => expect(format!("one of {}", options.iter().map(shown).collect::<Vec<_>>().join(", "))),
+            Some(options) => expect(join(options.iter().map(|option| option.to_string()))),
             None => expect(shown(options)),
         },
         Kind::Constant { expected_value } => expect(shown(expected_value)),
         Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-            let names: Vec<_> = unexpected.iter().map(|name| member(error, name)).collect();
-            let (verb, noun) = if names.len() == 1 { ("is", "parameter") } else { ("are", "parameters") };
-            format!(
-                "{} {verb} not known {noun}; leave {} out",
-                names.join(", "),
-                if names.len() == 1 { "it" } else { "them" }
-            )
-            .replace("is not known parameter", "is not a known parameter")
+            let names: Vec<_> = unexpected.iter().map(|name| member(error, root, name)).collect();
+            match names.as_slice() {
+                [name] => format!("{name} is not a known parameter; leave it out"),
+                names => format!("{} are not known parameters; leave them out", names.join(", ")),
+            }
         }
         Kind::Minimum { limit } => expect(format!("at least {limit}")),
         Kind::Maximum { limit } => expect(format!("at most {limit}")),
@@ -91,9 +100,12 @@ fn sentence(error: &ValidationError<'_>) -> String {
             for error in context.iter().flatten() {
                 let option = match error.kind() {
                     Kind::Type { kind: TypeKind::Single(one) } => article(&one.to_string()),
-                    Kind::Enum { options } => shown(options),
+                    Kind::Enum { options } => match options.as_array() {
+                        Some(options) => join(options.iter().map(|option| option.to_string())),
+                        None => shown(options),
+                    },
                     Kind::Constant { expected_value } => shown(expected_value),
-                    _ => sentence(error),
+                    _ => sentence(error, root),
                 };
                 if !options.contains(&option) {
                     options.push(option);

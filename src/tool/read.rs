@@ -69,19 +69,19 @@ fn looks_like_json(text: &str) -> bool {
 
 fn json_tool(value: &Value, path: &str) -> Result<Tool> {
     let Value::Object(outer) = value else { return Err(wrong(path, "a tool", value)) };
-    let (function, path) = match outer.get("function") {
-        Some(Value::Object(function)) => (function, format!("{path}.function")),
-        Some(other) => return Err(wrong(&format!("{path}.function"), "an object with \"name\"", other)),
-        None => (outer, path.to_owned()),
-    };
     if let Some(kind) = outer.get("type").filter(|_| outer.contains_key("function"))
         && kind != "function"
     {
         return Err(Error::new(
             ErrorKind::Tools,
-            format!("{path}: type is {}; expected \"function\"", json::shown(kind)),
+            format!("{path}.type is {}; expected \"function\"", json::shown(kind)),
         ));
     }
+    let (function, path) = match outer.get("function") {
+        Some(Value::Object(function)) => (function, format!("{path}.function")),
+        Some(other) => return Err(wrong(&format!("{path}.function"), "an object with \"name\"", other)),
+        None => (outer, path.to_owned()),
+    };
     let name = match function.get("name") {
         Some(Value::String(name)) => name.clone(),
         Some(other) => return Err(wrong(&format!("{path}.name"), "a string", other)),

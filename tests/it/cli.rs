@@ -152,7 +152,8 @@ fn render_with_variables_needs_no_model() {
         .arg(&vars));
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "15 Jan 2026 True {\"é\": 1e-07}", ""));
 
-    let case = |vars: &str| format!("{{\"template\": {template:?}, \"vars\": {vars}, \"now\": \"2026-01-15T12:00:00\"}}\n");
+    let case =
+        |vars: &str| format!("{{\"template\": {template:?}, \"vars\": {vars}, \"now\": \"2026-01-15T12:00:00\"}}\n");
     let input = case(r#"{"x": 1, "y": 2}"#) + "\n" + &case("3") + "{\n";
     let ran = run(callwright(home.path()).args(["render", "--batch"]).write_stdin(input));
     let shown = ran.out.replace(&home.path().display().to_string(), "<home>");
@@ -205,15 +206,24 @@ fn bad_input_is_named_with_its_place_and_the_way_out() {
     file("broken.json", "[{\"type\": \"function\",\n  \"function\": {\"name\": \"a\",}}]");
     file("broken.toml", "[[tool]]\nname = clock\n");
     file("twice.json", r#"[{"name": "clock"}, {"name": "clock"}]"#);
-    file("schema.json", r#"[{"name": "clock", "parameters": {"type": "object", "properties": {"at": {"type": "strin"}}}}]"#);
+    file(
+        "schema.json",
+        r#"[{"name": "clock", "parameters": {"type": "object", "properties": {"at": {"type": "strin"}}}}]"#,
+    );
     file("messages.json", r#"[{"role": "user", "content": "Hi"}, {"role": "robot", "content": "Hi"}]"#);
     file("messages-cut.json", "[{\"role\": \"user\",\n");
-    file("orphan.json", r#"[{"role": "user", "content": "Hi"}, {"role": "tool", "tool_call_id": "x", "content": "1"}]"#);
+    file(
+        "orphan.json",
+        r#"[{"role": "user", "content": "Hi"}, {"role": "tool", "tool_call_id": "x", "content": "1"}]"#,
+    );
     file("models.toml", "[[model]]\nname = \"mine\"\npath = \"mine.gguf\"\ncontxt = 4096\n");
     file("raise.jinja", "{%- for m in messages %}\n{{ raise_exception('only ' ~ m.role) }}\n{%- endfor %}");
     file("syntax.jinja", "{% for m in messages %}\n{{ m.content }\n{% endfor %}");
     file("endless.jinja", "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}");
-    file("loops.jinja", "{% for a in range(99999) %}{% for b in range(99999) %}{% set c = a * b %}{% endfor %}{% endfor %}");
+    file(
+        "loops.jinja",
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% set c = a * b %}{% endfor %}{% endfor %}",
+    );
     file("huge.jinja", "{% set s = 'x' * 1000000 %}{% for a in range(100000) %}{{ s }}{% endfor %}");
     file("format.jinja", "{#--- callwright\n[format]\nstrat = '<<'\n---#}");
     file("plain.jinja", "{{ messages }}");
@@ -267,7 +277,8 @@ fn bad_input_is_named_with_its_place_and_the_way_out() {
         let ran = run(callwright(folder).current_dir(folder).args(*case));
         let shown: Vec<&str> = case.iter().map(|word| if word.len() > 99 { "word word …" } else { word }).collect();
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{shown:?}\n{}", ran.err);
-        let plain = ran.err.replace(&folder.display().to_string(), "<home>").replace(env!("CARGO_MANIFEST_DIR"), "<repo>");
+        let plain =
+            ran.err.replace(&folder.display().to_string(), "<home>").replace(env!("CARGO_MANIFEST_DIR"), "<repo>");
         said += &format!("$ callwright {}\n{}\n", shown.join(" ").replace(env!("CARGO_MANIFEST_DIR"), "<repo>"), plain);
     }
     insta::assert_snapshot!(said);
@@ -275,7 +286,13 @@ fn bad_input_is_named_with_its_place_and_the_way_out() {
 
 #[test]
 fn every_help_has_an_example() {
-    for command in [&["--help"] as &[&str], &["run", "--help"], &["render", "--help"], &["parse", "--help"], &["model", "pull", "--help"]] {
+    for command in [
+        &["--help"] as &[&str],
+        &["run", "--help"],
+        &["render", "--help"],
+        &["parse", "--help"],
+        &["model", "pull", "--help"],
+    ] {
         let ran = run(callwright(Path::new("/")).args(command));
         assert_eq!(ran.code, 0);
         assert!(ran.out.contains("Example"), "{command:?}\n{}", ran.out);

@@ -153,10 +153,8 @@ fn what_is_no_token_is_refused_before_llama_cpp_sees_it() {
 #[test]
 fn loading_tells_its_progress() {
     let (sender, receiver) = std::sync::mpsc::channel();
-    let options = LoadOptions {
-        on_progress: Some(Box::new(move |part| sender.send(part).unwrap())),
-        ..LoadOptions::default()
-    };
+    let options =
+        LoadOptions { on_progress: Some(Box::new(move |part| sender.send(part).unwrap())), ..LoadOptions::default() };
     let engine = load(options);
     assert!(engine.threads() >= 1);
     drop(engine);

@@ -10,9 +10,12 @@ mod gguf_builder;
 mod hub;
 #[cfg(feature = "hub")]
 mod hub_server;
+mod message;
 mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
 mod parse;
 mod program;
 mod session;
+mod template;
+mod tool;

@@ -5,8 +5,8 @@ use std::path::Path;
 use assert_cmd::Command;
 
 use crate::gguf_builder::GgufBuilder;
-use crate::program::{self, run};
 use crate::hub_server::{HubServer, REPO, sha256};
+use crate::program::{self, run};
 
 fn callwright(home: &Path) -> Command {
     let mut command = program::callwright(home);

@@ -9,7 +9,8 @@ use callwright::template::ChatTemplate;
 use callwright::{ErrorKind, Tools};
 use std::sync::atomic::Ordering;
 
-const CALL: &str = "### TOOL_CALL_START ###\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###";
+const CALL: &str =
+    "### TOOL_CALL_START ###\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###";
 const TOOLS: &str = r#"[{"name": "clock", "description": "The time", "parameters":
     {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}}]"#;
 
@@ -191,7 +192,9 @@ fn the_template_that_declares_a_format_gets_no_overlay() {
     let source = "{#--- callwright\n[format]\nname = 'arrows'\nstart = '<<'\nend = '>>'\npayload = 'json'\n---#}\
                   {% for t in tools or [] %}{{ t.function.name }} {% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}";
     let template = || Some(ChatTemplate::new("arrows.jinja", source).unwrap());
-    let mut native = Session::new(engine(["<<{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}>>"]), template(), None).unwrap();
+    let mut native =
+        Session::new(engine(["<<{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}>>"]), template(), None)
+            .unwrap();
     native.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
     let reply = native.ask("?").unwrap();
     assert!(reply.calls[0].valid, "{reply:?}");
@@ -219,7 +222,8 @@ fn a_recorded_run_is_repeated_bit_for_bit_without_its_engine() {
     let mut replayed = Session::replay(&path).unwrap();
     let mut again = Vec::new();
     let repeated = replayed.respond(&mut |event| again.push(event.clone())).unwrap();
-    let timeless = |events: &[Event]| events.iter().filter(|e| !matches!(e, Event::Usage(_))).cloned().collect::<Vec<_>>();
+    let timeless =
+        |events: &[Event]| events.iter().filter(|e| !matches!(e, Event::Usage(_))).cloned().collect::<Vec<_>>();
     assert_eq!(timeless(&events), timeless(&again));
     assert_eq!((reply.message, reply.calls), (repeated.message, repeated.calls));
     assert_eq!(replayed.messages(), session.messages());

@@ -1,0 +1,55 @@
+//! Messages in the shapes that are around, and every way in which a history can be wrong.
+
+use callwright::message::{Conversation, Message, ToolCall, check_order, open_calls};
+use std::path::Path;
+
+/// Every case: what was read and how it is written again, or the error.
+#[test]
+fn cases() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/messages");
+    let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    let mut report = String::new();
+    for name in names {
+        let name = name.to_str().unwrap();
+        let text = std::fs::read_to_string(folder.join(name)).unwrap();
+        let result = Conversation::from_json(&text, name);
+        let outcome = match &result {
+            Ok(conversation) => match check_order(&conversation.messages) {
+                Ok(()) => {
+                    let again = Conversation::from_value(conversation.to_json()).unwrap();
+                    assert_eq!(&again, conversation, "{name} is not the same when it is read again");
+                    serde_json::to_string_pretty(&conversation.to_json()).unwrap()
+                }
+                Err(error) => error.to_string(),
+            },
+            Err(error) => error.to_string(),
+        };
+        report.push_str(&format!("=== {name}\n{outcome}\n\n"));
+    }
+    insta::assert_snapshot!("messages", report);
+}
+
+#[test]
+fn a_file_that_is_not_there_or_not_text_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = Conversation::from_file(folder.path().join("no.json")).unwrap_err().to_string();
+    assert!(missing.starts_with("cannot read ") && missing.contains("no.json"), "{missing}");
+    let path = folder.path().join("latin1.json");
+    std::fs::write(&path, b"[\"\xe4\"]").unwrap();
+    let wrong = Conversation::from_file(&path).unwrap_err().to_string();
+    assert!(wrong.contains("latin1.json") && wrong.ends_with("not valid UTF-8 at byte 2"), "{wrong}");
+}
+
+#[test]
+fn the_last_calls_may_be_open() {
+    let call = |id: &str| ToolCall {
+        id: Some(id.to_owned()),
+        name: "now".to_owned(),
+        arguments: callwright::message::Arguments::from_text(""),
+    };
+    let history = [Message::user("Hi"), Message::calls(vec![call("a"), call("b")]), Message::tool("a", "now", "12:00")];
+    check_order(&history).unwrap();
+    let open = open_calls(&history).unwrap();
+    assert_eq!(open.iter().map(|call| call.id.as_deref()).collect::<Vec<_>>(), [Some("b")]);
+}

@@ -1,0 +1,141 @@
+//! Tools files in the shapes that are around, every way in which they can be wrong, and what a model is told.
+
+use callwright::tool::{Tool, Tools};
+use serde_json::{Map, Value, json};
+use std::fmt::Write;
+use std::path::Path;
+
+/// Every case: the tools that were read, or the error.
+#[test]
+fn cases() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/tools");
+    let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    let mut report = String::new();
+    for name in names {
+        let name = name.to_str().unwrap();
+        let outcome = match Tools::from_file(folder.join(name)) {
+            Ok(tools) => {
+                let mut outcome = serde_json::to_string_pretty(&tools.to_json()).unwrap();
+                for exec in tools.iter().filter_map(|tool| tool.exec.as_ref()) {
+                    write!(outcome, "\n{exec:?}").unwrap();
+                }
+                outcome
+            }
+            Err(error) => error.to_string().replace(&format!("{}/", folder.display()), ""),
+        };
+        report.push_str(&format!("=== {name}\n{outcome}\n\n"));
+    }
+    insta::assert_snapshot!("tools", report);
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    value.as_object().unwrap().clone()
+}
+
+#[test]
+fn files_add_up_and_names_stay_distinct() {
+    let mut tools = Tools::from_json(r#"[{"name": "a"}]"#, "one.json").unwrap();
+    tools.merge(Tools::from_json(r#"[{"name": "b"}]"#, "two.json").unwrap()).unwrap();
+    assert_eq!(tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(tools.get("b").unwrap().name, "b");
+    let error = tools.merge(Tools::from_json(r#"[{"name": "c"}, {"name": "a"}]"#, "three.json").unwrap()).unwrap_err();
+    insta::assert_snapshot!(error, @r#"
+    there are two tools named "a"
+    hint: a tool of that name is in an earlier --tools file
+    "#);
+    assert_eq!(tools.len(), 2, "a merge that fails changes nothing");
+}
+
+#[test]
+fn missing_and_unreadable_files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = Tools::from_file(folder.path().join("no.json")).unwrap_err().to_string();
+    assert!(missing.starts_with("cannot read ") && missing.contains("no.json"), "{missing}");
+    let path = folder.path().join("latin1.toml");
+    std::fs::write(&path, b"# \xe4").unwrap();
+    let wrong = Tools::from_file(&path).unwrap_err().to_string();
+    assert!(wrong.contains("latin1.toml") && wrong.ends_with("not valid UTF-8 at byte 2"), "{wrong}");
+}
+
+/// What a model is told about its arguments.
+#[test]
+fn problems_are_sentences() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "minLength": 1, "maxLength": 8},
+            "unit": {"enum": ["celsius", "fahrenheit"]},
+            "mode": {"const": "fast"},
+            "days": {"type": "integer", "minimum": 1, "maximum": 14, "multipleOf": 2},
+            "ratio": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+            "when": {"type": ["string", "null"], "pattern": "^[0-9-]+$"},
+            "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2, "uniqueItems": true},
+            "place": {"type": "object", "required": ["lat"], "properties": {"lat": {"type": "number"}}},
+            "id": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+            "one": {"oneOf": [{"type": "integer"}, {"minimum": 0}]},
+        },
+        "required": ["city"],
+        "additionalProperties": false,
+    });
+    let tools = Tools::new([Tool::new("get_weather", "", Some(object(schema)))]).unwrap();
+    let calls = [
+        json!({"city": "Paris"}),
+        json!({}),
+        json!({"city": 7}),
+        json!({"city": ""}),
+        json!({"city": "Llanfairpwllgwyngyll"}),
+        json!({"city": "Paris", "unit": "kelvin"}),
+        json!({"city": "Paris", "mode": "slow"}),
+        json!({"city": "Paris", "days": 0}),
+        json!({"city": "Paris", "days": 15}),
+        json!({"city": "Paris", "days": "3"}),
+        json!({"city": "Paris", "ratio": 0}),
+        json!({"city": "Paris", "ratio": 1.0}),
+        json!({"city": "Paris", "when": "tomorrow"}),
+        json!({"city": "Paris", "when": 3}),
+        json!({"city": "Paris", "tags": []}),
+        json!({"city": "Paris", "tags": ["a", "a", 3]}),
+        json!({"city": "Paris", "place": {}}),
+        json!({"city": "Paris", "place": {"lat": "north"}}),
+        json!({"city": "Paris", "id": 1.5}),
+        json!({"city": "Paris", "one": 5}),
+        json!({"city": "Paris", "place": "x".repeat(100)}),
+        json!({"city": "Paris", "colour": 1}),
+        json!({"city": "Paris", "colour": 1, "size": 2}),
+    ];
+    let mut report = String::new();
+    for arguments in calls {
+        writeln!(report, "{arguments}").unwrap();
+        for problem in tools.problems("get_weather", &object(arguments)) {
+            writeln!(report, "    {problem}").unwrap();
+        }
+    }
+    insta::assert_snapshot!(report);
+}
+
+#[test]
+fn a_tool_that_does_not_exist_is_told_with_those_that_do() {
+    let tools = |names: &[&str]| Tools::new(names.iter().map(|name| Tool::new(*name, "", None))).unwrap();
+    let problem = |names: &[&str], name| tools(names).problems(name, &Map::new()).join("\n");
+    let many: Vec<String> = (0..12).map(|index| format!("tool_number_{index}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let report = [
+        problem(&[], "x"),
+        problem(&["get_weather", "now"], "getweather"),
+        problem(&["get_weather", "now"], "send_mail"),
+        problem(&many, "x"),
+    ];
+    insta::assert_snapshot!(report.join("\n"), @r#"
+    there is no tool named "x"; there are no tools
+    there is no tool named "getweather"; did you mean "get_weather"?
+    there is no tool named "send_mail"; the tools are: get_weather, now
+    there is no tool named "x"; the tools are: tool_number_0, tool_number_1, tool_number_2, tool_number_3, tool_number_4, tool_number_5, tool_number_6, tool_number_7, tool_number_8, tool_number_9, …
+    "#);
+}
+
+#[test]
+fn a_tool_without_parameters_takes_any_arguments() {
+    let tools = Tools::from_json(r#"[{"name": "now", "parameters": {}}]"#, "t.json").unwrap();
+    assert!(tools.problems("now", &object(json!({"zone": "UTC"}))).is_empty());
+}
