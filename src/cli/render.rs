@@ -60,7 +60,10 @@ pub fn run(args: RenderArgs) -> Result<u8> {
         let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
         let vars: Value = serde_json::from_str(&text).map_err(|error| {
             let at = Location { file: Some(path.clone()), line: Some(error.line()), column: Some(error.column()) };
-            Error::new(ErrorKind::Syntax, format!("not valid JSON: {error}")).at(at)
+            // serde_json repeats the place.
+            let reason = error.to_string();
+            let reason = reason.split(" at line ").next().unwrap_or_default();
+            Error::new(ErrorKind::Syntax, format!("not valid JSON: {reason}")).at(at)
         })?;
         let text = load_template(template)?.render_vars(&vars, args.now)?;
         if args.json {

@@ -279,6 +279,9 @@ fn bad_input_is_named_with_its_place_and_the_way_out() {
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{shown:?}\n{}", ran.err);
         let plain =
             ran.err.replace(&folder.display().to_string(), "<home>").replace(env!("CARGO_MANIFEST_DIR"), "<repo>");
+        // How many tokens a text has is the model's affair.
+        let plain =
+            if plain.contains("the prompt has") { plain.replace(|c: char| c.is_ascii_digit(), "#") } else { plain };
         said += &format!("$ callwright {}\n{}\n", shown.join(" ").replace(env!("CARGO_MANIFEST_DIR"), "<repo>"), plain);
     }
     insta::assert_snapshot!(said);

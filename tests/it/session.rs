@@ -87,8 +87,8 @@ fn ids_are_unique_over_the_conversation() {
 fn the_tool_choice_decides_how_the_answer_begins() {
     let mut choices = Vec::new();
     for (choice, said) in [
-        (ToolChoice::Required, "{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###"),
-        (ToolChoice::Tool("clock".into()), "{\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###"),
+        (ToolChoice::Required, "\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###"),
+        (ToolChoice::Tool("clock".into()), "\", \"arguments\": {\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###"),
     ] {
         let mut session = session([said]);
         session.options_mut().tool_choice = choice;
