@@ -130,6 +130,13 @@ fn count(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
+/// Alternatives in a row; a model is not helped by hundreds.
 fn join(options: impl Iterator<Item = String>) -> String {
-    options.collect::<Vec<_>>().join(" or ")
+    const SHOWN: usize = 20;
+    let mut options: Vec<String> = options.collect();
+    if options.len() > SHOWN {
+        options.truncate(SHOWN);
+        options.push("…".to_owned());
+    }
+    options.join(" or ")
 }

@@ -139,3 +139,11 @@ fn a_tool_without_parameters_takes_any_arguments() {
     let tools = Tools::from_json(r#"[{"name": "now", "parameters": {}}]"#, "t.json").unwrap();
     assert!(tools.problems("now", &object(json!({"zone": "UTC"}))).is_empty());
 }
+
+#[test]
+fn a_long_list_of_choices_is_cut() {
+    let schema = json!({"type": "object", "properties": {"n": {"enum": (0..1000).collect::<Vec<_>>()}}});
+    let tools = Tools::new([Tool::new("pick", "", Some(object(schema)))]).unwrap();
+    let problem = tools.problems("pick", &object(json!({"n": -1}))).join("\n");
+    assert!(problem.starts_with("\"n\" is -1; expected 0 or 1 or ") && problem.ends_with("19 or …"), "{problem}");
+}
