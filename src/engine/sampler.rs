@@ -164,7 +164,7 @@ mod tests {
         let counts = histogram(all, &[0.7f32.ln(), 0.2f32.ln(), 0.1f32.ln(), f32::NEG_INFINITY]);
         for (count, expected) in counts.iter().zip([7000.0, 2000.0, 1000.0, 0.0]) {
             // Five standard deviations of a binomial count.
-            let deviation = 5.0 * (expected * (1.0 - expected / 10_000.0) as f64).sqrt();
+            let deviation = 5.0 * f64::sqrt(expected * (1.0 - expected / 10_000.0));
             assert!((*count as f64 - expected).abs() <= deviation, "{counts:?}");
         }
     }
