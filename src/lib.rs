@@ -40,7 +40,8 @@
 //! ```
 //!
 //! Underneath, the stages can be used alone: [`template`] renders chat templates exactly as transformers does,
-//! [`format`] parses a model's text as a stream, [`models`] finds, checks and downloads GGUF files, [`engine`] runs them.
+//! [`mod@format`] parses a model's text as a stream, [`models`] finds, checks and downloads GGUF files, [`engine`] runs
+//! them.
 #![deny(missing_docs)]
 
 pub mod engine;

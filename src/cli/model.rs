@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anstyle::Style;
 use anyhow::Result;
+use callwright::models::bundled;
 use callwright::models::gguf::shard_of;
 use callwright::models::{Gguf, Hub, ModelEntry, Models, Progress, ProgressEvent, Source};
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
@@ -85,7 +86,9 @@ fn list(models: &Models, hub: &Hub, json: bool) -> Result<u8> {
         };
         [entry.name.clone(), size, quantization(entry).unwrap_or("-".to_owned()), here.to_owned(), from]
     });
-    let rows: Vec<[String; 5]> = std::iter::once(header).chain(rows).collect();
+    let bundled = bundled::size()
+        .map(|size| [bundled::NAME, &DecimalBytes(size).to_string(), "Q8_0", "yes", "this program"].map(str::to_owned));
+    let rows: Vec<[String; 5]> = std::iter::once(header).chain(bundled).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 5] = std::array::from_fn(width);
     let bold = Style::new().bold();

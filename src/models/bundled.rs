@@ -11,6 +11,11 @@ const GGUF: Option<&[u8]> = Some(include_bytes!("../../models/callwright-tiny.gg
 #[cfg(not(feature = "bundled-model"))]
 const GGUF: Option<&[u8]> = None;
 
+/// How large it is, in bytes; `None` in a build without it.
+pub fn size() -> Option<u64> {
+    GGUF.and_then(|gguf| u64::try_from(gguf.len()).ok())
+}
+
 /// The bundled model as a file, which llama.cpp wants: unpacked to the cache directory at first use.
 ///
 /// # Errors

@@ -72,13 +72,11 @@ fn events_come_in_order_and_add_up() {
 #[test]
 fn ids_are_unique_over_the_conversation() {
     let mut session = session([CALL]);
-    let history = format!(
-        r#"[{{"role": "user", "content": "?"}},
-            {{"role": "assistant", "tool_calls": [{{"id": "call00002", "type": "function",
-              "function": {{"name": "clock", "arguments": "{{}}"}}}}]}},
-            {{"role": "tool", "tool_call_id": "call00002", "content": "12:00"}}]"#
-    );
-    session.set_messages(Conversation::from_json(&history, "history.json").unwrap().messages).unwrap();
+    let history = r#"[{"role": "user", "content": "?"},
+        {"role": "assistant", "tool_calls": [{"id": "call00002", "type": "function",
+          "function": {"name": "clock", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "call00002", "content": "12:00"}]"#;
+    session.set_messages(Conversation::from_json(history, "history.json").unwrap().messages).unwrap();
     let reply = session.ask("Again?").unwrap();
     assert_ne!(reply.calls[0].id, "call00002");
 }
