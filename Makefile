@@ -2,12 +2,13 @@
 # make test     all checks: format, clippy, tests, docs
 # make install  puts a native build on the PATH
 # make bench    the measurements that the README reports
+# make model    trains the bundled model anew (model-smoke: a toy one, in minutes); see training/README.md
 
 CARGO ?= cargo
 # One profile everywhere: llama.cpp is compiled once for each, and that takes 5 to 25 minutes.
 PROFILE = --release --locked
 
-.PHONY: demo test install bench setup
+.PHONY: demo test install bench model model-smoke setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -25,6 +26,12 @@ install: setup
 
 bench: setup
 	$(CARGO) bench --locked
+
+model:
+	training/run.sh
+
+model-smoke:
+	training/run.sh smoke
 
 setup:
 	@toolchain/setup.sh
