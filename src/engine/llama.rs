@@ -252,8 +252,10 @@ pub fn slow_build_notice() -> Option<String> {
     #[cfg(target_arch = "x86_64")]
     if std::is_x86_feature_detected!("avx2") && !cpu_features().iter().any(|feature| feature == "AVX2") {
         return Some(
-            "this build of llama.cpp uses none of the CPU's vector units (AVX2) and is several times slower than it \
-             could be; build it for this machine: RUSTFLAGS=\"-C target-cpu=native\" cargo install callwright --force"
+            // clang, because GCC 12 miscompiles AMX, which a native build would use.
+            "this build of llama.cpp leaves the CPU's vector units (AVX2) unused and is several times slower than it \
+             could be; build it for this machine: `make install` in the repository, or \
+             CC=clang CXX=clang++ RUSTFLAGS=\"-C target-cpu=native\" cargo install callwright --force"
                 .to_owned(),
         );
     }
