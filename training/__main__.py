@@ -61,7 +61,7 @@ def step_train(options):
         say(line)
         print(line, file=log, flush=True)
 
-    train.train(options.out / "data", options.out, shape=shape, seed=options.seed, minutes=options.minutes, total=options.tokens, threads=options.threads, compile=options.compile, say=tell)
+    train.train(options.out / "data", options.out, shape=shape, seed=options.seed, tokens=options.batch, minutes=options.minutes, total=options.tokens, threads=options.threads, compile=options.compile, say=tell)
 
 
 def step_export(options):
@@ -89,6 +89,7 @@ def main():
     parser.add_argument("--rows", type=int, default=150_000, help="conversations to generate")
     parser.add_argument("--minutes", type=float, help="train for so long")
     parser.add_argument("--tokens", type=float, help="train on so many tokens")
+    parser.add_argument("--batch", type=int, default=4096, help="tokens in a step")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile: needs a C++ compiler")
     parser.add_argument("--smoke", action="store_true", help="a much smaller network, to try the steps")

@@ -15,7 +15,7 @@ from .tables import enumerate_text, expand
 
 
 # Rows with one tool, with up to two, with up to three; then all.
-CURRICULUM = (5000, 14000, 26000)
+CURRICULUM = (4000, 9000, 16000)
 
 
 @dataclass
@@ -140,7 +140,8 @@ class Sampler:
         rng = self.rng
         mark, parts = phrase or rng.choice(tool.phrases)
         flat = expand(rng, parts)
-        needed = {part[1] for part in flat if not isinstance(part, str)}
+        # In the phrase's order: a set's differs from process to process, and with it every draw that follows.
+        needed = list(dict.fromkeys(part[1] for part in flat if not isinstance(part, str)))
         concrete = self.concrete(tool, style, needed)
         drawn = {path: tool.parameter(path).draw(rng) for path in needed if tool.parameter(path).kind != "bool" and any(p[0] == "ref" and p[1] == path for p in flat if not isinstance(p, str))}
         asked = Asked(mark, "", concrete=concrete, flat=flat, drawn=drawn)
@@ -408,25 +409,15 @@ class Sampler:
         row, asked = self.parallel_same()
         if asked is None or len(asked.calls) > 3:
             return row, None
-        answers = []
-        for _ in asked.calls:
-            result, answer = self.result(asked.concrete.tool, {})if not asked.concrete.tool.results else self.result_of(asked)
+        answers, names = [], asked.concrete.names
+        for _, arguments in asked.calls:
+            told = {path: (str(arguments[name]),) for path, name in names.items() if name in arguments}
+            result, answer = self.result(asked.concrete.tool, told)
             row.messages.append({"role": "tool", "content": result})
             answers.append(answer)
         row.messages.append({"role": "assistant", "content": " ".join(answers)})
         row.category = "follow-up"
         return row, None
-
-    def result_of(self, asked):
-        # The answer names what the one call was about, which the shared text of all cannot.
-        tool = asked.concrete.tool
-        names = {path: "it" for path in (p.path for p in tool.parameters)}
-        for _ in range(8):
-            try:
-                return self.result(tool, {path: (name,) for path, name in names.items()} if not any("{" + path + "}" in answer for path in names for _, answer in tool.results) else {})
-            except KeyError:
-                continue
-        return '{"status": "ok"}', "The status is ok."
 
     def corrected(self):
         """A call that fails, and one that heeds the error."""
