@@ -89,7 +89,7 @@ def wilson(hits, total, z=1.96):
     share = hits / total
     centre = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
-    return share, centre - half, centre + half
+    return share, max(0.0, centre - half), min(1.0, centre + half)
 
 
 def report(records, out):
