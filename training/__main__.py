@@ -61,7 +61,18 @@ def step_train(options):
         say(line)
         print(line, file=log, flush=True)
 
-    train.train(options.out / "data", options.out, shape=shape, seed=options.seed, tokens=options.batch, minutes=options.minutes, total=options.tokens, threads=options.threads, compile=options.compile, say=tell)
+    train.train(
+        options.out / "data",
+        options.out,
+        shape=shape,
+        seed=options.seed,
+        tokens=options.batch,
+        minutes=options.minutes,
+        total=options.tokens,
+        threads=options.threads,
+        compile=options.compile,
+        say=tell,
+    )
 
 
 def step_export(options):
@@ -83,7 +94,9 @@ STEPS = {"suite": step_suite, "data": step_data, "train": step_train, "export": 
 def main():
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     parser.add_argument("step", choices=[*STEPS, "all"])
-    parser.add_argument("--out", type=Path, default=ROOT / "target" / "training", help="working folder (default: target/training)")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "target" / "training", help="working folder (default: target/training)"
+    )
     parser.add_argument("--model", type=Path, default=MODEL, help="the GGUF to write or to evaluate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, default=150_000, help="conversations to generate")
@@ -91,7 +104,9 @@ def main():
     parser.add_argument("--tokens", type=float, help="train on so many tokens")
     parser.add_argument("--batch", type=int, default=4096, help="tokens in a step")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile: needs a C++ compiler")
+    parser.add_argument(
+        "--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile: needs a C++ compiler"
+    )
     parser.add_argument("--smoke", action="store_true", help="a much smaller network, to try the steps")
     parser.add_argument("--date", help="general.date of the GGUF, YYYY-MM-DD")
     parser.add_argument("--limit", type=int, help="evaluate so many cases of each category")

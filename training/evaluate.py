@@ -20,13 +20,22 @@ def run(model_path, suite_path, limit=None, style="delimited", answers=None):
     cases = [json.loads(line) for line in suite_path.read_text().splitlines()]
     if limit:
         seen = {}
-        cases = [case for case in cases if seen.setdefault(case["category"], []).append(0) or len(seen[case["category"]]) <= limit]
+        cases = [
+            case
+            for case in cases
+            if seen.setdefault(case["category"], []).append(0) or len(seen[case["category"]]) <= limit
+        ]
     log = open(answers, "w") if answers else None
     records, tokens, began = [], 0, time.time()
     for case in cases:
         text, ended, count = answer(model, tokenizer, case["messages"], case["tools"], style)
         tokens += count
-        record = {"id": case["id"], "category": case["category"], "text": text, **judge(text, ended, case["expected"], style)}
+        record = {
+            "id": case["id"],
+            "category": case["category"],
+            "text": text,
+            **judge(text, ended, case["expected"], style),
+        }
         records.append(record)
         if log:
             print(json.dumps({**record, "expected": case["expected"]}, ensure_ascii=False), file=log, flush=True)
@@ -102,7 +111,11 @@ def report(records, out):
     single = of("simple", "multiple", "nested", "awkward", "long")
     print("| | cases | share | 95% interval |\n|---|---|---|---|", file=out)
     row("well-formed among attempted calls", [record for record in records if record["attempted"]], "formed")
-    row("right tools among cases that need one", of("simple", "multiple", "nested", "awkward", "long", "parallel"), "names")
+    row(
+        "right tools among cases that need one",
+        of("simple", "multiple", "nested", "awkward", "long", "parallel"),
+        "names",
+    )
     row("exact call, one call", single, "exact")
     row("all calls exact, parallel", of("parallel"), "exact")
     row("no call where no tool fits", of("irrelevance"), "exact")

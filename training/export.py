@@ -62,7 +62,14 @@ def add_tokenizer(writer, path):
     tokens = sorted(ids, key=ids.get)
     if [ids[token] for token in tokens] != list(range(len(tokens))):
         raise ValueError("the tokenizer's ids have gaps")
-    types = [gguf.TokenType.CONTROL if t in CONTROL else gguf.TokenType.USER_DEFINED if t in MARKERS else gguf.TokenType.NORMAL for t in tokens]
+    types = [
+        gguf.TokenType.CONTROL
+        if t in CONTROL
+        else gguf.TokenType.USER_DEFINED
+        if t in MARKERS
+        else gguf.TokenType.NORMAL
+        for t in tokens
+    ]
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in stored["model"]["merges"]]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")

@@ -41,7 +41,7 @@ LISTS = {
     "word": "serendipity|gratitude|apple|bridge|freedom|river|happy|quick|garden|ephemeral|window|courage|bright|table",
     "phrase": "good morning|where is the station|thank you very much|how much is it|I love you|see you tomorrow|the bill, please|happy birthday|I am lost|have a nice day|good night",
     "sentence": "I'll be ten minutes late|The meeting is moved to Monday|Don't forget the keys|Happy birthday!|Can you call me back?|The package has arrived|See you at 8|We won the game!|Dinner is ready|Please review my draft|Let's meet at the café|I'm on my way|Thanks for your help|The server is down again|Running late, sorry|你好，明天见|Ça marche, merci|Привет, как дела?|Bring \"the red folder\", please|It's 50% off today|Total: 30 € (paid)|C:\\temp is full|ok 👍|Where are you?\nI'm waiting outside|First line\nSecond line|Tabs & spaces <matter>|He said \"no\"|¿Vienes mañana?",
-    "title": "Shopping list|Meeting notes|Ideas for the garden|Trip to Rome|Weekly report|Quarterly plan|Recipe: soup|To do|Lessons learned|Project \"Falcon\"|Café visits|Budget 2025|Draft v2|Reading list|Año nuevo",
+    "title": 'Shopping list|Meeting notes|Ideas for the garden|Trip to Rome|Weekly report|Quarterly plan|Recipe: soup|To do|Lessons learned|Project "Falcon"|Café visits|Budget 2025|Draft v2|Reading list|Año nuevo',
     "branch": "main|develop|feature/login|fix-typo|release-2.1|hotfix/cache|test/ci|gh-pages",
     "repo": "callisto|web-app|data-tools|infra|my-site|parser|docs|mobile-client|billing-service",
     "service": "nginx|postgres|redis|auth-service|billing|search-api|mailer|gateway|scheduler|cache",
@@ -51,7 +51,7 @@ LISTS = {
     "folder": "/home/bob|Documents|/var/log|src|Downloads|photos/2023|/etc|build|D:\\archive",
     "table": "users|orders|customers|invoices|products|events|sessions|payments|employees|logs",
     "query": "SELECT * FROM users|SELECT name FROM customers WHERE age > 30|SELECT count(*) FROM orders|DELETE FROM logs WHERE day < 10|SELECT id, total FROM invoices ORDER BY total|SELECT * FROM t WHERE name = 'Bob'",
-    "command": "ls -la|git status|make test|df -h|cargo build --release|uptime|ps aux|echo \"hi\"|npm install|du -sh .",
+    "command": 'ls -la|git status|make test|df -h|cargo build --release|uptime|ps aux|echo "hi"|npm install|du -sh .',
     "regex": "^a.*z$|\\d{4}|[A-Z]+|foo|bar|\\w+@\\w+\\.com|TODO|error: .*",
     "expression": "2 + 2|15 * 7|sqrt(144)|(3 + 4) * 5|100 / 8|2^10|12.5 * 4|sin(0.5)|7! / 5!|1000 - 387|3x + 5 = 20|log(100)|45% of 200",
     "unitlen": "miles|kilometers|meters|feet|inches|centimeters|yards",
@@ -90,7 +90,19 @@ SHAPES = {
     "title": "city country person company song artist movie book author team place title planet street model airline language paint".split(),
 }
 SHAPE = {name: shape for shape, names in SHAPES.items() for name in names}
-WORDS = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten", 12: "twelve"}
+WORDS = {
+    1: "one",
+    2: "two",
+    3: "three",
+    4: "four",
+    5: "five",
+    6: "six",
+    7: "seven",
+    8: "eight",
+    9: "nine",
+    10: "ten",
+    12: "twelve",
+}
 
 ONSET = "b c d f g h j k l m n p r s t v w z br ch cl dr fl gr kr pl pr sh sk sl st str th tr qu".split()
 VOWEL = "a e i o u ai ea ie oo ou y".split()
@@ -141,7 +153,11 @@ def date(rng):
     kind = rng.randrange(12)
     day, month = rng.randint(1, 28), rng.randint(1, 12)
     if kind < 3:
-        plain = rng.choice("tomorrow|today|tonight|this weekend|next week|next Monday|next Friday|this evening|the day after tomorrow|next month|tomorrow morning|yesterday".split("|"))
+        plain = rng.choice(
+            "tomorrow|today|tonight|this weekend|next week|next Monday|next Friday|this evening|the day after tomorrow|next month|tomorrow morning|yesterday".split(
+                "|"
+            )
+        )
         return plain, plain
     if kind < 5:
         name = rng.choice(LISTS["weekday"].split("|"))
@@ -156,7 +172,16 @@ def date(rng):
 
 def clock(rng):
     hour, minute = rng.randint(1, 12), rng.choice((0, 0, 15, 30, 45, 5, 20))
-    text = rng.choice((f"{hour}:{minute:02}", f"{hour + 8:02}:{minute:02}", f"{hour} {rng.choice(('am', 'pm'))}", f"{hour}:{minute:02} {rng.choice(('AM', 'PM'))}", f"{hour}{rng.choice(('am', 'pm'))}", "noon"))
+    text = rng.choice(
+        (
+            f"{hour}:{minute:02}",
+            f"{hour + 8:02}:{minute:02}",
+            f"{hour} {rng.choice(('am', 'pm'))}",
+            f"{hour}:{minute:02} {rng.choice(('AM', 'PM'))}",
+            f"{hour}{rng.choice(('am', 'pm'))}",
+            "noon",
+        )
+    )
     return text
 
 
@@ -186,29 +211,73 @@ def email(rng):
 
 
 def url(rng):
-    host = rng.choice((f"{invented(rng)}.{rng.choice('com org net io'.split())}", "example.com", "www.example.org", f"docs.{invented(rng)}.dev"))
-    path = rng.choice(("", "", "/", f"/{invented(rng)}", f"/{invented(rng)}/{rng.randint(1, 999)}", f"/search?q={invented(rng)}"))
+    host = rng.choice(
+        (
+            f"{invented(rng)}.{rng.choice('com org net io'.split())}",
+            "example.com",
+            "www.example.org",
+            f"docs.{invented(rng)}.dev",
+        )
+    )
+    path = rng.choice(
+        ("", "", "/", f"/{invented(rng)}", f"/{invented(rng)}/{rng.randint(1, 999)}", f"/search?q={invented(rng)}")
+    )
     return f"{rng.choice(('https', 'https', 'http'))}://{host}{path}"
 
 
 def phone(rng):
     digits = lambda count: "".join(rng.choice(string.digits) for _ in range(count))
-    return rng.choice((f"+{digits(2)} {digits(3)} {digits(4)}", f"{digits(3)}-{digits(4)}", f"{digits(3)}-{digits(3)}-{digits(4)}", f"0{digits(9)}"))
+    return rng.choice(
+        (
+            f"+{digits(2)} {digits(3)} {digits(4)}",
+            f"{digits(3)}-{digits(4)}",
+            f"{digits(3)}-{digits(3)}-{digits(4)}",
+            f"0{digits(9)}",
+        )
+    )
 
 
 def code(rng):
     a, b, n = invented(rng, 1), invented(rng, 1), rng.randint(0, 99)
-    return rng.choice((f"print({a})", f"let {a} = {n};", f'print("{a}")', f"def {a}({b}): return {b} + {n}", f"for i in range({n}): {a}(i)", f"{a}.{b}({n})", f"if {a} > {n}:\n    {b}()", f"fn {a}() -> u8 {{ {n} }}", f"x = ['{a}', '{b}']"))
+    return rng.choice(
+        (
+            f"print({a})",
+            f"let {a} = {n};",
+            f'print("{a}")',
+            f"def {a}({b}): return {b} + {n}",
+            f"for i in range({n}): {a}(i)",
+            f"{a}.{b}({n})",
+            f"if {a} > {n}:\n    {b}()",
+            f"fn {a}() -> u8 {{ {n} }}",
+            f"x = ['{a}', '{b}']",
+        )
+    )
 
 
-MAKERS = {"id": identifier, "time": clock, "email": email, "url": url, "phone": phone, "code": code,
-          "zip": lambda rng: f"{rng.randint(10000, 99999)}", "flight": lambda rng: rng.choice(("LH", "BA", "UA", "AF", "DL", "KL", "QF")) + str(rng.randint(10, 9999)),
-          "version": lambda rng: f"{rng.choice(('', '', 'v'))}{rng.randint(0, 9)}.{rng.randint(0, 20)}.{rng.randint(0, 9)}",
-          "ip": lambda rng: ".".join(str(rng.randint(1, 254)) for _ in range(4)),
-          "coord": lambda rng: f"{rng.uniform(-90, 90):.2f}, {rng.uniform(-180, 180):.2f}",
-          "invented": invented,
-          "user": lambda rng: rng.choice((invented(rng), f"{invented(rng)}{rng.randint(1, 99)}", f"{invented(rng, 1)}_{invented(rng, 1)}", "admin", "guest")),
-          "color": lambda rng: f"#{rng.randrange(1 << 24):06x}"}
+MAKERS = {
+    "id": identifier,
+    "time": clock,
+    "email": email,
+    "url": url,
+    "phone": phone,
+    "code": code,
+    "zip": lambda rng: f"{rng.randint(10000, 99999)}",
+    "flight": lambda rng: rng.choice(("LH", "BA", "UA", "AF", "DL", "KL", "QF")) + str(rng.randint(10, 9999)),
+    "version": lambda rng: f"{rng.choice(('', '', 'v'))}{rng.randint(0, 9)}.{rng.randint(0, 20)}.{rng.randint(0, 9)}",
+    "ip": lambda rng: ".".join(str(rng.randint(1, 254)) for _ in range(4)),
+    "coord": lambda rng: f"{rng.uniform(-90, 90):.2f}, {rng.uniform(-180, 180):.2f}",
+    "invented": invented,
+    "user": lambda rng: rng.choice(
+        (
+            invented(rng),
+            f"{invented(rng)}{rng.randint(1, 99)}",
+            f"{invented(rng, 1)}_{invented(rng, 1)}",
+            "admin",
+            "guest",
+        )
+    ),
+    "color": lambda rng: f"#{rng.randrange(1 << 24):06x}",
+}
 
 
 def draw(rng, kind):

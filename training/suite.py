@@ -3,16 +3,25 @@
 import random
 
 from . import tables
-from .generate import Row, Sampler
+from .generate import Conversations, Row
 
-COUNTS = {"simple": 50, "multiple": 50, "parallel": 50, "irrelevance": 50, "nested": 40, "awkward": 40, "follow-up": 45, "long": 40}
+COUNTS = {
+    "simple": 50,
+    "multiple": 50,
+    "parallel": 50,
+    "irrelevance": 50,
+    "nested": 40,
+    "awkward": 40,
+    "follow-up": 45,
+    "long": 40,
+}
 AWKWARD = ("remark", "icing", "trademark")
 
 
 def make(folder, seed):
     tools = tables.load(folder / "suite.txt")
     rng = random.Random(seed)
-    sampler = Sampler(tools, rng, plain=True)
+    sampler = Conversations(tools, rng, plain=True)
     cases, asked_before = [], set()
     for category, count in COUNTS.items():
         made = 0
@@ -26,7 +35,15 @@ def make(folder, seed):
             made += 1
             last = row.messages[-1]
             expected = [call["function"] for call in last.get("tool_calls", [])]
-            cases.append({"id": f"{category}-{made:03}", "category": category, "messages": row.messages[:-1], "tools": row.tools, "expected": expected})
+            cases.append(
+                {
+                    "id": f"{category}-{made:03}",
+                    "category": category,
+                    "messages": row.messages[:-1],
+                    "tools": row.tools,
+                    "expected": expected,
+                }
+            )
     return cases
 
 
@@ -71,13 +88,13 @@ def follow_up(sampler, rng):
     while True:
         kind = rng.randrange(3)
         if kind == 0:
-            row, asked = sampler.answered()
+            row, _ = sampler.answered()
         elif kind == 1:
-            row, asked = sampler.corrected()
+            row, _ = sampler.corrected()
             if row.messages[-1].get("tool_calls") is None:
                 continue
         else:
-            row, asked = sampler.again()
+            row, _ = sampler.again()
             if row.messages[-1].get("tool_calls") is None:
                 continue
         if row.category == "follow-up" and len(row.tools) <= 4 and len(row.messages) > 2:

@@ -1,18 +1,19 @@
 """Reads the domain tables: tools written by hand, the phrasings that ask for them, and the values they mention.
 
-    % river = Rhine|Nile                               a list of values of the table's own
-    @ weather                                          a domain
-    get weather, weather forecast : Get the weather.   a tool: names, then descriptions with " / " between them
-    - city, location! *city : Where / The city         a parameter: names, `!` required, `*` may be asked for several
-                                                       times at once; a pool of pools.py, a|b|c for an enum, [pool] for
-                                                       an array, <{n} {x}; n=int(1,9); x=food> for an array of objects;
-                                                       a dotted name lies in a nested object
-    ? What's the (weather|forecast) in {city}[ {date}]?  a question; (this|that), [perhaps], {parameter}
-    ! turn the {device} {state=on:on}                  a command in the imperative; {parameter=value:text}
-    = temperature=int(-9,40) => It is {temperature} degrees in {city}.    a result and the answer to it
+% river = Rhine|Nile                               a list of values of the table's own
+@ weather                                          a domain
+get weather, weather forecast : Get the weather.   a tool: names, then descriptions with " / " between them
+- city, location! *city : Where / The city         a parameter: names, `!` required, `*` may be asked for several
+                                                   times at once; a pool of pools.py, a|b|c for an enum, [pool] for
+                                                   an array, <{n} {x}; n=int(1,9); x=food> for an array of objects;
+                                                   a dotted name lies in a nested object
+? What's the (weather|forecast) in {city}[ {date}]?  a question; (this|that), [perhaps], {parameter}
+! turn the {device} {state=on:on}                  a command in the imperative; {parameter=value:text}
+= temperature=int(-9,40) => It is {temperature} degrees in {city}.    a result and the answer to it
 """
 
 import json
+import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,7 +62,15 @@ class Parameter:
 
 
 def plain_type(kind):
-    return "integer" if kind.startswith("int(") else "number" if kind.startswith("num(") else "boolean" if kind == "bool" else "string"
+    return (
+        "integer"
+        if kind.startswith("int(")
+        else "number"
+        if kind.startswith("num(")
+        else "boolean"
+        if kind == "bool"
+        else "string"
+    )
 
 
 def enumerate_text(rng, texts):
@@ -193,8 +202,6 @@ def parse_parameter(text):
 
 
 def check(tool):
-    import random
-
     rng = random.Random(0)
     if not tool.phrases:
         raise ValueError(f"{tool.names[0]}: no phrase")

@@ -20,7 +20,13 @@ from . import encode, evaluate, export, generate, model, suite, tables, tokenize
 from .render import CONTROL, MARKERS, render
 
 TOOLS = tables.load(main.TABLES / "domains.txt")
-WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
 
 
 def conversation():
@@ -38,7 +44,9 @@ class Template(unittest.TestCase):
         for style in ("delimited", "hermes"):
             whole = render(conversation(), [WEATHER], style)
             for turn in (1, 3):
-                self.assertTrue(whole.startswith(render(conversation()[:turn], [WEATHER], style, add_generation_prompt=True)))
+                self.assertTrue(
+                    whole.startswith(render(conversation()[:turn], [WEATHER], style, add_generation_prompt=True))
+                )
 
     def test_calls_are_written_in_both_styles(self):
         call = '{"name": "get_weather", "arguments": {"city": "São Paulo"}}'
@@ -47,23 +55,36 @@ class Template(unittest.TestCase):
         self.assertIn(f"<tool_call>\n{call}\n</tool_call><|end|>", render(conversation(), [WEATHER], "hermes"))
 
     def test_arguments_that_are_text_stay_as_they_are(self):
-        messages = [{"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": '{"a":1}'}}]}]
+        messages = [
+            {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": '{"a":1}'}}]}
+        ]
         self.assertIn('"arguments": {"a":1}}', render(messages))
 
     def test_no_system_turn_without_system_text_and_tools(self):
-        self.assertEqual(render([{"role": "user", "content": "Hi"}], add_generation_prompt=True), "<|user|>Hi<|end|><|assistant|>")
+        self.assertEqual(
+            render([{"role": "user", "content": "Hi"}], add_generation_prompt=True), "<|user|>Hi<|end|><|assistant|>"
+        )
 
 
 class Data(unittest.TestCase):
     def test_rows_repeat_from_the_seed(self):
         # In processes of their own: the order of a set is fixed within one.
         program = "from training import test_training as t; print(''.join(map(t.encode.text, t.generate.rows(t.TOOLS, 300, 5))))"
-        texts = [subprocess.run([sys.executable, "-c", program], cwd=main.ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout for seed in "12"]
+        texts = [
+            subprocess.run(
+                [sys.executable, "-c", program],
+                cwd=main.ROOT,
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                capture_output=True,
+                check=True,
+            ).stdout
+            for seed in "12"
+        ]
         self.assertEqual(*texts)
 
     def test_calls_name_offered_tools_and_known_arguments(self):
         # Past the curriculum's first rows, so that every kind comes up.
-        sampler = generate.Sampler(TOOLS, random.Random(3))
+        sampler = generate.Conversations(TOOLS, random.Random(3))
         for _ in range(3000):
             row = sampler.row(generate.CURRICULUM[-1])
             offered = {tool["function"]["name"]: tool["function"]["parameters"] for tool in row.tools}
@@ -76,7 +97,14 @@ class Data(unittest.TestCase):
         self.assertLessEqual(set(schema.get("required", [])), set(arguments))
         for name, value in arguments.items():
             inner = schema["properties"][name]
-            kinds = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
+            kinds = {
+                "string": str,
+                "integer": int,
+                "number": (int, float),
+                "boolean": bool,
+                "array": list,
+                "object": dict,
+            }
             self.assertIsInstance(value, kinds[inner["type"]])
             if "enum" in inner:
                 self.assertIn(value, inner["enum"])
@@ -137,10 +165,22 @@ class Tokens(unittest.TestCase):
         _, shipped = export.read(main.MODEL)
         texts = [encode.text(row) for row in generate.rows(TOOLS, 900, 9)]
         texts += main.SUITE.read_text().splitlines()[::4]
-        texts += ["", " ", "  \n\n\t x", "naïve 北京 👍🏽", "a  b   c", "don't we'll I'M", "1,234.5e-6", "\r\n", "ﬁ ½ ²"]
+        texts += [
+            "",
+            " ",
+            "  \n\n\t x",
+            "naïve 北京 👍🏽",
+            "a  b   c",
+            "don't we'll I'M",
+            "1,234.5e-6",
+            "\r\n",
+            "ﬁ ½ ²",
+        ]
         for text in texts:
             body = json.dumps({"content": text, "parse_special": True, "add_special": False}).encode()
-            request = urllib.request.Request(os.environ["LLAMA_SERVER"] + "/tokenize", body, {"Content-Type": "application/json"})
+            request = urllib.request.Request(
+                os.environ["LLAMA_SERVER"] + "/tokenize", body, {"Content-Type": "application/json"}
+            )
             with urllib.request.urlopen(request, timeout=60) as reply:
                 self.assertEqual(json.load(reply)["tokens"], shipped.encode(text).ids, text)
 

@@ -57,7 +57,9 @@ def batches(rows, tokens, rng, longest):
     """Cuts the rows into batches of about `tokens`, alike in length, keeping the curriculum's order in the large."""
     pool = 64 * tokens // 256
     for at in range(0, len(rows), pool):
-        part = sorted((row for row in rows[at : at + pool] if row[1] - row[0] <= longest), key=lambda row: row[1] - row[0])
+        part = sorted(
+            (row for row in rows[at : at + pool] if row[1] - row[0] <= longest), key=lambda row: row[1] - row[0]
+        )
         cut, batch = [], []
         for row in part:
             # A multiple of 32 keeps the number of different shapes small.
@@ -91,8 +93,22 @@ def make_batch(batch, ids, told, rng):
     return x[:, :-1], x[:, 1:], weight[:, 1:]
 
 
-def train(data, out, *, shape=None, seed=1, tokens=8192, minutes=None, total=None, lr=0.02, threads=2, compile=False,
-          every=180.0, longest=1024, say=print):
+def train(
+    data,
+    out,
+    *,
+    shape=None,
+    seed=1,
+    tokens=8192,
+    minutes=None,
+    total=None,
+    lr=0.02,
+    threads=2,
+    compile=False,
+    every=180.0,
+    longest=1024,
+    say=print,
+):
     """Trains on the rows of `data`, writing `out/last.pt`; ends after `minutes` of work or `total` tokens."""
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
@@ -118,12 +134,19 @@ def train(data, out, *, shape=None, seed=1, tokens=8192, minutes=None, total=Non
     hidden = torch.compile(model.hidden, dynamic=True) if compile else model.hidden
     ids, told, rows = load_rows(Path(data))
     order, noise = random.Random(seed), np.random.default_rng(seed + done)
-    began = last = time.time() - spent
+    began = time.time() - spent
     kept = time.time()
 
     def save():
-        state = {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "shape": asdict(shape),
-                 "done": done, "seen": seen, "spent": time.time() - began, "average": average}
+        state = {
+            "model": model.state_dict(),
+            "optimizers": [o.state_dict() for o in optimizers],
+            "shape": asdict(shape),
+            "done": done,
+            "seen": seen,
+            "spent": time.time() - began,
+            "average": average,
+        }
         torch.save(state, out / "next.pt")
         (out / "next.pt").replace(out / "last.pt")
 
@@ -168,8 +191,14 @@ def train(data, out, *, shape=None, seed=1, tokens=8192, minutes=None, total=Non
             seen += sum(end - start for start, end in batch)
             now = time.time()
             if done % 20 == 0:
-                record = {"step": done, "tokens": seen, "minutes": round((now - began) / 60, 2), "loss": round(average, 4),
-                          "tokens_per_second": round(seen / max(now - began, 1e-9)), "pass": passes}
+                record = {
+                    "step": done,
+                    "tokens": seen,
+                    "minutes": round((now - began) / 60, 2),
+                    "loss": round(average, 4),
+                    "tokens_per_second": round(seen / max(now - began, 1e-9)),
+                    "pass": passes,
+                }
                 say(json.dumps(record))
             if now - kept > every:
                 save()
