@@ -1,0 +1,124 @@
+"""`python -m training STEP`: suite | data | train | export | evaluate | all. See README.md in this folder."""
+
+import argparse
+import json
+import os
+import sys
+from itertools import islice
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLES = Path(__file__).resolve().parent / "tables"
+SUITE = ROOT / "benches" / "suites" / "builtin.jsonl"
+MODEL = ROOT / "models" / "callwright-tiny.gguf"
+
+
+def say(*words):
+    print(*words, file=sys.stderr, flush=True)
+
+
+def barred():
+    """The suite's tool names and questions: no training row may have one of them."""
+    found = set()
+    for line in SUITE.read_text().splitlines():
+        case = json.loads(line)
+        found |= {tool["function"]["name"] for tool in case["tools"]}
+        found |= {message["content"] for message in case["messages"] if message["role"] == "user"}
+    return found
+
+
+def step_suite(options):
+    from . import suite
+
+    cases = suite.make(TABLES, options.seed)
+    SUITE.parent.mkdir(parents=True, exist_ok=True)
+    SUITE.write_text("".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases))
+    say(f"{len(cases)} cases in {SUITE}")
+
+
+def step_data(options):
+    from . import encode, generate, tables, tokenizer
+
+    tools = tables.load(TABLES / "domains.txt")
+    out = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    barred_names = barred() if SUITE.exists() else frozenset()
+    # The first rows are the curriculum's, poor in words: the tokenizer learns from all kinds.
+    sample = generate.rows(tools, options.rows, options.seed, barred_names)
+    texts = [encode.text(row) for row in islice(sample, 0, min(options.rows, 60000), 2)]
+    learned = tokenizer.train(texts, out / "tokenizer.json")
+    size = encode.encode(generate.rows(tools, options.rows, options.seed, barred_names), learned, out / "data")
+    say(f"{options.rows} rows, {size / 1e6:.1f} M tokens")
+
+
+def step_train(options):
+    from . import model, train
+
+    shape = model.Shape(layers=2, width=64, heads=2, hidden=128) if options.smoke else model.Shape()
+    log = open(options.out / "log.jsonl", "a")
+
+    def tell(line):
+        say(line)
+        print(line, file=log, flush=True)
+
+    train.train(
+        options.out / "data",
+        options.out,
+        shape=shape,
+        seed=options.seed,
+        tokens=options.batch,
+        minutes=options.minutes,
+        total=options.tokens,
+        threads=options.threads,
+        compile=options.compile,
+        say=tell,
+    )
+
+
+def step_export(options):
+    from . import export
+
+    export.write(options.out / "last.pt", options.out / "tokenizer.json", options.model, options.date)
+    say(f"{options.model}: {options.model.stat().st_size / 1e6:.2f} MB")
+
+
+def step_evaluate(options):
+    from . import evaluate
+
+    evaluate.run(options.model, SUITE, options.limit, options.style, options.answers)
+
+
+STEPS = {"suite": step_suite, "data": step_data, "train": step_train, "export": step_export, "evaluate": step_evaluate}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
+    parser.add_argument("step", choices=[*STEPS, "all"])
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "target" / "training", help="working folder (default: target/training)"
+    )
+    parser.add_argument("--model", type=Path, default=MODEL, help="the GGUF to write or to evaluate")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=150_000, help="conversations to generate")
+    parser.add_argument("--minutes", type=float, help="train for so long")
+    parser.add_argument("--tokens", type=float, help="train on so many tokens")
+    parser.add_argument("--batch", type=int, default=4096, help="tokens in a step")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile: needs a C++ compiler"
+    )
+    parser.add_argument("--smoke", action="store_true", help="a much smaller network, to try the steps")
+    parser.add_argument("--date", help="general.date of the GGUF, YYYY-MM-DD")
+    parser.add_argument("--limit", type=int, help="evaluate so many cases of each category")
+    parser.add_argument("--style", choices=("delimited", "hermes"), default="delimited")
+    parser.add_argument("--answers", type=Path, help="write every answer to this file")
+    options = parser.parse_args()
+    if options.step == "all":
+        for step in ("data", "train", "export", "evaluate"):
+            STEPS[step](options)
+    else:
+        STEPS[options.step](options)
+
+
+if __name__ == "__main__":
+    main()

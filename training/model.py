@@ -1,0 +1,121 @@
+"""The network: llama.cpp's `qwen3` (NeoX rotary embedding, normalised queries and keys, SwiGLU, tied embeddings)."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+@dataclass
+class Shape:
+    vocabulary: int = 4096
+    width: int = 192
+    layers: int = 6
+    heads: int = 6
+    head: int = 32
+    hidden: int = 512
+    context: int = 2048
+    rope_base: float = 10000.0
+    epsilon: float = 1e-6
+
+
+class Norm(nn.Module):
+    def __init__(self, width, epsilon):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.epsilon = epsilon
+
+    def forward(self, x):
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.epsilon)
+
+
+def rotary(shape):
+    frequency = shape.rope_base ** -(torch.arange(0, shape.head, 2).float() / shape.head)
+    angle = torch.outer(torch.arange(shape.context).float(), frequency)
+    return angle.cos(), angle.sin()
+
+
+def rotate(x, cos, sin):
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+class Block(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        inner = shape.heads * shape.head
+        self.shape = shape
+        self.attn_norm = Norm(shape.width, shape.epsilon)
+        self.attn_q = nn.Linear(shape.width, inner, bias=False)
+        self.attn_k = nn.Linear(shape.width, inner, bias=False)
+        self.attn_v = nn.Linear(shape.width, inner, bias=False)
+        self.attn_q_norm = Norm(shape.head, shape.epsilon)
+        self.attn_k_norm = Norm(shape.head, shape.epsilon)
+        self.attn_output = nn.Linear(inner, shape.width, bias=False)
+        self.ffn_norm = Norm(shape.width, shape.epsilon)
+        self.ffn_gate = nn.Linear(shape.width, shape.hidden, bias=False)
+        self.ffn_up = nn.Linear(shape.width, shape.hidden, bias=False)
+        self.ffn_down = nn.Linear(shape.hidden, shape.width, bias=False)
+
+    def forward(self, x, cos, sin, past=None):
+        batch, length, _ = x.shape
+        y = self.attn_norm(x)
+        split = (batch, length, self.shape.heads, self.shape.head)
+        q = self.attn_q_norm(self.attn_q(y).view(split)).transpose(1, 2)
+        k = self.attn_k_norm(self.attn_k(y).view(split)).transpose(1, 2)
+        v = self.attn_v(y).view(split).transpose(1, 2)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if past is not None:
+            if past:
+                k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
+            past[:] = [k, v]
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=length > 1)
+        x = x + self.attn_output(attended.transpose(1, 2).reshape(batch, length, -1))
+        y = self.ffn_norm(x)
+        return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y))
+
+
+class Model(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.shape = shape
+        self.token_embd = nn.Embedding(shape.vocabulary, shape.width)
+        self.blk = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.output_norm = Norm(shape.width, shape.epsilon)
+        cos, sin = rotary(shape)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+        nn.init.normal_(self.token_embd.weight, std=0.02)
+        for block in self.blk:
+            for name, parameter in block.named_parameters():
+                if parameter.dim() == 2:
+                    nn.init.normal_(parameter, std=shape.width**-0.5)
+            # Each block starts as the identity, which lets the learning rate be high from the first step.
+            nn.init.zeros_(block.attn_output.weight)
+            nn.init.zeros_(block.ffn_down.weight)
+
+    def hidden(self, ids, past=None):
+        """The last layer's states. `past`, a list of one list per layer, carries keys and values between calls."""
+        start = past[0][0].shape[2] if past and past[0] else 0
+        x = self.token_embd(ids)
+        cos, sin = (table[start : start + ids.shape[1]].to(x.dtype) for table in (self.cos, self.sin))
+        for index, block in enumerate(self.blk):
+            x = block(x, cos, sin, None if past is None else past[index])
+        return self.output_norm(x)
+
+    def logits(self, states):
+        return F.linear(states, self.token_embd.weight.to(states.dtype))
+
+    @torch.no_grad()
+    def generate(self, ids, stop, limit):
+        """Greedy continuation of the list `ids`, up to and without the token `stop`."""
+        past = [[] for _ in self.blk]
+        feed, output = torch.tensor([ids]), []
+        for _ in range(min(limit, self.shape.context - len(ids))):
+            token = int(self.logits(self.hidden(feed, past)[:, -1]).argmax())
+            if token == stop:
+                return output, True
+            output.append(token)
+            feed = torch.tensor([[token]])
+        return output, False

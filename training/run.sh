@@ -1,0 +1,29 @@
+#!/bin/sh
+# Makes the bundled model from nothing: data, tokenizer, training, GGUF, evaluation.
+#   training/run.sh              the model that ships, models/callwright-tiny.gguf (an hour and more)
+#   training/run.sh smoke        a toy under target/, to try the steps (a few minutes)
+# Further arguments go to `python -m training all`; a run that was stopped goes on from its last checkpoint.
+set -eu
+cd "$(dirname "$0")/.."
+
+venv=${CALLWRIGHT_VENV:-target/training-venv}
+if [ ! -x "$venv/bin/python" ]; then
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet -r training/requirements.txt
+fi
+
+# Beside other work, threads that spin at barriers cost most of the speed; and giving memory back to the system between
+# steps, as glibc does, costs half of what is left.
+export OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0
+export MALLOC_TRIM_THRESHOLD_=-1 MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=1000000000
+
+mode=full
+if [ "${1:-}" = smoke ]; then
+    mode=smoke
+    shift
+fi
+if [ $mode = smoke ]; then
+    exec nice -n 19 "$venv/bin/python" -m training all --smoke --rows 8000 --minutes 1 --no-compile --limit 1 \
+        --out target/training-smoke --model target/training-smoke/smoke.gguf "$@"
+fi
+exec nice -n 19 "$venv/bin/python" -m training all --minutes 60 --date "$(date +%F)" "$@"
