@@ -161,3 +161,10 @@ fn loading_tells_its_progress() {
     let parts: Vec<f32> = receiver.iter().collect();
     assert!(parts.is_sorted() && parts.last() == Some(&1.0), "{parts:?}");
 }
+
+#[test]
+fn the_bundled_model_carries_the_chat_template_of_the_repository() {
+    let file = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/models/chat_template.jinja")).unwrap();
+    let engine = load(LoadOptions { vocabulary_only: true, ..LoadOptions::default() });
+    assert_eq!(engine.model().templates, [("default".to_owned(), file)]);
+}
