@@ -83,8 +83,10 @@ def step_export(options):
 
 
 def step_evaluate(options):
-    from . import evaluate
+    from . import evaluate, tables
 
+    if options.seen:
+        return evaluate.run_seen(options.model, tables.load(TABLES / "domains.txt"), options.seen)
     evaluate.run(options.model, SUITE, options.limit, options.style, options.answers)
 
 
@@ -110,6 +112,7 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="a much smaller network, to try the steps")
     parser.add_argument("--date", help="general.date of the GGUF, YYYY-MM-DD")
     parser.add_argument("--limit", type=int, help="evaluate so many cases of each category")
+    parser.add_argument("--seen", type=int, help="evaluate so many new conversations of the training domains instead")
     parser.add_argument("--style", choices=("delimited", "hermes"), default="delimited")
     parser.add_argument("--answers", type=Path, help="write every answer to this file")
     options = parser.parse_args()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import re
 import sys
 import time
@@ -9,6 +10,7 @@ import time
 import torch
 
 from . import export
+from .generate import CURRICULUM, Conversations
 from .render import END, STYLES, render
 
 MOST_TOKENS = 320
@@ -42,6 +44,24 @@ def run(model_path, suite_path, limit=None, style="delimited", answers=None):
     report(records, sys.stdout)
     print(f"{len(cases)} cases, {tokens} tokens generated in {time.time() - began:.0f} s", file=sys.stderr)
     return records
+
+
+def run_seen(model_path, tools, count, seed=991):
+    """New conversations of the training domains: how far the model is from what it was taught."""
+    torch.set_num_threads(1)
+    model, tokenizer = export.read(model_path)
+    conversations = Conversations(tools, random.Random(seed))
+    records = []
+    for _ in range(count):
+        row = conversations.row(CURRICULUM[-1])
+        *before, last = row.messages
+        expected = [call["function"] for call in last.get("tool_calls", [])]
+        text, ended, _ = answer(model, tokenizer, before, row.tools, row.style)
+        records.append({"category": row.category, **judge(text, ended, expected, row.style)})
+    for category in dict.fromkeys(record["category"] for record in records):
+        chosen = [record["exact"] for record in records if record["category"] == category]
+        share, low, high = wilson(sum(chosen), len(chosen))
+        print(f"| {category} | {sum(chosen)}/{len(chosen)} | {share:.1%} | {low:.1%} – {high:.1%} |")
 
 
 def answer(model, tokenizer, messages, tools, style="delimited"):
