@@ -107,6 +107,13 @@ impl Calls {
         }
     }
 
+    /// Takes back what was kept from offset `at` on: it is no part of the open call.
+    pub(crate) fn take_back(&mut self, at: usize) -> Vec<u8> {
+        let Some(open) = &mut self.open else { return Vec::new() };
+        let index = at.saturating_sub(open.start).min(open.raw.len());
+        open.raw.split_off(index)
+    }
+
     /// The payload of the open call begins after what was kept so far.
     pub(crate) fn begin_payload(&mut self) {
         if let Some(open) = &mut self.open {

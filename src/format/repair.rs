@@ -155,6 +155,12 @@ impl Transducer {
         text
     }
 
+    /// Takes a whole value over that another machine wrote.
+    pub(crate) fn adopt(&mut self, text: String, broken: Option<usize>) {
+        self.stable = text.len();
+        (self.out, self.broken, self.state) = (text, broken, State::Done);
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
     }

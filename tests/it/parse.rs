@@ -2,7 +2,7 @@
 //!
 //! A case is a file under `tests/cases/parse`: the model's text, its last line break taken off. In a file whose name
 //! begins with `bytes_`, `\xNN` stands for a byte. Cases under `strict/` are parsed without repairs, those under
-//! `tools/` with an empty set of tools.
+//! `tools/` with the tools of the file there, those under `no_tools/` with an empty set of tools.
 
 use callwright::format::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
 use callwright::format::parser::{Parsed, Parser, ParserOptions};
@@ -226,7 +226,13 @@ fn cases_without_repairs() {
 
 #[test]
 fn cases_with_no_tools() {
-    check_cases("tools", &Setup { repair: true, tools: Some(Arc::new(Tools::default())) });
+    check_cases("no_tools", &Setup { repair: true, tools: Some(Arc::new(Tools::default())) });
+}
+
+#[test]
+fn cases_with_tools() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse/tools/tools.json");
+    check_cases("tools", &Setup { repair: true, tools: Some(Arc::new(Tools::from_file(&file).unwrap())) });
 }
 
 /// What breaks parsers, to be strung together at random.
@@ -437,6 +443,36 @@ fn little_is_held_back_whatever_comes() {
     assert!(held(format!("{call}\"{}", "}\n".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}{}", "1".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}1, \"{}", "k".repeat(5000))) < 2048 + call.len());
+}
+
+/// A repair, or a held value, is for what is broken: what other keys say never changes a call that has the proper ones.
+#[test]
+fn other_keys_never_change_a_call_with_the_proper_ones() {
+    let proper = [r#""name": "f""#, r#""arguments": {"a": 1}"#];
+    let others = [r#""tool": "g""#, r#""input": {"b": 2}"#, r#""function": {"name": "g", "arguments": {"b": 2}}"#];
+    for other in others {
+        for place in 0..=2 {
+            for turned in [false, true] {
+                let mut members = proper.to_vec();
+                if turned {
+                    members.reverse();
+                }
+                members.insert(place, other);
+                let input =
+                    format!("### TOOL_CALL_START ###\n{{{}}}\n### TOOL_CALL_END ###", members.join(", ")).into_bytes();
+                for setup in [&REPAIR, &STRICT] {
+                    let (_, parsed) = check_splits(setup, &input);
+                    let call = &parsed.calls[0];
+                    assert!(call.valid && parsed.repairs.is_empty(), "{members:?}: {call:?}");
+                    let arguments = match &call.arguments {
+                        Arguments::Object(object) => serde_json::to_string(object).unwrap(),
+                        Arguments::Raw(raw) => raw.clone(),
+                    };
+                    assert_eq!((&*call.name, &*arguments), ("f", r#"{"a":1}"#), "{members:?}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
