@@ -8,9 +8,6 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a common call needs, so that few buffers have to grow.
-const CALL_LENGTH: usize = 512;
-
 /// One call as the parser read it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedCall {
@@ -69,6 +66,10 @@ pub(crate) struct Calls {
     /// Ids that were not minted here.
     taken: HashSet<String>,
     open: Option<Open>,
+    /// The buffer of the last call's bytes, for the next one's.
+    spare: Vec<u8>,
+    /// Whether the last call's end marker was already reported as written twice.
+    doubled: bool,
 }
 
 impl Calls {
@@ -84,14 +85,17 @@ impl Calls {
             next: first,
             taken,
             open: None,
+            spare: Vec::new(),
+            doubled: false,
         }
     }
 
     /// A call begins at offset `start`.
     pub(crate) fn open(&mut self, start: usize) {
+        self.doubled = false;
         self.open = Some(Open {
             start,
-            raw: Vec::with_capacity(CALL_LENGTH),
+            raw: std::mem::take(&mut self.spare),
             payload: 0,
             id: None,
             name: None,
@@ -121,9 +125,14 @@ impl Calls {
         }
     }
 
+    /// Whether the open call has not reported this departure yet.
+    pub(crate) fn is_news(&self, kind: RepairKind) -> bool {
+        self.open.as_ref().is_none_or(|open| !open.seen.contains(&kind))
+    }
+
     /// Notes a departure; false if it must not be repaired.
     pub(crate) fn depart(&mut self, kind: RepairKind, range: Range<usize>) -> bool {
-        let fresh = self.open.as_ref().is_none_or(|open| !open.seen.contains(&kind));
+        let fresh = self.is_news(kind);
         if let Some(open) = &mut self.open {
             open.refused |= !self.repair;
             if fresh {
@@ -242,8 +251,9 @@ impl Calls {
         let (complete, valid) = (ending.complete, problems.is_empty());
         self.events.push(Event::CallEnd { id: id.clone(), complete, valid });
         let range = open.start..open.start + open.raw.len();
-        let raw =
-            String::from_utf8(open.raw).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        let raw = String::from_utf8_lossy(&open.raw).into_owned();
+        self.spare = open.raw;
+        self.spare.clear();
         self.done.push(ParsedCall { id, name, arguments, raw, range, complete, valid, problems });
     }
 
@@ -255,7 +265,7 @@ impl Calls {
             call.range.end += bytes.len();
         }
         let end = call.range.end;
-        self.depart(RepairKind::DoubledMarker, end - marker.len()..end)
+        std::mem::replace(&mut self.doubled, true) || self.depart(RepairKind::DoubledMarker, end - marker.len()..end)
     }
 }
 

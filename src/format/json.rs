@@ -10,6 +10,7 @@ use super::event::{DiagnosticKind, RepairKind};
 use super::markers::Context;
 use super::repair::{Cut, Stops, Transducer, closer};
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 const NAME_ALIASES: [&str; 4] = ["name", "tool_name", "function_name", "tool"];
@@ -263,8 +264,7 @@ impl JsonPayload {
         let mut reported = false;
         while let Some((kind, place)) = self.active_mut().take_report() {
             reported = true;
-            self.flush(calls);
-            calls.depart(kind, place);
+            self.report(kind, place, calls);
         }
         if self.active().is_done() {
             self.end_value(calls);
@@ -303,15 +303,13 @@ impl JsonPayload {
             self.report_arguments(at, calls);
         }
         if self.arguments.is_done() && !rest.trim_ascii().is_empty() {
-            self.flush(calls);
-            calls.depart(RepairKind::StrayText, at..at + 1);
+            self.report(RepairKind::StrayText, at..at + 1, calls);
         }
     }
 
     fn report_arguments(&mut self, at: usize, calls: &mut Calls) {
         while let Some((kind, _)) = self.arguments.take_report() {
-            self.flush(calls);
-            calls.depart(kind, at..at + 1);
+            self.report(kind, at..at + 1, calls);
         }
     }
 
@@ -457,16 +455,22 @@ impl JsonPayload {
         self.state = State::Lost { string: false, escape: false };
     }
 
+    /// Reports a departure, after what came before it.
+    fn report(&mut self, kind: RepairKind, place: Range<usize>, calls: &mut Calls) -> bool {
+        if calls.is_news(kind) {
+            self.flush(calls);
+        }
+        calls.depart(kind, place)
+    }
+
     /// A departure that shows where the payload ends.
     fn note(&mut self, kind: RepairKind, at: usize, calls: &mut Calls) {
-        self.flush(calls);
-        calls.depart(kind, at..at);
+        self.report(kind, at..at, calls);
     }
 
     /// A departure at one byte; without repairs the payload is lost with it.
     fn depart(&mut self, kind: RepairKind, at: usize, calls: &mut Calls) -> bool {
-        self.flush(calls);
-        let repaired = calls.depart(kind, at..at + 1);
+        let repaired = self.report(kind, at..at + 1, calls);
         if !repaired {
             self.lose(at, calls);
         }

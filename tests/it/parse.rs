@@ -309,6 +309,14 @@ fn in_call() -> impl Strategy<Value = Vec<u8>> {
     fragments().prop_map(|inner| [b"### TOOL_CALL_START ###\n{\"name\": \"f\", \"arguments\": {", &inner[..]].concat())
 }
 
+/// A whole call without end marker, and what may follow.
+fn after_call() -> impl Strategy<Value = Vec<u8>> {
+    let call = b"### TOOL_CALL_START ###\n{\"name\": \"f\"}\n";
+    (fragments(), 0..300usize, fragments()).prop_map(|(before, count, after)| {
+        [call, &before[..], "a line of text\n".repeat(count / 15).as_bytes(), &after].concat()
+    })
+}
+
 /// A JSON object, in one of the ways in which JSON is written.
 fn json_object() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
@@ -344,7 +352,7 @@ proptest! {
 
     #[test]
     fn no_text_breaks_the_parser_and_no_split_changes_what_it_says(
-        input in prop_oneof![fragments(), in_call(), proptest::collection::vec(any::<u8>(), 0..200)],
+        input in prop_oneof![fragments(), in_call(), after_call(), proptest::collection::vec(any::<u8>(), 0..200)],
         at in proptest::collection::vec(any::<usize>(), 0..6),
         repair: bool,
     ) {
