@@ -68,6 +68,8 @@ pub(crate) struct Calls {
     open: Option<Open>,
     /// The buffer of the last call's bytes, for the next one's.
     spare: Vec<u8>,
+    /// The buffer of the last arguments' text, likewise.
+    pub spare_text: String,
     /// Whether the last call's end marker was already reported as written twice.
     doubled: bool,
 }
@@ -86,6 +88,7 @@ impl Calls {
             taken,
             open: None,
             spare: Vec::new(),
+            spare_text: String::new(),
             doubled: false,
         }
     }
@@ -233,7 +236,10 @@ impl Calls {
             problems.push("the call is not valid JSON".to_owned());
         }
         let arguments = match serde_json::from_str::<Map<String, Value>>(&text) {
-            Ok(object) if apart => Arguments::Object(object),
+            Ok(object) if apart => {
+                self.spare_text = text;
+                Arguments::Object(object)
+            }
             Err(error) if apart => {
                 problems.push(match serde_json::from_str::<Value>(&text) {
                     Ok(_) => "the arguments are not a JSON object".to_owned(),
@@ -251,7 +257,11 @@ impl Calls {
         let (complete, valid) = (ending.complete, problems.is_empty());
         self.events.push(Event::CallEnd { id: id.clone(), complete, valid });
         let range = open.start..open.start + open.raw.len();
-        let raw = String::from_utf8_lossy(&open.raw).into_owned();
+        // The lossy way is several times slower, and hardly ever needed.
+        let raw = match std::str::from_utf8(&open.raw) {
+            Ok(raw) => raw.to_owned(),
+            Err(_) => String::from_utf8_lossy(&open.raw).into_owned(),
+        };
         self.spare = open.raw;
         self.spare.clear();
         self.done.push(ParsedCall { id, name, arguments, raw, range, complete, valid, problems });

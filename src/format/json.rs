@@ -753,7 +753,7 @@ impl JsonPayload {
             calls.diagnose(DiagnosticKind::CutOff, at..at);
         }
         let text = if !self.arguments.is_empty() {
-            Some((self.arguments.take_text(), self.sent))
+            Some((self.arguments.take_text(std::mem::take(&mut calls.spare_text)), self.sent))
         } else if calls.has_name() && !lost {
             Some(("{}".to_owned(), 0))
         } else {

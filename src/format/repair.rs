@@ -147,10 +147,9 @@ impl Transducer {
         std::mem::replace(&mut self.out, rest)
     }
 
-    /// The whole output, once the value has ended; resets the machine.
-    pub(crate) fn take_text(&mut self) -> String {
-        let text = std::mem::take(&mut self.out);
-        self.out.reserve(text.len());
+    /// The whole output, once the value has ended; resets the machine, which goes on with the buffer `fresh`.
+    pub(crate) fn take_text(&mut self, fresh: String) -> String {
+        let text = std::mem::replace(&mut self.out, fresh);
         self.reset();
         text
     }
