@@ -70,11 +70,17 @@ pub(crate) struct JsonPayload {
     line_start: Option<bool>,
 }
 
+/// Where a value stands; the proper place is the least, and a lesser one is preferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    alias: bool,
+    wrapped: bool,
+}
+
 /// A value under another key than the proper one, which may still come.
 #[derive(Debug)]
 struct Held {
-    /// The lower, the closer to the proper place.
-    rank: u8,
+    place: Place,
     key: String,
     key_at: usize,
     /// Where the value begins.
@@ -390,18 +396,12 @@ impl JsonPayload {
 
     fn hold(&self, text: String) -> Held {
         let (key, key_at, at) = (self.key.clone(), self.key_at, self.value_at);
-        Held { rank: self.rank(), key, key_at, at, text, broken: self.value.broken_at() }
+        Held { place: self.place(), key, key_at, at, text, broken: self.value.broken_at() }
     }
 
-    /// How close the key just read is to its proper place: 0 is the place itself.
-    fn rank(&self) -> u8 {
-        let proper = self.key == self.keys.name || self.key == self.keys.arguments;
-        match (self.level > 1, proper) {
-            (false, true) => 0,
-            (true, true) => 1,
-            (false, false) => 2,
-            (true, false) => 3,
-        }
+    /// The place of the value whose key was just read.
+    fn place(&self) -> Place {
+        Place { alias: self.key != self.keys.name && self.key != self.keys.arguments, wrapped: self.level > 1 }
     }
 
     /// The object has ended, or the text inside it: what stood under other keys counts where the proper ones are
@@ -427,8 +427,8 @@ impl JsonPayload {
     /// Notes what is wrong with the place of a value; false if that may not be repaired.
     fn admit(&mut self, held: &Held, calls: &mut Calls) -> bool {
         !matches!(self.state, State::Lost { .. })
-            && (held.rank % 2 == 0 || self.depart(RepairKind::ExtraWrapping, self.wrapper_at, calls))
-            && (held.rank < 2 || self.depart(RepairKind::KeyAlias, held.key_at, calls))
+            && (!held.place.wrapped || self.depart(RepairKind::ExtraWrapping, self.wrapper_at, calls))
+            && (!held.place.alias || self.depart(RepairKind::KeyAlias, held.key_at, calls))
     }
 
     fn take_arguments(&mut self, held: Held, stops: &Stops, calls: &mut Calls) {
@@ -643,19 +643,20 @@ impl JsonPayload {
         let key = self.key.as_str();
         let named = calls.has_name();
         let argued = self.argued && !self.arguments.is_empty();
-        let rank = self.rank();
-        let closer = |held: &Option<Held>| held.as_ref().is_none_or(|held| rank < held.rank);
-        if key == self.keys.name || NAME_ALIASES.contains(&key) {
-            match rank {
+        let place = self.place();
+        let proper = !place.alias && !place.wrapped;
+        let preferred = |held: &Option<Held>| held.as_ref().is_none_or(|held| place < held.place);
+        if key == self.keys.name || place.alias && NAME_ALIASES.contains(&key) {
+            match proper {
                 _ if named => Slot::Ignored,
-                0 => Slot::Name,
-                _ if closer(&self.held_name) => Slot::MaybeName,
-                _ => Slot::Ignored,
+                true => Slot::Name,
+                false if preferred(&self.held_name) => Slot::MaybeName,
+                false => Slot::Ignored,
             }
-        } else if key == self.keys.arguments || ARGUMENT_ALIASES.contains(&key) {
-            match rank {
-                0 if !argued => Slot::Arguments,
-                1.. if !self.argued && closer(&self.held_arguments) => Slot::MaybeArguments,
+        } else if key == self.keys.arguments || place.alias && ARGUMENT_ALIASES.contains(&key) {
+            match proper {
+                true if !argued => Slot::Arguments,
+                false if !self.argued && preferred(&self.held_arguments) => Slot::MaybeArguments,
                 _ => Slot::Ignored,
             }
         } else {

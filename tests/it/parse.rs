@@ -451,6 +451,7 @@ fn little_is_held_back_whatever_comes() {
     assert!(held(format!("{call}\"{}", "}\n".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}{}", "1".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}1, \"{}", "k".repeat(5000))) < 2048 + call.len());
+    assert!(held(format!("{call}1}}}}\n{}", "text ".repeat(1000))) < 512 + call.len(), "text behind a call");
 }
 
 /// A repair, or a held value, is for what is broken: what other keys say never changes a call that has the proper ones.
@@ -493,6 +494,18 @@ fn ids_go_on_from_the_conversation_and_are_not_given_twice() {
     let ids: Vec<&str> = parsed.calls.iter().map(|call| &*call.id).collect();
     assert_eq!(ids, ["call00007", "call00009", "call00010"]);
     assert_eq!(parsed.message().tool_calls.len(), 3);
+}
+
+#[test]
+fn a_key_that_the_format_declares_is_no_alias() {
+    let keys = JsonKeys { name: "function_name".into(), arguments: "tool".into() };
+    let marker = |text: &str| Marker::Literal(text.into());
+    let format = Format::new("mine", marker("<call>"), marker("</call>"), Payload::Json(keys)).unwrap();
+    let input = b"<call>{\"tool\": {\"a\": 1}, \"function_name\": \"f\", \"name\": \"g\"}</call>";
+    let (_, parsed) = parse_format(&format, &REPAIR, [&input[..]]);
+    assert_eq!((&*parsed.calls[0].name, parsed.calls[0].valid), ("f", true));
+    assert!(matches!(&parsed.calls[0].arguments, Arguments::Object(object) if object.len() == 1));
+    assert_eq!(parsed.repairs, []);
 }
 
 #[test]
