@@ -8,9 +8,6 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a common call needs, so that few buffers have to grow.
-const CALL_LENGTH: usize = 512;
-
 /// One call as the parser read it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedCall {
@@ -69,6 +66,12 @@ pub(crate) struct Calls {
     /// Ids that were not minted here.
     taken: HashSet<String>,
     open: Option<Open>,
+    /// The buffer of the last call's bytes, for the next one's.
+    spare: Vec<u8>,
+    /// The buffer of the last arguments' text, likewise.
+    pub spare_text: String,
+    /// Whether the last call's end marker was already reported as written twice.
+    doubled: bool,
 }
 
 impl Calls {
@@ -84,14 +87,18 @@ impl Calls {
             next: first,
             taken,
             open: None,
+            spare: Vec::new(),
+            spare_text: String::new(),
+            doubled: false,
         }
     }
 
     /// A call begins at offset `start`.
     pub(crate) fn open(&mut self, start: usize) {
+        self.doubled = false;
         self.open = Some(Open {
             start,
-            raw: Vec::with_capacity(CALL_LENGTH),
+            raw: std::mem::take(&mut self.spare),
             payload: 0,
             id: None,
             name: None,
@@ -107,6 +114,13 @@ impl Calls {
         }
     }
 
+    /// Takes back what was kept from offset `at` on: it is no part of the open call.
+    pub(crate) fn take_back(&mut self, at: usize) -> Vec<u8> {
+        let Some(open) = &mut self.open else { return Vec::new() };
+        let index = at.saturating_sub(open.start).min(open.raw.len());
+        open.raw.split_off(index)
+    }
+
     /// The payload of the open call begins after what was kept so far.
     pub(crate) fn begin_payload(&mut self) {
         if let Some(open) = &mut self.open {
@@ -114,9 +128,14 @@ impl Calls {
         }
     }
 
+    /// Whether the open call has not reported this departure yet.
+    pub(crate) fn is_news(&self, kind: RepairKind) -> bool {
+        self.open.as_ref().is_none_or(|open| !open.seen.contains(&kind))
+    }
+
     /// Notes a departure; false if it must not be repaired.
     pub(crate) fn depart(&mut self, kind: RepairKind, range: Range<usize>) -> bool {
-        let fresh = self.open.as_ref().is_none_or(|open| !open.seen.contains(&kind));
+        let fresh = self.is_news(kind);
         if let Some(open) = &mut self.open {
             open.refused |= !self.repair;
             if fresh {
@@ -217,7 +236,10 @@ impl Calls {
             problems.push("the call is not valid JSON".to_owned());
         }
         let arguments = match serde_json::from_str::<Map<String, Value>>(&text) {
-            Ok(object) if apart => Arguments::Object(object),
+            Ok(object) if apart => {
+                self.spare_text = text;
+                Arguments::Object(object)
+            }
             Err(error) if apart => {
                 problems.push(match serde_json::from_str::<Value>(&text) {
                     Ok(_) => "the arguments are not a JSON object".to_owned(),
@@ -235,8 +257,13 @@ impl Calls {
         let (complete, valid) = (ending.complete, problems.is_empty());
         self.events.push(Event::CallEnd { id: id.clone(), complete, valid });
         let range = open.start..open.start + open.raw.len();
-        let raw =
-            String::from_utf8(open.raw).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        // The lossy way is several times slower, and hardly ever needed.
+        let raw = match std::str::from_utf8(&open.raw) {
+            Ok(raw) => raw.to_owned(),
+            Err(_) => String::from_utf8_lossy(&open.raw).into_owned(),
+        };
+        self.spare = open.raw;
+        self.spare.clear();
         self.done.push(ParsedCall { id, name, arguments, raw, range, complete, valid, problems });
     }
 
@@ -248,7 +275,7 @@ impl Calls {
             call.range.end += bytes.len();
         }
         let end = call.range.end;
-        self.depart(RepairKind::DoubledMarker, end - marker.len()..end)
+        std::mem::replace(&mut self.doubled, true) || self.depart(RepairKind::DoubledMarker, end - marker.len()..end)
     }
 }
 

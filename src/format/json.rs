@@ -9,10 +9,15 @@ use super::calls::{Calls, Ending};
 use super::event::{DiagnosticKind, RepairKind};
 use super::markers::Context;
 use super::repair::{Cut, Stops, Transducer, closer};
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 const NAME_ALIASES: [&str; 4] = ["name", "tool_name", "function_name", "tool"];
 const ARGUMENT_ALIASES: [&str; 5] = ["arguments", "parameters", "params", "args", "input"];
+
+/// How much text may stand between a call's JSON and its end marker. More than that is for the user.
+const TEXT: usize = 256;
 
 /// What ends a call's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,9 +52,42 @@ pub(crate) struct JsonPayload {
     sent: usize,
     /// Nothing of the arguments can be sent yet: they may turn out to be `null`, that is, none.
     undecided: bool,
+    /// Where the value under the key began.
+    value_at: usize,
     /// Where the string began that holds the arguments.
     string_at: Option<usize>,
     shortened: bool,
+    /// Whether the proper key of the arguments was there.
+    argued: bool,
+    /// Where the key of the wrapper stood.
+    wrapper_at: usize,
+    /// What stands for the name, and for the arguments, unless their proper keys come.
+    held_name: Option<Held>,
+    held_arguments: Option<Held>,
+    /// Where text began behind the object, if some did.
+    text_at: Option<usize>,
+    /// Whether nothing but white space came since the last line break behind the object; `None` in its own line.
+    line_start: Option<bool>,
+}
+
+/// Where a value stands; the proper place is the least, and a lesser one is preferred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    alias: bool,
+    wrapped: bool,
+}
+
+/// A value under another key than the proper one, which may still come.
+#[derive(Debug)]
+struct Held {
+    place: Place,
+    key: String,
+    key_at: usize,
+    /// Where the value begins.
+    at: usize,
+    /// The name, or the JSON of the arguments.
+    text: String,
+    broken: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +120,9 @@ enum Slot {
     Arguments,
     /// The arguments, in a string.
     ArgumentsText,
+    /// What may be the name, or the arguments, if their proper key does not come.
+    MaybeName,
+    MaybeArguments,
     /// An object around name and arguments, or the name itself under that key.
     Wrapper,
     Ignored,
@@ -115,8 +156,15 @@ impl JsonPayload {
             arguments: Transducer::new(repair),
             sent: 0,
             undecided: false,
+            value_at: 0,
             string_at: None,
             shortened: false,
+            argued: false,
+            wrapper_at: 0,
+            held_name: None,
+            held_arguments: None,
+            text_at: None,
+            line_start: None,
         }
     }
 
@@ -136,7 +184,9 @@ impl JsonPayload {
         self.sent = 0;
         self.string_at = None;
         (self.wrapped, self.array, self.fenced, self.junk) = (false, false, false, false);
-        (self.undecided, self.shortened) = (false, false);
+        (self.undecided, self.shortened, self.argued) = (false, false, false);
+        (self.held_name, self.held_arguments) = (None, None);
+        (self.text_at, self.line_start) = (None, None);
     }
 
     /// Whether nothing was written yet but white space.
@@ -164,7 +214,7 @@ impl JsonPayload {
 
     /// Takes bytes, the first of which has offset `at`; says how many, and whether another call begins there.
     ///
-    /// With `markers` it stops before a byte that may begin a marker.
+    /// With `markers` it stops before a byte that may begin a marker, and where [`JsonPayload::is_over`].
     pub(crate) fn feed(
         &mut self,
         input: &[u8],
@@ -191,7 +241,10 @@ impl JsonPayload {
             if markers && begins {
                 break;
             }
-            match self.step(byte, at + i, calls) {
+            if markers && self.is_over(at + i) {
+                break;
+            }
+            match self.step(byte, at + i, stops, calls) {
                 Step::Taken => i += 1,
                 Step::Again => {}
                 Step::NextCall => return (i, true),
@@ -217,8 +270,7 @@ impl JsonPayload {
         let mut reported = false;
         while let Some((kind, place)) = self.active_mut().take_report() {
             reported = true;
-            self.flush(calls);
-            calls.depart(kind, place);
+            self.report(kind, place, calls);
         }
         if self.active().is_done() {
             self.end_value(calls);
@@ -246,22 +298,24 @@ impl JsonPayload {
             chunk = chunk.strip_suffix('"').unwrap_or(chunk);
         }
         let decoded = serde_json::from_str(&format!("\"{chunk}\"")).unwrap_or_else(|_| chunk.to_owned());
-        let mut rest = decoded.as_bytes();
+        self.feed_arguments(decoded.as_bytes(), at, stops, calls);
+    }
+
+    /// Feeds arguments that stood in a string at offset `at`.
+    fn feed_arguments(&mut self, mut rest: &[u8], at: usize, stops: &Stops, calls: &mut Calls) {
         while !rest.is_empty() && !self.arguments.is_done() {
             let taken = self.arguments.feed(rest, at, stops, false);
             rest = &rest[taken..];
             self.report_arguments(at, calls);
         }
         if self.arguments.is_done() && !rest.trim_ascii().is_empty() {
-            self.flush(calls);
-            calls.depart(RepairKind::StrayText, at..at + 1);
+            self.report(RepairKind::StrayText, at..at + 1, calls);
         }
     }
 
     fn report_arguments(&mut self, at: usize, calls: &mut Calls) {
         while let Some((kind, _)) = self.arguments.take_report() {
-            self.flush(calls);
-            calls.depart(kind, at..at + 1);
+            self.report(kind, at..at + 1, calls);
         }
     }
 
@@ -300,6 +354,20 @@ impl JsonPayload {
                 }
                 None => self.ignore(calls),
             },
+            Slot::MaybeName => match self.value.string().map(Cow::into_owned) {
+                Some(name) => {
+                    let held = self.hold(name);
+                    let before = self.held_name.replace(held);
+                    drop_held(before, calls);
+                }
+                None => self.ignore(calls),
+            },
+            Slot::MaybeArguments => {
+                let text = self.value.stable().to_owned();
+                let held = self.hold(text);
+                let before = self.held_arguments.replace(held);
+                drop_held(before, calls);
+            }
             Slot::Id => {
                 if !self.value.string().is_some_and(|id| !calls.has_name() && calls.give_id(id.into_owned())) {
                     self.ignore(calls);
@@ -326,6 +394,57 @@ impl JsonPayload {
         }
     }
 
+    fn hold(&self, text: String) -> Held {
+        let (key, key_at, at) = (self.key.clone(), self.key_at, self.value_at);
+        Held { place: self.place(), key, key_at, at, text, broken: self.value.broken_at() }
+    }
+
+    /// The place of the value whose key was just read.
+    fn place(&self) -> Place {
+        Place { alias: self.key != self.keys.name && self.key != self.keys.arguments, wrapped: self.level > 1 }
+    }
+
+    /// The object has ended, or the text inside it: what stood under other keys counts where the proper ones are
+    /// missing.
+    fn use_held(&mut self, stops: &Stops, calls: &mut Calls) {
+        if let Some(held) = self.held_name.take() {
+            if calls.has_name() {
+                drop_held(Some(held), calls);
+            } else if self.admit(&held, calls) {
+                calls.start(held.text);
+                self.flush(calls);
+            }
+        }
+        if let Some(held) = self.held_arguments.take() {
+            if self.argued {
+                drop_held(Some(held), calls);
+            } else if self.admit(&held, calls) {
+                self.take_arguments(held, stops, calls);
+            }
+        }
+    }
+
+    /// Notes what is wrong with the place of a value; false if that may not be repaired.
+    fn admit(&mut self, held: &Held, calls: &mut Calls) -> bool {
+        !matches!(self.state, State::Lost { .. })
+            && (!held.place.wrapped || self.depart(RepairKind::ExtraWrapping, self.wrapper_at, calls))
+            && (!held.place.alias || self.depart(RepairKind::KeyAlias, held.key_at, calls))
+    }
+
+    fn take_arguments(&mut self, held: Held, stops: &Stops, calls: &mut Calls) {
+        if let Ok(text) = serde_json::from_str::<String>(&held.text) {
+            self.depart(RepairKind::ArgumentsAsString, held.at, calls);
+            self.feed_arguments(text.as_bytes(), held.at, stops, calls);
+            self.string_at = Some(held.at);
+            self.end_arguments_text(calls);
+        } else if held.text != "null" {
+            if let Some(at) = held.broken {
+                calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
+            }
+            self.arguments.adopt(held.text, held.broken);
+        }
+    }
+
     fn ignore(&mut self, calls: &mut Calls) {
         let key = self.key.clone();
         calls.diagnose(DiagnosticKind::IgnoredKey { key }, self.key_at..self.key_at + 1);
@@ -336,23 +455,29 @@ impl JsonPayload {
         self.state = State::Lost { string: false, escape: false };
     }
 
+    /// Reports a departure, after what came before it.
+    fn report(&mut self, kind: RepairKind, place: Range<usize>, calls: &mut Calls) -> bool {
+        if calls.is_news(kind) {
+            self.flush(calls);
+        }
+        calls.depart(kind, place)
+    }
+
     /// A departure that shows where the payload ends.
     fn note(&mut self, kind: RepairKind, at: usize, calls: &mut Calls) {
-        self.flush(calls);
-        calls.depart(kind, at..at);
+        self.report(kind, at..at, calls);
     }
 
     /// A departure at one byte; without repairs the payload is lost with it.
     fn depart(&mut self, kind: RepairKind, at: usize, calls: &mut Calls) -> bool {
-        self.flush(calls);
-        let repaired = calls.depart(kind, at..at + 1);
+        let repaired = self.report(kind, at..at + 1, calls);
         if !repaired {
             self.lose(at, calls);
         }
         repaired
     }
 
-    fn step(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
+    fn step(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Step {
         let blank = matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
         match self.state {
             State::Start => return self.before(byte, at, calls),
@@ -372,7 +497,7 @@ impl JsonPayload {
                     return Step::Again;
                 }
                 b'}' if self.state == State::Key && !self.depart(RepairKind::TrailingComma, at, calls) => {}
-                b'}' => self.end_object(),
+                b'}' => self.end_object(stops, calls),
                 b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => {
                     self.key_at = at;
                     if self.depart(RepairKind::UnquotedKey, at, calls) {
@@ -401,7 +526,7 @@ impl JsonPayload {
             State::AfterValue => match byte {
                 _ if blank => {}
                 b',' => self.state = State::Key,
-                b'}' => self.end_object(),
+                b'}' => self.end_object(stops, calls),
                 b'"' | b'\'' => {
                     if self.depart(RepairKind::MissingComma, at, calls) {
                         self.state = State::Key;
@@ -453,16 +578,33 @@ impl JsonPayload {
     }
 
     fn after(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
+        let line_start = self.line_start;
+        self.line_start = match byte {
+            b'\n' => Some(true),
+            b' ' | b'\t' | b'\r' => line_start,
+            _ => line_start.map(|_| false),
+        };
+        if self.text_at.is_some() && (byte != b'{' || line_start != Some(true)) {
+            return Step::Taken;
+        }
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => {}
             b',' if self.array => {}
             b']' if self.array => self.array = false,
-            b'{' if self.repair => return Step::NextCall,
+            b'{' if self.repair => {
+                if let Some(text) = self.text_at.take() {
+                    self.depart(RepairKind::StrayText, text, calls);
+                }
+                return Step::NextCall;
+            }
             b'`' if self.fenced => {}
             b'`' => {
                 if self.depart(RepairKind::CodeFence, at, calls) {
                     self.fenced = true;
                 }
+            }
+            _ if self.repair && line_start == Some(true) && !b"}])>,;'\"<".contains(&byte) => {
+                self.text_at = Some(at);
             }
             _ => {
                 self.depart(RepairKind::StrayText, at, calls);
@@ -471,20 +613,52 @@ impl JsonPayload {
         Step::Taken
     }
 
-    fn end_object(&mut self) {
+    /// Where text for the user began, unless an end marker follows.
+    pub(crate) fn text_at(&self) -> Option<usize> {
+        self.text_at
+    }
+
+    /// What began at offset `from` or later is no text for the user.
+    pub(crate) fn forget_text(&mut self, from: usize, calls: &mut Calls) {
+        if let Some(at) = self.text_at.take_if(|at| *at >= from) {
+            self.depart(RepairKind::StrayText, at, calls);
+        }
+    }
+
+    /// Whether so much text came behind the object that no end marker is to be expected before offset `at`.
+    pub(crate) fn is_over(&self, at: usize) -> bool {
+        self.text_at.is_some_and(|text| at >= text + TEXT)
+    }
+
+    fn end_object(&mut self, stops: &Stops, calls: &mut Calls) {
         self.level -= 1;
         self.state = if self.level == 0 { State::After } else { State::AfterValue };
+        if self.level == 0 {
+            self.use_held(stops, calls);
+        }
     }
 
     /// What the value of the key just read is for.
     fn slot(&self, calls: &Calls) -> Slot {
         let key = self.key.as_str();
         let named = calls.has_name();
-        let argued = !self.arguments.is_empty();
-        if key == self.keys.name || NAME_ALIASES.contains(&key) {
-            if named { Slot::Ignored } else { Slot::Name }
-        } else if key == self.keys.arguments || ARGUMENT_ALIASES.contains(&key) {
-            if argued { Slot::Ignored } else { Slot::Arguments }
+        let argued = self.argued && !self.arguments.is_empty();
+        let place = self.place();
+        let proper = !place.alias && !place.wrapped;
+        let preferred = |held: &Option<Held>| held.as_ref().is_none_or(|held| place < held.place);
+        if key == self.keys.name || place.alias && NAME_ALIASES.contains(&key) {
+            match proper {
+                _ if named => Slot::Ignored,
+                true => Slot::Name,
+                false if preferred(&self.held_name) => Slot::MaybeName,
+                false => Slot::Ignored,
+            }
+        } else if key == self.keys.arguments || place.alias && ARGUMENT_ALIASES.contains(&key) {
+            match proper {
+                true if !argued => Slot::Arguments,
+                false if !self.argued && preferred(&self.held_arguments) => Slot::MaybeArguments,
+                _ => Slot::Ignored,
+            }
         } else {
             match key {
                 "function" | "tool_call" if !self.wrapped && !named && !argued => Slot::Wrapper,
@@ -500,28 +674,21 @@ impl JsonPayload {
         let string = matches!(byte, b'"' | b'\'');
         let slot = match slot {
             Slot::Wrapper if byte == b'{' => {
-                if self.depart(RepairKind::ExtraWrapping, self.key_at, calls) {
-                    self.wrapped = true;
-                    self.level += 1;
-                    self.state = State::FirstKey;
-                }
+                (self.wrapped, self.wrapper_at) = (true, self.key_at);
+                self.level += 1;
+                self.state = State::FirstKey;
                 return Step::Taken;
             }
-            Slot::Wrapper | Slot::Name if string => Slot::Name,
-            Slot::Wrapper | Slot::Name => Slot::Ignored,
+            Slot::Wrapper if string => Slot::MaybeName,
+            Slot::Name | Slot::MaybeName if string => slot,
+            Slot::Wrapper | Slot::Name | Slot::MaybeName => Slot::Ignored,
             Slot::Id if !string => Slot::Ignored,
             slot => slot,
         };
-        let alias = match slot {
-            Slot::Name => self.key != self.keys.name,
-            Slot::Arguments => self.key != self.keys.arguments,
-            _ => false,
-        };
-        if alias && !self.depart(RepairKind::KeyAlias, self.key_at, calls) {
-            return Step::Taken;
-        }
         self.state = State::Reading(slot);
+        self.value_at = at;
         if slot == Slot::Arguments {
+            self.argued = true;
             self.undecided = matches!(byte, b'n' | b'N');
             if string && self.repair {
                 self.depart(RepairKind::ArgumentsAsString, at, calls);
@@ -538,15 +705,16 @@ impl JsonPayload {
     pub(crate) fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
         self.end_string(tail, at - tail.len(), stops, calls);
         let closed = self.state == State::After;
-        let lost = matches!(self.state, State::Lost { .. } | State::Start | State::Fence);
         match self.state {
             State::Reading(slot) => {
                 let cut = self.active_mut().cut(at);
-                if cut == Cut::Shortened || !matches!(slot, Slot::Arguments | Slot::ArgumentsText) && cut != Cut::Whole
+                if cut == Cut::Shortened
+                    || !matches!(slot, Slot::Arguments | Slot::ArgumentsText | Slot::MaybeArguments)
+                        && cut != Cut::Whole
                 {
                     self.shortened = true;
                 }
-                if matches!(slot, Slot::Name | Slot::Id) && cut != Cut::Whole {
+                if matches!(slot, Slot::Name | Slot::MaybeName | Slot::Id) && cut != Cut::Whole {
                     self.value = Transducer::new(self.repair);
                     self.state = State::AfterValue;
                 }
@@ -566,7 +734,14 @@ impl JsonPayload {
             }
             _ => {}
         }
+        self.use_held(stops, calls);
+        let lost = matches!(self.state, State::Lost { .. } | State::Start | State::Fence);
         self.flush(calls);
+        if by == Terminator::End
+            && let Some(text) = self.text_at
+        {
+            self.depart(RepairKind::StrayText, text, calls);
+        }
         if by == Terminator::Start || (by == Terminator::Text && closed) {
             self.note(RepairKind::MissingEndMarker, at, calls);
         }
@@ -579,7 +754,7 @@ impl JsonPayload {
             calls.diagnose(DiagnosticKind::CutOff, at..at);
         }
         let text = if !self.arguments.is_empty() {
-            Some((self.arguments.take_text(), self.sent))
+            Some((self.arguments.take_text(std::mem::take(&mut calls.spare_text)), self.sent))
         } else if calls.has_name() && !lost {
             Some(("{}".to_owned(), 0))
         } else {
@@ -608,5 +783,12 @@ impl JsonPayload {
             }
         }
         self.feed(tail.trim_ascii_end(), at, stops, false, calls);
+    }
+}
+
+/// A value that was held back is not needed.
+fn drop_held(held: Option<Held>, calls: &mut Calls) {
+    if let Some(Held { key, key_at, .. }) = held {
+        calls.diagnose(DiagnosticKind::IgnoredKey { key }, key_at..key_at + 1);
     }
 }

@@ -17,6 +17,7 @@ mod text;
 use crate::error::Result;
 use markers::Markers;
 use repair::Stops;
+use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 pub use history::History;
@@ -72,10 +73,16 @@ impl Default for JsonKeys {
 }
 
 /// What the parsers of one format share.
-#[derive(Debug)]
 struct Machinery {
     markers: Markers,
     stops: Stops,
+}
+
+impl fmt::Debug for Machinery {
+    /// Without the automata, whose tables are megabytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machinery").finish_non_exhaustive()
+    }
 }
 
 /// The files of the formats that are built in.
@@ -152,6 +159,12 @@ impl Format {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_format_is_shown_without_its_automata() {
+        let shown = format!("{:?}", Format::delimited());
+        assert!(shown.contains("TOOL_CALL_START") && shown.len() < 8192, "{} bytes", shown.len());
+    }
 
     #[test]
     fn every_built_in_format_declares_its_name() {

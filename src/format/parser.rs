@@ -81,7 +81,10 @@ impl Parsed {
 /// - A marker inside a JSON string is part of the string, unless a raw line break stands right before it or right
 ///   after it, or the text ends there: valid JSON has none of these, so a quote is missing.
 /// - A near miss of a start marker counts only if `{`, `[{` or a code fence follows; otherwise it is text.
-/// - What follows a call's JSON up to the end marker is no text for the user: it is kept in [`ParsedCall::raw`].
+/// - What follows a call's JSON up to the end marker is no text for the user: it is kept in [`ParsedCall::raw`]. Where
+///   no end marker comes for 256 bytes, what begins on a line of its own is text, and the call has ended before it.
+/// - The format's own keys win over others by which models call them, whatever their order: a value under another
+///   key is held back until the object has ended.
 /// - With several calls between one pair of markers, each call's `raw` ends where the next one begins.
 ///
 /// ```
@@ -155,6 +158,7 @@ impl Parser {
 
     /// The model's text ends here.
     pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Parsed {
+        let unfinished = self.at - self.held.len();
         while !self.held.is_empty() {
             if let Some(pattern) = self.machinery.markers.scanner(self.context()).matched_at_end(self.scan) {
                 self.candidate = Some((pattern, self.held.len()));
@@ -164,7 +168,9 @@ impl Parser {
                 None => self.release(self.held.len()),
             }
         }
-        if self.payload.is_some() {
+        if let Some(payload) = &mut self.payload {
+            // The beginning of a marker.
+            payload.forget_text(unfinished, &mut self.calls);
             self.end_call(Terminator::Text, &[], &[]);
         }
         self.text.end();
@@ -202,6 +208,10 @@ impl Parser {
                 };
                 self.at += taken;
                 input = &input[taken..];
+                if self.payload.as_ref().is_some_and(|payload| payload.is_over(self.at)) {
+                    self.end_call(Terminator::Text, &[], &[]);
+                    continue;
+                }
             }
             let Some((&byte, rest)) = input.split_first() else { return };
             input = rest;
@@ -347,6 +357,7 @@ impl Parser {
         } else {
             self.end_call(Terminator::Start, tail, &[]);
             self.text.before_call();
+            self.send_text();
             self.begin_call(marker, found, place.start);
         }
         self.at = offset;
@@ -367,11 +378,15 @@ impl Parser {
     /// The open call ends at `at`, before its marker.
     fn end_call(&mut self, by: Terminator, tail: &[u8], marker: &[u8]) {
         let Some(mut payload) = self.payload.take() else { return };
-        let ending = payload.end(by, tail, self.at, &self.machinery.stops, &mut self.calls);
+        let text_at = payload.text_at().filter(|_| by != Terminator::End);
+        let text = text_at.map_or_else(Vec::new, |text_at| self.calls.take_back(text_at));
+        let at = text_at.unwrap_or(self.at);
+        let ending = payload.end(by, tail, at, &self.machinery.stops, &mut self.calls);
         payload.reset();
         self.spare = Some(payload);
         self.calls.keep(tail);
         self.calls.close(ending, marker);
         self.text.after_call();
+        self.text.push(&text);
     }
 }

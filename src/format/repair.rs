@@ -147,12 +147,17 @@ impl Transducer {
         std::mem::replace(&mut self.out, rest)
     }
 
-    /// The whole output, once the value has ended; resets the machine.
-    pub(crate) fn take_text(&mut self) -> String {
-        let text = std::mem::take(&mut self.out);
-        self.out.reserve(text.len());
+    /// The whole output, once the value has ended; resets the machine, which goes on with the buffer `fresh`.
+    pub(crate) fn take_text(&mut self, fresh: String) -> String {
+        let text = std::mem::replace(&mut self.out, fresh);
         self.reset();
         text
+    }
+
+    /// Takes a whole value over that another machine wrote.
+    pub(crate) fn adopt(&mut self, text: String, broken: Option<usize>) {
+        self.stable = text.len();
+        (self.out, self.broken, self.state) = (text, broken, State::Done);
     }
 
     pub(crate) fn is_done(&self) -> bool {

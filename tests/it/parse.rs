@@ -2,7 +2,7 @@
 //!
 //! A case is a file under `tests/cases/parse`: the model's text, its last line break taken off. In a file whose name
 //! begins with `bytes_`, `\xNN` stands for a byte. Cases under `strict/` are parsed without repairs, those under
-//! `tools/` with an empty set of tools.
+//! `tools/` with the tools of the file there, those under `no_tools/` with an empty set of tools.
 
 use callwright::format::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
 use callwright::format::parser::{Parsed, Parser, ParserOptions};
@@ -226,7 +226,13 @@ fn cases_without_repairs() {
 
 #[test]
 fn cases_with_no_tools() {
-    check_cases("tools", &Setup { repair: true, tools: Some(Arc::new(Tools::default())) });
+    check_cases("no_tools", &Setup { repair: true, tools: Some(Arc::new(Tools::default())) });
+}
+
+#[test]
+fn cases_with_tools() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse/tools/tools.json");
+    check_cases("tools", &Setup { repair: true, tools: Some(Arc::new(Tools::from_file(&file).unwrap())) });
 }
 
 /// What breaks parsers, to be strung together at random.
@@ -303,6 +309,14 @@ fn in_call() -> impl Strategy<Value = Vec<u8>> {
     fragments().prop_map(|inner| [b"### TOOL_CALL_START ###\n{\"name\": \"f\", \"arguments\": {", &inner[..]].concat())
 }
 
+/// A whole call without end marker, and what may follow.
+fn after_call() -> impl Strategy<Value = Vec<u8>> {
+    let call = b"### TOOL_CALL_START ###\n{\"name\": \"f\"}\n";
+    (fragments(), 0..300usize, fragments()).prop_map(|(before, count, after)| {
+        [call, &before[..], "a line of text\n".repeat(count / 15).as_bytes(), &after].concat()
+    })
+}
+
 /// A JSON object, in one of the ways in which JSON is written.
 fn json_object() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
@@ -338,7 +352,7 @@ proptest! {
 
     #[test]
     fn no_text_breaks_the_parser_and_no_split_changes_what_it_says(
-        input in prop_oneof![fragments(), in_call(), proptest::collection::vec(any::<u8>(), 0..200)],
+        input in prop_oneof![fragments(), in_call(), after_call(), proptest::collection::vec(any::<u8>(), 0..200)],
         at in proptest::collection::vec(any::<usize>(), 0..6),
         repair: bool,
     ) {
@@ -437,6 +451,37 @@ fn little_is_held_back_whatever_comes() {
     assert!(held(format!("{call}\"{}", "}\n".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}{}", "1".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}1, \"{}", "k".repeat(5000))) < 2048 + call.len());
+    assert!(held(format!("{call}1}}}}\n{}", "text ".repeat(1000))) < 512 + call.len(), "text behind a call");
+}
+
+/// A repair, or a held value, is for what is broken: what other keys say never changes a call that has the proper ones.
+#[test]
+fn other_keys_never_change_a_call_with_the_proper_ones() {
+    let proper = [r#""name": "f""#, r#""arguments": {"a": 1}"#];
+    let others = [r#""tool": "g""#, r#""input": {"b": 2}"#, r#""function": {"name": "g", "arguments": {"b": 2}}"#];
+    for other in others {
+        for place in 0..=2 {
+            for turned in [false, true] {
+                let mut members = proper.to_vec();
+                if turned {
+                    members.reverse();
+                }
+                members.insert(place, other);
+                let input =
+                    format!("### TOOL_CALL_START ###\n{{{}}}\n### TOOL_CALL_END ###", members.join(", ")).into_bytes();
+                for setup in [&REPAIR, &STRICT] {
+                    let (_, parsed) = check_splits(setup, &input);
+                    let call = &parsed.calls[0];
+                    assert!(call.valid && parsed.repairs.is_empty(), "{members:?}: {call:?}");
+                    let arguments = match &call.arguments {
+                        Arguments::Object(object) => serde_json::to_string(object).unwrap(),
+                        Arguments::Raw(raw) => raw.clone(),
+                    };
+                    assert_eq!((&*call.name, &*arguments), ("f", r#"{"a":1}"#), "{members:?}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
@@ -449,6 +494,18 @@ fn ids_go_on_from_the_conversation_and_are_not_given_twice() {
     let ids: Vec<&str> = parsed.calls.iter().map(|call| &*call.id).collect();
     assert_eq!(ids, ["call00007", "call00009", "call00010"]);
     assert_eq!(parsed.message().tool_calls.len(), 3);
+}
+
+#[test]
+fn a_key_that_the_format_declares_is_no_alias() {
+    let keys = JsonKeys { name: "function_name".into(), arguments: "tool".into() };
+    let marker = |text: &str| Marker::Literal(text.into());
+    let format = Format::new("mine", marker("<call>"), marker("</call>"), Payload::Json(keys)).unwrap();
+    let input = b"<call>{\"tool\": {\"a\": 1}, \"function_name\": \"f\", \"name\": \"g\"}</call>";
+    let (_, parsed) = parse_format(&format, &REPAIR, [&input[..]]);
+    assert_eq!((&*parsed.calls[0].name, parsed.calls[0].valid), ("f", true));
+    assert!(matches!(&parsed.calls[0].arguments, Arguments::Object(object) if object.len() == 1));
+    assert_eq!(parsed.repairs, []);
 }
 
 #[test]
