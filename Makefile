@@ -1,6 +1,7 @@
 # make demo     sets the machine up, builds, and answers a question with a real tool call
 # make test     all checks: format, clippy, tests, docs
 # make install  puts a native build on the PATH
+# make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
 # make bench    the measurements that the README reports
 # make model    trains the bundled model anew (model-smoke: a toy one, in minutes); see training/README.md
 
@@ -8,7 +9,7 @@ CARGO ?= cargo
 # One profile everywhere: llama.cpp is compiled once for each, and that takes 5 to 25 minutes.
 PROFILE = --release --locked
 
-.PHONY: demo test install bench model model-smoke setup
+.PHONY: demo test install portable bench model model-smoke setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -23,6 +24,15 @@ test: setup
 
 install: setup
 	$(CARGO) install --path . --locked
+
+# Baseline code everywhere but in llama.cpp's own libraries, one for each generation of CPUs, which lie beside the program.
+portable: setup
+	RUSTFLAGS='-C target-cpu=x86-64' $(CARGO) rustc $(PROFILE) --features portable --target-dir target/portable-build \
+		--bin callwright -- -C link-arg=-Wl,-rpath,'$$ORIGIN'
+	mkdir -p target/portable
+	cp target/portable-build/release/callwright target/portable/
+	cp -P target/portable-build/release/build/llama-cpp-sys-2-*/out/lib*/*.so* target/portable/
+	cp target/portable-build/release/build/llama-cpp-sys-2-*/out/backends/*.so target/portable/
 
 bench: setup
 	$(CARGO) bench --locked
