@@ -52,6 +52,7 @@ pub mod message;
 pub mod models;
 pub mod session;
 pub mod template;
+mod text_file;
 pub mod tool;
 
 pub use error::{Error, ErrorKind, Result};

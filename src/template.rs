@@ -35,6 +35,7 @@ pub use variants::ChatTemplates;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::Message;
+use crate::text_file;
 use crate::tool::Tools;
 use budget::{Budget, Scope};
 use desugar::Desugared;
@@ -161,12 +162,7 @@ impl ChatTemplate {
     /// Reads and compiles a file.
     pub fn from_file(path: impl AsRef<Path>) -> Result<ChatTemplate> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
-        let source = String::from_utf8(bytes).map_err(|error| {
-            let valid = error.utf8_error().valid_up_to();
-            Error::new(ErrorKind::Template, format!("not valid UTF-8 at byte {valid}")).in_file(path)
-        })?;
-        ChatTemplate::new(path.display().to_string(), source)
+        ChatTemplate::new(path.display().to_string(), text_file::read(path)?)
     }
 
     /// The same template with another bound on what it may write, in bytes.

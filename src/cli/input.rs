@@ -1,9 +1,10 @@
 //! The options that `run` and `render` share: which model, which conversation.
 
 use super::model::Bars;
-use super::notice;
+use super::{notice, say};
 use anyhow::Result;
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::Engine;
+use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS};
 use callwright::format::Format;
 use callwright::message::{Conversation, Message, Role, check_order};
 use callwright::models::{Gguf, Hub, ModelEntry, Models};
@@ -12,7 +13,7 @@ use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -43,15 +44,15 @@ pub struct ModelOptions {
     pub format: Option<String>,
 
     /// Size of the context in tokens [default: what the prompt and --max-tokens need]
-    #[arg(long, value_name = "N", help_heading = "Model", value_parser = positive)]
+    #[arg(long, value_name = "N", help_heading = "Model", value_parser = positive, allow_negative_numbers = true)]
     pub ctx: Option<usize>,
 
     /// Threads that decode [default: the fastest of a few timed counts]
-    #[arg(long, value_name = "N", help_heading = "Model", value_parser = positive)]
+    #[arg(long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
     /// Layers to keep on the GPU, in a build that has one [default: all]
-    #[arg(long, value_name = "N", help_heading = "Model")]
+    #[arg(long, value_name = "N", help_heading = "Model", allow_negative_numbers = true)]
     pub gpu_layers: Option<u32>,
 }
 
@@ -84,8 +85,7 @@ impl ConversationOptions {
         let conversation = match &self.messages {
             None => Conversation::default(),
             Some(path) if path.as_os_str() == "-" => {
-                let text = std::io::read_to_string(std::io::stdin())
-                    .map_err(|error| Error::io("read", "standard input", &error))?;
+                let text = std::io::read_to_string(std::io::stdin()).map_err(stdin_error)?;
                 Conversation::from_json(&text, "<standard input>")?
             }
             Some(path) => Conversation::from_file(path)?,
@@ -114,30 +114,38 @@ impl ConversationOptions {
             messages.retain(|message| message.role != Role::System);
             messages.insert(0, Message::system(system));
         }
-        match &self.prompt {
-            Some(prompt) => messages.push(Message::user(prompt)),
-            None if self.messages.is_none() => messages.push(Message::user(ask()?)),
-            None => {}
+        let prompt = match &self.prompt {
+            None if self.messages.is_none() => Some(ask()?),
+            prompt => prompt.clone(),
+        };
+        if let Some(prompt) = prompt {
+            // Empty is what an unset variable of a shell expands to.
+            if prompt.trim().is_empty() {
+                return Err(Error::new(ErrorKind::Messages, "there is no prompt")
+                    .hint(
+                        "give the question as an argument, or a conversation with --messages FILE (- reads standard input)",
+                    )
+                    .into());
+            }
+            messages.push(Message::user(prompt));
         }
         Ok((messages, tools, choice))
     }
 }
 
-/// Asks the person at the terminal.
+/// Asks the person at the terminal, where there is one.
 fn ask() -> Result<String> {
-    let missing = || {
-        Error::new(ErrorKind::Messages, "there is no prompt")
-            .hint("give the question as an argument, or a conversation with --messages FILE (- reads standard input)")
-    };
     if !std::io::stdin().is_terminal() {
-        return Err(missing().into());
+        return Ok(String::new());
     }
-    anstream::eprint!("> ");
-    std::io::stderr().flush()?;
+    say(format_args!("> "));
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
-    let line = line.trim();
-    if line.is_empty() { Err(missing().into()) } else { Ok(line.to_owned()) }
+    std::io::stdin().read_line(&mut line).map_err(stdin_error)?;
+    Ok(line.trim().to_owned())
+}
+
+pub fn stdin_error(error: std::io::Error) -> Error {
+    Error::io("read", "standard input", &error)
 }
 
 impl ModelOptions {
@@ -157,6 +165,20 @@ impl ModelOptions {
             on_progress: loading_bar(),
         };
         let engine = LlamaEngine::load(&path, options)?;
+        let trained = engine.model().context_train;
+        if let Some(context) = self.ctx.filter(|context| *context > trained) {
+            notice(&format!(
+                "--ctx {context} is more than the {trained} tokens that the model was trained for; \
+                 what it writes beyond them may make no sense"
+            ));
+        }
+        let cores = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+        if let Some(threads) = self.threads.filter(|threads| *threads > cores) {
+            notice(&format!(
+                "--threads {threads} is more than this machine runs at a time ({cores}); \
+                 they wait for each other, and decoding becomes many times slower"
+            ));
+        }
         if let Some(text) = callwright::engine::llama::slow_build_notice() {
             notice(&text);
         }
@@ -188,13 +210,7 @@ pub fn load_format(name: &str) -> Result<Format> {
             .hint(format!("built in: {}; or give a file", known.join(", ")))
             .into());
     }
-    let source = std::fs::read_to_string(name).map_err(|error| Error::io("read", name, &error))?;
-    let declared = Format::parse_declaration(&source).map_err(|error| error.in_file(name))?;
-    Ok(declared.ok_or_else(|| {
-        Error::new(ErrorKind::Format, "the file declares no tool-call format")
-            .in_file(name)
-            .hint("it begins with a comment {#--- callwright … ---#} that holds the declaration in TOML")
-    })?)
+    Ok(Format::from_file(name)?)
 }
 
 /// Shows how far loading is, on a terminal and once it takes a noticeable time.
@@ -217,6 +233,11 @@ fn loading_bar() -> Option<Box<dyn FnMut(f32)>> {
             bar.set_position((part * 1000.0) as u64);
         }
     }))
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    let count = positive(text).ok().filter(|count| *count <= MAX_THREADS);
+    count.ok_or_else(|| format!("not a whole number from 1 to {MAX_THREADS}"))
 }
 
 /// A count that is at least one.

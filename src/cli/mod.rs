@@ -9,6 +9,7 @@ mod run;
 
 use callwright::Error;
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Done.
@@ -70,9 +71,17 @@ fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::from(DONE);
     }
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    anstream::eprintln!("{style}error:{style:#} {error:#}");
-    let input = error.downcast_ref::<Error>().is_none_or(|error| error.kind().is_input());
+    // Whatever is read or downloaded fails with the library's error: what is left is the output.
+    let doing = if error.is::<std::io::Error>() { "cannot write to standard output: " } else { "" };
+    say(format_args!("{style}error:{style:#} {doing}{error:#}\n"));
+    let input = error.downcast_ref::<Error>().is_some_and(|error| error.kind().is_input());
     ExitCode::from(if input { USAGE } else { FAILED })
+}
+
+/// Writes to standard error. `eprint!` would panic where that is a full disk; there is nobody left to tell.
+fn say(text: std::fmt::Arguments<'_>) {
+    let mut err = anstream::stderr();
+    let _ = err.write_fmt(text).and_then(|()| err.flush());
 }
 
 /// Whoever read the output has seen enough: that is no failure.
@@ -86,7 +95,7 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
 /// Something the user should know, which is no failure.
 fn notice(text: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default();
-    anstream::eprintln!("{style}note:{style:#} {text}");
+    say(format_args!("{style}note:{style:#} {text}\n"));
 }
 
 fn log(verbose: u8) {
@@ -102,5 +111,7 @@ fn log(verbose: u8) {
         .with_writer(std::io::stderr)
         .with_ansi(std::env::var_os("NO_COLOR").is_none() && std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .without_time()
+        // What it would say of standard error it would say to standard error, and panic.
+        .log_internal_errors(false)
         .init();
 }

@@ -181,7 +181,7 @@ impl Bars {
             let bar = if self.terminal {
                 ProgressBar::new(total)
             } else {
-                eprintln!("{label} ({})", DecimalBytes(total));
+                super::say(format_args!("{label} ({})\n", DecimalBytes(total)));
                 ProgressBar::hidden()
             };
             let style = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
@@ -213,7 +213,7 @@ impl Progress for Bars {
             ProgressEvent::Verify { file, done, total } => self.show("Verifying", file, done, total),
             ProgressEvent::Retry { reason, .. } => {
                 self.clear();
-                eprintln!("The connection broke ({reason}); going on where it stopped");
+                super::say(format_args!("The connection broke ({reason}); going on where it stopped\n"));
             }
             _ => self.clear(),
         }

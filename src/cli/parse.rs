@@ -1,8 +1,8 @@
 //! `callwright parse`: what a model wrote, read as the engine reads it.
 
-use super::input::load_format;
+use super::input::{load_format, stdin_error};
 use super::{DONE, USAGE};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use callwright::format::Format;
 use callwright::format::event::Event;
 use callwright::format::parser::{Parsed, Parser, ParserOptions};
@@ -99,7 +99,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         }
     };
     loop {
-        let count = stdin.read(&mut buffer).context("cannot read standard input")?;
+        let count = stdin.read(&mut buffer).map_err(stdin_error)?;
         if count == 0 {
             break;
         }
@@ -119,7 +119,7 @@ fn batch(args: &ParseArgs) -> Result<u8> {
     let mut out = anstream::stdout();
     let mut status = DONE;
     for (index, line) in std::io::stdin().lock().lines().enumerate() {
-        let line = line.context("cannot read standard input")?;
+        let line = line.map_err(stdin_error)?;
         if line.trim().is_empty() {
             continue;
         }

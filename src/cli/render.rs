@@ -1,8 +1,8 @@
 //! `callwright render`: the prompt, as the model gets it.
 
-use super::input::{ConversationOptions, ModelOptions, load_template};
-use super::{DONE, USAGE};
-use anyhow::{Context, Result};
+use super::input::{ConversationOptions, ModelOptions, load_template, stdin_error};
+use super::{DONE, USAGE, say};
+use anyhow::Result;
 use callwright::error::Location;
 use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind};
@@ -86,7 +86,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
     } else {
         write!(out, "{text}")?;
         out.flush()?;
-        anstream::eprintln!("{}{} tokens", if text.ends_with('\n') { "" } else { "\n" }, tokens.len());
+        say(format_args!("{}{} tokens\n", if text.ends_with('\n') { "" } else { "\n" }, tokens.len()));
     }
     Ok(DONE)
 }
@@ -96,7 +96,7 @@ fn batch() -> Result<u8> {
     let mut out = anstream::stdout();
     let mut status = DONE;
     for (index, line) in std::io::stdin().lock().lines().enumerate() {
-        let line = line.context("cannot read standard input")?;
+        let line = line.map_err(stdin_error)?;
         if line.trim().is_empty() {
             continue;
         }

@@ -36,11 +36,11 @@ pub struct RunArgs {
     parallel: bool,
 
     /// End the answer after this many calls
-    #[arg(long, value_name = "N", help_heading = "Conversation", value_parser = positive)]
+    #[arg(long, value_name = "N", help_heading = "Conversation", value_parser = positive, allow_negative_numbers = true)]
     max_calls: Option<usize>,
 
     /// The longest answer, in tokens
-    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Sampling", value_parser = positive)]
+    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Sampling", value_parser = positive, allow_negative_numbers = true)]
     max_tokens: usize,
 
     /// What standard output gets
@@ -61,23 +61,23 @@ pub struct RunArgs {
 #[derive(Args)]
 struct SamplingOptions {
     /// Temperature; 0 always takes the likeliest token [default: the model's in models.toml, or 0]
-    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = temperature)]
+    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = temperature, allow_negative_numbers = true)]
     temp: Option<f32>,
 
     /// Choose among the likeliest tokens that together reach this probability [default: 0.95]
-    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = share)]
+    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = share, allow_negative_numbers = true)]
     top_p: Option<f32>,
 
     /// Choose among this many of the likeliest tokens; 0 is all [default: 40]
-    #[arg(long, value_name = "N", help_heading = "Sampling")]
+    #[arg(long, value_name = "N", help_heading = "Sampling", allow_negative_numbers = true)]
     top_k: Option<usize>,
 
     /// Choose among tokens at least this times as likely as the likeliest [default: 0.05]
-    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = share)]
+    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = share, allow_negative_numbers = true)]
     min_p: Option<f32>,
 
     /// Where the random numbers start
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Sampling")]
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Sampling", allow_negative_numbers = true)]
     seed: u64,
 }
 
@@ -95,7 +95,7 @@ impl SamplingOptions {
 }
 
 fn temperature(text: &str) -> Result<f32, String> {
-    number_in(text, 0.0..=100.0, "a number from 0 up")
+    number_in(text, 0.0..=100.0, "a number from 0 to 100")
 }
 
 fn share(text: &str) -> Result<f32, String> {
@@ -107,12 +107,12 @@ fn number_in(text: &str, range: std::ops::RangeInclusive<f32>, wanted: &str) -> 
 }
 
 pub fn run(args: RunArgs) -> Result<u8> {
-    let cancel = cancel_on_signal()?;
     let mut session = match &args.replay {
         Some(path) => Session::replay(path)?,
         None => open(&args)?,
     };
-    session.options_mut().cancel = cancel;
+    // Not before: while a model is fetched or loaded nothing is there to be kept, and Ctrl-C ends the process at once.
+    session.options_mut().cancel = cancel_on_signal()?;
     let mut printer = Printer::new(args.output);
     let stop = Arc::clone(&session.options().cancel);
     let reply = session.respond(&mut |event| {
@@ -120,10 +120,10 @@ pub fn run(args: RunArgs) -> Result<u8> {
             stop.store(true, Ordering::Relaxed);
         }
     })?;
-    tell(&reply);
-    let status = if reply.finish_reason == FinishReason::Cancelled { INTERRUPTED } else { DONE };
+    // First: an answer that ended because nobody could read it was not interrupted.
     printer.finish(&session, &reply)?;
-    Ok(status)
+    tell(&reply);
+    Ok(if reply.finish_reason == FinishReason::Cancelled { INTERRUPTED } else { DONE })
 }
 
 fn open(args: &RunArgs) -> Result<Session> {

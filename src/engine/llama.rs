@@ -31,12 +31,15 @@ const CONTEXT_STEP: usize = 256;
 /// score matrices would take gigabytes.
 const LONG_CONTEXT: usize = 16 * 1024;
 
+/// The most threads that can decode: ggml's `GGML_MAX_N_THREADS`.
+pub const MAX_THREADS: usize = 512;
+
 /// How a model is loaded.
 #[derive(Default)]
 pub struct LoadOptions {
     /// The context's size in tokens; by default what each prompt needs, up to what the model was trained for.
     pub context: Option<usize>,
-    /// Threads; by default the fastest of a few measured counts.
+    /// Threads, at most [`MAX_THREADS`]; by default the fastest of a few measured counts.
     pub threads: Option<usize>,
     /// Layers to keep on the GPU; by default all, where the build has a GPU backend.
     pub gpu_layers: Option<u32>,
@@ -89,7 +92,7 @@ impl LlamaEngine {
         let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
         let model = Box::new(model);
         let threads = match options.threads {
-            Some(threads) => threads,
+            Some(threads) => threads.clamp(1, MAX_THREADS),
             None if options.vocabulary_only => 1,
             None => threads::fastest(|threads| one_token_steps(&model, threads)),
         };
@@ -268,10 +271,26 @@ fn backend() -> Result<&'static LlamaBackend> {
         // SAFETY: the callback is a function that lives for ever and is safe to call from any thread.
         unsafe { llama_cpp_sys_2::llama_log_set(Some(log), std::ptr::null_mut()) };
         #[cfg(feature = "portable")]
-        llama_cpp_2::load_backends();
+        load_cpu_backends();
         LlamaBackend::init().map_err(|error| error.to_string())
     });
     backend.as_ref().map_err(|error| Error::new(ErrorKind::Engine, format!("llama.cpp does not start: {error}")))
+}
+
+/// Loads the library for this CPU: from beside the program, where `make portable` puts them all, or from where they were
+/// built.
+#[cfg(feature = "portable")]
+fn load_cpu_backends() {
+    use llama_cpp_2::llama_backend::{load_backends, load_backends_from_path};
+    let beside = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_owned));
+    let holds_backends = |folder: &Path| {
+        let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.into_iter().any(|name| name.to_string_lossy().contains("ggml-cpu-"))
+    };
+    match beside.filter(|folder| folder.to_str().is_some() && holds_backends(folder)) {
+        Some(folder) => load_backends_from_path(&folder),
+        None => load_backends(),
+    }
 }
 
 static LAST_COMPLAINT: Mutex<String> = Mutex::new(String::new());
@@ -301,7 +320,13 @@ fn engine_error(error: impl std::error::Error) -> Error {
 }
 
 fn create_context(model: &LlamaModel, tokens: usize, batch: usize, threads: usize) -> Result<LlamaContext<'_>> {
-    let size = u32::try_from(tokens.next_multiple_of(CONTEXT_STEP)).ok().and_then(NonZeroU32::new);
+    let failed = |why: &str| {
+        Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {tokens} tokens: {why}"))
+            .hint("a smaller --ctx or --max-tokens needs less memory")
+    };
+    // llama.cpp takes none at all for the model's own size.
+    let size = tokens.checked_next_multiple_of(CONTEXT_STEP).and_then(|size| u32::try_from(size).ok());
+    let size = size.and_then(NonZeroU32::new).ok_or_else(|| failed("that is more than it can count"))?;
     let batch = u32::try_from(batch).unwrap_or(u32::MAX);
     let threads = i32::try_from(threads).unwrap_or(i32::MAX);
     let flash_attention = if cfg!(any(feature = "cuda", feature = "metal", feature = "vulkan", feature = "rocm"))
@@ -312,19 +337,13 @@ fn create_context(model: &LlamaModel, tokens: usize, batch: usize, threads: usiz
         llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_DISABLED
     };
     let params = LlamaContextParams::default()
-        .with_n_ctx(size)
+        .with_n_ctx(Some(size))
         .with_n_batch(batch)
         .with_n_ubatch(batch)
         .with_flash_attention_policy(flash_attention)
         .with_n_threads(threads)
         .with_n_threads_batch(threads);
-    model.new_context(backend()?, params).map_err(|error| {
-        Error::new(
-            ErrorKind::Engine,
-            format!("llama.cpp cannot make a context of {tokens} tokens: {}", because(&error)),
-        )
-        .hint("a smaller --ctx or --max-tokens needs less memory")
-    })
+    model.new_context(backend()?, params).map_err(|error| failed(&because(&error)))
 }
 
 /// Decodes single tokens with `threads` threads; returns the closure that times one step.

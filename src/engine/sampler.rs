@@ -162,7 +162,7 @@ mod tests {
     fn frequencies_follow_the_probabilities() {
         let all = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 7 };
         let counts = histogram(all, &[0.7f32.ln(), 0.2f32.ln(), 0.1f32.ln(), f32::NEG_INFINITY]);
-        for (count, expected) in counts.iter().zip([7000.0, 2000.0, 1000.0, 0.0]) {
+        for (count, expected) in counts.iter().zip([7000.0f64, 2000.0, 1000.0, 0.0]) {
             // Five standard deviations of a binomial count.
             let deviation = 5.0 * f64::sqrt(expected * (1.0 - expected / 10_000.0));
             assert!((*count as f64 - expected).abs() <= deviation, "{counts:?}");

@@ -4,7 +4,7 @@ use super::generate;
 use super::sampler::Sampling;
 use super::{Engine, ModelInfo, Token};
 use crate::template::Piece;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, text_file};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -156,7 +156,7 @@ impl ScriptedEngine {
     /// # Errors
     /// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Replay`] with the line when it is no recording.
     pub fn replay(path: &Path) -> Result<(ScriptedEngine, Header)> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
+        let text = text_file::read(path)?;
         let mut lines = text.lines().enumerate();
         let damaged = |line: usize, error: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}"))

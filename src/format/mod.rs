@@ -14,10 +14,12 @@ pub mod parser;
 mod repair;
 mod text;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+use crate::text_file;
 use markers::Markers;
 use repair::Stops;
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 pub use history::History;
@@ -101,6 +103,21 @@ impl Format {
     /// The format of that name, if it is built in.
     pub fn builtin(name: &str) -> Option<&'static Format> {
         BUILTIN_FORMATS.iter().find(|format| format.name == name)
+    }
+
+    /// Reads the declaration block of a file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] or [`ErrorKind::Syntax`] when the file cannot be read, [`ErrorKind::Format`] when it declares
+    /// no format, or not one that can be used.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Format> {
+        let path = path.as_ref();
+        let declared = Format::parse_declaration(&text_file::read(path)?).map_err(|error| error.in_file(path))?;
+        declared.ok_or_else(|| {
+            Error::new(ErrorKind::Format, "the file declares no tool-call format")
+                .in_file(path)
+                .hint("it begins with a comment {#--- callwright … ---#} that holds the declaration in TOML")
+        })
     }
 
     /// The default: plain markers around a JSON object.

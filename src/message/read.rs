@@ -2,7 +2,7 @@
 
 use super::{Arguments, Conversation, Message, Role, ToolCall};
 use crate::error::{Error, ErrorKind, Result, nearest};
-use crate::json;
+use crate::{json, text_file};
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -12,11 +12,7 @@ impl Conversation {
     /// Reads a file of messages: a list, or a whole request body with `messages` in it.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Conversation> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let valid = error.utf8_error().valid_up_to();
-            Error::new(ErrorKind::Syntax, format!("not valid UTF-8 at byte {valid}")).in_file(path)
-        })?;
+        let text = text_file::read(path)?;
         Conversation::from_json(&text, path)
     }
 

@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::hub::{HubFile, is_sha256};
 use super::{ModelEntry, Sampling, Source};
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
+use crate::text_file;
 
 const MODEL_KEYS: [&str; 12] = [
     "name",
@@ -29,7 +30,7 @@ const SAMPLING_KEYS: [&str; 4] = ["temperature", "top_k", "top_p", "min_p"];
 
 /// Reads the file at `path`.
 pub(super) fn read(path: &Path) -> Result<Vec<ModelEntry>> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, &e))?;
+    let text = text_file::read(path)?;
     parse(&text, path, path.parent().unwrap_or(Path::new("")))
 }
 

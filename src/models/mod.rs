@@ -220,6 +220,9 @@ impl Models {
             };
             return fail(format!("{model:?} is a folder, not a model file")).hint(hint);
         }
+        if path.exists() {
+            return fail(format!("{model:?} is not a regular file")).hint("llama.cpp needs the whole file on a disk");
+        }
         if let Some(rest) = model.strip_prefix("https://").or_else(|| model.strip_prefix("http://")) {
             let hint = match HubFile::from_url(rest) {
                 Some(file) => format!("for a file on the hub, write {file}"),

@@ -2,7 +2,7 @@
 
 use super::{Exec, Tool, Tools};
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
-use crate::json;
+use crate::{json, text_file};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
@@ -15,11 +15,7 @@ impl Tools {
     /// Reads a tools file: `.json` or `.toml`, and by its content where the name does not tell.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Tools> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let valid = error.utf8_error().valid_up_to();
-            Error::new(ErrorKind::Syntax, format!("not valid UTF-8 at byte {valid}")).in_file(path)
-        })?;
+        let text = text_file::read(path)?;
         let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);
         match extension.as_deref() {
             Some("toml") => Tools::from_toml(&text, path),

@@ -126,6 +126,75 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert_eq!((child.wait().unwrap().code(), complaint.as_str()), (Some(0), ""));
 }
 
+/// `/dev/full` is a disk without room; only Linux has one.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_said_and_complaints_that_cannot_are_no_panic() {
+    let home = tempfile::tempdir().unwrap();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ran = |args: &[&str], out: Stdio, err: Stdio| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("callwright"));
+        let command = command.args(args).env("HOME", home.path()).stdin(Stdio::null()).stdout(out).stderr(err);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for args in [
+        &["run", "Hi"] as &[&str],
+        &["run", "Hi", "--output", "json"],
+        &["render", "Hi"],
+        &["parse"],
+        &["model", "list"],
+    ] {
+        let (code, complaint) = ran(args, full().into(), Stdio::piped());
+        assert_eq!(code, Some(1), "{args:?}\n{complaint}");
+        let said = "error: cannot write to standard output: No space left on device (os error 28)\n";
+        assert_eq!(complaint, said, "{args:?}");
+    }
+    let short = &["run", "Hi", "--max-tokens", "1"];
+    assert_eq!(ran(short, Stdio::piped(), full().into()).0, Some(0));
+    assert_eq!(ran(&["render", "Hi"], Stdio::piped(), full().into()).0, Some(0));
+    assert_eq!(ran(&["run", "Hi", "-m", "nowhere"], Stdio::piped(), full().into()).0, Some(2));
+    assert_eq!(ran(&["run", "Hi", "--max-tokens", "1", "-vv"], Stdio::piped(), full().into()).0, Some(0));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_before_there_is_an_answer_ends_the_program_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("callwright"))
+        .args(["run", "--messages", "-"])
+        .env("HOME", home.path())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    // What a shell shows as 130. Waiting for the input to end would take for ever.
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(2));
+}
+
+#[test]
+fn more_context_or_threads_than_there_are_is_said() {
+    let home = tempfile::tempdir().unwrap();
+    let ran = run(callwright(home.path()).args(["run", "Hi", "--max-tokens", "1", "--ctx", "4096"]));
+    assert_eq!(ran.code, 0);
+    assert!(
+        ran.err.contains("note: --ctx 4096 is more than the 2048 tokens that the model was trained for"),
+        "{}",
+        ran.err
+    );
+    let ran = run(callwright(home.path()).args(["run", "Hi", "--max-tokens", "1", "--ctx", &usize::MAX.to_string()]));
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("error: llama.cpp cannot make a context of"), "{}", ran.err);
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let threads = (cores + 1).to_string();
+    let ran = run(callwright(home.path()).args(["render", "Hi", "--threads", &threads]));
+    assert!(
+        ran.err.contains(&format!("note: --threads {threads} is more than this machine runs at a time")),
+        "{}",
+        ran.err
+    );
+}
+
 #[test]
 fn render_prints_the_prompt_and_counts_its_tokens() {
     let home = tempfile::tempdir().unwrap();
@@ -228,6 +297,7 @@ fn bad_input_is_named_with_its_place_and_the_way_out() {
     file("format.jinja", "{#--- callwright\n[format]\nstrat = '<<'\n---#}");
     file("plain.jinja", "{{ messages }}");
     file("recording.jsonl", "{}");
+    std::fs::write(folder.join("latin.jinja"), b"caf\xe9").unwrap();
 
     let long = "word ".repeat(5000);
     let cases: &[&[&str]] = &[
@@ -260,12 +330,21 @@ fn bad_input_is_named_with_its_place_and_the_way_out() {
         &["run", "Hi", "--tool-choice", "required"],
         &["run", "Hi", "--tool-choice", "clock", "--tools", TOOLS],
         &["run"],
+        &["run", " "],
         &["run", "Hi", "--record", "nowhere/run.jsonl"],
         &["run", "--replay", "recording.jsonl"],
         &["run", "Hi", "--replay", "recording.jsonl"],
         &["run", "Hi", "--temp", "warm"],
         &["run", "Hi", "--max-tokens", "0"],
         &["run", "Hi", "--top-p", "2"],
+        &["run", "Hi", "--temp", "-1"],
+        &["run", "Hi", "--ctx", "-1"],
+        &["run", "Hi", "--threads", "1000"],
+        &["run", "Hi", "-m", "/dev/null"],
+        &["run", "Hi", "--format", "latin.jinja"],
+        &["run", "Hi", "--template", "latin.jinja"],
+        &["run", "Hi", "--models", "latin.jinja"],
+        &["run", "--replay", "latin.jinja"],
         &["run", "Hi", "--max-token", "3"],
         &["render", "--template", "plain.jinja", "--vars", "broken.json"],
         &["render", "--template", "plain.jinja", "--vars", "twice.json"],

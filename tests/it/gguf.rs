@@ -226,12 +226,30 @@ fn models_that_cannot_be_run() {
         ("513 layers", tiny().set("qwen3.block_count", 513).build()),
         ("more extra layers than layers", tiny().set("qwen3.nextn_predict_layers", 3).build()),
         ("no context", tiny().set("qwen3.context_length", 0).build()),
+        ("too long a context", tiny().set("qwen3.context_length", 1 << 31).build()),
         ("unknown rope scaling", tiny().set("qwen3.rope.scaling.type", "spiral").build()),
         ("more experts used than there are", moe(8, 9).build()),
         ("experts used, but none there", moe(0, 1).build()),
         ("groups that do not divide the experts", moe(8, 2).set("qwen3.expert_group_count", 3).build()),
+        ("an epsilon below 0", tiny().set("qwen3.attention.layer_norm_rms_epsilon", f32_value(-1.0)).build()),
+        (
+            "an epsilon that is no number",
+            tiny().set("qwen3.attention.layer_norm_rms_epsilon", f32_value(f32::NAN)).build(),
+        ),
+        (
+            "whole numbers for weights",
+            tiny().tensor("blk.0.attn_q.weight", &[32, 2]).last(|t| (t.kind, t.bytes) = (24, 64)).build(),
+        ),
+        ("a quantised norm", tiny().tensor("output_norm.weight", &[32]).last(|t| (t.kind, t.bytes) = (8, 34)).build()),
+        ("a quantised bias", tiny().tensor("blk.0.attn_q.bias", &[32]).last(|t| (t.kind, t.bytes) = (8, 34)).build()),
     ];
     insta::assert_snapshot!(messages(&cases));
+    let table = tiny().tensor("blk.0.ffn_gate_tid2eid.weight", &[2, 16]).last(|t| t.kind = 26);
+    open(&table.build()).unwrap().check().unwrap();
+}
+
+fn f32_value(number: f32) -> Val {
+    Val::Raw(6, number.to_le_bytes().to_vec())
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use super::{Array, Gguf, Strings, Value, ValueType, shard_of};
+use super::{Array, Gguf, Strings, Tensor, Value, ValueType, shard_of};
 use crate::error::{Error, ErrorKind, Result};
 
 /// llama.cpp's `LLAMA_MAX_LAYERS`.
@@ -242,6 +242,19 @@ impl Gguf {
                 return wrong(name, 0, "which no model can have");
             }
         }
+        // Panics: the binding reads it as a signed number.
+        if let Some(length) = number("context_length").filter(|&length| length > i32::MAX as u64) {
+            return wrong("context_length", length, "more tokens than llama.cpp can count");
+        }
+        for name in ["layer_norm_epsilon", "layer_norm_rms_epsilon", "group_norm_epsilon"] {
+            // Aborts: ggml asserts that it is at least 0, which NaN is not either.
+            if let Some(Value::F32(epsilon)) = self.hyperparameter(&format!("attention.{name}"))
+                && (epsilon.is_nan() || *epsilon < 0.0)
+            {
+                return Err(refuse(format!("attention.{name} is {epsilon}; expected a small number from 0 up"))
+                    .hint(CONVERTED_WRONGLY));
+            }
+        }
         self.check_experts()?;
         if let Some(kind) = self.hyperparameter("rope.scaling.type").and_then(Value::as_str)
             && !["none", "linear", "yarn", "longrope"].contains(&kind)
@@ -316,6 +329,15 @@ impl Gguf {
     }
 
     fn check_data(&self) -> Result<()> {
+        if let Some(tensor) = self.tensors.iter().find(|tensor| !computable(tensor)) {
+            let (name, kind) = (&tensor.name, tensor.kind.name);
+            return self.fail(
+                refuse(format!(
+                    "tensor {name:?} has elements of type {kind}, which llama.cpp cannot compute with there"
+                ))
+                .hint(CONVERTED_WRONGLY),
+            );
+        }
         let Some(last) = self.tensors.last() else { return Ok(()) };
         let end = self.data_offset.saturating_add(last.offset).saturating_add(last.bytes);
         if end <= self.file_size {
@@ -337,6 +359,20 @@ impl Gguf {
             }
             _ => vec![self.path.clone()],
         }
+    }
+}
+
+/// Whether ggml has the operation that a tensor of this name and shape is for.
+///
+/// Aborts, or reads past the end: products are defined for floating point and the quantisations that weights are stored
+/// in, sums and norms for 32 bits alone. The loader asks for neither.
+fn computable(tensor: &Tensor) -> bool {
+    match tensor.kind.name {
+        "F32" => true,
+        // A table of experts by token, which holds no weights.
+        "I32" => tensor.name.contains("tid2eid"),
+        "I8" | "I16" | "I64" | "F64" | "Q8_1" | "Q8_K" => false,
+        _ => tensor.shape.len() > 1 && !tensor.name.ends_with("_norm.weight"),
     }
 }
 
