@@ -27,6 +27,8 @@ install: setup
 
 # Baseline code everywhere but in llama.cpp's own libraries, one for each generation of CPUs, which lie beside the program.
 portable: setup
+	@# llama-cpp-sys-2's build script fails on the links to these libraries that its last run left behind.
+	@[ ! -d target/portable-build ] || find target/portable-build/release -maxdepth 2 -type l -name 'lib*.so' -delete
 	RUSTFLAGS='-C target-cpu=x86-64' $(CARGO) rustc $(PROFILE) --features portable --target-dir target/portable-build \
 		--bin callwright -- -C link-arg=-Wl,-rpath,'$$ORIGIN'
 	mkdir -p target/portable
