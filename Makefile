@@ -25,12 +25,13 @@ test: setup
 install: setup
 	$(CARGO) install --path . --locked
 
-# Baseline code everywhere but in llama.cpp's own libraries, one for each generation of CPUs, which lie beside the program.
+# Baseline code everywhere but in llama.cpp's own libraries, one for each generation of CPUs, which lie beside the program
+# and are found there by it and by each other (a DT_RPATH, which RUNPATH would not do).
 portable: setup
 	@# llama-cpp-sys-2's build script fails on the links to these libraries that its last run left behind.
 	@[ ! -d target/portable-build ] || find target/portable-build/release -maxdepth 2 -type l -name 'lib*.so' -delete
 	RUSTFLAGS='-C target-cpu=x86-64' $(CARGO) rustc $(PROFILE) --features portable --target-dir target/portable-build \
-		--bin callwright -- -C link-arg=-Wl,-rpath,'$$ORIGIN'
+		--bin callwright -- -C link-arg=-Wl,--disable-new-dtags,-rpath,'$$ORIGIN'
 	mkdir -p target/portable
 	cp target/portable-build/release/callwright target/portable/
 	cp -P target/portable-build/release/build/llama-cpp-sys-2-*/out/lib*/*.so* target/portable/
