@@ -250,17 +250,31 @@ pub fn cpu_features() -> Vec<String> {
     features.map(str::to_owned).collect()
 }
 
-/// What to do about a build that leaves the vector units of this CPU unused; `None` where it uses them.
+/// What to do about a build that leaves vector units of this CPU unused, as one for no CPU in particular does; `None`
+/// where it uses them.
 pub fn slow_build_notice() -> Option<String> {
     #[cfg(target_arch = "x86_64")]
-    if std::is_x86_feature_detected!("avx2") && !cpu_features().iter().any(|feature| feature == "AVX2") {
-        return Some(
+    {
+        let compiled = cpu_features();
+        let units = [
+            ("AVX2", std::is_x86_feature_detected!("avx2")),
+            ("AVX512", std::is_x86_feature_detected!("avx512f")),
+            ("AVX512_VNNI", std::is_x86_feature_detected!("avx512vnni")),
+        ];
+        let unused: Vec<&str> = units
+            .into_iter()
+            .filter(|(name, there)| *there && !compiled.iter().any(|feature| feature == name))
+            .map(|(name, _)| name)
+            .collect();
+        if !unused.is_empty() {
             // clang, because GCC 12 miscompiles AMX, which a native build would use.
-            "this build of llama.cpp leaves the CPU's vector units (AVX2) unused and is several times slower than it \
-             could be; build it for this machine: `make install` in the repository, or \
-             CC=clang CXX=clang++ RUSTFLAGS=\"-C target-cpu=native\" cargo install callwright --force"
-                .to_owned(),
-        );
+            return Some(format!(
+                "this build of llama.cpp does not use all vector units of the CPU ({} are left) and is slower than it \
+                 could be; build it for this machine: `make install` in the repository, or CC=clang CXX=clang++ \
+                 RUSTFLAGS=\"-C target-cpu=native\" cargo install callwright --force",
+                unused.join(", ")
+            ));
+        }
     }
     None
 }
