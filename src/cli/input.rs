@@ -1,7 +1,7 @@
 //! The options that `run` and `render` share: which model, which conversation.
 
 use super::model::Bars;
-use super::{notice, say};
+use super::{DONE, USAGE, notice, say};
 use anyhow::Result;
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS};
@@ -13,7 +13,8 @@ use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use serde_json::{Value, json};
+use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -243,4 +244,22 @@ fn threads(text: &str) -> Result<usize, String> {
 /// A count that is at least one.
 pub fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "not a whole number from 1 up".to_owned())
+}
+
+/// Answers each line of standard input with a line of JSON; one that cannot be answered gets `{"error"}`.
+pub fn batch(mut answer: impl FnMut(&str) -> Result<Value>) -> Result<u8> {
+    let mut out = std::io::stdout();
+    let mut status = DONE;
+    for (index, line) in std::io::stdin().lock().lines().enumerate() {
+        let line = line.map_err(stdin_error)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let answer = answer(&line).unwrap_or_else(|error| {
+            status = USAGE;
+            json!({"error": format!("line {}: {error:#}", index + 1)})
+        });
+        writeln!(out, "{answer}")?;
+    }
+    Ok(status)
 }

@@ -7,7 +7,8 @@ use callwright::message::messages_to_json;
 use callwright::session::{Event, Reply, Session};
 use clap::ValueEnum;
 use serde_json::json;
-use std::io::Write;
+use std::borrow::Cow;
+use std::io::{IsTerminal, Stdout, Write};
 
 /// What standard output gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -27,7 +28,10 @@ const TROUBLE: Style = AnsiColor::Yellow.on_default();
 /// Writes events to standard output.
 pub struct Printer {
     output: Output,
-    out: anstream::AutoStream<std::io::Stdout>,
+    /// As it is: anstream would strip control characters from what the model wrote.
+    out: Stdout,
+    colour: bool,
+    terminal: bool,
     /// Whether the line that is being written has something on it.
     line_open: bool,
     /// The first thing that could not be written; events come where no error can be returned.
@@ -36,7 +40,10 @@ pub struct Printer {
 
 impl Printer {
     pub fn new(output: Output) -> Printer {
-        Printer { output, out: anstream::stdout(), line_open: false, failed: None }
+        let out = std::io::stdout();
+        let colour = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
+        let terminal = out.is_terminal();
+        Printer { output, out, colour, terminal, line_open: false, failed: None }
     }
 
     /// Shows one event; false when nobody reads any more.
@@ -54,21 +61,33 @@ impl Printer {
         self.failed.is_none()
     }
 
+    /// Writes what the model wrote. On a terminal its control characters are shown, not obeyed.
+    fn say(&mut self, style: Style, text: &str) -> std::io::Result<()> {
+        let control = |c: char| c.is_control() && c != '\n' && c != '\t';
+        let text = match self.terminal {
+            true => Cow::Owned(text.replace(control, "\u{fffd}")),
+            false => Cow::Borrowed(text),
+        };
+        let style = if self.colour { style } else { Style::new() };
+        write!(self.out, "{style}{text}{style:#}")
+    }
+
     fn text(&mut self, event: &Event) -> std::io::Result<()> {
         match event {
             Event::Parsed(Parsed::Text { delta }) => {
-                write!(self.out, "{delta}")?;
+                self.say(Style::new(), delta)?;
                 self.line_open = !delta.ends_with('\n');
             }
             Event::Parsed(Parsed::CallStart { name, .. }) => {
                 self.end_line()?;
-                write!(self.out, "{CALL}→ {name}{CALL:#} ")?;
+                self.say(CALL, &format!("→ {name}"))?;
+                self.out.write_all(b" ")?;
                 self.line_open = true;
             }
             Event::Parsed(Parsed::CallArguments { delta, .. }) => {
                 // A call stays on its line, whatever white space the model put between the parts of its arguments.
                 let line = delta.replace(['\n', '\r'], " ");
-                write!(self.out, "{ARGUMENTS}{line}{ARGUMENTS:#}")?;
+                self.say(ARGUMENTS, &line)?;
             }
             Event::Parsed(Parsed::CallEnd { complete, valid, .. }) => {
                 let trouble = match (complete, valid) {
@@ -76,7 +95,8 @@ impl Printer {
                     (true, false) => " (invalid)",
                     (true, true) => "",
                 };
-                writeln!(self.out, "{TROUBLE}{trouble}{TROUBLE:#}")?;
+                self.say(TROUBLE, trouble)?;
+                writeln!(self.out)?;
                 self.line_open = false;
             }
             Event::Parsed(Parsed::Reasoning { .. } | Parsed::Repair(_)) | Event::Usage(_) => {}

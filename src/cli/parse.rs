@@ -1,7 +1,7 @@
 //! `callwright parse`: what a model wrote, read as the engine reads it.
 
-use super::input::{load_format, stdin_error};
-use super::{DONE, USAGE};
+use super::DONE;
+use super::input::{batch, load_format, stdin_error};
 use anyhow::Result;
 use callwright::format::Format;
 use callwright::format::event::Event;
@@ -11,7 +11,7 @@ use callwright::{Tools, session};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::io::{BufRead, Read, Write};
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ struct Case {
 
 pub fn run(args: ParseArgs) -> Result<u8> {
     if args.batch {
-        return batch(&args);
+        return batch(|line| one(serde_json::from_str(line)?, &args));
     }
     let format = load_format(args.template.as_deref().unwrap_or(&args.format))?;
     let mut tools = Tools::default();
@@ -88,7 +88,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         tools.merge(Tools::from_file(path)?)?;
     }
     let tools = (!args.tools.is_empty()).then(|| Arc::new(tools));
-    let mut out = anstream::stdout();
+    let mut out = std::io::stdout();
     let mut failed = None;
     let mut reader = Reader::new(&format, tools, &args.prompt_tail, args.repair)?;
     let mut stdin = std::io::stdin().lock();
@@ -113,24 +113,6 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         writeln!(out, "{message:#}")?;
     }
     Ok(DONE)
-}
-
-fn batch(args: &ParseArgs) -> Result<u8> {
-    let mut out = anstream::stdout();
-    let mut status = DONE;
-    for (index, line) in std::io::stdin().lock().lines().enumerate() {
-        let line = line.map_err(stdin_error)?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let answer = serde_json::from_str(&line).map_err(anyhow::Error::from).and_then(|case| one(case, args));
-        let answer = answer.unwrap_or_else(|error| {
-            status = USAGE;
-            json!({"error": format!("line {}: {error:#}", index + 1)})
-        });
-        writeln!(out, "{answer}")?;
-    }
-    Ok(status)
 }
 
 fn one(case: Case, args: &ParseArgs) -> Result<Value> {

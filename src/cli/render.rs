@@ -1,7 +1,7 @@
 //! `callwright render`: the prompt, as the model gets it.
 
-use super::input::{ConversationOptions, ModelOptions, load_template, stdin_error};
-use super::{DONE, USAGE, say};
+use super::input::{ConversationOptions, ModelOptions, batch, load_template};
+use super::{DONE, say};
 use anyhow::Result;
 use callwright::error::Location;
 use callwright::template::ChatTemplate;
@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Print the prompt that run would send, and how many tokens it has
@@ -53,9 +53,10 @@ struct Case {
 
 pub fn run(args: RenderArgs) -> Result<u8> {
     if args.batch {
-        return batch();
+        return render_lines();
     }
-    let mut out = anstream::stdout();
+    // The prompt as it is: anstream would strip its control characters.
+    let mut out = std::io::stdout();
     if let (Some(path), Some(template)) = (&args.vars, &args.model.template) {
         let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
         let vars: Value = serde_json::from_str(&text).map_err(|error| {
@@ -91,29 +92,13 @@ pub fn run(args: RenderArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-fn batch() -> Result<u8> {
+fn render_lines() -> Result<u8> {
     let mut templates: HashMap<String, ChatTemplate> = HashMap::new();
-    let mut out = anstream::stdout();
-    let mut status = DONE;
-    for (index, line) in std::io::stdin().lock().lines().enumerate() {
-        let line = line.map_err(stdin_error)?;
-        if line.trim().is_empty() {
-            continue;
+    batch(|line| {
+        let case: Case = serde_json::from_str(line)?;
+        if !templates.contains_key(&case.template) {
+            templates.insert(case.template.clone(), load_template(&case.template)?);
         }
-        let text = serde_json::from_str::<Case>(&line).map_err(anyhow::Error::from).and_then(|case| {
-            if !templates.contains_key(&case.template) {
-                templates.insert(case.template.clone(), load_template(&case.template)?);
-            }
-            Ok(templates[&case.template].render_vars(&case.vars, case.now)?)
-        });
-        let answer = match text {
-            Ok(text) => json!({"text": text}),
-            Err(error) => {
-                status = USAGE;
-                json!({"error": format!("line {}: {error:#}", index + 1)})
-            }
-        };
-        writeln!(out, "{answer}")?;
-    }
-    Ok(status)
+        Ok(json!({"text": templates[&case.template].render_vars(&case.vars, case.now)?}))
+    })
 }

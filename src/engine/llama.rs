@@ -86,7 +86,7 @@ impl LlamaEngine {
         }
         let model = LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
             Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {}", path.display(), because(&error)))
-                .hint("--verbose shows all that llama.cpp said while loading")
+                .hint("-vv shows all that llama.cpp said while loading")
         })?;
         let info = describe(&model, path);
         let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
@@ -307,9 +307,11 @@ fn load_cpu_backends() {
     }
 }
 
-static LAST_COMPLAINT: Mutex<String> = Mutex::new(String::new());
+static COMPLAINTS: Mutex<String> = Mutex::new(String::new());
+/// The first complaint is the cause; those after it tell who passed it on.
+const COMPLAINTS_KEPT: usize = 400;
 
-/// llama.cpp returns null or a number and logs the reason: keep the last one for the error message.
+/// llama.cpp returns null or a number and logs the reason: keep it for the error message.
 unsafe extern "C" fn log(level: llama_cpp_sys_2::ggml_log_level, text: *const c_char, _: *mut c_void) {
     if text.is_null() {
         return;
@@ -318,15 +320,21 @@ unsafe extern "C" fn log(level: llama_cpp_sys_2::ggml_log_level, text: *const c_
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     let text = text.trim_end();
     if level == llama_cpp_sys_2::GGML_LOG_LEVEL_ERROR {
-        text.clone_into(&mut LAST_COMPLAINT.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut complaints = COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner);
+        if complaints.len() + text.len() < COMPLAINTS_KEPT {
+            if !complaints.is_empty() {
+                complaints.push_str("; ");
+            }
+            complaints.push_str(text);
+        }
     }
     tracing::debug!(target: "llama.cpp", "{text}");
 }
 
-/// What llama.cpp said last, or the binding's error where it said nothing.
+/// What llama.cpp complained of since it was last asked, or the binding's error where it said nothing.
 fn because(error: &dyn std::error::Error) -> String {
-    let complaint = std::mem::take(&mut *LAST_COMPLAINT.lock().unwrap_or_else(PoisonError::into_inner));
-    if complaint.is_empty() { error.to_string() } else { complaint }
+    let complaints = std::mem::take(&mut *COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner));
+    if complaints.is_empty() { error.to_string() } else { complaints }
 }
 
 fn engine_error(error: impl std::error::Error) -> Error {

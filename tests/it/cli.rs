@@ -208,6 +208,34 @@ fn render_prints_the_prompt_and_counts_its_tokens() {
 }
 
 #[test]
+fn a_prompt_is_printed_to_the_byte() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("messages.json");
+    let odd = "a\u{0}b\u{1b}[31mc\u{7f}d\u{9b}e";
+    std::fs::write(&path, serde_json::json!([{"role": "user", "content": odd}]).to_string()).unwrap();
+    for form in [&["--json"] as &[&str], &[]] {
+        let ran = run(callwright(home.path()).args(["render", "--messages"]).arg(&path).args(form));
+        let json = serde_json::from_str::<Value>(&ran.out);
+        let text = json.map_or(ran.out, |json| json["text"].as_str().unwrap().to_owned());
+        assert!(text.contains(odd), "{text:?}");
+    }
+}
+
+#[test]
+fn what_llama_cpp_refuses_is_said_with_its_reason() {
+    let home = tempfile::tempdir().unwrap();
+    let bundled = concat!(env!("CARGO_MANIFEST_DIR"), "/models/callwright-tiny.gguf");
+    let mut model = std::fs::read(bundled).unwrap();
+    let at = model.windows(5).position(|bytes| bytes == b"gpt-2").unwrap();
+    model[at..at + 5].copy_from_slice(b"gpt-x");
+    let path = home.path().join("model.gguf");
+    std::fs::write(&path, model).unwrap();
+    let ran = run(callwright(home.path()).args(["run", "Hi", "-m"]).arg(&path));
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("llama.cpp cannot load") && ran.err.contains("gpt-x"), "{}", ran.err);
+}
+
+#[test]
 fn render_with_variables_needs_no_model() {
     let home = tempfile::tempdir().unwrap();
     let template = home.path().join("t.jinja");
