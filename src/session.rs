@@ -10,9 +10,9 @@ use crate::engine::llama::{LlamaEngine, LoadOptions};
 use crate::engine::sampler::Sampling;
 use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
+use crate::format::Format;
 use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
 use crate::format::parser::{Parsed, ParsedCall, Parser, ParserOptions};
-use crate::format::{Format, Marker, Payload};
 use crate::message::{Message, Role, check_order, open_calls};
 use crate::models::Gguf;
 use crate::template::{ChatTemplate, ChatTemplates, Overlay, Piece, Prompt, RenderRequest, Reserved};
@@ -278,7 +278,7 @@ impl Session {
         let format = format.or(declared).unwrap_or_else(|| Format::delimited().clone());
         let section = match native {
             true => None,
-            false => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source.as_str())?),
+            false => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
         };
 
         // User-defined tokens are markup only where the template or the format writes them: others are mere
@@ -445,19 +445,11 @@ impl Session {
     }
 
     /// The beginning of an answer that the tool choice leaves no doubt about.
-    ///
-    /// It ends inside what the model has learned as one token, the marker's line or the name: a model that is made to
-    /// go on behind a space or a quote that it never saw as a token of its own goes astray.
     fn prefill(&self) -> String {
-        let Payload::Json(keys) = &self.format.payload;
-        let Marker::Literal(start) = &self.format.start else { return String::new() };
         match &self.options.tool_choice {
             ToolChoice::Auto | ToolChoice::None => String::new(),
-            ToolChoice::Required => start.clone(),
-            ToolChoice::Tool(name) => {
-                let name = Value::from(name.as_str()).to_string();
-                format!("{start}\n{{{}: {}", Value::from(keys.name.as_str()), name.trim_end_matches('"'))
-            }
+            ToolChoice::Required => self.format.opening(None),
+            ToolChoice::Tool(name) => self.format.opening(Some(name)),
         }
     }
 

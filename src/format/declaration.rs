@@ -3,15 +3,20 @@
 //! Other engines skip the comment, so a chat template that declares its format still works everywhere else. People
 //! write these blocks by hand: every error names line and column of the file, and what was probably meant.
 
-use super::{Format, History, JsonKeys, Marker, Payload, history};
+use super::{Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history};
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::OnceLock;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 const OPENING: &str = "{#--- callwright";
-const PAYLOADS: [&str; 1] = ["json"];
+const PAYLOADS: [&str; 4] = ["json", "named", "tagged", "python"];
+/// What makes a text a regular expression.
+const OPERATORS: [char; 14] = ['\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$'];
+/// What a head may contain.
+const HEAD_PARTS: [&str; 3] = ["name", "id", "index"];
 
 pub(super) fn parse(source: &str) -> Result<Option<Format>> {
     let lead = source.len() - source.trim_start().len();
@@ -31,7 +36,7 @@ pub(super) fn parse(source: &str) -> Result<Option<Format>> {
     let table = DeTable::parse(block).map_err(|error| {
         reader.error(error.span().unwrap_or(0..0), ErrorKind::Syntax, format!("not TOML: {}", error.message().trim()))
     })?;
-    reader.format(table.get_ref(), 0..block.len()).map(Some)
+    reader.format(table.get_ref()).map(Some)
 }
 
 /// Reads the tables of a block that begins at `offset` of the file.
@@ -54,98 +59,264 @@ impl Reader<'_> {
         Error::new(kind, message).at(at).excerpt(excerpt)
     }
 
-    fn format(&self, root: &Table, span: Range<usize>) -> Result<Format> {
-        self.known(root, "the declaration", &["format", "keys", "history"])?;
+    fn format(&self, root: &Table) -> Result<Format> {
+        let tables = ["format", "section", "reasoning", "keys", "call", "argument", "history", "styles"];
+        self.known(root, "the declaration", &tables)?;
         let Some(entry) = root.get("format") else {
             return Err(self.error(0..0, ErrorKind::Format, "the declaration has no table [format]".into()));
         };
         let format = self.table(entry, "format")?;
-        self.known(format, "[format]", &["name", "start", "end", "literal", "payload"])?;
-        let literal = match format.get("literal") {
-            None => false,
-            Some(value) => value.get_ref().as_bool().ok_or_else(|| self.wrong(value, "literal", "true or false"))?,
-        };
-        let marker = |key| {
-            let (text, span) = self.required(format, key, entry.span())?;
-            if text.is_empty() {
-                return Err(self.error(span, ErrorKind::Format, format!("`{key}` is empty")));
-            }
-            // A pattern without operators is the text it matches.
-            let plain =
-                literal || !text.contains(['\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$']);
-            Ok((if plain { Marker::Literal(text) } else { Marker::Pattern(text) }, span))
-        };
-        let (start, start_span) = marker("start")?;
-        let (end, end_span) = marker("end")?;
-        let written = [&start, &end].iter().all(|marker| matches!(marker, Marker::Literal(_)));
-        let (payload, payload_span) = self.required(format, "payload", entry.span())?;
-        if !PAYLOADS.contains(&&*payload) {
-            let error = self.error(payload_span, ErrorKind::Format, format!("there is no payload kind {payload:?}"));
-            return Err(error.hint(suggest(&payload, &PAYLOADS)));
+        self.known(format, "[format]", &["name", "start", "end", "literal", "payload", "markup"])?;
+        let literal = self.flag(format, "literal")?.unwrap_or(false);
+        let (kind, kind_span) = self.required(format, "[format]", "payload", entry.span())?;
+        let start = self.demanded_marker(format, "start", literal, entry.span())?;
+        if start.is_none() && kind != "json" {
+            let error = self.error(entry.span(), ErrorKind::Format, "`start` is empty".into());
+            return Err(error.hint("only the payload \"json\" is recognised without a marker"));
         }
-        let name = self.text(format, "name")?.map_or_else(|| "declared".to_owned(), |(name, _)| name);
-        let declared = Format {
-            name,
-            start: start.clone(),
-            end: end.clone(),
-            payload: Payload::Json(self.keys(root)?),
-            history: self.history(root, written, span)?,
-            source: self.source.to_owned(),
-            machinery: OnceLock::new(),
+        let end = self.demanded_marker(format, "end", literal, entry.span())?;
+        let declaration = Declaration {
+            name: self.text(format, "name")?.map_or_else(|| "declared".to_owned(), |(name, _)| name),
+            section: self.around(root, "section", literal)?,
+            start,
+            end,
+            payload: self.payload(root, &kind, kind_span)?,
+            reasoning: self.around(root, "reasoning", literal)?,
+            markup: self.markup(format, literal)?,
+            history: self.history(root)?,
+            styles: self.styles(root)?,
         };
-        for (marker, span) in [(start, start_span), (end, end_span)] {
-            marker.longest().map_err(|error| {
-                let here = self.error(span, ErrorKind::Format, error.message().to_owned());
-                here.hint("a marker is a regular expression of bounded length, or text with `literal = true`")
-            })?;
-        }
-        declared.machinery()?;
-        Ok(declared)
+        Format::with_source(declaration, self.source.to_owned())
     }
 
-    fn keys(&self, root: &Table) -> Result<JsonKeys> {
-        let Some(entry) = root.get("keys") else { return Ok(JsonKeys::default()) };
-        let table = self.table(entry, "keys")?;
-        self.known(table, "[keys]", &["name", "arguments"])?;
-        let default = JsonKeys::default();
-        Ok(JsonKeys {
-            name: self.text(table, "name")?.map_or(default.name, |(text, _)| text),
-            arguments: self.text(table, "arguments")?.map_or(default.arguments, |(text, _)| text),
+    fn payload(&self, root: &Table, kind: &str, span: Range<usize>) -> Result<Payload> {
+        let suits = match kind {
+            "json" => "keys",
+            "named" | "python" => "call",
+            "tagged" => "argument",
+            _ => {
+                let error = self.error(span, ErrorKind::Format, format!("there is no payload kind {kind:?}"));
+                return Err(error.hint(suggest(kind, &PAYLOADS)));
+            }
+        };
+        for table in ["keys", "call", "argument"] {
+            let needless = table != suits && !(table == "call" && kind == "tagged");
+            if let Some(entry) = root.get(table).filter(|_| needless) {
+                let message = format!("[{table}] has no meaning with payload {kind:?}");
+                return Err(self.error(entry.span(), ErrorKind::Format, message));
+            }
+        }
+        Ok(match kind {
+            "json" => Payload::Json(self.keys(root)?),
+            "named" => self.named(root, span)?,
+            "tagged" => self.tagged(root, span)?,
+            _ => Payload::Python { list: self.python(root)? },
         })
     }
 
-    fn history(&self, root: &Table, literal: bool, block: Range<usize>) -> Result<History> {
-        let Some(entry) = root.get("history") else {
-            if literal {
-                return Ok(History::default());
-            }
-            let error = self.error(
-                0..block.len().min(1),
-                ErrorKind::Format,
-                "the markers are patterns, and nothing says how a call is written".into(),
-            );
-            return Err(error.hint("add [history] with `call`, or set `literal = true`"));
-        };
-        let table = self.table(entry, "history")?;
-        self.known(table, "[history]", &["call", "between", "result"])?;
-        let default = History::default();
-        let pattern = |key: &str, default: String, known: &[&str], needed: &str| -> Result<String> {
-            let Some((text, span)) = self.text(table, key)? else { return Ok(default) };
-            if let Some(part) = history::parts(&text).find(|part| !known.contains(part)) {
-                let error = self.error(span, ErrorKind::Format, format!("`{key}` has no part {{{part}}}"));
-                return Err(error.hint(suggest(part, known)));
-            }
-            if !needed.is_empty() && !history::parts(&text).any(|part| part == needed) {
-                return Err(self.error(span, ErrorKind::Format, format!("`{key}` lacks the part {{{needed}}}")));
+    fn keys(&self, root: &Table) -> Result<JsonCall> {
+        let Some(entry) = root.get("keys") else { return Ok(JsonCall::default()) };
+        let table = self.table(entry, "keys")?;
+        self.known(table, "[keys]", &["name", "arguments", "id", "array"])?;
+        let default = JsonCall::default();
+        Ok(JsonCall {
+            name: self.text(table, "name")?.map_or(default.name, |(text, _)| text),
+            arguments: self.text(table, "arguments")?.map_or(default.arguments, |(text, _)| text),
+            id: self.text(table, "id")?.map(|(text, _)| text),
+            array: self.flag(table, "array")?.unwrap_or(default.array),
+        })
+    }
+
+    fn named(&self, root: &Table, span: Range<usize>) -> Result<Payload> {
+        let (table, span) = self.demanded(root, "call", span)?;
+        self.known(table, "[call]", &["head", "id", "tail", "quote", "bare_keys"])?;
+        Ok(Payload::Named(NamedCall {
+            head: self.head(table, span)?,
+            tail: self.text(table, "tail")?.map_or_else(String::new, |(text, _)| text),
+            quote: self.text(table, "quote")?.map(|(text, _)| text).filter(|quote| !quote.is_empty()),
+            bare_keys: self.flag(table, "bare_keys")?.unwrap_or(false),
+        }))
+    }
+
+    fn tagged(&self, root: &Table, span: Range<usize>) -> Result<Payload> {
+        let (call, call_span) = self.demanded(root, "call", span.clone())?;
+        self.known(call, "[call]", &["head", "id"])?;
+        let (table, span) = self.demanded(root, "argument", span)?;
+        self.known(table, "[argument]", &["key_start", "key_end", "value_start", "value_end", "nested"])?;
+        let tag = |key| {
+            let (text, place) = self.required(table, "[argument]", key, span.clone())?;
+            if text.trim().is_empty() {
+                return Err(self.error(place, ErrorKind::Format, format!("`{key}` is empty")));
             }
             Ok(text)
         };
-        let in_call: &[&str] = if literal { &["start", "call", "end"] } else { &["call"] };
+        Ok(Payload::Tagged(TaggedCall {
+            head: self.head(call, call_span)?,
+            key_start: tag("key_start")?,
+            key_end: tag("key_end")?,
+            value_start: self.text(table, "value_start")?.map_or_else(String::new, |(text, _)| text),
+            value_end: tag("value_end")?,
+            nested: self.flag(table, "nested")?.unwrap_or(false),
+        }))
+    }
+
+    fn python(&self, root: &Table) -> Result<bool> {
+        let Some(entry) = root.get("call") else { return Ok(true) };
+        let table = self.table(entry, "call")?;
+        self.known(table, "[call]", &["list"])?;
+        Ok(self.flag(table, "list")?.unwrap_or(true))
+    }
+
+    fn head(&self, table: &Table, span: Range<usize>) -> Result<Head> {
+        let Some(value) = table.get("head") else {
+            return Err(self.error(span, ErrorKind::Format, "[call] has no `head`".into()));
+        };
+        let one = std::slice::from_ref(value);
+        let forms = value.get_ref().as_array().map_or(one, |array| array);
+        let mut head = Head { forms: Vec::new(), id: None };
+        for form in forms {
+            let text = form.get_ref().as_str().ok_or_else(|| self.wrong(form, "head", "text, or a list of texts"))?;
+            self.parts(text, form.span(), "head", &HEAD_PARTS, "")?;
+            head.forms.push(text.to_owned());
+        }
+        if let Some((id, span)) = self.text(table, "id")? {
+            self.parts(&id, span, "id", &["name", "index"], "name")?;
+            head.id = Some(id);
+        }
+        for (form, value) in head.forms.iter().zip(forms) {
+            let composed = head.id.is_some() && history::parts(form).any(|part| part == "id");
+            if !composed {
+                self.parts(form, value.span(), "head", &HEAD_PARTS, "name")?;
+            }
+        }
+        if head.forms.is_empty() {
+            return Err(self.wrong(value, "head", "at least one text"));
+        }
+        Ok(head)
+    }
+
+    fn around(&self, root: &Table, key: &str, literal: bool) -> Result<Option<Around>> {
+        let Some(entry) = root.get(key) else { return Ok(None) };
+        let table = self.table(entry, key)?;
+        let place = format!("[{key}]");
+        self.known(table, &place, &["start", "end"])?;
+        let marker = |key| {
+            let missing = || self.error(entry.span(), ErrorKind::Format, format!("{place} has no `{key}`"));
+            self.marker(table, key, literal)?.ok_or_else(missing)
+        };
+        Ok(Some(Around { start: marker("start")?, end: marker("end")? }))
+    }
+
+    fn markup(&self, format: &Table, literal: bool) -> Result<Vec<Marker>> {
+        let Some(value) = format.get("markup") else { return Ok(Vec::new()) };
+        let items = value.get_ref().as_array().ok_or_else(|| self.wrong(value, "markup", "a list"))?;
+        items.iter().map(|item| self.read_marker(item, "markup", literal, false)).collect()
+    }
+
+    fn marker(&self, table: &Table, key: &str, literal: bool) -> Result<Option<Marker>> {
+        table.get(key).map(|value| self.read_marker(value, key, literal, true)).transpose()
+    }
+
+    /// A marker of [format]; empty where the format has none.
+    fn demanded_marker(&self, format: &Table, key: &str, literal: bool, span: Range<usize>) -> Result<Option<Marker>> {
+        let Some(value) = format.get(key) else {
+            let error = self.error(span, ErrorKind::Format, format!("[format] has no `{key}`"));
+            return Err(error.hint(format!("{key} = '' where the format has none")));
+        };
+        if value.get_ref().as_str() == Some("") {
+            return Ok(None);
+        }
+        self.read_marker(value, key, literal, true).map(Some)
+    }
+
+    /// A marker: text, or a table with `pattern` and `text`. One that is `written` must say how.
+    fn read_marker(&self, value: &Spanned<DeValue>, key: &str, literal: bool, written: bool) -> Result<Marker> {
+        let span = value.span();
+        let marker = match (value.get_ref().as_str(), value.get_ref().as_table()) {
+            (Some(text), _) if text.trim().is_empty() => {
+                return Err(self.error(span, ErrorKind::Format, format!("`{key}` is blank")));
+            }
+            // A pattern without operators is the text it matches.
+            (Some(text), _) if literal || !text.contains(OPERATORS) => Marker::Literal(text.to_owned()),
+            (Some(pattern), _) => Marker::Pattern { pattern: pattern.to_owned(), text: None },
+            (None, Some(table)) => {
+                self.known(table, &format!("`{key}`"), &["pattern", "text"])?;
+                let (pattern, _) = self.required(table, &format!("`{key}`"), "pattern", span.clone())?;
+                Marker::Pattern { pattern, text: self.text(table, "text")?.map(|(text, _)| text) }
+            }
+            _ => return Err(self.wrong(value, key, "text, or a table with `pattern` and `text`")),
+        };
+        marker.longest().map_err(|error| {
+            let here = self.error(span.clone(), ErrorKind::Format, error.message().to_owned());
+            here.hint("a marker is a regular expression of bounded length, or text with `literal = true`")
+        })?;
+        if written && marker.text().is_none() {
+            let message = format!("`{key}` is a pattern, and nothing says how it is written");
+            let error = self.error(span, ErrorKind::Format, message);
+            return Err(error.hint(format!("{key} = {{ pattern = '…', text = '…' }}, or set `literal = true`")));
+        }
+        Ok(marker)
+    }
+
+    fn history(&self, root: &Table) -> Result<History> {
+        let Some(entry) = root.get("history") else { return Ok(History::default()) };
+        let table = self.table(entry, "history")?;
+        self.known(table, "[history]", &["between", "result"])?;
+        let default = History::default();
+        let pattern = |key: &str, default: String, known: &[&str], needed: &str| -> Result<String> {
+            let Some((text, span)) = self.text(table, key)? else { return Ok(default) };
+            self.parts(&text, span, key, known, needed)?;
+            Ok(text)
+        };
         Ok(History {
-            call: pattern("call", default.call, in_call, "call")?,
             between: pattern("between", default.between, &[], "")?,
             result: pattern("result", default.result, &["name", "id", "content"], "content")?,
         })
+    }
+
+    fn styles(&self, root: &Table) -> Result<Vec<(String, Map<String, Value>)>> {
+        let Some(entry) = root.get("styles") else { return Ok(Vec::new()) };
+        let style = |(name, value): (&Spanned<Cow<str>>, &Spanned<DeValue>)| {
+            let mut variables = Map::new();
+            for (key, value) in self.table(value, name.get_ref())? {
+                let text = value.get_ref().as_str().map(Value::from);
+                let plain = text.or_else(|| value.get_ref().as_bool().map(Value::from));
+                let plain = plain.ok_or_else(|| self.wrong(value, key.get_ref(), "text, true or false"))?;
+                variables.insert(key.get_ref().to_string(), plain);
+            }
+            Ok((name.get_ref().to_string(), variables))
+        };
+        self.table(entry, "styles")?.iter().map(style).collect()
+    }
+
+    /// Whether the `{parts}` of a text are known, and the `needed` one is there.
+    fn parts(&self, text: &str, span: Range<usize>, key: &str, known: &[&str], needed: &str) -> Result<()> {
+        if let Some(part) = history::parts(text).find(|part| !known.contains(part)) {
+            let error = self.error(span, ErrorKind::Format, format!("`{key}` has no part {{{part}}}"));
+            return Err(error.hint(suggest(part, known)));
+        }
+        if !needed.is_empty() && !history::parts(text).any(|part| part == needed) {
+            return Err(self.error(span, ErrorKind::Format, format!("`{key}` lacks the part {{{needed}}}")));
+        }
+        Ok(())
+    }
+
+    fn flag(&self, table: &Table, key: &str) -> Result<Option<bool>> {
+        let read =
+            |value: &Spanned<DeValue>| value.get_ref().as_bool().ok_or_else(|| self.wrong(value, key, "true or false"));
+        table.get(key).map(read).transpose()
+    }
+
+    fn demanded<'t, 'i>(
+        &self,
+        root: &'t Table<'i>,
+        key: &str,
+        span: Range<usize>,
+    ) -> Result<(&'t Table<'i>, Range<usize>)> {
+        let Some(entry) = root.get(key) else {
+            return Err(self.error(span, ErrorKind::Format, format!("this payload needs a table [{key}]")));
+        };
+        Ok((self.table(entry, key)?, entry.span()))
     }
 
     fn table<'t, 'i>(&self, value: &'t Spanned<DeValue<'i>>, key: &str) -> Result<&'t Table<'i>> {
@@ -163,8 +334,8 @@ impl Reader<'_> {
         Ok(Some((text.to_owned(), value.span())))
     }
 
-    fn required(&self, table: &Table, key: &str, span: Range<usize>) -> Result<(String, Range<usize>)> {
-        let missing = || self.error(span, ErrorKind::Format, format!("[format] has no `{key}`"));
+    fn required(&self, table: &Table, place: &str, key: &str, span: Range<usize>) -> Result<(String, Range<usize>)> {
+        let missing = || self.error(span, ErrorKind::Format, format!("{place} has no `{key}`"));
         self.text(table, key)?.ok_or_else(missing)
     }
 

@@ -4,7 +4,7 @@
 //! Models put the keys in either order, call them otherwise, wrap the object in another one, put it into an array or
 //! a code fence, and send the arguments as a string. All of that is read in the one pass.
 
-use super::JsonKeys;
+use super::JsonCall;
 use super::calls::{Calls, Ending};
 use super::event::{DiagnosticKind, RepairKind};
 use super::markers::Context;
@@ -35,7 +35,7 @@ pub(crate) enum Terminator {
 /// Reads the calls between one pair of markers.
 #[derive(Debug)]
 pub(crate) struct JsonPayload {
-    keys: Arc<JsonKeys>,
+    keys: Arc<JsonCall>,
     repair: bool,
     state: State,
     /// Objects open around name and arguments: 1, or 2 in a wrapper.
@@ -140,7 +140,7 @@ enum Step {
 }
 
 impl JsonPayload {
-    pub(crate) fn new(keys: &Arc<JsonKeys>, repair: bool) -> JsonPayload {
+    pub(crate) fn new(keys: &Arc<JsonCall>, repair: bool) -> JsonPayload {
         JsonPayload {
             keys: Arc::clone(keys),
             repair,

@@ -289,8 +289,8 @@ impl Marker {
     /// The marker as a regular expression.
     fn pattern(&self) -> String {
         match self {
-            Marker::Literal(text) => text.bytes().map(escape).collect(),
-            Marker::Pattern(pattern) => pattern.clone(),
+            Marker::Literal(text) => text.trim().bytes().map(escape).collect(),
+            Marker::Pattern { pattern, .. } => pattern.clone(),
         }
     }
 
@@ -318,6 +318,7 @@ impl Marker {
     /// separator left out. `None` where there is nothing to vary.
     fn near_miss(&self) -> Option<String> {
         let Marker::Literal(text) = self else { return None };
+        let text = text.trim();
         if !text.bytes().any(|b| b.is_ascii_alphabetic()) {
             return None;
         }
@@ -397,7 +398,11 @@ mod tests {
 
     #[test]
     fn a_marker_without_bound_is_refused() {
-        let error = Markers::new(&Marker::Pattern("<call.*>".into()), &Marker::Literal("</call>".into()), "x");
+        let error = Markers::new(
+            &Marker::Pattern { pattern: "<call.*>".into(), text: None },
+            &Marker::Literal("</call>".into()),
+            "x",
+        );
         assert_eq!(error.unwrap_err().to_string(), "a marker can grow without end; write `[ ]{0,3}` for `[ ]*`");
     }
 }

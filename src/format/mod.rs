@@ -19,59 +19,179 @@ use crate::text_file;
 use markers::Markers;
 use repair::Stops;
 use std::fmt;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 pub use history::History;
 
-/// How a call looks in a model's text.
-#[derive(Debug, Clone)]
-pub struct Format {
+/// How calls look in a model's text, as data.
+///
+/// The texts are what is *written*, white space included; when a model's text is read, white space at their edges
+/// does not matter. One answer with calls reads
+/// `text · section start · (start · payload · end) · between · (start · payload · end) … · section end`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Declaration {
     /// What the format is called.
     pub name: String,
-    /// What begins a call.
-    pub start: Marker,
-    /// What ends it.
-    pub end: Marker,
+    /// What stands around all calls that follow one another, if anything does.
+    pub section: Option<Around>,
+    /// What begins a call; `None` for JSON without any marker.
+    pub start: Option<Marker>,
+    /// What ends a call; `None` where the end of the payload does.
+    pub end: Option<Marker>,
     /// What stands between the two.
     pub payload: Payload,
+    /// What stands around reasoning, if the format knows any.
+    pub reasoning: Option<Around>,
+    /// Markup in the text that is neither text for the user nor part of a call.
+    pub markup: Vec<Marker>,
     /// How calls and results are written back into a conversation.
     pub history: History,
-    /// The file that declares the format, its declaration block included: Jinja that writes the tool section.
-    pub source: String,
+    /// Formats that the same chat template writes when it is given these variables.
+    pub styles: Vec<(String, serde_json::Map<String, serde_json::Value>)>,
+}
+
+impl Default for Declaration {
+    /// JSON objects without markers.
+    fn default() -> Declaration {
+        Declaration {
+            name: "declared".to_owned(),
+            section: None,
+            start: None,
+            end: None,
+            payload: Payload::Json(JsonCall::default()),
+            reasoning: None,
+            markup: Vec::new(),
+            history: History::default(),
+            styles: Vec::new(),
+        }
+    }
+}
+
+/// A declaration that is in order, with the file that it came from and the automata that read it.
+#[derive(Debug, Clone)]
+pub struct Format {
+    declaration: Declaration,
+    source: String,
     machinery: OnceLock<Arc<Machinery>>,
 }
 
-/// What begins or ends a call.
+impl Deref for Format {
+    type Target = Declaration;
+
+    fn deref(&self) -> &Declaration {
+        &self.declaration
+    }
+}
+
+/// The markers around something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Around {
+    /// What begins it.
+    pub start: Marker,
+    /// What ends it.
+    pub end: Marker,
+}
+
+/// What begins or ends a call, a section or reasoning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Marker {
     /// Just this text.
     Literal(String),
-    /// What this regular expression matches; its length must be bounded.
-    Pattern(String),
+    /// What a regular expression matches; its length must be bounded.
+    Pattern {
+        /// The regular expression.
+        pattern: String,
+        /// How the marker is written, where it has to be written.
+        text: Option<String>,
+    },
 }
 
-/// What stands between a call's markers.
+impl Marker {
+    /// How the marker is written, white space at its edges included.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Marker::Literal(text) => Some(text),
+            Marker::Pattern { text, .. } => text.as_deref(),
+        }
+    }
+}
+
+/// What stands between a call's markers. The set is closed: prompt, parser, grammar and history know each of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Payload {
-    /// A JSON object with the tool's name and the arguments.
-    Json(JsonKeys),
+    /// A JSON object with the tool's name and the arguments, or an array of such objects.
+    Json(JsonCall),
+    /// The tool's name, then the arguments as JSON.
+    Named(NamedCall),
+    /// The tool's name, then the arguments one by one between tags; the tool's schema gives their types.
+    Tagged(TaggedCall),
+    /// Calls as Python writes them: `name(key=value, …)`.
+    Python {
+        /// Whether the calls stand in a list, `[f(a=1), g()]`.
+        list: bool,
+    },
 }
 
-/// What the parts of a JSON call are called.
+/// The parts of a call that is one JSON object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JsonKeys {
+pub struct JsonCall {
     /// The key of the tool's name.
     pub name: String,
     /// The key of the arguments.
     pub arguments: String,
+    /// The key of the call's id, if the format writes ids.
+    pub id: Option<String>,
+    /// Whether the calls stand in an array between one pair of markers.
+    pub array: bool,
 }
 
-impl Default for JsonKeys {
-    fn default() -> JsonKeys {
-        JsonKeys { name: "name".to_owned(), arguments: "arguments".to_owned() }
+impl Default for JsonCall {
+    fn default() -> JsonCall {
+        JsonCall { name: "name".to_owned(), arguments: "arguments".to_owned(), id: None, array: false }
     }
+}
+
+/// What stands before a call's arguments: text with the parts `{name}`, `{id}` and `{index}`.
+///
+/// `{index}` counts the calls of an answer from 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// How a head may look. The first is how it is written.
+    pub forms: Vec<String>,
+    /// How the id is made of the other parts, where the head has no part `{id}` of its own.
+    pub id: Option<String>,
+}
+
+/// The parts of a call that writes its name before JSON arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedCall {
+    /// What stands before the arguments.
+    pub head: Head,
+    /// What stands after the arguments, before the end marker.
+    pub tail: String,
+    /// What strings stand in, where that is not `"`; nothing is escaped between two of them.
+    pub quote: Option<String>,
+    /// Whether the keys of objects stand without quotes.
+    pub bare_keys: bool,
+}
+
+/// The parts of a call whose arguments stand between tags.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaggedCall {
+    /// What stands before the arguments.
+    pub head: Head,
+    /// What stands before an argument's name.
+    pub key_start: String,
+    /// What stands between the name and the value (with `value_start`).
+    pub key_end: String,
+    /// What stands right before the value; empty where `key_end` does.
+    pub value_start: String,
+    /// What stands after the value; `{key}` is the argument's name.
+    pub value_end: String,
+    /// Whether objects and arrays are written with tags of their own, an array's elements as `item`.
+    pub nested: bool,
 }
 
 /// What the parsers of one format share.
@@ -139,26 +259,26 @@ impl Format {
     ///
     /// # Errors
     /// If a marker is no regular expression, or its length is not bounded.
-    pub fn new(name: &str, start: Marker, end: Marker, payload: Payload) -> Result<Format> {
-        let format = Format {
-            name: name.to_owned(),
-            start,
-            end,
-            payload,
-            history: History::default(),
-            source: String::new(),
-            machinery: OnceLock::new(),
-        };
+    pub fn new(declaration: Declaration) -> Result<Format> {
+        Format::with_source(declaration, String::new())
+    }
+
+    fn with_source(declaration: Declaration, source: String) -> Result<Format> {
+        let format = Format { declaration, source, machinery: OnceLock::new() };
         format.machinery()?;
         Ok(format)
     }
 
-    /// The text that is reserved for markup, where the markers are literal.
+    /// The file that declares the format, its declaration block included: Jinja that writes the tool section.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The text that is reserved for markup, where it is known as text: without white space at its edges.
     pub fn reserved(&self) -> impl Iterator<Item = &str> {
-        [&self.start, &self.end].into_iter().filter_map(|marker| match marker {
-            Marker::Literal(text) => Some(text.as_str()),
-            Marker::Pattern(_) => None,
-        })
+        let around = [&self.section, &self.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
+        let markers = self.start.iter().chain(&self.end).chain(around).chain(&self.markup);
+        markers.filter_map(Marker::text).map(str::trim).filter(|text| !text.is_empty())
     }
 
     /// The automata, built once for a format.
@@ -166,8 +286,9 @@ impl Format {
         if let Some(machinery) = self.machinery.get() {
             return Ok(Arc::clone(machinery));
         }
-        let Payload::Json(_) = &self.payload;
-        let markers = Markers::new(&self.start, &self.end, r"\{|```|\[[ \t\r\n]{0,8}\{")?;
+        let none = Marker::Literal("\0".to_owned());
+        let (start, end) = (self.start.as_ref().unwrap_or(&none), self.end.as_ref().unwrap_or(&none));
+        let markers = Markers::new(start, end, r"\{|```|\[[ \t\r\n]{0,8}\{")?;
         let stops = Stops::new(&markers);
         Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(Machinery { markers, stops }))))
     }

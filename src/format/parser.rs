@@ -10,8 +10,8 @@ use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
 use super::json::{JsonPayload, Terminator};
 use super::markers::{Context, Found, START, Side, State};
 use super::text::Text;
-use super::{Format, JsonKeys, Machinery, Payload};
-use crate::error::Result;
+use super::{Format, JsonCall, Machinery, Payload};
+use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Message, Role, ToolCall};
 use crate::tool::Tools;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Parsed {
 #[derive(Debug)]
 pub struct Parser {
     machinery: Arc<Machinery>,
-    keys: Arc<JsonKeys>,
+    keys: Arc<JsonCall>,
     text: Text,
     calls: Calls,
     payload: Option<JsonPayload>,
@@ -129,7 +129,9 @@ impl Parser {
     ///
     /// Fails if the format's markers cannot be searched for, which [`Format::parse_declaration`] would have found.
     pub fn new(format: &Format, tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<Parser> {
-        let Payload::Json(keys) = &format.payload;
+        let Payload::Json(keys) = &format.payload else {
+            return Err(Error::new(ErrorKind::Format, "this payload kind cannot be parsed yet"));
+        };
         Ok(Parser {
             machinery: format.machinery()?,
             keys: Arc::new(keys.clone()),

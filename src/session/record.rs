@@ -47,7 +47,7 @@ impl Session {
             tools: self.tools.to_json(),
             tool_choice: options.tool_choice.clone(),
             template: (template.name().to_owned(), template.source().to_owned()),
-            format: self.section.is_some().then(|| self.format.source.clone()),
+            format: self.section.is_some().then(|| self.format.source().to_owned()),
             sampling: options.sampling,
             max_tokens: options.max_tokens,
             max_calls: options.max_calls,

@@ -25,12 +25,10 @@ fn a_file_without_a_block_declares_nothing() {
 
 #[test]
 fn a_block_declares_markers_keys_and_history() {
-    let source = block(&format!(
-        "{SOUND}name = 'mine'\n[keys]\narguments = 'parameters'\n[history]\ncall = '{{start}}{{call}}{{end}}'\nbetween = ' '"
-    ));
+    let source = block(&format!("{SOUND}name = 'mine'\n[keys]\narguments = 'parameters'\n[history]\nbetween = ' '"));
     let format = Format::parse_declaration(&source).unwrap().expect("there is a block");
     assert_eq!(format.name, "mine");
-    assert_eq!(format.start, Marker::Literal("<call>".into()));
+    assert_eq!(format.start, Some(Marker::Literal("<call>".into())));
     let Payload::Json(keys) = &format.payload else { panic!("it declares JSON") };
     assert_eq!((&*keys.name, &*keys.arguments), ("name", "parameters"));
     assert_eq!(format.reserved().collect::<Vec<_>>(), ["<call>", "</call>"]);
@@ -50,7 +48,7 @@ fn the_built_in_format_writes_calls_as_its_examples_show_them() {
     let mut arguments = serde_json::Map::new();
     arguments.insert("city".into(), "Lima".into());
     let call = ToolCall { id: None, name: "example_clock".into(), arguments: Arguments::Object(arguments) };
-    assert!(format.source.contains(&format.assistant("", &[call])));
+    assert!(format.source().contains(&format.assistant("", &[call])));
     assert_eq!(
         format.result("clock", "call00001", "{id} {content}"),
         "### TOOL_RESULT_START clock call00001 ###\n{id} {content}\n### TOOL_RESULT_END ###"
@@ -63,7 +61,7 @@ fn the_block_leaves_no_trace_in_the_prompt() {
     let mut environment = minijinja::Environment::new();
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
-    environment.add_template("delimited", &format.source).unwrap();
+    environment.add_template("delimited", format.source()).unwrap();
     let template = environment.get_template("delimited").unwrap();
     assert_eq!(template.render(minijinja::context! { tools => () }).unwrap(), "");
     let tool = json!({"type": "function", "function": {"name": "clock"}});
@@ -83,15 +81,24 @@ fn every_error_names_the_place_and_the_way_out() {
         ("unknown key", block("[format]\nstrat = '<call>'")),
         ("key far from any", block(&format!("{SOUND}colour = 'red'"))),
         ("no end", block("[format]\nstart = '<call>'\npayload = 'json'")),
-        ("empty marker", block("[format]\nstart = ''\nend = 'x'\npayload = 'json'")),
+        ("blank marker", block("[format]\nstart = ' '\nend = 'x'\npayload = 'json'")),
+        ("no start", block("[format]\nstart = ''\nend = 'x'\npayload = 'python'")),
         ("not text", block("[format]\nstart = 5")),
         ("not a switch", block("[format]\nliteral = 'yes'")),
         ("not a table", block("format = 'json'")),
         ("unknown payload", block("[format]\nstart = 'a'\nend = 'b'\npayload = 'jason'")),
-        ("not a pattern", block("[format]\nstart = '('\nend = 'b'\npayload = 'json'\n[history]\ncall = '({call}b'")),
-        ("no bound", block("[format]\nstart = 'a'\nend = 'b+'\npayload = 'json'\n[history]\ncall = 'a{call}b'")),
-        ("pattern without history", block("[format]\nstart = '[ab]'\nend = 'b'\npayload = 'json'")),
-        ("unknown part", block(&format!("{SOUND}[history]\ncall = '{{start}}{{cal}}'"))),
+        ("not a pattern", block("[format]\nstart = '('\nend = 'b'\npayload = 'json'")),
+        ("no bound", block("[format]\nstart = 'a'\nend = 'b+'\npayload = 'json'")),
+        ("pattern without its text", block("[format]\nstart = '[ab]'\nend = 'b'\npayload = 'json'")),
+        ("unknown part", block(&format!("{SOUND}[history]\nresult = '{{content}}{{nam}}'"))),
+        ("needless table", block(&format!("{SOUND}[call]\nhead = '{{name}}'"))),
+        ("no head", block("[format]\nstart = 'a'\nend = ''\npayload = 'named'\n[call]\n")),
+        ("head without name", block("[format]\nstart = 'a'\nend = ''\npayload = 'named'\n[call]\nhead = '{id}'")),
+        ("unknown part of a head", block("[format]\nstart = 'a'\nend = ''\npayload = 'named'\n[call]\nhead = '{nme}'")),
+        ("no arguments", block("[format]\nstart = 'a'\nend = ''\npayload = 'tagged'\n[call]\nhead = '{name}'")),
+        ("half a section", block(&format!("{SOUND}[section]\nstart = '<calls>'"))),
+        ("markup that is no list", block("[format]\nmarkup = '<end>'\nstart = 'a'\nend = 'b'\npayload = 'json'")),
+        ("style of what cannot be written", block(&format!("{SOUND}[styles]\nhermes = {{ n = 1 }}"))),
         ("part missing", block(&format!("{SOUND}[history]\nresult = 'It is {{name}}'"))),
         ("part where none is", block(&format!("{SOUND}[history]\nbetween = '{{call}}'"))),
     ];

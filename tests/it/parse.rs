@@ -6,7 +6,7 @@
 
 use callwright::format::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
 use callwright::format::parser::{Parsed, Parser, ParserOptions};
-use callwright::format::{Format, JsonKeys, Marker, Payload};
+use callwright::format::{Declaration, Format, JsonCall, Marker, Payload};
 use callwright::message::Arguments;
 use callwright::tool::Tools;
 use proptest::prelude::*;
@@ -496,11 +496,16 @@ fn ids_go_on_from_the_conversation_and_are_not_given_twice() {
     assert_eq!(parsed.message().tool_calls.len(), 3);
 }
 
+fn own(start: Marker, end: Marker, keys: JsonCall) -> Format {
+    let (start, end, payload) = (Some(start), Some(end), Payload::Json(keys));
+    Format::new(Declaration { start, end, payload, ..Declaration::default() }).unwrap()
+}
+
 #[test]
 fn a_key_that_the_format_declares_is_no_alias() {
-    let keys = JsonKeys { name: "function_name".into(), arguments: "tool".into() };
+    let keys = JsonCall { name: "function_name".into(), arguments: "tool".into(), ..JsonCall::default() };
     let marker = |text: &str| Marker::Literal(text.into());
-    let format = Format::new("mine", marker("<call>"), marker("</call>"), Payload::Json(keys)).unwrap();
+    let format = own(marker("<call>"), marker("</call>"), keys);
     let input = b"<call>{\"tool\": {\"a\": 1}, \"function_name\": \"f\", \"name\": \"g\"}</call>";
     let (_, parsed) = parse_format(&format, &REPAIR, [&input[..]]);
     assert_eq!((&*parsed.calls[0].name, parsed.calls[0].valid), ("f", true));
@@ -510,10 +515,10 @@ fn a_key_that_the_format_declares_is_no_alias() {
 
 #[test]
 fn a_format_of_ones_own() {
-    let keys = JsonKeys { name: "tool".into(), arguments: "parameters".into() };
+    let keys = JsonCall { name: "tool".into(), arguments: "parameters".into(), ..JsonCall::default() };
     let start = Marker::Literal("<｜tool▁call｜>".into());
-    let end = Marker::Pattern("</call[0-9]{0,3}>".into());
-    let format = Format::new("mine", start, end, Payload::Json(keys)).unwrap();
+    let end = Marker::Pattern { pattern: "</call[0-9]{0,3}>".into(), text: Some("</call>".into()) };
+    let format = own(start, end, keys);
     let input = "So: <｜tool▁call｜>{\"tool\": \"f\", \"parameters\": {\"a\": \"<｜\"}}</call12> <｜tool";
     let whole = parse_format(&format, &REPAIR, [input.as_bytes()]);
     assert_eq!(parse_format(&format, &REPAIR, input.as_bytes().chunks(1)), whole);
