@@ -99,7 +99,7 @@ impl Printer {
                 writeln!(self.out)?;
                 self.line_open = false;
             }
-            Event::Parsed(Parsed::Reasoning { .. } | Parsed::Repair(_)) | Event::Usage(_) => {}
+            Event::Parsed(Parsed::Reasoning { .. } | Parsed::Repair(_)) | Event::Constraint(_) | Event::Usage(_) => {}
             Event::Done { .. } => self.end_line()?,
         }
         Ok(())

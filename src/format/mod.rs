@@ -7,6 +7,7 @@
 mod calls;
 mod declaration;
 pub mod event;
+pub mod grammar;
 mod history;
 mod json;
 mod markers;

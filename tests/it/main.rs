@@ -2,6 +2,7 @@
 
 mod cli;
 mod conformance;
+mod constraint;
 mod declaration;
 mod engine;
 mod gguf;
