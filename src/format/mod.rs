@@ -8,11 +8,13 @@ mod calls;
 mod declaration;
 pub mod event;
 mod history;
+pub mod infer;
 mod json;
 mod markers;
 pub mod parser;
 mod repair;
 mod text;
+mod written;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::text_file;

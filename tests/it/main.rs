@@ -8,6 +8,7 @@ mod gguf;
 mod gguf_builder;
 #[cfg(feature = "hub")]
 mod hub;
+mod infer;
 #[cfg(feature = "hub")]
 mod hub_server;
 mod message;

@@ -1,0 +1,61 @@
+//! The format of a template that declares none: rendered with calls whose words are unlike any template's, and read
+//! off what stands around them.
+//!
+//! Nothing here knows the name of a model or of a marker. What cannot be read off is said, not guessed.
+
+mod assemble;
+mod reading;
+mod reasoning;
+mod renders;
+mod texts;
+
+use super::Format;
+use crate::template::ChatTemplate;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+/// What a chat template says of its format without declaring one.
+#[derive(Debug, Clone)]
+pub struct Inference {
+    /// The format, if the template writes calls in one that can be read.
+    pub format: Option<Format>,
+    /// What could not be read off, and what is peculiar.
+    pub notes: Vec<String>,
+}
+
+/// How many templates are remembered.
+const REMEMBERED: usize = 64;
+
+static INFERRED: LazyLock<Mutex<HashMap<String, Arc<Inference>>>> = LazyLock::new(Mutex::default);
+
+impl Format {
+    /// The format in which a chat template writes calls, found out by rendering it with some.
+    ///
+    /// It takes a few milliseconds for a template that is new to the process. A declaration block in the template is
+    /// not looked at: [`Format::parse_declaration`] reads it.
+    ///
+    /// ```
+    /// use callwright::format::{Format, Marker};
+    /// use callwright::template::ChatTemplate;
+    ///
+    /// let source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% for call in m.tool_calls %}\
+    ///               <call>{{ call.function | tojson }}</call>{% endfor %}{% endfor %}";
+    /// let inference = Format::infer(&ChatTemplate::new("mine.jinja", source)?);
+    /// let format = inference.format.as_ref().expect("it writes calls");
+    /// assert_eq!(format.start, Some(Marker::Literal("<call>".into())));
+    /// # Ok::<(), callwright::Error>(())
+    /// ```
+    pub fn infer(template: &ChatTemplate) -> Arc<Inference> {
+        let inferred = || INFERRED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = inferred().get(template.source()) {
+            return Arc::clone(known);
+        }
+        let inference = Arc::new(assemble::infer(template));
+        let mut inferred = inferred();
+        if inferred.len() >= REMEMBERED {
+            inferred.clear();
+        }
+        inferred.insert(template.source().to_owned(), Arc::clone(&inference));
+        inference
+    }
+}
