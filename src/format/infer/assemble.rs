@@ -9,6 +9,7 @@ use crate::format::{
     Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history,
 };
 use crate::template::ChatTemplate;
+use std::borrow::Cow;
 
 pub fn infer(template: &ChatTemplate) -> Inference {
     let mut notes = Vec::new();
@@ -43,6 +44,13 @@ fn declaration(renders: &Renders, notes: &mut Vec<String>) -> Option<Declaration
     };
     let answer = renders.answer(TEXT).unwrap_or_default();
     let (head, end) = answer.split_once(TEXT).unwrap_or_default();
+    let end = match end.trim().is_empty() {
+        // Some templates end a turn only when another follows.
+        true => renders.past_answer(TEXT).and_then(|text| first_tag(text.split_once(TEXT)?.1)),
+        false => None,
+    }
+    .map_or(Cow::Borrowed(end), Cow::Owned);
+    let end = end.as_ref();
     let prompt = renders.prompt(&[]).unwrap_or_default();
     let reasoning = reasoning::read(renders, &prompt, head);
 
@@ -99,7 +107,7 @@ fn declaration(renders: &Renders, notes: &mut Vec<String>) -> Option<Declaration
             // White space alone belongs to the marker.
             let tail = if end[..tag].trim().is_empty() { 0 } else { tag };
             let payload = Payload::Named(NamedCall {
-                head: declared_head(&format!("{}{head}", &frame.parts.start[start..]), &start_prefix(&frame, start), heads, notes),
+                head: declared_head(&format!("{}{head}", &frame.parts.start[start..]), heads, notes),
                 tail: end[..tail].to_owned(),
                 quote: quote.clone(),
                 bare_keys: *bare_keys,
@@ -110,7 +118,7 @@ fn declaration(renders: &Renders, notes: &mut Vec<String>) -> Option<Declaration
             let mut call = tagged?;
             let start = split_start(&frame.parts, &[&call.key_start, &reasoning_start(&reasoning)]);
             let form = format!("{}{}", &frame.parts.start[start..], call.head.forms[0]);
-            call.head = declared_head(&form, &start_prefix(&frame, start), heads, notes);
+            call.head = declared_head(&form, heads, notes);
             let (start, end) = (&frame.parts.start[..start], &frame.parts.end);
             wrapped(framed(&frame, Payload::Tagged(call), start, end))
         }
@@ -129,12 +137,13 @@ fn declaration(renders: &Renders, notes: &mut Vec<String>) -> Option<Declaration
     Some(declaration)
 }
 
-fn reasoning_start(reasoning: &Option<Reasoning>) -> String {
-    reasoning.as_ref().map_or_else(String::new, |found| found.start.clone())
+/// The text up to the end of its first tag.
+fn first_tag(text: &str) -> Option<String> {
+    tags(text).first().map(|tag| text[..tag.end].to_owned())
 }
 
-fn start_prefix(frame: &Frame, start: usize) -> String {
-    frame.parts.start[..start].to_owned()
+fn reasoning_start(reasoning: &Option<Reasoning>) -> String {
+    reasoning.as_ref().map_or_else(String::new, |found| found.start.clone())
 }
 
 /// What the model writes before its first call when it says nothing else.
@@ -145,19 +154,20 @@ fn lead<'a>(
     answer: &str,
     reasoning: Option<&Reasoning>,
 ) -> &'a str {
-    // Behind text there is no head of a turn.
-    if let Some(after_text) = after_text {
-        let same = common_suffix(before, after_text);
-        if same.trim_start() == after_text.trim_start() {
-            return if same.trim().is_empty() { "" } else { same };
-        }
-    }
     let head = match prompt {
         prompt if !prompt.trim().is_empty() && before.starts_with(prompt) => prompt.len(),
         _ => whole_tags(common_prefix(before, answer)).len(),
     };
     let lead = &before[head..];
-    let lead = reasoning.map_or(lead, |reasoning| reasoning.strip(lead));
+    let lead = match after_text.map(|after_text| (common_suffix(before, after_text), after_text)) {
+        // Behind text there is no head of a turn, and no reasoning; but white space may be the head's.
+        Some((same, text)) if same.trim_start() == text.trim_start() => {
+            let head = head.max(whole_tags(common_prefix(before, answer)).len());
+            let length = same.len().min(before.len() - head).max(same.trim_start().len());
+            &same[same.len() - length..]
+        }
+        _ => reasoning.map_or(lead, |reasoning| reasoning.strip(lead)),
+    };
     if lead.trim().is_empty() { "" } else { lead }
 }
 
@@ -190,7 +200,6 @@ fn frame(before: &str, between: Option<&str>, after: &str, after_text: Option<&s
     };
     if parts.outer_start.trim().is_empty() {
         // What only ends is the end of the turn.
-        parts.start.insert_str(0, &parts.outer_start);
         parts.outer_start.clear();
         parts.outer_end.clear();
     }
@@ -307,7 +316,7 @@ fn filled_end(tagged: &TaggedCall, text: &str, call: &Sentinel) -> usize {
 }
 
 /// The head, with the index where it counts, and how the id is made of it.
-fn declared_head(form: &str, start: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<String>) -> Head {
+fn declared_head(form: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<String>) -> Head {
     let mut form = form.to_owned();
     if let Some((Kind::Named { head: a, .. } | Kind::Tagged { head: a, .. }, Kind::Named { head: b, .. } | Kind::Tagged { head: b, .. })) = both {
         let (same, rest) = (common_prefix(a, b), common_suffix(a, b));
@@ -321,7 +330,6 @@ fn declared_head(form: &str, start: &str, both: Option<(&Kind, &Kind)>, notes: &
             _ => {}
         }
     }
-    let _ = start;
     let composed = form.contains("{index}") && !form.contains("{id}");
     if let (true, Some(name)) = (composed, form.find("{name}")) {
         // What is counted is an id: the name and the number, with what stands between markers.

@@ -27,14 +27,24 @@ pub fn read(renders: &Renders, prompt: &str, answer: &str) -> Option<Reasoning> 
 
 /// The markers of a template that writes the reasoning of the past.
 fn shown(renders: &Renders, prompt: &str, answer: &str) -> Option<Reasoning> {
-    let tries: [(&str, &[_], &str); 3] = [(TEXT, &[], TEXT), (TEXT, &[&FIRST], TEXT), ("", &[&FIRST], FIRST.name)];
-    tries.iter().find_map(|(text, calls, next)| {
-        let written = renders.reasoned(text, calls)?;
+    let tries: [&dyn Fn() -> (Option<String>, &'static str); 4] = [
+        &|| (renders.reasoned(TEXT, &[]), TEXT),
+        &|| (renders.reasoned(TEXT, &[&FIRST]), TEXT),
+        &|| (renders.reasoned("", &[&FIRST]), FIRST.name),
+        // A list that is printed as it is has no parts.
+        &|| (renders.reasoned_in_parts().filter(|text| !text.contains(['\'', '"'])), TEXT),
+    ];
+    tries.iter().find_map(|written| {
+        let (written, next) = written();
+        let written = written?;
         let (before, rest) = written.split_once(THOUGHT)?;
         let between = &rest[..rest.find(next)?];
+        if next == TEXT && between.contains(FIRST.name) {
+            return None;
+        }
         let first = tags(between).into_iter().next().map(|tag| with_space(between, tag));
         let end = first.map_or(between, |tag| &between[..tag.end]);
-        let rest = if *next == TEXT { between[end.len()..].trim() } else { "" };
+        let rest = if next == TEXT { between[end.len()..].trim() } else { "" };
         let start = start(before, &[prompt, answer])?;
         let marker = !start.trim().is_empty() && !end.trim().is_empty();
         marker.then(|| Reasoning { start: start.to_owned(), end: end.to_owned(), rest: rest.to_owned() })
@@ -64,7 +74,7 @@ fn with_space(text: &str, tag: Range<usize>) -> Range<usize> {
 fn hidden(renders: &Renders, answer: &str) -> Option<Reasoning> {
     let source = renders.source();
     let end = split_texts(source).into_iter().find(|marker| {
-        let text = renders.answer(&format!("{THOUGHT}{marker}{TEXT}"));
+        let text = renders.past_answer(&format!("{THOUGHT}{marker}{TEXT}"));
         text.is_some_and(|text| text.contains(TEXT) && !text.contains(THOUGHT))
     })?;
     let prompt = renders.prompt(&THINK)?;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 pub const USER: &str = "xquserqx";
 pub const TEXT: &str = "xqanswerqx";
 pub const THOUGHT: &str = "xqthoughtqx";
+const OTHER_USER: &str = "xqotherqx";
 const RESULT: &str = "xqresultqx";
 /// Inside of an argument that is an object.
 pub const INNER_KEY: &str = "xqinnerqx";
@@ -68,12 +69,16 @@ impl<'t> Renders<'t> {
         self.template.source()
     }
 
-    /// What stands behind the user's message; `None` where the template fails.
     fn after_user(&self, mut messages: Vec<Message>, generation: bool, variables: &[&str]) -> Option<String> {
         messages.insert(0, Message::user(USER));
         let variables = variables.iter().map(|name| ((*name).to_owned(), json!(true))).collect();
+        self.written(&messages, generation, variables)
+    }
+
+    /// What stands behind the user's message; `None` where the template fails.
+    fn written(&self, messages: &[Message], generation: bool, variables: Map<String, Value>) -> Option<String> {
         let request = RenderRequest { add_generation_prompt: generation, variables, ..RenderRequest::default() };
-        let text = self.template.probed(&request, &messages, &self.tools)?;
+        let text = self.template.probed(&request, messages, &self.tools)?;
         // The last time, in case that the tools are introduced with what the user said.
         let at = text.rfind(USER)? + USER.len();
         Some(text[at..].to_owned())
@@ -89,9 +94,22 @@ impl<'t> Renders<'t> {
         self.after_user(vec![Message::assistant(text)], false, &[])
     }
 
+    /// The same, when the user has said something since: up to that.
+    pub fn past_answer(&self, text: &str) -> Option<String> {
+        let text = self.after_user(vec![Message::assistant(text), Message::user(OTHER_USER)], false, &[])?;
+        Some(text[..text.find(OTHER_USER)?].to_owned())
+    }
+
     /// An answer with reasoning.
     pub fn reasoned(&self, text: &str, calls: &[&Sentinel]) -> Option<String> {
         self.after_user(vec![Message { reasoning: Some(THOUGHT.to_owned()), ..message(text, calls) }], false, &[])
+    }
+
+    /// An answer with reasoning as a part of its content.
+    pub fn reasoned_in_parts(&self) -> Option<String> {
+        let parts = json!([{"type": "thinking", "thinking": THOUGHT}, {"type": "text", "text": TEXT}]);
+        let messages = json!([{"role": "user", "content": USER}, {"role": "assistant", "content": parts}]);
+        self.written(&[], false, Map::from_iter([("messages".to_owned(), messages)]))
     }
 
     /// An answer with calls; if the template leaves them out at the end, as one whose results have come.

@@ -39,15 +39,14 @@ pub fn tags(text: &str) -> Vec<std::ops::Range<usize>> {
     tags
 }
 
-/// How the markers of a family begin: the longest beginning of the first one that occurs again.
+/// How the markers of a family begin: the longest beginning of the first marker of `text` that is in `other` too.
 ///
-/// `]<]minimax[>[</invoke>\n]<]minimax[>[<invoke name="` → `]<]minimax[>[<`
-fn family(text: &str) -> &str {
+/// `]<]minimax[>[</invoke>`, `>\n]<]minimax[>[<invoke name="` → `]<]minimax[>[<`
+fn family<'a>(text: &'a str, other: &str) -> &'a str {
     let text = text.trim_start();
     let text = text.find(['<', '[', ']']).map_or(text, |bracket| &text[bracket..]);
-    let again = |end: &usize| text[*end..].contains(&text[..*end]);
-    let ends = text.char_indices().map(|(at, char)| at + char.len_utf8()).take_while(again);
-    ends.last().map_or("", |end| &text[..end])
+    let ends = text.char_indices().map(|(at, char)| at + char.len_utf8());
+    ends.take_while(|end| other.contains(&text[..*end])).last().map_or("", |end| &text[..end])
 }
 
 /// The parts of something that is repeated between brackets: `outer · (item · end) · between · (item · end) · after`.
@@ -68,13 +67,12 @@ pub struct Repeated {
 /// Takes the text before the first, between two and after the last apart.
 pub fn repeated(before: &str, between: &str, after: &str) -> Repeated {
     let mut start = common_suffix(before, between);
-    if start.len() < before.len() {
-        // The end of another marker may look like that of the one before: a marker begins where its family does.
-        let family = family(between);
-        start = match start.find(family) {
-            Some(at) if !family.is_empty() => &start[at..],
-            _ => "",
-        };
+    let family = family(between, start);
+    let begins = start.find(family).filter(|_| !family.is_empty());
+    // The end of another marker may look like that of the one before: a marker begins where its family does.
+    let closes = begins.is_some_and(|at| start[..at].trim_start().starts_with(['>', ']', '"', '\'']));
+    if start.len() < before.len() || closes {
+        start = begins.map_or("", |at| &start[at..]);
     }
     let rest = &between[..between.len() - start.len()];
     let mut end = common_prefix(rest, after);
@@ -121,6 +119,20 @@ mod tests {
                 "]<]m[>[</invoke>\n]<]m[>[<invoke name=\"",
                 "]<]m[>[</invoke>\n]<]m[>[</call>",
                 ["]<]m[>[<call>\n", "]<]m[>[<invoke name=\"", "]<]m[>[</invoke>\n", "", "]<]m[>[</call>"],
+            ),
+            // Other white space before the first.
+            (
+                "\n\n<call>\n<function=",
+                "</function>\n</call>\n<call>\n<function=",
+                "</function>\n</call>",
+                ["\n\n", "<call>\n<function=", "</function>\n</call>", "\n", ""],
+            ),
+            // The same text ends the marker before, by chance.
+            (
+                ">\n<parameter=",
+                "\n</parameter>\n<parameter=",
+                "\n</parameter>\n</function>",
+                [">\n", "<parameter=", "\n</parameter>\n", "", "</function>"],
             ),
             // Only a beginning.
             ("[CALLS]", "[CALLS]", "", ["", "[CALLS]", "", "", ""]),
