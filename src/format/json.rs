@@ -251,7 +251,8 @@ impl JsonPayload {
         match slot {
             Slot::Name => match self.value.string() {
                 Some(name) => {
-                    calls.start(name.into_owned());
+                    let place = self.value_at..self.at;
+                    calls.start(name.into_owned(), place);
                     self.flush(calls);
                 }
                 None => self.ignore(calls),
@@ -313,7 +314,7 @@ impl JsonPayload {
             if calls.has_name() {
                 drop_held(Some(held), calls);
             } else if self.admit(&held, calls) {
-                calls.start(held.text);
+                calls.start(held.text, held.at..held.end);
                 self.flush(calls);
             }
         }

@@ -290,9 +290,7 @@ impl Format {
         if let Some(machinery) = self.machinery.get() {
             return Ok(Arc::clone(machinery));
         }
-        let none = Marker::Literal("\0".to_owned());
-        let (start, end) = (self.start.as_ref().unwrap_or(&none), self.end.as_ref().unwrap_or(&none));
-        let markers = Markers::new(start, end, r"\{|```|\[[ \t\r\n]{0,8}\{")?;
+        let markers = Markers::new(&self.declaration)?;
         let stops = Stops::new(&markers);
         let plan = Plan::new(&self.declaration)?;
         Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(Machinery { markers, stops, plan }))))
