@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 /// How many diagnostics are kept; the rest is counted.
 const DIAGNOSTICS: usize = 100;
+/// How much of a key is told.
+const KEY: usize = 100;
 /// How many bytes of arguments wait for an id that the format writes after them.
 const WAITING: usize = 1024;
 
@@ -175,6 +177,12 @@ impl Calls {
         } else {
             self.left_out = (self.left_out.0 + 1, range);
         }
+    }
+
+    /// A key beside name and arguments.
+    pub(crate) fn ignored_key(&mut self, key: &str, at: usize) {
+        let key = if key.len() > KEY { key.chars().take(KEY).chain(['…']).collect() } else { key.to_owned() };
+        self.diagnose(DiagnosticKind::IgnoredKey { key }, at..at + 1);
     }
 
     /// Says how many diagnostics were left out.

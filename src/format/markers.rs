@@ -134,7 +134,8 @@ impl Markers {
 
         let calls = [Side::End, Side::Start, Side::SectionEnd, Side::SectionStart];
         let mut structure = exact.of(&calls);
-        structure.extend(end_near.map(|near| (Sign { side: Side::End, exact: false, lookahead: Lookahead::None }, near)));
+        structure
+            .extend(end_near.map(|near| (Sign { side: Side::End, exact: false, lookahead: Lookahead::None }, near)));
         structure.extend(start_near);
 
         // A string may quote a marker. JSON has no raw line break in a string and no string that the text's end
@@ -351,7 +352,10 @@ struct Patterns(Vec<(Sign, String)>);
 impl Patterns {
     fn exact(declaration: &Declaration) -> Patterns {
         let around = |around: &Option<Around>, start, end| {
-            around.iter().flat_map(|around| [(start, around.start.clone()), (end, around.end.clone())]).collect::<Vec<_>>()
+            around
+                .iter()
+                .flat_map(|around| [(start, around.start.clone()), (end, around.end.clone())])
+                .collect::<Vec<_>>()
         };
         let mut markers = around(&declaration.section, Side::SectionStart, Side::SectionEnd);
         markers.extend(around(&declaration.reasoning, Side::ReasoningStart, Side::ReasoningEnd));
@@ -408,9 +412,10 @@ fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, String)> {
         (None, Payload::Python { .. }) => (Lookahead::Letter, r"\[?[ \t\r\n]{0,8}[A-Za-z0-9_]"),
         (None, _) => (Lookahead::Letter, "[A-Za-z0-9_]"),
     };
-    let section = declaration.section.as_ref().map_or_else(String::new, |section| {
-        format!("(?:(?:{})[ \\t\\r\\n]{{0,16}})?", section.start.pattern())
-    });
+    let section = declaration
+        .section
+        .as_ref()
+        .map_or_else(String::new, |section| format!("(?:(?:{})[ \\t\\r\\n]{{0,16}})?", section.start.pattern()));
     let sign = Sign { side: Side::Start, exact: true, lookahead };
     Some((sign, format!("{section}(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", start.pattern())))
 }

@@ -4,6 +4,7 @@
 //! declaration come the prompt's tool section, the streaming parser and the history. The formats that are built in
 //! are files under `templates/`, as a user's own is.
 
+mod behind;
 mod calls;
 mod declaration;
 pub mod event;
@@ -11,9 +12,11 @@ mod head;
 mod history;
 mod json;
 mod markers;
+mod named;
 pub mod parser;
 mod reader;
 mod repair;
+mod tail;
 mod text;
 
 use crate::error::{Error, ErrorKind, Result};
