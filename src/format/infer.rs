@@ -9,7 +9,8 @@ mod reasoning;
 mod renders;
 mod texts;
 
-use super::Format;
+use super::{Around, Format};
+use crate::error::{Error, ErrorKind, Result};
 use crate::template::ChatTemplate;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -19,6 +20,10 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 pub struct Inference {
     /// The format, if the template writes calls in one that can be read.
     pub format: Option<Format>,
+    /// What stands around reasoning, whether or not the template writes calls.
+    pub reasoning: Option<Around>,
+    /// Whether it writes several calls in one answer.
+    pub parallel: bool,
     /// What could not be read off, and what is peculiar.
     pub notes: Vec<String>,
 }
@@ -57,5 +62,24 @@ impl Format {
         }
         inferred.insert(template.source().to_owned(), Arc::clone(&inference));
         inference
+    }
+
+    /// The format that a chat template declares, or else the one that it is seen to write.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`] when its declaration is not in order, or when it has none and writes no calls that could
+    /// be read.
+    pub fn of_template(template: &ChatTemplate) -> Result<Format> {
+        let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
+        if let Some(format) = declared {
+            return Ok(format);
+        }
+        let inference = Format::infer(template);
+        inference.format.clone().ok_or_else(|| {
+            let message = format!("no tool-call format can be read off the template: {}", inference.notes.join("; "));
+            Error::new(ErrorKind::Format, message)
+                .in_file(template.name())
+                .hint("declare one in a comment {#--- callwright … ---#} at its beginning, or name one with --format")
+        })
     }
 }

@@ -9,19 +9,44 @@ use crate::format::{
     Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history,
 };
 use crate::template::ChatTemplate;
-use std::borrow::Cow;
 
 pub fn infer(template: &ChatTemplate) -> Inference {
-    let mut notes = Vec::new();
-    let declaration = declaration(&Renders::new(template), &mut notes);
-    let format = declaration.and_then(|declaration| match Format::new(declaration) {
-        Ok(format) => Some(format),
+    let renders = Renders::new(template);
+    let answer = renders.answer(TEXT).unwrap_or_default();
+    let (head, end) = answer.split_once(TEXT).unwrap_or_default();
+    let turn = Turn { prompt: renders.prompt(&[]).unwrap_or_default(), head, end: turn_end(&renders, end) };
+    let reasoning = reasoning::read(&renders, &turn.prompt, head);
+    let around = reasoning.as_ref().map(|found| Around { start: literal(&found.start), end: literal(&found.end) });
+    let mut inference = Inference { format: None, reasoning: around, parallel: false, notes: Vec::new() };
+    let Some(declaration) = declaration(&renders, &turn, reasoning.as_ref(), &mut inference) else { return inference };
+    match Format::new(Declaration { reasoning: inference.reasoning.clone(), ..declaration }) {
+        Ok(format) => inference.format = Some(format),
         Err(error) => {
-            notes.push(format!("its calls are written in a way that no format can declare: {}", error.message()));
-            None
+            let why = format!("its calls are written in a way that no format can declare: {}", error.message());
+            inference.notes.push(why);
         }
-    });
-    Inference { format, notes }
+    }
+    inference
+}
+
+/// An answer's turn.
+struct Turn<'a> {
+    /// What a prompt ends with behind the user's message.
+    prompt: String,
+    /// What stands between the user's message and an answer.
+    head: &'a str,
+    /// What ends it.
+    end: String,
+}
+
+/// What ends a turn. Some templates write it only when another turn follows.
+fn turn_end(renders: &Renders, end: &str) -> String {
+    let past = || {
+        let text = renders.past_answer(TEXT)?;
+        let rest = text.split_once(TEXT)?.1;
+        Some(rest[..tags(rest).first()?.end].to_owned())
+    };
+    if end.trim().is_empty() { past().unwrap_or_else(|| end.to_owned()) } else { end.to_owned() }
 }
 
 /// What stands around the calls of an answer.
@@ -33,7 +58,13 @@ struct Frame {
     after_text: Option<String>,
 }
 
-fn declaration(renders: &Renders, notes: &mut Vec<String>) -> Option<Declaration> {
+fn declaration(
+    renders: &Renders,
+    turn: &Turn,
+    reasoning: Option<&Reasoning>,
+    inference: &mut Inference,
+) -> Option<Declaration> {
+    let notes = &mut inference.notes;
     let Some(one) = renders.calls("", &[&FIRST]) else {
         notes.push("it writes no tool calls".to_owned());
         return None;
@@ -42,88 +73,68 @@ fn declaration(renders: &Renders, notes: &mut Vec<String>) -> Option<Declaration
         notes.push("its calls are written in a way that no payload kind describes".to_owned());
         return None;
     };
-    let answer = renders.answer(TEXT).unwrap_or_default();
-    let (head, end) = answer.split_once(TEXT).unwrap_or_default();
-    let end = match end.trim().is_empty() {
-        // Some templates end a turn only when another follows.
-        true => renders.past_answer(TEXT).and_then(|text| first_tag(text.split_once(TEXT)?.1)),
-        false => None,
-    }
-    .map_or(Cow::Borrowed(end), Cow::Owned);
-    let end = end.as_ref();
-    let prompt = renders.prompt(&[]).unwrap_or_default();
-    let reasoning = reasoning::read(renders, &prompt, head);
-
     let tagged = tagged(renders, &one, &first);
     let last = |text: &str, reading: &Reading, call: &Sentinel| match &tagged {
         Some(tagged) => reading.unit.end + filled_end(tagged, &text[reading.unit.end..], call),
         None => reading.unit.end,
     };
-    let with_text = renders.calls(TEXT, &[&FIRST]);
-    let after_text = with_text.as_ref().and_then(|text| {
-        let unit = read(text, 0, &FIRST)?.unit;
+    let after_text = renders.calls(TEXT, &[&FIRST]).and_then(|text| {
+        let unit = read(&text, 0, &FIRST)?.unit;
         let at = text[..unit.start].find(TEXT)? + TEXT.len();
         Some(text[at..unit.start].to_owned())
     });
-    let before = lead(&one[..first.unit.start], after_text.as_deref(), &prompt, head, reasoning.as_ref());
+    let before = lead(&one[..first.unit.start], after_text.as_deref(), turn, reasoning);
     let two = renders.calls("", &[&FIRST, &SECOND]);
     let both = two.as_ref().and_then(|two| {
         let first = read(two, 0, &FIRST)?;
-        let second = read(two, last(two, &first, &FIRST), &SECOND)?;
-        let between = &two[last(two, &first, &FIRST)..second.unit.start];
-        let after = without_end(&two[last(two, &second, &SECOND)..], end);
-        Some((first, second.clone(), between, after))
+        let first_end = last(two, &first, &FIRST);
+        let second = read(two, first_end, &SECOND)?;
+        let between = &two[first_end..second.unit.start];
+        let after = without_end(&two[last(two, &second, &SECOND)..], &turn.end);
+        Some((first, second, between, after))
     });
-    let after = without_end(&one[last(&one, &first, &FIRST)..], end);
-    if both.is_none() {
-        notes.push("it writes one call at a time".to_owned());
-    }
+    inference.parallel = both.is_some();
     let between = both.as_ref().map(|(_, _, between, _)| *between);
-    let after = both.as_ref().map_or(after, |(_, _, _, after)| after);
+    let after = both.as_ref().map(|(_, _, _, after)| *after);
+    let after = after.unwrap_or_else(|| without_end(&one[last(&one, &first, &FIRST)..], &turn.end));
     let frame = frame(before, between, after, after_text.as_deref(), &first.kind);
     if first.python_literals {
         notes.push("it writes arguments as Python prints them, not as JSON".to_owned());
     }
+    if first.kind.arguments_are_text() {
+        notes.push("it writes the arguments of calls as JSON in a string".to_owned());
+    }
 
-    let mut markup = markup(&prompt, head, reasoning.as_ref());
+    let mut markup = markup(&turn.prompt, turn.head, reasoning);
+    let thinking = reasoning.map_or("", |found| found.start.as_str());
     let heads = both.as_ref().map(|(first, second, ..)| (&first.kind, &second.kind));
+    let (start, end) = (&frame.parts.start, &frame.parts.end);
     let mut declaration = match &first.kind {
-        Kind::Json { name, arguments, id, arguments_are_text } => {
-            if *arguments_are_text {
-                notes.push("it writes the arguments of calls as JSON in a string".to_owned());
-            }
+        Kind::Json { name, arguments, id, .. } => {
             let (name, arguments, id) = (name.clone(), arguments.clone(), id.clone());
-            let payload = Payload::Json(JsonCall { name, arguments, id, array: frame.list });
-            framed(&frame, payload, &frame.parts.start, &frame.parts.end)
+            framed(&frame, Payload::Json(JsonCall { name, arguments, id, array: frame.list }), start, end)
         }
-        Kind::Python => framed(&frame, Payload::Python { list: frame.list }, &frame.parts.start, &frame.parts.end),
-        Kind::Named { head, quote, bare_keys, arguments_are_text } => {
-            if *arguments_are_text {
-                notes.push("it writes the arguments of calls as JSON in a string".to_owned());
-            }
-            let start = split_start(&frame.parts, &[&reasoning_start(&reasoning), &markup.join("")]);
-            let end = &frame.parts.end;
+        Kind::Python => framed(&frame, Payload::Python { list: frame.list }, start, end),
+        Kind::Named { head, quote, bare_keys, .. } => {
+            let cut = split_start(&frame.parts, &[thinking, &markup.join("")]);
             let tag = tags(end).first().map_or(end.len(), |tag| tag.start);
             // White space alone belongs to the marker.
             let tail = if end[..tag].trim().is_empty() { 0 } else { tag };
             let payload = Payload::Named(NamedCall {
-                head: declared_head(&format!("{}{head}", &frame.parts.start[start..]), heads, notes),
+                head: declared_head(&format!("{}{head}", &start[cut..]), heads, notes),
                 tail: end[..tail].to_owned(),
                 quote: quote.clone(),
                 bare_keys: *bare_keys,
             });
-            framed(&frame, payload, &frame.parts.start[..start], &end[tail..])
+            framed(&frame, payload, &start[..cut], &end[tail..])
         }
         Kind::Tagged { .. } => {
             let mut call = tagged?;
-            let start = split_start(&frame.parts, &[&call.key_start, &reasoning_start(&reasoning)]);
-            let form = format!("{}{}", &frame.parts.start[start..], call.head.forms[0]);
-            call.head = declared_head(&form, heads, notes);
-            let (start, end) = (&frame.parts.start[..start], &frame.parts.end);
-            wrapped(framed(&frame, Payload::Tagged(call), start, end))
+            let cut = split_start(&frame.parts, &[&call.key_start, thinking]);
+            call.head = declared_head(&format!("{}{}", &start[cut..], call.head.forms[0]), heads, notes);
+            wrapped(framed(&frame, Payload::Tagged(call), &start[..cut], end))
         }
     };
-    let literal = |text: &str| Marker::Literal(text.to_owned());
     if declaration.start.is_none() && !matches!(declaration.payload, Payload::Json(_)) {
         notes.push("its calls begin with no marker, and cannot be told from text".to_owned());
         return None;
@@ -132,28 +143,32 @@ fn declaration(renders: &Renders, notes: &mut Vec<String>) -> Option<Declaration
     if declaration.section.is_none() && !outer.is_empty() {
         markup.push(outer.to_owned());
     }
+    if declaration.start.is_none() && declaration.section.is_none() {
+        markup.extend(unused_tokens(renders.source(), &[&one, &turn.prompt, turn.head, &turn.end]));
+    }
     declaration.markup = markup.iter().map(|text| literal(text)).collect();
-    declaration.reasoning = reasoning.map(|found| Around { start: literal(&found.start), end: literal(&found.end) });
     Some(declaration)
 }
 
-/// The text up to the end of its first tag.
-fn first_tag(text: &str) -> Option<String> {
-    tags(text).first().map(|tag| text[..tag.end].to_owned())
-}
-
-fn reasoning_start(reasoning: &Option<Reasoning>) -> String {
-    reasoning.as_ref().map_or_else(String::new, |found| found.start.clone())
+/// The special tokens that the source writes in cases that were not met, such as tools of the model's own. Where
+/// calls have no marker, a model that has one in its vocabulary may use it.
+fn unused_tokens(source: &str, written: &[&str]) -> Vec<String> {
+    let mut unused: Vec<String> = Vec::new();
+    let plain = |c: char| c.is_alphanumeric() || c == '_';
+    for tag in tags(source) {
+        let token = &source[tag];
+        let inner = token.strip_prefix("<|").and_then(|token| token.strip_suffix("|>"));
+        let new = !written.iter().any(|text| text.contains(token)) && !unused.iter().any(|known| known == token);
+        if new && inner.is_some_and(|inner| !inner.is_empty() && inner.chars().all(plain)) {
+            unused.push(token.to_owned());
+        }
+    }
+    unused
 }
 
 /// What the model writes before its first call when it says nothing else.
-fn lead<'a>(
-    before: &'a str,
-    after_text: Option<&str>,
-    prompt: &str,
-    answer: &str,
-    reasoning: Option<&Reasoning>,
-) -> &'a str {
+fn lead<'a>(before: &'a str, after_text: Option<&str>, turn: &Turn, reasoning: Option<&Reasoning>) -> &'a str {
+    let (prompt, answer) = (turn.prompt.as_str(), turn.head);
     let head = match prompt {
         prompt if !prompt.trim().is_empty() && before.starts_with(prompt) => prompt.len(),
         _ => whole_tags(common_prefix(before, answer)).len(),
@@ -206,9 +221,12 @@ fn frame(before: &str, between: Option<&str>, after: &str, after_text: Option<&s
     Frame { parts, list: false, after_text: after_text.map(str::to_owned) }
 }
 
+fn literal(text: &str) -> Marker {
+    Marker::Literal(text.to_owned())
+}
+
 /// A declaration with the markers where there are any.
 fn framed(frame: &Frame, payload: Payload, start: &str, end: &str) -> Declaration {
-    let literal = |text: &str| Marker::Literal(text.to_owned());
     let marker = |text: &str| (!text.trim().is_empty()).then(|| literal(text));
     let (outer_start, outer_end) = (&frame.parts.outer_start, &frame.parts.outer_end);
     let section = !outer_start.trim().is_empty() && !outer_end.trim().is_empty();
@@ -256,7 +274,6 @@ fn wrapped(mut declaration: Declaration) -> Declaration {
     if inner_start == start.len() {
         return declaration;
     }
-    let literal = |text: &str| Marker::Literal(text.to_owned());
     let (outer_start, start) = start.split_at(inner_start);
     let (end, outer_end) = end.split_at(inner.end);
     let between = format!("{outer_end}{}{outer_start}", declaration.history.between);

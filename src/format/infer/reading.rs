@@ -28,6 +28,13 @@ pub enum Kind {
     Python,
 }
 
+impl Kind {
+    /// Whether the arguments stand in a string.
+    pub fn arguments_are_text(&self) -> bool {
+        matches!(self, Kind::Json { arguments_are_text: true, .. } | Kind::Named { arguments_are_text: true, .. })
+    }
+}
+
 /// The call in a text, from `from` on. What follows the last value of a tagged call is for the caller to see.
 pub fn read(text: &str, from: usize, call: &Sentinel) -> Option<Reading> {
     let [(first_key, first), (second_key, second)] = call.arguments else { return None };
