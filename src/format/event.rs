@@ -86,12 +86,18 @@ pub enum RepairKind {
     UnquotedKey,
     /// A control character inside a string, such as a line break, that JSON wants escaped.
     UnescapedControl,
+    /// A quote inside a string, not escaped.
+    UnescapedQuote,
     /// A backslash before a character that JSON does not let one escape, or half a surrogate pair.
     InvalidEscape,
     /// Brackets or quotes left open.
     MissingBrackets,
+    /// A string in other quotes than the format's own.
+    OtherQuotes,
     /// `True`, `False` or `None`.
     PythonLiteral,
+    /// An argument without a name, which got that of the tool's parameter in its place.
+    PositionalArgument,
     /// The arguments stood in a string.
     ArgumentsAsString,
     /// The call was wrapped once too often, as in `{"function": {…}}` or `[{…}]`.
@@ -115,9 +121,12 @@ impl RepairKind {
             RepairKind::SingleQuotes => "a string in single quotes",
             RepairKind::UnquotedKey => "a key without quotes",
             RepairKind::UnescapedControl => "an unescaped control character in a string",
+            RepairKind::UnescapedQuote => "an unescaped quote in a string",
             RepairKind::InvalidEscape => "an escape that JSON does not know",
             RepairKind::MissingBrackets => "brackets or quotes left open",
+            RepairKind::OtherQuotes => "a string in other quotes than the format's",
             RepairKind::PythonLiteral => "a Python literal",
+            RepairKind::PositionalArgument => "an argument without a name",
             RepairKind::ArgumentsAsString => "its arguments in a string",
             RepairKind::ExtraWrapping => "one level of wrapping too many",
             RepairKind::KeyAlias => "a key under another name",
