@@ -8,6 +8,7 @@ use super::JsonCall;
 use super::calls::{Calls, Ending};
 use super::event::{DiagnosticKind, RepairKind};
 use super::markers::Context;
+use super::reader::{PayloadReader, Terminator, Then};
 use super::repair::{Cut, Stops, Transducer, closer};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -18,19 +19,6 @@ const ARGUMENT_ALIASES: [&str; 5] = ["arguments", "parameters", "params", "args"
 
 /// How much text may stand between a call's JSON and its end marker. More than that is for the user.
 const TEXT: usize = 256;
-
-/// What ends a call's payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Terminator {
-    /// The end marker.
-    End,
-    /// The start marker of the next call.
-    Start,
-    /// Another call between the same markers.
-    NextCall,
-    /// The end of the model's text.
-    Text,
-}
 
 /// Reads the calls between one pair of markers.
 #[derive(Debug)]
@@ -168,98 +156,12 @@ impl JsonPayload {
         }
     }
 
-    /// Gets ready for another call between the same markers.
-    pub(crate) fn next_call(&mut self) {
-        let (array, fenced) = (self.array, self.fenced);
-        self.reset();
-        (self.array, self.fenced) = (array, fenced);
-    }
-
-    /// Gets ready for a call between other markers; the buffers stay.
-    pub(crate) fn reset(&mut self) {
-        self.value.reset();
-        self.arguments.reset();
-        self.state = State::Start;
-        self.level = 0;
-        self.sent = 0;
-        self.string_at = None;
-        (self.wrapped, self.array, self.fenced, self.junk) = (false, false, false, false);
-        (self.undecided, self.shortened, self.argued) = (false, false, false);
-        (self.held_name, self.held_arguments) = (None, None);
-        (self.text_at, self.line_start) = (None, None);
-    }
-
-    /// Whether nothing was written yet but white space.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.state == State::Start && !self.junk && !self.fenced && !self.array
-    }
-
-    /// Whether markers count here as they do in a string.
-    pub(crate) fn context(&self) -> Context {
-        let string = match self.state {
-            State::KeyText | State::Reading(_) => self.active().in_string(),
-            State::Lost { string, .. } => string,
-            _ => false,
-        };
-        if string { Context::String } else { Context::Structure }
-    }
-
     fn active(&self) -> &Transducer {
         if self.state == State::Reading(Slot::Arguments) { &self.arguments } else { &self.value }
     }
 
     fn active_mut(&mut self) -> &mut Transducer {
         if self.state == State::Reading(Slot::Arguments) { &mut self.arguments } else { &mut self.value }
-    }
-
-    /// Takes bytes, the first of which has offset `at`; says how many, and whether another call begins there.
-    ///
-    /// With `markers` it stops before a byte that may begin a marker, and where [`JsonPayload::is_over`].
-    pub(crate) fn feed(
-        &mut self,
-        input: &[u8],
-        at: usize,
-        stops: &Stops,
-        markers: bool,
-        calls: &mut Calls,
-    ) -> (usize, bool) {
-        let mut i = 0;
-        while i < input.len() {
-            if matches!(self.state, State::KeyText | State::Reading(_)) {
-                let state = self.state;
-                let taken = self.active_mut().feed(&input[i..], at + i, stops, markers);
-                let reported = self.settle(stops, calls);
-                i += taken;
-                if taken == 0 && !reported && self.state == state {
-                    break;
-                }
-                continue;
-            }
-            let byte = input[i];
-            let begins =
-                if self.context() == Context::String { stops.in_string(byte) } else { stops.in_structure(byte) };
-            if markers && begins {
-                break;
-            }
-            if markers && self.is_over(at + i) {
-                break;
-            }
-            match self.step(byte, at + i, stops, calls) {
-                Step::Taken => i += 1,
-                Step::Again => {}
-                Step::NextCall => return (i, true),
-            }
-        }
-        (i, false)
-    }
-
-    /// Sends what is new of the arguments, if the call's name is known.
-    pub(crate) fn flush(&mut self, calls: &mut Calls) {
-        if calls.has_name() && !self.undecided {
-            let stable = self.arguments.stable();
-            calls.delta(&stable[self.sent..]);
-            self.sent = stable.len();
-        }
     }
 
     /// Follows up on what the active transducer did: reports, a value that ended. True if there was a report.
@@ -613,23 +515,6 @@ impl JsonPayload {
         Step::Taken
     }
 
-    /// Where text for the user began, unless an end marker follows.
-    pub(crate) fn text_at(&self) -> Option<usize> {
-        self.text_at
-    }
-
-    /// What began at offset `from` or later is no text for the user.
-    pub(crate) fn forget_text(&mut self, from: usize, calls: &mut Calls) {
-        if let Some(at) = self.text_at.take_if(|at| *at >= from) {
-            self.depart(RepairKind::StrayText, at, calls);
-        }
-    }
-
-    /// Whether so much text came behind the object that no end marker is to be expected before offset `at`.
-    pub(crate) fn is_over(&self, at: usize) -> bool {
-        self.text_at.is_some_and(|text| at >= text + TEXT)
-    }
-
     fn end_object(&mut self, stops: &Stops, calls: &mut Calls) {
         self.level -= 1;
         self.state = if self.level == 0 { State::After } else { State::AfterValue };
@@ -700,9 +585,87 @@ impl JsonPayload {
         Step::Again
     }
 
-    /// The payload ends before offset `at`. `tail` is what stood between an open string and the marker: closing
-    /// brackets and white space, at offset `at - tail.len()`.
-    pub(crate) fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
+    /// Decides what the closing brackets are that stand between an open string and a marker.
+    ///
+    /// If they close just what is open, from the arguments outwards, only the quote is missing; otherwise they are
+    /// part of the string.
+    fn end_string(&mut self, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) {
+        if tail.is_empty() || self.context() != Context::String {
+            return;
+        }
+        let brackets: Vec<u8> = tail.iter().copied().filter(|b| matches!(b, b'}' | b']')).collect();
+        if let (State::Reading(_), Some(open)) = (self.state, self.active().open_string()) {
+            let around = std::iter::repeat_n(b'}', self.level).chain(self.array.then_some(b']'));
+            let expected: Vec<u8> = open.iter().rev().map(|&open| closer(open)).chain(around).collect();
+            let quote_missing = !brackets.is_empty() && brackets.len() >= open.len() && expected.starts_with(&brackets);
+            if quote_missing && self.repair {
+                self.depart(RepairKind::MissingBrackets, at, calls);
+                self.active_mut().close_string();
+                self.settle(stops, calls);
+            }
+        }
+        self.feed(tail.trim_ascii_end(), at, stops, false, calls);
+    }
+}
+
+impl PayloadReader for JsonPayload {
+    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+        let mut i = 0;
+        while i < input.len() {
+            if matches!(self.state, State::KeyText | State::Reading(_)) {
+                let state = self.state;
+                let taken = self.active_mut().feed(&input[i..], at + i, stops, markers);
+                let reported = self.settle(stops, calls);
+                i += taken;
+                if taken == 0 && !reported && self.state == state {
+                    break;
+                }
+                continue;
+            }
+            let byte = input[i];
+            let begins =
+                if self.context() == Context::String { stops.in_string(byte) } else { stops.in_structure(byte) };
+            if markers && begins {
+                break;
+            }
+            if markers && self.is_over(at + i) {
+                break;
+            }
+            match self.step(byte, at + i, stops, calls) {
+                Step::Taken => i += 1,
+                Step::Again => {}
+                Step::NextCall => return (i, Then::NextCall),
+            }
+        }
+        (i, Then::More)
+    }
+
+    fn flush(&mut self, calls: &mut Calls) {
+        if calls.has_name() && !self.undecided {
+            let stable = self.arguments.stable();
+            calls.delta(&stable[self.sent..]);
+            self.sent = stable.len();
+        }
+    }
+
+    fn context(&self) -> Context {
+        let string = match self.state {
+            State::KeyText | State::Reading(_) => self.active().in_string(),
+            State::Lost { string, .. } => string,
+            _ => false,
+        };
+        if string { Context::String } else { Context::Structure }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state == State::Start && !self.junk && !self.fenced && !self.array
+    }
+
+    fn is_closed(&self) -> bool {
+        self.state == State::After && !self.array && !self.fenced
+    }
+
+    fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
         self.end_string(tail, at - tail.len(), stops, calls);
         let closed = self.state == State::After;
         match self.state {
@@ -763,26 +726,37 @@ impl JsonPayload {
         Ending { complete, broken: lost, arguments: text }
     }
 
-    /// Decides what the closing brackets are that stand between an open string and a marker.
-    ///
-    /// If they close just what is open, from the arguments outwards, only the quote is missing; otherwise they are
-    /// part of the string.
-    fn end_string(&mut self, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) {
-        if tail.is_empty() || self.context() != Context::String {
-            return;
+    fn text_at(&self) -> Option<usize> {
+        self.text_at
+    }
+
+    fn forget_text(&mut self, from: usize, calls: &mut Calls) {
+        if let Some(at) = self.text_at.take_if(|at| *at >= from) {
+            self.depart(RepairKind::StrayText, at, calls);
         }
-        let brackets: Vec<u8> = tail.iter().copied().filter(|b| matches!(b, b'}' | b']')).collect();
-        if let (State::Reading(_), Some(open)) = (self.state, self.active().open_string()) {
-            let around = std::iter::repeat_n(b'}', self.level).chain(self.array.then_some(b']'));
-            let expected: Vec<u8> = open.iter().rev().map(|&open| closer(open)).chain(around).collect();
-            let quote_missing = !brackets.is_empty() && brackets.len() >= open.len() && expected.starts_with(&brackets);
-            if quote_missing && self.repair {
-                self.depart(RepairKind::MissingBrackets, at, calls);
-                self.active_mut().close_string();
-                self.settle(stops, calls);
-            }
-        }
-        self.feed(tail.trim_ascii_end(), at, stops, false, calls);
+    }
+
+    fn is_over(&self, at: usize) -> bool {
+        self.text_at.is_some_and(|text| at >= text + TEXT)
+    }
+
+    fn next_call(&mut self) {
+        let (array, fenced) = (self.array, self.fenced);
+        self.reset();
+        (self.array, self.fenced) = (array, fenced);
+    }
+
+    fn reset(&mut self) {
+        self.value.reset();
+        self.arguments.reset();
+        self.state = State::Start;
+        self.level = 0;
+        self.sent = 0;
+        self.string_at = None;
+        (self.wrapped, self.array, self.fenced, self.junk) = (false, false, false, false);
+        (self.undecided, self.shortened, self.argued) = (false, false, false);
+        (self.held_name, self.held_arguments) = (None, None);
+        (self.text_at, self.line_start) = (None, None);
     }
 }
 

@@ -40,8 +40,10 @@ pub(crate) enum Context {
     Text,
     /// In a call, outside of strings.
     Structure,
-    /// In a call, inside a string.
+    /// In a call, inside a JSON string.
     String,
+    /// In a call, where no marker counts: the payload's machine looks for the end itself.
+    Raw,
 }
 
 /// The marker automata of one format.
@@ -50,6 +52,7 @@ pub(crate) struct Markers {
     text: Scanner,
     structure: Scanner,
     string: Scanner,
+    raw: Scanner,
 }
 
 /// One automaton: a table for stepping forward, and regex-automata's own to find where a match began.
@@ -126,6 +129,7 @@ impl Markers {
             text: Scanner::new(text, longest)?,
             structure: Scanner::new(structure, longest)?,
             string: Scanner::new(string, longest)?,
+            raw: Scanner::new(Vec::new(), longest)?,
         })
     }
 
@@ -134,6 +138,7 @@ impl Markers {
             Context::Text => &self.text,
             Context::Structure => &self.structure,
             Context::String => &self.string,
+            Context::Raw => &self.raw,
         }
     }
 }

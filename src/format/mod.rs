@@ -7,16 +7,19 @@
 mod calls;
 mod declaration;
 pub mod event;
+mod head;
 mod history;
 mod json;
 mod markers;
 pub mod parser;
+mod reader;
 mod repair;
 mod text;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::text_file;
 use markers::Markers;
+use reader::Plan;
 use repair::Stops;
 use std::fmt;
 use std::ops::Deref;
@@ -198,6 +201,7 @@ pub struct TaggedCall {
 struct Machinery {
     markers: Markers,
     stops: Stops,
+    plan: Plan,
 }
 
 impl fmt::Debug for Machinery {
@@ -290,7 +294,8 @@ impl Format {
         let (start, end) = (self.start.as_ref().unwrap_or(&none), self.end.as_ref().unwrap_or(&none));
         let markers = Markers::new(start, end, r"\{|```|\[[ \t\r\n]{0,8}\{")?;
         let stops = Stops::new(&markers);
-        Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(Machinery { markers, stops }))))
+        let plan = Plan::new(&self.declaration)?;
+        Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(Machinery { markers, stops, plan }))))
     }
 }
 

@@ -7,11 +7,11 @@
 
 use super::calls::Calls;
 use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
-use super::json::{JsonPayload, Terminator};
 use super::markers::{Context, Found, START, Side, State};
+use super::reader::{PayloadReader, Terminator, Then};
 use super::text::Text;
-use super::{Format, JsonCall, Machinery, Payload};
-use crate::error::{Error, ErrorKind, Result};
+use super::{Format, Machinery};
+use crate::error::Result;
 use crate::message::{Message, Role, ToolCall};
 use crate::tool::Tools;
 use std::sync::Arc;
@@ -109,12 +109,11 @@ impl Parsed {
 #[derive(Debug)]
 pub struct Parser {
     machinery: Arc<Machinery>,
-    keys: Arc<JsonCall>,
     text: Text,
     calls: Calls,
-    payload: Option<JsonPayload>,
-    /// The payload of the last call, for its buffers.
-    spare: Option<JsonPayload>,
+    payload: Option<Box<dyn PayloadReader>>,
+    /// The machine for the next call.
+    spare: Option<Box<dyn PayloadReader>>,
     scan: State,
     /// Bytes that may be part of a marker, the last `held.len()` before `at`.
     held: Vec<u8>,
@@ -129,16 +128,14 @@ impl Parser {
     ///
     /// Fails if the format's markers cannot be searched for, which [`Format::parse_declaration`] would have found.
     pub fn new(format: &Format, tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<Parser> {
-        let Payload::Json(keys) = &format.payload else {
-            return Err(Error::new(ErrorKind::Format, "this payload kind cannot be parsed yet"));
-        };
+        let machinery = format.machinery()?;
+        let spare = Some(machinery.plan.reader(options.repair)?);
         Ok(Parser {
-            machinery: format.machinery()?,
-            keys: Arc::new(keys.clone()),
+            machinery,
             text: Text::default(),
             calls: Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect()),
             payload: None,
-            spare: None,
+            spare,
             scan: START,
             held: Vec::new(),
             candidate: None,
@@ -188,7 +185,7 @@ impl Parser {
     }
 
     fn context(&self) -> Context {
-        self.payload.as_ref().map_or(Context::Text, JsonPayload::context)
+        self.payload.as_ref().map_or(Context::Text, |payload| payload.context())
     }
 
     fn send_text(&mut self) {
@@ -201,15 +198,19 @@ impl Parser {
         let machinery = Arc::clone(&self.machinery);
         while !input.is_empty() {
             if self.scan == START {
-                let taken = if self.payload.is_some() {
+                let (taken, again) = if self.payload.is_some() {
                     self.feed(input, self.at, true)
                 } else {
                     let plain = machinery.markers.scanner(Context::Text).plain(input);
                     self.text.push(&input[..plain]);
-                    plain
+                    (plain, None)
                 };
                 self.at += taken;
                 input = &input[taken..];
+                if let Some(from) = again {
+                    self.look_again(from, &[]);
+                    continue;
+                }
                 if self.payload.as_ref().is_some_and(|payload| payload.is_over(self.at)) {
                     self.end_call(Terminator::Text, &[], &[]);
                     continue;
@@ -235,18 +236,20 @@ impl Parser {
         }
     }
 
-    /// Feeds the open call's payload; says how many bytes it took.
-    fn feed(&mut self, mut input: &[u8], mut at: usize, markers: bool) -> usize {
+    /// Feeds the open call's payload; says how many bytes it took, and from where on to look at them again.
+    fn feed(&mut self, mut input: &[u8], mut at: usize, markers: bool) -> (usize, Option<usize>) {
         let mut total = 0;
         loop {
-            let Some(payload) = &mut self.payload else { return total };
-            let (taken, next_call) = payload.feed(input, at, &self.machinery.stops, markers, &mut self.calls);
+            let Some(payload) = &mut self.payload else { return (total, None) };
+            let (taken, then) = payload.feed(input, at, &self.machinery.stops, markers, &mut self.calls);
             self.calls.keep(&input[..taken]);
             input = &input[taken..];
             total += taken;
             at += taken;
-            if !next_call {
-                return total;
+            match then {
+                Then::More => return (total, None),
+                Then::Again(from) => return (total, Some(from)),
+                Then::NextCall => {}
             }
             let ending = payload.end(Terminator::NextCall, &[], at, &self.machinery.stops, &mut self.calls);
             self.calls.close(ending, &[]);
@@ -265,18 +268,32 @@ impl Parser {
     fn release_front(&mut self, count: usize) {
         let start = self.at - self.held.len();
         let mut held = std::mem::take(&mut self.held);
-        self.pass(&held[..count], start);
+        if let Some((taken, from)) = self.pass(&held[..count], start) {
+            self.look_again(from, &held[taken..]);
+            return;
+        }
         held.drain(..count);
         self.held = held;
     }
 
-    /// Bytes at offset `at` that are no marker.
-    fn pass(&mut self, bytes: &[u8], at: usize) {
+    /// Bytes at offset `at` that are no marker. Says how many were taken where some are to be looked at again, and
+    /// from where on.
+    fn pass(&mut self, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         if self.payload.is_some() {
-            self.feed(bytes, at, false);
-        } else {
-            self.text.push(bytes);
+            let (taken, again) = self.feed(bytes, at, false);
+            return again.map(|from| (taken, from));
         }
+        self.text.push(bytes);
+        None
+    }
+
+    /// Takes back what the payload took from offset `from` on; it and the bytes that followed go through the scan.
+    fn look_again(&mut self, from: usize, followed: &[u8]) {
+        let mut bytes = self.calls.take_back(from);
+        bytes.extend_from_slice(followed);
+        self.scan = START;
+        self.at = from;
+        self.consume(&bytes);
     }
 
     /// The bytes held back hold a marker that ends at `end`: acts on it, and looks at the rest anew, at most a
@@ -290,11 +307,11 @@ impl Parser {
         self.at -= held.len();
         let acted = match context {
             Context::Text => self.marker_in_text(&held, found),
-            Context::Structure | Context::String => self.marker_in_call(&held, found, context),
+            Context::Structure | Context::String | Context::Raw => self.marker_in_call(&held, found, context),
         };
         self.at += found.end;
-        if !acted {
-            self.pass(&held[..found.end], self.at - found.end);
+        if !acted && let Some((taken, from)) = self.pass(&held[..found.end], self.at - found.end) {
+            return self.look_again(from, &held[taken..]);
         }
         self.consume(&held[found.end..]);
     }
@@ -352,7 +369,7 @@ impl Parser {
         self.at = place.start;
         if found.sign.side == Side::End {
             self.end_call(Terminator::End, tail, marker);
-        } else if self.calls.repair && self.payload.as_ref().is_some_and(JsonPayload::is_empty) {
+        } else if self.calls.repair && self.payload.as_ref().is_some_and(|payload| payload.is_empty()) {
             self.calls.depart(RepairKind::DoubledMarker, place);
             self.calls.keep(marker);
             self.calls.begin_payload();
@@ -373,8 +390,7 @@ impl Parser {
         if !found.sign.exact {
             self.calls.depart(RepairKind::NearMissMarker, start..start + marker.len());
         }
-        let fresh = || JsonPayload::new(&self.keys, self.calls.repair);
-        self.payload = Some(self.spare.take().unwrap_or_else(fresh));
+        self.payload = self.spare.take();
     }
 
     /// The open call ends at `at`, before its marker.
