@@ -4,6 +4,7 @@
 //! declaration come the prompt's tool section, the streaming parser and the history. The formats that are built in
 //! are files under `templates/`, as a user's own is.
 
+mod behind;
 mod calls;
 mod declaration;
 pub mod event;
@@ -11,9 +12,11 @@ mod head;
 mod history;
 mod json;
 mod markers;
+mod named;
 pub mod parser;
 mod reader;
 mod repair;
+mod tail;
 mod text;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -290,9 +293,7 @@ impl Format {
         if let Some(machinery) = self.machinery.get() {
             return Ok(Arc::clone(machinery));
         }
-        let none = Marker::Literal("\0".to_owned());
-        let (start, end) = (self.start.as_ref().unwrap_or(&none), self.end.as_ref().unwrap_or(&none));
-        let markers = Markers::new(start, end, r"\{|```|\[[ \t\r\n]{0,8}\{")?;
+        let markers = Markers::new(&self.declaration)?;
         let stops = Stops::new(&markers);
         let plan = Plan::new(&self.declaration)?;
         Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(Machinery { markers, stops, plan }))))

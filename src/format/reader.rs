@@ -6,6 +6,7 @@
 use super::calls::{Calls, Ending};
 use super::json::JsonPayload;
 use super::markers::Context;
+use super::named::{NamedPayload, NamedPlan};
 use super::repair::Stops;
 use super::{Declaration, JsonCall, Payload};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,8 +32,10 @@ pub(crate) enum Then {
     /// At the end of the input, or before a byte that may begin a marker in [`PayloadReader::context`], or where
     /// [`PayloadReader::is_over`] or [`PayloadReader::is_closed`].
     More,
-    /// Before a byte that begins another call between the same markers.
+    /// Before a byte that begins another call between the same markers, as the format has it.
     NextCall,
+    /// The same, where the format wants markers around each call.
+    SeveralCalls,
     /// What was taken from this offset on is to be looked at again, for markers, in the context that holds now. The
     /// machine has said nothing of it. At most a marker's length before the byte after the last one taken.
     Again(usize),
@@ -59,7 +62,7 @@ pub(crate) trait PayloadReader: Debug + Send {
     /// Whether nothing was written yet but white space.
     fn is_empty(&self) -> bool;
 
-    /// Whether the payload is whole: without an end marker in the format, the call ends here.
+    /// Whether the payload is whole, in a format without end markers: the call ends here.
     fn is_closed(&self) -> bool;
 
     /// The payload ends before offset `at`. `tail` is what stood between an open string and the marker in
@@ -89,14 +92,17 @@ pub(crate) trait PayloadReader: Debug + Send {
 /// What the machines of one format share: made once for a format.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    Json(Arc<JsonCall>),
+    Json(Arc<JsonCall>, bool),
+    Named(Arc<NamedPlan>),
     Unread,
 }
 
 impl Plan {
     pub(crate) fn new(declaration: &Declaration) -> Result<Plan> {
+        let open_ended = declaration.end.is_none();
         Ok(match &declaration.payload {
-            Payload::Json(keys) => Plan::Json(Arc::new(keys.clone())),
+            Payload::Json(keys) => Plan::Json(Arc::new(keys.clone()), open_ended),
+            Payload::Named(named) => Plan::Named(Arc::new(NamedPlan::new(named, open_ended))),
             _ => Plan::Unread,
         })
     }
@@ -104,7 +110,8 @@ impl Plan {
     /// A machine before its call.
     pub(crate) fn reader(&self, repair: bool) -> Result<Box<dyn PayloadReader>> {
         match self {
-            Plan::Json(keys) => Ok(Box::new(JsonPayload::new(keys, repair))),
+            Plan::Json(keys, open_ended) => Ok(Box::new(JsonPayload::new(keys, *open_ended, repair))),
+            Plan::Named(plan) => Ok(Box::new(NamedPayload::new(plan, repair))),
             Plan::Unread => Err(Error::new(ErrorKind::Format, "this payload kind cannot be parsed yet")),
         }
     }

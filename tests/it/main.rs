@@ -15,6 +15,7 @@ mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
 mod parse;
+mod parses;
 mod program;
 mod session;
 mod template;
