@@ -80,6 +80,9 @@ pub(crate) struct Transducer {
     /// The names of a Python call's parameters, for arguments without one, and how many were used.
     names: Vec<String>,
     positional: usize,
+    /// Whether the first parameter takes an object: otherwise an object in its place is all the arguments.
+    takes_object: bool,
+    wrapped: bool,
     /// An argument had no name, and none could be found.
     unnamed: bool,
 }
@@ -154,6 +157,8 @@ impl Transducer {
             reports: Vec::new(),
             names: Vec::new(),
             positional: 0,
+            takes_object: false,
+            wrapped: false,
             unnamed: false,
         }
     }

@@ -133,9 +133,7 @@ fn resolve<'s>(root: &'s Schema, reference: &str) -> Option<&'s Schema> {
     if segments.peek().is_none() {
         return Some(root);
     }
-    segments.try_fold(root, |schema, segment| {
-        schema.get(&segment.replace("~1", "/").replace("~0", "~"))?.as_object()
-    })
+    segments.try_fold(root, |schema, segment| schema.get(&segment.replace("~1", "/").replace("~0", "~"))?.as_object())
 }
 
 /// What one schema says by itself.

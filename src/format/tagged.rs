@@ -11,7 +11,7 @@ mod value;
 use super::JsonCall;
 use super::calls::{Calls, Ending};
 use super::event::{DiagnosticKind, RepairKind};
-use super::head::{HeadReader, HeadRead, HeadStep};
+use super::head::{HeadRead, HeadReader, HeadStep};
 use super::json::JsonPayload;
 use super::markers::Context;
 use super::reader::{PayloadReader, Terminator, Then};
@@ -55,8 +55,9 @@ pub(crate) struct TaggedPayload {
     given: HashSet<String>,
     output: Output,
     shortened: bool,
-    /// The arguments, if they are a JSON object instead.
+    /// The arguments, if they are a JSON object instead, and whether they were.
     object: Transducer,
+    object_read: bool,
     /// The call, if it is a JSON object instead.
     json: Option<Box<JsonPayload>>,
     /// Where text began that is for the user unless the call goes on.
@@ -82,7 +83,8 @@ enum State {
 /// An element that holds elements.
 #[derive(Debug)]
 struct Frame {
-    key: String,
+    /// What ends it.
+    closing: Vec<u8>,
     types: Types,
     kind: Kind,
     count: usize,
@@ -124,6 +126,7 @@ impl TaggedPayload {
             output: Output::default(),
             shortened: false,
             object: Transducer::new(repair),
+            object_read: false,
             json: None,
             text_at: None,
             line_start: false,
@@ -182,6 +185,7 @@ impl TaggedPayload {
                 b' ' | b'\t' | b'\r' => return Did::Taken,
                 b'{' if self.count == 0 && self.frames.is_empty() && self.text_at.is_none() => {
                     if self.output.report(RepairKind::JsonArguments, at..at + 1, calls) {
+                        self.object_read = true;
                         self.state = State::Object;
                         return Did::Look;
                     }
@@ -192,23 +196,22 @@ impl TaggedPayload {
         }
         self.held.push(byte);
         while !self.held.is_empty() {
-            let closings = || self.frames.iter().enumerate().rev().map(|(depth, frame)| (depth, self.plan.closing(&frame.key)));
-            if let Some((depth, _)) = closings().find(|(_, closing)| *closing == self.held) {
+            if let Some(depth) = self.frames.iter().rposition(|frame| frame.closing == self.held) {
                 self.close_frames(depth, at, calls);
                 self.held.clear();
                 break;
             }
-            if closings().any(|(_, closing)| closing.starts_with(&self.held)) {
+            if self.frames.iter().any(|frame| frame.closing.starts_with(&self.held)) {
                 break;
             }
-            if self.held.starts_with(&self.plan.key_start) {
+            if !self.object_read && self.held.starts_with(&self.plan.key_start) {
                 let from = self.held_at + self.plan.key_start.len();
                 self.held.clear();
                 self.end_text(calls);
                 self.begin_key(from);
-                return Did::Again(from);
+                return if from > at { Did::Taken } else { Did::Again(from) };
             }
-            if self.plan.key_start.starts_with(&self.held) {
+            if !self.object_read && self.plan.key_start.starts_with(&self.held) {
                 break;
             }
             self.stray(self.held_at, calls);
@@ -268,7 +271,8 @@ impl TaggedPayload {
         if let Some(frame) = self.frames.last_mut() {
             if frame.kind == Kind::Open {
                 let (array, object) = (frame.types.has(Types::ARRAY), frame.types.has(Types::OBJECT));
-                frame.kind = if array && !object || key == "item" && (array || !object) { Kind::Array } else { Kind::Object };
+                frame.kind =
+                    if array && !object || key == "item" && (array || !object) { Kind::Array } else { Kind::Object };
                 self.output.push(if frame.kind == Kind::Array { "[" } else { "{" });
             }
         } else if self.given.len() < KEYS && !self.given.insert(key.clone()) {
@@ -337,23 +341,23 @@ impl TaggedPayload {
         self.line_start = false;
         if let ValueEnd::Children(from) = end {
             self.output.push(&self.value.take_prefix());
-            let key = String::from_utf8_lossy(&self.key).into_owned();
-            self.frames.push(Frame { key, types: self.value.types(), kind: Kind::Open, count: 0 });
+            let closing = self.value.take_closing();
+            self.frames.push(Frame { closing, types: self.value.types(), kind: Kind::Open, count: 0 });
             self.begin_key(from);
             return Some(from);
         }
-        if let ValueEnd::Key(..) | ValueEnd::Marker(_) = end {
-            self.value.report_open(&mut self.output, calls);
+        if let ValueEnd::Key { .. } | ValueEnd::Marker(_) = end {
+            self.value.report_open(at, &mut self.output, calls);
         }
         self.value.finish(at, stops, &mut self.output, calls);
         self.argument_ended();
         match end {
             ValueEnd::Closed | ValueEnd::Children(_) => None,
             ValueEnd::ClosedBefore(from) => Some(from),
-            ValueEnd::Key(key, key_at) => {
+            ValueEnd::Key { key, at: key_at, end } => {
                 self.key_at = key_at;
                 self.key_read(key, calls);
-                None
+                (end < at).then_some(end)
             }
             ValueEnd::Marker(from) => Some(from),
         }
@@ -385,9 +389,11 @@ impl TaggedPayload {
     }
 
     /// Takes bytes of arguments that are a JSON object.
-    fn object(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> usize {
+    ///
+    /// Says how many, and whether there was anything to report.
+    fn object(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, bool) {
         let taken = self.object.feed(input, at, stops, markers);
-        self.pass_object(calls);
+        let reported = self.pass_object(calls);
         if self.object.is_done() {
             if let Some(at) = self.object.broken_at() {
                 calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
@@ -395,26 +401,28 @@ impl TaggedPayload {
             self.count += 1;
             self.state = State::Between;
         }
-        taken
+        (taken, reported)
     }
 
-    fn pass_object(&mut self, calls: &mut Calls) {
+    fn pass_object(&mut self, calls: &mut Calls) -> bool {
         self.output.push(&self.object.take_stable());
+        let mut reported = false;
         while let Some((kind, place)) = self.object.take_report() {
+            reported = true;
             self.output.report(kind, place, calls);
         }
+        reported
     }
 
     /// Ends what is open where the payload ends; says whether the call is whole all the same.
     fn end_open(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> bool {
-        let mut whole = self.state == State::Between;
+        // Where nothing says that the call has ended, more arguments may have been to come.
+        let mut whole = self.state == State::Between && (by != Terminator::Text || self.plan.open_ended);
         match self.state {
-            State::Head if by == Terminator::End && !self.head.is_empty() => {
-                match self.head.end(at, calls.index()) {
-                    HeadStep::Done(read) => self.head_read(read, at, calls),
-                    _ => self.state = State::Lost,
-                }
-            }
+            State::Head if by == Terminator::End && !self.head.is_empty() => match self.head.end(at, calls.index()) {
+                HeadStep::Done(read) => self.head_read(read, at, calls),
+                _ => self.state = State::Lost,
+            },
             State::Head => self.state = State::Lost,
             State::Value => {
                 whole = self.value.ends_with_marker();
@@ -422,7 +430,7 @@ impl TaggedPayload {
                     self.shortened = true;
                     self.value.cut();
                 }
-                self.value.report_open(&mut self.output, calls);
+                self.value.report_open(at, &mut self.output, calls);
                 self.value.finish(at, stops, &mut self.output, calls);
                 self.argument_ended();
             }
@@ -464,8 +472,6 @@ impl PayloadReader for TaggedPayload {
             }
             match self.state {
                 State::Value => {
-                    let schema = calls.tool().and_then(|tool| tool.parameters.clone());
-                    let _ = schema;
                     let (taken, end) =
                         self.value.feed(&input[i..], at + i, stops, &mut self.output, &self.given, calls);
                     i += taken;
@@ -475,9 +481,9 @@ impl PayloadReader for TaggedPayload {
                     }
                 }
                 State::Object => {
-                    let taken = self.object(&input[i..], at + i, stops, markers, calls);
+                    let (taken, reported) = self.object(&input[i..], at + i, stops, markers, calls);
                     i += taken;
-                    if taken == 0 && self.state == State::Object && !self.object.is_stuck() {
+                    if taken == 0 && !reported && self.state == State::Object {
                         break;
                     }
                 }
@@ -535,9 +541,7 @@ impl PayloadReader for TaggedPayload {
         }
         let complete = match by {
             Terminator::End | Terminator::NextCall => !self.shortened,
-            Terminator::Start => whole && !self.shortened && self.repair,
-            // Where nothing says that it has ended, more arguments may have been to come.
-            Terminator::Text => whole && !self.shortened && self.repair && self.is_ended(),
+            Terminator::Start | Terminator::Text => whole && !self.shortened && self.repair,
         };
         if !complete {
             calls.diagnose(DiagnosticKind::CutOff, at..at);
@@ -546,7 +550,7 @@ impl PayloadReader for TaggedPayload {
             if self.count == 0 {
                 return ("{}".to_owned(), 0);
             }
-            if self.state != State::Object {
+            if !self.object_read {
                 self.output.push("}");
             }
             self.output.take(std::mem::take(&mut calls.spare_text))
@@ -592,6 +596,7 @@ impl PayloadReader for TaggedPayload {
         self.output.clear();
         self.shortened = false;
         self.object.reset();
+        self.object_read = false;
         self.json = None;
         self.text_at = None;
         self.line_start = false;

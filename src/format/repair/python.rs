@@ -9,9 +9,14 @@ use crate::format::event::RepairKind;
 const BLANK: usize = 64;
 
 impl Transducer {
-    /// The names of the parameters, in order, for arguments that have none.
-    pub(crate) fn name_parameters(&mut self, names: Vec<String>) {
-        self.names = names;
+    /// The names of the parameters, in order, for arguments that have none, and whether the first takes an object.
+    pub(crate) fn name_parameters(&mut self, names: Vec<String>, takes_object: bool) {
+        (self.names, self.takes_object) = (names, takes_object);
+    }
+
+    /// Whether the arguments stood in one object, `f({"a": 1})`.
+    pub(crate) fn is_wrapped(&self) -> bool {
+        self.wrapped
     }
 
     /// Whether an argument had no name, and none could be found.
@@ -31,6 +36,14 @@ impl Transducer {
             b')' | b']' => self.trailing_comma(byte, at),
             b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80.. => self.begin_key(byte),
             b'*' => self.refuse(),
+            b'{' if self.state == State::FirstKey && !self.takes_object => {
+                if self.depart(RepairKind::ExtraWrapping, at) {
+                    self.stack.clear();
+                    self.stack.push(byte);
+                    self.wrapped = true;
+                }
+                true
+            }
             _ => {
                 self.positional(at);
                 false

@@ -4,9 +4,9 @@
 //! end decides, such as whether `5` is all there is or the beginning of `5 apples`. The buffer is bounded: what is
 //! longer is what it looked like so far.
 
+use super::DEPTH;
 use super::output::Output;
 use super::plan::{CDATA, CDATA_END, ENDS, ENDS_ROUGHLY, ESCAPED, TaggedPlan};
-use super::{DEPTH, KEY};
 use crate::format::calls::Calls;
 use crate::format::event::{DiagnosticKind, RepairKind};
 use crate::format::repair::{Cut, Stops, Transducer};
@@ -21,6 +21,8 @@ use std::sync::Arc;
 const HELD: usize = 4096;
 /// How much white space may stand between tags that are told apart from text by what follows.
 const BLANK: usize = 32;
+/// How long the name of an argument may be that ends a value without its closing tag.
+const NAME: usize = 64;
 const CDATA_START: &[u8] = b"<![CDATA[";
 const LITERALS: [&[u8]; 6] = [b"true", b"false", b"null", b"True", b"False", b"None"];
 
@@ -48,6 +50,10 @@ pub(super) struct ValueReader {
     /// The value so far, while nothing of it was written.
     raw: Vec<u8>,
     json: Transducer,
+    /// Whether that machine repairs nothing.
+    strict: bool,
+    /// Whether a number came, and white space behind it.
+    ended: bool,
     reports: Vec<(RepairKind, Range<usize>)>,
     utf8: Utf8,
 }
@@ -73,8 +79,8 @@ pub(super) enum ValueEnd {
     ClosedBefore(usize),
     /// It holds elements, the first of which has its name at this offset.
     Children(usize),
-    /// The closing tag is missing: another argument begins, with its name at this offset.
-    Key(String, usize),
+    /// The closing tag is missing: another argument begins, whose name stands at `at` and its tag ends at `end`.
+    Key { key: String, at: usize, end: usize },
     /// The closing tag is missing: the end marker stands at this offset.
     Marker(usize),
 }
@@ -114,6 +120,8 @@ impl ValueReader {
             line_start: false,
             raw: Vec::new(),
             json: Transducer::new(repair),
+            strict: !repair,
+            ended: false,
             reports: Vec::new(),
             utf8: Utf8::default(),
         }
@@ -121,7 +129,7 @@ impl ValueReader {
 
     pub(super) fn reset(&mut self) {
         self.sink = Sink::Start;
-        (self.lead, self.cdata, self.line_start) = (0, false, false);
+        (self.lead, self.cdata, self.line_start, self.ended) = (0, false, false, false);
         self.held.clear();
         self.raw.clear();
         self.json.reset();
@@ -133,10 +141,20 @@ impl ValueReader {
     pub(super) fn begin(&mut self, closing: Vec<u8>, types: Types, prefix: String, depth: usize) {
         self.reset();
         (self.closing, self.types, self.prefix, self.depth) = (closing, types, prefix, depth);
+        // Where the schema does not say, only what is JSON as it stands is no string.
+        let strict = !self.repair || types.is_unknown();
+        if strict != self.strict {
+            self.json = Transducer::new(!strict);
+            self.strict = strict;
+        }
     }
 
     pub(super) fn types(&self) -> Types {
         self.types
+    }
+
+    pub(super) fn take_closing(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.closing)
     }
 
     pub(super) fn take_prefix(&mut self) -> String {
@@ -267,7 +285,11 @@ impl ValueReader {
                 Is::No => {}
             }
             match self.next_key(rest, line, given, calls) {
-                (Is::Yes, key) => return Verdict::End(ValueEnd::Key(key, from + self.plan.key_start.len())),
+                (Is::Yes, key) => {
+                    let at = from + self.plan.key_start.len();
+                    let end = at + key.len() + self.plan.key_end.len();
+                    return Verdict::End(ValueEnd::Key { key, at, end });
+                }
                 (Is::Perhaps, _) => wait = true,
                 (Is::No, _) => {}
             }
@@ -349,17 +371,20 @@ impl ValueReader {
         let Some(after) = rest.strip_prefix(&self.plan.key_start[..]) else {
             return (begins(&self.plan.key_start, rest), String::new());
         };
-        let end = &self.plan.key_end;
-        let Some(length) = after.windows(end.len().max(1)).position(|window| window == &end[..]) else {
-            let fits = after.len() < KEY && !after.contains(&b'\n');
+        let plain = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte >= 0x80 || b"_-.$".contains(byte);
+        let length = after.iter().take_while(plain).count();
+        let Ok(key) = std::str::from_utf8(&after[..length]) else {
+            let fits = length == after.len() && length <= NAME;
             return (if fits { Is::Perhaps } else { Is::No }, String::new());
         };
-        let Ok(key) = std::str::from_utf8(&after[..length]) else { return no };
-        let key = key.trim();
-        let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
+        match begins(&self.plan.key_end, &after[length..]) {
+            Is::Yes if !key.is_empty() => {}
+            Is::Perhaps if length <= NAME => return (Is::Perhaps, String::new()),
+            _ => return no,
+        }
         let known = match calls.tool().and_then(|tool| tool.parameters.as_ref()) {
             Some(schema) => schema::knows(schema, key),
-            None => !self.plan.nested && !key.is_empty() && key.chars().all(plain),
+            None => !self.plan.nested,
         };
         if known && !given.contains(key) { (Is::Yes, key.to_owned()) } else { no }
     }
@@ -440,10 +465,6 @@ impl ValueReader {
             b't' | b'f' | b'n' | b'T' | b'F' | b'N' if word => Sink::Scalar,
             _ => Sink::Text,
         };
-        if self.sink == Sink::Maybe && unknown {
-            // Only what is JSON as it stands is no string.
-            self.json = Transducer::new(false);
-        }
         if self.sink == Sink::Text {
             self.begin_text(output);
         }
@@ -544,7 +565,7 @@ impl ValueReader {
 
     /// Whether the bytes held back, those from `from` on being new, may be a number or a word of JSON. Where the
     /// schema wants no string, all is held back: nothing is lost by it.
-    fn is_scalar(&self, from: usize) -> bool {
+    fn is_scalar(&mut self, from: usize) -> bool {
         if self.is_settled() {
             return true;
         }
@@ -552,13 +573,10 @@ impl ValueReader {
         if trimmed.first().is_some_and(u8::is_ascii_alphabetic) {
             return LITERALS.iter().any(|literal| literal.starts_with(trimmed));
         }
-        let new = self.raw[from..].iter();
-        let blank_before = from > 0 && self.raw[from - 1].is_ascii_whitespace() && !self.raw[..from].trim_ascii().is_empty();
-        let mut ended = blank_before;
-        for &byte in new {
+        for byte in &self.raw[from..] {
             match byte {
-                _ if byte.is_ascii_whitespace() => ended = !self.raw[..from].is_empty() || ended,
-                b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E' | b'_' if !ended => {}
+                _ if byte.is_ascii_whitespace() => self.ended = true,
+                b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E' | b'_' if !self.ended => {}
                 _ => return false,
             }
         }
@@ -612,11 +630,7 @@ impl ValueReader {
                 None => self.finish_text(output),
             },
         }
-        let strict = self.types.is_unknown();
         self.reset();
-        if strict {
-            self.json = Transducer::new(self.repair);
-        }
     }
 
     fn finish_text(&mut self, output: &mut Output) {
@@ -627,8 +641,8 @@ impl ValueReader {
 
     /// The JSON of what was held back, if it is a value that the schema has room for.
     fn read_scalar(&mut self, stops: &Stops) -> Option<String> {
-        let (unknown, string) = (self.types.is_unknown(), self.types.has(Types::STRING));
-        let mut json = Transducer::new(self.repair && !unknown);
+        let string = self.types.has(Types::STRING);
+        let mut json = Transducer::new(!self.strict);
         let mut rest = self.raw.trim_ascii();
         let at = self.held_at.saturating_sub(self.raw.len());
         while !rest.is_empty() && !json.is_done() {
