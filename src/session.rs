@@ -386,7 +386,12 @@ impl Session {
         }
         let taken_ids: Vec<String> =
             self.messages.iter().flat_map(|m| &m.tool_calls).filter_map(|call| call.id.clone()).collect();
-        let options = ParserOptions { repair: self.options.repair, first_call: taken_ids.len() + 1, taken_ids };
+        let options = ParserOptions {
+            repair: self.options.repair,
+            first_call: taken_ids.len() + 1,
+            taken_ids,
+            ..ParserOptions::default()
+        };
         let tools = self.shown_tools().cloned();
         let mut parser = Parser::new(&self.format, tools, options)?;
         let mut calls_ended = 0;

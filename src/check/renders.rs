@@ -217,7 +217,7 @@ impl Parts<'_> {
         variables.extend(self.subject.variables.clone());
         let text = self.subject.template.render_vars(&Value::Object(variables), Some(CLOCK))?;
         Ok(match text.contains("Heimaey") {
-            _ if text == expected => Outcome::Pass,
+            true if text == expected => Outcome::Pass,
             true => Outcome::Changed { how: format!("as {:?}", around(&text, common(&expected, &text))) },
             false => Outcome::Ignored,
         })

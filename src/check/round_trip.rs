@@ -53,8 +53,14 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
         let told: Vec<Message> = [question(), answer.clone()].into_iter().chain(results).collect();
         // Some templates write a call only where its result follows.
         let (Ok(asked), Ok(whole)) = (prompt(&[question()], true), prompt(&told, false)) else { continue };
-        let turn = turn(format, &asked, &whole);
-        let mut parser = Parser::new(format, Some(Arc::clone(&tools)), ParserOptions::default())?;
+        let start = start(format, &asked, &whole);
+        let end = whole[start..].find(script::RESULT).map_or(whole.len(), |at| start + at);
+        let turn = &whole[start..end];
+        // What the prompt opened of the turn, such as reasoning, as far as the history has it too.
+        let unopened = prompt(&[question()], false).map_or(0, |unopened| common(&unopened, &whole));
+        let opened = whole.get(unopened..start).unwrap_or_default();
+        let options = ParserOptions { prompt_tail: opened.to_owned(), ..ParserOptions::default() };
+        let mut parser = Parser::new(format, Some(Arc::clone(&tools)), options)?;
         parser.push(turn.as_bytes(), &mut |_| ());
         let parsed = parser.finish(&mut |_| ());
         let as_declared = whole.contains(&format.write_calls(&answer.tool_calls));
@@ -63,8 +69,8 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
     Ok(trips)
 }
 
-/// What the assistant's turn adds to the prompt, up to the first result.
-fn turn<'t>(format: &Format, asked: &str, whole: &'t str) -> &'t str {
+/// Where the history goes on behind the prompt.
+fn start(format: &Format, asked: &str, whole: &str) -> usize {
     let mut start = common(asked, whole);
     // The prompt may have opened reasoning with the beginning of what the history closes it with.
     for marker in format.reserved() {
@@ -74,8 +80,7 @@ fn turn<'t>(format: &Format, asked: &str, whole: &'t str) -> &'t str {
             start = at;
         }
     }
-    let end = whole[start..].find(script::RESULT).map_or(whole.len(), |at| start + at);
-    &whole[start..end]
+    start
 }
 
 /// How the calls that were read differ from those that were written.

@@ -131,10 +131,9 @@ struct Reader {
 
 impl Reader {
     fn new(format: &Format, tools: Option<Arc<Tools>>, prompt_tail: &str, repair: Repair) -> Result<Reader> {
-        let options = ParserOptions { repair: repair == Repair::On, ..ParserOptions::default() };
-        let mut reader = Reader { parser: Parser::new(format, tools, options)?, so_far: Message::assistant("") };
-        reader.push(prompt_tail.as_bytes(), &mut |_| ());
-        Ok(reader)
+        let prompt_tail = prompt_tail.to_owned();
+        let options = ParserOptions { repair: repair == Repair::On, prompt_tail, ..ParserOptions::default() };
+        Ok(Reader { parser: Parser::new(format, tools, options)?, so_far: Message::assistant("") })
     }
 
     fn push(&mut self, bytes: &[u8], show: &mut impl FnMut(&Event)) {

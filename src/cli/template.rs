@@ -92,24 +92,20 @@ fn list(json: bool) -> Result<u8> {
         writeln!(out, "{:#}", Value::Array(all))?;
         return Ok(DONE);
     }
-    let header = ["NAME", "PAYLOAD", "START … END", "MODELS"].map(str::to_owned);
+    let header = ["NAME", "PAYLOAD", "MODELS", "START … END"].map(str::to_owned);
     let rows = Format::builtins().iter().map(|builtin| {
         let format = builtin.format();
-        [builtin.name.to_owned(), payload(format).to_owned(), markers(format), builtin.models.to_owned()]
+        [builtin.name.to_owned(), payload(format).to_owned(), builtin.models.to_owned(), markers(format)]
     });
     let rows: Vec<[String; 4]> = std::iter::once(header).chain(rows).collect();
     let widths: [usize; 4] = std::array::from_fn(|column| width(rows.iter().map(|row| row[column].as_str())));
-    let (bold, dim) = (Style::new().bold(), Style::new().dimmed());
-    for (index, [name, payload, markers, models]) in rows.iter().enumerate() {
-        let [w0, w1, w2, _] = widths;
-        if index == 0 {
-            writeln!(out, "{bold}{name:w0$}  {payload:w1$}  {markers:w2$}  {models}{bold:#}")?;
-            continue;
-        }
-        writeln!(out, "{bold}{name:w0$}{bold:#}  {payload:w1$}  {markers:w2$}  {models}")?;
-        for line in sample(Format::builtins()[index - 1].format()).lines() {
-            writeln!(out, "    {dim}{line}{dim:#}")?;
-        }
+    let [w0, w1, w2, _] = widths;
+    let line =
+        |[name, payload, models, markers]: &[String; 4]| format!("{name:w0$}  {payload:w1$}  {models:w2$}  {markers}");
+    writeln!(out, "{BOLD}{}{BOLD:#}", line(&rows[0]))?;
+    for (row, builtin) in rows[1..].iter().zip(Format::builtins()) {
+        writeln!(out, "{BOLD}{}{BOLD:#}", line(row))?;
+        sample(builtin.format()).lines().try_for_each(|line| writeln!(out, "    {line}"))?;
     }
     Ok(DONE)
 }
@@ -334,8 +330,8 @@ fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {
             Outcome::Changed { how } => (bad, "changed", how.as_str()),
             Outcome::Fail { error } => (RED, "fail", error.message.as_str()),
         };
-        let line = format!("  {:names$}  {style}{word:7}{style:#}  {more}", render.what);
-        writeln!(out, "{}", line.trim_end())?;
+        let gap = if more.is_empty() { 0 } else { 9 - word.len() };
+        writeln!(out, "  {:names$}  {style}{word}{style:#}{:gap$}{more}", render.what, "")?;
         if let Outcome::Fail { error } = &render.outcome {
             for line in error.full.lines() {
                 writeln!(out, "      {line}")?;
@@ -395,16 +391,11 @@ fn print_tokens(out: &mut impl Write, model: &str, markers: &[MarkerTokens], cos
     if !markers.is_empty() {
         writeln!(out, "\n{BOLD}Its markers as tokens of {model}{BOLD:#}")?;
     }
-    let names = width(markers.iter().map(|marker| marker.marker.as_str()));
     for MarkerTokens { marker, tokens } in markers {
-        let (style, tokens) =
-            if *tokens == 1 { (GREEN, "1 token".to_owned()) } else { (YELLOW, format!("{tokens} tokens")) };
-        writeln!(out, "  {marker:names$}  {style}{tokens}{style:#}")?;
+        let style = if *tokens == 1 { GREEN } else { YELLOW };
+        writeln!(out, "  {style}{tokens:>3}{style:#}  {marker}")?;
     }
     writeln!(out, "\n{BOLD}What it costs in tokens of {model}{BOLD:#}")?;
-    let names = width(costs.iter().map(|cost| cost.what));
-    for Cost { what, tokens } in costs {
-        writeln!(out, "  {what:names$}  {tokens:>5}")?;
-    }
+    costs.iter().try_for_each(|Cost { what, tokens }| writeln!(out, "  {tokens:>3}  {what}"))?;
     Ok(())
 }

@@ -98,6 +98,10 @@ pub enum RepairKind {
     ExtraWrapping,
     /// `parameters` for `arguments`, or another alias of a key.
     KeyAlias,
+    /// A value of another type than the tool's schema demands, such as `"5"` for `5`.
+    ValueType,
+    /// The tool's name in other case, or with other separators.
+    ToolName,
 }
 
 impl RepairKind {
@@ -121,6 +125,8 @@ impl RepairKind {
             RepairKind::ArgumentsAsString => "its arguments in a string",
             RepairKind::ExtraWrapping => "one level of wrapping too many",
             RepairKind::KeyAlias => "a key under another name",
+            RepairKind::ValueType => "a value of another type than its tool wants",
+            RepairKind::ToolName => "its tool's name in other case or with other separators",
         }
     }
 }
@@ -160,6 +166,11 @@ pub enum DiagnosticKind {
     EmptyCall,
     /// The text ended, or another call began, before the call was written out.
     CutOff,
+    /// There were more diagnostics than are kept.
+    LeftOut {
+        /// How many are not listed.
+        count: usize,
+    },
 }
 
 impl fmt::Display for Diagnostic {
@@ -173,6 +184,7 @@ impl fmt::Display for Diagnostic {
             DiagnosticKind::MissingName => f.write_str("the call names no tool"),
             DiagnosticKind::EmptyCall => f.write_str("there is nothing between the call's markers"),
             DiagnosticKind::CutOff => f.write_str("the call was not written out"),
+            DiagnosticKind::LeftOut { count } => write!(f, "{count} more diagnostics are not listed"),
         }
     }
 }

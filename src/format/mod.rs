@@ -4,22 +4,28 @@
 //! declaration come the prompt's tool section, the streaming parser and the history. The formats that are built in
 //! are files under `templates/`, as a user's own is.
 
+mod behind;
 mod builtin;
 mod calls;
 mod declaration;
 pub mod event;
+mod head;
 mod history;
 mod json;
 mod markers;
+mod named;
 mod native;
 pub mod parser;
+mod reader;
 mod repair;
+mod tail;
 mod text;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::text_file;
 use builtin::BUILTIN;
 use markers::Markers;
+use reader::Plan;
 use repair::Stops;
 use std::fmt;
 use std::ops::Deref;
@@ -202,6 +208,7 @@ pub struct TaggedCall {
 struct Machinery {
     markers: Markers,
     stops: Stops,
+    plan: Plan,
 }
 
 impl fmt::Debug for Machinery {
@@ -287,11 +294,10 @@ impl Format {
         if let Some(machinery) = self.machinery.get() {
             return Ok(Arc::clone(machinery));
         }
-        let none = Marker::Literal("\0".to_owned());
-        let (start, end) = (self.start.as_ref().unwrap_or(&none), self.end.as_ref().unwrap_or(&none));
-        let markers = Markers::new(start, end, r"\{|```|\[[ \t\r\n]{0,8}\{")?;
+        let markers = Markers::new(&self.declaration)?;
         let stops = Stops::new(&markers);
-        Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(Machinery { markers, stops }))))
+        let plan = Plan::new(&self.declaration)?;
+        Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(Machinery { markers, stops, plan }))))
     }
 }
 

@@ -4,6 +4,7 @@ mod cli;
 mod conformance;
 mod declaration;
 mod engine;
+mod formats;
 mod gguf;
 mod gguf_builder;
 #[cfg(feature = "hub")]
@@ -15,6 +16,7 @@ mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
 mod parse;
+mod parses;
 mod program;
 mod session;
 mod template;
