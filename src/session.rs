@@ -20,7 +20,7 @@ use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -232,6 +232,8 @@ pub struct Session {
     format: Arc<Format>,
     /// The format's tool section, for a chat template that does not write tools in this format by itself.
     section: Option<ChatTemplate>,
+    /// What makes a chat template write the format, where it knows several.
+    variables: Map<String, Value>,
     reserved: Reserved,
     tools: Arc<Tools>,
     messages: Vec<Message>,
@@ -254,8 +256,9 @@ impl Session {
 
     /// Starts a conversation on an engine.
     ///
-    /// `template` replaces the model's own chat template, `format` the one that the template declares. Without a
-    /// declaration the format is `delimited`, laid over the template.
+    /// `template` replaces the model's own chat template, `format` the one that the template declares; it is laid over
+    /// a template that does not write it by itself (see [`Format::native_in`]). Without a declaration the format is
+    /// `delimited`.
     ///
     /// # Errors
     /// [`ErrorKind::Template`] or [`ErrorKind::Format`] when the template or its declaration is not usable.
@@ -274,11 +277,14 @@ impl Session {
         }
         let template = templates.choose(true);
         let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
-        let native = declared.as_ref().is_some_and(|own| format.as_ref().is_none_or(|given| given.name == own.name));
+        let native = match (&format, &declared) {
+            (Some(given), _) => given.native_in(template)?,
+            (None, own) => own.as_ref().map(|_| Map::new()),
+        };
         let format = format.or(declared).unwrap_or_else(|| Format::delimited().clone());
         let section = match native {
-            true => None,
-            false => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
+            Some(_) => None,
+            None => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
         };
 
         // User-defined tokens are markup only where the template or the format writes them: others are mere
@@ -294,6 +300,7 @@ impl Session {
             templates,
             format: Arc::new(format),
             section,
+            variables: native.unwrap_or_default(),
             reserved,
             tools: Arc::default(),
             messages: Vec::new(),
@@ -439,6 +446,7 @@ impl Session {
             now: self.options.now,
             reserved: Some(&self.reserved),
             overlay: self.section.as_ref().map(|section| Overlay { section, history: &*self.format }),
+            variables: self.variables.clone(),
             ..RenderRequest::default()
         };
         let mut prompt = self.templates.choose(tools.is_some()).render(&request)?;

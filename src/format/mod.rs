@@ -5,6 +5,7 @@
 //! are files under `templates/`, as a user's own is.
 
 mod behind;
+mod builtin;
 mod calls;
 mod declaration;
 pub mod event;
@@ -14,6 +15,7 @@ pub mod infer;
 mod json;
 mod markers;
 mod named;
+mod native;
 pub mod parser;
 mod python;
 mod reader;
@@ -26,14 +28,16 @@ mod written;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::text_file;
+use builtin::BUILTIN;
 use markers::Markers;
 use reader::Plan;
 use repair::Stops;
 use std::fmt;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+pub use builtin::Builtin;
 pub use history::History;
 
 /// How calls look in a model's text, as data.
@@ -219,22 +223,20 @@ impl fmt::Debug for Machinery {
     }
 }
 
-/// The files of the formats that are built in.
-const BUILTIN: [(&str, &str); 1] = [("delimited", include_str!("../../templates/delimited.jinja"))];
-
-static BUILTIN_FORMATS: LazyLock<Vec<Format>> = LazyLock::new(|| {
-    BUILTIN.iter().filter_map(|(_, source)| Format::parse_declaration(source).ok().flatten()).collect()
-});
-
 impl Format {
+    /// The formats that are built in; the first is the default.
+    pub fn builtins() -> &'static [Builtin] {
+        &BUILTIN
+    }
+
     /// The names of the formats that are built in.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        BUILTIN.iter().map(|(name, _)| *name)
+        Format::builtins().iter().map(|builtin| builtin.name)
     }
 
     /// The format of that name, if it is built in.
     pub fn builtin(name: &str) -> Option<&'static Format> {
-        BUILTIN_FORMATS.iter().find(|format| format.name == name)
+        BUILTIN.iter().find(|builtin| builtin.name == name).map(Builtin::format)
     }
 
     /// Reads the declaration block of a file.
@@ -254,8 +256,7 @@ impl Format {
 
     /// The default: plain markers around a JSON object.
     pub fn delimited() -> &'static Format {
-        // A test sees to it that the built-in declarations are in order.
-        &BUILTIN_FORMATS[0]
+        BUILTIN[0].format()
     }
 
     /// Reads the declaration block at the beginning of a Jinja file; `None` if there is no such block.
@@ -321,10 +322,8 @@ mod tests {
 
     #[test]
     fn every_built_in_format_declares_its_name() {
-        for (name, source) in BUILTIN {
-            let format = Format::parse_declaration(source).unwrap().expect("it begins with a declaration");
-            assert_eq!(format.name, name);
-            assert!(Format::builtin(name).is_some());
+        for builtin in Format::builtins() {
+            assert_eq!(builtin.format().name, builtin.name);
         }
     }
 }
