@@ -282,6 +282,16 @@ impl Format {
         Ok(format)
     }
 
+    /// The same format, with these markers around reasoning if it knows none.
+    pub(crate) fn with_reasoning(self, reasoning: Option<Around>) -> Format {
+        if self.reasoning.is_some() || reasoning.is_none() {
+            return self;
+        }
+        let declaration = Declaration { reasoning, ..self.declaration.clone() };
+        // What cannot be searched for is left out.
+        Format::with_source(declaration, self.source.clone()).unwrap_or(self)
+    }
+
     /// The file that declares the format, its declaration block included: Jinja that writes the tool section.
     pub fn source(&self) -> &str {
         &self.source

@@ -1,6 +1,6 @@
 //! A declaration as the block that declares it.
 
-use super::{Around, Declaration, Head, JsonCall, Marker, Payload};
+use super::{Around, Declaration, Head, History, JsonCall, Marker, Payload};
 use serde_json::Value;
 
 impl Declaration {
@@ -35,7 +35,9 @@ impl Declaration {
         lines.payload(&self.payload);
         lines.table("history");
         lines.text("between", &self.history.between);
-        lines.text("result", &self.history.result);
+        if self.history.result != History::default().result {
+            lines.text("result", &self.history.result);
+        }
         if !self.styles.is_empty() {
             lines.table("styles");
         }

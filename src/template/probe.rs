@@ -102,7 +102,7 @@ pub(super) fn capabilities(template: &ChatTemplate) -> Capabilities {
 /// How well a call was written: not at all, as Python would print it, or as the template wants it.
 fn rank(text: &str) -> u8 {
     let written = [TOOL, ARGUMENT, VALUE].iter().all(|word| text.contains(word));
-    let python = text.contains(&format!("'{ARGUMENT}'"));
+    let python = [TOOL, ARGUMENT].iter().any(|word| text.contains(&format!("'{word}'")));
     let escaped = text.contains(&format!("\\\"{ARGUMENT}\\\""));
     match written {
         false => 0,

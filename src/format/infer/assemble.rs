@@ -5,6 +5,7 @@ use super::reading::{Kind, Reading, read};
 use super::reasoning::{self, Reasoning};
 use super::renders::{FIRST, INNER_KEY, Renders, SECOND, Sentinel, TEXT};
 use super::texts::{Repeated, common_prefix, common_suffix, repeated, tags, whole_tags};
+use crate::format::parser::{Parser, ParserOptions};
 use crate::format::{
     Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history,
 };
@@ -18,15 +19,26 @@ pub fn infer(template: &ChatTemplate) -> Inference {
     let reasoning = reasoning::read(&renders, &turn.prompt, head);
     let around = reasoning.as_ref().map(|found| Around { start: literal(&found.start), end: literal(&found.end) });
     let mut inference = Inference { format: None, reasoning: around, parallel: false, notes: Vec::new() };
-    let Some(declaration) = declaration(&renders, &turn, reasoning.as_ref(), &mut inference) else { return inference };
+    let found = declaration(&renders, &turn, reasoning.as_ref(), &mut inference);
+    let Some((declaration, sample)) = found else { return inference };
     match Format::new(Declaration { reasoning: inference.reasoning.clone(), ..declaration }) {
-        Ok(format) => inference.format = Some(format),
+        Ok(format) if reads_back(&format, &sample) => inference.format = Some(format),
+        Ok(_) => inference.notes.push("what it writes for a call is not read back as that call".to_owned()),
         Err(error) => {
             let why = format!("its calls are written in a way that no format can declare: {}", error.message());
             inference.notes.push(why);
         }
     }
     inference
+}
+
+/// Whether an answer that the template writes is read as the call that it is.
+fn reads_back(format: &Format, answer: &str) -> bool {
+    let Ok(mut parser) = Parser::new(format, None, ParserOptions::default()) else { return false };
+    parser.push(answer.as_bytes(), &mut |_| ());
+    let parsed = parser.finish(&mut |_| ());
+    let call = FIRST.call();
+    matches!(parsed.calls.as_slice(), [read] if read.name == call.name && read.arguments == call.arguments)
 }
 
 /// An answer's turn.
@@ -58,12 +70,13 @@ struct Frame {
     after_text: Option<String>,
 }
 
+/// The declaration, without reasoning, and an answer as the template writes it.
 fn declaration(
     renders: &Renders,
     turn: &Turn,
     reasoning: Option<&Reasoning>,
     inference: &mut Inference,
-) -> Option<Declaration> {
+) -> Option<(Declaration, String)> {
     let notes = &mut inference.notes;
     let Some(one) = renders.calls("", &[&FIRST]) else {
         notes.push("it writes no tool calls".to_owned());
@@ -104,6 +117,9 @@ fn declaration(
     if first.kind.arguments_are_text() {
         notes.push("it writes the arguments of calls as JSON in a string".to_owned());
     }
+    if matches!(first.kind, Kind::Json { wrapped: true, .. }) {
+        notes.push("it wraps each call in one more object".to_owned());
+    }
 
     let mut markup = markup(&turn.prompt, turn.head, reasoning);
     let thinking = reasoning.map_or("", |found| found.start.as_str());
@@ -129,7 +145,7 @@ fn declaration(
             framed(&frame, payload, &start[..cut], &end[tail..])
         }
         Kind::Tagged { .. } => {
-            let mut call = tagged?;
+            let mut call = tagged.clone()?;
             let cut = split_start(&frame.parts, &[&call.key_start, thinking]);
             call.head = declared_head(&format!("{}{}", &start[cut..], call.head.forms[0]), heads, notes);
             wrapped(framed(&frame, Payload::Tagged(call), &start[..cut], end))
@@ -147,7 +163,9 @@ fn declaration(
         markup.extend(unused_tokens(renders.source(), &[&one, &turn.prompt, turn.head, &turn.end]));
     }
     declaration.markup = markup.iter().map(|text| literal(text)).collect();
-    Some(declaration)
+    let end = last(&one, &first, &FIRST);
+    let sample = &one[first.unit.start - before.len()..end];
+    Some((declaration, format!("{sample}{}", without_end(&one[end..], &turn.end))))
 }
 
 /// The special tokens that the source writes in cases that were not met, such as tools of the model's own. Where

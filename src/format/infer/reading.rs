@@ -19,7 +19,7 @@ pub struct Reading {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
     /// One JSON object.
-    Json { name: String, arguments: String, id: Option<String>, arguments_are_text: bool },
+    Json { name: String, arguments: String, id: Option<String>, arguments_are_text: bool, wrapped: bool },
     /// The name, then an object.
     Named { head: String, quote: Option<String>, bare_keys: bool, arguments_are_text: bool },
     /// The name, then tags; from the first key, the texts before, between and after keys and values.
@@ -96,10 +96,24 @@ fn json_object(text: &str, from: usize, value: usize, call: &Sentinel) -> Option
         let expected = call.object();
         let Some(arguments) = key(&|value| arguments(value).is_some_and(|found| found == expected)) else { continue };
         let arguments_are_text = object[&arguments].is_string();
-        let kind = Kind::Json { name, arguments, id: key(&|value| value == call.id), arguments_are_text };
-        return Some(Reading { unit: brace..brace + length, kind, python_literals });
+        let mut id = key(&|value| value == call.id);
+        let mut unit = brace..brace + length;
+        let outer = enclosing(&text[from..], unit.start - from, &parsed);
+        if let Some((span, object)) = &outer {
+            unit = from + span.start..from + span.end;
+            id = id.or_else(|| object.iter().find(|(_, value)| *value == call.id).map(|(key, _)| key.clone()));
+        }
+        let kind = Kind::Json { name, arguments, id, arguments_are_text, wrapped: outer.is_some() };
+        return Some(Reading { unit, kind, python_literals });
     }
     None
+}
+
+/// The object that has the one at `inner` as a member.
+fn enclosing(text: &str, inner: usize, member: &Value) -> Option<(Range<usize>, Map<String, Value>)> {
+    let brace = text[..inner].rfind('{')?;
+    let (Value::Object(object), length, _) = value_at(&text[brace..])? else { return None };
+    object.values().any(|value| value == member).then_some((brace..brace + length, object))
 }
 
 /// An object, or one in a string.

@@ -43,10 +43,17 @@ pub fn tags(text: &str) -> Vec<std::ops::Range<usize>> {
 ///
 /// `]<]minimax[>[</invoke>`, `>\n]<]minimax[>[<invoke name="` → `]<]minimax[>[<`
 fn family<'a>(text: &'a str, other: &str) -> &'a str {
+    let shared = |text: &'a str| {
+        let ends = text.char_indices().map(|(at, char)| at + char.len_utf8());
+        ends.take_while(|end| other.contains(&text[..*end])).last().map_or("", |end| &text[..end])
+    };
     let text = text.trim_start();
-    let text = text.find(['<', '[', ']']).map_or(text, |bracket| &text[bracket..]);
-    let ends = text.char_indices().map(|(at, char)| at + char.len_utf8());
-    ends.take_while(|end| other.contains(&text[..*end])).last().map_or("", |end| &text[..end])
+    let whole = if text.starts_with(char::is_alphanumeric) { "" } else { shared(text) };
+    match text.find(['<', '[', ']']) {
+        Some(bracket) if whole.is_empty() => shared(&text[bracket..]),
+        None if whole.is_empty() => shared(text),
+        _ => whole,
+    }
 }
 
 /// The parts of something that is repeated between brackets: `outer · (item · end) · between · (item · end) · after`.
@@ -133,6 +140,12 @@ mod tests {
                 "\n</parameter>\n<parameter=",
                 "\n</parameter>\n</function>",
                 [">\n", "<parameter=", "\n</parameter>\n", "", "</function>"],
+            ),
+            (
+                "~<calls>\n~<use=",
+                "~</use>\n~<use=",
+                "~</use>\n~</calls>",
+                ["~<calls>\n", "~<use=", "~</use>\n", "", "~</calls>"],
             ),
             // Only a beginning.
             ("[CALLS]", "[CALLS]", "", ["", "[CALLS]", "", "", ""]),
