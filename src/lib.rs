@@ -44,10 +44,11 @@
 //! them.
 #![deny(missing_docs)]
 
+pub mod check;
 pub mod engine;
 pub mod error;
 pub mod format;
-mod json;
+pub mod json;
 pub mod message;
 pub mod models;
 pub mod session;

@@ -7,6 +7,7 @@ mod output;
 mod parse;
 mod render;
 mod run;
+mod template;
 
 use callwright::Error;
 use clap::{Parser, Subcommand};
@@ -41,6 +42,7 @@ enum Command {
     Render(render::RenderArgs),
     Parse(parse::ParseArgs),
     Grammar(grammar::GrammarArgs),
+    Template(template::TemplateArgs),
     Model(model::ModelArgs),
 }
 
@@ -60,6 +62,7 @@ pub fn main() -> ExitCode {
         Command::Render(args) => render::run(args),
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),
+        Command::Template(args) => template::run(args),
         Command::Model(args) => model::run(args, Some(&callwright::engine::llama::cpu_features())),
     };
     match result {

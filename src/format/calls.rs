@@ -2,11 +2,18 @@
 
 use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
 use crate::message::Arguments;
-use crate::tool::Tools;
+use crate::tool::{Tool, Tools};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// How many diagnostics are kept; the rest is counted.
+const DIAGNOSTICS: usize = 100;
+/// How much of a key is told.
+const KEY: usize = 100;
+/// How many bytes of arguments wait for an id that the format writes after them.
+const WAITING: usize = 1024;
 
 /// One call as the parser read it.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,9 +45,15 @@ struct Open {
     payload: usize,
     id: Option<String>,
     name: Option<String>,
+    /// Whether the call's start was said.
+    said: bool,
+    /// Arguments that wait with the call's start for its id.
+    waiting: String,
     seen: Vec<RepairKind>,
     /// Whether a departure was left alone, repairs being off.
     refused: bool,
+    /// What is wrong with the call, in sentences.
+    blamed: Vec<String>,
 }
 
 /// How a call ended.
@@ -60,6 +73,8 @@ pub(crate) struct Calls {
     pub repairs: Vec<Repair>,
     pub diagnostics: Vec<Diagnostic>,
     pub repair: bool,
+    /// Whether the format writes ids, so that a call's start waits for its id.
+    pub ids: bool,
     tools: Option<Arc<Tools>>,
     first: usize,
     next: usize,
@@ -72,6 +87,8 @@ pub(crate) struct Calls {
     pub spare_text: String,
     /// Whether the last call's end marker was already reported as written twice.
     doubled: bool,
+    /// Diagnostics that were left out, and where the last of them belongs.
+    left_out: (usize, Range<usize>),
 }
 
 impl Calls {
@@ -82,6 +99,7 @@ impl Calls {
             repairs: Vec::new(),
             diagnostics: Vec::new(),
             repair,
+            ids: false,
             tools,
             first,
             next: first,
@@ -90,6 +108,7 @@ impl Calls {
             spare: Vec::new(),
             spare_text: String::new(),
             doubled: false,
+            left_out: (0, 0..0),
         }
     }
 
@@ -102,8 +121,11 @@ impl Calls {
             payload: 0,
             id: None,
             name: None,
+            said: false,
+            waiting: String::new(),
             seen: Vec::new(),
             refused: false,
+            blamed: Vec::new(),
         });
     }
 
@@ -153,7 +175,55 @@ impl Calls {
     }
 
     pub(crate) fn diagnose(&mut self, kind: DiagnosticKind, range: Range<usize>) {
-        self.diagnostics.push(Diagnostic { kind, range });
+        if self.diagnostics.len() < DIAGNOSTICS {
+            self.diagnostics.push(Diagnostic { kind, range });
+        } else {
+            self.left_out = (self.left_out.0 + 1, range);
+        }
+    }
+
+    /// The open call is not valid, for this reason.
+    pub(crate) fn blame(&mut self, problem: String) {
+        if let Some(open) = &mut self.open
+            && !open.blamed.contains(&problem)
+        {
+            open.blamed.push(problem);
+        }
+    }
+
+    /// An argument that the open call has already.
+    pub(crate) fn duplicate_key(&mut self, key: &str, at: usize) {
+        let key = shortened(key);
+        self.diagnose(DiagnosticKind::DuplicateKey { key }, at..at + 1);
+    }
+
+    /// A key beside name and arguments.
+    pub(crate) fn ignored_key(&mut self, key: &str, at: usize) {
+        let key = shortened(key);
+        self.diagnose(DiagnosticKind::IgnoredKey { key }, at..at + 1);
+    }
+
+    /// Says how many diagnostics were left out.
+    pub(crate) fn end_diagnostics(&mut self) {
+        let (count, range) = std::mem::replace(&mut self.left_out, (0, 0..0));
+        if count > 0 {
+            self.diagnostics.push(Diagnostic { kind: DiagnosticKind::LeftOut { count }, range });
+        }
+    }
+
+    /// The tools, where they are known.
+    pub(crate) fn tools(&self) -> Option<&Tools> {
+        self.tools.as_deref()
+    }
+
+    /// The tool that the open call names, where the tools are known and have it.
+    pub(crate) fn tool(&self) -> Option<&Tool> {
+        self.tools.as_ref()?.get(self.open.as_ref()?.name.as_ref()?)
+    }
+
+    /// How many calls the answer had before the open one.
+    pub(crate) fn index(&self) -> usize {
+        self.done.len()
     }
 
     /// The model gives the open call an id; false if it is too late or not its own.
@@ -165,6 +235,9 @@ impl Calls {
             return false;
         }
         open.id = Some(id);
+        if open.name.is_some() {
+            self.say_start();
+        }
         true
     }
 
@@ -172,16 +245,35 @@ impl Calls {
         self.open.as_ref().is_some_and(|open| open.name.is_some())
     }
 
-    /// The open call's name is known.
-    pub(crate) fn start(&mut self, name: String) {
-        let id = match self.open.as_ref().and_then(|open| open.id.clone()) {
-            Some(id) => id,
-            None => self.mint(),
+    /// The open call's name is known; it stands at `place`.
+    pub(crate) fn start(&mut self, name: String, place: Range<usize>) {
+        let name = match self.tools.as_ref().and_then(|tools| tools.resembling(&name)) {
+            Some(tool) => {
+                let tool = tool.to_owned();
+                if self.depart(RepairKind::ToolName, place) { tool } else { name }
+            }
+            None => name,
         };
-        if let Some(open) = &mut self.open {
+        let Some(open) = &mut self.open else { return };
+        open.name = Some(name);
+        if open.id.is_some() || !self.ids {
+            self.say_start();
+        }
+    }
+
+    /// Says that the open call starts, and what waited for that.
+    fn say_start(&mut self) {
+        let given = self.open.as_ref().and_then(|open| open.id.clone());
+        let id = given.unwrap_or_else(|| self.mint());
+        if let Some(open) = self.open.as_mut().filter(|open| !open.said) {
+            open.said = true;
             open.id = Some(id.clone());
-            open.name = Some(name.clone());
-            self.events.push(Event::CallStart { id, name });
+            let name = open.name.clone().unwrap_or_default();
+            let delta = std::mem::take(&mut open.waiting);
+            self.events.push(Event::CallStart { id: id.clone(), name });
+            if !delta.is_empty() {
+                self.events.push(Event::CallArguments { id, delta });
+            }
         }
     }
 
@@ -197,9 +289,13 @@ impl Calls {
 
     /// More of the arguments of the open call, whose name is known.
     pub(crate) fn delta(&mut self, delta: &str) {
-        if let Some(id) = self.open.as_ref().and_then(|open| open.id.clone())
-            && !delta.is_empty()
-        {
+        let Some(open) = self.open.as_mut().filter(|_| !delta.is_empty()) else { return };
+        if !open.said {
+            open.waiting.push_str(delta);
+            if open.waiting.len() > WAITING {
+                self.say_start();
+            }
+        } else if let Some(id) = open.id.clone() {
             self.events.push(Event::CallArguments { id, delta: delta.to_owned() });
         }
     }
@@ -217,9 +313,10 @@ impl Calls {
             let place = open.start..open.start + open.raw.len();
             let kind = if empty { DiagnosticKind::EmptyCall } else { DiagnosticKind::MissingName };
             self.diagnose(kind, place);
-            self.start(String::new());
+            self.start(String::new(), 0..0);
         }
         self.delta(&text[sent..]);
+        self.say_start();
         self.keep(marker);
         let Some(open) = self.open.take() else { return };
         let (id, name) = (open.id.unwrap_or_default(), open.name.unwrap_or_default());
@@ -235,11 +332,14 @@ impl Calls {
         } else if ending.broken {
             problems.push("the call is not valid JSON".to_owned());
         }
+        let blamed = !open.blamed.is_empty();
+        problems.extend(open.blamed);
         let arguments = match serde_json::from_str::<Map<String, Value>>(&text) {
             Ok(object) if apart => {
                 self.spare_text = text;
                 Arguments::Object(object)
             }
+            Err(_) if apart && blamed => Arguments::Raw(text),
             Err(error) if apart => {
                 problems.push(match serde_json::from_str::<Value>(&text) {
                     Ok(_) => "the arguments are not a JSON object".to_owned(),
@@ -277,6 +377,11 @@ impl Calls {
         let end = call.range.end;
         std::mem::replace(&mut self.doubled, true) || self.depart(RepairKind::DoubledMarker, end - marker.len()..end)
     }
+}
+
+/// As much of a key as is told.
+fn shortened(key: &str) -> String {
+    if key.len() > KEY { key.chars().take(KEY).chain(['…']).collect() } else { key.to_owned() }
 }
 
 /// Nine letters and digits, the shape that the strictest chat templates demand.

@@ -5,10 +5,12 @@
 //! a code fence, and send the arguments as a string. All of that is read in the one pass.
 
 use super::JsonCall;
+use super::behind::{Behind, Trailer};
 use super::calls::{Calls, Ending};
 use super::event::{DiagnosticKind, RepairKind};
 use super::markers::Context;
-use super::repair::{Cut, Stops, Transducer, closer};
+use super::reader::{PayloadReader, Terminator, Then};
+use super::repair::{Cut, Dialect, Stops, Transducer, closer};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,33 +18,29 @@ use std::sync::Arc;
 const NAME_ALIASES: [&str; 4] = ["name", "tool_name", "function_name", "tool"];
 const ARGUMENT_ALIASES: [&str; 5] = ["arguments", "parameters", "params", "args", "input"];
 
-/// How much text may stand between a call's JSON and its end marker. More than that is for the user.
-const TEXT: usize = 256;
-
-/// What ends a call's payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Terminator {
-    /// The end marker.
-    End,
-    /// The start marker of the next call.
-    Start,
-    /// Another call between the same markers.
-    NextCall,
-    /// The end of the model's text.
-    Text,
-}
+/// How many bytes of arguments under another key wait for the proper one.
+const WAITING: usize = 1024;
 
 /// Reads the calls between one pair of markers.
 #[derive(Debug)]
 pub(crate) struct JsonPayload {
     keys: Arc<JsonCall>,
+    /// Whether the format has no end marker: the call ends with the payload.
+    open_ended: bool,
     repair: bool,
     state: State,
+    /// Offset behind the last byte that was looked at.
+    at: usize,
     /// Objects open around name and arguments: 1, or 2 in a wrapper.
     level: usize,
     wrapped: bool,
     array: bool,
-    fenced: bool,
+    /// Whether something came that is no part of the payload, in a format without end marker.
+    over: bool,
+    /// Whether only the arguments are read here, not an object around them.
+    bare: bool,
+    /// Whether to stop behind the payload, for what the format writes there.
+    pause: bool,
     junk: bool,
     key: String,
     key_at: usize,
@@ -64,10 +62,7 @@ pub(crate) struct JsonPayload {
     /// What stands for the name, and for the arguments, unless their proper keys come.
     held_name: Option<Held>,
     held_arguments: Option<Held>,
-    /// Where text began behind the object, if some did.
-    text_at: Option<usize>,
-    /// Whether nothing but white space came since the last line break behind the object; `None` in its own line.
-    line_start: Option<bool>,
+    behind: Behind,
 }
 
 /// Where a value stands; the proper place is the least, and a lesser one is preferred.
@@ -83,8 +78,9 @@ struct Held {
     place: Place,
     key: String,
     key_at: usize,
-    /// Where the value begins.
+    /// Where the value begins, and where it ends.
     at: usize,
+    end: usize,
     /// The name, or the JSON of the arguments.
     text: String,
     broken: Option<usize>,
@@ -137,18 +133,24 @@ enum Step {
     Again,
     /// It begins another call.
     NextCall,
+    /// It is no part of the payload, which has ended.
+    Over,
 }
 
 impl JsonPayload {
-    pub(crate) fn new(keys: &Arc<JsonCall>, repair: bool) -> JsonPayload {
+    pub(crate) fn new(keys: &Arc<JsonCall>, open_ended: bool, repair: bool) -> JsonPayload {
         JsonPayload {
             keys: Arc::clone(keys),
+            open_ended,
             repair,
             state: State::Start,
+            at: 0,
             level: 0,
             wrapped: false,
             array: false,
-            fenced: false,
+            over: false,
+            bare: false,
+            pause: false,
             junk: false,
             key: String::new(),
             key_at: 0,
@@ -163,45 +165,40 @@ impl JsonPayload {
             wrapper_at: 0,
             held_name: None,
             held_arguments: None,
-            text_at: None,
-            line_start: None,
+            behind: Behind::default(),
         }
     }
 
-    /// Gets ready for another call between the same markers.
-    pub(crate) fn next_call(&mut self) {
-        let (array, fenced) = (self.array, self.fenced);
-        self.reset();
-        (self.array, self.fenced) = (array, fenced);
+    /// A machine for arguments without an object around them.
+    pub(crate) fn arguments_only(dialect: &Dialect, open_ended: bool, repair: bool) -> JsonPayload {
+        let arguments = Transducer::of(dialect.clone(), repair);
+        JsonPayload { arguments, ..JsonPayload::new(&Arc::default(), open_ended, repair) }
     }
 
-    /// Gets ready for a call between other markers; the buffers stay.
-    pub(crate) fn reset(&mut self) {
-        self.value.reset();
-        self.arguments.reset();
+    /// The arguments begin here; with `pause` the machine stops behind them.
+    pub(crate) fn expect_arguments(&mut self, pause: bool) {
+        (self.bare, self.pause) = (true, pause);
+        self.state = State::Value(Slot::Arguments);
+    }
+
+    /// A whole call begins here: the model writes JSON around name and arguments.
+    pub(crate) fn expect_call(&mut self) {
         self.state = State::Start;
-        self.level = 0;
-        self.sent = 0;
-        self.string_at = None;
-        (self.wrapped, self.array, self.fenced, self.junk) = (false, false, false, false);
-        (self.undecided, self.shortened, self.argued) = (false, false, false);
-        (self.held_name, self.held_arguments) = (None, None);
-        (self.text_at, self.line_start) = (None, None);
     }
 
-    /// Whether nothing was written yet but white space.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.state == State::Start && !self.junk && !self.fenced && !self.array
+    /// The payload stands in a code fence.
+    pub(crate) fn in_fence(&mut self) {
+        self.behind.fenced = true;
     }
 
-    /// Whether markers count here as they do in a string.
-    pub(crate) fn context(&self) -> Context {
-        let string = match self.state {
-            State::KeyText | State::Reading(_) => self.active().in_string(),
-            State::Lost { string, .. } => string,
-            _ => false,
-        };
-        if string { Context::String } else { Context::Structure }
+    /// Whether the machine stopped behind the payload.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pause && self.state == State::After
+    }
+
+    /// What the format writes behind the payload is over.
+    pub(crate) fn go_on(&mut self) {
+        self.pause = false;
     }
 
     fn active(&self) -> &Transducer {
@@ -210,56 +207,6 @@ impl JsonPayload {
 
     fn active_mut(&mut self) -> &mut Transducer {
         if self.state == State::Reading(Slot::Arguments) { &mut self.arguments } else { &mut self.value }
-    }
-
-    /// Takes bytes, the first of which has offset `at`; says how many, and whether another call begins there.
-    ///
-    /// With `markers` it stops before a byte that may begin a marker, and where [`JsonPayload::is_over`].
-    pub(crate) fn feed(
-        &mut self,
-        input: &[u8],
-        at: usize,
-        stops: &Stops,
-        markers: bool,
-        calls: &mut Calls,
-    ) -> (usize, bool) {
-        let mut i = 0;
-        while i < input.len() {
-            if matches!(self.state, State::KeyText | State::Reading(_)) {
-                let state = self.state;
-                let taken = self.active_mut().feed(&input[i..], at + i, stops, markers);
-                let reported = self.settle(stops, calls);
-                i += taken;
-                if taken == 0 && !reported && self.state == state {
-                    break;
-                }
-                continue;
-            }
-            let byte = input[i];
-            let begins =
-                if self.context() == Context::String { stops.in_string(byte) } else { stops.in_structure(byte) };
-            if markers && begins {
-                break;
-            }
-            if markers && self.is_over(at + i) {
-                break;
-            }
-            match self.step(byte, at + i, stops, calls) {
-                Step::Taken => i += 1,
-                Step::Again => {}
-                Step::NextCall => return (i, true),
-            }
-        }
-        (i, false)
-    }
-
-    /// Sends what is new of the arguments, if the call's name is known.
-    pub(crate) fn flush(&mut self, calls: &mut Calls) {
-        if calls.has_name() && !self.undecided {
-            let stable = self.arguments.stable();
-            calls.delta(&stable[self.sent..]);
-            self.sent = stable.len();
-        }
     }
 
     /// Follows up on what the active transducer did: reports, a value that ended. True if there was a report.
@@ -271,6 +218,9 @@ impl JsonPayload {
         while let Some((kind, place)) = self.active_mut().take_report() {
             reported = true;
             self.report(kind, place, calls);
+        }
+        if self.state == State::Reading(Slot::MaybeArguments) {
+            self.commit(calls);
         }
         if self.active().is_done() {
             self.end_value(calls);
@@ -333,7 +283,7 @@ impl JsonPayload {
             self.value.reset();
             return;
         };
-        self.state = State::AfterValue;
+        self.state = if self.bare { State::After } else { State::AfterValue };
         if slot == Slot::Arguments {
             if self.undecided {
                 self.undecided = false;
@@ -349,7 +299,8 @@ impl JsonPayload {
         match slot {
             Slot::Name => match self.value.string() {
                 Some(name) => {
-                    calls.start(name.into_owned());
+                    let place = self.value_at..self.at;
+                    calls.start(name.into_owned(), place);
                     self.flush(calls);
                 }
                 None => self.ignore(calls),
@@ -362,6 +313,7 @@ impl JsonPayload {
                 }
                 None => self.ignore(calls),
             },
+            Slot::MaybeArguments if self.commit(calls) => return self.end_value(calls),
             Slot::MaybeArguments => {
                 let text = self.value.stable().to_owned();
                 let held = self.hold(text);
@@ -369,7 +321,8 @@ impl JsonPayload {
                 drop_held(before, calls);
             }
             Slot::Id => {
-                if !self.value.string().is_some_and(|id| !calls.has_name() && calls.give_id(id.into_owned())) {
+                self.flush(calls);
+                if !self.value.string().is_some_and(|id| calls.give_id(id.into_owned())) {
                     self.ignore(calls);
                 }
             }
@@ -396,7 +349,7 @@ impl JsonPayload {
 
     fn hold(&self, text: String) -> Held {
         let (key, key_at, at) = (self.key.clone(), self.key_at, self.value_at);
-        Held { place: self.place(), key, key_at, at, text, broken: self.value.broken_at() }
+        Held { place: self.place(), key, key_at, at, end: self.at, text, broken: self.value.broken_at() }
     }
 
     /// The place of the value whose key was just read.
@@ -411,7 +364,7 @@ impl JsonPayload {
             if calls.has_name() {
                 drop_held(Some(held), calls);
             } else if self.admit(&held, calls) {
-                calls.start(held.text);
+                calls.start(held.text, held.at..held.end);
                 self.flush(calls);
             }
         }
@@ -445,9 +398,25 @@ impl JsonPayload {
         }
     }
 
-    fn ignore(&mut self, calls: &mut Calls) {
-        let key = self.key.clone();
-        calls.diagnose(DiagnosticKind::IgnoredKey { key }, self.key_at..self.key_at + 1);
+    /// Arguments under another key that are too long to wait for the proper one are taken for what they are: they
+    /// stream from here on. False if it is too early for that.
+    fn commit(&mut self, calls: &mut Calls) -> bool {
+        let fits = self.value.stable().starts_with(['{', '[']) && self.value.stable().len() > WAITING;
+        if !fits || !calls.has_name() || !self.arguments.is_empty() {
+            return false;
+        }
+        let held = self.hold(String::new());
+        if !self.admit(&held, calls) {
+            return false;
+        }
+        std::mem::swap(&mut self.value, &mut self.arguments);
+        self.state = State::Reading(Slot::Arguments);
+        self.argued = true;
+        true
+    }
+
+    fn ignore(&self, calls: &mut Calls) {
+        calls.ignored_key(&self.key, self.key_at);
     }
 
     fn lose(&mut self, at: usize, calls: &mut Calls) {
@@ -533,12 +502,14 @@ impl JsonPayload {
                         return Step::Again;
                     }
                 }
+                _ if self.open_ended && self.repair => self.over = true,
                 _ => {
                     self.depart(RepairKind::StrayText, at, calls);
                 }
             },
             State::After => return self.after(byte, at, calls),
             // No line break in a string, as in the transducer.
+            State::Lost { .. } if self.open_ended && byte == b'\n' => self.over = true,
             State::Lost { string, escape } => {
                 self.state = State::Lost {
                     string: if string { byte != b'\n' && (escape || byte != b'"') } else { byte == b'"' },
@@ -548,7 +519,7 @@ impl JsonPayload {
             // The transducers have these; nothing of them comes here.
             State::KeyText | State::Reading(_) => {}
         }
-        Step::Taken
+        if self.over { Step::Over } else { Step::Taken }
     }
 
     fn before(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
@@ -559,13 +530,17 @@ impl JsonPayload {
                 self.state = State::FirstKey;
             }
             b'[' if !self.array => {
-                if self.depart(RepairKind::ExtraWrapping, at, calls) {
+                if self.keys.array || self.depart(RepairKind::ExtraWrapping, at, calls) {
                     self.array = true;
                 }
             }
+            b']' if self.array => {
+                self.array = false;
+                self.state = State::After;
+            }
             b'`' => {
                 if self.depart(RepairKind::CodeFence, at, calls) {
-                    self.fenced = true;
+                    self.behind.fenced = true;
                     self.state = State::Fence;
                 }
             }
@@ -578,56 +553,35 @@ impl JsonPayload {
     }
 
     fn after(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
-        let line_start = self.line_start;
-        self.line_start = match byte {
-            b'\n' => Some(true),
-            b' ' | b'\t' | b'\r' => line_start,
-            _ => line_start.map(|_| false),
-        };
-        if self.text_at.is_some() && (byte != b'{' || line_start != Some(true)) {
+        if self.array && self.behind.text_at().is_none() && matches!(byte, b',' | b']') {
+            self.behind.pass(byte);
+            self.array = byte == b',';
             return Step::Taken;
         }
-        match byte {
-            b' ' | b'\t' | b'\r' | b'\n' => {}
-            b',' if self.array => {}
-            b']' if self.array => self.array = false,
-            b'{' if self.repair => {
-                if let Some(text) = self.text_at.take() {
+        if self.open_ended {
+            let fence = self.behind.fenced && byte == b'`';
+            let goes_on = self.array && byte == b'{' || fence || byte.is_ascii_whitespace();
+            if !goes_on {
+                self.over = true;
+                return Step::Over;
+            }
+        }
+        match self.behind.step(byte, at, self.repair || self.array && self.keys.array) {
+            Trailer::Nothing => {}
+            Trailer::Departure(kind, at) => {
+                self.depart(kind, at, calls);
+            }
+            Trailer::NextCall(_) if self.bare => {
+                self.depart(RepairKind::StrayText, at, calls);
+            }
+            Trailer::NextCall(text) => {
+                if let Some(text) = text {
                     self.depart(RepairKind::StrayText, text, calls);
                 }
                 return Step::NextCall;
             }
-            b'`' if self.fenced => {}
-            b'`' => {
-                if self.depart(RepairKind::CodeFence, at, calls) {
-                    self.fenced = true;
-                }
-            }
-            _ if self.repair && line_start == Some(true) && !b"}])>,;'\"<".contains(&byte) => {
-                self.text_at = Some(at);
-            }
-            _ => {
-                self.depart(RepairKind::StrayText, at, calls);
-            }
         }
         Step::Taken
-    }
-
-    /// Where text for the user began, unless an end marker follows.
-    pub(crate) fn text_at(&self) -> Option<usize> {
-        self.text_at
-    }
-
-    /// What began at offset `from` or later is no text for the user.
-    pub(crate) fn forget_text(&mut self, from: usize, calls: &mut Calls) {
-        if let Some(at) = self.text_at.take_if(|at| *at >= from) {
-            self.depart(RepairKind::StrayText, at, calls);
-        }
-    }
-
-    /// Whether so much text came behind the object that no end marker is to be expected before offset `at`.
-    pub(crate) fn is_over(&self, at: usize) -> bool {
-        self.text_at.is_some_and(|text| at >= text + TEXT)
     }
 
     fn end_object(&mut self, stops: &Stops, calls: &mut Calls) {
@@ -662,7 +616,7 @@ impl JsonPayload {
         } else {
             match key {
                 "function" | "tool_call" if !self.wrapped && !named && !argued => Slot::Wrapper,
-                "id" => Slot::Id,
+                _ if self.keys.id.as_deref().unwrap_or("id") == key => Slot::Id,
                 "type" => Slot::Skipped,
                 _ => Slot::Ignored,
             }
@@ -700,69 +654,6 @@ impl JsonPayload {
         Step::Again
     }
 
-    /// The payload ends before offset `at`. `tail` is what stood between an open string and the marker: closing
-    /// brackets and white space, at offset `at - tail.len()`.
-    pub(crate) fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
-        self.end_string(tail, at - tail.len(), stops, calls);
-        let closed = self.state == State::After;
-        match self.state {
-            State::Reading(slot) => {
-                let cut = self.active_mut().cut(at);
-                if cut == Cut::Shortened
-                    || !matches!(slot, Slot::Arguments | Slot::ArgumentsText | Slot::MaybeArguments)
-                        && cut != Cut::Whole
-                {
-                    self.shortened = true;
-                }
-                if matches!(slot, Slot::Name | Slot::MaybeName | Slot::Id) && cut != Cut::Whole {
-                    self.value = Transducer::new(self.repair);
-                    self.state = State::AfterValue;
-                }
-                if self.settle(stops, calls) || cut != Cut::Broken {
-                    self.note(RepairKind::MissingBrackets, at, calls);
-                }
-            }
-            State::KeyText | State::KeyWord | State::Colon | State::Value(_) => {
-                self.shortened = true;
-                self.note(RepairKind::MissingBrackets, at, calls);
-            }
-            State::FirstKey | State::Key | State::AfterValue => {
-                self.note(RepairKind::MissingBrackets, at, calls);
-            }
-            State::After if self.array && by != Terminator::NextCall => {
-                self.note(RepairKind::MissingBrackets, at, calls);
-            }
-            _ => {}
-        }
-        self.use_held(stops, calls);
-        let lost = matches!(self.state, State::Lost { .. } | State::Start | State::Fence);
-        self.flush(calls);
-        if by == Terminator::End
-            && let Some(text) = self.text_at
-        {
-            self.depart(RepairKind::StrayText, text, calls);
-        }
-        if by == Terminator::Start || (by == Terminator::Text && closed) {
-            self.note(RepairKind::MissingEndMarker, at, calls);
-        }
-        let complete = match by {
-            Terminator::End => !self.shortened,
-            Terminator::NextCall => true,
-            Terminator::Start | Terminator::Text => closed && self.repair,
-        };
-        if !complete {
-            calls.diagnose(DiagnosticKind::CutOff, at..at);
-        }
-        let text = if !self.arguments.is_empty() {
-            Some((self.arguments.take_text(std::mem::take(&mut calls.spare_text)), self.sent))
-        } else if calls.has_name() && !lost {
-            Some(("{}".to_owned(), 0))
-        } else {
-            None
-        };
-        Ending { complete, broken: lost, arguments: text }
-    }
-
     /// Decides what the closing brackets are that stand between an open string and a marker.
     ///
     /// If they close just what is open, from the arguments outwards, only the quote is missing; otherwise they are
@@ -786,9 +677,171 @@ impl JsonPayload {
     }
 }
 
+impl PayloadReader for JsonPayload {
+    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+        let mut i = 0;
+        while i < input.len() {
+            if matches!(self.state, State::KeyText | State::Reading(_)) {
+                let state = self.state;
+                let taken = self.active_mut().feed(&input[i..], at + i, stops, markers);
+                i += taken;
+                self.at = at + i;
+                let reported = self.settle(stops, calls);
+                if taken == 0 && !reported && self.state == state {
+                    break;
+                }
+                continue;
+            }
+            let byte = input[i];
+            let begins =
+                if self.context() == Context::String { stops.in_string(byte) } else { stops.in_structure(byte) };
+            if markers && begins {
+                break;
+            }
+            if markers && self.is_over(at + i) || self.is_closed() || self.is_paused() {
+                break;
+            }
+            self.at = at + i;
+            match self.step(byte, at + i, stops, calls) {
+                Step::Taken => i += 1,
+                Step::Again => {}
+                Step::NextCall if self.array && self.keys.array => return (i, Then::NextCall),
+                Step::NextCall => return (i, Then::SeveralCalls),
+                Step::Over => break,
+            }
+        }
+        (i, Then::More)
+    }
+
+    fn flush(&mut self, calls: &mut Calls) {
+        if calls.has_name() && !self.undecided {
+            let stable = self.arguments.stable();
+            calls.delta(&stable[self.sent..]);
+            self.sent = stable.len();
+        }
+    }
+
+    fn context(&self) -> Context {
+        let string = match self.state {
+            State::KeyText | State::Reading(_) => self.active().in_string(),
+            State::Lost { string, .. } => string,
+            _ => false,
+        };
+        if string { Context::String } else { Context::Structure }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state == State::Start && !self.junk && !self.behind.fenced && !self.array
+    }
+
+    fn is_closed(&self) -> bool {
+        self.open_ended
+            && !self.pause
+            && (self.over || self.state == State::After && !self.array && !self.behind.fenced)
+    }
+
+    fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
+        self.end_string(tail, at - tail.len(), stops, calls);
+        self.at = at;
+        let closed = self.state == State::After;
+        match self.state {
+            State::Reading(slot) => {
+                let cut = self.active_mut().cut(at);
+                if cut == Cut::Shortened
+                    || !matches!(slot, Slot::Arguments | Slot::ArgumentsText | Slot::MaybeArguments)
+                        && cut != Cut::Whole
+                {
+                    self.shortened = true;
+                }
+                if matches!(slot, Slot::Name | Slot::MaybeName | Slot::Id) && cut != Cut::Whole {
+                    self.value = Transducer::new(self.repair);
+                    self.state = State::AfterValue;
+                }
+                if self.settle(stops, calls) || cut != Cut::Broken {
+                    self.note(RepairKind::MissingBrackets, at, calls);
+                }
+            }
+            // A name alone is a call without arguments.
+            State::Value(_) if self.bare => {}
+            State::KeyText | State::KeyWord | State::Colon | State::Value(_) => {
+                self.shortened = true;
+                self.note(RepairKind::MissingBrackets, at, calls);
+            }
+            State::FirstKey | State::Key | State::AfterValue => {
+                self.note(RepairKind::MissingBrackets, at, calls);
+            }
+            State::After if self.array && by != Terminator::NextCall => {
+                self.note(RepairKind::MissingBrackets, at, calls);
+            }
+            _ => {}
+        }
+        self.use_held(stops, calls);
+        let lost = matches!(self.state, State::Lost { .. } | State::Start | State::Fence);
+        self.flush(calls);
+        if by == Terminator::End
+            && let Some(text) = self.behind.text_at()
+        {
+            self.depart(RepairKind::StrayText, text, calls);
+        }
+        if !self.open_ended && (by == Terminator::Start || by == Terminator::Text && closed) {
+            self.note(RepairKind::MissingEndMarker, at, calls);
+        }
+        let complete = match by {
+            Terminator::End => !self.shortened && !(self.over && matches!(self.state, State::Lost { .. })),
+            Terminator::NextCall => true,
+            Terminator::Start | Terminator::Text => closed && self.repair,
+        };
+        if !complete {
+            calls.diagnose(DiagnosticKind::CutOff, at..at);
+        }
+        let text = if !self.arguments.is_empty() {
+            Some((self.arguments.take_text(std::mem::take(&mut calls.spare_text)), self.sent))
+        } else if calls.has_name() && !lost {
+            Some(("{}".to_owned(), 0))
+        } else {
+            None
+        };
+        Ending { complete, broken: lost, arguments: text }
+    }
+
+    fn text_at(&self) -> Option<usize> {
+        self.behind.text_at()
+    }
+
+    fn forget_text(&mut self, from: usize, calls: &mut Calls) {
+        if let Some(at) = self.behind.forget_text(from) {
+            self.depart(RepairKind::StrayText, at, calls);
+        }
+    }
+
+    fn is_over(&self, at: usize) -> bool {
+        self.behind.is_over(at)
+    }
+
+    fn next_call(&mut self) {
+        let (array, fenced) = (self.array, self.behind.fenced);
+        self.reset();
+        (self.array, self.behind.fenced) = (array, fenced);
+    }
+
+    fn reset(&mut self) {
+        self.value.reset();
+        self.arguments.reset();
+        self.state = State::Start;
+        self.level = 0;
+        self.sent = 0;
+        self.string_at = None;
+        (self.wrapped, self.array, self.over, self.junk) = (false, false, false, false);
+        (self.bare, self.pause) = (false, false);
+        (self.undecided, self.shortened, self.argued) = (false, false, false);
+        (self.held_name, self.held_arguments) = (None, None);
+        self.behind = Behind::default();
+    }
+}
+
 /// A value that was held back is not needed.
 fn drop_held(held: Option<Held>, calls: &mut Calls) {
-    if let Some(Held { key, key_at, .. }) = held {
-        calls.diagnose(DiagnosticKind::IgnoredKey { key }, key_at..key_at + 1);
+    if let Some(held) = held {
+        calls.ignored_key(&held.key, held.key_at);
     }
 }

@@ -7,7 +7,7 @@
 //! is ever held back. The automaton of regex-automata is not stepped itself because it tells a match one byte late:
 //! a call would seem open until the model writes on after its end marker.
 
-use super::Marker;
+use super::{Around, Declaration, Marker, Payload};
 use crate::error::{Error, ErrorKind, Result};
 use regex_automata::dfa::{Automaton as _, StartKind, dense, regex};
 use regex_automata::nfa::thompson;
@@ -22,15 +22,33 @@ pub(crate) struct Sign {
     pub side: Side,
     /// Whether it is the marker as declared, or something that resembles it.
     pub exact: bool,
-    /// Whether the match runs on into the payload, to tell a near miss from prose.
-    lookahead: bool,
+    lookahead: Lookahead,
 }
 
-/// Which of the two markers.
+/// How much of the payload a match takes in, to tell a marker from prose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lookahead {
+    None,
+    /// White space and brackets, or the beginning of a code fence.
+    Brackets,
+    /// The first letter of a name, and what stands before it.
+    Letter,
+    /// All of the match is payload.
+    All,
+}
+
+/// Which marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Start,
     End,
+    SectionStart,
+    SectionEnd,
+    ReasoningStart,
+    ReasoningEnd,
+    Markup,
+    /// A call in a format without a start marker.
+    Bare,
 }
 
 /// Where the bytes stand: what counts as a marker differs.
@@ -38,18 +56,24 @@ pub(crate) enum Side {
 pub(crate) enum Context {
     /// Outside of calls.
     Text,
+    /// In reasoning.
+    Reasoning,
     /// In a call, outside of strings.
     Structure,
-    /// In a call, inside a string.
+    /// In a call, inside a JSON string.
     String,
+    /// In a call, where no marker counts: the payload's machine looks for the end itself.
+    Raw,
 }
 
 /// The marker automata of one format.
 #[derive(Debug)]
 pub(crate) struct Markers {
     text: Scanner,
+    reasoning: Scanner,
     structure: Scanner,
     string: Scanner,
+    raw: Scanner,
 }
 
 /// One automaton: a table for stepping forward, and regex-automata's own to find where a match began.
@@ -63,7 +87,8 @@ pub(crate) struct Scanner {
     pub begins: Box<[bool; 256]>,
     /// How many bytes a match may have; brackets before it that exceed that were let go.
     pub longest: usize,
-    reverse: dense::DFA<Vec<u32>>,
+    /// Finds where a match began; `None` where there is nothing to match.
+    reverse: Option<dense::DFA<Vec<u32>>>,
     signs: Vec<Sign>,
     /// The length of each pattern, where all its matches have the same.
     lengths: Vec<Option<usize>>,
@@ -94,22 +119,24 @@ pub(crate) struct Found {
 }
 
 impl Markers {
-    pub(crate) fn new(start: &Marker, end: &Marker, opening: &str) -> Result<Markers> {
-        let (start_exact, end_exact) = (start.pattern(), end.pattern());
-        let exact = |side, pattern: &str| (Sign { side, exact: true, lookahead: false }, pattern.to_owned());
-        let near_start = start.near_miss().map(|near| {
-            let pattern = format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{opening})");
-            (Sign { side: Side::Start, exact: false, lookahead: true }, pattern)
-        });
-        let near_end = end.near_miss().map(|near| (Sign { side: Side::End, exact: false, lookahead: false }, near));
+    pub(crate) fn new(declaration: &Declaration) -> Result<Markers> {
+        let exact = Patterns::exact(declaration);
+        let start_near = near_start(declaration);
+        let end_near = declaration.end.as_ref().and_then(Marker::near_miss);
 
-        let mut text = vec![exact(Side::Start, &start_exact)];
-        text.extend(near_start.clone());
-        text.push(exact(Side::End, &end_exact));
+        let mut text = exact.all();
+        text.extend(start_near.clone());
+        text.extend(bare_call(declaration));
 
-        let mut structure = vec![exact(Side::End, &end_exact), exact(Side::Start, &start_exact)];
-        structure.extend(near_end);
-        structure.extend(near_start);
+        let mut reasoning = exact.of(&[Side::ReasoningEnd]);
+        reasoning.extend(start_in_reasoning(declaration));
+        reasoning.extend(start_near.clone());
+
+        let calls = [Side::End, Side::Start, Side::SectionEnd, Side::SectionStart];
+        let mut structure = exact.of(&calls);
+        structure
+            .extend(end_near.map(|near| (Sign { side: Side::End, exact: false, lookahead: Lookahead::None }, near)));
+        structure.extend(start_near);
 
         // A string may quote a marker. JSON has no raw line break in a string and no string that the text's end
         // cuts, so a marker at either of them proves that a quote is missing; valid JSON is never affected. Closing
@@ -117,38 +144,49 @@ impl Markers {
         // (No bound on their run: a bounded repetition that can begin anew at each of its signs needs 2^n states.)
         let closers = r"[}\]][}\] \t\r\n]*";
         let mut string = Vec::new();
-        for (side, marker) in [(Side::End, &end_exact), (Side::Start, &start_exact)] {
-            string.push(exact(side, &format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker})")));
-            string.push(exact(side, &format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
+        for (sign, marker) in exact.of(&calls[..3]) {
+            string.push((sign, format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker})")));
+            string.push((sign, format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
         }
-        let longest = start.longest()?.max(end.longest()?) + AROUND;
         Ok(Markers {
-            text: Scanner::new(text, longest)?,
-            structure: Scanner::new(structure, longest)?,
-            string: Scanner::new(string, longest)?,
+            text: Scanner::new(text)?,
+            reasoning: Scanner::new(reasoning)?,
+            structure: Scanner::new(structure)?,
+            string: Scanner::new(string)?,
+            raw: Scanner::new(Vec::new())?,
         })
     }
 
     pub(crate) fn scanner(&self, context: Context) -> &Scanner {
         match context {
             Context::Text => &self.text,
+            Context::Reasoning => &self.reasoning,
             Context::Structure => &self.structure,
             Context::String => &self.string,
+            Context::Raw => &self.raw,
         }
     }
 }
 
 impl Scanner {
-    fn new(patterns: Vec<(Sign, String)>, longest: usize) -> Result<Scanner> {
+    fn new(patterns: Vec<(Sign, String)>) -> Result<Scanner> {
+        if patterns.is_empty() {
+            return Ok(Scanner::nothing());
+        }
         let (signs, patterns): (Vec<Sign>, Vec<String>) = patterns.into_iter().unzip();
-        let length = |pattern: &String| {
-            let hir = syntax::parse_with(pattern, &syntax::Config::new().utf8(false)).ok()?;
-            let (least, most) = (hir.properties().minimum_len(), hir.properties().maximum_len());
-            least.filter(|_| least == most)
-        };
-        let lengths = patterns.iter().map(length).collect();
+        let bounds: Vec<(Option<usize>, Option<usize>)> = patterns
+            .iter()
+            .map(|pattern| {
+                let hir = syntax::parse_with(pattern, &syntax_config());
+                hir.map_or((None, None), |hir| (hir.properties().minimum_len(), hir.properties().maximum_len()))
+            })
+            .collect();
+        let lengths = bounds.iter().map(|(least, most)| least.filter(|_| least == most)).collect();
+        let longest = bounds.iter().filter_map(|(_, most)| *most).max().unwrap_or(0);
+        // Those without a bound have a bounded marker in them.
+        let least = bounds.iter().filter_map(|(least, _)| *least).max().unwrap_or(0) + AROUND;
         let both = regex::Builder::new()
-            .syntax(syntax::Config::new().utf8(false))
+            .syntax(syntax_config())
             .thompson(thompson::Config::new().utf8(false))
             .dense(
                 dense::Config::new()
@@ -159,7 +197,22 @@ impl Scanner {
             )
             .build_many(&patterns)
             .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")))?;
-        Scanner::take_over(both.forward(), both.reverse().clone(), longest, signs, lengths)
+        Scanner::take_over(both.forward(), both.reverse().clone(), longest.max(least), signs, lengths)
+    }
+
+    /// Finds nothing.
+    fn nothing() -> Scanner {
+        Scanner {
+            classes: Box::new([0; 256]),
+            class_count: 1,
+            next: vec![START],
+            states: vec![StateInfo::default()],
+            begins: Box::new([false; 256]),
+            longest: 0,
+            reverse: None,
+            signs: Vec::new(),
+            lengths: Vec::new(),
+        }
     }
 
     /// Copies `dfa` into a table whose states know at once, not a byte later, that a match ends.
@@ -233,7 +286,7 @@ impl Scanner {
         for byte in 0..256 {
             begins[byte] = rows[0][byte] != START;
         }
-        Ok(Scanner { classes, class_count, next, states, begins, longest, reverse, signs, lengths })
+        Ok(Scanner { classes, class_count, next, states, begins, longest, reverse: Some(reverse), signs, lengths })
     }
 
     /// How many bytes at the beginning cannot begin a marker.
@@ -266,16 +319,19 @@ impl Scanner {
     pub(crate) fn locate(&self, held: &[u8], pattern: u8, end: usize) -> Found {
         let sign = self.signs[usize::from(pattern)];
         let input = Input::new(held).span(0..end).anchored(Anchored::Yes);
-        let start = match self.lengths[usize::from(pattern)] {
-            Some(length) => end - length,
-            None => self.reverse.try_search_rev(&input).ok().flatten().map_or(0, |half| half.offset()),
+        let start = match (self.lengths[usize::from(pattern)], &self.reverse) {
+            (Some(length), _) => end - length,
+            (None, Some(reverse)) => reverse.try_search_rev(&input).ok().flatten().map_or(0, |half| half.offset()),
+            (None, None) => 0,
         };
-        let payload = if sign.lookahead {
-            held[start..end].iter().rev().take_while(|b| b"{[` \t\r\n".contains(b)).count()
-        } else {
-            0
+        let count = |end: usize, of: &[u8]| held[start..end].iter().rev().take_while(|b| of.contains(b)).count();
+        let end = match sign.lookahead {
+            Lookahead::None => end,
+            Lookahead::Brackets => end - count(end, b"{[` \t\r\n"),
+            Lookahead::Letter => end - 1 - count(end - 1, b"[ \t\r\n"),
+            Lookahead::All => start,
         };
-        Found { sign, start, end: end - payload }
+        Found { sign, start, end }
     }
 
     /// How many states the table has.
@@ -283,6 +339,101 @@ impl Scanner {
     fn len(&self) -> usize {
         self.states.len()
     }
+}
+
+/// Markers are about bytes: `\w`, `\d` and `\s` are ASCII's, or a format with one of them would need thousands of states.
+fn syntax_config() -> syntax::Config {
+    syntax::Config::new().unicode(false).utf8(false)
+}
+
+/// What is read as it is declared, the longest first: of two markers that begin alike, the longer one is meant.
+struct Patterns(Vec<(Sign, String)>);
+
+impl Patterns {
+    fn exact(declaration: &Declaration) -> Patterns {
+        let around = |around: &Option<Around>, start, end| {
+            around
+                .iter()
+                .flat_map(|around| [(start, around.start.clone()), (end, around.end.clone())])
+                .collect::<Vec<_>>()
+        };
+        let mut markers = around(&declaration.section, Side::SectionStart, Side::SectionEnd);
+        markers.extend(around(&declaration.reasoning, Side::ReasoningStart, Side::ReasoningEnd));
+        markers.extend(declaration.start.iter().map(|start| (Side::Start, start.clone())));
+        markers.extend(declaration.end.iter().map(|end| (Side::End, end.clone())));
+        markers.extend(declaration.markup.iter().map(|markup| (Side::Markup, markup.clone())));
+        markers.sort_by_key(|(_, marker)| std::cmp::Reverse(marker.pattern().len()));
+        let pattern = |(side, marker): (Side, Marker)| {
+            let word = matches!(&marker, Marker::Literal(text) if text.trim().ends_with(|c: char| c.is_alphanumeric()));
+            match (side, brackets(declaration)) {
+                // A word is a marker only where a call follows.
+                (Side::Start, Some(opening)) if word => {
+                    let sign = Sign { side, exact: true, lookahead: Lookahead::Brackets };
+                    (sign, format!("(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", marker.pattern()))
+                }
+                _ => (Sign { side, exact: true, lookahead: Lookahead::None }, marker.pattern()),
+            }
+        };
+        Patterns(markers.into_iter().map(pattern).collect())
+    }
+
+    fn all(&self) -> Vec<(Sign, String)> {
+        self.0.clone()
+    }
+
+    fn of(&self, sides: &[Side]) -> Vec<(Sign, String)> {
+        self.0.iter().filter(|(sign, _)| sides.contains(&sign.side)).cloned().collect()
+    }
+}
+
+/// What a payload begins with, if that is a bracket.
+fn brackets(declaration: &Declaration) -> Option<&'static str> {
+    matches!(declaration.payload, Payload::Json(_)).then_some(r"\{|```|\[[ \t\r\n]{0,8}\{")
+}
+
+/// A near miss of the start marker, where a call follows.
+fn near_start(declaration: &Declaration) -> Option<(Sign, String)> {
+    let near = declaration.start.as_ref()?.near_miss()?;
+    let (lookahead, opening) = match (brackets(declaration), &declaration.payload) {
+        (Some(opening), _) => (Lookahead::Brackets, opening),
+        (None, Payload::Python { .. }) => (Lookahead::Letter, r"\[?[ \t\r\n]{0,8}[A-Za-z0-9_]"),
+        (None, _) => (Lookahead::Letter, "[A-Za-z0-9_]"),
+    };
+    let sign = Sign { side: Side::Start, exact: false, lookahead };
+    Some((sign, format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{opening})")))
+}
+
+/// The start marker in reasoning: a model may well think about it, so what follows must be a call, as far as its
+/// first byte tells.
+fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, String)> {
+    let start = declaration.start.as_ref()?;
+    let (lookahead, opening) = match (brackets(declaration), &declaration.payload) {
+        (Some(opening), _) => (Lookahead::Brackets, opening),
+        (None, Payload::Python { .. }) => (Lookahead::Letter, r"\[?[ \t\r\n]{0,8}[A-Za-z0-9_]"),
+        (None, _) => (Lookahead::Letter, "[A-Za-z0-9_]"),
+    };
+    let section = declaration
+        .section
+        .as_ref()
+        .map_or_else(String::new, |section| format!("(?:(?:{})[ \\t\\r\\n]{{0,16}})?", section.start.pattern()));
+    let sign = Sign { side: Side::Start, exact: true, lookahead };
+    Some((sign, format!("{section}(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", start.pattern())))
+}
+
+/// A call where the format has no start marker: an object whose first keys are those of a call.
+fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
+    let (None, Payload::Json(keys)) = (&declaration.start, &declaration.payload) else { return None };
+    let text = |text: &str| text.bytes().map(escape).collect::<String>();
+    let (name, arguments) = (text(&keys.name), text(&keys.arguments));
+    let blank = r"[ \t\r\n]{0,24}";
+    // No bracket in a name: a pattern that can begin anew inside of itself needs many states.
+    let string = r#""[^"\\{}\[\]\r\n]{1,64}""#;
+    let kind = format!(r#"(?:"(?:type|id)"{blank}:{blank}{string}{blank},{blank})?"#);
+    let wrapper = format!(r#"(?:"function"{blank}:{blank}\{{{blank})?"#);
+    let next = format!(r#"(?:\}}|,{blank}"(?:{arguments}|arguments|parameters)"{blank}:)"#);
+    let sign = Sign { side: Side::Bare, exact: true, lookahead: Lookahead::All };
+    let call = format!(r#"{kind}{wrapper}"(?:{name}|name)"{blank}:{blank}{string}{blank}{next}"#);
+    Some((sign, format!(r"(?:\[{blank})?\{{{blank}{call}")))
 }
 
 impl Marker {
@@ -298,7 +449,7 @@ impl Marker {
     pub(super) fn longest(&self) -> Result<usize> {
         let mut longest = 0;
         for pattern in [Some(self.pattern()), self.near_miss()].into_iter().flatten() {
-            let hir = syntax::parse_with(&pattern, &syntax::Config::new().utf8(false)).map_err(|e| {
+            let hir = syntax::parse_with(&pattern, &syntax_config()).map_err(|e| {
                 let reason = e.to_string();
                 let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
                 Error::new(ErrorKind::Format, format!("a marker is no regular expression: {reason}"))
@@ -364,10 +515,13 @@ fn escape(byte: u8) -> String {
 mod tests {
     use super::*;
 
+    fn markers(start: &str, end: &str) -> Markers {
+        let [start, end] = [start, end].map(|text| Some(Marker::Literal(text.into())));
+        Markers::new(&Declaration { start, end, ..Declaration::default() }).unwrap()
+    }
+
     fn delimited() -> Markers {
-        let start = Marker::Literal("### TOOL_CALL_START ###".into());
-        let end = Marker::Literal("### TOOL_CALL_END ###".into());
-        Markers::new(&start, &end, r"\{|```|\[\s?\{").unwrap()
+        markers("### TOOL_CALL_START ###", "### TOOL_CALL_END ###")
     }
 
     #[test]
@@ -398,11 +552,7 @@ mod tests {
 
     #[test]
     fn a_marker_without_bound_is_refused() {
-        let error = Markers::new(
-            &Marker::Pattern { pattern: "<call.*>".into(), text: None },
-            &Marker::Literal("</call>".into()),
-            "x",
-        );
+        let error = Marker::Pattern { pattern: "<call.*>".into(), text: None }.longest();
         assert_eq!(error.unwrap_err().to_string(), "a marker can grow without end; write `[ ]{0,3}` for `[ ]*`");
     }
 }

@@ -5,10 +5,12 @@ mod conformance;
 mod constraint;
 mod declaration;
 mod engine;
+mod formats;
 mod gguf;
 mod gguf_builder;
 #[cfg(feature = "hub")]
 mod hub;
+mod infer;
 #[cfg(feature = "hub")]
 mod hub_server;
 mod message;
@@ -16,6 +18,7 @@ mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
 mod parse;
+mod parses;
 mod program;
 mod session;
 mod template;
