@@ -4,6 +4,7 @@ mod cli;
 mod conformance;
 mod declaration;
 mod engine;
+mod fuzz;
 mod gguf;
 mod gguf_builder;
 #[cfg(feature = "hub")]
