@@ -52,6 +52,8 @@ struct Open {
     seen: Vec<RepairKind>,
     /// Whether a departure was left alone, repairs being off.
     refused: bool,
+    /// What is wrong with the call, in sentences.
+    blamed: Vec<String>,
 }
 
 /// How a call ended.
@@ -123,6 +125,7 @@ impl Calls {
             waiting: String::new(),
             seen: Vec::new(),
             refused: false,
+            blamed: Vec::new(),
         });
     }
 
@@ -179,9 +182,24 @@ impl Calls {
         }
     }
 
+    /// The open call is not valid, for this reason.
+    pub(crate) fn blame(&mut self, problem: String) {
+        if let Some(open) = &mut self.open
+            && !open.blamed.contains(&problem)
+        {
+            open.blamed.push(problem);
+        }
+    }
+
+    /// An argument that the open call has already.
+    pub(crate) fn duplicate_key(&mut self, key: &str, at: usize) {
+        let key = shortened(key);
+        self.diagnose(DiagnosticKind::DuplicateKey { key }, at..at + 1);
+    }
+
     /// A key beside name and arguments.
     pub(crate) fn ignored_key(&mut self, key: &str, at: usize) {
-        let key = if key.len() > KEY { key.chars().take(KEY).chain(['…']).collect() } else { key.to_owned() };
+        let key = shortened(key);
         self.diagnose(DiagnosticKind::IgnoredKey { key }, at..at + 1);
     }
 
@@ -314,11 +332,14 @@ impl Calls {
         } else if ending.broken {
             problems.push("the call is not valid JSON".to_owned());
         }
+        let blamed = !open.blamed.is_empty();
+        problems.extend(open.blamed);
         let arguments = match serde_json::from_str::<Map<String, Value>>(&text) {
             Ok(object) if apart => {
                 self.spare_text = text;
                 Arguments::Object(object)
             }
+            Err(_) if apart && blamed => Arguments::Raw(text),
             Err(error) if apart => {
                 problems.push(match serde_json::from_str::<Value>(&text) {
                     Ok(_) => "the arguments are not a JSON object".to_owned(),
@@ -356,6 +377,11 @@ impl Calls {
         let end = call.range.end;
         std::mem::replace(&mut self.doubled, true) || self.depart(RepairKind::DoubledMarker, end - marker.len()..end)
     }
+}
+
+/// As much of a key as is told.
+fn shortened(key: &str) -> String {
+    if key.len() > KEY { key.chars().take(KEY).chain(['…']).collect() } else { key.to_owned() }
 }
 
 /// Nine letters and digits, the shape that the strictest chat templates demand.

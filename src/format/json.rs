@@ -10,7 +10,7 @@ use super::calls::{Calls, Ending};
 use super::event::{DiagnosticKind, RepairKind};
 use super::markers::Context;
 use super::reader::{PayloadReader, Terminator, Then};
-use super::repair::{Cut, Stops, Transducer, closer};
+use super::repair::{Cut, Dialect, Stops, Transducer, closer};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -170,8 +170,9 @@ impl JsonPayload {
     }
 
     /// A machine for arguments without an object around them.
-    pub(crate) fn arguments_only(open_ended: bool, repair: bool) -> JsonPayload {
-        JsonPayload::new(&Arc::default(), open_ended, repair)
+    pub(crate) fn arguments_only(dialect: &Dialect, open_ended: bool, repair: bool) -> JsonPayload {
+        let arguments = Transducer::of(dialect.clone(), repair);
+        JsonPayload { arguments, ..JsonPayload::new(&Arc::default(), open_ended, repair) }
     }
 
     /// The arguments begin here; with `pause` the machine stops behind them.

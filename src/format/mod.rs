@@ -14,8 +14,11 @@ mod json;
 mod markers;
 mod named;
 pub mod parser;
+mod python;
 mod reader;
 mod repair;
+mod schema;
+mod tagged;
 mod tail;
 mod text;
 
@@ -294,8 +297,12 @@ impl Format {
             return Ok(Arc::clone(machinery));
         }
         let markers = Markers::new(&self.declaration)?;
-        let stops = Stops::new(&markers);
-        let plan = Plan::new(&self.declaration)?;
+        let quote = match &self.payload {
+            Payload::Named(named) => named.quote.as_deref().unwrap_or_default(),
+            _ => "",
+        };
+        let stops = Stops::new(&markers).with_quote(quote);
+        let plan = Plan::new(&self.declaration);
         Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(Machinery { markers, stops, plan }))))
     }
 }

@@ -7,7 +7,7 @@ use super::head::{HeadPlan, HeadReader, HeadStep};
 use super::json::JsonPayload;
 use super::markers::Context;
 use super::reader::{PayloadReader, Terminator, Then};
-use super::repair::Stops;
+use super::repair::{Dialect, Stops};
 use std::sync::Arc;
 
 /// What the calls of a format share.
@@ -15,13 +15,20 @@ use std::sync::Arc;
 pub(crate) struct NamedPlan {
     head: Arc<HeadPlan>,
     tail: Vec<u8>,
+    dialect: Dialect,
     open_ended: bool,
 }
 
 impl NamedPlan {
     pub(crate) fn new(call: &NamedCall, open_ended: bool) -> NamedPlan {
         let tail = call.tail.trim().as_bytes().to_vec();
-        NamedPlan { head: Arc::new(HeadPlan::new(&call.head, "{")), tail, open_ended }
+        let dialect = if call.quote.is_some() || call.bare_keys {
+            let quote = call.quote.as_deref().map(|quote| Arc::from(quote.as_bytes()));
+            Dialect::Own { quote, bare_keys: call.bare_keys }
+        } else {
+            Dialect::Json
+        };
+        NamedPlan { head: Arc::new(HeadPlan::new(&call.head, "{")), tail, dialect, open_ended }
     }
 }
 
@@ -61,7 +68,7 @@ impl NamedPayload {
             repair,
             state: State::Head,
             head: HeadReader::new(&plan.head),
-            arguments: JsonPayload::arguments_only(plan.open_ended, repair),
+            arguments: JsonPayload::arguments_only(&plan.dialect, plan.open_ended, repair),
         }
     }
 

@@ -170,7 +170,7 @@ impl Parser {
     /// Fails if the format's markers cannot be searched for, which [`Format::parse_declaration`] would have found.
     pub fn new(format: &Format, tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<Parser> {
         let machinery = format.machinery()?;
-        let spare = Some(machinery.plan.reader(options.repair)?);
+        let spare = Some(machinery.plan.reader(options.repair));
         let mut calls = Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect());
         calls.ids = matches!(&format.payload, Payload::Json(keys) if keys.id.is_some());
         let tail = tail::of_answer(&options.prompt_tail, format);

@@ -7,9 +7,10 @@ use super::calls::{Calls, Ending};
 use super::json::JsonPayload;
 use super::markers::Context;
 use super::named::{NamedPayload, NamedPlan};
+use super::python::PythonPayload;
 use super::repair::Stops;
+use super::tagged::{TaggedPayload, TaggedPlan};
 use super::{Declaration, JsonCall, Payload};
-use crate::error::{Error, ErrorKind, Result};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -94,25 +95,28 @@ pub(crate) trait PayloadReader: Debug + Send {
 pub(crate) enum Plan {
     Json(Arc<JsonCall>, bool),
     Named(Arc<NamedPlan>),
-    Unread,
+    Tagged(Arc<TaggedPlan>),
+    Python { list: bool, open_ended: bool },
 }
 
 impl Plan {
-    pub(crate) fn new(declaration: &Declaration) -> Result<Plan> {
+    pub(crate) fn new(declaration: &Declaration) -> Plan {
         let open_ended = declaration.end.is_none();
-        Ok(match &declaration.payload {
+        match &declaration.payload {
             Payload::Json(keys) => Plan::Json(Arc::new(keys.clone()), open_ended),
             Payload::Named(named) => Plan::Named(Arc::new(NamedPlan::new(named, open_ended))),
-            _ => Plan::Unread,
-        })
+            Payload::Tagged(tagged) => Plan::Tagged(Arc::new(TaggedPlan::new(declaration, tagged))),
+            Payload::Python { list } => Plan::Python { list: *list, open_ended },
+        }
     }
 
     /// A machine before its call.
-    pub(crate) fn reader(&self, repair: bool) -> Result<Box<dyn PayloadReader>> {
+    pub(crate) fn reader(&self, repair: bool) -> Box<dyn PayloadReader> {
         match self {
-            Plan::Json(keys, open_ended) => Ok(Box::new(JsonPayload::new(keys, *open_ended, repair))),
-            Plan::Named(plan) => Ok(Box::new(NamedPayload::new(plan, repair))),
-            Plan::Unread => Err(Error::new(ErrorKind::Format, "this payload kind cannot be parsed yet")),
+            Plan::Json(keys, open_ended) => Box::new(JsonPayload::new(keys, *open_ended, repair)),
+            Plan::Named(plan) => Box::new(NamedPayload::new(plan, repair)),
+            Plan::Tagged(plan) => Box::new(TaggedPayload::new(plan, repair)),
+            Plan::Python { list, open_ended } => Box::new(PythonPayload::new(*list, *open_ended, repair)),
         }
     }
 }
