@@ -161,9 +161,6 @@ fn texts_are_read_as_by_llama_cpp() {
             .iter()
             .find(|(_, templates)| templates.iter().any(|known| known == template))
             .unwrap_or_else(|| panic!("no format is declared for {template}"));
-        if ["tagged", "python"].contains(&table[name]["declaration"]["format"]["payload"].as_str().unwrap()) {
-            continue;
-        }
         let declaration = toml::to_string(&table[name]["declaration"]).unwrap();
         let format = Format::parse_declaration(&format!("{{#--- callwright\n{declaration}\n---#}}")).unwrap().unwrap();
         let input = row["input"].as_str().unwrap().as_bytes();
