@@ -564,7 +564,7 @@ impl Session {
         let Ok(without) = self.templates.choose(tools.is_some()).render(&request) else { return String::new() };
         let without = without.text();
         let text = prompt.text();
-        let text = text.strip_suffix(self.prefill().as_str()).unwrap_or(&text);
+        let text = text.strip_suffix(self.prefill(&text).as_str()).unwrap_or(&text);
         // A template that takes no notice has no such head, or always writes one.
         let same = text.char_indices().zip(without.chars()).find(|((_, a), b)| a != b).map(|((at, _), _)| at);
         let tail = same.unwrap_or(without.len().min(text.len()));

@@ -208,6 +208,11 @@ impl Transducer {
         (self.out, self.broken, self.state) = (text, broken, State::Done);
     }
 
+    /// Whether what comes out is written like what goes in.
+    pub(crate) fn is_json(&self) -> bool {
+        self.dialect == Dialect::Json
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
     }
@@ -245,6 +250,7 @@ impl Transducer {
     /// Ends the string that [`Transducer::open_string`] speaks of.
     pub(crate) fn close_string(&mut self) {
         if let State::String(quoted) = self.state {
+            self.end_surrogate(self.at);
             self.put(b'"');
             self.end_string(quoted);
         }

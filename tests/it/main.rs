@@ -6,6 +6,7 @@ mod constraint;
 mod declaration;
 mod engine;
 mod formats;
+mod fuzz;
 mod gguf;
 mod gguf_builder;
 #[cfg(feature = "hub")]
