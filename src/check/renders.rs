@@ -2,10 +2,11 @@
 
 use super::script::{self, conversation, question, result};
 use super::{CLOCK, Subject, around, common};
+use crate::format::spaced_json;
 use crate::message::Message;
 use crate::tool::Tools;
 use crate::{Error, Result};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// What a template makes of one part of a conversation.
@@ -35,28 +36,14 @@ pub enum Outcome {
     },
     /// The template fails.
     Fail {
-        /// With line and caret.
-        #[serde(serialize_with = "as_text")]
-        error: Complaint,
+        /// The error as a person is shown it: place, sentence, excerpt with a caret, hint.
+        error: String,
     },
-}
-
-/// An error, in the words that a person is shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Complaint {
-    /// The sentence alone.
-    pub message: String,
-    /// All of it: place, sentence, excerpt with a caret, hint.
-    pub full: String,
-}
-
-fn as_text<S: Serializer>(complaint: &Complaint, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&complaint.full)
 }
 
 impl From<Error> for Outcome {
     fn from(error: Error) -> Outcome {
-        Outcome::Fail { error: Complaint { message: error.message().to_owned(), full: error.to_string() } }
+        Outcome::Fail { error: error.to_string() }
     }
 }
 
@@ -202,8 +189,9 @@ impl Parts<'_> {
             if value["content"].is_null() {
                 value["content"] = json!("");
             }
-            if let Some(call) = message.tool_calls.first().filter(|_| !as_text) {
-                value["tool_calls"][0]["function"]["arguments"] = json!(call.arguments.as_object());
+            if let Some(arguments) = message.tool_calls.first().and_then(|call| call.arguments.as_object()) {
+                let text = || json!(spaced_json(arguments));
+                value["tool_calls"][0]["function"]["arguments"] = if as_text { text() } else { json!(arguments) };
             }
             messages.push(value);
         }

@@ -19,9 +19,9 @@ pub struct RoundTrip {
     pub written: String,
     /// What became of it, where it is not what it was.
     pub problem: Option<String>,
-    /// Whether the format itself writes the calls so, white space included. Where it does not, a model that was shown
-    /// the format's tool section writes what no history shows.
-    pub as_declared: bool,
+    /// How the format writes the calls, where the template writes them otherwise: with other white space, say, which is
+    /// read all the same, but is not what the model wrote itself when it made the call.
+    pub declared: Option<String>,
 }
 
 /// The answers that the template can write: what it refuses is told elsewhere.
@@ -63,8 +63,8 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
         let mut parser = Parser::new(format, Some(Arc::clone(&tools)), options)?;
         parser.push(turn.as_bytes(), &mut |_| ());
         let parsed = parser.finish(&mut |_| ());
-        let as_declared = whole.contains(&format.write_calls(&answer.tool_calls));
-        trips.push(RoundTrip { what, problem: problem(&answer, &parsed), written: turn.to_owned(), as_declared });
+        let declared = Some(format.write_calls(&answer.tool_calls)).filter(|calls| !whole.contains(calls));
+        trips.push(RoundTrip { what, problem: problem(&answer, &parsed), written: turn.to_owned(), declared });
     }
     Ok(trips)
 }

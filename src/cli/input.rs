@@ -5,6 +5,7 @@ use super::{DONE, USAGE, notice, say};
 use anyhow::Result;
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS};
+use callwright::error::nearest;
 use callwright::format::Format;
 use callwright::message::{Conversation, Message, Role, check_order};
 use callwright::models::{Gguf, Hub, ModelEntry, Models};
@@ -215,11 +216,10 @@ pub fn load_format(name: &str) -> Result<Format> {
     if let Some(format) = Format::builtin(name) {
         return Ok(format.clone());
     }
-    let known: Vec<&str> = Format::names().collect();
-    if !Path::new(name).exists() && !name.contains(['/', '.']) {
-        return Err(Error::new(ErrorKind::Format, format!("there is no tool-call format {name:?}"))
-            .hint(format!("built in: {}; or give a file", known.join(", ")))
-            .into());
+    if !Path::new(name).exists() && !name.contains('/') {
+        let error = Error::new(ErrorKind::Format, format!("there is no tool-call format {name:?}, and no such file"));
+        let meant = nearest(name, Format::names()).map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
+        return Err(error.hint(format!("{meant}`callwright template list` shows those that are built in")).into());
     }
     Ok(Format::from_file(name)?)
 }

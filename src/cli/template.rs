@@ -323,6 +323,7 @@ fn print(checked: &Checked, report: &Report) -> Result<()> {
 fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {
     writeln!(out, "\n{BOLD}What it renders{BOLD:#}")?;
     let names = width(report.renders.iter().map(|render| render.what));
+    let mut shown: Option<&str> = None;
     for render in &report.renders {
         let needed = if render.needed { "needed for tool calls" } else { "" };
         let bad = if render.needed { RED } else { YELLOW };
@@ -330,14 +331,17 @@ fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {
             Outcome::Pass => (GREEN, "pass", ""),
             Outcome::Ignored => (bad, "ignored", needed),
             Outcome::Changed { how } => (bad, "changed", how.as_str()),
-            Outcome::Fail { error } => (RED, "fail", error.message.as_str()),
+            // A mistake is often in the way of everything.
+            Outcome::Fail { error } if shown == Some(error) => (RED, "fail", "as above"),
+            Outcome::Fail { error } => (RED, "fail", error.lines().next().unwrap_or_default()),
         };
         let gap = if more.is_empty() { 0 } else { 9 - word.len() };
         writeln!(out, "  {:names$}  {style}{word}{style:#}{:gap$}{more}", render.what, "")?;
         if let Outcome::Fail { error } = &render.outcome {
-            for line in error.full.lines() {
-                writeln!(out, "      {line}")?;
+            if shown != Some(error) {
+                error.lines().skip(1).try_for_each(|line| writeln!(out, "      {line}"))?;
             }
+            shown = Some(error);
         }
     }
     Ok(())
@@ -346,14 +350,18 @@ fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {
 fn print_round_trips(out: &mut impl Write, trips: &[RoundTrip]) -> Result<()> {
     writeln!(out, "\n{BOLD}Whether its calls are read back{BOLD:#}")?;
     let names = width(trips.iter().map(|trip| trip.what));
+    // One example is enough.
+    let mut shown = false;
     for trip in trips {
         let what = trip.what;
-        match (&trip.problem, trip.as_declared) {
-            (None, true) => writeln!(out, "  {what:names$}  {GREEN}pass{GREEN:#}")?,
-            (None, false) => writeln!(
-                out,
-                "  {what:names$}  {GREEN}pass{GREEN:#}     with other white space or order than the declaration has"
-            )?,
+        match (&trip.problem, &trip.declared) {
+            (None, None) => writeln!(out, "  {what:names$}  {GREEN}pass{GREEN:#}")?,
+            (None, Some(declared)) => {
+                writeln!(out, "  {what:names$}  {GREEN}pass{GREEN:#}     but the format writes it otherwise")?;
+                if !std::mem::replace(&mut shown, true) {
+                    writeln!(out, "      the template: {:?}\n      the format:   {declared:?}", trip.written)?;
+                }
+            }
             (Some(problem), _) => {
                 writeln!(out, "  {what:names$}  {RED}fail{RED:#}     {problem}")?;
                 trip.written.trim_end().lines().try_for_each(|line| writeln!(out, "      {line}"))?;

@@ -254,7 +254,7 @@ pub(super) fn parts(pattern: &str) -> impl Iterator<Item = &str> {
 }
 
 /// JSON on one line with a space after `:` and `,`, as chat templates and the models trained on them write it.
-fn spaced_json(value: &impl Serialize) -> String {
+pub(crate) fn spaced_json(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Spaced);
     // Writing a JSON value to memory cannot fail.

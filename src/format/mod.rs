@@ -41,6 +41,7 @@ use std::sync::{Arc, OnceLock};
 
 pub use builtin::Builtin;
 pub use history::History;
+pub(crate) use history::spaced_json;
 
 /// How calls look in a model's text, as data.
 ///
