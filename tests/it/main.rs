@@ -7,6 +7,7 @@ mod constraint;
 mod declaration;
 mod engine;
 mod formats;
+mod grammar;
 mod fuzz;
 mod gguf;
 mod gguf_builder;

@@ -19,23 +19,6 @@ pub(super) fn literal(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
-/// A text as a regular expression between slashes that matches just it.
-pub(super) fn escaped(text: &str) -> String {
-    let mut pattern = String::new();
-    for c in text.chars() {
-        match c {
-            'a'..='z' | 'A'..='Z' | '0'..='9' | ' ' | '_' => pattern.push(c),
-            '\n' => pattern.push_str("\\n"),
-            '\r' => pattern.push_str("\\r"),
-            '\t' => pattern.push_str("\\t"),
-            c if c.is_ascii_control() => pattern.push_str(&format!("\\x{:02x}", c as u32)),
-            c if c.is_ascii() => pattern.extend(['\\', c]),
-            c => pattern.push(c),
-        }
-    }
-    pattern
-}
-
 impl Rules {
     fn define(&mut self, body: String, upper: bool) -> String {
         if let Some(name) = self.known.get(&body) {

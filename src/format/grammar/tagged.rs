@@ -1,7 +1,7 @@
 //! Arguments one by one between tags: values typed by the schema, strings as they are.
 
-use super::rules::{escaped, literal};
-use super::{Builder, Unenforced};
+use super::rules::literal;
+use super::{Builder, Unenforced, schema};
 use crate::error::Result;
 use crate::format::{Marker, TaggedCall};
 use crate::tool::Tool;
@@ -104,16 +104,21 @@ impl Builder<'_> {
             let most = count("maxLength").map_or(String::new(), |most| most.to_string());
             conditions.push(format!("/(?s:.{{{},{most}}})/", count("minLength").unwrap_or(0)));
         }
-        for keyword in ["pattern", "format"] {
-            if schema.get(keyword).is_some() {
-                let unenforced = Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned() };
-                self.unenforced.push(unenforced);
-            }
+        let pattern = schema.get("pattern").and_then(Value::as_str);
+        if pattern.is_some() || LENGTHS.iter().any(|key| schema.get(*key).is_some()) {
+            // White space at a value's edges may be the format's, and not count.
+            conditions.push(r"/(?s:[^\s].*[^\s]|[^\s]?)/".to_owned());
         }
+        let searched = pattern.and_then(searched);
+        let unsaid = [("pattern", pattern.is_some() && searched.is_none()), ("format", schema.get("format").is_some())];
+        for (keyword, _) in unsaid.into_iter().filter(|(_, unsaid)| *unsaid) {
+            self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned() });
+        }
+        conditions.extend(searched);
         let forbidden = self.markup(end);
         conditions.push(format!("~(/(?s:.*)/ ({}) /(?s:.*)/)", forbidden.join(" | ")));
         let text = self.rules.terminal(&conditions.join(" & "));
-        self.rules.terminal(&format!("{text} /{}/", escaped(end)))
+        self.rules.terminal(&format!("{text} {}", literal(end)))
     }
 
     /// What must not stand in a text that ends at `end`: the format's own markup.
@@ -129,12 +134,26 @@ impl Builder<'_> {
             .into_iter()
             .map(str::trim)
             .filter(|text| !text.is_empty())
-            .map(|t| format!("/{}/", escaped(t)))
+            .map(literal)
             .collect();
         forbidden.sort();
         forbidden.dedup();
         forbidden
     }
+}
+
+/// A schema's pattern as a terminal that matches the whole of a text it is found in; `None` where that is not plain.
+fn searched(pattern: &str) -> Option<String> {
+    let from_start = pattern.starts_with('^');
+    let to_end = pattern.ends_with('$') && !pattern.ends_with("\\$");
+    let inner = &pattern[usize::from(from_start)..pattern.len() - usize::from(to_end)];
+    // With alternatives an anchor may belong to one of them only.
+    if inner.contains(['^', '$', '|']) && (from_start || to_end || inner.contains(['^', '$'])) {
+        return None;
+    }
+    let (before, behind) = (if from_start { "" } else { "(?s:.*)" }, if to_end { "" } else { "(?s:.*)" });
+    let terminal = format!("/{before}({}){behind}/", llguidance::regex_to_lark(inner, "dw"));
+    schema::compile(&json!({"type": "string", "pattern": pattern})).is_ok().then_some(terminal)
 }
 
 fn optional(rule: &str) -> String {
