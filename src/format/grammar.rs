@@ -93,10 +93,16 @@ impl Format {
     /// [`ErrorKind::Tools`] when no arguments at all fit a tool's schema, or there is no tool; [`ErrorKind::Format`]
     /// when a marker is a pattern of which the declaration does not say how it is written.
     pub fn grammar(&self, tools: &[&Tool], scope: Scope) -> Result<Grammar> {
+        self.build_grammar(tools, scope, true)
+    }
+
+    /// The grammar; where its schemas are not checked, compiling it may fail on what a check would have relaxed or
+    /// refused. Checking costs as much as compiling, and most schemas pass.
+    pub(crate) fn build_grammar(&self, tools: &[&Tool], scope: Scope, check: bool) -> Result<Grammar> {
         if tools.is_empty() {
             return Err(Error::new(ErrorKind::Tools, "there is no tool to call, so there is no grammar of calls"));
         }
-        let mut builder = Builder { format: self, rules: Rules::default(), unenforced: Vec::new() };
+        let mut builder = Builder { format: self, rules: Rules::default(), unenforced: Vec::new(), check };
         let calls = builder.calls(tools)?;
         let start = builder.answer(&calls, scope)?;
         Ok(Grammar { lark: builder.rules.finish(&start), unenforced: builder.unenforced })
@@ -132,6 +138,8 @@ struct Builder<'f> {
     format: &'f Declaration,
     rules: Rules,
     unenforced: Vec<Unenforced>,
+    /// Whether each schema is compiled by itself, so that what cannot be enforced is relaxed.
+    check: bool,
 }
 
 /// How a marker is written.

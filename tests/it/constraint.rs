@@ -8,10 +8,10 @@ use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
-use callwright::format::grammar::{Begins, Scope};
+use callwright::format::grammar::{Begins, Grammar, Scope};
 use callwright::format::parser::{Parsed, Parser, ParserOptions};
 use callwright::models::bundled;
-use callwright::{ErrorKind, Tools};
+use callwright::{ErrorKind, Session, Tools};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -150,4 +150,45 @@ fn a_schema_that_nothing_fits_is_an_error_before_the_model_runs() {
     let error = Format::delimited().grammar(&tool, scope).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Tools);
     insta::assert_snapshot!(error);
+}
+
+/// What comes of a script in the format hermes, which knows reasoning.
+fn reasoned(script: &str, rules: Rules) -> (String, Vec<String>) {
+    let format = Format::builtin("hermes").unwrap();
+    let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+    let mut constraint = Constraint::new(&mut compiler, format, &tools(), Some("clock"), rules).unwrap();
+    let (_, text) = write(&mut scripted(script), &mut constraint, Sampling::default(), 300);
+    (text, constraint.notices().iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn a_required_call_waits_for_reasoning_which_has_a_limit() {
+    let long = format!("{}</think>", "Let me think. ".repeat(10));
+    let rules = Rules { thinking: true, ..rules(Mode::Strict, Calls::Required) };
+    let (text, notices) = reasoned(&long, rules.clone());
+    assert!(text.starts_with(&format!("{long}<tool_call>\n{{\"name\": \"clock\"")), "{text}");
+    assert!(notices.iter().all(|notice| !notice.contains("reasoning")), "{notices:?}");
+    let (text, notices) = reasoned(&long, Rules { max_thinking: Some(20), ..rules });
+    assert!(text.starts_with("Let me think. Let me") && text.contains("</think>"), "{text}");
+    assert_eq!(text.find("</think>").map(|at| at < 25), Some(true), "{text}");
+    assert!(notices.iter().any(|notice| notice.contains("--max-thinking")), "{notices:?}");
+}
+
+#[test]
+fn text_before_a_required_call_is_bounded() {
+    let rules = Rules { max_preamble: 8, ..rules(Mode::Strict, Calls::Required) };
+    let (text, _) = reasoned("Of course, gladly.", rules);
+    assert!(text.starts_with("Of cours<tool_call>\n{\"name\": \"clock\""), "{text}");
+}
+
+#[test]
+fn a_grammar_of_ones_own_holds_the_whole_answer() {
+    let mut session = Session::new(Box::new(scripted("maybe")), None, None).unwrap();
+    session.options_mut().grammar = Some(Grammar { lark: "start: \"yes\" | \"no\"\n".into(), unenforced: Vec::new() });
+    let reply = session.ask("Well?").unwrap();
+    assert!(["yes", "no"].contains(&reply.message.content.as_str()), "{reply:?}");
+
+    session.set_messages(Vec::new()).unwrap();
+    session.options_mut().grammar = Some(Grammar { lark: "start: nonsense\n".into(), unenforced: Vec::new() });
+    assert_eq!(session.ask("Well?").unwrap_err().kind(), ErrorKind::Constraint);
 }

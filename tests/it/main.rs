@@ -7,15 +7,15 @@ mod constraint;
 mod declaration;
 mod engine;
 mod formats;
-mod grammar;
 mod fuzz;
 mod gguf;
 mod gguf_builder;
+mod grammar;
 #[cfg(feature = "hub")]
 mod hub;
-mod infer;
 #[cfg(feature = "hub")]
 mod hub_server;
+mod infer;
 mod message;
 mod models;
 #[cfg(feature = "hub")]

@@ -76,8 +76,10 @@ impl Tokens {
 
 /// What ends things: tried in order where a call has to be closed.
 pub(super) struct Closers {
-    /// Ends of free text: quotes, closing tags.
-    text: Vec<Vec<Token>>,
+    /// The format's own ends of values: closing tags, quotes of its own.
+    ends: Vec<Vec<Token>>,
+    /// What ends a JSON string, and begins one too.
+    quote: Vec<Token>,
     /// What leads to the end elsewhere, the shortest way first.
     structure: Vec<Token>,
     /// What text can be filled with that has to go on.
@@ -94,11 +96,10 @@ impl Closers {
                 })
                 .collect()
         };
-        let mut text: Vec<Vec<Token>> = ends.iter().map(|end| tokens.tokenize(end.as_bytes())).collect();
-        text.push(tokens.tokenize(b"\""));
-        text.retain(|tokens| !tokens.is_empty());
+        let ends = ends.iter().map(|end| tokens.tokenize(end.as_bytes())).filter(|end| !end.is_empty());
         Closers {
-            text,
+            ends: ends.collect(),
+            quote: tokens.tokenize(b"\""),
             structure: single("}]),\"1234567890ntfNTF[{-. "),
             filler: single("abcdefghijklmnopqrstuvwxyz0123456789@.:-/_+ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
         }
@@ -240,15 +241,16 @@ impl Compiler {
             let ids: Vec<TokenId> = tokens.iter().map(|token| id(*token)).collect();
             (next.validate_tokens(&ids).ok()? == ids.len() && next.consume_tokens(&ids).is_ok()).then_some(next)
         };
-        if is_wide(mask) {
-            for end in self.closers.text.iter().filter(|end| end.first().is_some_and(allowed)) {
-                if let Some(mut next) = after(end)
-                    && (is_complete(&mut next) || !self.is_free(&mut next))
-                {
-                    return Some((next, end.clone()));
-                }
+        let quote = is_wide(mask).then_some(&self.closers.quote);
+        let ends = self.closers.ends.iter().chain(quote).filter(|end| end.first().is_some_and(allowed));
+        for end in ends {
+            if let Some(mut next) = after(end)
+                && (is_complete(&mut next) || !self.is_free(&mut next))
+            {
+                return Some((next, end.clone()));
             }
-        } else {
+        }
+        if quote.is_none() {
             let mut opens = None;
             for token in self.closers.structure.iter().filter(|token| allowed(token)) {
                 let Some(mut next) = after(&[*token]) else { continue };

@@ -124,6 +124,8 @@ struct Open {
     lark: usize,
     /// Tokens that bring it to its end from here, where they are known.
     closing: Option<Vec<Token>>,
+    /// How many tokens were left when a way to the end was last sought in vain.
+    sought: usize,
 }
 
 /// Constrains one answer.
@@ -188,21 +190,20 @@ impl<'c> Constraint<'c> {
             (None, Some(start)) => vec![(start, Begins::Call)],
             (None, None) => vec![(&bare, Begins::Call)],
         };
-        let required = rules.calls == Calls::Required;
+        let only_calls = rules.calls == Calls::Required && rules.mode == Mode::Strict;
+        let build = |check: bool| -> Result<Vec<Grammar>> {
+            let scopes =
+                markers.iter().map(|(_, begins)| Scope { begins: *begins, max_calls: rules.max_calls, only_calls });
+            scopes.map(|scope| format.build_grammar(&tools, scope, check)).collect()
+        };
         let mut grammars = Vec::new();
-        for (_, begins) in &markers {
-            let scope = Scope {
-                begins: *begins,
-                max_calls: rules.max_calls,
-                only_calls: required && rules.mode == Mode::Strict,
-            };
-            grammars.push(match rules.calls {
-                Calls::Forbidden => Grammar { lark: String::new(), unenforced: Vec::new() },
-                _ => format.grammar(&tools, scope)?,
-            });
-        }
-        if let Some(first) = grammars.first().filter(|grammar| !grammar.lark.is_empty()) {
-            compiler.matcher(&first.lark)?;
+        if rules.calls != Calls::Forbidden {
+            grammars = build(false)?;
+            let compiled = grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()));
+            if compiled.is_err() {
+                grammars = build(true)?;
+                grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()))?;
+            }
         }
         let is_bare = format.start.is_none() && format.section.is_none();
         let thinking_markers: Vec<&Marker> =
@@ -234,7 +235,7 @@ impl<'c> Constraint<'c> {
     /// [`ErrorKind::Constraint`] when the grammar is refused.
     pub fn whole(compiler: &'c mut Compiler, grammar: Grammar, jump: bool) -> Result<Constraint<'c>> {
         let matcher = compiler.matcher(&grammar.lark)?;
-        let open = Open { matcher, lark: 0, closing: None };
+        let open = Open { matcher, lark: 0, closing: None, sought: usize::MAX };
         Ok(Constraint {
             compiler,
             rules: Rules {
@@ -330,8 +331,10 @@ impl<'c> Constraint<'c> {
                     self.fail(&error)?;
                     return Ok(Step::Sample);
                 }
-                if left <= self.horizon && open.closing.is_none() {
+                // Where none is found the search is long: it is not repeated for every token.
+                if left <= self.horizon && open.closing.is_none() && left <= open.sought / 4 * 3 {
                     open.closing = self.compiler.closing(&open.matcher, left);
+                    open.sought = left;
                 }
                 if open.closing.as_ref().is_some_and(|closing| closing.len() >= left && !closing.is_empty()) {
                     return self.close();
@@ -473,6 +476,7 @@ impl<'c> Constraint<'c> {
                 let rest = if known.first() == Some(&chosen) { &known[1..] } else { known };
                 let closing = match leads_out(&next, rest) {
                     true => Some(rest.to_vec()),
+                    false if open.closing.is_none() && open.sought != usize::MAX => None,
                     false => self.compiler.closing(&next, left - 1),
                 };
                 match closing.filter(|closing| closing.len() < left) {
@@ -562,7 +566,7 @@ impl<'c> Constraint<'c> {
 
     fn enter(&mut self, hit: trigger::Hit, matcher: Matcher, closing: Option<Vec<Token>>) {
         self.called = true;
-        self.phase = Phase::Call(Box::new(Open { matcher, lark: hit.which, closing }));
+        self.phase = Phase::Call(Box::new(Open { matcher, lark: hit.which, closing, sought: usize::MAX }));
     }
 
     /// Behind the calls.

@@ -130,12 +130,8 @@ impl Builder<'_> {
         if let crate::format::Payload::Tagged(tagged) = &self.format.payload {
             texts.push(&tagged.key_start);
         }
-        let mut forbidden: Vec<String> = texts
-            .into_iter()
-            .map(str::trim)
-            .filter(|text| !text.is_empty())
-            .map(literal)
-            .collect();
+        let mut forbidden: Vec<String> =
+            texts.into_iter().map(str::trim).filter(|text| !text.is_empty()).map(literal).collect();
         forbidden.sort();
         forbidden.dedup();
         forbidden
