@@ -74,7 +74,8 @@ pub struct Report {
 impl Report {
     /// Whether everything is there that tool calls need, and all calls are read back as they were.
     pub fn sound(&self) -> bool {
-        let written = self.renders.iter().all(|render| !render.needed || render.outcome == Outcome::Pass);
+        let lacking = |outcome: &Outcome| matches!(outcome, Outcome::Ignored | Outcome::Fail { .. });
+        let written = self.renders.iter().all(|render| !render.needed || !lacking(&render.outcome));
         written && self.round_trips.iter().all(|trip| trip.problem.is_none())
     }
 }

@@ -328,10 +328,10 @@ fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {
         let (style, word, more) = match &render.outcome {
             Outcome::Pass => (GREEN, "pass", ""),
             Outcome::Ignored => (bad, "ignored", needed),
-            Outcome::Changed { how } => (bad, "changed", how.as_str()),
+            Outcome::Changed { how } => (YELLOW, "changed", how.as_str()),
             // A mistake is often in the way of everything.
-            Outcome::Fail { error } if shown == Some(error) => (RED, "fail", "as above"),
-            Outcome::Fail { error } => (RED, "fail", error.lines().next().unwrap_or_default()),
+            Outcome::Fail { error } if shown == Some(error) => (bad, "fail", "as above"),
+            Outcome::Fail { error } => (bad, "fail", error.lines().next().unwrap_or_default()),
         };
         let gap = if more.is_empty() { 0 } else { 9 - word.len() };
         writeln!(out, "  {:names$}  {style}{word}{style:#}{:gap$}{more}", render.what, "")?;
