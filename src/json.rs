@@ -1,7 +1,18 @@
 //! Reading JSON that people and programs wrote: where the text breaks, and what a field should have been.
 
 use crate::error::{Error, ErrorKind, Location, Result};
+use crate::text_file;
 use serde_json::Value;
+use std::path::Path;
+
+/// Reads a JSON file.
+///
+/// # Errors
+/// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Syntax`] with line, column and a caret when it is not JSON.
+pub fn from_file(path: impl AsRef<Path>) -> Result<Value> {
+    let path = path.as_ref();
+    parse(&text_file::read(path)?).map_err(|error| error.in_file(path))
+}
 
 /// Parses `text`; the error says where it stops being JSON and shows the line.
 pub(crate) fn parse(text: &str) -> Result<Value> {

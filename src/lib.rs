@@ -47,7 +47,7 @@
 pub mod engine;
 pub mod error;
 pub mod format;
-mod json;
+pub mod json;
 pub mod message;
 pub mod models;
 pub mod session;

@@ -3,9 +3,7 @@
 use super::input::{ConversationOptions, ModelOptions, batch, load_template};
 use super::{DONE, say};
 use anyhow::Result;
-use callwright::error::Location;
 use callwright::template::ChatTemplate;
-use callwright::{Error, ErrorKind};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -58,14 +56,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
     // The prompt as it is: anstream would strip its control characters.
     let mut out = std::io::stdout();
     if let (Some(path), Some(template)) = (&args.vars, &args.model.template) {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
-        let vars: Value = serde_json::from_str(&text).map_err(|error| {
-            let at = Location { file: Some(path.clone()), line: Some(error.line()), column: Some(error.column()) };
-            // serde_json repeats the place.
-            let reason = error.to_string();
-            let reason = reason.split(" at line ").next().unwrap_or_default();
-            Error::new(ErrorKind::Syntax, format!("not valid JSON: {reason}")).at(at)
-        })?;
+        let vars = callwright::json::from_file(path)?;
         let text = load_template(template)?.render_vars(&vars, args.now)?;
         if args.json {
             writeln!(out, "{}", json!({"text": text}))?

@@ -83,7 +83,7 @@ fn every_error_names_the_place_and_the_way_out() {
         ("no end", block("[format]\nstart = '<call>'\npayload = 'json'")),
         ("blank marker", block("[format]\nstart = ' '\nend = 'x'\npayload = 'json'")),
         ("no start", block("[format]\nstart = ''\nend = 'x'\npayload = 'python'")),
-        ("not text", block("[format]\nstart = 5")),
+        ("not text", block("[format]\nstart = 5\npayload = 'json'")),
         ("not a switch", block("[format]\nliteral = 'yes'")),
         ("not a table", block("format = 'json'")),
         ("unknown payload", block("[format]\nstart = 'a'\nend = 'b'\npayload = 'jason'")),

@@ -4,6 +4,7 @@ mod cli;
 mod conformance;
 mod declaration;
 mod engine;
+mod fuzz;
 mod gguf;
 mod gguf_builder;
 #[cfg(feature = "hub")]
@@ -16,6 +17,7 @@ mod models;
 mod models_cli;
 mod parse;
 mod parses;
+mod payloads;
 mod program;
 mod session;
 mod template;
