@@ -6,6 +6,7 @@
 
 mod behind;
 mod calls;
+mod coerce;
 mod declaration;
 pub mod event;
 mod head;
