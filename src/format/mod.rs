@@ -7,6 +7,7 @@
 mod behind;
 mod builtin;
 mod calls;
+mod coerce;
 mod declaration;
 pub mod event;
 mod head;

@@ -5,6 +5,7 @@ mod conformance;
 mod declaration;
 mod engine;
 mod formats;
+mod fuzz;
 mod gguf;
 mod gguf_builder;
 #[cfg(feature = "hub")]
@@ -18,6 +19,7 @@ mod models;
 mod models_cli;
 mod parse;
 mod parses;
+mod payloads;
 mod program;
 mod session;
 mod template;
