@@ -188,7 +188,6 @@ impl ModelOptions {
             self.template.as_ref().or(entry.template.as_ref()).map(|name| load_template(name)).transpose()?;
         let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| load_format(name)).transpose()?;
         let session = Session::new(Box::new(engine), template, format)?;
-        session.notices().iter().for_each(|text| notice(text));
         Ok((session, entry))
     }
 }
@@ -212,6 +211,11 @@ pub fn load_format(name: &str) -> Result<Format> {
         return Err(error.hint(format!("{meant}`callwright template list` shows those that are built in")).into());
     }
     Ok(Format::from_file(name)?)
+}
+
+/// The format that a chat template declares, or that it is seen to write.
+pub fn load_template_format(name: &str) -> Result<Format> {
+    Ok(Format::of_template(&load_template(name)?)?)
 }
 
 /// Shows how far loading is, on a terminal and once it takes a noticeable time.

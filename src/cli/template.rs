@@ -224,7 +224,9 @@ impl Checked {
             variables.extend(given);
         }
         if format.is_none() {
-            format = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
+            let declared = Format::parse_declaration(template.source());
+            let declared = declared.map_err(|error| error.in_file(template.name()))?;
+            format = declared.or_else(|| Format::infer(&template).format.clone());
         }
         let section = match format.as_ref().filter(|_| laid_over) {
             Some(format) => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),

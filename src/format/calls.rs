@@ -1,5 +1,6 @@
 //! The calls of one text while they are being read: ids, events, what is reported about them, and how they end.
 
+use super::coerce::{Coercer, Coercion};
 use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
 use crate::message::Arguments;
 use crate::tool::{Tool, Tools};
@@ -54,6 +55,11 @@ struct Open {
     refused: bool,
     /// What is wrong with the call, in sentences.
     blamed: Vec<String>,
+    /// Where the arguments begin in the model's text, if they are passed on as they were written.
+    arguments_at: Option<usize>,
+    coercer: Option<Coercer>,
+    /// What was changed in the arguments: where, how many bytes, and to what.
+    changes: Vec<(usize, usize, String)>,
 }
 
 /// How a call ended.
@@ -126,6 +132,9 @@ impl Calls {
             seen: Vec::new(),
             refused: false,
             blamed: Vec::new(),
+            arguments_at: None,
+            coercer: None,
+            changes: Vec::new(),
         });
     }
 
@@ -255,6 +264,7 @@ impl Calls {
             None => name,
         };
         let Some(open) = &mut self.open else { return };
+        open.coercer = self.tools.as_ref().and_then(|tools| Coercer::new(tools, &name));
         open.name = Some(name);
         if open.id.is_some() || !self.ids {
             self.say_start();
@@ -287,8 +297,52 @@ impl Calls {
         }
     }
 
+    /// The arguments of the open call begin at offset `at`, and are passed on as they are written.
+    pub(crate) fn begin_arguments(&mut self, at: usize) {
+        if let Some(open) = &mut self.open {
+            open.arguments_at = Some(at);
+        }
+    }
+
     /// More of the arguments of the open call, whose name is known.
     pub(crate) fn delta(&mut self, delta: &str) {
+        let Some(mut coercer) = self.open.as_mut().and_then(|open| open.coercer.take()) else {
+            return self.say_delta(delta);
+        };
+        let mut rest = delta;
+        while !rest.is_empty() {
+            let mut known = String::new();
+            let (taken, coercion) = coercer.push(rest, &mut known);
+            rest = &rest[taken..];
+            self.say_delta(&known);
+            if let Some(coercion) = coercion {
+                self.coerce(coercion);
+            }
+        }
+        if let Some(open) = &mut self.open {
+            open.coercer = Some(coercer);
+        }
+    }
+
+    /// A value should have another type.
+    fn coerce(&mut self, Coercion { start, written, wanted }: Coercion) {
+        let Some(open) = &self.open else { return };
+        // What was repaired before no longer stands where it stood.
+        let moved = open.seen.iter().any(|kind| kind.changes_arguments());
+        let place = match open.arguments_at.filter(|_| !moved) {
+            Some(at) => at + start..at + start + written.len(),
+            None => open.start..open.start + 1,
+        };
+        if !self.depart(RepairKind::ValueType, place) {
+            return self.say_delta(&written);
+        }
+        self.say_delta(&wanted);
+        if let Some(open) = &mut self.open {
+            open.changes.push((start, written.len(), wanted));
+        }
+    }
+
+    fn say_delta(&mut self, delta: &str) {
         let Some(open) = self.open.as_mut().filter(|_| !delta.is_empty()) else { return };
         if !open.said {
             open.waiting.push_str(delta);
@@ -298,6 +352,29 @@ impl Calls {
         } else if let Some(id) = open.id.clone() {
             self.events.push(Event::CallArguments { id, delta: delta.to_owned() });
         }
+    }
+
+    /// The arguments are whole; says what they came to.
+    fn end_arguments(&mut self, text: String, sent: usize) -> String {
+        self.delta(&text[sent..]);
+        let mut rest = String::new();
+        let Some(open) = &mut self.open else { return text };
+        if let Some(coercer) = &mut open.coercer {
+            coercer.finish(&mut rest);
+        }
+        let changes = std::mem::take(&mut open.changes);
+        self.say_delta(&rest);
+        if changes.is_empty() {
+            return text;
+        }
+        let mut changed = String::with_capacity(text.len());
+        let mut from = 0;
+        for (start, length, wanted) in changes {
+            changed.push_str(&text[from..start]);
+            changed.push_str(&wanted);
+            from = start + length;
+        }
+        changed + &text[from..]
     }
 
     /// The open call ends; `marker` is the end marker, if one was written.
@@ -315,7 +392,7 @@ impl Calls {
             self.diagnose(kind, place);
             self.start(String::new(), 0..0);
         }
-        self.delta(&text[sent..]);
+        let text = self.end_arguments(text, sent);
         self.say_start();
         self.keep(marker);
         let Some(open) = self.open.take() else { return };

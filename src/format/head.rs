@@ -224,7 +224,7 @@ fn fit(form: &[Part], text: &str, rough: bool) -> Option<Fit> {
 
 /// The word at the beginning.
 fn bare_name(text: &str) -> Option<String> {
-    let word = text.split(|c: char| c.is_whitespace() || "<>[](){}\"'|,".contains(c)).next()?;
+    let word = text.split(|c: char| !(c.is_alphanumeric() || "_-.:/".contains(c))).next()?;
     (!word.is_empty()).then(|| word.to_owned())
 }
 

@@ -394,6 +394,7 @@ impl JsonPayload {
             if let Some(at) = held.broken {
                 calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
             }
+            calls.begin_arguments(held.at);
             self.arguments.adopt(held.text, held.broken);
         }
     }
@@ -412,6 +413,7 @@ impl JsonPayload {
         std::mem::swap(&mut self.value, &mut self.arguments);
         self.state = State::Reading(Slot::Arguments);
         self.argued = true;
+        calls.begin_arguments(held.at);
         true
     }
 
@@ -643,6 +645,7 @@ impl JsonPayload {
         self.value_at = at;
         if slot == Slot::Arguments {
             self.argued = true;
+            calls.begin_arguments(at);
             self.undecided = matches!(byte, b'n' | b'N');
             if string && self.repair {
                 self.depart(RepairKind::ArgumentsAsString, at, calls);

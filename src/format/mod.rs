@@ -7,10 +7,12 @@
 mod behind;
 mod builtin;
 mod calls;
+mod coerce;
 mod declaration;
 pub mod event;
 mod head;
 mod history;
+pub mod infer;
 mod json;
 mod markers;
 mod named;
@@ -23,6 +25,7 @@ mod schema;
 mod tagged;
 mod tail;
 mod text;
+mod written;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::text_file;
@@ -279,6 +282,16 @@ impl Format {
         let format = Format { declaration, source, machinery: OnceLock::new() };
         format.machinery()?;
         Ok(format)
+    }
+
+    /// The same format, with these markers around reasoning if it knows none.
+    pub(crate) fn with_reasoning(self, reasoning: Option<Around>) -> Format {
+        if self.reasoning.is_some() || reasoning.is_none() {
+            return self;
+        }
+        let declaration = Declaration { reasoning, ..self.declaration.clone() };
+        // What cannot be searched for is left out.
+        Format::with_source(declaration, self.source.clone()).unwrap_or(self)
     }
 
     /// The file that declares the format, its declaration block included: Jinja that writes the tool section.

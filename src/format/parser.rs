@@ -177,7 +177,7 @@ impl Parser {
         Ok(Parser {
             machinery,
             open_ended: format.end.is_none(),
-            text: Text::default(),
+            text: Text::new(format.start.is_none()),
             reasoning: Text::after_markup(),
             thinking: false,
             separate: true,

@@ -245,6 +245,7 @@ impl Transducer {
     /// Ends the string that [`Transducer::open_string`] speaks of.
     pub(crate) fn close_string(&mut self) {
         if let State::String(quoted) = self.state {
+            self.end_surrogate(self.at);
             self.put(b'"');
             self.end_string(quoted);
         }

@@ -77,6 +77,8 @@ pub(crate) struct Text {
     after: After,
     /// Whether the line so far is not blank.
     in_line: bool,
+    /// Whether a comma or a semicolon behind a call may stand between it and the next one.
+    separators: bool,
 }
 
 /// What nothing but white space came since.
@@ -90,6 +92,11 @@ enum After {
 }
 
 impl Text {
+    /// A text; `separators` may stand between its calls.
+    pub(crate) fn new(separators: bool) -> Text {
+        Text { separators, ..Text::default() }
+    }
+
     /// A text that begins behind markup: white space there is no part of it.
     pub(crate) fn after_markup() -> Text {
         Text { after: After::Markup, ..Text::default() }
@@ -99,16 +106,19 @@ impl Text {
         self.in_line = self.goes_on_line(bytes);
         if self.after != After::Nothing {
             let room = BLANK - self.blank.len();
-            let skipped = bytes.iter().take(room).take_while(|b| b.is_ascii_whitespace()).count();
+            let skipped = bytes.iter().take(room).take_while(|&&b| self.is_blank(b)).count();
             self.blank.extend_from_slice(&bytes[..skipped]);
             bytes = &bytes[skipped..];
             if bytes.is_empty() {
                 return;
             }
             self.after = After::Nothing;
+            let separated = self.blank.iter().position(|b| !b.is_ascii_whitespace());
+            let separator = separated.map(|at| self.blank.split_off(at));
             self.keep_gap();
             let gap = std::mem::take(&mut self.gap);
             self.write(&gap);
+            self.write(&separator.unwrap_or_default());
         }
         let trailing = bytes.iter().rev().take(BLANK).take_while(|b| b.is_ascii_whitespace()).count();
         let (solid, blank) = bytes.split_at(bytes.len() - trailing);
@@ -134,13 +144,18 @@ impl Text {
     fn keep_gap(&mut self) {
         if self.gap.is_empty() && !self.content.is_empty() {
             std::mem::swap(&mut self.gap, &mut self.blank);
+            self.gap.retain(u8::is_ascii_whitespace);
         }
         self.blank.clear();
     }
 
+    fn is_blank(&self, byte: u8) -> bool {
+        byte.is_ascii_whitespace() || self.separators && self.after == After::Call && matches!(byte, b',' | b';')
+    }
+
     /// Whether `bytes` behind the text leave a line that is not blank.
     fn goes_on_line(&self, bytes: &[u8]) -> bool {
-        match bytes.iter().rev().find(|&&b| b == b'\n' || !b.is_ascii_whitespace()) {
+        match bytes.iter().rev().find(|&&b| b == b'\n' || !self.is_blank(b)) {
             Some(&last) => last != b'\n',
             None => self.in_line,
         }

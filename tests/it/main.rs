@@ -6,10 +6,12 @@ mod conformance;
 mod declaration;
 mod engine;
 mod formats;
+mod fuzz;
 mod gguf;
 mod gguf_builder;
 #[cfg(feature = "hub")]
 mod hub;
+mod infer;
 #[cfg(feature = "hub")]
 mod hub_server;
 mod message;
@@ -18,6 +20,7 @@ mod models;
 mod models_cli;
 mod parse;
 mod parses;
+mod payloads;
 mod program;
 mod session;
 mod template;

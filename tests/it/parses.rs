@@ -85,6 +85,21 @@ impl Message {
     }
 }
 
+/// The formats, and the templates that have them.
+pub(crate) fn formats() -> Vec<(Format, Vec<String>)> {
+    let table = toml::from_str::<toml::Table>(FORMATS).unwrap();
+    let mut formats = Vec::new();
+    for (name, value) in table {
+        let mut declaration = value["declaration"].as_table().unwrap().clone();
+        declaration["format"].as_table_mut().unwrap().insert("name".into(), name.into());
+        let block = format!("{{#--- callwright\n{}\n---#}}", toml::to_string(&declaration).unwrap());
+        let templates = value["templates"].as_array().unwrap().iter();
+        let templates = templates.map(|template| template.as_str().unwrap().to_owned()).collect();
+        formats.push((Format::parse_declaration(&block).unwrap().unwrap(), templates));
+    }
+    formats
+}
+
 fn parser(format: &Format, row: &Value) -> Parser {
     let tools = row["tools"].as_array().filter(|tools| !tools.is_empty());
     let tools = tools.map(|_| Arc::new(Tools::from_value(&row["tools"]).unwrap()));
@@ -135,19 +150,23 @@ fn check_stream(format: &Format, row: &Value, input: &[u8], partial: bool, whole
     }
 }
 
+/// The rows that differ for a reason.
+pub fn known() -> std::collections::BTreeSet<(String, String)> {
+    let known: Differences = toml::from_str(KNOWN).unwrap();
+    known.difference.into_iter().map(|row| (row.template, row.case)).collect()
+}
+
+/// What is wrong when a row is read in this format.
+pub fn difference(format: &Format, row: &Value) -> Option<String> {
+    let partial = row["partial"] == true;
+    parse(format, row, [row["input"].as_str().unwrap().as_bytes()], partial).difference(&row["expected"])
+}
+
 #[test]
 fn texts_are_read_as_by_llama_cpp() {
     let Some(folder) = data() else { return };
     let rows = std::fs::read_to_string(folder.join("parses.jsonl")).unwrap();
-    let formats: BTreeMap<String, Vec<String>> = toml::from_str::<toml::Table>(FORMATS)
-        .unwrap()
-        .into_iter()
-        .map(|(name, value)| {
-            let templates = value["templates"].as_array().unwrap().iter();
-            (name, templates.map(|template| template.as_str().unwrap().to_owned()).collect())
-        })
-        .collect();
-    let table = toml::from_str::<toml::Table>(FORMATS).unwrap();
+    let formats = formats();
     let known: Differences = toml::from_str(KNOWN).unwrap();
     let mut known: BTreeMap<(String, String), String> =
         known.difference.into_iter().map(|row| ((row.template, row.case), row.reason)).collect();
@@ -157,19 +176,12 @@ fn texts_are_read_as_by_llama_cpp() {
     for line in rows.lines() {
         let row: Value = serde_json::from_str(line).unwrap();
         let (template, case) = (row["template"].as_str().unwrap(), row["case"].as_str().unwrap());
-        let (name, _) = formats
-            .iter()
-            .find(|(_, templates)| templates.iter().any(|known| known == template))
-            .unwrap_or_else(|| panic!("no format is declared for {template}"));
-        if ["tagged", "python"].contains(&table[name]["declaration"]["format"]["payload"].as_str().unwrap()) {
-            continue;
-        }
-        let declaration = toml::to_string(&table[name]["declaration"]).unwrap();
-        let format = Format::parse_declaration(&format!("{{#--- callwright\n{declaration}\n---#}}")).unwrap().unwrap();
+        let format = formats.iter().find(|(_, templates)| templates.iter().any(|known| known == template));
+        let (format, _) = format.unwrap_or_else(|| panic!("no format is declared for {template}"));
         let input = row["input"].as_str().unwrap().as_bytes();
         let partial = row["partial"] == true;
-        let whole = parse(&format, &row, [input], partial);
-        check_stream(&format, &row, input, partial, &whole);
+        let whole = parse(format, &row, [input], partial);
+        check_stream(format, &row, input, partial, &whole);
         let difference = whole.difference(&row["expected"]);
         count += 1;
         match (known.remove(&(template.to_owned(), case.to_owned())), difference) {

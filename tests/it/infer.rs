@@ -1,0 +1,230 @@
+//! Formats read off templates that declare none.
+
+use crate::conformance::data;
+use callwright::error::ErrorKind;
+use callwright::format::parser::{Parser, ParserOptions};
+use callwright::format::{Declaration, Format, Payload};
+use callwright::message::{Arguments, Message, ToolCall};
+use callwright::template::{ChatTemplate, RenderRequest};
+use callwright::tool::Tools;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use std::sync::Arc;
+
+fn cases() -> Vec<(String, ChatTemplate)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/infer");
+    let mut cases: Vec<(String, ChatTemplate)> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "jinja"))
+        .map(|path| {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            (name, ChatTemplate::from_file(path).unwrap())
+        })
+        .collect();
+    cases.sort_by(|a, b| a.0.cmp(&b.0));
+    assert!(cases.len() > 20);
+    cases
+}
+
+#[test]
+fn formats_are_read_off_templates() {
+    for (name, template) in cases() {
+        let inference = Format::infer(&template);
+        let notes: String = inference.notes.iter().map(|note| format!("note: {note}\n")).collect();
+        let calls = if inference.parallel { "" } else { "one call at a time\n" };
+        let block = inference.format.as_ref().map_or_else(String::new, |format| format.to_toml());
+        let reasoning = match (&inference.format, &inference.reasoning) {
+            (None, Some(reasoning)) => format!("{reasoning:?}\n"),
+            _ => String::new(),
+        };
+        let mut settings = insta::Settings::clone_current();
+        settings.set_snapshot_path("snapshots/infer");
+        settings.set_prepend_module_to_snapshot(false);
+        settings.set_omit_expression(true);
+        settings.bind(|| insta::assert_snapshot!(name.as_str(), format!("{notes}{calls}{reasoning}{block}")));
+    }
+}
+
+#[test]
+fn what_was_inferred_can_be_declared() {
+    let inferred = cases().into_iter().filter_map(|(_, template)| Format::infer(&template).format.clone());
+    let built_in = Format::names().filter_map(Format::builtin).cloned();
+    for format in inferred.chain(built_in) {
+        let read = Format::parse_declaration(&format.to_toml()).unwrap().expect("it is a block");
+        assert_eq!(*read, *format);
+    }
+}
+
+/// The calls that templates are asked to write, and whether the format must write them to the byte as they do.
+fn calls() -> Vec<(Vec<ToolCall>, bool)> {
+    let call = |id: &str, name: &str, arguments: Value| ToolCall {
+        id: Some(id.to_owned()),
+        name: name.to_owned(),
+        arguments: Arguments::Object(arguments.as_object().unwrap().clone()),
+    };
+    let typed = json!({
+        "count": 9_007_199_254_740_993u64, "fresh": true, "ratio": -0.5,
+        "record": {"a": {"b": "c"}, "n": 1}, "tags": ["x", "y z"],
+    });
+    vec![
+        (vec![call("aBc000001", "find_ferries", json!({"from": "Ærø", "to": "Fåborg \"by\" <night> & day"}))], true),
+        (
+            vec![
+                call("aBc000001", "find_ferries", json!({"from": "Ærø", "to": "Fåborg"})),
+                call("aBc000002", "tide", json!({"port": "Søby"})),
+            ],
+            true,
+        ),
+        (vec![call("aBc000001", "store", typed)], false),
+        (vec![call("aBc000001", "tide", json!({"port": "two\nlines"}))], true),
+        (vec![call("aBc000001", "now", json!({}))], true),
+    ]
+}
+
+fn tools() -> Tools {
+    let object = |properties: Value| json!({"type": "object", "properties": properties});
+    let text = json!({"type": "string", "description": "text"});
+    let tool = |name: &str, properties: Value| {
+        json!({"type": "function", "function": {
+            "name": name, "description": "does it", "parameters": object(properties),
+        }})
+    };
+    let stored = json!({
+        "count": {"type": "integer"}, "fresh": {"type": "boolean"}, "ratio": {"type": "number"},
+        "record": object(json!({"a": object(json!({"b": text})), "n": {"type": "integer"}})),
+        "tags": {"type": "array", "items": text},
+    });
+    let tools = json!([
+        tool("find_ferries", json!({"from": text, "to": text})),
+        tool("tide", json!({"port": text})),
+        tool("store", stored),
+        tool("now", json!({})),
+    ]);
+    Tools::from_value(&tools).unwrap()
+}
+
+/// What the template writes for a message, behind what it has written before. `None` where it refuses.
+fn written(template: &ChatTemplate, message: Message) -> Option<String> {
+    let (tools, user) = (tools(), Message::user("When is the next one?"));
+    let mut variables = Map::new();
+    for name in ["today", "functions", "datetime"] {
+        variables.insert(name.to_owned(), json!("none"));
+    }
+    let render = |messages: &[Message], add_generation_prompt| {
+        let request = RenderRequest {
+            messages,
+            tools: Some(&tools),
+            add_generation_prompt,
+            variables: variables.clone(),
+            ..RenderRequest::default()
+        };
+        Some(template.render(&request).ok()?.text())
+    };
+    let asked = render(std::slice::from_ref(&user), true)?;
+    let told = render(&[user, message], false)?;
+    let same = asked.char_indices().zip(told.chars()).find(|((_, a), b)| a != b).map_or(asked.len(), |((at, _), _)| at);
+    let mut same = &told[..same.min(told.len())];
+    // Tags that are different may begin alike.
+    if let Some(open) = same.rfind(['<', '[']).filter(|open| !same[*open..].contains(['>', ']'])) {
+        same = &same[..open];
+    }
+    Some(told[same.len()..].to_owned())
+}
+
+/// Renders calls, reads them back, and says what is wrong.
+fn round_trip(template: &ChatTemplate, format: &Format, parallel: bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let only_with_results = written(template, Message::calls(calls()[0].0.clone())).is_none();
+    for (calls, exact) in calls() {
+        if calls.len() > 1 && !parallel || only_with_results {
+            continue;
+        }
+        let Some(text) = written(template, Message::calls(calls.clone())) else {
+            wrong.push(format!("it does not write {}", calls[0].name));
+            continue;
+        };
+        let mut parser = Parser::new(format, Some(Arc::new(tools())), ParserOptions::default()).unwrap();
+        parser.push(text.as_bytes(), &mut |_| ());
+        let parsed = parser.finish(&mut |_| ());
+        let read: Vec<_> = parsed.calls.iter().map(|call| (&call.name, &call.arguments, call.complete)).collect();
+        let expected: Vec<_> = calls.iter().map(|call| (&call.name, &call.arguments, true)).collect();
+        if read != expected {
+            wrong.push(format!("{text:?} is read as {read:?}"));
+        }
+        let python = matches!(format.payload, Payload::Python { .. });
+        let again = format.write_calls(&calls);
+        // A template that wants arguments as text decides nothing about white space, nor how Python quotes.
+        let squeezed = |text: &str| text.replace(": ", ":").replace(", ", ",");
+        if exact && !python && !squeezed(&text).contains(&squeezed(&again)) {
+            wrong.push(format!("{text:?} is written as {again:?}"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn calls_come_back_as_the_template_wrote_them() {
+    // What the notes say of them is why.
+    let known = ["json_in_a_wrapper", "json_only_with_results", "json_arguments_in_a_string", "json_as_python_prints_it"];
+    for (name, template) in cases() {
+        let inference = Format::infer(&template);
+        let Some(format) = &inference.format else { continue };
+        let wrong = round_trip(&template, format, inference.parallel);
+        if !known.contains(&name.as_str()) {
+            assert!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
+        }
+    }
+}
+
+#[test]
+fn dump_round_trip() {
+    let Some(folder) = data() else { return };
+    let mut names: Vec<_> = std::fs::read_dir(folder.join("templates")).unwrap().map(|e| e.unwrap().path()).collect();
+    names.sort();
+    for path in names {
+        let template = ChatTemplate::from_file(&path).unwrap();
+        let inference = Format::infer(&template);
+        println!("== {} {:?}", path.file_name().unwrap().to_str().unwrap(), inference.notes);
+        if let Some(format) = &inference.format {
+            for line in round_trip(&template, format, inference.parallel) {
+                println!("   {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_are_read_in_what_is_inferred() {
+    let Some(folder) = data() else { return };
+    let rows = std::fs::read_to_string(folder.join("parses.jsonl")).unwrap();
+    let known = crate::parses::known();
+    let mut report = String::new();
+    for line in rows.lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let (template, case) = (row["template"].as_str().unwrap(), row["case"].as_str().unwrap());
+        if known.contains(&(template.to_owned(), case.to_owned())) {
+            continue;
+        }
+        let inference = Format::infer(&ChatTemplate::from_file(folder.join("templates").join(template)).unwrap());
+        let Some(format) = &inference.format else { panic!("{template}: {:?}", inference.notes) };
+        if let Some(difference) = crate::parses::difference(format, &row) {
+            report += &format!("{template} {case}: {difference}\n");
+        }
+    }
+    assert!(report.is_empty(), "{} rows:\n{report}", report.lines().count());
+}
+
+#[test]
+fn a_declaration_goes_before_what_is_seen() {
+    let source = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<a>{{ c.function | tojson }}</a>\
+                  {% endfor %}{% endfor %}";
+    let plain = ChatTemplate::new("plain", source).unwrap();
+    assert_eq!(Format::of_template(&plain).unwrap().name, "inferred");
+    let block = Declaration { name: "mine".into(), ..Declaration::default() }.to_toml();
+    let declared = ChatTemplate::new("declared", format!("{block}{source}")).unwrap();
+    assert_eq!(Format::of_template(&declared).unwrap().name, "mine");
+    let error = Format::of_template(&ChatTemplate::new("chat.jinja", "Hello").unwrap()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Format);
+    insta::assert_snapshot!(error.to_string());
+}
