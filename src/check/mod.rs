@@ -74,9 +74,13 @@ pub struct Report {
 impl Report {
     /// Whether everything is there that tool calls need, and all calls are read back as they were.
     pub fn sound(&self) -> bool {
+        self.lacking().next().is_none() && self.round_trips.iter().all(|trip| trip.problem.is_none())
+    }
+
+    /// What tool calls need and the template does not write.
+    pub fn lacking(&self) -> impl Iterator<Item = &Render> {
         let lacking = |outcome: &Outcome| matches!(outcome, Outcome::Ignored | Outcome::Fail { .. });
-        let written = self.renders.iter().all(|render| !render.needed || !lacking(&render.outcome));
-        written && self.round_trips.iter().all(|trip| trip.problem.is_none())
+        self.renders.iter().filter(move |render| render.needed && lacking(&render.outcome))
     }
 }
 

@@ -166,7 +166,8 @@ fn round_trip(template: &ChatTemplate, format: &Format, parallel: bool) -> Vec<S
 #[test]
 fn calls_come_back_as_the_template_wrote_them() {
     // What the notes say of them is why.
-    let known = ["json_in_a_wrapper", "json_only_with_results", "json_arguments_in_a_string", "json_as_python_prints_it"];
+    let known =
+        ["json_in_a_wrapper", "json_only_with_results", "json_arguments_in_a_string", "json_as_python_prints_it"];
     for (name, template) in cases() {
         let inference = Format::infer(&template);
         let Some(format) = &inference.format else { continue };

@@ -11,9 +11,9 @@ mod gguf;
 mod gguf_builder;
 #[cfg(feature = "hub")]
 mod hub;
-mod infer;
 #[cfg(feature = "hub")]
 mod hub_server;
+mod infer;
 mod message;
 mod models;
 #[cfg(feature = "hub")]

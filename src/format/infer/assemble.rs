@@ -250,7 +250,9 @@ fn framed(frame: &Frame, payload: Payload, start: &str, end: &str) -> Declaratio
     let section = !outer_start.trim().is_empty() && !outer_end.trim().is_empty();
     let default = History::default();
     let between = match frame.list {
-        true => frame.after_text.as_ref().and_then(|text| text.trim_end().strip_suffix(start.trim())?.strip_suffix('[')),
+        true => {
+            frame.after_text.as_ref().and_then(|text| text.trim_end().strip_suffix(start.trim())?.strip_suffix('['))
+        }
         false => Some(frame.parts.between.as_str()),
     };
     Declaration {
@@ -353,7 +355,11 @@ fn filled_end(tagged: &TaggedCall, text: &str, call: &Sentinel) -> usize {
 /// The head, with the index where it counts, and how the id is made of it.
 fn declared_head(form: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<String>) -> Head {
     let mut form = form.to_owned();
-    if let Some((Kind::Named { head: a, .. } | Kind::Tagged { head: a, .. }, Kind::Named { head: b, .. } | Kind::Tagged { head: b, .. })) = both {
+    if let Some((
+        Kind::Named { head: a, .. } | Kind::Tagged { head: a, .. },
+        Kind::Named { head: b, .. } | Kind::Tagged { head: b, .. },
+    )) = both
+    {
         let (same, rest) = (common_prefix(a, b), common_suffix(a, b));
         let count = |head: &str| head.get(same.len()..head.len().saturating_sub(rest.len())).map(str::to_owned);
         match (count(a).as_deref(), count(b).as_deref()) {
@@ -369,7 +375,8 @@ fn declared_head(form: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<Strin
     if let (true, Some(name)) = (composed, form.find("{name}")) {
         // What is counted is an id: the name and the number, with what stands between markers.
         let boundary = |c: char| matches!(c, '<' | '>' | '[' | ']') || c.is_whitespace();
-        let from = form[..name].rfind(boundary).map_or(0, |at| at + form[at..].chars().next().map_or(1, char::len_utf8));
+        let from =
+            form[..name].rfind(boundary).map_or(0, |at| at + form[at..].chars().next().map_or(1, char::len_utf8));
         let to = form[name..].find(boundary).map_or(form.len(), |at| name + at);
         let id = form[from..to].to_owned();
         if history::parts(&id).any(|part| part == "index") {

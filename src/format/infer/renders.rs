@@ -22,11 +22,8 @@ pub struct Sentinel {
     pub arguments: &'static [(&'static str, &'static str)],
 }
 
-pub const FIRST: Sentinel = Sentinel {
-    name: "xqtoolaqx",
-    id: "xqid00001",
-    arguments: &[("xqargaqx", "xqvalaqx"), ("xqargbqx", "xqvalbqx")],
-};
+pub const FIRST: Sentinel =
+    Sentinel { name: "xqtoolaqx", id: "xqid00001", arguments: &[("xqargaqx", "xqvalaqx"), ("xqargbqx", "xqvalbqx")] };
 pub const SECOND: Sentinel =
     Sentinel { name: "xqtoolbqx", id: "xqid00002", arguments: &[("xqargcqx", "xqvalcqx"), ("xqargdqx", "xqvaldqx")] };
 
