@@ -65,9 +65,9 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
         if !turn.contains(word) || !turn.contains(&answer.tool_calls[0].name) {
             continue;
         }
-        // What the prompt opened of the turn, such as reasoning, as far as the history has it too.
+        // What the prompt opened of the turn, such as reasoning, unless the history goes on otherwise.
         let unopened = prompt(&[question()], false).map_or(0, |unopened| common(&unopened, &whole));
-        let opened = whole.get(unopened..start).unwrap_or_default();
+        let opened = whole.get(unopened..start).filter(|_| start == asked.len()).unwrap_or_default();
         let options = ParserOptions { prompt_tail: opened.to_owned(), ..ParserOptions::default() };
         let mut parser = Parser::new(format, Some(Arc::clone(&tools)), options)?;
         parser.push(turn.as_bytes(), &mut |_| ());

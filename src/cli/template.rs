@@ -352,16 +352,19 @@ fn print_inferred(out: &mut impl Write, inferred: &Inference) -> Result<()> {
 
 fn print_verdict(out: &mut impl Write, report: &Report) -> Result<()> {
     let lacking: Vec<&str> = report.lacking().map(|render| render.what).collect();
+    writeln!(out)?;
     if !lacking.is_empty() {
         let lacking = lacking.join(", ");
         writeln!(
             out,
-            "\n{RED}It lacks what tool calls need:{RED:#} {lacking}. A format can be laid over it: --format NAME."
+            "{RED}It lacks what tool calls need:{RED:#} {lacking}. A format can be laid over it: --format NAME."
         )?;
-    } else if !report.sound() {
-        writeln!(out, "\n{RED}Calls that it writes are not read back as they were.{RED:#}")?;
-    } else {
-        writeln!(out, "\n{GREEN}It has all that tool calls need.{GREEN:#}")?;
+    }
+    if report.round_trips.iter().any(|trip| trip.problem.is_some()) {
+        writeln!(out, "{RED}Calls that it writes are not read back as they were.{RED:#}")?;
+    }
+    if report.sound() {
+        writeln!(out, "{GREEN}It has all that tool calls need.{GREEN:#}")?;
     }
     Ok(())
 }
