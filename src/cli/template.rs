@@ -158,6 +158,12 @@ fn sample(format: &Format) -> String {
     format.write_calls(&[call])
 }
 
+/// The beginning of a long line.
+fn cut(line: &str) -> String {
+    let shown: String = line.chars().take(100).collect();
+    if shown.len() < line.len() { shown + "…" } else { shown }
+}
+
 fn width<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
     texts.map(|text| text.chars().count()).max().unwrap_or(0)
 }
@@ -256,12 +262,12 @@ fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
     let template = ChatTemplate::from_file(name)?;
     let question = [Message::user("When does the ferry leave?")];
     let written = template.render(&RenderRequest { messages: &question, ..RenderRequest::default() });
-    if written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content)) {
-        if let Some(format) = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))? {
-            return Ok((plain()?, Some(format)));
-        }
-    }
-    Ok((template, None))
+    let section_only = written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content));
+    let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))?;
+    Ok(match declared.filter(|_| section_only) {
+        Some(format) => (plain()?, Some(format)),
+        None => (template, None),
+    })
 }
 
 /// A model of which only the vocabulary and the chat templates are loaded.
@@ -417,7 +423,7 @@ fn print_round_trips(out: &mut impl Write, trips: &[RoundTrip]) -> Result<()> {
             }
             (Some(problem), _) => {
                 writeln!(out, "  {what:names$}  {RED}fail{RED:#}     {problem}")?;
-                trip.written.trim_end().lines().try_for_each(|line| writeln!(out, "      {line}"))?;
+                trip.written.trim_end().lines().try_for_each(|line| writeln!(out, "      {}", cut(line)))?;
             }
         }
     }
