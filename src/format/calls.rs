@@ -220,11 +220,6 @@ impl Calls {
         }
     }
 
-    /// The tools, where they are known.
-    pub(crate) fn tools(&self) -> Option<&Tools> {
-        self.tools.as_deref()
-    }
-
     /// The tool that the open call names, where the tools are known and have it.
     pub(crate) fn tool(&self) -> Option<&Tool> {
         self.tools.as_ref()?.get(self.open.as_ref()?.name.as_ref()?)
