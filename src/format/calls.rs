@@ -418,7 +418,7 @@ impl Calls {
             problems.push("the call departs from its format".to_owned());
         } else if empty {
             problems.push("there is nothing between the call's markers".to_owned());
-        } else if ending.broken {
+        } else if ending.broken && open.blamed.is_empty() {
             problems.push("the call is not valid JSON".to_owned());
         }
         let blamed = !open.blamed.is_empty();
