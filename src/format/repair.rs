@@ -208,8 +208,13 @@ impl Transducer {
         (self.out, self.broken, self.state) = (text, broken, State::Done);
     }
 
+    /// Whether what comes out is written like what goes in.
+    pub(crate) fn is_json(&self) -> bool {
+        self.dialect == Dialect::Json
+    }
+
     pub(crate) fn is_done(&self) -> bool {
-        self.state == State::Done
+        matches!(self.state, State::Done)
     }
 
     /// Whether no byte of the value has come.
@@ -277,7 +282,7 @@ impl Transducer {
                     i += run;
                     continue;
                 }
-            } else if self.state == State::Done {
+            } else if self.is_done() {
                 break;
             }
             let byte = input[i];

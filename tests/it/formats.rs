@@ -174,3 +174,81 @@ fn each_is_what_the_templates_of_its_models_write() {
     }
     assert!(report.is_empty(), "{report}");
 }
+
+/// The ways in which models write a format beside the one in which it is declared.
+#[test]
+fn what_models_also_write() {
+    let call = |arguments| vec![call("", "note", arguments)];
+    let plain = || call(json!({"text": "a"}));
+    let cases: Vec<(&str, &str, &str, &str, Option<&str>, Vec<ToolCall>)> = vec![
+        (
+            "gpt-oss",
+            "<|start|>assistant",
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.note \
+             <|constrain|>json<|message|>{\"text\": \"a\"}<|call|>",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        (
+            "gpt-oss",
+            "<|start|>assistant",
+            "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant to=functions.note<|channel|>commentary \
+             json<|message|>{\"text\":\"a\"}<|call|>",
+            "Wait.",
+            None,
+            plain(),
+        ),
+        ("gpt-oss", "<|start|>assistant", " to=functions.note<|message|>{\"text\":\"a\"}", "", None, plain()),
+        (
+            "gpt-oss",
+            "<|start|>assistant",
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi.<|return|>",
+            "Hi.",
+            Some("Hm."),
+            vec![],
+        ),
+        ("functionary-v3.2", ">>>", "all\nHi.", "Hi.", None, vec![]),
+        ("functionary-v3.2", ">>>", "note\n{\"text\": \"a\"}", "", None, plain()),
+        ("functionary-v3.2", "", ">>>all\nWait.\n>>>note\n{\"text\": \"a\"}", "Wait.", None, plain()),
+        ("functionary-v3.2", "", "In Python:\n>>> 1 + 1\n2", "In Python:\n>>> 1 + 1\n2", None, vec![]),
+        ("llama3", "", "<|python_tag|>{\"name\": \"note\", \"parameters\": {\"text\": \"a\"}}", "", None, plain()),
+        (
+            "llama3",
+            "",
+            "{\"type\": \"function\", \"name\": \"note\", \"parameters\": {\"text\": \"a\"}}",
+            "",
+            None,
+            plain(),
+        ),
+        ("granite", "", "<think>Hm.</think><response>Hi.</response>", "Hi.", Some("Hm."), vec![]),
+        ("granite", "", "<|tool_call|> [{\"name\": \"note\", \"arguments\": {\"text\": \"a\"}}]", "", None, plain()),
+        (
+            "hermes",
+            "<think>\n",
+            "Hm.</think><tool_call>{\"name\":\"note\",\"arguments\":{\"text\":\"a\"}}</tool_call>",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        ("mistral", "", "[TOOL_CALLS]note[CALL_ID]abcdefghi[ARGS]{\"text\": \"a\"}", "", None, plain()),
+        ("mistral-old", "", "[TOOL_CALLS] [{\"name\": \"note\", \"arguments\": {\"text\": \"a\"}}]", "", None, plain()),
+        ("glm-4", "", "<tool_call>note<arg_key>text</arg_key><arg_value>a</arg_value></tool_call>", "", None, plain()),
+        ("lfm2", "", "<|tool_call_start|>[note(text='a')]<|tool_call_end|>Wait.", "Wait.", None, plain()),
+        ("gemma", "", "```tool_code\nnote(text='a')\n```", "", None, plain()),
+        ("gemma", "", "```python\nnote(text='a')\n```", "```python\nnote(text='a')\n```", None, vec![]),
+    ];
+    let mut report = String::new();
+    for (name, prompt_tail, text, content, reasoning, calls) in cases {
+        for piece in [1, text.len()] {
+            let options = ParserOptions { prompt_tail: prompt_tail.to_owned(), ..ParserOptions::default() };
+            let mut parser = Parser::new(Format::builtin(name).unwrap(), Some(tools()), options).unwrap();
+            text.as_bytes().chunks(piece).for_each(|piece| parser.push(piece, &mut |_| ()));
+            if let Some(read) = wrong(&parser.finish(&mut |_| ()), &calls, content, reasoning) {
+                report += &format!("{name} behind {prompt_tail:?} in pieces of {piece}\n{text}\nis read as {read}\n");
+                break;
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
