@@ -645,7 +645,9 @@ impl JsonPayload {
         self.value_at = at;
         if slot == Slot::Arguments {
             self.argued = true;
-            calls.begin_arguments(at);
+            if self.arguments.is_json() {
+                calls.begin_arguments(at);
+            }
             self.undecided = matches!(byte, b'n' | b'N');
             if string && self.repair {
                 self.depart(RepairKind::ArgumentsAsString, at, calls);

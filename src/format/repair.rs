@@ -208,6 +208,11 @@ impl Transducer {
         (self.out, self.broken, self.state) = (text, broken, State::Done);
     }
 
+    /// Whether what comes out is written like what goes in.
+    pub(crate) fn is_json(&self) -> bool {
+        self.dialect == Dialect::Json
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
     }

@@ -161,7 +161,9 @@ impl TaggedPayload {
     }
 
     fn head_read(&mut self, read: HeadRead, at: usize, calls: &mut Calls) {
-        if !read.exact && !calls.depart(RepairKind::NearMissMarker, read.range.clone()) {
+        // No tool's name has white space in it: this is prose.
+        let prose = read.name.contains(char::is_whitespace);
+        if prose || !read.exact && !calls.depart(RepairKind::NearMissMarker, read.range.clone()) {
             self.state = State::Lost;
             return;
         }
@@ -314,7 +316,10 @@ impl TaggedPayload {
         Did::Taken
     }
 
-    fn begin_value(&mut self, calls: &Calls) {
+    fn begin_value(&mut self, calls: &mut Calls) {
+        if self.frames.len() >= DEPTH {
+            calls.blame("the arguments nest too deep".to_owned());
+        }
         let key = String::from_utf8_lossy(&self.key).into_owned();
         let mut prefix = String::new();
         let (count, kind) = match self.frames.last() {
@@ -532,6 +537,9 @@ impl PayloadReader for TaggedPayload {
         }
         let whole = self.end_open(by, tail, at, stops, calls);
         let lost = self.state == State::Lost;
+        if lost {
+            calls.blame("the call does not begin with a tool's name".to_owned());
+        }
         self.output.flush(calls);
         if by == Terminator::End {
             self.end_text(calls);

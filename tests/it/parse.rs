@@ -252,6 +252,8 @@ fn cases_with_no_tools() {
 #[test]
 fn cases_with_tools() {
     check_cases("tools", &REPAIR);
+    check_cases("types", &REPAIR);
+    check_cases("types_strict", &STRICT);
 }
 
 /// Folders with a format of their own.
@@ -432,8 +434,11 @@ proptest! {
 #[test]
 fn every_repair_is_shown_by_a_case() {
     let mut seen: Vec<String> = Vec::new();
-    for file in case_files("repair") {
-        let (_, parsed) = parse(&REPAIR, [&read_case(&file)[..]]);
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse/types/tools.json");
+    let setup = Setup { tools: Some(Arc::new(Tools::from_file(tools).unwrap())), ..REPAIR };
+    let cases = case_files("repair").into_iter().map(|file| (&REPAIR, file));
+    for (setup, file) in cases.chain(case_files("types").into_iter().map(|file| (&setup, file))) {
+        let (_, parsed) = parse(setup, [&read_case(&file)[..]]);
         seen.extend(parsed.repairs.iter().map(|repair| format!("{:?}", repair.kind)));
     }
     let kinds = [
@@ -454,6 +459,8 @@ fn every_repair_is_shown_by_a_case() {
         RepairKind::ArgumentsAsString,
         RepairKind::ExtraWrapping,
         RepairKind::KeyAlias,
+        RepairKind::ValueType,
+        RepairKind::ToolName,
     ];
     for kind in kinds {
         assert!(seen.contains(&format!("{kind:?}")), "{kind:?}");

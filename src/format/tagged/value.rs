@@ -303,6 +303,10 @@ impl ValueReader {
             return if end.starts_with(held) { Verdict::Wait } else { Verdict::Part };
         };
         let Some(rest) = skip_blank(rest) else { return Verdict::Part };
+        let blank = &held[end.len()..held.len() - rest.len()];
+        if !rest.is_empty() && !blank.is_empty() && !blank.contains(&b'\n') {
+            return Verdict::Part;
+        }
         match begins(&self.closing, rest) {
             Is::Yes => Verdict::End(ValueEnd::Closed),
             Is::Perhaps => Verdict::Wait,
@@ -608,6 +612,10 @@ impl ValueReader {
                 output.push("\"");
             }
             Sink::Json => {
+                if self.json.in_string() {
+                    // What of the text behind it the string swallowed cannot be told.
+                    calls.blame("a string in the arguments is not closed".to_owned());
+                }
                 self.json.cut(at);
                 self.pass_json(output, calls);
                 if let Some(at) = self.json.broken_at() {
