@@ -161,6 +161,19 @@ impl Tools {
         self.by_name.get(name).map(|&index| &self.tools[index].tool)
     }
 
+    /// The one tool that `name` is but for case and separators, if `name` itself is none.
+    pub(crate) fn resembling(&self, name: &str) -> Option<&str> {
+        if self.by_name.contains_key(name) {
+            return None;
+        }
+        let plain = |name: &str| -> String {
+            name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+        };
+        let wanted = plain(name);
+        let mut fitting = self.iter().map(|tool| tool.name.as_str()).filter(|tool| plain(tool) == wanted);
+        fitting.next().filter(|_| !wanted.is_empty() && fitting.next().is_none())
+    }
+
     /// The tools in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Tool> + Clone {
         self.tools.iter().map(|entry| &entry.tool)

@@ -1,12 +1,20 @@
 //! The calls of one text while they are being read: ids, events, what is reported about them, and how they end.
 
+use super::coerce::{Coercer, Coercion};
 use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
 use crate::message::Arguments;
-use crate::tool::Tools;
+use crate::tool::{Tool, Tools};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// How many diagnostics are kept; the rest is counted.
+const DIAGNOSTICS: usize = 100;
+/// How much of a key is told.
+const KEY: usize = 100;
+/// How many bytes of arguments wait for an id that the format writes after them.
+const WAITING: usize = 1024;
 
 /// One call as the parser read it.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,9 +46,22 @@ struct Open {
     payload: usize,
     id: Option<String>,
     name: Option<String>,
+    /// Whether the call's start was said.
+    said: bool,
+    /// Arguments that wait with the call's start for its id.
+    waiting: String,
     seen: Vec<RepairKind>,
     /// Whether a departure was left alone, repairs being off.
     refused: bool,
+    /// What is wrong with the call, in sentences.
+    blamed: Vec<String>,
+    /// Where the arguments begin in the model's text, if they are passed on as they were written.
+    arguments_at: Option<usize>,
+    coercer: Option<Coercer>,
+    /// What was changed in the arguments: where, how many bytes, and to what.
+    changes: Vec<(usize, usize, String)>,
+    /// The first value of the wrong type: where it stands in the arguments, and how.
+    coerced: Option<(usize, String)>,
 }
 
 /// How a call ended.
@@ -60,6 +81,8 @@ pub(crate) struct Calls {
     pub repairs: Vec<Repair>,
     pub diagnostics: Vec<Diagnostic>,
     pub repair: bool,
+    /// Whether the format writes ids, so that a call's start waits for its id.
+    pub ids: bool,
     tools: Option<Arc<Tools>>,
     first: usize,
     next: usize,
@@ -72,6 +95,8 @@ pub(crate) struct Calls {
     pub spare_text: String,
     /// Whether the last call's end marker was already reported as written twice.
     doubled: bool,
+    /// Diagnostics that were left out, and where the last of them belongs.
+    left_out: (usize, Range<usize>),
 }
 
 impl Calls {
@@ -82,6 +107,7 @@ impl Calls {
             repairs: Vec::new(),
             diagnostics: Vec::new(),
             repair,
+            ids: false,
             tools,
             first,
             next: first,
@@ -90,6 +116,7 @@ impl Calls {
             spare: Vec::new(),
             spare_text: String::new(),
             doubled: false,
+            left_out: (0, 0..0),
         }
     }
 
@@ -102,8 +129,15 @@ impl Calls {
             payload: 0,
             id: None,
             name: None,
+            said: false,
+            waiting: String::new(),
             seen: Vec::new(),
             refused: false,
+            blamed: Vec::new(),
+            arguments_at: None,
+            coercer: None,
+            changes: Vec::new(),
+            coerced: None,
         });
     }
 
@@ -153,7 +187,55 @@ impl Calls {
     }
 
     pub(crate) fn diagnose(&mut self, kind: DiagnosticKind, range: Range<usize>) {
-        self.diagnostics.push(Diagnostic { kind, range });
+        if self.diagnostics.len() < DIAGNOSTICS {
+            self.diagnostics.push(Diagnostic { kind, range });
+        } else {
+            self.left_out = (self.left_out.0 + 1, range);
+        }
+    }
+
+    /// The open call is not valid, for this reason.
+    pub(crate) fn blame(&mut self, problem: String) {
+        if let Some(open) = &mut self.open
+            && !open.blamed.contains(&problem)
+        {
+            open.blamed.push(problem);
+        }
+    }
+
+    /// An argument that the open call has already.
+    pub(crate) fn duplicate_key(&mut self, key: &str, at: usize) {
+        let key = shortened(key);
+        self.diagnose(DiagnosticKind::DuplicateKey { key }, at..at + 1);
+    }
+
+    /// A key beside name and arguments.
+    pub(crate) fn ignored_key(&mut self, key: &str, at: usize) {
+        let key = shortened(key);
+        self.diagnose(DiagnosticKind::IgnoredKey { key }, at..at + 1);
+    }
+
+    /// Says how many diagnostics were left out.
+    pub(crate) fn end_diagnostics(&mut self) {
+        let (count, range) = std::mem::replace(&mut self.left_out, (0, 0..0));
+        if count > 0 {
+            self.diagnostics.push(Diagnostic { kind: DiagnosticKind::LeftOut { count }, range });
+        }
+    }
+
+    /// The tool that the open call names, where the tools are known and have it.
+    pub(crate) fn tool(&self) -> Option<&Tool> {
+        self.tools.as_ref()?.get(self.open.as_ref()?.name.as_ref()?)
+    }
+
+    /// Whether a call may well mean this name: one of the tools, or any where they are not known.
+    pub(crate) fn is_tool(&self, name: &str) -> bool {
+        self.tools.as_ref().is_none_or(|tools| tools.get(name).is_some() || tools.resembling(name).is_some())
+    }
+
+    /// How many calls the answer had before the open one.
+    pub(crate) fn index(&self) -> usize {
+        self.done.len()
     }
 
     /// The model gives the open call an id; false if it is too late or not its own.
@@ -165,6 +247,9 @@ impl Calls {
             return false;
         }
         open.id = Some(id);
+        if open.name.is_some() {
+            self.say_start();
+        }
         true
     }
 
@@ -172,16 +257,36 @@ impl Calls {
         self.open.as_ref().is_some_and(|open| open.name.is_some())
     }
 
-    /// The open call's name is known.
-    pub(crate) fn start(&mut self, name: String) {
-        let id = match self.open.as_ref().and_then(|open| open.id.clone()) {
-            Some(id) => id,
-            None => self.mint(),
+    /// The open call's name is known; it stands at `place`.
+    pub(crate) fn start(&mut self, name: String, place: Range<usize>) {
+        let name = match self.tools.as_ref().and_then(|tools| tools.resembling(&name)) {
+            Some(tool) => {
+                let tool = tool.to_owned();
+                if self.depart(RepairKind::ToolName, place) { tool } else { name }
+            }
+            None => name,
         };
-        if let Some(open) = &mut self.open {
+        let Some(open) = &mut self.open else { return };
+        open.coercer = self.tools.as_ref().and_then(|tools| Coercer::new(tools, &name));
+        open.name = Some(name);
+        if open.id.is_some() || !self.ids {
+            self.say_start();
+        }
+    }
+
+    /// Says that the open call starts, and what waited for that.
+    fn say_start(&mut self) {
+        let given = self.open.as_ref().and_then(|open| open.id.clone());
+        let id = given.unwrap_or_else(|| self.mint());
+        if let Some(open) = self.open.as_mut().filter(|open| !open.said) {
+            open.said = true;
             open.id = Some(id.clone());
-            open.name = Some(name.clone());
-            self.events.push(Event::CallStart { id, name });
+            let name = open.name.clone().unwrap_or_default();
+            let delta = std::mem::take(&mut open.waiting);
+            self.events.push(Event::CallStart { id: id.clone(), name });
+            if !delta.is_empty() {
+                self.events.push(Event::CallArguments { id, delta });
+            }
         }
     }
 
@@ -195,13 +300,97 @@ impl Calls {
         }
     }
 
+    /// The arguments of the open call begin at offset `at`, and are passed on as they are written.
+    pub(crate) fn begin_arguments(&mut self, at: usize) {
+        if let Some(open) = &mut self.open {
+            open.arguments_at = Some(at);
+        }
+    }
+
     /// More of the arguments of the open call, whose name is known.
     pub(crate) fn delta(&mut self, delta: &str) {
-        if let Some(id) = self.open.as_ref().and_then(|open| open.id.clone())
-            && !delta.is_empty()
-        {
+        let Some(mut coercer) = self.open.as_mut().and_then(|open| open.coercer.take()) else {
+            return self.say_delta(delta);
+        };
+        let mut rest = delta;
+        while !rest.is_empty() {
+            let mut known = String::new();
+            let (taken, coercion) = coercer.push(rest, &mut known);
+            rest = &rest[taken..];
+            self.say_delta(&known);
+            if let Some(coercion) = coercion {
+                self.coerce(coercion);
+            }
+        }
+        if let Some(open) = &mut self.open {
+            open.coercer = Some(coercer);
+        }
+    }
+
+    /// A value should have another type. That is reported where the call ends, when its place can be told.
+    fn coerce(&mut self, Coercion { start, written, wanted }: Coercion) {
+        self.say_delta(if self.repair { &wanted } else { &written });
+        let Some(open) = &mut self.open else { return };
+        if self.repair {
+            open.changes.push((start, written.len(), wanted));
+        }
+        open.coerced.get_or_insert((start, written));
+    }
+
+    /// Reports the first value that was coerced.
+    fn report_coercion(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        let Some((start, written)) = open.coerced.take() else { return };
+        let from = open.arguments_at.map_or(open.payload, |at| at.saturating_sub(open.start)).min(open.raw.len());
+        let find = |from: usize, text: &[u8]| {
+            let found = open.raw[from..].windows(text.len().max(1)).position(|window| window == text);
+            found.map(|at| from + at..from + at + text.len())
+        };
+        let as_written = open.raw[from..].get(start..).is_some_and(|rest| rest.starts_with(written.as_bytes()));
+        let place = if as_written {
+            Some(from + start..from + start + written.len())
+        } else {
+            // Other repairs moved it, or its quotes were others.
+            find(from, written.as_bytes()).or_else(|| find(from, written.trim_matches('"').as_bytes()))
+        };
+        let place = place.unwrap_or(0..open.raw.len());
+        let place = open.start + place.start..open.start + place.end;
+        self.depart(RepairKind::ValueType, place);
+    }
+
+    fn say_delta(&mut self, delta: &str) {
+        let Some(open) = self.open.as_mut().filter(|_| !delta.is_empty()) else { return };
+        if !open.said {
+            open.waiting.push_str(delta);
+            if open.waiting.len() > WAITING {
+                self.say_start();
+            }
+        } else if let Some(id) = open.id.clone() {
             self.events.push(Event::CallArguments { id, delta: delta.to_owned() });
         }
+    }
+
+    /// The arguments are whole; says what they came to.
+    fn end_arguments(&mut self, text: String, sent: usize) -> String {
+        self.delta(&text[sent..]);
+        let mut rest = String::new();
+        let Some(open) = &mut self.open else { return text };
+        if let Some(coercer) = &mut open.coercer {
+            coercer.finish(&mut rest);
+        }
+        let changes = std::mem::take(&mut open.changes);
+        self.say_delta(&rest);
+        if changes.is_empty() {
+            return text;
+        }
+        let mut changed = String::with_capacity(text.len());
+        let mut from = 0;
+        for (start, length, wanted) in changes {
+            changed.push_str(&text[from..start]);
+            changed.push_str(&wanted);
+            from = start + length;
+        }
+        changed + &text[from..]
     }
 
     /// The open call ends; `marker` is the end marker, if one was written.
@@ -217,9 +406,11 @@ impl Calls {
             let place = open.start..open.start + open.raw.len();
             let kind = if empty { DiagnosticKind::EmptyCall } else { DiagnosticKind::MissingName };
             self.diagnose(kind, place);
-            self.start(String::new());
+            self.start(String::new(), 0..0);
         }
-        self.delta(&text[sent..]);
+        let text = self.end_arguments(text, sent);
+        self.say_start();
+        self.report_coercion();
         self.keep(marker);
         let Some(open) = self.open.take() else { return };
         let (id, name) = (open.id.unwrap_or_default(), open.name.unwrap_or_default());
@@ -232,14 +423,17 @@ impl Calls {
             problems.push("the call departs from its format".to_owned());
         } else if empty {
             problems.push("there is nothing between the call's markers".to_owned());
-        } else if ending.broken {
+        } else if ending.broken && open.blamed.is_empty() {
             problems.push("the call is not valid JSON".to_owned());
         }
+        let blamed = !open.blamed.is_empty();
+        problems.extend(open.blamed);
         let arguments = match serde_json::from_str::<Map<String, Value>>(&text) {
             Ok(object) if apart => {
                 self.spare_text = text;
                 Arguments::Object(object)
             }
+            Err(_) if apart && blamed => Arguments::Raw(text),
             Err(error) if apart => {
                 problems.push(match serde_json::from_str::<Value>(&text) {
                     Ok(_) => "the arguments are not a JSON object".to_owned(),
@@ -279,7 +473,23 @@ impl Calls {
     }
 }
 
+/// As much of a key as is told.
+fn shortened(key: &str) -> String {
+    if key.len() > KEY { key.chars().take(KEY).chain(['…']).collect() } else { key.to_owned() }
+}
+
 /// Nine letters and digits, the shape that the strictest chat templates demand.
 fn minted(number: usize) -> String {
-    format!("call{number:05}")
+    let mut digits = [b'0'; 20];
+    let mut rest = number;
+    let mut first = digits.len();
+    while rest > 0 || first > digits.len() - 5 {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let mut id = String::with_capacity(4 + digits.len() - first);
+    id.push_str("call");
+    id.extend(digits[first..].iter().map(|&digit| char::from(digit)));
+    id
 }

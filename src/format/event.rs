@@ -86,18 +86,30 @@ pub enum RepairKind {
     UnquotedKey,
     /// A control character inside a string, such as a line break, that JSON wants escaped.
     UnescapedControl,
+    /// A quote inside a string, not escaped.
+    UnescapedQuote,
     /// A backslash before a character that JSON does not let one escape, or half a surrogate pair.
     InvalidEscape,
     /// Brackets or quotes left open.
     MissingBrackets,
+    /// A string in other quotes than the format's own.
+    OtherQuotes,
     /// `True`, `False` or `None`.
     PythonLiteral,
+    /// An argument without a name, which got that of the tool's parameter in its place.
+    PositionalArgument,
     /// The arguments stood in a string.
     ArgumentsAsString,
+    /// The arguments were one JSON object where the format has tags.
+    JsonArguments,
     /// The call was wrapped once too often, as in `{"function": {…}}` or `[{…}]`.
     ExtraWrapping,
     /// `parameters` for `arguments`, or another alias of a key.
     KeyAlias,
+    /// A value of another type than the tool's schema demands, such as `"5"` for `5`.
+    ValueType,
+    /// The tool's name in other case, or with other separators.
+    ToolName,
 }
 
 impl RepairKind {
@@ -115,12 +127,18 @@ impl RepairKind {
             RepairKind::SingleQuotes => "a string in single quotes",
             RepairKind::UnquotedKey => "a key without quotes",
             RepairKind::UnescapedControl => "an unescaped control character in a string",
+            RepairKind::UnescapedQuote => "an unescaped quote in a string",
             RepairKind::InvalidEscape => "an escape that JSON does not know",
             RepairKind::MissingBrackets => "brackets or quotes left open",
+            RepairKind::OtherQuotes => "a string in other quotes than the format's",
             RepairKind::PythonLiteral => "a Python literal",
+            RepairKind::PositionalArgument => "an argument without a name",
             RepairKind::ArgumentsAsString => "its arguments in a string",
+            RepairKind::JsonArguments => "its arguments as JSON",
             RepairKind::ExtraWrapping => "one level of wrapping too many",
             RepairKind::KeyAlias => "a key under another name",
+            RepairKind::ValueType => "a value of another type than its tool wants",
+            RepairKind::ToolName => "its tool's name in other case or with other separators",
         }
     }
 }
@@ -154,12 +172,24 @@ pub enum DiagnosticKind {
         /// The key.
         key: String,
     },
+    /// The call's Python is broken beyond repair from here on.
+    BrokenCall,
+    /// An argument that came twice; the last one counts.
+    DuplicateKey {
+        /// The argument's name.
+        key: String,
+    },
     /// The call names no tool.
     MissingName,
     /// There is nothing between the markers.
     EmptyCall,
     /// The text ended, or another call began, before the call was written out.
     CutOff,
+    /// There were more diagnostics than are kept.
+    LeftOut {
+        /// How many are not listed.
+        count: usize,
+    },
 }
 
 impl fmt::Display for Diagnostic {
@@ -169,10 +199,15 @@ impl fmt::Display for Diagnostic {
             DiagnosticKind::StrayEndMarker => f.write_str("an end marker where no call is open"),
             DiagnosticKind::NotRepaired { repair } => write!(f, "the call has {} (repairs are off)", repair.describe()),
             DiagnosticKind::BrokenJson => f.write_str("the call's JSON is broken beyond repair"),
+            DiagnosticKind::BrokenCall => f.write_str("the call is broken beyond repair"),
+            DiagnosticKind::DuplicateKey { key } => {
+                write!(f, "the argument {key:?} is there twice; the last one counts")
+            }
             DiagnosticKind::IgnoredKey { key } => write!(f, "the call's key {key:?} is ignored"),
             DiagnosticKind::MissingName => f.write_str("the call names no tool"),
             DiagnosticKind::EmptyCall => f.write_str("there is nothing between the call's markers"),
             DiagnosticKind::CutOff => f.write_str("the call was not written out"),
+            DiagnosticKind::LeftOut { count } => write!(f, "{count} more diagnostics are not listed"),
         }
     }
 }

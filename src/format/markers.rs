@@ -7,8 +7,11 @@
 //! is ever held back. The automaton of regex-automata is not stepped itself because it tells a match one byte late:
 //! a call would seem open until the model writes on after its end marker.
 
-use super::Marker;
+mod patterns;
+
+use super::{Declaration, Marker};
 use crate::error::{Error, ErrorKind, Result};
+use patterns::{Patterns, bare_call, near_start, start_in_reasoning, syntax_config};
 use regex_automata::dfa::{Automaton as _, StartKind, dense, regex};
 use regex_automata::nfa::thompson;
 use regex_automata::util::primitives::StateID;
@@ -22,15 +25,33 @@ pub(crate) struct Sign {
     pub side: Side,
     /// Whether it is the marker as declared, or something that resembles it.
     pub exact: bool,
-    /// Whether the match runs on into the payload, to tell a near miss from prose.
-    lookahead: bool,
+    lookahead: Lookahead,
 }
 
-/// Which of the two markers.
+/// How much of the payload a match takes in, to tell a marker from prose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lookahead {
+    None,
+    /// White space and brackets, or the beginning of a code fence.
+    Brackets,
+    /// The first letter of a name, and what stands before it.
+    Letter,
+    /// All of the match is payload.
+    All,
+}
+
+/// Which marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Start,
     End,
+    SectionStart,
+    SectionEnd,
+    ReasoningStart,
+    ReasoningEnd,
+    Markup,
+    /// A call in a format without a start marker.
+    Bare,
 }
 
 /// Where the bytes stand: what counts as a marker differs.
@@ -38,18 +59,24 @@ pub(crate) enum Side {
 pub(crate) enum Context {
     /// Outside of calls.
     Text,
+    /// In reasoning.
+    Reasoning,
     /// In a call, outside of strings.
     Structure,
-    /// In a call, inside a string.
+    /// In a call, inside a JSON string.
     String,
+    /// In a call, where no marker counts: the payload's machine looks for the end itself.
+    Raw,
 }
 
 /// The marker automata of one format.
 #[derive(Debug)]
 pub(crate) struct Markers {
     text: Scanner,
+    reasoning: Scanner,
     structure: Scanner,
     string: Scanner,
+    raw: Scanner,
 }
 
 /// One automaton: a table for stepping forward, and regex-automata's own to find where a match began.
@@ -63,7 +90,8 @@ pub(crate) struct Scanner {
     pub begins: Box<[bool; 256]>,
     /// How many bytes a match may have; brackets before it that exceed that were let go.
     pub longest: usize,
-    reverse: dense::DFA<Vec<u32>>,
+    /// Finds where a match began; `None` where there is nothing to match.
+    reverse: Option<dense::DFA<Vec<u32>>>,
     signs: Vec<Sign>,
     /// The length of each pattern, where all its matches have the same.
     lengths: Vec<Option<usize>>,
@@ -94,22 +122,24 @@ pub(crate) struct Found {
 }
 
 impl Markers {
-    pub(crate) fn new(start: &Marker, end: &Marker, opening: &str) -> Result<Markers> {
-        let (start_exact, end_exact) = (start.pattern(), end.pattern());
-        let exact = |side, pattern: &str| (Sign { side, exact: true, lookahead: false }, pattern.to_owned());
-        let near_start = start.near_miss().map(|near| {
-            let pattern = format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{opening})");
-            (Sign { side: Side::Start, exact: false, lookahead: true }, pattern)
-        });
-        let near_end = end.near_miss().map(|near| (Sign { side: Side::End, exact: false, lookahead: false }, near));
+    pub(crate) fn new(declaration: &Declaration) -> Result<Markers> {
+        let exact = Patterns::exact(declaration);
+        let start_near = near_start(declaration);
+        let end_near = declaration.end.as_ref().and_then(Marker::near_miss);
 
-        let mut text = vec![exact(Side::Start, &start_exact)];
-        text.extend(near_start.clone());
-        text.push(exact(Side::End, &end_exact));
+        let mut text = exact.all();
+        text.extend(start_near.clone());
+        text.extend(bare_call(declaration));
 
-        let mut structure = vec![exact(Side::End, &end_exact), exact(Side::Start, &start_exact)];
-        structure.extend(near_end);
-        structure.extend(near_start);
+        let mut reasoning = exact.of(&[Side::ReasoningEnd]);
+        reasoning.extend(start_in_reasoning(declaration));
+        reasoning.extend(start_near.clone());
+
+        let calls = [Side::End, Side::Start, Side::SectionEnd, Side::SectionStart];
+        let mut structure = exact.of(&calls);
+        structure
+            .extend(end_near.map(|near| (Sign { side: Side::End, exact: false, lookahead: Lookahead::None }, near)));
+        structure.extend(start_near);
 
         // A string may quote a marker. JSON has no raw line break in a string and no string that the text's end
         // cuts, so a marker at either of them proves that a quote is missing; valid JSON is never affected. Closing
@@ -117,38 +147,49 @@ impl Markers {
         // (No bound on their run: a bounded repetition that can begin anew at each of its signs needs 2^n states.)
         let closers = r"[}\]][}\] \t\r\n]*";
         let mut string = Vec::new();
-        for (side, marker) in [(Side::End, &end_exact), (Side::Start, &start_exact)] {
-            string.push(exact(side, &format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker})")));
-            string.push(exact(side, &format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
+        for (sign, marker) in exact.of(&calls[..3]) {
+            string.push((sign, format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker})")));
+            string.push((sign, format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
         }
-        let longest = start.longest()?.max(end.longest()?) + AROUND;
         Ok(Markers {
-            text: Scanner::new(text, longest)?,
-            structure: Scanner::new(structure, longest)?,
-            string: Scanner::new(string, longest)?,
+            text: Scanner::new(text)?,
+            reasoning: Scanner::new(reasoning)?,
+            structure: Scanner::new(structure)?,
+            string: Scanner::new(string)?,
+            raw: Scanner::new(Vec::new())?,
         })
     }
 
     pub(crate) fn scanner(&self, context: Context) -> &Scanner {
         match context {
             Context::Text => &self.text,
+            Context::Reasoning => &self.reasoning,
             Context::Structure => &self.structure,
             Context::String => &self.string,
+            Context::Raw => &self.raw,
         }
     }
 }
 
 impl Scanner {
-    fn new(patterns: Vec<(Sign, String)>, longest: usize) -> Result<Scanner> {
+    fn new(patterns: Vec<(Sign, String)>) -> Result<Scanner> {
+        if patterns.is_empty() {
+            return Ok(Scanner::nothing());
+        }
         let (signs, patterns): (Vec<Sign>, Vec<String>) = patterns.into_iter().unzip();
-        let length = |pattern: &String| {
-            let hir = syntax::parse_with(pattern, &syntax::Config::new().utf8(false)).ok()?;
-            let (least, most) = (hir.properties().minimum_len(), hir.properties().maximum_len());
-            least.filter(|_| least == most)
-        };
-        let lengths = patterns.iter().map(length).collect();
+        let bounds: Vec<(Option<usize>, Option<usize>)> = patterns
+            .iter()
+            .map(|pattern| {
+                let hir = syntax::parse_with(pattern, &syntax_config());
+                hir.map_or((None, None), |hir| (hir.properties().minimum_len(), hir.properties().maximum_len()))
+            })
+            .collect();
+        let lengths = bounds.iter().map(|(least, most)| least.filter(|_| least == most)).collect();
+        let longest = bounds.iter().filter_map(|(_, most)| *most).max().unwrap_or(0);
+        // Those without a bound have a bounded marker in them.
+        let least = bounds.iter().filter_map(|(least, _)| *least).max().unwrap_or(0) + AROUND;
         let both = regex::Builder::new()
-            .syntax(syntax::Config::new().utf8(false))
+            .syntax(syntax_config())
             .thompson(thompson::Config::new().utf8(false))
             .dense(
                 dense::Config::new()
@@ -159,7 +200,22 @@ impl Scanner {
             )
             .build_many(&patterns)
             .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")))?;
-        Scanner::take_over(both.forward(), both.reverse().clone(), longest, signs, lengths)
+        Scanner::take_over(both.forward(), both.reverse().clone(), longest.max(least), signs, lengths)
+    }
+
+    /// Finds nothing.
+    fn nothing() -> Scanner {
+        Scanner {
+            classes: Box::new([0; 256]),
+            class_count: 1,
+            next: vec![START],
+            states: vec![StateInfo::default()],
+            begins: Box::new([false; 256]),
+            longest: 0,
+            reverse: None,
+            signs: Vec::new(),
+            lengths: Vec::new(),
+        }
     }
 
     /// Copies `dfa` into a table whose states know at once, not a byte later, that a match ends.
@@ -233,7 +289,7 @@ impl Scanner {
         for byte in 0..256 {
             begins[byte] = rows[0][byte] != START;
         }
-        Ok(Scanner { classes, class_count, next, states, begins, longest, reverse, signs, lengths })
+        Ok(Scanner { classes, class_count, next, states, begins, longest, reverse: Some(reverse), signs, lengths })
     }
 
     /// How many bytes at the beginning cannot begin a marker.
@@ -266,16 +322,19 @@ impl Scanner {
     pub(crate) fn locate(&self, held: &[u8], pattern: u8, end: usize) -> Found {
         let sign = self.signs[usize::from(pattern)];
         let input = Input::new(held).span(0..end).anchored(Anchored::Yes);
-        let start = match self.lengths[usize::from(pattern)] {
-            Some(length) => end - length,
-            None => self.reverse.try_search_rev(&input).ok().flatten().map_or(0, |half| half.offset()),
+        let start = match (self.lengths[usize::from(pattern)], &self.reverse) {
+            (Some(length), _) => end - length,
+            (None, Some(reverse)) => reverse.try_search_rev(&input).ok().flatten().map_or(0, |half| half.offset()),
+            (None, None) => 0,
         };
-        let payload = if sign.lookahead {
-            held[start..end].iter().rev().take_while(|b| b"{[` \t\r\n".contains(b)).count()
-        } else {
-            0
+        let count = |end: usize, of: &[u8]| held[start..end].iter().rev().take_while(|b| of.contains(b)).count();
+        let end = match sign.lookahead {
+            Lookahead::None => end,
+            Lookahead::Brackets => end - count(end, b"{[` \t\r\n"),
+            Lookahead::Letter => end - 1 - count(end - 1, b"[ \t\r\n"),
+            Lookahead::All => start,
         };
-        Found { sign, start, end: end - payload }
+        Found { sign, start, end }
     }
 
     /// How many states the table has.
@@ -285,89 +344,17 @@ impl Scanner {
     }
 }
 
-impl Marker {
-    /// The marker as a regular expression.
-    fn pattern(&self) -> String {
-        match self {
-            Marker::Literal(text) => text.trim().bytes().map(escape).collect(),
-            Marker::Pattern { pattern, .. } => pattern.clone(),
-        }
-    }
-
-    /// The longest text that counts as this marker, near misses included.
-    pub(super) fn longest(&self) -> Result<usize> {
-        let mut longest = 0;
-        for pattern in [Some(self.pattern()), self.near_miss()].into_iter().flatten() {
-            let hir = syntax::parse_with(&pattern, &syntax::Config::new().utf8(false)).map_err(|e| {
-                let reason = e.to_string();
-                let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-                Error::new(ErrorKind::Format, format!("a marker is no regular expression: {reason}"))
-            })?;
-            let Some(length) = hir.properties().maximum_len() else {
-                return Err(Error::new(
-                    ErrorKind::Format,
-                    "a marker can grow without end; write `[ ]{0,3}` for `[ ]*`",
-                ));
-            };
-            longest = longest.max(length);
-        }
-        Ok(longest)
-    }
-
-    /// What models write for a literal marker: other case, other spaces, another number of a repeated sign, a
-    /// separator left out. `None` where there is nothing to vary.
-    fn near_miss(&self) -> Option<String> {
-        let Marker::Literal(text) = self else { return None };
-        let text = text.trim();
-        if !text.bytes().any(|b| b.is_ascii_alphabetic()) {
-            return None;
-        }
-        let runs: Vec<&[u8]> = text.as_bytes().chunk_by(|a, b| a == b && !a.is_ascii_alphanumeric()).collect();
-        let repeated = |run: &[u8]| run.len() > 1 && run[0].is_ascii_punctuation();
-        let blank = |run: &[u8]| run[0].is_ascii_whitespace();
-        let mut pattern = String::from("(?i-u:");
-        for (index, run) in runs.iter().enumerate() {
-            let last = index + 1 == runs.len();
-            if blank(run) {
-                pattern.push_str("[ \\t]{0,3}");
-            } else if matches!(run, [b'_' | b'-']) {
-                pattern.push_str("[_ -]?");
-            } else if repeated(run) {
-                let after_blank = index > 0 && blank(runs[index - 1]);
-                if index > 0 && !after_blank {
-                    pattern.push_str("[ \\t]{0,3}");
-                }
-                let least = if last { 0 } else { 1 };
-                pattern.push_str(&format!("{}{{{least},{}}}", escape(run[0]), 2 * run.len()));
-                if !last && !blank(runs[index + 1]) {
-                    pattern.push_str("[ \\t]{0,3}");
-                }
-            } else {
-                pattern.extend(run.iter().map(|&b| escape(b)));
-            }
-        }
-        pattern.push(')');
-        Some(pattern)
-    }
-}
-
-/// One byte as a regular expression, valid in Unicode mode too.
-fn escape(byte: u8) -> String {
-    match byte {
-        b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b' ' | b'_' => char::from(byte).to_string(),
-        0x80.. => format!("(?-u:\\x{byte:02x})"),
-        _ => format!("\\x{byte:02x}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn markers(start: &str, end: &str) -> Markers {
+        let [start, end] = [start, end].map(|text| Some(Marker::Literal(text.into())));
+        Markers::new(&Declaration { start, end, ..Declaration::default() }).unwrap()
+    }
+
     fn delimited() -> Markers {
-        let start = Marker::Literal("### TOOL_CALL_START ###".into());
-        let end = Marker::Literal("### TOOL_CALL_END ###".into());
-        Markers::new(&start, &end, r"\{|```|\[\s?\{").unwrap()
+        markers("### TOOL_CALL_START ###", "### TOOL_CALL_END ###")
     }
 
     #[test]
@@ -398,11 +385,7 @@ mod tests {
 
     #[test]
     fn a_marker_without_bound_is_refused() {
-        let error = Markers::new(
-            &Marker::Pattern { pattern: "<call.*>".into(), text: None },
-            &Marker::Literal("</call>".into()),
-            "x",
-        );
+        let error = Marker::Pattern { pattern: "<call.*>".into(), text: None }.longest();
         assert_eq!(error.unwrap_err().to_string(), "a marker can grow without end; write `[ ]{0,3}` for `[ ]*`");
     }
 }

@@ -7,13 +7,15 @@
 
 use super::calls::Calls;
 use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
-use super::json::{JsonPayload, Terminator};
 use super::markers::{Context, Found, START, Side, State};
+use super::reader::{PayloadReader, Terminator, Then};
 use super::text::Text;
-use super::{Format, JsonCall, Machinery, Payload};
-use crate::error::{Error, ErrorKind, Result};
+use super::{Format, Machinery, Payload, tail};
+use crate::error::Result;
 use crate::message::{Message, Role, ToolCall};
 use crate::tool::Tools;
+use serde_json::Value;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use super::calls::ParsedCall;
@@ -30,12 +32,33 @@ pub struct ParserOptions {
     pub first_call: usize,
     /// Ids that the conversation has already given to calls.
     pub taken_ids: Vec<String>,
+    /// What the prompt wrote of the answer already, such as an opened `<think>`, or the beginning of an answer that is
+    /// to be continued; the header of the assistant's turn may stand before it. Reasoning, a section or a call that
+    /// it leaves open is open when the model's text begins, and its text counts as the model's.
+    pub prompt_tail: String,
+    /// Where reasoning goes.
+    pub reasoning: ReasoningOutput,
 }
 
 impl Default for ParserOptions {
     fn default() -> ParserOptions {
-        ParserOptions { repair: true, first_call: 1, taken_ids: Vec::new() }
+        ParserOptions {
+            repair: true,
+            first_call: 1,
+            taken_ids: Vec::new(),
+            prompt_tail: String::new(),
+            reasoning: ReasoningOutput::Separate,
+        }
     }
+}
+
+/// Where reasoning goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningOutput {
+    /// Apart from the text: [`Event::Reasoning`], [`Parsed::reasoning`].
+    Separate,
+    /// It stays in the text, with its markers.
+    InText,
 }
 
 /// What a model's text came to.
@@ -43,7 +66,7 @@ impl Default for ParserOptions {
 pub struct Parsed {
     /// The text for the user.
     pub content: String,
-    /// The reasoning, if the format knows any.
+    /// The reasoning, if there was any.
     pub reasoning: Option<String>,
     /// The calls, in the order in which they were written.
     pub calls: Vec<ParsedCall>,
@@ -76,15 +99,23 @@ impl Parsed {
 ///
 /// The events are the same, with adjacent deltas joined, however the text is cut into pieces.
 ///
-/// - Up to 32 bytes of white space right before a start marker and right after an end marker belong to the markup.
-///   Where text goes on after a call, the white space before the call is kept, so that nothing runs together.
+/// - Up to 32 bytes of white space right before a start marker and right after an end marker belong to the markup, as
+///   they do around reasoning and sections. Where text goes on after a call, the white space before the call is kept,
+///   so that nothing runs together.
 /// - A marker inside a JSON string is part of the string, unless a raw line break stands right before it or right
 ///   after it, or the text ends there: valid JSON has none of these, so a quote is missing.
-/// - A near miss of a start marker counts only if `{`, `[{` or a code fence follows; otherwise it is text.
+/// - A near miss of a start marker counts only if `{`, `[{` or a code fence follows, or the first letter of a name in
+///   formats that begin with one; otherwise it is text. The same holds for a start marker in reasoning: it ends the
+///   reasoning where a call follows.
+/// - In a format without start marker a call is an object whose first keys are those of a call: the name, and the
+///   arguments unless a known tool has that name. It must begin the answer or a line, or follow another call.
 /// - What follows a call's JSON up to the end marker is no text for the user: it is kept in [`ParsedCall::raw`]. Where
-///   no end marker comes for 256 bytes, what begins on a line of its own is text, and the call has ended before it.
+///   no end marker comes for 256 bytes, what begins on a line of its own is text, and the call has ended before it. In
+///   a format without end marker the call ends with its last bracket.
 /// - The format's own keys win over others by which models call them, whatever their order: a value under another
-///   key is held back until the object has ended.
+///   key is held back until the object has ended, or for 1 KiB; arguments longer than that are taken for the call's.
+/// - In a format that writes the id into a call's object, a call's start waits for the id, until the object has ended
+///   or 1 KiB of arguments came. An id that comes later is ignored: what was said is not taken back.
 /// - With several calls between one pair of markers, each call's `raw` ends where the next one begins.
 ///
 /// ```
@@ -109,17 +140,29 @@ impl Parsed {
 #[derive(Debug)]
 pub struct Parser {
     machinery: Arc<Machinery>,
-    keys: Arc<JsonCall>,
+    /// Whether a call ends with its payload.
+    open_ended: bool,
     text: Text,
+    reasoning: Text,
+    /// Whether the text stands in reasoning.
+    thinking: bool,
+    /// Whether reasoning is told from text.
+    separate: bool,
     calls: Calls,
-    payload: Option<JsonPayload>,
-    /// The payload of the last call, for its buffers.
-    spare: Option<JsonPayload>,
+    payload: Option<Box<dyn PayloadReader>>,
+    /// The machine for the next call.
+    spare: Option<Box<dyn PayloadReader>>,
     scan: State,
     /// Bytes that may be part of a marker, the last `held.len()` before `at`.
     held: Vec<u8>,
+    /// A buffer for them.
+    spare_held: Vec<u8>,
     /// A match that one with precedence may still replace: its pattern, and its end in `held`.
     candidate: Option<(u8, usize)>,
+    /// What the prompt wrote of the answer, until it was read.
+    tail: Option<String>,
+    /// How long that was: offsets count from its beginning here, and from its end outside.
+    base: usize,
     /// Offset of the next byte.
     at: usize,
 }
@@ -129,37 +172,61 @@ impl Parser {
     ///
     /// Fails if the format's markers cannot be searched for, which [`Format::parse_declaration`] would have found.
     pub fn new(format: &Format, tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<Parser> {
-        let Payload::Json(keys) = &format.payload else {
-            return Err(Error::new(ErrorKind::Format, "this payload kind cannot be parsed yet"));
-        };
+        let machinery = format.machinery()?;
+        let spare = Some(machinery.plan.reader(options.repair));
+        let mut calls = Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect());
+        calls.ids = matches!(&format.payload, Payload::Json(keys) if keys.id.is_some());
+        let tail = tail::of_answer(&options.prompt_tail, format);
         Ok(Parser {
-            machinery: format.machinery()?,
-            keys: Arc::new(keys.clone()),
-            text: Text::default(),
-            calls: Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect()),
+            machinery,
+            open_ended: format.end.is_none(),
+            text: Text::new(format.start.is_none()),
+            reasoning: Text::after_markup(),
+            thinking: false,
+            separate: true,
+            calls,
             payload: None,
-            spare: None,
+            spare,
             scan: START,
             held: Vec::new(),
+            spare_held: Vec::new(),
             candidate: None,
+            base: tail.len(),
+            tail: Some(tail.to_owned()),
             at: 0,
-        })
+        }
+        .with_reasoning(options.reasoning, format))
+    }
+
+    /// Reads the prompt's tail, where that can be done before the model's text comes.
+    fn with_reasoning(mut self, output: ReasoningOutput, format: &Format) -> Parser {
+        if output == ReasoningOutput::Separate {
+            return self;
+        }
+        // Reasoning that the prompt closed is none of the model's; what it opened begins the answer.
+        let tail = self.tail.take().unwrap_or_default();
+        self.separate = false;
+        self.tail = Some(tail::open_reasoning(&tail, format).to_owned());
+        self.base = self.tail.as_ref().map_or(0, String::len);
+        self
     }
 
     /// Takes the next bytes of the model's text and tells `emit` what they mean.
     pub fn push(&mut self, bytes: &[u8], emit: &mut impl FnMut(Event)) {
+        self.read_tail();
         for block in bytes.chunks(BLOCK) {
             self.consume(block);
             if let Some(payload) = &mut self.payload {
                 payload.flush(&mut self.calls);
             }
             self.send_text();
-            self.calls.events.drain(..).for_each(&mut *emit);
+            self.send(emit);
         }
     }
 
     /// The model's text ends here.
     pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Parsed {
+        self.read_tail();
         let unfinished = self.at - self.held.len();
         while !self.held.is_empty() {
             if let Some(pattern) = self.machinery.markers.scanner(self.context()).matched_at_end(self.scan) {
@@ -176,54 +243,104 @@ impl Parser {
             self.end_call(Terminator::Text, &[], &[]);
         }
         self.text.end();
+        self.reasoning.end();
         self.send_text();
-        self.calls.events.drain(..).for_each(emit);
+        self.send(emit);
+        self.calls.end_diagnostics();
+        let base = self.base;
+        let Calls { mut done, mut repairs, mut diagnostics, .. } = self.calls;
+        done.iter_mut().for_each(|call| shift(&mut call.range, base));
+        repairs.iter_mut().for_each(|repair| shift(&mut repair.range, base));
+        diagnostics.iter_mut().for_each(|diagnostic| shift(&mut diagnostic.range, base));
+        let reasoning = self.reasoning.into_content();
         Parsed {
             content: self.text.into_content(),
-            reasoning: None,
-            calls: self.calls.done,
-            repairs: self.calls.repairs,
-            diagnostics: self.calls.diagnostics,
+            reasoning: (!reasoning.is_empty()).then_some(reasoning),
+            calls: done,
+            repairs,
+            diagnostics,
+        }
+    }
+
+    fn read_tail(&mut self) {
+        if let Some(tail) = self.tail.take() {
+            self.consume(tail.as_bytes());
+        }
+    }
+
+    fn send(&mut self, emit: &mut impl FnMut(Event)) {
+        for mut event in self.calls.events.drain(..) {
+            if let Event::Repair(repair) = &mut event {
+                shift(&mut repair.range, self.base);
+            }
+            emit(event);
         }
     }
 
     fn context(&self) -> Context {
-        self.payload.as_ref().map_or(Context::Text, JsonPayload::context)
+        match &self.payload {
+            Some(payload) => payload.context(),
+            None if self.thinking => Context::Reasoning,
+            None => Context::Text,
+        }
     }
 
     fn send_text(&mut self) {
         if let Some(delta) = self.text.news() {
             self.calls.events.push(Event::Text { delta: delta.to_owned() });
         }
+        if let Some(delta) = self.reasoning.news() {
+            self.calls.events.push(Event::Reasoning { delta: delta.to_owned() });
+        }
+    }
+
+    /// Where bytes go that are in no call.
+    fn prose(&mut self) -> &mut Text {
+        if self.thinking { &mut self.reasoning } else { &mut self.text }
     }
 
     fn consume(&mut self, mut input: &[u8]) {
         let machinery = Arc::clone(&self.machinery);
         while !input.is_empty() {
             if self.scan == START {
-                let taken = if self.payload.is_some() {
+                let (taken, again) = if self.payload.is_some() {
                     self.feed(input, self.at, true)
                 } else {
-                    let plain = machinery.markers.scanner(Context::Text).plain(input);
-                    self.text.push(&input[..plain]);
-                    plain
+                    let plain = machinery.markers.scanner(self.context()).plain(input);
+                    self.prose().push(&input[..plain]);
+                    (plain, None)
                 };
                 self.at += taken;
                 input = &input[taken..];
+                if let Some(from) = again {
+                    self.look_again(from, &[]);
+                    continue;
+                }
                 if self.payload.as_ref().is_some_and(|payload| payload.is_over(self.at)) {
                     self.end_call(Terminator::Text, &[], &[]);
                     continue;
                 }
             }
-            let Some((&byte, rest)) = input.split_first() else { return };
-            input = rest;
             let scanner = machinery.markers.scanner(self.context());
-            self.scan = scanner.step(self.scan, byte);
-            self.held.push(byte);
-            self.at += 1;
-            if let Some(pattern) = scanner.matched(self.scan) {
-                self.candidate = Some((pattern, self.held.len()));
+            let before = self.held.len();
+            let mut count = 0;
+            while let Some(&byte) = input.get(count) {
+                self.scan = scanner.step(self.scan, byte);
+                count += 1;
+                if let Some(pattern) = scanner.matched(self.scan) {
+                    self.candidate = Some((pattern, before + count));
+                }
+                let decided = match self.candidate {
+                    Some(_) => !scanner.can_go_on(self.scan),
+                    None => self.scan == START || before + count >= 2 * scanner.longest,
+                };
+                if decided {
+                    break;
+                }
             }
+            self.held.extend_from_slice(&input[..count]);
+            self.at += count;
+            input = &input[count..];
             match self.candidate {
                 Some((pattern, end)) if !scanner.can_go_on(self.scan) => self.resolve(pattern, end),
                 Some(_) => {}
@@ -235,98 +352,197 @@ impl Parser {
         }
     }
 
-    /// Feeds the open call's payload; says how many bytes it took.
-    fn feed(&mut self, mut input: &[u8], mut at: usize, markers: bool) -> usize {
+    /// Feeds the open call's payload; says how many bytes it took, and from where on to look at bytes again: the call
+    /// has ended there, or its context changed.
+    fn feed(&mut self, mut input: &[u8], mut at: usize, markers: bool) -> (usize, Option<usize>) {
         let mut total = 0;
         loop {
-            let Some(payload) = &mut self.payload else { return total };
-            let (taken, next_call) = payload.feed(input, at, &self.machinery.stops, markers, &mut self.calls);
+            let Some(payload) = &mut self.payload else { return (total, None) };
+            let (taken, then) = payload.feed(input, at, &self.machinery.stops, markers, &mut self.calls);
             self.calls.keep(&input[..taken]);
             input = &input[taken..];
             total += taken;
             at += taken;
-            if !next_call {
-                return total;
-            }
+            let several = match then {
+                Then::More if self.open_ended && payload.is_closed() => {
+                    self.at = at - total;
+                    self.end_call_at(at, Terminator::End, &[], &[]);
+                    return (total, Some(at));
+                }
+                Then::More => return (total, None),
+                Then::Again(from) => return (total, Some(from)),
+                Then::NextCall => false,
+                Then::SeveralCalls => true,
+            };
             let ending = payload.end(Terminator::NextCall, &[], at, &self.machinery.stops, &mut self.calls);
             self.calls.close(ending, &[]);
             payload.next_call();
             self.calls.open(at);
-            self.calls.depart(RepairKind::SeveralCalls, at..at + 1);
+            if several {
+                self.calls.depart(RepairKind::SeveralCalls, at..at + 1);
+            }
         }
     }
 
     /// What was held back is no marker: the whole of it goes where it belongs, and the scan starts anew.
     fn release(&mut self, count: usize) {
-        self.release_front(count);
         self.scan = START;
+        self.release_front(count);
     }
 
     fn release_front(&mut self, count: usize) {
         let start = self.at - self.held.len();
-        let mut held = std::mem::take(&mut self.held);
-        self.pass(&held[..count], start);
-        held.drain(..count);
-        self.held = held;
+        let mut held = self.take_held();
+        match self.pass(&held[..count], start) {
+            Some((taken, from)) => {
+                self.look_again(from, &held[taken..]);
+                self.give_held(held);
+            }
+            None => {
+                held.drain(..count);
+                self.spare_held = std::mem::replace(&mut self.held, held);
+            }
+        }
     }
 
-    /// Bytes at offset `at` that are no marker.
-    fn pass(&mut self, bytes: &[u8], at: usize) {
+    /// The bytes held back; their buffer is to be given back.
+    fn take_held(&mut self) -> Vec<u8> {
+        std::mem::replace(&mut self.held, std::mem::take(&mut self.spare_held))
+    }
+
+    fn give_held(&mut self, mut held: Vec<u8>) {
+        held.clear();
+        self.spare_held = held;
+    }
+
+    /// Bytes at offset `at` that are no marker. Says how many were taken where some are to be looked at again, and
+    /// from where on.
+    fn pass(&mut self, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         if self.payload.is_some() {
-            self.feed(bytes, at, false);
-        } else {
-            self.text.push(bytes);
+            let (taken, again) = self.feed(bytes, at, false);
+            return again.map(|from| (taken, from));
         }
+        self.prose().push(bytes);
+        None
+    }
+
+    /// Takes back what the payload took from offset `from` on; it and the bytes that followed go through the scan.
+    fn look_again(&mut self, from: usize, followed: &[u8]) {
+        let mut bytes = self.calls.take_back(from);
+        bytes.extend_from_slice(followed);
+        self.scan = START;
+        self.at = from;
+        self.consume(&bytes);
     }
 
     /// The bytes held back hold a marker that ends at `end`: acts on it, and looks at the rest anew, at most a
     /// marker's length.
     fn resolve(&mut self, pattern: u8, end: usize) {
         let context = self.context();
-        let held = std::mem::take(&mut self.held);
-        let found = self.machinery.markers.scanner(context).locate(&held, pattern, end);
+        let held = self.take_held();
+        let mut found = self.machinery.markers.scanner(context).locate(&held, pattern, end);
         self.candidate = None;
         self.scan = START;
         self.at -= held.len();
+        let refused = !found.sign.exact && !self.calls.repair;
+        if self.payload.is_some() && !refused {
+            let (taken, again) = self.feed(&held[..found.start], self.at, false);
+            if let Some(from) = again {
+                // The call ended before the marker, or its context changed.
+                self.look_again(from, &held[taken..]);
+                return self.give_held(held);
+            }
+        }
         let acted = match context {
-            Context::Text => self.marker_in_text(&held, found),
-            Context::Structure | Context::String => self.marker_in_call(&held, found, context),
+            Context::Text | Context::Reasoning => self.marker_in_prose(&held, found),
+            Context::Structure | Context::String | Context::Raw => self.marker_in_call(&held, found, context),
         };
-        self.at += found.end;
         if !acted {
-            self.pass(&held[..found.end], self.at - found.end);
+            // What is all payload has no end of its own.
+            found.end = found.end.max(found.start + 1);
+            self.at += found.end;
+            if let Some((taken, from)) = self.pass(&held[..found.end], self.at - found.end) {
+                self.look_again(from, &held[taken..]);
+                return self.give_held(held);
+            }
+        } else {
+            self.at += found.end;
         }
         self.consume(&held[found.end..]);
+        self.give_held(held);
     }
 
     /// A marker outside of calls; `at` is the offset of `held`. False if it is just text.
-    fn marker_in_text(&mut self, held: &[u8], found: Found) -> bool {
+    fn marker_in_prose(&mut self, held: &[u8], found: Found) -> bool {
         let marker = &held[found.start..found.end];
         let place = self.at + found.start..self.at + found.end;
-        if found.sign.side == Side::End {
-            if found.start == 0
-                && self.calls.repair
-                && let Some(blank) = self.text.only_blank_since_call()
-            {
-                let blank = std::mem::take(blank);
-                return self.calls.extend_last(&blank, marker);
+        match found.sign.side {
+            Side::End => {
+                if found.start == 0
+                    && self.calls.repair
+                    && let Some(blank) = self.text.only_blank_since_call()
+                {
+                    let blank = std::mem::take(blank);
+                    return self.calls.extend_last(&blank, marker);
+                }
+                self.calls.diagnose(DiagnosticKind::StrayEndMarker, place);
+                return false;
             }
-            self.calls.diagnose(DiagnosticKind::StrayEndMarker, place);
-            return false;
+            Side::Start | Side::Bare => {
+                if !found.sign.exact && !self.calls.repair {
+                    let kind = DiagnosticKind::NotRepaired { repair: RepairKind::NearMissMarker };
+                    self.calls.diagnose(kind, place);
+                    return false;
+                }
+                if found.sign.side == Side::Bare && !self.is_bare_call(held, found.start) {
+                    return false;
+                }
+                self.leave_prose(&held[..found.start]);
+                self.begin_call(marker, found, place.start);
+            }
+            Side::ReasoningStart | Side::ReasoningEnd if !self.separate => return false,
+            Side::ReasoningStart => {
+                self.leave_prose(&held[..found.start]);
+                self.text.after_markup_here();
+                self.thinking = true;
+                self.reasoning.separate();
+            }
+            Side::ReasoningEnd | Side::SectionStart | Side::SectionEnd => {
+                self.leave_prose(&held[..found.start]);
+                self.text.after_markup_here();
+            }
+            Side::Markup => self.prose().push(&held[..found.start]),
         }
-        if !found.sign.exact && !self.calls.repair {
-            let kind = DiagnosticKind::NotRepaired { repair: RepairKind::NearMissMarker };
-            self.calls.diagnose(kind, place);
-            return false;
-        }
-        self.text.push(&held[..found.start]);
-        self.text.before_call();
-        self.send_text();
-        self.begin_call(marker, found, place.start);
         true
     }
 
-    /// A marker inside a call; `at` is the offset of `held`. False if it is part of the payload.
+    /// Whether what looks like a call without a marker is one: it begins a line, and if it is a name alone, then a
+    /// tool has that name, as far as the tools are known.
+    fn is_bare_call(&self, held: &[u8], start: usize) -> bool {
+        if !self.text.begins_line(&held[..start]) {
+            return false;
+        }
+        match serde_json::Deserializer::from_slice(&held[start..]).into_iter::<Value>().next() {
+            Some(Ok(Value::Object(whole))) => {
+                whole.values().filter_map(Value::as_str).any(|name| self.calls.is_tool(name))
+            }
+            _ => true,
+        }
+    }
+
+    /// The text, or the reasoning, ends here for now, with `last`.
+    fn leave_prose(&mut self, last: &[u8]) {
+        let prose = self.prose();
+        prose.push(last);
+        prose.before_markup();
+        self.send_text();
+        if std::mem::take(&mut self.thinking) {
+            self.reasoning.after_markup_here();
+        }
+    }
+
+    /// A marker inside a call, which has what stands before it; `at` is the offset of `held`. False if it is part of
+    /// the payload.
     fn marker_in_call(&mut self, held: &[u8], found: Found, context: Context) -> bool {
         let offset = self.at;
         if !found.sign.exact && !self.calls.repair {
@@ -334,7 +550,6 @@ impl Parser {
             self.calls.diagnose(kind, offset + found.start..offset + found.end);
             return false;
         }
-        self.feed(&held[..found.start], offset, false);
         let matched = &held[found.start..found.end];
         // In a string the match takes in the brackets and the line break before the marker.
         let before = match context {
@@ -349,18 +564,25 @@ impl Parser {
             }
             self.calls.depart(RepairKind::NearMissMarker, place.clone());
         }
-        self.at = place.start;
-        if found.sign.side == Side::End {
-            self.end_call(Terminator::End, tail, marker);
-        } else if self.calls.repair && self.payload.as_ref().is_some_and(JsonPayload::is_empty) {
-            self.calls.depart(RepairKind::DoubledMarker, place);
-            self.calls.keep(marker);
-            self.calls.begin_payload();
-        } else {
-            self.end_call(Terminator::Start, tail, &[]);
-            self.text.before_call();
-            self.send_text();
-            self.begin_call(marker, found, place.start);
+        let empty = self.payload.as_ref().is_some_and(|payload| payload.is_empty());
+        match found.sign.side {
+            Side::End => self.end_call_at(place.start, Terminator::End, tail, marker),
+            Side::Start if self.calls.repair && empty => {
+                self.calls.depart(RepairKind::DoubledMarker, place);
+                self.calls.keep(marker);
+                self.calls.begin_payload();
+            }
+            Side::Start => {
+                self.end_call_at(place.start, Terminator::Start, tail, &[]);
+                self.text.before_markup();
+                self.send_text();
+                self.begin_call(marker, found, place.start);
+            }
+            _ => {
+                self.end_call_at(place.start, Terminator::Start, tail, &[]);
+                self.text.before_markup();
+                self.text.after_markup_here();
+            }
         }
         self.at = offset;
         true
@@ -373,8 +595,13 @@ impl Parser {
         if !found.sign.exact {
             self.calls.depart(RepairKind::NearMissMarker, start..start + marker.len());
         }
-        let fresh = || JsonPayload::new(&self.keys, self.calls.repair);
-        self.payload = Some(self.spare.take().unwrap_or_else(fresh));
+        self.payload = self.spare.take();
+    }
+
+    fn end_call_at(&mut self, at: usize, by: Terminator, tail: &[u8], marker: &[u8]) {
+        let here = std::mem::replace(&mut self.at, at);
+        self.end_call(by, tail, marker);
+        self.at = here;
     }
 
     /// The open call ends at `at`, before its marker.
@@ -391,4 +618,9 @@ impl Parser {
         self.text.after_call();
         self.text.push(&text);
     }
+}
+
+/// Counts offsets from the end of the prompt.
+fn shift(range: &mut Range<usize>, base: usize) {
+    *range = range.start.saturating_sub(base)..range.end.saturating_sub(base);
 }

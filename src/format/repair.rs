@@ -9,6 +9,8 @@
 //! part is for showing.
 
 mod number;
+mod own;
+mod python;
 mod stops;
 mod string;
 
@@ -17,6 +19,7 @@ use super::text::Utf8;
 use number::Number;
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 use string::Quoted;
 
 pub(crate) use stops::Stops;
@@ -41,9 +44,23 @@ pub(crate) enum Cut {
     Broken,
 }
 
-/// The machine, for one JSON value.
+/// How the value is written that comes out as JSON. What belongs to the dialect is no departure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Json,
+    /// The arguments of a call in Python, parentheses included: `(a=1, b=["x", None])`.
+    PythonCall,
+    /// JSON with quotes of its own, between which nothing is escaped, and with keys without quotes.
+    Own {
+        quote: Option<Arc<[u8]>>,
+        bare_keys: bool,
+    },
+}
+
+/// The machine, for one value.
 #[derive(Debug)]
 pub(crate) struct Transducer {
+    dialect: Dialect,
     out: String,
     stable: usize,
     utf8: Utf8,
@@ -60,6 +77,14 @@ pub(crate) struct Transducer {
     /// A key too long to wait for its value was shown already.
     key_shown: bool,
     reports: Vec<(RepairKind, Range<usize>)>,
+    /// The names of a Python call's parameters, for arguments without one, and how many were used.
+    names: Vec<String>,
+    positional: usize,
+    /// Whether the first parameter takes an object: otherwise an object in its place is all the arguments.
+    takes_object: bool,
+    wrapped: bool,
+    /// An argument had no name, and none could be found.
+    unnamed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +107,18 @@ enum State {
     Unicode(Quoted, u8, u16),
     /// After what closes a string in single quotes unless more of the string follows.
     QuoteEnd(Quoted),
+    /// After so many quotes that may begin a string in Python.
+    Opening(Quoted, u8),
+    /// After so many quotes that may end one in three quotes.
+    Closing(Quoted, u8),
+    /// In Python's `\123`, with the digits so far.
+    Octal(Quoted, u8, u16),
+    /// In Python's `\x41` or `\U00000041`: how many digits are missing, and what those so far say.
+    Hex(Quoted, u8, u32),
+    /// After so many bytes of the dialect's own quote, before a string or key.
+    OwnOpening(Quoted, usize),
+    /// The same inside one.
+    OwnClosing(Quoted, usize),
     Number(Number),
     /// A word without quotes: a literal, or a key.
     Word {
@@ -99,7 +136,13 @@ enum State {
 impl Transducer {
     /// A machine before its value; with `repair` off nothing is corrected.
     pub(crate) fn new(repair: bool) -> Transducer {
+        Transducer::of(Dialect::Json, repair)
+    }
+
+    /// A machine for a value that is written in another way than JSON's.
+    pub(crate) fn of(dialect: Dialect, repair: bool) -> Transducer {
         Transducer {
+            dialect,
             out: String::new(),
             stable: 0,
             utf8: Utf8::default(),
@@ -112,6 +155,11 @@ impl Transducer {
             broken: None,
             key_shown: false,
             reports: Vec::new(),
+            names: Vec::new(),
+            positional: 0,
+            takes_object: false,
+            wrapped: false,
+            unnamed: false,
         }
     }
 
@@ -121,7 +169,7 @@ impl Transducer {
         out.clear();
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
-        *self = Transducer { out, stack, ..Transducer::new(self.repair) };
+        *self = Transducer { out, stack, ..Transducer::of(self.dialect.clone(), self.repair) };
     }
 
     /// The text of the string that the value is, once it has ended.
@@ -160,8 +208,13 @@ impl Transducer {
         (self.out, self.broken, self.state) = (text, broken, State::Done);
     }
 
+    /// Whether what comes out is written like what goes in.
+    pub(crate) fn is_json(&self) -> bool {
+        self.dialect == Dialect::Json
+    }
+
     pub(crate) fn is_done(&self) -> bool {
-        self.state == State::Done
+        matches!(self.state, State::Done)
     }
 
     /// Whether no byte of the value has come.
@@ -177,7 +230,15 @@ impl Transducer {
     pub(crate) fn in_string(&self) -> bool {
         matches!(
             self.state,
-            State::String(_) | State::Escape(_) | State::Unicode(..) | State::Loose { string: true, .. }
+            State::String(_)
+                | State::Escape(_)
+                | State::Unicode(..)
+                | State::Opening(_, 1)
+                | State::Closing(..)
+                | State::Octal(..)
+                | State::Hex(..)
+                | State::OwnClosing(..)
+                | State::Loose { string: true, .. }
         )
     }
 
@@ -189,6 +250,7 @@ impl Transducer {
     /// Ends the string that [`Transducer::open_string`] speaks of.
     pub(crate) fn close_string(&mut self) {
         if let State::String(quoted) = self.state {
+            self.end_surrogate(self.at);
             self.put(b'"');
             self.end_string(quoted);
         }
@@ -207,7 +269,7 @@ impl Transducer {
         let mut i = 0;
         while i < input.len() && self.reports.is_empty() {
             if let State::String(quoted) = self.state {
-                let mut mask = if quoted.single { Stops::SINGLE } else { Stops::DOUBLE };
+                let mut mask = quoted.quote.stops();
                 if markers {
                     mask |= Stops::STRING_MARKER;
                 }
@@ -220,7 +282,7 @@ impl Transducer {
                     i += run;
                     continue;
                 }
-            } else if self.state == State::Done {
+            } else if self.is_done() {
                 break;
             }
             let byte = input[i];
@@ -284,15 +346,24 @@ impl Transducer {
         }
         self.stack.push(byte);
         self.key_shown = false;
-        self.put_stable(byte);
-        self.state = if byte == b'{' { State::FirstKey } else { State::FirstElement };
+        let object = matches!(byte, b'{' | CALL);
+        self.put_stable(if object { b'{' } else { b'[' });
+        self.state = if object { State::FirstKey } else { State::FirstElement };
         true
     }
 
     /// A closing bracket; brackets left open inside the one it closes are closed too.
     fn close(&mut self, byte: u8, at: usize) -> bool {
         let Some(index) = self.stack.iter().rposition(|&open| closer(open) == byte) else {
-            self.give_up();
+            // A bracket around the call, whose own is missing.
+            if self.dialect != Dialect::PythonCall || byte != b']' {
+                return self.refuse();
+            }
+            if self.depart(RepairKind::MissingBrackets, at) {
+                self.out.truncate(self.stable);
+                self.close_down_to(0);
+                self.end_value();
+            }
             return false;
         };
         if index + 1 < self.stack.len() {
@@ -301,8 +372,7 @@ impl Transducer {
             }
             self.close_down_to(index + 1);
         }
-        self.stack.pop();
-        self.put(byte);
+        self.close_down_to(index);
         self.end_value();
         true
     }
@@ -310,13 +380,13 @@ impl Transducer {
     fn close_down_to(&mut self, depth: usize) {
         while self.stack.len() > depth {
             if let Some(open) = self.stack.pop() {
-                self.put(closer(open));
+                self.put(if matches!(open, b'{' | CALL) { b'}' } else { b']' });
             }
         }
     }
 
     fn trailing_comma(&mut self, byte: u8, at: usize) -> bool {
-        if !self.depart(RepairKind::TrailingComma, at) {
+        if self.dialect != Dialect::PythonCall && !self.depart(RepairKind::TrailingComma, at) {
             return false;
         }
         self.out.truncate(self.stable);
@@ -329,6 +399,7 @@ impl Transducer {
         match self.state {
             State::Value | State::Element | State::FirstElement => self.value(byte, at),
             State::FirstKey | State::Key => self.key(byte, at),
+            State::Colon if self.at_call() => self.equals(byte, at),
             State::Colon => match byte {
                 b' ' | b'\t' | b'\r' | b'\n' => self.blank(byte),
                 b':' => {
@@ -342,7 +413,13 @@ impl Transducer {
             State::String(quoted) => self.special(quoted, byte, at),
             State::Escape(quoted) => self.escape(quoted, byte, at),
             State::Unicode(quoted, count, digits) => self.unicode(quoted, count, digits, byte, at),
-            State::QuoteEnd(quoted) => self.quote_end(quoted, byte),
+            State::QuoteEnd(quoted) => self.quote_end(quoted, byte, at),
+            State::Opening(quoted, count) => self.opening(quoted, count, byte),
+            State::Closing(quoted, count) => self.closing(quoted, count, byte),
+            State::Octal(quoted, count, value) => self.octal(quoted, count, value, byte),
+            State::Hex(quoted, missing, value) => self.hex(quoted, missing, value, byte, at),
+            State::OwnOpening(quoted, count) => self.own_opening(quoted, count, byte),
+            State::OwnClosing(quoted, count) => self.own_closing(quoted, count, byte),
             State::Number(number) => match number.next(byte) {
                 Some(next) => {
                     self.put(byte);
@@ -352,6 +429,7 @@ impl Transducer {
                     self.state = State::Number(next);
                     true
                 }
+                None if self.dialect == Dialect::PythonCall => self.python_number(number, byte),
                 None if number.is_whole() => {
                     self.end_value();
                     false
@@ -359,15 +437,20 @@ impl Transducer {
                 None => self.refuse(),
             },
             State::Word { key } => {
-                if byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-' | b'.') {
+                if self.in_word(key, byte) {
                     if self.out.len() - self.mark > PENDING {
                         return self.refuse();
                     }
                     self.put(byte);
                     return true;
                 }
-                self.end_word(key, at);
-                false
+                match byte {
+                    b'"' | b'\'' if self.dialect == Dialect::PythonCall => self.prefixed(key, byte, at),
+                    _ => {
+                        self.end_word(key, at);
+                        false
+                    }
+                }
             }
             State::Loose { .. } => self.loose(&[byte]) > 0,
             State::Done => false,
@@ -380,20 +463,37 @@ impl Transducer {
     }
 
     fn blank(&mut self, byte: u8) -> bool {
-        self.put_blank(byte);
+        if !self.at_call() {
+            self.put_blank(byte);
+        }
         true
+    }
+
+    /// Whether the byte is one of a word: of a key if `key`.
+    fn in_word(&self, key: bool, byte: u8) -> bool {
+        match self.dialect {
+            Dialect::Own { bare_keys: true, .. } if key => {
+                byte >= b' ' && !b":,{}[]\"".contains(&byte) && !self.begins_quote(byte)
+            }
+            Dialect::PythonCall if key && byte >= 0x80 => true,
+            _ => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-' | b'.'),
+        }
     }
 
     fn value(&mut self, byte: u8, at: usize) -> bool {
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => {
-                if !self.stack.is_empty() {
-                    self.put_blank(byte);
+                if self.stack.is_empty() {
+                    true
+                } else {
+                    self.blank(byte)
                 }
-                true
             }
+            _ if self.begins_quote(byte) => self.begin_own(false),
             b'"' | b'\'' => self.begin_string(byte, false, at),
             b'{' | b'[' => self.open(byte),
+            b'(' if self.dialect == Dialect::PythonCall => self.open(if self.stack.is_empty() { CALL } else { byte }),
+            b'+' | b'.' if self.dialect == Dialect::PythonCall => self.signed(byte),
             b'-' | b'0'..=b'9' => {
                 let number = match byte {
                     b'-' => Number::Minus,
@@ -413,8 +513,8 @@ impl Transducer {
                 self.state = State::Word { key: false };
                 true
             }
-            b']' if self.state == State::FirstElement => self.close(byte, at),
-            b']' | b'}' if self.state == State::Element => self.trailing_comma(byte, at),
+            b']' | b')' if self.state == State::FirstElement => self.close(byte, at),
+            b']' | b'}' | b')' if self.state == State::Element => self.trailing_comma(byte, at),
             _ => self.refuse(),
         }
     }
@@ -422,36 +522,53 @@ impl Transducer {
     fn key(&mut self, byte: u8, at: usize) -> bool {
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => self.blank(byte),
+            _ if self.at_call() => self.parameter(byte, at),
+            _ if self.begins_quote(byte) => self.begin_own(true),
             b'"' | b'\'' => self.begin_string(byte, true, at),
             b'}' if self.state == State::FirstKey => self.close(byte, at),
-            b'}' | b']' if self.state == State::Key => self.trailing_comma(byte, at),
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => {
-                self.mark = self.out.len();
-                self.put(byte);
-                self.state = State::Word { key: true };
-                true
+            b'}' | b']' | b')' if self.state == State::Key => self.trailing_comma(byte, at),
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => self.begin_key(byte),
+            b'0'..=b'9' | b'-' if self.dialect == Dialect::PythonCall => self.begin_key(byte),
+            _ if matches!(self.dialect, Dialect::Own { bare_keys: true, .. }) && self.in_word(true, byte) => {
+                self.begin_key(byte)
             }
             _ => self.refuse(),
         }
     }
 
+    fn begin_key(&mut self, byte: u8) -> bool {
+        self.mark = self.out.len();
+        self.put(byte);
+        self.state = State::Word { key: true };
+        true
+    }
+
     fn after_value(&mut self, byte: u8, at: usize) -> bool {
-        let in_object = self.stack.last() == Some(&b'{');
+        let in_object = matches!(self.stack.last(), Some(b'{' | &CALL));
         let next = if in_object { State::Key } else { State::Element };
+        let begins = match byte {
+            b'"' | b'\'' => true,
+            b'{' | b'[' => !in_object,
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => self.at_call(),
+            _ => self.begins_quote(byte),
+        };
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => {
-                self.put_stable(byte);
+                if !self.at_call() {
+                    self.put_stable(byte);
+                }
                 true
             }
             b',' => {
-                self.put(byte);
+                self.out.push_str(if self.at_call() { ", " } else { "," });
                 self.state = next;
                 true
             }
             b'}' | b']' => self.close(byte, at),
-            b'"' | b'\'' | b'{' | b'[' if !in_object || matches!(byte, b'"' | b'\'') => {
+            b')' if self.dialect == Dialect::PythonCall => self.close(byte, at),
+            _ if begins => {
                 if self.depart(RepairKind::MissingComma, at) {
-                    self.put(b',');
+                    self.out.push_str(if self.at_call() { ", " } else { "," });
                     self.state = next;
                 }
                 false
@@ -461,13 +578,19 @@ impl Transducer {
     }
 
     fn end_word(&mut self, key: bool, at: usize) {
+        self.utf8.end(&mut self.out);
         let word = self.out[self.mark..].to_owned();
         let (kind, text) = match word.as_str() {
+            _ if key && self.dialect != Dialect::Json => {
+                let bare = self.at_call() || matches!(self.dialect, Dialect::Own { bare_keys: true, .. });
+                ((!bare).then_some(RepairKind::UnquotedKey), quoted_json(word.trim_end()))
+            }
             _ if key => (Some(RepairKind::UnquotedKey), format!("\"{word}\"")),
             "true" | "false" | "null" => (None, word),
-            "True" | "False" => (Some(RepairKind::PythonLiteral), word.to_ascii_lowercase()),
-            "None" => (Some(RepairKind::PythonLiteral), "null".to_owned()),
-            _ => return self.give_up(),
+            _ => match python_literal(&word) {
+                Some(text) => ((self.dialect == Dialect::Json).then_some(RepairKind::PythonLiteral), text.to_owned()),
+                None => return self.give_up(),
+            },
         };
         if let Some(kind) = kind
             && !self.depart(kind, at - (self.out.len() - self.mark))
@@ -485,6 +608,7 @@ impl Transducer {
 
     /// Beyond repair: takes bytes as they are, up to the value's end as far as that can be told.
     fn loose(&mut self, bytes: &[u8]) -> usize {
+        let round = self.dialect == Dialect::PythonCall;
         for (index, &byte) in bytes.iter().enumerate() {
             let State::Loose { mut depth, mut string, mut escape } = self.state else { return index };
             if string {
@@ -495,18 +619,20 @@ impl Transducer {
                 match byte {
                     b'"' => string = true,
                     b'{' | b'[' => depth += 1,
+                    b'(' if round => depth += 1,
                     b'}' | b']' | b',' if depth == 0 => {
                         self.end_loose();
                         return index;
                     }
                     b'}' | b']' => depth -= 1,
+                    b')' if round => depth = depth.saturating_sub(1),
                     _ => {}
                 }
             }
             self.state = State::Loose { depth, string, escape };
             self.put(byte);
             self.stable = self.out.len();
-            if depth == 0 && !string && matches!(byte, b'}' | b']') {
+            if depth == 0 && !string && (matches!(byte, b'}' | b']') || round && byte == b')') {
                 self.end_loose();
                 return index + 1;
             }
@@ -528,6 +654,10 @@ impl Transducer {
             State::Number(number) if number.is_whole() => self.end_value(),
             State::Word { key: false } if LITERALS.contains(&&self.out[self.mark..]) => self.end_word(false, at),
             State::QuoteEnd(quoted) => self.end_string(quoted),
+            State::Opening(quoted, 2..) => {
+                self.close_quotes(quoted);
+                self.end_string(quoted);
+            }
             _ => {}
         }
         if self.broken.is_some() {
@@ -549,6 +679,11 @@ impl Transducer {
             State::String(Quoted { key: false, .. })
                 | State::Escape(Quoted { key: false, .. })
                 | State::Unicode(Quoted { key: false, .. }, ..)
+                | State::Opening(Quoted { key: false, .. }, _)
+                | State::Closing(Quoted { key: false, .. }, _)
+                | State::Octal(Quoted { key: false, .. }, ..)
+                | State::Hex(Quoted { key: false, .. }, ..)
+                | State::OwnClosing(Quoted { key: false, .. }, _)
         );
         let dropped = !self.out[self.stable..].trim_matches([',', ' ', '\t', '\r', '\n']).is_empty();
         self.out.truncate(self.stable);
@@ -562,7 +697,29 @@ impl Transducer {
     }
 }
 
+/// Stands for the parenthesis of a call among the brackets that are open.
+const CALL: u8 = b'=';
+
 /// The bracket that closes `open`.
 pub(crate) fn closer(open: u8) -> u8 {
-    if open == b'{' { b'}' } else { b']' }
+    match open {
+        b'{' => b'}',
+        b'[' => b']',
+        _ => b')',
+    }
+}
+
+/// A literal of Python, as JSON writes it.
+fn python_literal(word: &str) -> Option<&'static str> {
+    match word {
+        "True" => Some("true"),
+        "False" => Some("false"),
+        "None" => Some("null"),
+        _ => None,
+    }
+}
+
+/// A text as a JSON string.
+fn quoted_json(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }

@@ -74,23 +74,51 @@ pub(crate) struct Text {
     blank: Vec<u8>,
     /// White space that stood between text and a call: written if more text follows, so that nothing runs together.
     gap: Vec<u8>,
-    after_call: bool,
+    after: After,
+    /// Whether the line so far is not blank.
+    in_line: bool,
+    /// Whether a comma or a semicolon behind a call may stand between it and the next one.
+    separators: bool,
+}
+
+/// What nothing but white space came since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum After {
+    #[default]
+    Nothing,
+    Call,
+    /// The end of reasoning or a section, or the beginning of one.
+    Markup,
 }
 
 impl Text {
+    /// A text; `separators` may stand between its calls.
+    pub(crate) fn new(separators: bool) -> Text {
+        Text { separators, ..Text::default() }
+    }
+
+    /// A text that begins behind markup: white space there is no part of it.
+    pub(crate) fn after_markup() -> Text {
+        Text { after: After::Markup, ..Text::default() }
+    }
+
     pub(crate) fn push(&mut self, mut bytes: &[u8]) {
-        if self.after_call {
+        self.in_line = self.goes_on_line(bytes);
+        if self.after != After::Nothing {
             let room = BLANK - self.blank.len();
-            let skipped = bytes.iter().take(room).take_while(|b| b.is_ascii_whitespace()).count();
+            let skipped = bytes.iter().take(room).take_while(|&&b| self.is_blank(b)).count();
             self.blank.extend_from_slice(&bytes[..skipped]);
             bytes = &bytes[skipped..];
             if bytes.is_empty() {
                 return;
             }
-            self.after_call = false;
+            self.after = After::Nothing;
+            let separated = self.blank.iter().position(|b| !b.is_ascii_whitespace());
+            let separator = separated.map(|at| self.blank.split_off(at));
             self.keep_gap();
             let gap = std::mem::take(&mut self.gap);
             self.write(&gap);
+            self.write(&separator.unwrap_or_default());
         }
         let trailing = bytes.iter().rev().take(BLANK).take_while(|b| b.is_ascii_whitespace()).count();
         let (solid, blank) = bytes.split_at(bytes.len() - trailing);
@@ -116,24 +144,57 @@ impl Text {
     fn keep_gap(&mut self) {
         if self.gap.is_empty() && !self.content.is_empty() {
             std::mem::swap(&mut self.gap, &mut self.blank);
+            self.gap.retain(u8::is_ascii_whitespace);
         }
         self.blank.clear();
     }
 
-    /// A call begins here.
-    pub(crate) fn before_call(&mut self) {
+    fn is_blank(&self, byte: u8) -> bool {
+        byte.is_ascii_whitespace() || self.separators && self.after == After::Call && matches!(byte, b',' | b';')
+    }
+
+    /// Whether `bytes` behind the text leave a line that is not blank.
+    fn goes_on_line(&self, bytes: &[u8]) -> bool {
+        match bytes.iter().rev().find(|&&b| b == b'\n' || !self.is_blank(b)) {
+            Some(&last) => last != b'\n',
+            None => self.in_line,
+        }
+    }
+
+    /// Whether a line begins behind the text and `bytes`, or nothing but white space stands there since the beginning
+    /// or since a call.
+    pub(crate) fn begins_line(&self, bytes: &[u8]) -> bool {
+        !self.goes_on_line(bytes)
+    }
+
+    /// What comes next is set apart from what came before.
+    pub(crate) fn separate(&mut self) {
+        if self.gap.is_empty() && !self.content.is_empty() {
+            self.gap.push(b'\n');
+        }
+    }
+
+    /// A call, reasoning or a section begins or ends here.
+    pub(crate) fn before_markup(&mut self) {
         self.utf8.end(&mut self.content);
         self.keep_gap();
     }
 
     /// A call has ended here.
     pub(crate) fn after_call(&mut self) {
-        self.after_call = true;
+        self.after = After::Call;
+        self.in_line = false;
+    }
+
+    /// Markup has ended here that is no call.
+    pub(crate) fn after_markup_here(&mut self) {
+        self.after = After::Markup;
+        self.in_line = false;
     }
 
     /// The white space since a call, if nothing else came since.
     pub(crate) fn only_blank_since_call(&mut self) -> Option<&mut Vec<u8>> {
-        self.after_call.then_some(&mut self.blank)
+        (self.after == After::Call).then_some(&mut self.blank)
     }
 
     /// What is new since this was last asked.
@@ -145,7 +206,7 @@ impl Text {
 
     /// The text ends: white space at its end stays, unless it only set a call apart.
     pub(crate) fn end(&mut self) {
-        if !self.after_call {
+        if self.after == After::Nothing {
             let blank = std::mem::take(&mut self.blank);
             self.write(&blank);
         }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Rows that differ, and why: `template<TAB>case<TAB>reason`. A change for better or worse fails until it says so.
 const KNOWN: &str = include_str!("../cases/templates/conformance-differences.tsv");
 
-fn data() -> Option<PathBuf> {
+pub(crate) fn data() -> Option<PathBuf> {
     let folder = std::env::var_os("CALLWRIGHT_CONFORMANCE")
         .map(PathBuf::from)
         .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"));

@@ -1,20 +1,26 @@
 //! One test binary, one module for each stage: linking llama.cpp once is enough. The cases are files in tests/cases.
 
+mod check;
 mod cli;
 mod conformance;
 mod declaration;
 mod engine;
+mod formats;
+mod fuzz;
 mod gguf;
 mod gguf_builder;
 #[cfg(feature = "hub")]
 mod hub;
 #[cfg(feature = "hub")]
 mod hub_server;
+mod infer;
 mod message;
 mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
 mod parse;
+mod parses;
+mod payloads;
 mod program;
 mod session;
 mod template;

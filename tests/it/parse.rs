@@ -1,8 +1,9 @@
 //! The streaming parser: every case file gives the reviewed events, and the same ones however it is split.
 //!
 //! A case is a file under `tests/cases/parse`: the model's text, its last line break taken off. In a file whose name
-//! begins with `bytes_`, `\xNN` stands for a byte. Cases under `strict/` are parsed without repairs, those under
-//! `tools/` with the tools of the file there, those under `no_tools/` with an empty set of tools.
+//! begins with `bytes_`, `\xNN` stands for a byte. Cases under `strict/` are parsed without repairs. A folder may have a
+//! `tools.json`, and a `format.jinja` with the declaration of the format; in a name that ends in `_after_NAME`, NAME is
+//! what the prompt wrote of the answer, under `prompt/`.
 
 use callwright::format::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
 use callwright::format::parser::{Parsed, Parser, ParserOptions};
@@ -14,33 +15,33 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-struct Setup {
-    repair: bool,
-    tools: Option<Arc<Tools>>,
+/// How a text is parsed.
+#[derive(Clone)]
+pub(crate) struct Setup {
+    /// `None` for the default.
+    pub format: Option<Arc<Format>>,
+    pub repair: bool,
+    pub tools: Option<Arc<Tools>>,
+    pub prompt_tail: &'static str,
 }
 
-const REPAIR: Setup = Setup { repair: true, tools: None };
-const STRICT: Setup = Setup { repair: false, tools: None };
+const REPAIR: Setup = Setup { format: None, repair: true, tools: None, prompt_tail: "" };
+const STRICT: Setup = Setup { repair: false, ..REPAIR };
 
 fn delimited() -> &'static Format {
     Format::builtin("delimited").expect("it is built in")
 }
 
 /// Parses the pieces; adjacent deltas of one kind are joined.
-fn parse<'a>(setup: &Setup, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Parsed) {
-    parse_format(delimited(), setup, pieces)
-}
-
-fn parse_format<'a>(
-    format: &Format,
-    setup: &Setup,
-    pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> (Vec<Event>, Parsed) {
-    let options = ParserOptions { repair: setup.repair, ..ParserOptions::default() };
+pub(crate) fn parse<'a>(setup: &Setup, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Parsed) {
+    let format = setup.format.as_deref().unwrap_or_else(|| delimited());
+    let prompt_tail = setup.prompt_tail.to_owned();
+    let options = ParserOptions { repair: setup.repair, prompt_tail, ..ParserOptions::default() };
     let mut parser = Parser::new(format, setup.tools.clone(), options).expect("the format is sound");
     let mut events = Vec::new();
     let mut join = |event: Event| match (events.last_mut(), event) {
         (Some(Event::Text { delta }), Event::Text { delta: more }) => delta.push_str(&more),
+        (Some(Event::Reasoning { delta }), Event::Reasoning { delta: more }) => delta.push_str(&more),
         (Some(Event::CallArguments { id, delta }), Event::CallArguments { id: same, delta: more }) if *id == same => {
             delta.push_str(&more);
         }
@@ -58,6 +59,9 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
     let text: String =
         events.iter().filter_map(|e| if let Event::Text { delta } = e { Some(&**delta) } else { None }).collect();
     assert_eq!(text, parsed.content, "the text deltas are the content");
+    let reasoning: String =
+        events.iter().filter_map(|e| if let Event::Reasoning { delta } = e { Some(&**delta) } else { None }).collect();
+    assert_eq!(reasoning, parsed.reasoning.clone().unwrap_or_default(), "the reasoning deltas are the reasoning");
     let mut end = 0;
     let mut outside = Vec::new();
     for call in &parsed.calls {
@@ -92,24 +96,31 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
         assert!(call.complete || !call.valid, "an incomplete call is never valid");
         assert_eq!(call.valid, call.problems.is_empty());
         assert!(call.range.start >= end && call.range.end <= input.len(), "{:?}", call.range);
-        assert_eq!(call.raw, String::from_utf8_lossy(&input[call.range.clone()]));
+        if setup.prompt_tail.is_empty() {
+            assert_eq!(call.raw, String::from_utf8_lossy(&input[call.range.clone()]));
+        }
         outside.extend_from_slice(&input[end..call.range.start]);
         outside.push(b'\n');
         end = call.range.end;
     }
     outside.extend_from_slice(&input[end..]);
     let solid = |text: &str| text.split_ascii_whitespace().collect::<String>();
-    assert_eq!(
-        solid(&parsed.content),
-        solid(&String::from_utf8_lossy(&outside)),
-        "what is in no call is text, but for white space"
-    );
+    if setup.format.as_ref().is_none_or(|f| f.section.is_none() && f.reasoning.is_none() && f.markup.is_empty()) {
+        assert_eq!(
+            solid(&parsed.content),
+            solid(&String::from_utf8_lossy(&outside)),
+            "what is in no call is text, but for white space"
+        );
+    }
+    for range in parsed.repairs.iter().map(|r| &r.range).chain(parsed.diagnostics.iter().map(|d| &d.range)) {
+        assert!(range.start <= range.end && range.end <= input.len() + 1, "{range:?}");
+    }
     if !setup.repair {
         assert_eq!(parsed.repairs, []);
     }
 }
 
-fn check_splits(setup: &Setup, input: &[u8]) -> (Vec<Event>, Parsed) {
+pub(crate) fn check_splits(setup: &Setup, input: &[u8]) -> (Vec<Event>, Parsed) {
     let whole = parse(setup, [input]);
     check(setup, input, &whole.0, &whole.1);
     let bytewise = parse(setup, input.chunks(1));
@@ -175,6 +186,15 @@ fn describe(events: &[Event], parsed: &Parsed) -> String {
 
 /// Every case of a folder: its snapshot, every split in two, byte by byte, and in random pieces.
 fn check_cases(folder: &str, setup: &Setup) {
+    let mut setup = setup.clone();
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse").join(folder);
+    if place.join("tools.json").exists() {
+        setup.tools = Some(Arc::new(Tools::from_file(place.join("tools.json")).unwrap()));
+    }
+    if place.join("format.jinja").exists() {
+        setup.format = Some(Arc::new(Format::from_file(place.join("format.jinja")).unwrap()));
+    }
+    let setup = &setup;
     let files = case_files(folder);
     assert!(!files.is_empty());
     let mut pieces = Pieces(17);
@@ -226,13 +246,47 @@ fn cases_without_repairs() {
 
 #[test]
 fn cases_with_no_tools() {
-    check_cases("no_tools", &Setup { repair: true, tools: Some(Arc::new(Tools::default())) });
+    check_cases("no_tools", &Setup { tools: Some(Arc::new(Tools::default())), ..REPAIR });
 }
 
 #[test]
 fn cases_with_tools() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse/tools/tools.json");
-    check_cases("tools", &Setup { repair: true, tools: Some(Arc::new(Tools::from_file(&file).unwrap())) });
+    check_cases("tools", &REPAIR);
+    check_cases("types", &REPAIR);
+    check_cases("types_strict", &STRICT);
+}
+
+/// Folders with a format of their own.
+const FOLDERS: [&str; 12] =
+    ["array", "bare", "ids", "named", "fenced", "sections", "tagged", "glm", "nested", "cdata", "python", "dialect"];
+
+#[test]
+fn cases_of_other_formats() {
+    for folder in FOLDERS {
+        check_cases(folder, &REPAIR);
+        check_prefixes(folder);
+    }
+}
+
+/// What is out while a text streams is what a parse of the text so far says.
+fn check_prefixes(folder: &str) {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse").join(folder);
+    let format = Format::from_file(place.join("format.jinja")).unwrap();
+    let said = |pieces: &mut dyn Iterator<Item = &[u8]>| {
+        let mut parser = Parser::new(&format, None, ParserOptions::default()).unwrap();
+        let mut said = String::new();
+        for piece in pieces {
+            parser.push(piece, &mut |event| said.push_str(text(&event)));
+        }
+        said
+    };
+    for file in case_files(folder) {
+        let input = read_case(&file);
+        for end in 0..=input.len() {
+            let input = &input[..end];
+            assert_eq!(said(&mut std::iter::once(input)), said(&mut input.chunks(1)), "{}", file.display());
+        }
+    }
 }
 
 /// What breaks parsers, to be strung together at random.
@@ -356,7 +410,7 @@ proptest! {
         at in proptest::collection::vec(any::<usize>(), 0..6),
         repair: bool,
     ) {
-        let setup = Setup { repair, tools: None };
+        let setup = Setup { repair, ..REPAIR };
         let whole = check_splits(&setup, &input);
         prop_assert_eq!(parse(&setup, cut(&input, at)), whole);
     }
@@ -380,8 +434,11 @@ proptest! {
 #[test]
 fn every_repair_is_shown_by_a_case() {
     let mut seen: Vec<String> = Vec::new();
-    for file in case_files("repair") {
-        let (_, parsed) = parse(&REPAIR, [&read_case(&file)[..]]);
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse/types/tools.json");
+    let setup = Setup { tools: Some(Arc::new(Tools::from_file(tools).unwrap())), ..REPAIR };
+    let cases = case_files("repair").into_iter().map(|file| (&REPAIR, file));
+    for (setup, file) in cases.chain(case_files("types").into_iter().map(|file| (&setup, file))) {
+        let (_, parsed) = parse(setup, [&read_case(&file)[..]]);
         seen.extend(parsed.repairs.iter().map(|repair| format!("{:?}", repair.kind)));
     }
     let kinds = [
@@ -402,6 +459,8 @@ fn every_repair_is_shown_by_a_case() {
         RepairKind::ArgumentsAsString,
         RepairKind::ExtraWrapping,
         RepairKind::KeyAlias,
+        RepairKind::ValueType,
+        RepairKind::ToolName,
     ];
     for kind in kinds {
         assert!(seen.contains(&format!("{kind:?}")), "{kind:?}");
@@ -432,7 +491,7 @@ fn what_is_known_is_said_at_once() {
 
 fn text(event: &Event) -> &str {
     match event {
-        Event::Text { delta } | Event::CallArguments { delta, .. } => delta,
+        Event::Text { delta } | Event::Reasoning { delta } | Event::CallArguments { delta, .. } => delta,
         _ => "",
     }
 }
@@ -496,18 +555,19 @@ fn ids_go_on_from_the_conversation_and_are_not_given_twice() {
     assert_eq!(parsed.message().tool_calls.len(), 3);
 }
 
-fn own(start: Marker, end: Marker, keys: JsonCall) -> Format {
+fn own(start: Marker, end: Marker, keys: JsonCall) -> Setup {
     let (start, end, payload) = (Some(start), Some(end), Payload::Json(keys));
-    Format::new(Declaration { start, end, payload, ..Declaration::default() }).unwrap()
+    let format = Format::new(Declaration { start, end, payload, ..Declaration::default() }).unwrap();
+    Setup { format: Some(Arc::new(format)), ..REPAIR }
 }
 
 #[test]
 fn a_key_that_the_format_declares_is_no_alias() {
     let keys = JsonCall { name: "function_name".into(), arguments: "tool".into(), ..JsonCall::default() };
     let marker = |text: &str| Marker::Literal(text.into());
-    let format = own(marker("<call>"), marker("</call>"), keys);
+    let setup = own(marker("<call>"), marker("</call>"), keys);
     let input = b"<call>{\"tool\": {\"a\": 1}, \"function_name\": \"f\", \"name\": \"g\"}</call>";
-    let (_, parsed) = parse_format(&format, &REPAIR, [&input[..]]);
+    let (_, parsed) = parse(&setup, [&input[..]]);
     assert_eq!((&*parsed.calls[0].name, parsed.calls[0].valid), ("f", true));
     assert!(matches!(&parsed.calls[0].arguments, Arguments::Object(object) if object.len() == 1));
     assert_eq!(parsed.repairs, []);
@@ -518,10 +578,10 @@ fn a_format_of_ones_own() {
     let keys = JsonCall { name: "tool".into(), arguments: "parameters".into(), ..JsonCall::default() };
     let start = Marker::Literal("<｜tool▁call｜>".into());
     let end = Marker::Pattern { pattern: "</call[0-9]{0,3}>".into(), text: Some("</call>".into()) };
-    let format = own(start, end, keys);
+    let setup = own(start, end, keys);
     let input = "So: <｜tool▁call｜>{\"tool\": \"f\", \"parameters\": {\"a\": \"<｜\"}}</call12> <｜tool";
-    let whole = parse_format(&format, &REPAIR, [input.as_bytes()]);
-    assert_eq!(parse_format(&format, &REPAIR, input.as_bytes().chunks(1)), whole);
+    let whole = parse(&setup, [input.as_bytes()]);
+    assert_eq!(parse(&setup, input.as_bytes().chunks(1)), whole);
     assert_eq!(whole.1.content, "So: <｜tool");
     assert!(whole.1.calls[0].valid);
     assert_eq!(whole.1.repairs, []);

@@ -11,6 +11,8 @@ impl Stops {
     pub(super) const SINGLE: u8 = 2;
     const STRUCTURE_MARKER: u8 = 4;
     pub(super) const STRING_MARKER: u8 = 8;
+    /// What begins the quote of a dialect that has its own.
+    pub(super) const OWN: u8 = 16;
 
     pub(crate) fn new(markers: &Markers) -> Stops {
         let mut flags = Box::new([0; 256]);
@@ -32,6 +34,14 @@ impl Stops {
             flags[index] = flag;
         }
         Stops(flags)
+    }
+
+    /// Stops at the quotes of a dialect, too.
+    pub(crate) fn with_quote(mut self, quote: &str) -> Stops {
+        if let Some(&byte) = quote.as_bytes().first() {
+            self.0[usize::from(byte)] |= Stops::OWN;
+        }
+        self
     }
 
     /// How many bytes at the beginning have none of the flags in `mask`.

@@ -1,15 +1,40 @@
 //! The strings of the transducer: quotes, escapes, control characters, surrogate pairs.
 
-use super::{PENDING, State, Transducer};
+use super::{Dialect, PENDING, State, Stops, Transducer};
 use crate::format::event::RepairKind;
 
 /// What kind of string it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Quoted {
-    /// Whether it began with a single quote.
-    pub single: bool,
+    pub quote: Quote,
     /// Whether it is the key of an object.
     pub key: bool,
+}
+
+/// What a string stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Quote {
+    Double,
+    Single,
+    /// Python's, perhaps three of them; nothing is escaped in a raw string.
+    Python {
+        single: bool,
+        triple: bool,
+        raw: bool,
+    },
+    /// The dialect's own.
+    Own,
+}
+
+impl Quote {
+    /// Which bytes end a run of plain bytes.
+    pub(super) fn stops(self) -> u8 {
+        match self {
+            Quote::Double | Quote::Python { single: false, .. } => Stops::DOUBLE,
+            Quote::Single | Quote::Python { single: true, .. } => Stops::SINGLE,
+            Quote::Own => Stops::DOUBLE | Stops::OWN,
+        }
+    }
 }
 
 impl Transducer {
@@ -35,10 +60,19 @@ impl Transducer {
     }
 
     pub(super) fn begin_string(&mut self, byte: u8, key: bool, at: usize) -> bool {
-        let quoted = Quoted { single: byte == b'\'', key };
-        if quoted.single && !self.depart(RepairKind::SingleQuotes, at) {
+        let departure = match (byte, &self.dialect) {
+            (_, Dialect::PythonCall) => {
+                self.begin_python(byte, key, false);
+                return true;
+            }
+            (b'\'', _) => Some(RepairKind::SingleQuotes),
+            (_, Dialect::Own { quote: Some(_), .. }) => Some(RepairKind::OtherQuotes),
+            _ => None,
+        };
+        if departure.is_some_and(|kind| !self.depart(kind, at)) {
             return false;
         }
+        let quoted = Quoted { quote: if byte == b'\'' { Quote::Single } else { Quote::Double }, key };
         self.put(b'"');
         self.state = State::String(quoted);
         self.settle_string(quoted);
@@ -53,14 +87,20 @@ impl Transducer {
                 return false;
             }
         }
+        match quoted.quote {
+            Quote::Python { single, triple, .. } => return self.python_special(quoted, single, triple, byte, at),
+            Quote::Own => return self.own_special(quoted, byte),
+            Quote::Double | Quote::Single => {}
+        }
+        let single = quoted.quote == Quote::Single;
         match byte {
-            b'\'' if quoted.single => {
+            b'\'' if single => {
                 self.utf8.end(&mut self.out);
                 self.mark = self.out.len();
                 self.put(b'"');
                 self.state = State::QuoteEnd(quoted);
             }
-            b'"' if !quoted.single => {
+            b'"' if !single => {
                 self.put(b'"');
                 self.end_string(quoted);
             }
@@ -117,6 +157,11 @@ impl Transducer {
             }
         }
         self.state = State::String(quoted);
+        if let Quote::Python { raw, .. } = quoted.quote
+            && (raw || byte != b'u')
+        {
+            return self.python_escape(quoted, raw, byte);
+        }
         match byte {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {
                 self.put(byte);
@@ -128,7 +173,7 @@ impl Transducer {
                 self.state = State::Unicode(quoted, 0, 0);
                 true
             }
-            b'\'' if quoted.single => {
+            b'\'' if quoted.quote == Quote::Single => {
                 self.out.truncate(self.mark);
                 self.put(byte);
                 self.settle_string(quoted);
@@ -192,7 +237,10 @@ impl Transducer {
     }
 
     /// After a single quote: it closes the string only if the structure goes on behind it, for an apostrophe.
-    pub(super) fn quote_end(&mut self, quoted: Quoted, byte: u8) -> bool {
+    pub(super) fn quote_end(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
+        if self.dialect == Dialect::PythonCall {
+            return self.python_quote_end(quoted, byte, at);
+        }
         let waited = self.out.len() - self.mark;
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' if waited < 64 => {
@@ -204,15 +252,20 @@ impl Transducer {
                 false
             }
             _ => {
-                let tail = self.out.split_off(self.mark);
-                self.out.push('\'');
-                for blank in tail.bytes().skip(1) {
-                    if blank == b' ' { self.out.push(' ') } else { self.escape_control(blank) }
-                }
-                self.state = State::String(quoted);
-                self.settle_string(quoted);
+                self.unclose(quoted, b'\'');
                 false
             }
         }
+    }
+
+    /// The quote at the mark is part of the string, and so is the white space behind it.
+    pub(super) fn unclose(&mut self, quoted: Quoted, quote: u8) {
+        let tail = self.out.split_off(self.mark);
+        self.out.push_str(if quote == b'"' { "\\\"" } else { "'" });
+        for blank in tail.bytes().skip(1) {
+            if blank == b' ' { self.out.push(' ') } else { self.escape_control(blank) }
+        }
+        self.state = State::String(quoted);
+        self.settle_string(quoted);
     }
 }

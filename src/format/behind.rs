@@ -1,0 +1,82 @@
+//! What stands behind a call's payload, before its end marker: white space, the rest of a code fence, or text.
+
+use super::event::RepairKind;
+
+/// How much text may stand between a call's payload and its end marker. More than that is for the user.
+const TEXT: usize = 256;
+
+/// Reads what stands behind a payload.
+#[derive(Debug, Default)]
+pub(crate) struct Behind {
+    /// Whether the payload began with a code fence that is still open.
+    pub fenced: bool,
+    ticks: u8,
+    /// Where text began that is for the user unless an end marker follows.
+    text_at: Option<usize>,
+    /// Whether nothing but white space came since the last line break; `None` in the payload's own line.
+    line_start: Option<bool>,
+}
+
+/// What a byte behind the payload is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Trailer {
+    /// Nothing that matters.
+    Nothing,
+    /// A departure, which showed at this offset.
+    Departure(RepairKind, usize),
+    /// The bracket that begins another call, and where text stood before it.
+    NextCall(Option<usize>),
+}
+
+impl Behind {
+    /// A byte at offset `at`. Without `repair`, no text and no further call is made of it.
+    pub(crate) fn step(&mut self, byte: u8, at: usize, repair: bool) -> Trailer {
+        let line_start = self.line_start;
+        self.pass(byte);
+        if self.text_at.is_some() && (byte != b'{' || line_start != Some(true)) {
+            return Trailer::Nothing;
+        }
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => Trailer::Nothing,
+            b'{' if repair => Trailer::NextCall(self.text_at.take()),
+            b'`' if self.fenced => {
+                self.ticks += 1;
+                self.fenced = self.ticks < 3;
+                Trailer::Nothing
+            }
+            b'`' if self.ticks > 0 => Trailer::Nothing,
+            b'`' => {
+                self.ticks = 3;
+                Trailer::Departure(RepairKind::CodeFence, at)
+            }
+            _ if repair && line_start == Some(true) && !b"}])>,;'\"<".contains(&byte) => {
+                self.text_at = Some(at);
+                Trailer::Nothing
+            }
+            _ => Trailer::Departure(RepairKind::StrayText, at),
+        }
+    }
+
+    /// A byte that belongs to the payload's brackets.
+    pub(crate) fn pass(&mut self, byte: u8) {
+        self.line_start = match byte {
+            b'\n' => Some(true),
+            b' ' | b'\t' | b'\r' => self.line_start,
+            _ => self.line_start.map(|_| false),
+        };
+    }
+
+    pub(crate) fn text_at(&self) -> Option<usize> {
+        self.text_at
+    }
+
+    /// Takes back that text began at offset `from` or later; says where it did.
+    pub(crate) fn forget_text(&mut self, from: usize) -> Option<usize> {
+        self.text_at.take_if(|at| *at >= from)
+    }
+
+    /// Whether so much text came that no end marker is to be expected before offset `at`.
+    pub(crate) fn is_over(&self, at: usize) -> bool {
+        self.text_at.is_some_and(|text| at >= text + TEXT)
+    }
+}

@@ -1,0 +1,197 @@
+//! What a tool's schema says about the types of its arguments: a format that writes values without quotes leaves it
+//! to the schema whether `5` is a number or a string.
+
+use serde_json::{Map, Value};
+
+/// How many alternatives are looked at, and how deep they are searched for: schemas may refer to themselves.
+const ALTERNATIVES: usize = 64;
+const DEPTH: usize = 16;
+
+type Schema = Map<String, Value>;
+
+/// The types that a value may have; none where the schema does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Types(u8);
+
+impl Types {
+    pub(crate) const STRING: Types = Types(1);
+    pub(crate) const INTEGER: Types = Types(2);
+    pub(crate) const NUMBER: Types = Types(4);
+    pub(crate) const BOOLEAN: Types = Types(8);
+    pub(crate) const NULL: Types = Types(16);
+    pub(crate) const OBJECT: Types = Types(32);
+    pub(crate) const ARRAY: Types = Types(64);
+
+    /// Whether the schema does not say.
+    pub(crate) fn is_unknown(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether it says that the value may be one of `types`.
+    pub(crate) fn has(self, types: Types) -> bool {
+        self.0 & types.0 != 0
+    }
+
+    pub(crate) fn or(self, types: Types) -> Types {
+        Types(self.0 | types.0)
+    }
+
+    fn of_name(name: &str) -> Types {
+        match name {
+            "string" => Types::STRING,
+            "integer" => Types::INTEGER,
+            "number" => Types::NUMBER,
+            "boolean" => Types::BOOLEAN,
+            "null" => Types::NULL,
+            "object" => Types::OBJECT,
+            "array" => Types::ARRAY,
+            _ => Types::default(),
+        }
+    }
+
+    /// The type of a value.
+    pub(crate) fn of(value: &Value) -> Types {
+        match value {
+            Value::Null => Types::NULL,
+            Value::Bool(_) => Types::BOOLEAN,
+            Value::Number(number) if number.is_f64() => Types::NUMBER,
+            Value::Number(_) => Types::INTEGER.or(Types::NUMBER),
+            Value::String(_) => Types::STRING,
+            Value::Array(_) => Types::ARRAY,
+            Value::Object(_) => Types::OBJECT,
+        }
+    }
+}
+
+/// The way to a value from what is around it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    Member(String),
+    Item,
+}
+
+/// The types of the value that `path` leads to from the arguments object, whose schema is `root`.
+pub(crate) fn types<'p>(root: &Schema, path: impl IntoIterator<Item = &'p Step>) -> Types {
+    let mut here = Vec::new();
+    expand(root, root, 0, &mut here);
+    for step in path {
+        let mut next = Vec::new();
+        for schema in &here {
+            if let Some(inner) = inner(schema, step) {
+                expand(root, inner, 0, &mut next);
+            }
+        }
+        here = next;
+    }
+    here.iter().fold(Types::default(), |types, schema| types.or(own(schema)))
+}
+
+/// The names of the parameters, in the schema's order.
+pub(crate) fn names(root: &Schema) -> Vec<String> {
+    let mut schemas = Vec::new();
+    expand(root, root, 0, &mut schemas);
+    let properties = schemas.iter().filter_map(|schema| schema.get("properties")?.as_object());
+    properties.flat_map(|properties| properties.keys().cloned()).collect()
+}
+
+/// Whether the schema knows a parameter of that name.
+pub(crate) fn knows(root: &Schema, name: &str) -> bool {
+    let mut schemas = Vec::new();
+    expand(root, root, 0, &mut schemas);
+    schemas.iter().any(|schema| schema.get("properties").is_some_and(|properties| properties.get(name).is_some()))
+}
+
+fn inner<'s>(schema: &'s Schema, step: &Step) -> Option<&'s Schema> {
+    match step {
+        Step::Member(key) => {
+            let named = schema.get("properties").and_then(|properties| properties.get(key));
+            named.or_else(|| schema.get("additionalProperties"))?.as_object()
+        }
+        Step::Item => schema.get("items")?.as_object(),
+    }
+}
+
+/// The schema itself, and what it refers to or may be instead.
+fn expand<'s>(root: &'s Schema, schema: &'s Schema, depth: usize, found: &mut Vec<&'s Schema>) {
+    if depth > DEPTH || found.len() >= ALTERNATIVES {
+        return;
+    }
+    found.push(schema);
+    let referred = schema.get("$ref").and_then(Value::as_str).and_then(|reference| resolve(root, reference));
+    if let Some(referred) = referred {
+        expand(root, referred, depth + 1, found);
+    }
+    let several = ["anyOf", "oneOf", "allOf"].iter().filter_map(|key| schema.get(*key)?.as_array());
+    for alternative in several.flatten().filter_map(Value::as_object) {
+        expand(root, alternative, depth + 1, found);
+    }
+}
+
+/// What a reference into the same schema refers to.
+fn resolve<'s>(root: &'s Schema, reference: &str) -> Option<&'s Schema> {
+    let mut segments = reference.strip_prefix('#')?.split('/').skip(1).peekable();
+    if segments.peek().is_none() {
+        return Some(root);
+    }
+    segments.try_fold(root, |schema, segment| schema.get(&segment.replace("~1", "/").replace("~0", "~"))?.as_object())
+}
+
+/// What one schema says by itself.
+fn own(schema: &Schema) -> Types {
+    let nullable = schema.get("nullable") == Some(&Value::Bool(true));
+    let more = if nullable { Types::NULL } else { Types::default() };
+    let union = |types: &mut dyn Iterator<Item = Types>| types.fold(more, Types::or);
+    match (schema.get("type"), schema.get("enum"), schema.get("const")) {
+        (Some(Value::String(name)), ..) => Types::of_name(name).or(more),
+        (Some(Value::Array(names)), ..) => union(&mut names.iter().filter_map(Value::as_str).map(Types::of_name)),
+        (_, Some(Value::Array(values)), _) => union(&mut values.iter().map(Types::of)),
+        (_, _, Some(value)) => Types::of(value).or(more),
+        _ if schema.contains_key("properties") => Types::OBJECT.or(more),
+        _ if schema.contains_key("items") => Types::ARRAY.or(more),
+        _ => more,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn types_of_every_kind_of_schema() {
+        let schema = json!({
+            "properties": {
+                "s": {"type": "string"},
+                "either": {"type": ["integer", "null"]},
+                "any": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/point"}]},
+                "color": {"enum": ["red", 3]},
+                "maybe": {"type": "number", "nullable": true},
+                "points": {"items": {"$ref": "#/$defs/point"}},
+                "loop": {"$ref": "#/$defs/loop"},
+                "free": {"additionalProperties": {"type": "boolean"}, "type": "object"},
+                "odd": {}
+            },
+            "$defs": {
+                "point": {"properties": {"x": {"type": "number"}}},
+                "loop": {"anyOf": [{"$ref": "#/$defs/loop"}, {"type": "array", "items": {"$ref": "#/$defs/loop"}}]}
+            }
+        });
+        let schema = schema.as_object().unwrap();
+        let types = |path: &[&str]| {
+            let step = |name: &&str| if *name == "*" { Step::Item } else { Step::Member((*name).to_owned()) };
+            types(schema, &path.iter().map(step).collect::<Vec<_>>())
+        };
+        assert_eq!(types(&["s"]), Types::STRING);
+        assert_eq!(types(&["either"]), Types::INTEGER.or(Types::NULL));
+        assert_eq!(types(&["any"]), Types::STRING.or(Types::OBJECT));
+        assert_eq!(types(&["any", "x"]), Types::NUMBER);
+        assert_eq!(types(&["color"]), Types::STRING.or(Types::INTEGER).or(Types::NUMBER));
+        assert_eq!(types(&["maybe"]), Types::NUMBER.or(Types::NULL));
+        assert_eq!(types(&["points", "*", "x"]), Types::NUMBER);
+        assert_eq!(types(&["loop", "*", "*"]), Types::ARRAY);
+        assert_eq!(types(&["free", "whatever"]), Types::BOOLEAN);
+        assert!(types(&["odd"]).is_unknown() && types(&["none"]).is_unknown() && types(&["s", "x"]).is_unknown());
+        assert_eq!(names(schema).len(), 9);
+        assert!(knows(schema, "odd") && !knows(schema, "x"));
+    }
+}

@@ -1,0 +1,221 @@
+//! Texts that were put together and broken at random, in every format: no panic, no difference whatever the pieces,
+//! and what holds for every text. `CALLWRIGHT_FUZZ=10000000` sets how many (`make fuzz`); `CALLWRIGHT_FUZZ_SEED` which.
+//!
+//! The corpus are the cases of tests/cases/parse, and the rows of the conformance data where that is there.
+
+use crate::parse::{Setup, check_splits, parse};
+use callwright::format::Format;
+use callwright::tool::Tools;
+use serde_json::Value;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How many texts a usual run of the tests takes.
+const FEW: u64 = 20_000;
+
+/// A small generator: what it finds can be found again.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        // xorshift64*
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit.max(1) as u64) as usize
+    }
+
+    fn of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len())]
+    }
+}
+
+/// A format, and texts in it.
+struct Target {
+    name: String,
+    setup: Setup,
+    texts: Vec<Vec<u8>>,
+    fragments: Vec<Vec<u8>>,
+}
+
+const FRAGMENTS: [&str; 40] = [
+    " ",
+    "\n",
+    "\r\n",
+    "{",
+    "}",
+    "[",
+    "]",
+    "(",
+    ")",
+    ",",
+    ":",
+    "=",
+    "\"",
+    "'",
+    "\\",
+    "\\u",
+    "\\ud83d",
+    "\\n",
+    "```",
+    "```json\n",
+    "<",
+    ">",
+    "</",
+    "<think>",
+    "</think>",
+    "name",
+    "\"name\": \"f\"",
+    "\"arguments\": {",
+    "\"id\": \"x1\"",
+    "\"parameters\": ",
+    "\"function\": {",
+    "true",
+    "None",
+    "null",
+    "1e5",
+    "é",
+    "🌦",
+    "text\n",
+    "]]>",
+    "<![CDATA[",
+];
+
+fn targets() -> Vec<Target> {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse");
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path()).collect();
+    folders.sort();
+    let mut targets = Vec::new();
+    for folder in folders {
+        let mut texts: Vec<(PathBuf, Vec<u8>)> = std::fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "txt"))
+            .map(|path| (path.clone(), std::fs::read(&path).unwrap()))
+            .collect();
+        texts.sort();
+        let file = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
+        let format = file("format.jinja").map(|path| Arc::new(Format::from_file(path).unwrap()));
+        let tools = file("tools.json").map(|path| Arc::new(Tools::from_file(path).unwrap()));
+        let setup = Setup { format, tools, repair: true, prompt_tail: "" };
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        targets.push(target(name, setup, texts.into_iter().map(|(_, text)| text).collect()));
+    }
+    targets.extend(conformance());
+    targets
+}
+
+fn conformance() -> Vec<Target> {
+    let Some(folder) = crate::conformance::data() else { return Vec::new() };
+    let rows = std::fs::read_to_string(folder.join("parses.jsonl")).unwrap();
+    let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let formats = crate::parses::formats();
+    let mut targets = Vec::new();
+    for (format, templates) in formats {
+        let of_format = |row: &&Value| templates.iter().any(|template| row["template"] == **template);
+        let texts = rows.iter().filter(of_format).map(|row| row["input"].as_str().unwrap().into()).collect();
+        // Most rows of a format share their tools.
+        let mut tools = Tools::default();
+        for row in rows.iter().filter(of_format) {
+            for tool in row["tools"].as_array().into_iter().flatten() {
+                let one = Tools::from_value(&Value::Array(vec![tool.clone()])).unwrap();
+                tools.merge(one).ok();
+            }
+        }
+        let name = format.name.clone();
+        let setup =
+            Setup { format: Some(Arc::new(format)), tools: Some(Arc::new(tools)), repair: true, prompt_tail: "" };
+        targets.push(target(name, setup, texts));
+    }
+    targets
+}
+
+fn target(name: String, setup: Setup, texts: Vec<Vec<u8>>) -> Target {
+    let mut fragments: Vec<Vec<u8>> = FRAGMENTS.iter().map(|text| text.as_bytes().to_vec()).collect();
+    let markers = setup.format.as_deref().unwrap_or(Format::builtin("delimited").unwrap());
+    for _ in 0..4 {
+        fragments.extend(markers.reserved().map(|marker| marker.as_bytes().to_vec()));
+    }
+    Target { name, setup, texts, fragments }
+}
+
+impl Target {
+    /// A text of the corpus, or two of them, changed in a few places.
+    fn text(&self, random: &mut Random) -> Vec<u8> {
+        let mut text = random.of(&self.texts).clone();
+        if random.below(4) == 0 {
+            let other = random.of(&self.texts);
+            let (cut, from) = (random.below(text.len() + 1), random.below(other.len() + 1));
+            text.truncate(cut);
+            text.extend_from_slice(&other[from..]);
+        }
+        for _ in 0..random.below(6) {
+            let at = random.below(text.len() + 1);
+            let end = (at + random.below(12)).min(text.len());
+            match random.below(7) {
+                0 | 1 => drop(text.splice(at..at, random.of(&self.fragments).iter().copied())),
+                2 => drop(text.splice(at..end, random.of(&self.fragments).iter().copied())),
+                3 => drop(text.drain(at..end)),
+                4 => {
+                    let copy = text[at..end].to_vec();
+                    let to = random.below(text.len() + 1);
+                    text.splice(to..to, copy);
+                }
+                5 => text.truncate(text.len() - random.below(8).min(text.len())),
+                _ => {
+                    if let Some(byte) = text.get_mut(at) {
+                        *byte = random.next() as u8;
+                    }
+                }
+            }
+        }
+        text.truncate(2000);
+        text
+    }
+}
+
+fn pieces<'a>(mut text: &'a [u8], random: &mut Random) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    let longest = 1 + random.below(24);
+    while !text.is_empty() {
+        let (piece, rest) = text.split_at(text.len().min(random.below(longest + 1)));
+        pieces.push(piece);
+        text = rest;
+    }
+    pieces
+}
+
+#[test]
+fn broken_texts_in_every_format() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let count = number("CALLWRIGHT_FUZZ").unwrap_or(FEW);
+    let seed = number("CALLWRIGHT_FUZZ_SEED").unwrap_or(1);
+    let targets = targets();
+    for round in 0..count {
+        let mut random = Random((seed << 40 | round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        random.next();
+        let target = random.of(&targets);
+        let text = target.text(&mut random);
+        let mut setup = target.setup.clone();
+        setup.repair = random.below(5) > 0;
+        let cut = pieces(&text, &mut random);
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            let whole = check_splits(&setup, &text);
+            assert!(parse(&setup, cut.iter().copied()) == whole, "in other pieces: {cut:?}");
+        }));
+        if let Err(panic) = outcome {
+            eprintln!(
+                "{} (repair: {}), round {round}: {:?}",
+                target.name,
+                setup.repair,
+                String::from_utf8_lossy(&text)
+            );
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
