@@ -57,6 +57,7 @@ pub(super) fn renders(subject: &Subject<'_>) -> Vec<Render> {
     vec![
         part("generation prompt", false, parts.generation_prompt()),
         part("system message", false, parts.system()),
+        part("no tools", false, parts.no_tools()),
         part("tools", true, parts.tools()),
         part("call", true, parts.call()),
         part("call without arguments", true, parts.no_arguments()),
@@ -85,9 +86,15 @@ impl Parts<'_> {
         Ok(told[common(&asked, &told)..].to_owned())
     }
 
+    /// A prompt without tools, or with some where the template does not do without.
+    fn plain(&self, messages: &[Message], generation: bool) -> Result<String> {
+        let plain = self.subject.prompt(messages, None, generation);
+        plain.or_else(|_| self.subject.prompt(messages, Some(&script::all()?), generation))
+    }
+
     fn generation_prompt(&self) -> Result<Outcome> {
-        let with = self.subject.prompt(&[question()], None, true)?;
-        let without = self.subject.prompt(&[question()], None, false)?;
+        let with = self.plain(&[question()], true)?;
+        let without = self.plain(&[question()], false)?;
         Ok(match with.strip_prefix(&without) {
             Some("") => Outcome::Ignored,
             Some(_) => Outcome::Pass,
@@ -96,8 +103,12 @@ impl Parts<'_> {
     }
 
     fn system(&self) -> Result<Outcome> {
-        let prompt = self.subject.prompt(&[Message::system(script::SYSTEM), question()], None, true)?;
+        let prompt = self.plain(&[Message::system(script::SYSTEM), question()], true)?;
         Ok(shown(&prompt, &[script::SYSTEM, script::QUESTION]))
+    }
+
+    fn no_tools(&self) -> Result<Outcome> {
+        Ok(shown(&self.subject.prompt(&[question()], None, true)?, &[script::QUESTION]))
     }
 
     fn tools(&self) -> Result<Outcome> {
@@ -170,7 +181,7 @@ impl Parts<'_> {
             return Ok(Outcome::Pass);
         }
         let answered = Message { reasoning: thought, ..Message::assistant(script::ANSWER) };
-        let last = self.subject.prompt(&[question(), answered], None, false)?;
+        let last = self.plain(&[question(), answered], false)?;
         Ok(match last.contains(script::REASONING) {
             true => Outcome::Changed { how: "in answers, not beside calls".to_owned() },
             false => Outcome::Ignored,

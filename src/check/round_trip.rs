@@ -5,7 +5,7 @@ use super::{Subject, common};
 use crate::Result;
 use crate::format::Format;
 use crate::format::parser::{Parsed, Parser, ParserOptions};
-use crate::message::Message;
+use crate::message::{Arguments, Message};
 use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -19,12 +19,14 @@ pub struct RoundTrip {
     pub written: String,
     /// What became of it, where it is not what it was.
     pub problem: Option<String>,
+    /// The first departure from the format, where it was read in spite of one.
+    pub repair: Option<&'static str>,
     /// How the format writes the calls, where the template writes them otherwise: with other white space, say, which is
     /// read all the same, but is not what the model wrote itself when it made the call.
     pub declared: Option<String>,
 }
 
-/// The answers that the template can write: what it refuses is told elsewhere.
+/// The answers that the template can write: what it refuses or leaves out is told elsewhere.
 pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<RoundTrip>> {
     let every_type = json!({
         "entry": "Fog.\nThen \"sun\", <b>{ice}</b> and a \\ – all at once",
@@ -36,15 +38,19 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
     });
     let spoken = Message { content: script::TEXT.to_owned(), ..Message::calls(vec![script::first_call()]) };
     let cases = [
-        ("one call", Message::calls(vec![script::first_call()])),
-        ("two calls", Message::calls(vec![script::first_call(), script::second_call()])),
-        ("text and a call", spoken),
-        ("no arguments", Message::calls(vec![script::call(script::ID, "drop_anchor", json!({}))])),
-        ("arguments of every type", Message::calls(vec![script::call(script::ID, "keep_logbook", every_type)])),
+        ("one call", "Heimaey", Message::calls(vec![script::first_call()])),
+        ("two calls", "Flatey", Message::calls(vec![script::first_call(), script::second_call()])),
+        ("text and a call", script::TEXT, spoken),
+        ("no arguments", "drop_anchor", Message::calls(vec![script::call(script::ID, "drop_anchor", json!({}))])),
+        (
+            "arguments of every type",
+            "north",
+            Message::calls(vec![script::call(script::ID, "keep_logbook", every_type)]),
+        ),
     ];
     let tools = Arc::new(script::all()?);
     let mut trips = Vec::new();
-    for (what, answer) in cases {
+    for (what, word, answer) in cases {
         let prompt = |messages: &[Message], generation| subject.prompt(messages, Some(&tools), generation);
         let results = answer
             .tool_calls
@@ -56,15 +62,20 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
         let start = start(format, &asked, &whole);
         let end = whole[start..].find(script::RESULT).map_or(whole.len(), |at| start + at);
         let turn = &whole[start..end];
-        // What the prompt opened of the turn, such as reasoning, as far as the history has it too.
+        if !turn.contains(word) || !turn.contains(&answer.tool_calls[0].name) {
+            continue;
+        }
+        // What the prompt opened of the turn, such as reasoning, unless the history goes on otherwise.
         let unopened = prompt(&[question()], false).map_or(0, |unopened| common(&unopened, &whole));
-        let opened = whole.get(unopened..start).unwrap_or_default();
+        let opened = whole.get(unopened..start).filter(|_| start == asked.len()).unwrap_or_default();
         let options = ParserOptions { prompt_tail: opened.to_owned(), ..ParserOptions::default() };
         let mut parser = Parser::new(format, Some(Arc::clone(&tools)), options)?;
         parser.push(turn.as_bytes(), &mut |_| ());
         let parsed = parser.finish(&mut |_| ());
         let declared = Some(format.write_calls(&answer.tool_calls)).filter(|calls| !whole.contains(calls));
-        trips.push(RoundTrip { what, problem: problem(&answer, &parsed), written: turn.to_owned(), declared });
+        let repair = parsed.repairs.first().map(|repair| repair.kind.describe());
+        let problem = problem(&answer, &parsed);
+        trips.push(RoundTrip { what, written: turn.to_owned(), problem, repair, declared });
     }
     Ok(trips)
 }
@@ -97,22 +108,34 @@ fn problem(answer: &Message, parsed: &Parsed) -> Option<String> {
             return Some(format!("the call of {} is read as one of {:?}", wrote.name, read.name));
         }
         if read.arguments != wrote.arguments {
-            return Some(format!(
-                "the arguments {} are read as {}",
-                wrote.arguments.to_text(),
-                read.arguments.to_text()
-            ));
+            return Some(difference(&wrote.arguments, &read.arguments));
         }
         if !read.complete || !read.valid {
             let why = read.problems.join("; ");
             return Some(format!("the call of {} is taken for an unfinished or invalid one: {why}", wrote.name));
         }
     }
-    if let Some(repair) = parsed.repairs.first() {
-        return Some(format!("it is read only with a repair: {}", repair.kind.describe()));
-    }
     if !parsed.content.contains(&answer.content) {
         return Some(format!("the text is read as {:?}", parsed.content));
     }
     None
+}
+
+/// The first argument that is not what it was.
+fn difference(wrote: &Arguments, read: &Arguments) -> String {
+    let (Some(wrote), Some(read)) = (wrote.as_object(), read.as_object()) else {
+        return format!("the arguments are read as what is no JSON object: {}", short(&read.to_text()));
+    };
+    match wrote.iter().find(|(name, value)| read.get(*name) != Some(value)) {
+        Some((name, value)) => match read.get(name) {
+            Some(other) => format!("{name:?}: {} is read as {}", short(&value.to_string()), short(&other.to_string())),
+            None => format!("{name:?}: {} is not found", short(&value.to_string())),
+        },
+        None => "arguments are found that nobody gave".to_owned(),
+    }
+}
+
+fn short(text: &str) -> String {
+    let shown: String = text.chars().take(60).collect();
+    if shown.len() < text.len() { shown + "…" } else { shown }
 }

@@ -8,6 +8,7 @@ use anyhow::Result;
 use callwright::check::{Cost, Difference, MarkerTokens, Outcome, Report, RoundTrip, Subject, Turn};
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::format::infer::Inference;
 use callwright::format::{Builtin, Format, Payload};
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::models::{Gguf, Hub, Models};
@@ -16,6 +17,7 @@ use callwright::{Error, ErrorKind};
 use serde_json::{Map, Value, json};
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What a template lacks that tool calls need.
 const LACKING: u8 = 3;
@@ -156,6 +158,12 @@ fn sample(format: &Format) -> String {
     format.write_calls(&[call])
 }
 
+/// The beginning of a long line.
+fn cut(line: &str) -> String {
+    let shown: String = line.chars().take(100).collect();
+    if shown.len() < line.len() { shown + "…" } else { shown }
+}
+
 fn width<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
     texts.map(|text| text.chars().count()).max().unwrap_or(0)
 }
@@ -192,6 +200,8 @@ struct Checked {
     /// The format's tool section, where it is laid over the template.
     section: Option<ChatTemplate>,
     variables: Map<String, Value>,
+    /// What the template is seen to write, where nobody says what it writes.
+    inferred: Option<Arc<Inference>>,
     engine: Option<LlamaEngine>,
 }
 
@@ -223,16 +233,20 @@ impl Checked {
                 .map_err(|error| Error::new(ErrorKind::Syntax, format!("--vars is no JSON object: {error}")))?;
             variables.extend(given);
         }
+        let mut inferred = None;
         if format.is_none() {
-            let declared = Format::parse_declaration(template.source());
-            let declared = declared.map_err(|error| error.in_file(template.name()))?;
-            format = declared.or_else(|| Format::infer(&template).format.clone());
+            format = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
+        }
+        if format.is_none() {
+            let inference = Format::infer(&template);
+            format = inference.format.clone();
+            inferred = Some(inference);
         }
         let section = match format.as_ref().filter(|_| laid_over) {
             Some(format) => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
             None => None,
         };
-        Ok(Checked { template, format, section, variables, engine: counting.or(named) })
+        Ok(Checked { template, format, section, variables, inferred, engine: counting.or(named) })
     }
 }
 
@@ -248,12 +262,12 @@ fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
     let template = ChatTemplate::from_file(name)?;
     let question = [Message::user("When does the ferry leave?")];
     let written = template.render(&RenderRequest { messages: &question, ..RenderRequest::default() });
-    if written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content)) {
-        if let Some(format) = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))? {
-            return Ok((plain()?, Some(format)));
-        }
-    }
-    Ok((template, None))
+    let section_only = written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content));
+    let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))?;
+    Ok(match declared.filter(|_| section_only) {
+        Some(format) => (plain()?, Some(format)),
+        None => (template, None),
+    })
 }
 
 /// A model of which only the vocabulary and the chat templates are loaded.
@@ -286,6 +300,9 @@ fn check(args: &CheckArgs) -> Result<u8> {
         let mut value = serde_json::to_value(&report)?;
         value["template"] = json!(checked.template.name());
         value["format"] = json!(checked.format.as_ref().map(|format| &format.name));
+        value["declaration"] = json!(checked.format.as_ref().map(|format| format.to_toml()));
+        value["inferred"] = json!(checked.inferred.is_some());
+        value["notes"] = json!(checked.inferred.as_ref().map_or(&[][..], |inferred| &inferred.notes));
         value["laid_over"] = json!(checked.section.is_some());
         value["model"] = json!(checked.engine.as_ref().map(|engine| &engine.model().name));
         value["sound"] = json!(report.sound());
@@ -304,11 +321,15 @@ const RED: Style = AnsiColor::Red.on_default().bold();
 fn print(checked: &Checked, report: &Report) -> Result<()> {
     let mut out = anstream::stdout().lock();
     let template = checked.template.name();
-    match (&checked.format, &checked.section) {
-        (Some(format), Some(_)) => writeln!(out, "{BOLD}{template}{BOLD:#}, the format {} laid over it", format.name)?,
-        (Some(format), None) => writeln!(out, "{BOLD}{template}{BOLD:#}, which writes the format {}", format.name)?,
-        (None, _) => writeln!(out, "{BOLD}{template}{BOLD:#}, which declares no format")?,
-    }
+    let about = match (&checked.format, &checked.section, &checked.inferred) {
+        (Some(format), Some(_), _) => format!(", the format {} laid over it", format.name),
+        (Some(_), None, Some(_)) => {
+            " declares no format; the one that it is seen to write stands at the end".to_owned()
+        }
+        (Some(format), None, None) => format!(", which writes the format {}", format.name),
+        (None, _, _) => " declares no format, and none is seen in what it writes".to_owned(),
+    };
+    writeln!(out, "{BOLD}{template}{BOLD:#}{about}")?;
     print_renders(&mut out, report)?;
     if checked.format.is_some() {
         print_round_trips(&mut out, &report.round_trips)?;
@@ -316,6 +337,40 @@ fn print(checked: &Checked, report: &Report) -> Result<()> {
     print_turns(&mut out, &report.turns)?;
     if let Some(engine) = &checked.engine {
         print_tokens(&mut out, &engine.model().name, &report.markers, &report.costs)?;
+    }
+    if let Some(inferred) = &checked.inferred {
+        print_inferred(&mut out, inferred)?;
+    }
+    print_verdict(&mut out, report)
+}
+
+fn print_inferred(out: &mut impl Write, inferred: &Inference) -> Result<()> {
+    if let Some(format) = &inferred.format {
+        writeln!(out, "\n{BOLD}The format it is seen to write{BOLD:#}, as a declaration for its beginning")?;
+        format.to_toml().lines().try_for_each(|line| writeln!(out, "  {line}"))?;
+    }
+    if !inferred.notes.is_empty() {
+        writeln!(out, "\n{BOLD}What is peculiar in what it writes{BOLD:#}")?;
+    }
+    inferred.notes.iter().try_for_each(|note| writeln!(out, "  {note}"))?;
+    Ok(())
+}
+
+fn print_verdict(out: &mut impl Write, report: &Report) -> Result<()> {
+    let lacking: Vec<&str> = report.lacking().map(|render| render.what).collect();
+    writeln!(out)?;
+    if !lacking.is_empty() {
+        let lacking = lacking.join(", ");
+        writeln!(
+            out,
+            "{RED}It lacks what tool calls need:{RED:#} {lacking}. A format can be laid over it: --format NAME."
+        )?;
+    }
+    if report.round_trips.iter().any(|trip| trip.problem.is_some()) {
+        writeln!(out, "{RED}Calls that it writes are not read back as they were.{RED:#}")?;
+    }
+    if report.sound() {
+        writeln!(out, "{GREEN}It has all that tool calls need.{GREEN:#}")?;
     }
     Ok(())
 }
@@ -330,10 +385,10 @@ fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {
         let (style, word, more) = match &render.outcome {
             Outcome::Pass => (GREEN, "pass", ""),
             Outcome::Ignored => (bad, "ignored", needed),
-            Outcome::Changed { how } => (bad, "changed", how.as_str()),
+            Outcome::Changed { how } => (YELLOW, "changed", how.as_str()),
             // A mistake is often in the way of everything.
-            Outcome::Fail { error } if shown == Some(error) => (RED, "fail", "as above"),
-            Outcome::Fail { error } => (RED, "fail", error.lines().next().unwrap_or_default()),
+            Outcome::Fail { error } if shown == Some(error) => (bad, "fail", "as above"),
+            Outcome::Fail { error } => (bad, "fail", error.lines().next().unwrap_or_default()),
         };
         let gap = if more.is_empty() { 0 } else { 9 - word.len() };
         writeln!(out, "  {:names$}  {style}{word}{style:#}{:gap$}{more}", render.what, "")?;
@@ -354,6 +409,10 @@ fn print_round_trips(out: &mut impl Write, trips: &[RoundTrip]) -> Result<()> {
     let mut shown = false;
     for trip in trips {
         let what = trip.what;
+        if let (None, Some(repair)) = (&trip.problem, trip.repair) {
+            writeln!(out, "  {what:names$}  {YELLOW}pass{YELLOW:#}     with a repair: {repair}")?;
+            continue;
+        }
         match (&trip.problem, &trip.declared) {
             (None, None) => writeln!(out, "  {what:names$}  {GREEN}pass{GREEN:#}")?,
             (None, Some(declared)) => {
@@ -364,7 +423,7 @@ fn print_round_trips(out: &mut impl Write, trips: &[RoundTrip]) -> Result<()> {
             }
             (Some(problem), _) => {
                 writeln!(out, "  {what:names$}  {RED}fail{RED:#}     {problem}")?;
-                trip.written.trim_end().lines().try_for_each(|line| writeln!(out, "      {line}"))?;
+                trip.written.trim_end().lines().try_for_each(|line| writeln!(out, "      {}", cut(line)))?;
             }
         }
     }

@@ -60,6 +60,8 @@ struct Open {
     coercer: Option<Coercer>,
     /// What was changed in the arguments: where, how many bytes, and to what.
     changes: Vec<(usize, usize, String)>,
+    /// The first value of the wrong type: where it stands in the arguments, and how.
+    coerced: Option<(usize, String)>,
 }
 
 /// How a call ended.
@@ -135,6 +137,7 @@ impl Calls {
             arguments_at: None,
             coercer: None,
             changes: Vec::new(),
+            coerced: None,
         });
     }
 
@@ -223,6 +226,11 @@ impl Calls {
     /// The tool that the open call names, where the tools are known and have it.
     pub(crate) fn tool(&self) -> Option<&Tool> {
         self.tools.as_ref()?.get(self.open.as_ref()?.name.as_ref()?)
+    }
+
+    /// Whether a call may well mean this name: one of the tools, or any where they are not known.
+    pub(crate) fn is_tool(&self, name: &str) -> bool {
+        self.tools.as_ref().is_none_or(|tools| tools.get(name).is_some() || tools.resembling(name).is_some())
     }
 
     /// How many calls the answer had before the open one.
@@ -319,22 +327,35 @@ impl Calls {
         }
     }
 
-    /// A value should have another type.
+    /// A value should have another type. That is reported where the call ends, when its place can be told.
     fn coerce(&mut self, Coercion { start, written, wanted }: Coercion) {
-        let Some(open) = &self.open else { return };
-        // What was repaired before no longer stands where it stood.
-        let moved = open.seen.iter().any(|kind| kind.changes_arguments());
-        let place = match open.arguments_at.filter(|_| !moved) {
-            Some(at) => at + start..at + start + written.len(),
-            None => open.start..open.start + 1,
-        };
-        if !self.depart(RepairKind::ValueType, place) {
-            return self.say_delta(&written);
-        }
-        self.say_delta(&wanted);
-        if let Some(open) = &mut self.open {
+        self.say_delta(if self.repair { &wanted } else { &written });
+        let Some(open) = &mut self.open else { return };
+        if self.repair {
             open.changes.push((start, written.len(), wanted));
         }
+        open.coerced.get_or_insert((start, written));
+    }
+
+    /// Reports the first value that was coerced.
+    fn report_coercion(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        let Some((start, written)) = open.coerced.take() else { return };
+        let from = open.arguments_at.map_or(open.payload, |at| at.saturating_sub(open.start)).min(open.raw.len());
+        let find = |from: usize, text: &[u8]| {
+            let found = open.raw[from..].windows(text.len().max(1)).position(|window| window == text);
+            found.map(|at| from + at..from + at + text.len())
+        };
+        let as_written = open.raw[from..].get(start..).is_some_and(|rest| rest.starts_with(written.as_bytes()));
+        let place = if as_written {
+            Some(from + start..from + start + written.len())
+        } else {
+            // Other repairs moved it, or its quotes were others.
+            find(from, written.as_bytes()).or_else(|| find(from, written.trim_matches('"').as_bytes()))
+        };
+        let place = place.unwrap_or(0..open.raw.len());
+        let place = open.start + place.start..open.start + place.end;
+        self.depart(RepairKind::ValueType, place);
     }
 
     fn say_delta(&mut self, delta: &str) {
@@ -389,6 +410,7 @@ impl Calls {
         }
         let text = self.end_arguments(text, sent);
         self.say_start();
+        self.report_coercion();
         self.keep(marker);
         let Some(open) = self.open.take() else { return };
         let (id, name) = (open.id.unwrap_or_default(), open.name.unwrap_or_default());
@@ -401,7 +423,7 @@ impl Calls {
             problems.push("the call departs from its format".to_owned());
         } else if empty {
             problems.push("there is nothing between the call's markers".to_owned());
-        } else if ending.broken {
+        } else if ending.broken && open.blamed.is_empty() {
             problems.push("the call is not valid JSON".to_owned());
         }
         let blamed = !open.blamed.is_empty();
@@ -458,5 +480,16 @@ fn shortened(key: &str) -> String {
 
 /// Nine letters and digits, the shape that the strictest chat templates demand.
 fn minted(number: usize) -> String {
-    format!("call{number:05}")
+    let mut digits = [b'0'; 20];
+    let mut rest = number;
+    let mut first = digits.len();
+    while rest > 0 || first > digits.len() - 5 {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let mut id = String::with_capacity(4 + digits.len() - first);
+    id.push_str("call");
+    id.extend(digits[first..].iter().map(|&digit| char::from(digit)));
+    id
 }

@@ -113,12 +113,6 @@ pub enum RepairKind {
 }
 
 impl RepairKind {
-    /// Whether such a repair can change how long the arguments are.
-    pub(crate) fn changes_arguments(self) -> bool {
-        use RepairKind::{CodeFence, DoubledMarker, ExtraWrapping, KeyAlias, NearMissMarker, SeveralCalls, ToolName};
-        !matches!(self, CodeFence | DoubledMarker | ExtraWrapping | KeyAlias | NearMissMarker | SeveralCalls | ToolName)
-    }
-
     /// The kind in words, fit to follow "the call has".
     pub fn describe(self) -> &'static str {
         match self {

@@ -37,6 +37,8 @@ pub(crate) struct PythonPayload {
     /// Whether anything but white space came.
     started: bool,
     shortened: bool,
+    /// Whether white space came behind what may be the name of another call.
+    spaced: bool,
     /// Whether a call begins at the next byte.
     next: bool,
     /// Whether a call came before, and whether a comma stood behind it.
@@ -90,6 +92,7 @@ impl PythonPayload {
             fenced: false,
             started: false,
             shortened: false,
+            spaced: false,
             next: false,
             several: false,
             comma: false,
@@ -97,6 +100,11 @@ impl PythonPayload {
             text_at: None,
             line_start: false,
         }
+    }
+
+    /// Whether a comma in the list promises another call.
+    fn is_listed(&self) -> bool {
+        self.comma && self.array_at.is_some()
     }
 
     fn report(&mut self, kind: RepairKind, place: Range<usize>, calls: &mut Calls) -> bool {
@@ -129,7 +137,12 @@ impl PythonPayload {
                         self.next = true;
                         self.end_text(calls);
                     }
-                    _ if in_name(byte) && at - self.name_at < NAME => return Did::Taken,
+                    _ if in_name(byte) && at - self.name_at < NAME && !self.spaced => return Did::Taken,
+                    // Prose has parentheses, too, but none in the list of calls.
+                    b' ' | b'\t' | b'\r' | b'\n' if self.is_listed() && at - self.name_at < NAME => {
+                        self.spaced = true;
+                        return Did::Taken;
+                    }
                     _ if self.text_at.is_some() => {}
                     _ if self.line_start && self.repair => self.text_at = Some(self.name_at),
                     _ => {
@@ -213,7 +226,7 @@ impl PythonPayload {
             b'\n' => self.line_start = true,
             b' ' | b'\t' | b'\r' => {}
             _ if begins_name(byte) && (self.text_at.is_none() || self.line_start) => {
-                self.name_at = at;
+                (self.name_at, self.spaced) = (at, false);
                 self.state = State::NextName;
             }
             _ if self.text_at.is_some() => self.line_start = false,
@@ -354,6 +367,9 @@ impl PayloadReader for PythonPayload {
             _ => {}
         }
         let lost = matches!(self.state, State::Lost | State::Start | State::Fence | State::Name | State::Paren);
+        if lost {
+            calls.blame("the call does not begin with a tool's name and parentheses".to_owned());
+        }
         self.flush(calls);
         if by == Terminator::End
             && let Some(at) = self.text_at.take()

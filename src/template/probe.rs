@@ -103,7 +103,7 @@ pub(super) fn capabilities(template: &ChatTemplate) -> Capabilities {
 fn rank(text: &str) -> u8 {
     let written = [TOOL, ARGUMENT, VALUE].iter().all(|word| text.contains(word));
     let python = [TOOL, ARGUMENT].iter().any(|word| text.contains(&format!("'{word}'")));
-    let escaped = text.contains(&format!("\\\"{ARGUMENT}\\\""));
+    let escaped = text.contains(&format!("\\\"{ARGUMENT}"));
     match written {
         false => 0,
         true if python || escaped => 1,

@@ -71,7 +71,7 @@ fn a_model_counts_tokens() {
 #[test]
 fn the_formats_are_listed_and_shown() {
     let home = tempfile::tempdir().unwrap();
-    let mut run = |arguments: &[&str]| run(callwright(home.path()).arg("template").args(arguments));
+    let run = |arguments: &[&str]| run(callwright(home.path()).arg("template").args(arguments));
     let list = run(&["list"]);
     assert_eq!((list.code, list.err.as_str()), (0, ""));
     let json: Value = serde_json::from_str(&run(&["list", "--json"]).out).unwrap();
@@ -129,4 +129,43 @@ fn a_format_is_native_where_the_template_writes_what_it_reads() {
     assert!(report.sound(), "{report:#?}");
     let results = report.renders.iter().find(|render| render.what == "tool result").unwrap();
     assert_eq!(results.outcome, Outcome::Pass);
+}
+
+#[test]
+fn a_template_without_a_declaration_is_told_what_it_writes() {
+    let home = tempfile::tempdir().unwrap();
+    let source = template("styles.jinja").source().split_once("---#}").unwrap().1.to_owned();
+    let path = home.path().join("silent.jinja");
+    std::fs::write(&path, &source).unwrap();
+    let ran = run(callwright(home.path()).current_dir(home.path()).args(["template", "check", "silent.jinja"]));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    let (_, block) =
+        ran.out.split_once("as a declaration for its beginning\n").unwrap_or_else(|| panic!("{}", ran.out));
+    let block = block.lines().take_while(|line| line.starts_with("  "));
+    let block: String = block.map(|line| format!("{}\n", &line[2..])).collect();
+    // What is printed can be pasted.
+    std::fs::write(&path, block + source.trim_start()).unwrap();
+    let ran = run(callwright(home.path()).current_dir(home.path()).args(["template", "check", "silent.jinja"]));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert!(ran.out.starts_with("silent.jinja, which writes the format inferred\n"), "{}", ran.out);
+}
+
+/// What other people's templates write is read back, as far as they write calls.
+#[test]
+fn templates_of_other_families() {
+    let Some(folder) = crate::conformance::data() else { return };
+    let (mut checked, mut wrong) = (0, String::new());
+    for entry in std::fs::read_dir(folder.join("templates")).unwrap() {
+        let template = ChatTemplate::from_file(entry.unwrap().path()).unwrap();
+        let inference = Format::infer(&template);
+        let report = Subject::new(&template, inference.format.as_ref()).check(None).unwrap();
+        assert_eq!(report.renders.len(), 13);
+        checked += 1;
+        for trip in &report.round_trips {
+            if let Some(problem) = &trip.problem {
+                wrong += &format!("{}, {}: {problem}\n{}\n", template.name(), trip.what, trip.written);
+            }
+        }
+    }
+    assert!(checked > 40 && wrong.is_empty(), "{checked} templates\n{wrong}");
 }

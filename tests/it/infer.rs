@@ -1,9 +1,12 @@
 //! Formats read off templates that declare none.
 
 use crate::conformance::data;
+use callwright::Session;
+use callwright::engine::ModelInfo;
+use callwright::engine::scripted::ScriptedEngine;
 use callwright::error::ErrorKind;
 use callwright::format::parser::{Parser, ParserOptions};
-use callwright::format::{Declaration, Format, Payload};
+use callwright::format::{Around, Declaration, Format, Marker, Payload};
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::template::{ChatTemplate, RenderRequest};
 use callwright::tool::Tools;
@@ -166,33 +169,90 @@ fn round_trip(template: &ChatTemplate, format: &Format, parallel: bool) -> Vec<S
 #[test]
 fn calls_come_back_as_the_template_wrote_them() {
     // What the notes say of them is why.
-    let known =
-        ["json_in_a_wrapper", "json_only_with_results", "json_arguments_in_a_string", "json_as_python_prints_it"];
+    let known = [
+        "json_array_on_lines_numbered",
+        "json_arguments_in_a_string",
+        "json_as_python_prints_it",
+        "json_in_a_wrapper",
+        "json_only_with_results",
+        "tagged_numbered_in_channels",
+    ];
+    let mut report = String::new();
     for (name, template) in cases() {
         let inference = Format::infer(&template);
         let Some(format) = &inference.format else { continue };
         let wrong = round_trip(&template, format, inference.parallel);
-        if !known.contains(&name.as_str()) {
-            assert!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
+        match known.contains(&name.as_str()) {
+            false => report.extend(wrong.iter().map(|wrong| format!("{name}: {wrong}\n"))),
+            true if wrong.is_empty() => report += &format!("{name}: is as it should be\n"),
+            true => {}
         }
     }
+    assert!(report.is_empty(), "{report}");
+}
+
+/// What is expected of the templates of many model families: `template<TAB>payload<TAB>section<TAB>start<TAB>end<TAB>reasoning`,
+/// or `template<TAB>none<TAB>reason`.
+const EXPECTED: &str = include_str!("../cases/infer/families.tsv");
+
+/// Templates that write something for a value that is no part of the format.
+const WRITTEN_OTHERWISE: [(&str, &str); 2] = [
+    ("openbmb-MiniCPM5-1B.jinja", "values with `<` or a line break stand in CDATA, which is read but not written"),
+    ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B.jinja", "it ends the section only behind a second call"),
+];
+
+/// Rows of templates that say nothing of reasoning: it cannot be read off them.
+const WITHOUT_REASONING: [&str; 1] = ["moonshotai-Kimi-K2.jinja"];
+
+fn shown(format: &Declaration) -> String {
+    let marker = |marker: Option<&Marker>| json!(marker.and_then(Marker::text).unwrap_or_default()).to_string();
+    let around = |around: Option<&Around>| {
+        around.map_or("-".to_owned(), |a| format!("{} {}", marker(Some(&a.start)), marker(Some(&a.end))))
+    };
+    let payload = match &format.payload {
+        Payload::Json(json) if json.array => "json array",
+        Payload::Json(_) => "json",
+        Payload::Named(_) => "named",
+        Payload::Tagged(tagged) if tagged.nested => "tagged nested",
+        Payload::Tagged(_) => "tagged",
+        Payload::Python { .. } => "python",
+    };
+    let (start, end) = (marker(format.start.as_ref()), marker(format.end.as_ref()));
+    let section = around(format.section.as_ref());
+    format!("{payload}\t{section}\t{start}\t{end}\t{}", around(format.reasoning.as_ref()))
 }
 
 #[test]
-fn dump_round_trip() {
+fn families_are_told_without_their_names() {
     let Some(folder) = data() else { return };
-    let mut names: Vec<_> = std::fs::read_dir(folder.join("templates")).unwrap().map(|e| e.unwrap().path()).collect();
-    names.sort();
-    for path in names {
-        let template = ChatTemplate::from_file(&path).unwrap();
+    let mut report = String::new();
+    let lines: Vec<&str> = EXPECTED.lines().filter(|line| !line.starts_with('#')).collect();
+    let mut paths: Vec<_> = std::fs::read_dir(folder.join("templates")).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        let file = path.file_name().unwrap().to_str().unwrap();
+        // Without its name the template says nothing of what it is.
+        let template = ChatTemplate::new("chat.jinja", std::fs::read_to_string(&path).unwrap()).unwrap();
         let inference = Format::infer(&template);
-        println!("== {} {:?}", path.file_name().unwrap().to_str().unwrap(), inference.notes);
-        if let Some(format) = &inference.format {
-            for line in round_trip(&template, format, inference.parallel) {
-                println!("   {line}");
+        let found = match &inference.format {
+            Some(format) => {
+                for wrong in round_trip(&template, format, inference.parallel) {
+                    let explained =
+                        wrong.contains(" is written as ") && WRITTEN_OTHERWISE.iter().any(|(f, _)| *f == file);
+                    if !explained {
+                        report += &format!("{file}: {wrong}\n");
+                    }
+                }
+                shown(format)
             }
+            None => format!("none\t{}", inference.notes.join("; ")),
+        };
+        let line = format!("{file}\t{found}");
+        if !lines.contains(&line.as_str()) {
+            report += &format!("{line}\n");
         }
     }
+    assert!(report.is_empty(), "not as expected:\n{report}");
 }
 
 #[test]
@@ -204,16 +264,68 @@ fn rows_are_read_in_what_is_inferred() {
     for line in rows.lines() {
         let row: Value = serde_json::from_str(line).unwrap();
         let (template, case) = (row["template"].as_str().unwrap(), row["case"].as_str().unwrap());
-        if known.contains(&(template.to_owned(), case.to_owned())) {
+        let reasoning = row["expected"]["reasoning_content"] != "";
+        if known.contains(&(template.to_owned(), case.to_owned())) || reasoning && WITHOUT_REASONING.contains(&template)
+        {
             continue;
         }
-        let inference = Format::infer(&ChatTemplate::from_file(folder.join("templates").join(template)).unwrap());
+        let source = std::fs::read_to_string(folder.join("templates").join(template)).unwrap();
+        let inference = Format::infer(&ChatTemplate::new("chat.jinja", source).unwrap());
         let Some(format) = &inference.format else { panic!("{template}: {:?}", inference.notes) };
         if let Some(difference) = crate::parses::difference(format, &row) {
             report += &format!("{template} {case}: {difference}\n");
         }
     }
     assert!(report.is_empty(), "{} rows:\n{report}", report.lines().count());
+}
+
+fn case(name: &str) -> ChatTemplate {
+    cases().into_iter().find(|(known, _)| known == name).unwrap().1
+}
+
+fn session(template: &str, format: Option<Format>, answer: &str) -> Session {
+    let info = ModelInfo { name: "scripted".into(), context_train: 16_384, ..ModelInfo::default() };
+    let engine = Box::new(ScriptedEngine::from_texts(info, [answer]));
+    let mut session = Session::new(engine, Some(case(template)), format).unwrap();
+    session.set_tools(tools());
+    session
+}
+
+#[test]
+fn a_session_speaks_the_format_that_its_template_writes() {
+    let mut session = session("tagged", None, "Well.<do>tide\n<key>port</key>\n<value>12</value>\n</do>");
+    let reply = session.ask("When is high tide at 12?").unwrap();
+    assert_eq!(reply.message.content, "Well.");
+    assert_eq!(reply.calls[0].arguments.to_text(), r#"{"port":"12"}"#);
+    assert!(session.notices().is_empty());
+    session.set_messages(vec![Message::user("?")]).unwrap();
+    assert!(!session.prompt().unwrap().0.text().contains("TOOL_CALL"), "there is no overlay");
+}
+
+#[test]
+fn a_template_without_calls_gets_the_overlay_and_a_notice() {
+    let call = "### TOOL_CALL_START ###\n{\"name\": \"now\", \"arguments\": {}}\n### TOOL_CALL_END ###";
+    let mut session = session("no_calls", None, call);
+    insta::assert_snapshot!(session.notices().join("\n"));
+    assert_eq!(session.ask("What time is it?").unwrap().calls[0].name, "now");
+}
+
+#[test]
+fn reasoning_that_the_prompt_opens_is_no_text() {
+    let answer = "Only a tide.\n</hm>\n\nAt noon.";
+    let delimited = || Format::builtin("delimited").cloned();
+    for format in [None, delimited()] {
+        let mut session = session("reasoning", format, answer);
+        let mut events = Vec::new();
+        session.set_messages(vec![Message::user("When is high tide?")]).unwrap();
+        let reply = session.respond(&mut |event| events.push(serde_json::to_value(event).unwrap())).unwrap();
+        assert_eq!(
+            (reply.message.content.as_str(), reply.message.reasoning.as_deref()),
+            ("At noon.", Some("Only a tide."))
+        );
+        assert_eq!(events[0]["type"], "reasoning");
+        assert_eq!(session.messages()[1].to_json()["reasoning_content"], "Only a tide.");
+    }
 }
 
 #[test]

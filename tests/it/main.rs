@@ -22,6 +22,7 @@ mod models;
 mod models_cli;
 mod parse;
 mod parses;
+mod payloads;
 mod program;
 mod session;
 mod template;

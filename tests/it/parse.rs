@@ -256,9 +256,13 @@ fn cases_with_tools() {
     check_cases("types_strict", &STRICT);
 }
 
+/// Folders with a format of their own.
+const FOLDERS: [&str; 12] =
+    ["array", "bare", "ids", "named", "fenced", "sections", "tagged", "glm", "nested", "cdata", "python", "dialect"];
+
 #[test]
 fn cases_of_other_formats() {
-    for folder in ["array", "bare", "ids", "named", "fenced", "sections"] {
+    for folder in FOLDERS {
         check_cases(folder, &REPAIR);
         check_prefixes(folder);
     }

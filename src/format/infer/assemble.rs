@@ -3,7 +3,7 @@
 use super::Inference;
 use super::reading::{Kind, Reading, read};
 use super::reasoning::{self, Reasoning};
-use super::renders::{FIRST, INNER_KEY, Renders, SECOND, Sentinel, TEXT};
+use super::renders::{FIRST, INNER_KEY, NUMBER, Renders, SECOND, Sentinel, TEXT};
 use super::texts::{Repeated, common_prefix, common_suffix, repeated, tags, whole_tags};
 use crate::format::parser::{Parser, ParserOptions};
 use crate::format::{
@@ -86,7 +86,7 @@ fn declaration(
         notes.push("its calls are written in a way that no payload kind describes".to_owned());
         return None;
     };
-    let tagged = tagged(renders, &one, &first);
+    let tagged = tagged(renders, &one, &first, notes);
     let last = |text: &str, reading: &Reading, call: &Sentinel| match &tagged {
         Some(tagged) => reading.unit.end + filled_end(tagged, &text[reading.unit.end..], call),
         None => reading.unit.end,
@@ -121,7 +121,7 @@ fn declaration(
         notes.push("it wraps each call in one more object".to_owned());
     }
 
-    let mut markup = markup(&turn.prompt, turn.head, reasoning);
+    let mut markup = markup(turn, reasoning);
     let thinking = reasoning.map_or("", |found| found.start.as_str());
     let heads = both.as_ref().map(|(first, second, ..)| (&first.kind, &second.kind));
     let (start, end) = (&frame.parts.start, &frame.parts.end);
@@ -210,7 +210,11 @@ fn without_end<'a>(after: &'a str, end: &str) -> &'a str {
     if mark.is_empty() {
         return after.strip_suffix(end).unwrap_or(after);
     }
-    let Some(at) = after.find(mark) else { return after };
+    let Some(at) = after.find(mark) else {
+        // Another way to end a turn has at least the last tag in common, with which generation ends.
+        let last = tags(mark).pop().map_or("", |tag| &mark[tag]);
+        return after.trim_end().strip_suffix(last).filter(|_| !last.is_empty()).unwrap_or(after);
+    };
     let space = &end[..end.len() - end.trim_start().len()];
     after[..at].strip_suffix(space).unwrap_or(&after[..at])
 }
@@ -231,7 +235,10 @@ fn frame(before: &str, between: Option<&str>, after: &str, after_text: Option<&s
             Repeated { start, end, between: between.to_owned(), ..Repeated::default() }
         }
     };
-    if parts.outer_start.trim().is_empty() {
+    if *kind == Kind::Python && parts.start.trim().is_empty() {
+        // One pair of markers around all of them.
+        parts = Repeated { start: parts.outer_start, end: parts.outer_end, ..Repeated::default() };
+    } else if parts.outer_start.trim().is_empty() {
         // What only ends is the end of the turn.
         parts.outer_start.clear();
         parts.outer_end.clear();
@@ -250,7 +257,9 @@ fn framed(frame: &Frame, payload: Payload, start: &str, end: &str) -> Declaratio
     let section = !outer_start.trim().is_empty() && !outer_end.trim().is_empty();
     let default = History::default();
     let between = match frame.list {
-        true => frame.after_text.as_ref().and_then(|text| text.trim_end().strip_suffix(start.trim())?.strip_suffix('[')),
+        true => {
+            frame.after_text.as_ref().and_then(|text| text.trim_end().strip_suffix(start.trim())?.strip_suffix('['))
+        }
         false => Some(frame.parts.between.as_str()),
     };
     Declaration {
@@ -305,9 +314,9 @@ fn wrapped(mut declaration: Declaration) -> Declaration {
 }
 
 /// The parts of a call whose arguments stand between tags.
-fn tagged(renders: &Renders, text: &str, reading: &Reading) -> Option<TaggedCall> {
+fn tagged(renders: &Renders, text: &str, reading: &Reading, notes: &mut Vec<String>) -> Option<TaggedCall> {
     let Kind::Tagged { head, key_to_value, value_to_key } = &reading.kind else { return None };
-    let (_, [.., (last_key, _)]) = ((), FIRST.arguments) else { return None };
+    let (last_key, _) = FIRST.arguments.last()?;
     let name_end = head.rfind('}')? + 1;
     let after = text[reading.unit.end..].replace(last_key, "{key}");
     let mut parts = repeated(&head[name_end..], value_to_key, &after);
@@ -319,10 +328,13 @@ fn tagged(renders: &Renders, text: &str, reading: &Reading) -> Option<TaggedCall
         parts.outer_start = space;
     }
     let (key_end, value_start) = key_to_value.split_at(last_opening(key_to_value));
-    let nested = renders.nested().is_some_and(|text| {
-        let key = parts.start.trim();
-        text.find(INNER_KEY).is_some_and(|at| text[..at].trim_end().ends_with(key))
-    });
+    let typed = renders.typed().unwrap_or_default();
+    let nested = typed.find(INNER_KEY).is_some_and(|at| typed[..at].trim_end().ends_with(parts.start.trim()));
+    let number = typed.split(&NUMBER.to_string()).next().and_then(|before| before.rsplit_once(last_key));
+    if number.is_some_and(|(_, between)| between != key_to_value) {
+        notes.push("it says of each argument of which type it is, which no payload kind describes".to_owned());
+        return None;
+    }
     Some(TaggedCall {
         head: Head { forms: vec![format!("{}{}", &head[..name_end], parts.outer_start)], id: None },
         key_start: parts.start,
@@ -353,11 +365,18 @@ fn filled_end(tagged: &TaggedCall, text: &str, call: &Sentinel) -> usize {
 /// The head, with the index where it counts, and how the id is made of it.
 fn declared_head(form: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<String>) -> Head {
     let mut form = form.to_owned();
-    if let Some((Kind::Named { head: a, .. } | Kind::Tagged { head: a, .. }, Kind::Named { head: b, .. } | Kind::Tagged { head: b, .. })) = both {
+    if let Some((
+        Kind::Named { head: a, .. } | Kind::Tagged { head: a, .. },
+        Kind::Named { head: b, .. } | Kind::Tagged { head: b, .. },
+    )) = both
+    {
         let (same, rest) = (common_prefix(a, b), common_suffix(a, b));
         let count = |head: &str| head.get(same.len()..head.len().saturating_sub(rest.len())).map(str::to_owned);
         match (count(a).as_deref(), count(b).as_deref()) {
-            (Some("0"), Some("1")) => {
+            (Some(first @ ("0" | "1")), Some("1" | "2")) => {
+                if first == "1" {
+                    notes.push("it counts calls from 1, and not from 0".to_owned());
+                }
                 let at = form.find(a.as_str()).map_or(same.len(), |at| at + same.len());
                 form.replace_range(at..at + 1, "{index}");
             }
@@ -369,7 +388,8 @@ fn declared_head(form: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<Strin
     if let (true, Some(name)) = (composed, form.find("{name}")) {
         // What is counted is an id: the name and the number, with what stands between markers.
         let boundary = |c: char| matches!(c, '<' | '>' | '[' | ']') || c.is_whitespace();
-        let from = form[..name].rfind(boundary).map_or(0, |at| at + form[at..].chars().next().map_or(1, char::len_utf8));
+        let from =
+            form[..name].rfind(boundary).map_or(0, |at| at + form[at..].chars().next().map_or(1, char::len_utf8));
         let to = form[name..].find(boundary).map_or(form.len(), |at| name + at);
         let id = form[from..to].to_owned();
         if history::parts(&id).any(|part| part == "index") {
@@ -387,18 +407,28 @@ fn declared_head(form: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<Strin
     Head { forms, id: None }
 }
 
-/// What an answer in plain text begins with, behind what the prompt has already written.
-fn markup(prompt: &str, answer: &str, reasoning: Option<&Reasoning>) -> Vec<String> {
+/// What an answer in plain text begins with, behind what the prompt has already written, and ends with.
+fn markup(turn: &Turn, reasoning: Option<&Reasoning>) -> Vec<String> {
+    let (prompt, answer) = (turn.prompt.as_str(), turn.head);
     let mut markup: Vec<String> = Vec::new();
+    let mut add = |text: &str| {
+        let text = text.trim();
+        if !text.is_empty() && !markup.iter().any(|known| known == text) {
+            markup.push(text.to_owned());
+        }
+    };
     let written = answer.strip_prefix(prompt).filter(|_| !prompt.trim().is_empty()).unwrap_or_default();
     let written = reasoning.map_or(written, |reasoning| reasoning.strip(written)).trim();
-    if !written.is_empty() {
-        markup.push(written.to_owned());
+    let rest = reasoning.map_or("", |reasoning| reasoning.rest.as_str());
+    // What follows reasoning is the head of another turn, which may stand before a call as well.
+    add(rest);
+    add(written);
+    if rest != written {
+        add(rest.strip_suffix(written).unwrap_or_default());
     }
-    if let Some(rest) = reasoning.map(|reasoning| reasoning.rest.as_str()).filter(|rest| !rest.is_empty()) {
-        // Another turn of the same role: its head may stand before a call as well.
-        markup.insert(0, rest.to_owned());
-        markup.extend(rest.strip_suffix(written).filter(|head| !head.is_empty() && *head != rest).map(str::to_owned));
+    // Of several tags at the end of a turn the last one ends generation; the model has written the others.
+    if let [.., before, _] = tags(&turn.end).as_slice() {
+        add(&turn.end[..before.end]);
     }
     markup
 }

@@ -53,15 +53,16 @@ pub fn read(text: &str, from: usize, call: &Sentinel) -> Option<Reading> {
     let head = |end: usize| text[start..end].replacen(call.name, "{name}", 1).replacen(call.id, "{id}", 1);
     let found = |end: usize, kind| Reading { unit: start..end, kind, python_literals: false };
 
-    if let Some(brace) = before_arguments.find(['{', '"']).map(|at| after_name + at) {
-        if let Some((object, length, python_literals)) = value_at(&text[brace..]) {
+    let openings = ['{', '"'].into_iter().filter_map(|opening| before_arguments.find(opening));
+    for brace in openings.map(|at| after_name + at) {
+        let Some((object, length, python_literals)) = value_at(&text[brace..]) else { continue };
+        if arguments(&object).is_some_and(|object| object == call.object()) {
             let arguments_are_text = object.is_string();
-            if arguments(&object).is_some_and(|object| object == call.object()) {
-                let head = head(brace);
-                let kind = Kind::Named { head, quote: None, bare_keys: false, arguments_are_text };
-                return Some(Reading { python_literals, ..found(brace + length, kind) });
-            }
+            let kind = Kind::Named { head: head(brace), quote: None, bare_keys: false, arguments_are_text };
+            return Some(Reading { python_literals, ..found(brace + length, kind) });
         }
+    }
+    if let Some(brace) = before_arguments.find('{').map(|at| after_name + at) {
         if let Some((quote, bare_keys)) = dialect(&text[brace..], first_key, first) {
             let after = last + second.len() + quote.len();
             let end = after + text.get(after..)?.find('}')? + 1;
@@ -103,6 +104,9 @@ fn json_object(text: &str, from: usize, value: usize, call: &Sentinel) -> Option
             unit = from + span.start..from + span.end;
             id = id.or_else(|| object.iter().find(|(_, value)| *value == call.id).map(|(key, _)| key.clone()));
         }
+        // Or it numbers the calls itself.
+        let number = |value: &Value| value.as_str().is_some_and(|text| text.parse::<u32>().is_ok());
+        let id = id.or_else(|| key(&number));
         let kind = Kind::Json { name, arguments, id, arguments_are_text, wrapped: outer.is_some() };
         return Some(Reading { unit, kind, python_literals });
     }

@@ -42,8 +42,7 @@ fn shown(renders: &Renders, prompt: &str, answer: &str) -> Option<Reasoning> {
         if next == TEXT && between.contains(FIRST.name) {
             return None;
         }
-        let first = tags(between).into_iter().next().map(|tag| with_space(between, tag));
-        let end = first.map_or(between, |tag| &between[..tag.end]);
+        let end = closing(between);
         let rest = if next == TEXT { between[end.len()..].trim() } else { "" };
         let start = start(before, &[prompt, answer])?;
         let marker = !start.trim().is_empty() && !end.trim().is_empty();
@@ -59,8 +58,24 @@ fn start<'a>(before: &'a str, heads: &[&str]) -> Option<&'a str> {
         return Some(&before[head..]);
     }
     // Every head opens reasoning, if only to close it again.
-    let last = tags(before).pop()?;
-    (with_space(before, last.clone()).end == before.len()).then(|| &before[last.start..])
+    let tags = tags(before);
+    let last = tags.last()?;
+    let named = tags.iter().rev().nth(1).filter(|tag| is_word(&before[tag.end..last.start]));
+    let start = named.map_or(last.start, |tag| tag.start);
+    (with_space(before, last.clone()).end == before.len()).then(|| &before[start..])
+}
+
+/// What ends reasoning: the first tag of what stands between it and the text, or `<close>word<sep>`.
+fn closing(between: &str) -> &str {
+    let tags = tags(between);
+    let Some(first) = tags.first() else { return between };
+    let named = tags.get(1).filter(|tag| is_word(&between[first.end..tag.start]));
+    let last = named.unwrap_or(first);
+    &between[..with_space(between, last.clone()).end]
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(char::is_alphanumeric)
 }
 
 /// A tag with the white space that follows it.

@@ -12,7 +12,9 @@ const OTHER_USER: &str = "xqotherqx";
 const RESULT: &str = "xqresultqx";
 /// Inside of an argument that is an object.
 pub const INNER_KEY: &str = "xqinnerqx";
-pub const INNER_VALUE: &str = "xqdeepqx";
+const INNER_VALUE: &str = "xqdeepqx";
+/// An argument that is no text.
+pub const NUMBER: u32 = 104_729;
 
 /// A call to look for. Its keys are in the alphabet's order: some templates sort them.
 pub struct Sentinel {
@@ -22,11 +24,8 @@ pub struct Sentinel {
     pub arguments: &'static [(&'static str, &'static str)],
 }
 
-pub const FIRST: Sentinel = Sentinel {
-    name: "xqtoolaqx",
-    id: "xqid00001",
-    arguments: &[("xqargaqx", "xqvalaqx"), ("xqargbqx", "xqvalbqx")],
-};
+pub const FIRST: Sentinel =
+    Sentinel { name: "xqtoolaqx", id: "xqid00001", arguments: &[("xqargaqx", "xqvalaqx"), ("xqargbqx", "xqvalbqx")] };
 pub const SECOND: Sentinel =
     Sentinel { name: "xqtoolbqx", id: "xqid00002", arguments: &[("xqargcqx", "xqvalcqx"), ("xqargdqx", "xqvaldqx")] };
 
@@ -125,9 +124,10 @@ impl<'t> Renders<'t> {
         })
     }
 
-    /// A call with an argument that is an object.
-    pub fn nested(&self) -> Option<String> {
-        let arguments = json!({FIRST.arguments[0].0: {INNER_KEY: INNER_VALUE}}).as_object().cloned()?;
+    /// A call with an argument that is an object, and one that is a number.
+    pub fn typed(&self) -> Option<String> {
+        let [(first, _), (second, _)] = FIRST.arguments else { return None };
+        let arguments = json!({*first: {INNER_KEY: INNER_VALUE}, *second: NUMBER}).as_object().cloned()?;
         let call = FIRST.call_with(arguments);
         self.after_user(vec![Message::calls(vec![call])], false, &[])
     }

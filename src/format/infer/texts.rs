@@ -152,7 +152,12 @@ mod tests {
             // Several between one pair.
             ("<call>\n", "\n", "\n</call>", ["<call>\n", "", "", "\n", "\n</call>"]),
             // Without brackets.
-            ("## START ##\n", "\n## END ##\n## START ##\n", "\n## END ##", ["", "## START ##\n", "\n## END ##", "\n", ""]),
+            (
+                "## START ##\n",
+                "\n## END ##\n## START ##\n",
+                "\n## END ##",
+                ["", "## START ##\n", "\n## END ##", "\n", ""],
+            ),
         ];
         for (before, between, after, [outer_start, start, end, gap, outer_end]) in cases {
             let found = repeated(before, between, after);
