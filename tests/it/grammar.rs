@@ -275,3 +275,37 @@ fn schemas_in_other_dialects_are_understood() {
     assert_eq!(check(r#"{"a": "1"}"#), Some(45), "the byte where it fails is named");
     assert_eq!(tools.problems("f", json!({"a": 1, "d": null}).as_object().unwrap()), Vec::<String>::new());
 }
+
+#[test]
+fn the_program_shows_grammars_and_checks_strings() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let tools = write(
+        "tools.json",
+        r#"[{"name": "clock", "parameters": {"type": "object", "properties": {"zone": {"type": "string", "not": {"const": "x"}}}}}]"#,
+    );
+    let schema = write("schema.json", r#"{"type": "array", "items": {"type": "integer"}}"#);
+    let strings = write("strings.txt", "\"[1, 2]\"\n\"[1, x]\"\n\"[1,\"\n");
+    let run = |arguments: &[&str]| {
+        let output = crate::program::callwright(folder.path()).arg("grammar").args(arguments).output().unwrap();
+        let text = |bytes: Vec<u8>| {
+            String::from_utf8(bytes).unwrap().replace(&folder.path().display().to_string(), "<folder>")
+        };
+        format!("== exit {:?}\n{}{}", output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let shown = [
+        run(&["--tools", &tools]),
+        run(&["--json-schema", &schema, "--check", &strings]),
+        run(&["--tools", &tools, "--tool-choice", "clocks"]),
+    ];
+    insta::assert_snapshot!(shown.join("\n"));
+
+    let lines = "{\"schema\": {\"type\": \"integer\"}, \"text\": \"12\"}\n{\"schema\": {\"type\": \"integer\"}, \"text\": \"1x\"}\n";
+    let mut batch = crate::program::callwright(folder.path());
+    let output = batch.args(["grammar", "--batch"]).write_stdin(lines).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "{\"accepted\":true}\n{\"accepted\":false,\"byte\":1}\n");
+}

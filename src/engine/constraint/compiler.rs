@@ -4,7 +4,6 @@ use crate::engine::Token;
 use crate::engine::vocabulary::Vocabulary;
 use crate::{Error, ErrorKind, Result};
 use llguidance::api::TopLevelGrammar;
-use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
 use std::collections::HashMap;
@@ -12,6 +11,9 @@ use std::sync::Arc;
 
 /// Marks the tokens that no text of a grammar matches.
 const SPECIAL: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
+/// Sets of tokens that fit a string as a whole, so that a mask need not look at each: short ones and any. The grammar
+/// engine has more of them by default, which take longer to prepare than they save.
+const SLICES: [&str; 2] = [r#"[^"\\\x00-\x1F\x7F]{1,10}"#, r#"[^"\\\x00-\x1F\x7F]+"#];
 /// Compiled grammars that are kept.
 const KEPT: usize = 32;
 
@@ -144,8 +146,8 @@ impl Compiler {
         let tokens = Arc::new(Tokens { vocabulary, trie, markup: written_tokens });
         let env: TokEnv = tokens.clone();
         let capabilities = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
-        let mut factory = ParserFactory::new(&env, capabilities, &SlicedBiasComputer::json_slices())
-            .map_err(|error| failed(&error))?;
+        let mut factory =
+            ParserFactory::new(&env, capabilities, &SLICES.map(str::to_owned)).map_err(|error| failed(&error))?;
         factory.quiet();
         factory.limits_mut().verbose_errors = false;
         let closers = Closers::new(&tokens, ends);

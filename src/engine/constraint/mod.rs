@@ -317,7 +317,7 @@ impl<'c> Constraint<'c> {
             Phase::Text(length) => {
                 let due = self.rules.calls == Calls::Required && !self.called && *length >= self.rules.max_preamble;
                 if due {
-                    let run = self.compiler.tokens().tokenize(self.opening.as_bytes());
+                    let run = self.begin_call()?;
                     return self.forced(run);
                 }
                 Ok(Step::Sample)
@@ -348,6 +348,25 @@ impl<'c> Constraint<'c> {
                 Ok(Step::Sample)
             }
         }
+    }
+
+    /// How a call is begun, in tokens: its marker and what the grammar forces behind it, tokenised as one text.
+    fn begin_call(&mut self) -> Result<Vec<Token>> {
+        let opening = self.opening.clone();
+        let matcher = match self.calls.look(opening.as_bytes()) {
+            Some(hit) => self.open(hit, opening.as_bytes())?,
+            None => None,
+        };
+        let tokens = self.compiler.tokens();
+        let Some(mut matcher) = matcher.filter(|_| self.rules.jump) else {
+            return Ok(tokens.tokenize(opening.as_bytes()));
+        };
+        // Of the forced bytes only as many as no token could carry on into what is free.
+        let settled: Vec<Token> = matcher.compute_ff_tokens().into_iter().map(token).collect();
+        let most = opening.len() + tokens.vocabulary.text(&settled).len();
+        let run = up_to(tokens, &[opening.as_bytes(), &matcher.compute_ff_bytes()].concat(), 0, most);
+        let reaches = tokens.vocabulary.text(&run).len() >= opening.len();
+        Ok(if reaches { run } else { tokens.tokenize(opening.as_bytes()) })
     }
 
     /// Takes tokens that nobody sampled.
@@ -624,12 +643,20 @@ fn jump(matcher: &mut Matcher, tokens: &Tokens, last: &[Token]) -> Vec<Token> {
     // The engine looked back one token; where two say otherwise, they are right.
     let all = [tokens.vocabulary.text(last), matcher.compute_ff_bytes()].concat();
     let whole = tokens.tokenize(&all);
-    let Some(behind) = whole.strip_prefix(last) else { return forced };
-    let mut length = 0;
-    let same = behind.iter().take_while(|token| {
-        length += tokens.vocabulary.bytes(**token).len();
-        length <= bytes.len()
-    });
-    let run: Vec<Token> = same.copied().collect();
+    if !whole.starts_with(last) {
+        return forced;
+    }
+    let run = up_to(tokens, &all, last.len(), all.len() - matcher.compute_ff_bytes().len() + bytes.len());
     if run.is_empty() { forced } else { run }
+}
+
+/// The tokens of a text from the one numbered `from` on, as far as they lie within its first `most` bytes.
+fn up_to(tokens: &Tokens, text: &[u8], from: usize, most: usize) -> Vec<Token> {
+    let mut length = 0;
+    let whole = tokens.tokenize(text);
+    let within = whole.iter().take_while(|token| {
+        length += tokens.vocabulary.bytes(**token).len();
+        length <= most
+    });
+    within.skip(from).copied().collect()
 }
