@@ -1,14 +1,14 @@
 //! What a chat template can do, told to the person who writes one.
 //!
-//! A template fails quietly: it leaves out a tool result, writes calls that nobody reads back, or changes an old turn, so
-//! that the model's work on the conversation so far is done again. Here a conversation with tools is rendered in parts
-//! and turn by turn, and each part is looked for in the prompt. Nothing is judged by the template's names or markers.
+//! A template fails quietly: it leaves out a tool result, writes calls that nobody reads back, or changes an old turn,
+//! so that the model's work on the conversation so far is done again. Here a conversation with tools is rendered in
+//! parts and turn by turn, and each part is looked for in the prompt. Nothing is judged by names or markers.
 //!
 //! ```
 //! use callwright::check::{Outcome, Subject};
 //! use callwright::template::ChatTemplate;
 //!
-//! let template = ChatTemplate::new("t", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>")?;
+//! let template = ChatTemplate::new("t", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")?;
 //! let report = Subject::new(&template, None).check(None)?;
 //! let tools = report.renders.iter().find(|render| render.what == "tools").unwrap();
 //! assert_eq!((tools.needed, &tools.outcome), (true, &Outcome::Ignored));

@@ -5,7 +5,7 @@ use super::{Subject, common};
 use crate::Result;
 use crate::format::Format;
 use crate::format::parser::{Parsed, Parser, ParserOptions};
-use crate::message::Message;
+use crate::message::{Arguments, Message};
 use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -65,9 +65,9 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
         if !turn.contains(word) || !turn.contains(&answer.tool_calls[0].name) {
             continue;
         }
-        // What the prompt opened of the turn, such as reasoning, as far as the history has it too.
+        // What the prompt opened of the turn, such as reasoning, unless the history goes on otherwise.
         let unopened = prompt(&[question()], false).map_or(0, |unopened| common(&unopened, &whole));
-        let opened = whole.get(unopened..start).unwrap_or_default();
+        let opened = whole.get(unopened..start).filter(|_| start == asked.len()).unwrap_or_default();
         let options = ParserOptions { prompt_tail: opened.to_owned(), ..ParserOptions::default() };
         let mut parser = Parser::new(format, Some(Arc::clone(&tools)), options)?;
         parser.push(turn.as_bytes(), &mut |_| ());
@@ -108,11 +108,7 @@ fn problem(answer: &Message, parsed: &Parsed) -> Option<String> {
             return Some(format!("the call of {} is read as one of {:?}", wrote.name, read.name));
         }
         if read.arguments != wrote.arguments {
-            return Some(format!(
-                "the arguments {} are read as {}",
-                wrote.arguments.to_text(),
-                read.arguments.to_text()
-            ));
+            return Some(difference(&wrote.arguments, &read.arguments));
         }
         if !read.complete || !read.valid {
             let why = read.problems.join("; ");
@@ -123,4 +119,23 @@ fn problem(answer: &Message, parsed: &Parsed) -> Option<String> {
         return Some(format!("the text is read as {:?}", parsed.content));
     }
     None
+}
+
+/// The first argument that is not what it was.
+fn difference(wrote: &Arguments, read: &Arguments) -> String {
+    let (Some(wrote), Some(read)) = (wrote.as_object(), read.as_object()) else {
+        return format!("the arguments are read as what is no JSON object: {}", short(&read.to_text()));
+    };
+    match wrote.iter().find(|(name, value)| read.get(*name) != Some(value)) {
+        Some((name, value)) => match read.get(name) {
+            Some(other) => format!("{name:?}: {} is read as {}", short(&value.to_string()), short(&other.to_string())),
+            None => format!("{name:?}: {} is not found", short(&value.to_string())),
+        },
+        None => "arguments are found that nobody gave".to_owned(),
+    }
+}
+
+fn short(text: &str) -> String {
+    let shown: String = text.chars().take(60).collect();
+    if shown.len() < text.len() { shown + "…" } else { shown }
 }

@@ -5,7 +5,7 @@ use super::input::{batch, load_format, load_template_format, stdin_error};
 use anyhow::Result;
 use callwright::format::Format;
 use callwright::format::event::Event;
-use callwright::format::parser::{Parsed, Parser, ParserOptions};
+use callwright::format::parser::{Parsed, Parser, ParserOptions, ReasoningOutput};
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::{Tools, session};
 use clap::{Args, ValueEnum};
@@ -31,13 +31,17 @@ pub struct ParseArgs {
     #[arg(long, value_name = "FILE")]
     tools: Vec<PathBuf>,
 
-    /// What the prompt had already opened, such as a start marker
+    /// What the prompt had already opened, such as a start marker or reasoning; the turn's header may stand before it
     #[arg(long, value_name = "TEXT", default_value = "")]
     prompt_tail: String,
 
     /// The text stops early: show what is known so far
     #[arg(long)]
     partial: bool,
+
+    /// separate: reasoning apart from the text; text: left in it, with its markers
+    #[arg(long, value_name = "WHERE", default_value = "separate")]
+    reasoning: Reasoning,
 
     /// Whether departures from the format are mended, or only reported
     #[arg(long, value_name = "on|off", default_value = "on")]
@@ -47,7 +51,7 @@ pub struct ParseArgs {
     #[arg(long, value_name = "FORM", default_value = "json")]
     output: Output,
 
-    /// Each line is {"template" or "format", "tools", "prompt_tail", "input", "partial"}; each answer is a line
+    /// Each line is {"template" or "format", "tools", "prompt_tail", "input", "reasoning", "partial"}; each answer is a line
     #[arg(long, conflicts_with_all = ["template", "tools", "prompt_tail", "partial", "output"])]
     batch: bool,
 }
@@ -56,6 +60,13 @@ pub struct ParseArgs {
 enum Repair {
     On,
     Off,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Reasoning {
+    Separate,
+    Text,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -74,6 +85,7 @@ struct Case {
     #[serde(default)]
     prompt_tail: String,
     input: String,
+    reasoning: Option<Reasoning>,
     #[serde(default)]
     partial: bool,
 }
@@ -90,7 +102,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     let tools = (!args.tools.is_empty()).then(|| Arc::new(tools));
     let mut out = std::io::stdout();
     let mut failed = None;
-    let mut reader = Reader::new(&format, tools, &args.prompt_tail, args.repair)?;
+    let mut reader = Reader::new(&format, tools, &args.prompt_tail, args.reasoning, args.repair)?;
     let mut stdin = std::io::stdin().lock();
     let mut buffer = vec![0; 64 * 1024];
     let mut show = |event: &Event| {
@@ -122,7 +134,8 @@ fn format(template: Option<&str>, format: &str) -> Result<Format> {
 fn one(case: Case, args: &ParseArgs) -> Result<Value> {
     let format = format(case.template.as_deref(), case.format.as_ref().unwrap_or(&args.format))?;
     let tools = case.tools.as_ref().filter(|tools| !tools.is_null()).map(Tools::from_value).transpose()?;
-    let mut reader = Reader::new(&format, tools.map(Arc::new), &case.prompt_tail, args.repair)?;
+    let reasoning = case.reasoning.unwrap_or(args.reasoning);
+    let mut reader = Reader::new(&format, tools.map(Arc::new), &case.prompt_tail, reasoning, args.repair)?;
     reader.push(case.input.as_bytes(), &mut |_| ());
     Ok(reader.end(case.partial, &mut |_| ()))
 }
@@ -134,9 +147,20 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(format: &Format, tools: Option<Arc<Tools>>, prompt_tail: &str, repair: Repair) -> Result<Reader> {
+    fn new(
+        format: &Format,
+        tools: Option<Arc<Tools>>,
+        prompt_tail: &str,
+        reasoning: Reasoning,
+        repair: Repair,
+    ) -> Result<Reader> {
+        let reasoning = match reasoning {
+            Reasoning::Separate => ReasoningOutput::Separate,
+            Reasoning::Text => ReasoningOutput::InText,
+        };
         let prompt_tail = prompt_tail.to_owned();
-        let options = ParserOptions { repair: repair == Repair::On, prompt_tail, ..ParserOptions::default() };
+        let options =
+            ParserOptions { repair: repair == Repair::On, prompt_tail, reasoning, ..ParserOptions::default() };
         Ok(Reader { parser: Parser::new(format, tools, options)?, so_far: Message::assistant("") })
     }
 

@@ -158,6 +158,12 @@ fn sample(format: &Format) -> String {
     format.write_calls(&[call])
 }
 
+/// The beginning of a long line.
+fn cut(line: &str) -> String {
+    let shown: String = line.chars().take(100).collect();
+    if shown.len() < line.len() { shown + "…" } else { shown }
+}
+
 fn width<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
     texts.map(|text| text.chars().count()).max().unwrap_or(0)
 }
@@ -256,12 +262,12 @@ fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
     let template = ChatTemplate::from_file(name)?;
     let question = [Message::user("When does the ferry leave?")];
     let written = template.render(&RenderRequest { messages: &question, ..RenderRequest::default() });
-    if written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content)) {
-        if let Some(format) = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))? {
-            return Ok((plain()?, Some(format)));
-        }
-    }
-    Ok((template, None))
+    let section_only = written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content));
+    let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))?;
+    Ok(match declared.filter(|_| section_only) {
+        Some(format) => (plain()?, Some(format)),
+        None => (template, None),
+    })
 }
 
 /// A model of which only the vocabulary and the chat templates are loaded.
@@ -352,16 +358,19 @@ fn print_inferred(out: &mut impl Write, inferred: &Inference) -> Result<()> {
 
 fn print_verdict(out: &mut impl Write, report: &Report) -> Result<()> {
     let lacking: Vec<&str> = report.lacking().map(|render| render.what).collect();
+    writeln!(out)?;
     if !lacking.is_empty() {
         let lacking = lacking.join(", ");
         writeln!(
             out,
-            "\n{RED}It lacks what tool calls need:{RED:#} {lacking}. A format can be laid over it: --format NAME."
+            "{RED}It lacks what tool calls need:{RED:#} {lacking}. A format can be laid over it: --format NAME."
         )?;
-    } else if !report.sound() {
-        writeln!(out, "\n{RED}Calls that it writes are not read back as they were.{RED:#}")?;
-    } else {
-        writeln!(out, "\n{GREEN}It has all that tool calls need.{GREEN:#}")?;
+    }
+    if report.round_trips.iter().any(|trip| trip.problem.is_some()) {
+        writeln!(out, "{RED}Calls that it writes are not read back as they were.{RED:#}")?;
+    }
+    if report.sound() {
+        writeln!(out, "{GREEN}It has all that tool calls need.{GREEN:#}")?;
     }
     Ok(())
 }
@@ -414,7 +423,7 @@ fn print_round_trips(out: &mut impl Write, trips: &[RoundTrip]) -> Result<()> {
             }
             (Some(problem), _) => {
                 writeln!(out, "  {what:names$}  {RED}fail{RED:#}     {problem}")?;
-                trip.written.trim_end().lines().try_for_each(|line| writeln!(out, "      {line}"))?;
+                trip.written.trim_end().lines().try_for_each(|line| writeln!(out, "      {}", cut(line)))?;
             }
         }
     }

@@ -228,6 +228,11 @@ impl Calls {
         self.tools.as_ref()?.get(self.open.as_ref()?.name.as_ref()?)
     }
 
+    /// Whether a call may well mean this name: one of the tools, or any where they are not known.
+    pub(crate) fn is_tool(&self, name: &str) -> bool {
+        self.tools.as_ref().is_none_or(|tools| tools.get(name).is_some() || tools.resembling(name).is_some())
+    }
+
     /// How many calls the answer had before the open one.
     pub(crate) fn index(&self) -> usize {
         self.done.len()
@@ -475,5 +480,16 @@ fn shortened(key: &str) -> String {
 
 /// Nine letters and digits, the shape that the strictest chat templates demand.
 fn minted(number: usize) -> String {
-    format!("call{number:05}")
+    let mut digits = [b'0'; 20];
+    let mut rest = number;
+    let mut first = digits.len();
+    while rest > 0 || first > digits.len() - 5 {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    let mut id = String::with_capacity(4 + digits.len() - first);
+    id.push_str("call");
+    id.extend(digits[first..].iter().map(|&digit| char::from(digit)));
+    id
 }

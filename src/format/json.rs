@@ -4,14 +4,17 @@
 //! Models put the keys in either order, call them otherwise, wrap the object in another one, put it into an array or
 //! a code fence, and send the arguments as a string. All of that is read in the one pass.
 
+mod held;
+mod value;
+
 use super::JsonCall;
 use super::behind::{Behind, Trailer};
 use super::calls::{Calls, Ending};
 use super::event::{DiagnosticKind, RepairKind};
 use super::markers::Context;
 use super::reader::{PayloadReader, Terminator, Then};
-use super::repair::{Cut, Dialect, Stops, Transducer, closer};
-use std::borrow::Cow;
+use super::repair::{Cut, Dialect, Stops, Transducer};
+use held::Held;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -63,27 +66,6 @@ pub(crate) struct JsonPayload {
     held_name: Option<Held>,
     held_arguments: Option<Held>,
     behind: Behind,
-}
-
-/// Where a value stands; the proper place is the least, and a lesser one is preferred.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    alias: bool,
-    wrapped: bool,
-}
-
-/// A value under another key than the proper one, which may still come.
-#[derive(Debug)]
-struct Held {
-    place: Place,
-    key: String,
-    key_at: usize,
-    /// Where the value begins, and where it ends.
-    at: usize,
-    end: usize,
-    /// The name, or the JSON of the arguments.
-    text: String,
-    broken: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,214 +189,6 @@ impl JsonPayload {
 
     fn active_mut(&mut self) -> &mut Transducer {
         if self.state == State::Reading(Slot::Arguments) { &mut self.arguments } else { &mut self.value }
-    }
-
-    /// Follows up on what the active transducer did: reports, a value that ended. True if there was a report.
-    fn settle(&mut self, stops: &Stops, calls: &mut Calls) -> bool {
-        if self.state == State::Reading(Slot::ArgumentsText) {
-            self.pass_on(stops, calls);
-        }
-        let mut reported = false;
-        while let Some((kind, place)) = self.active_mut().take_report() {
-            reported = true;
-            self.report(kind, place, calls);
-        }
-        if self.state == State::Reading(Slot::MaybeArguments) {
-            self.commit(calls);
-        }
-        if self.active().is_done() {
-            self.end_value(calls);
-        } else if matches!(self.state, State::Reading(Slot::Ignored | Slot::Skipped)) {
-            self.value.take_stable();
-        }
-        reported
-    }
-
-    /// Hands the arguments on that stand in a string, their escapes undone.
-    fn pass_on(&mut self, stops: &Stops, calls: &mut Calls) {
-        let done = self.value.is_done();
-        let taken = self.value.take_stable();
-        let at = match self.string_at {
-            Some(at) => at,
-            None => return,
-        };
-        let mut chunk = taken.as_str();
-        if self.undecided {
-            let Some(rest) = chunk.strip_prefix('"') else { return };
-            chunk = rest;
-            self.undecided = false;
-        }
-        if done {
-            chunk = chunk.strip_suffix('"').unwrap_or(chunk);
-        }
-        let decoded = serde_json::from_str(&format!("\"{chunk}\"")).unwrap_or_else(|_| chunk.to_owned());
-        self.feed_arguments(decoded.as_bytes(), at, stops, calls);
-    }
-
-    /// Feeds arguments that stood in a string at offset `at`.
-    fn feed_arguments(&mut self, mut rest: &[u8], at: usize, stops: &Stops, calls: &mut Calls) {
-        while !rest.is_empty() && !self.arguments.is_done() {
-            let taken = self.arguments.feed(rest, at, stops, false);
-            rest = &rest[taken..];
-            self.report_arguments(at, calls);
-        }
-        if self.arguments.is_done() && !rest.trim_ascii().is_empty() {
-            self.report(RepairKind::StrayText, at..at + 1, calls);
-        }
-    }
-
-    fn report_arguments(&mut self, at: usize, calls: &mut Calls) {
-        while let Some((kind, _)) = self.arguments.take_report() {
-            self.report(kind, at..at + 1, calls);
-        }
-    }
-
-    /// The value being read, or a key, has ended.
-    fn end_value(&mut self, calls: &mut Calls) {
-        let State::Reading(slot) = self.state else {
-            match self.value.string() {
-                Some(key) => {
-                    self.key.clear();
-                    self.key.push_str(&key);
-                    self.state = State::Colon;
-                }
-                None => self.lose(self.key_at, calls),
-            }
-            self.value.reset();
-            return;
-        };
-        self.state = if self.bare { State::After } else { State::AfterValue };
-        if slot == Slot::Arguments {
-            if self.undecided {
-                self.undecided = false;
-                if self.arguments.stable() == "null" {
-                    self.arguments.reset();
-                }
-            }
-            if let Some(at) = self.arguments.broken_at() {
-                calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
-            }
-            return;
-        }
-        match slot {
-            Slot::Name => match self.value.string() {
-                Some(name) => {
-                    let place = self.value_at..self.at;
-                    calls.start(name.into_owned(), place);
-                    self.flush(calls);
-                }
-                None => self.ignore(calls),
-            },
-            Slot::MaybeName => match self.value.string().map(Cow::into_owned) {
-                Some(name) => {
-                    let held = self.hold(name);
-                    let before = self.held_name.replace(held);
-                    drop_held(before, calls);
-                }
-                None => self.ignore(calls),
-            },
-            Slot::MaybeArguments if self.commit(calls) => return self.end_value(calls),
-            Slot::MaybeArguments => {
-                let text = self.value.stable().to_owned();
-                let held = self.hold(text);
-                let before = self.held_arguments.replace(held);
-                drop_held(before, calls);
-            }
-            Slot::Id => {
-                self.flush(calls);
-                if !self.value.string().is_some_and(|id| calls.give_id(id.into_owned())) {
-                    self.ignore(calls);
-                }
-            }
-            Slot::ArgumentsText => self.end_arguments_text(calls),
-            Slot::Ignored => self.ignore(calls),
-            Slot::Arguments | Slot::Wrapper | Slot::Skipped => {}
-        }
-        self.value.reset();
-    }
-
-    fn end_arguments_text(&mut self, calls: &mut Calls) {
-        let at = self.string_at.take().unwrap_or(self.key_at);
-        if self.arguments.is_empty() {
-            return;
-        }
-        if self.arguments.cut(at) == Cut::Shortened {
-            self.shortened = true;
-        }
-        self.report_arguments(at, calls);
-        if self.arguments.broken_at().is_some() {
-            calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
-        }
-    }
-
-    fn hold(&self, text: String) -> Held {
-        let (key, key_at, at) = (self.key.clone(), self.key_at, self.value_at);
-        Held { place: self.place(), key, key_at, at, end: self.at, text, broken: self.value.broken_at() }
-    }
-
-    /// The place of the value whose key was just read.
-    fn place(&self) -> Place {
-        Place { alias: self.key != self.keys.name && self.key != self.keys.arguments, wrapped: self.level > 1 }
-    }
-
-    /// The object has ended, or the text inside it: what stood under other keys counts where the proper ones are
-    /// missing.
-    fn use_held(&mut self, stops: &Stops, calls: &mut Calls) {
-        if let Some(held) = self.held_name.take() {
-            if calls.has_name() {
-                drop_held(Some(held), calls);
-            } else if self.admit(&held, calls) {
-                calls.start(held.text, held.at..held.end);
-                self.flush(calls);
-            }
-        }
-        if let Some(held) = self.held_arguments.take() {
-            if self.argued {
-                drop_held(Some(held), calls);
-            } else if self.admit(&held, calls) {
-                self.take_arguments(held, stops, calls);
-            }
-        }
-    }
-
-    /// Notes what is wrong with the place of a value; false if that may not be repaired.
-    fn admit(&mut self, held: &Held, calls: &mut Calls) -> bool {
-        !matches!(self.state, State::Lost { .. })
-            && (!held.place.wrapped || self.depart(RepairKind::ExtraWrapping, self.wrapper_at, calls))
-            && (!held.place.alias || self.depart(RepairKind::KeyAlias, held.key_at, calls))
-    }
-
-    fn take_arguments(&mut self, held: Held, stops: &Stops, calls: &mut Calls) {
-        if let Ok(text) = serde_json::from_str::<String>(&held.text) {
-            self.depart(RepairKind::ArgumentsAsString, held.at, calls);
-            self.feed_arguments(text.as_bytes(), held.at, stops, calls);
-            self.string_at = Some(held.at);
-            self.end_arguments_text(calls);
-        } else if held.text != "null" {
-            if let Some(at) = held.broken {
-                calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
-            }
-            calls.begin_arguments(held.at);
-            self.arguments.adopt(held.text, held.broken);
-        }
-    }
-
-    /// Arguments under another key that are too long to wait for the proper one are taken for what they are: they
-    /// stream from here on. False if it is too early for that.
-    fn commit(&mut self, calls: &mut Calls) -> bool {
-        let fits = self.value.stable().starts_with(['{', '[']) && self.value.stable().len() > WAITING;
-        if !fits || !calls.has_name() || !self.arguments.is_empty() {
-            return false;
-        }
-        let held = self.hold(String::new());
-        if !self.admit(&held, calls) {
-            return false;
-        }
-        std::mem::swap(&mut self.value, &mut self.arguments);
-        self.state = State::Reading(Slot::Arguments);
-        self.argued = true;
-        calls.begin_arguments(held.at);
-        true
     }
 
     fn ignore(&self, calls: &mut Calls) {
@@ -593,93 +367,6 @@ impl JsonPayload {
             self.use_held(stops, calls);
         }
     }
-
-    /// What the value of the key just read is for.
-    fn slot(&self, calls: &Calls) -> Slot {
-        let key = self.key.as_str();
-        let named = calls.has_name();
-        let argued = self.argued && !self.arguments.is_empty();
-        let place = self.place();
-        let proper = !place.alias && !place.wrapped;
-        let preferred = |held: &Option<Held>| held.as_ref().is_none_or(|held| place < held.place);
-        if key == self.keys.name || place.alias && NAME_ALIASES.contains(&key) {
-            match proper {
-                _ if named => Slot::Ignored,
-                true => Slot::Name,
-                false if preferred(&self.held_name) => Slot::MaybeName,
-                false => Slot::Ignored,
-            }
-        } else if key == self.keys.arguments || place.alias && ARGUMENT_ALIASES.contains(&key) {
-            match proper {
-                true if !argued => Slot::Arguments,
-                false if !self.argued && preferred(&self.held_arguments) => Slot::MaybeArguments,
-                _ => Slot::Ignored,
-            }
-        } else {
-            match key {
-                "function" | "tool_call" if !self.wrapped && !named && !argued => Slot::Wrapper,
-                _ if self.keys.id.as_deref().unwrap_or("id") == key => Slot::Id,
-                "type" => Slot::Skipped,
-                _ => Slot::Ignored,
-            }
-        }
-    }
-
-    /// The first byte of a value decides how it is read.
-    fn begin_value(&mut self, slot: Slot, byte: u8, at: usize, calls: &mut Calls) -> Step {
-        let string = matches!(byte, b'"' | b'\'');
-        let slot = match slot {
-            Slot::Wrapper if byte == b'{' => {
-                (self.wrapped, self.wrapper_at) = (true, self.key_at);
-                self.level += 1;
-                self.state = State::FirstKey;
-                return Step::Taken;
-            }
-            Slot::Wrapper if string => Slot::MaybeName,
-            Slot::Name | Slot::MaybeName if string => slot,
-            Slot::Wrapper | Slot::Name | Slot::MaybeName => Slot::Ignored,
-            Slot::Id if !string => Slot::Ignored,
-            slot => slot,
-        };
-        self.state = State::Reading(slot);
-        self.value_at = at;
-        if slot == Slot::Arguments {
-            self.argued = true;
-            if self.arguments.is_json() {
-                calls.begin_arguments(at);
-            }
-            self.undecided = matches!(byte, b'n' | b'N');
-            if string && self.repair {
-                self.depart(RepairKind::ArgumentsAsString, at, calls);
-                self.string_at = Some(at);
-                self.undecided = true;
-                self.state = State::Reading(Slot::ArgumentsText);
-            }
-        }
-        Step::Again
-    }
-
-    /// Decides what the closing brackets are that stand between an open string and a marker.
-    ///
-    /// If they close just what is open, from the arguments outwards, only the quote is missing; otherwise they are
-    /// part of the string.
-    fn end_string(&mut self, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) {
-        if tail.is_empty() || self.context() != Context::String {
-            return;
-        }
-        let brackets: Vec<u8> = tail.iter().copied().filter(|b| matches!(b, b'}' | b']')).collect();
-        if let (State::Reading(_), Some(open)) = (self.state, self.active().open_string()) {
-            let around = std::iter::repeat_n(b'}', self.level).chain(self.array.then_some(b']'));
-            let expected: Vec<u8> = open.iter().rev().map(|&open| closer(open)).chain(around).collect();
-            let quote_missing = !brackets.is_empty() && brackets.len() >= open.len() && expected.starts_with(&brackets);
-            if quote_missing && self.repair {
-                self.depart(RepairKind::MissingBrackets, at, calls);
-                self.active_mut().close_string();
-                self.settle(stops, calls);
-            }
-        }
-        self.feed(tail.trim_ascii_end(), at, stops, false, calls);
-    }
 }
 
 impl PayloadReader for JsonPayload {
@@ -698,12 +385,12 @@ impl PayloadReader for JsonPayload {
                 continue;
             }
             let byte = input[i];
-            let begins =
-                if self.context() == Context::String { stops.in_string(byte) } else { stops.in_structure(byte) };
-            if markers && begins {
+            let in_string = matches!(self.state, State::Lost { string: true, .. });
+            if markers && if in_string { stops.in_string(byte) } else { stops.in_structure(byte) } {
                 break;
             }
-            if markers && self.is_over(at + i) || self.is_closed() || self.is_paused() {
+            let behind = matches!(self.state, State::After);
+            if self.over || behind && (markers && self.is_over(at + i) || self.is_closed() || self.is_paused()) {
                 break;
             }
             self.at = at + i;
@@ -841,12 +528,5 @@ impl PayloadReader for JsonPayload {
         (self.undecided, self.shortened, self.argued) = (false, false, false);
         (self.held_name, self.held_arguments) = (None, None);
         self.behind = Behind::default();
-    }
-}
-
-/// A value that was held back is not needed.
-fn drop_held(held: Option<Held>, calls: &mut Calls) {
-    if let Some(held) = held {
-        calls.ignored_key(&held.key, held.key_at);
     }
 }

@@ -14,6 +14,7 @@ use super::{Format, Machinery, Payload, tail};
 use crate::error::Result;
 use crate::message::{Message, Role, ToolCall};
 use crate::tool::Tools;
+use serde_json::Value;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -106,8 +107,8 @@ impl Parsed {
 /// - A near miss of a start marker counts only if `{`, `[{` or a code fence follows, or the first letter of a name in
 ///   formats that begin with one; otherwise it is text. The same holds for a start marker in reasoning: it ends the
 ///   reasoning where a call follows.
-/// - In a format without start marker a call is an object whose first keys are those of a call. It must begin the
-///   answer or a line, or follow another call.
+/// - In a format without start marker a call is an object whose first keys are those of a call: the name, and the
+///   arguments unless a known tool has that name. It must begin the answer or a line, or follow another call.
 /// - What follows a call's JSON up to the end marker is no text for the user: it is kept in [`ParsedCall::raw`]. Where
 ///   no end marker comes for 256 bytes, what begins on a line of its own is text, and the call has ended before it. In
 ///   a format without end marker the call ends with its last bracket.
@@ -154,6 +155,8 @@ pub struct Parser {
     scan: State,
     /// Bytes that may be part of a marker, the last `held.len()` before `at`.
     held: Vec<u8>,
+    /// A buffer for them.
+    spare_held: Vec<u8>,
     /// A match that one with precedence may still replace: its pattern, and its end in `held`.
     candidate: Option<(u8, usize)>,
     /// What the prompt wrote of the answer, until it was read.
@@ -186,6 +189,7 @@ impl Parser {
             spare,
             scan: START,
             held: Vec::new(),
+            spare_held: Vec::new(),
             candidate: None,
             base: tail.len(),
             tail: Some(tail.to_owned()),
@@ -317,15 +321,26 @@ impl Parser {
                     continue;
                 }
             }
-            let Some((&byte, rest)) = input.split_first() else { return };
-            input = rest;
             let scanner = machinery.markers.scanner(self.context());
-            self.scan = scanner.step(self.scan, byte);
-            self.held.push(byte);
-            self.at += 1;
-            if let Some(pattern) = scanner.matched(self.scan) {
-                self.candidate = Some((pattern, self.held.len()));
+            let before = self.held.len();
+            let mut count = 0;
+            while let Some(&byte) = input.get(count) {
+                self.scan = scanner.step(self.scan, byte);
+                count += 1;
+                if let Some(pattern) = scanner.matched(self.scan) {
+                    self.candidate = Some((pattern, before + count));
+                }
+                let decided = match self.candidate {
+                    Some(_) => !scanner.can_go_on(self.scan),
+                    None => self.scan == START || before + count >= 2 * scanner.longest,
+                };
+                if decided {
+                    break;
+                }
             }
+            self.held.extend_from_slice(&input[..count]);
+            self.at += count;
+            input = &input[count..];
             match self.candidate {
                 Some((pattern, end)) if !scanner.can_go_on(self.scan) => self.resolve(pattern, end),
                 Some(_) => {}
@@ -377,13 +392,27 @@ impl Parser {
 
     fn release_front(&mut self, count: usize) {
         let start = self.at - self.held.len();
-        let mut held = std::mem::take(&mut self.held);
-        if let Some((taken, from)) = self.pass(&held[..count], start) {
-            self.look_again(from, &held[taken..]);
-            return;
+        let mut held = self.take_held();
+        match self.pass(&held[..count], start) {
+            Some((taken, from)) => {
+                self.look_again(from, &held[taken..]);
+                self.give_held(held);
+            }
+            None => {
+                held.drain(..count);
+                self.spare_held = std::mem::replace(&mut self.held, held);
+            }
         }
-        held.drain(..count);
-        self.held = held;
+    }
+
+    /// The bytes held back; their buffer is to be given back.
+    fn take_held(&mut self) -> Vec<u8> {
+        std::mem::replace(&mut self.held, std::mem::take(&mut self.spare_held))
+    }
+
+    fn give_held(&mut self, mut held: Vec<u8>) {
+        held.clear();
+        self.spare_held = held;
     }
 
     /// Bytes at offset `at` that are no marker. Says how many were taken where some are to be looked at again, and
@@ -410,11 +439,20 @@ impl Parser {
     /// marker's length.
     fn resolve(&mut self, pattern: u8, end: usize) {
         let context = self.context();
-        let held = std::mem::take(&mut self.held);
+        let held = self.take_held();
         let mut found = self.machinery.markers.scanner(context).locate(&held, pattern, end);
         self.candidate = None;
         self.scan = START;
         self.at -= held.len();
+        let refused = !found.sign.exact && !self.calls.repair;
+        if self.payload.is_some() && !refused {
+            let (taken, again) = self.feed(&held[..found.start], self.at, false);
+            if let Some(from) = again {
+                // The call ended before the marker, or its context changed.
+                self.look_again(from, &held[taken..]);
+                return self.give_held(held);
+            }
+        }
         let acted = match context {
             Context::Text | Context::Reasoning => self.marker_in_prose(&held, found),
             Context::Structure | Context::String | Context::Raw => self.marker_in_call(&held, found, context),
@@ -424,12 +462,14 @@ impl Parser {
             found.end = found.end.max(found.start + 1);
             self.at += found.end;
             if let Some((taken, from)) = self.pass(&held[..found.end], self.at - found.end) {
-                return self.look_again(from, &held[taken..]);
+                self.look_again(from, &held[taken..]);
+                return self.give_held(held);
             }
         } else {
             self.at += found.end;
         }
         self.consume(&held[found.end..]);
+        self.give_held(held);
     }
 
     /// A marker outside of calls; `at` is the offset of `held`. False if it is just text.
@@ -454,7 +494,7 @@ impl Parser {
                     self.calls.diagnose(kind, place);
                     return false;
                 }
-                if found.sign.side == Side::Bare && !self.text.begins_line(&held[..found.start]) {
+                if found.sign.side == Side::Bare && !self.is_bare_call(held, found.start) {
                     return false;
                 }
                 self.leave_prose(&held[..found.start]);
@@ -476,6 +516,20 @@ impl Parser {
         true
     }
 
+    /// Whether what looks like a call without a marker is one: it begins a line, and if it is a name alone, then a
+    /// tool has that name, as far as the tools are known.
+    fn is_bare_call(&self, held: &[u8], start: usize) -> bool {
+        if !self.text.begins_line(&held[..start]) {
+            return false;
+        }
+        match serde_json::Deserializer::from_slice(&held[start..]).into_iter::<Value>().next() {
+            Some(Ok(Value::Object(whole))) => {
+                whole.values().filter_map(Value::as_str).any(|name| self.calls.is_tool(name))
+            }
+            _ => true,
+        }
+    }
+
     /// The text, or the reasoning, ends here for now, with `last`.
     fn leave_prose(&mut self, last: &[u8]) {
         let prose = self.prose();
@@ -487,7 +541,8 @@ impl Parser {
         }
     }
 
-    /// A marker inside a call; `at` is the offset of `held`. False if it is part of the payload.
+    /// A marker inside a call, which has what stands before it; `at` is the offset of `held`. False if it is part of
+    /// the payload.
     fn marker_in_call(&mut self, held: &[u8], found: Found, context: Context) -> bool {
         let offset = self.at;
         if !found.sign.exact && !self.calls.repair {
@@ -495,8 +550,6 @@ impl Parser {
             self.calls.diagnose(kind, offset + found.start..offset + found.end);
             return false;
         }
-        self.feed(&held[..found.start], offset, false);
-        self.at = offset;
         let matched = &held[found.start..found.end];
         // In a string the match takes in the brackets and the line break before the marker.
         let before = match context {
@@ -505,10 +558,6 @@ impl Parser {
         };
         let (tail, marker) = matched.split_at(before);
         let place = offset + found.start + before..offset + found.end;
-        if self.payload.is_none() {
-            // The bytes before it ended the call.
-            return self.marker_in_prose(held, found);
-        }
         if !found.sign.exact {
             if let Some(payload) = &mut self.payload {
                 payload.flush(&mut self.calls);

@@ -214,7 +214,7 @@ impl Transducer {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.state == State::Done
+        matches!(self.state, State::Done)
     }
 
     /// Whether no byte of the value has come.
@@ -282,7 +282,7 @@ impl Transducer {
                     i += run;
                     continue;
                 }
-            } else if self.state == State::Done {
+            } else if self.is_done() {
                 break;
             }
             let byte = input[i];

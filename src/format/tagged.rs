@@ -18,7 +18,6 @@ use super::reader::{PayloadReader, Terminator, Then};
 use super::repair::{Cut, Stops, Transducer};
 use super::schema::{self, Step, Types};
 use output::Output;
-use std::collections::HashSet;
 use std::sync::Arc;
 use value::{ValueEnd, ValueReader};
 
@@ -27,7 +26,7 @@ pub(crate) use plan::TaggedPlan;
 /// How long a key may be.
 const KEY: usize = 512;
 /// How many keys are remembered, to tell those that come twice.
-const KEYS: usize = 1024;
+const KEYS: usize = 64;
 /// How deep elements may nest: the arguments stay within what serde_json reads.
 const DEPTH: usize = 100;
 /// How much text may stand where an argument or the end marker is due. More than that is for the user.
@@ -52,7 +51,8 @@ pub(crate) struct TaggedPayload {
     path: Vec<Step>,
     /// How many arguments there are already, outside of elements.
     count: usize,
-    given: HashSet<String>,
+    /// Their names.
+    given: Vec<String>,
     output: Output,
     shortened: bool,
     /// The arguments, if they are a JSON object instead, and whether they were.
@@ -122,7 +122,7 @@ impl TaggedPayload {
             frames: Vec::new(),
             path: Vec::new(),
             count: 0,
-            given: HashSet::new(),
+            given: Vec::new(),
             output: Output::default(),
             shortened: false,
             object: Transducer::new(repair),
@@ -277,8 +277,10 @@ impl TaggedPayload {
                     if array && !object || key == "item" && (array || !object) { Kind::Array } else { Kind::Object };
                 self.output.push(if frame.kind == Kind::Array { "[" } else { "{" });
             }
-        } else if self.given.len() < KEYS && !self.given.insert(key.clone()) {
+        } else if self.given.contains(&key) {
             calls.duplicate_key(&key, self.key_at);
+        } else if self.given.len() < KEYS {
+            self.given.push(key.clone());
         }
         let item = self.frames.last().is_some_and(|frame| frame.kind == Kind::Array);
         self.path.truncate(self.frames.len());
@@ -320,24 +322,20 @@ impl TaggedPayload {
         if self.frames.len() >= DEPTH {
             calls.blame("the arguments nest too deep".to_owned());
         }
-        let key = String::from_utf8_lossy(&self.key).into_owned();
-        let mut prefix = String::new();
+        let key = String::from_utf8(std::mem::take(&mut self.key)).unwrap_or_default();
         let (count, kind) = match self.frames.last() {
             Some(frame) => (frame.count, frame.kind),
             None => (self.count, Kind::Object),
         };
-        if count > 0 {
-            prefix.push_str(", ");
-        } else if self.frames.is_empty() {
-            prefix.push('{');
-        }
-        if kind == Kind::Object {
-            prefix.push_str(&serde_json::Value::from(key.as_str()).to_string());
-            prefix.push_str(": ");
-        }
+        let separator = match count {
+            0 if self.frames.is_empty() => "{",
+            0 => "",
+            _ => ", ",
+        };
         let schema = calls.tool().and_then(|tool| tool.parameters.as_ref());
         let types = schema.map_or_else(Types::default, |schema| schema::types(schema, &self.path));
-        self.value.begin(self.plan.closing(&key), types, prefix, self.frames.len());
+        self.value.begin(&key, types, separator, kind == Kind::Object, self.frames.len());
+        self.key = key.into_bytes();
         self.state = State::Value;
     }
 
@@ -345,7 +343,7 @@ impl TaggedPayload {
     fn value_ended(&mut self, end: ValueEnd, at: usize, stops: &Stops, calls: &mut Calls) -> Option<usize> {
         self.line_start = false;
         if let ValueEnd::Children(from) = end {
-            self.output.push(&self.value.take_prefix());
+            self.value.push_prefix(&mut self.output);
             let closing = self.value.take_closing();
             self.frames.push(Frame { closing, types: self.value.types(), kind: Kind::Open, count: 0 });
             self.begin_key(from);

@@ -71,7 +71,7 @@ fn a_model_counts_tokens() {
 #[test]
 fn the_formats_are_listed_and_shown() {
     let home = tempfile::tempdir().unwrap();
-    let mut run = |arguments: &[&str]| run(callwright(home.path()).arg("template").args(arguments));
+    let run = |arguments: &[&str]| run(callwright(home.path()).arg("template").args(arguments));
     let list = run(&["list"]);
     assert_eq!((list.code, list.err.as_str()), (0, ""));
     let json: Value = serde_json::from_str(&run(&["list", "--json"]).out).unwrap();

@@ -64,6 +64,7 @@ impl Transducer {
             // What of these bytes may still begin the quote.
             let kept = (0..count).rev().find(|&kept| quote[..count].ends_with(&quote[..kept])).unwrap_or(0);
             quote[..count - kept].iter().for_each(|&byte| self.own_text(byte));
+            self.settle_string(quoted);
             count = kept;
         }
         if count + 1 == quote.len() {

@@ -27,6 +27,8 @@ pub(crate) struct TaggedPlan {
     /// Whether there is no end marker.
     pub(super) open_ended: bool,
     flags: Box<[u8; 256]>,
+    /// The first two bytes of whatever may end a value; empty where they are not that many.
+    pairs: Vec<[u8; 2]>,
 }
 
 /// The byte has to be escaped in a JSON string.
@@ -66,6 +68,7 @@ impl TaggedPlan {
             starts: starts.into_iter().filter(|start| !start.is_empty()).collect(),
             open_ended: declaration.end.is_none(),
             flags: Box::new([0; 256]),
+            pairs: Vec::new(),
         };
         plan.set_flags();
         plan
@@ -95,16 +98,28 @@ impl TaggedPlan {
             flags.iter_mut().for_each(|flag| *flag |= ENDS);
         }
         self.flags = flags;
+        let tags = [&self.value_end.0, &self.key_start, &self.end];
+        let tags = tags.into_iter().filter(|tag| !tag.is_empty());
+        let pair = |tag: &Vec<u8>| [[b'\n', tag[0]], [tag[0], *tag.get(1).unwrap_or(&0)]];
+        let plain = (self.tail.is_empty() || self.tail == b"\n") && !self.value_end.0.is_empty();
+        if plain && tags.clone().all(|tag| tag.len() > 1) {
+            self.pairs = tags.flat_map(pair).collect();
+        }
     }
 
-    /// What ends the value of that argument.
-    pub(super) fn closing(&self, key: &str) -> Vec<u8> {
-        let mut closing = self.value_end.0.clone();
+    /// Writes what ends the value of that argument.
+    pub(super) fn closing(&self, key: &str, closing: &mut Vec<u8>) {
+        closing.clear();
+        closing.extend_from_slice(&self.value_end.0);
         if let Some(after) = &self.value_end.1 {
             closing.extend_from_slice(key.as_bytes());
             closing.extend_from_slice(after);
         }
-        closing
+    }
+
+    /// Whether what may end a value can begin with these two bytes.
+    pub(super) fn may_end(&self, byte: u8, next: u8) -> bool {
+        self.pairs.is_empty() || self.pairs.contains(&[byte, next])
     }
 
     /// How many bytes at the beginning have none of the flags in `mask`.

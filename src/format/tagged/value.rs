@@ -13,7 +13,6 @@ use crate::format::repair::{Cut, Stops, Transducer};
 use crate::format::schema::{self, Types};
 use crate::format::text::Utf8;
 use serde_json::Value;
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -137,10 +136,18 @@ impl ValueReader {
         self.utf8 = Utf8::default();
     }
 
-    /// A value begins that `closing` ends and that `prefix` is written before.
-    pub(super) fn begin(&mut self, closing: Vec<u8>, types: Types, prefix: String, depth: usize) {
+    /// The value of the argument `key` begins, in so many open elements; `separator` and, if it is `named`, its key
+    /// are written before it.
+    pub(super) fn begin(&mut self, key: &str, types: Types, separator: &str, named: bool, depth: usize) {
         self.reset();
-        (self.closing, self.types, self.prefix, self.depth) = (closing, types, prefix, depth);
+        self.plan.closing(key, &mut self.closing);
+        (self.types, self.depth) = (types, depth);
+        self.prefix.clear();
+        self.prefix.push_str(separator);
+        if named {
+            push_json(key, &mut self.prefix);
+            self.prefix.push_str(": ");
+        }
         // Where the schema does not say, only what is JSON as it stands is no string.
         let strict = !self.repair || types.is_unknown();
         if strict != self.strict {
@@ -157,8 +164,10 @@ impl ValueReader {
         std::mem::take(&mut self.closing)
     }
 
-    pub(super) fn take_prefix(&mut self) -> String {
-        std::mem::take(&mut self.prefix)
+    /// Writes what stands before the value, if that was not done.
+    pub(super) fn push_prefix(&mut self, output: &mut Output) {
+        output.push(&self.prefix);
+        self.prefix.clear();
     }
 
     /// Takes bytes, the first of which has offset `at`; says how many, and how the value ended if it did.
@@ -168,13 +177,13 @@ impl ValueReader {
         at: usize,
         stops: &Stops,
         output: &mut Output,
-        given: &HashSet<String>,
+        given: &[String],
         calls: &mut Calls,
     ) -> (usize, Option<ValueEnd>) {
         let mut i = 0;
         while i < input.len() {
             if self.held.is_empty() {
-                let run = self.plan.run(&input[i..], self.ends());
+                let run = self.plain(&input[i..]);
                 if run > 0 {
                     self.data(&input[i..i + run], at + i, stops, output, calls);
                     i += run;
@@ -212,6 +221,22 @@ impl ValueReader {
         self.held_at += count;
     }
 
+    /// How many bytes at the beginning cannot belong to what ends the value.
+    fn plain(&self, bytes: &[u8]) -> usize {
+        let ends = self.ends();
+        let mut count = self.plan.run(bytes, ends);
+        // Most often the next byte already shows that it is something else.
+        while self.sink != Sink::Start
+            && !self.cdata
+            && let [byte, next, ..] = bytes[count..]
+            && !self.plan.may_end(byte, next)
+        {
+            count += 1;
+            count += self.plan.run(&bytes[count..], ends);
+        }
+        count
+    }
+
     /// Which bytes have to be looked at.
     fn ends(&self) -> u8 {
         let roughly = if self.repair { ENDS_ROUGHLY } else { 0 };
@@ -236,7 +261,7 @@ impl ValueReader {
         }
     }
 
-    fn verdict(&self, given: &HashSet<String>, calls: &Calls) -> Verdict {
+    fn verdict(&self, given: &[String], calls: &Calls) -> Verdict {
         let held = &self.held[..];
         if self.cdata {
             return self.cdata_end(held);
@@ -367,7 +392,7 @@ impl ValueReader {
     }
 
     /// Whether `rest` begins another argument, one that the tool has and that did not come yet.
-    fn next_key(&self, rest: &[u8], line: bool, given: &HashSet<String>, calls: &Calls) -> (Is, String) {
+    fn next_key(&self, rest: &[u8], line: bool, given: &[String], calls: &Calls) -> (Is, String) {
         let no = (Is::No, String::new());
         if !line || self.depth > 0 {
             return no;
@@ -390,7 +415,7 @@ impl ValueReader {
             Some(schema) => schema::knows(schema, key),
             None => !self.plan.nested,
         };
-        if known && !given.contains(key) { (Is::Yes, key.to_owned()) } else { no }
+        if known && !given.iter().any(|given| given == key) { (Is::Yes, key.to_owned()) } else { no }
     }
 
     /// Whether the text that ends here ends with the end marker, the closing tag before it being missing.
@@ -458,7 +483,7 @@ impl ValueReader {
         let word = unknown || self.types.has(Types::BOOLEAN.or(Types::NULL));
         self.sink = match byte {
             b'{' | b'[' if brackets && !string => {
-                output.push(&std::mem::take(&mut self.prefix));
+                self.push_prefix(output);
                 Sink::Json
             }
             b'{' | b'[' if unknown || brackets || !string => Sink::Maybe,
@@ -478,7 +503,7 @@ impl ValueReader {
     /// The value is a string; what was held back is its beginning.
     fn begin_text(&mut self, output: &mut Output) {
         self.sink = Sink::Text;
-        output.push(&std::mem::take(&mut self.prefix));
+        self.push_prefix(output);
         output.push("\"");
         let raw = std::mem::take(&mut self.raw);
         self.text(&raw, output);
@@ -542,7 +567,7 @@ impl ValueReader {
             if self.sink == Sink::Maybe {
                 self.sink = Sink::Json;
                 self.raw.clear();
-                output.push(&std::mem::take(&mut self.prefix));
+                self.push_prefix(output);
                 self.pass_json(output, calls);
             } else {
                 self.begin_text(output);
@@ -604,7 +629,7 @@ impl ValueReader {
                         "\""
                     }
                 };
-                output.push(&std::mem::take(&mut self.prefix));
+                self.push_prefix(output);
                 output.push(text);
             }
             Sink::Text => {
@@ -623,13 +648,13 @@ impl ValueReader {
                 }
             }
             Sink::Maybe if self.json.is_done() => {
-                output.push(&std::mem::take(&mut self.prefix));
+                self.push_prefix(output);
                 self.pass_json(output, calls);
             }
             Sink::Maybe => self.finish_text(output),
             Sink::Scalar => match self.read_scalar(stops) {
                 Some(text) => {
-                    output.push(&std::mem::take(&mut self.prefix));
+                    self.push_prefix(output);
                     for (kind, place) in self.reports.drain(..) {
                         output.report(kind, place, calls);
                     }
@@ -693,6 +718,15 @@ fn any(found: impl Iterator<Item = Is>) -> Is {
         (Is::Perhaps, _) | (_, Is::Perhaps) => Is::Perhaps,
         _ => Is::No,
     })
+}
+
+/// Writes `text` as a JSON string.
+fn push_json(text: &str, out: &mut String) {
+    if text.bytes().all(|byte| byte >= b' ' && !matches!(byte, b'"' | b'\\')) {
+        out.extend(["\"", text, "\""]);
+    } else {
+        out.push_str(&Value::from(text).to_string());
+    }
 }
 
 /// What follows the white space at the beginning; `None` if that is too long to look past.

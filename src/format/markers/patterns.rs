@@ -1,0 +1,176 @@
+//! Which patterns count as a marker: what the format declares, and what models write in its stead.
+
+use super::{Lookahead, Side, Sign};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Around, Declaration, Marker, Payload};
+use regex_automata::util::syntax;
+
+/// Markers are about bytes: `\w`, `\d` and `\s` are ASCII's, or a format with one of them would need thousands of states.
+pub(super) fn syntax_config() -> syntax::Config {
+    syntax::Config::new().unicode(false).utf8(false)
+}
+
+/// What is read as it is declared, the longest first: of two markers that begin alike, the longer one is meant.
+pub(super) struct Patterns(Vec<(Sign, String)>);
+
+impl Patterns {
+    pub(super) fn exact(declaration: &Declaration) -> Patterns {
+        let around = |around: &Option<Around>, start, end| {
+            around
+                .iter()
+                .flat_map(|around| [(start, around.start.clone()), (end, around.end.clone())])
+                .collect::<Vec<_>>()
+        };
+        let mut markers = around(&declaration.section, Side::SectionStart, Side::SectionEnd);
+        markers.extend(around(&declaration.reasoning, Side::ReasoningStart, Side::ReasoningEnd));
+        markers.extend(declaration.start.iter().map(|start| (Side::Start, start.clone())));
+        markers.extend(declaration.end.iter().map(|end| (Side::End, end.clone())));
+        markers.extend(declaration.markup.iter().map(|markup| (Side::Markup, markup.clone())));
+        markers.sort_by_key(|(_, marker)| std::cmp::Reverse(marker.pattern().len()));
+        let pattern = |(side, marker): (Side, Marker)| {
+            let word = matches!(&marker, Marker::Literal(text) if text.trim().ends_with(|c: char| c.is_alphanumeric()));
+            match (side, brackets(declaration)) {
+                // A word is a marker only where a call follows.
+                (Side::Start, Some(opening)) if word => {
+                    let sign = Sign { side, exact: true, lookahead: Lookahead::Brackets };
+                    (sign, format!("(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", marker.pattern()))
+                }
+                _ => (Sign { side, exact: true, lookahead: Lookahead::None }, marker.pattern()),
+            }
+        };
+        Patterns(markers.into_iter().map(pattern).collect())
+    }
+
+    pub(super) fn all(&self) -> Vec<(Sign, String)> {
+        self.0.clone()
+    }
+
+    pub(super) fn of(&self, sides: &[Side]) -> Vec<(Sign, String)> {
+        self.0.iter().filter(|(sign, _)| sides.contains(&sign.side)).cloned().collect()
+    }
+}
+
+/// What a payload begins with, if that is a bracket.
+fn brackets(declaration: &Declaration) -> Option<&'static str> {
+    matches!(declaration.payload, Payload::Json(_)).then_some(r"\{|```|\[[ \t\r\n]{0,8}\{")
+}
+
+/// A near miss of the start marker, where a call follows.
+pub(super) fn near_start(declaration: &Declaration) -> Option<(Sign, String)> {
+    let near = declaration.start.as_ref()?.near_miss()?;
+    let (lookahead, opening) = match (brackets(declaration), &declaration.payload) {
+        (Some(opening), _) => (Lookahead::Brackets, opening),
+        (None, Payload::Python { .. }) => (Lookahead::Letter, r"\[?[ \t\r\n]{0,8}[A-Za-z0-9_]"),
+        (None, _) => (Lookahead::Letter, "[A-Za-z0-9_]"),
+    };
+    let sign = Sign { side: Side::Start, exact: false, lookahead };
+    Some((sign, format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{opening})")))
+}
+
+/// The start marker in reasoning: a model may well think about it, so what follows must be a call, as far as its
+/// first byte tells.
+pub(super) fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, String)> {
+    let start = declaration.start.as_ref()?;
+    let (lookahead, opening) = match (brackets(declaration), &declaration.payload) {
+        (Some(opening), _) => (Lookahead::Brackets, opening),
+        (None, Payload::Python { .. }) => (Lookahead::Letter, r"\[?[ \t\r\n]{0,8}[A-Za-z0-9_]"),
+        (None, _) => (Lookahead::Letter, "[A-Za-z0-9_]"),
+    };
+    let section = declaration
+        .section
+        .as_ref()
+        .map_or_else(String::new, |section| format!("(?:(?:{})[ \\t\\r\\n]{{0,16}})?", section.start.pattern()));
+    let sign = Sign { side: Side::Start, exact: true, lookahead };
+    Some((sign, format!("{section}(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", start.pattern())))
+}
+
+/// A call where the format has no start marker: an object whose first keys are those of a call.
+pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
+    let (None, Payload::Json(keys)) = (&declaration.start, &declaration.payload) else { return None };
+    let text = |text: &str| text.bytes().map(escape).collect::<String>();
+    let (name, arguments) = (text(&keys.name), text(&keys.arguments));
+    let blank = r"[ \t\r\n]{0,24}";
+    // No bracket in a name: a pattern that can begin anew inside of itself needs many states.
+    let string = r#""[^"\\{}\[\]\r\n]{1,64}""#;
+    let kind = format!(r#"(?:"(?:type|id)"{blank}:{blank}{string}{blank},{blank})?"#);
+    let wrapper = format!(r#"(?:"function"{blank}:{blank}\{{{blank})?"#);
+    let next = format!(r#"(?:\}}|,{blank}"(?:{arguments}|arguments|parameters)"{blank}:)"#);
+    let sign = Sign { side: Side::Bare, exact: true, lookahead: Lookahead::All };
+    let call = format!(r#"{kind}{wrapper}"(?:{name}|name)"{blank}:{blank}{string}{blank}{next}"#);
+    Some((sign, format!(r"(?:\[{blank})?\{{{blank}{call}")))
+}
+
+impl Marker {
+    /// The marker as a regular expression.
+    fn pattern(&self) -> String {
+        match self {
+            Marker::Literal(text) => text.trim().bytes().map(escape).collect(),
+            Marker::Pattern { pattern, .. } => pattern.clone(),
+        }
+    }
+
+    /// The longest text that counts as this marker, near misses included.
+    pub(in crate::format) fn longest(&self) -> Result<usize> {
+        let mut longest = 0;
+        for pattern in [Some(self.pattern()), self.near_miss()].into_iter().flatten() {
+            let hir = syntax::parse_with(&pattern, &syntax_config()).map_err(|e| {
+                let reason = e.to_string();
+                let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+                Error::new(ErrorKind::Format, format!("a marker is no regular expression: {reason}"))
+            })?;
+            let Some(length) = hir.properties().maximum_len() else {
+                return Err(Error::new(
+                    ErrorKind::Format,
+                    "a marker can grow without end; write `[ ]{0,3}` for `[ ]*`",
+                ));
+            };
+            longest = longest.max(length);
+        }
+        Ok(longest)
+    }
+
+    /// What models write for a literal marker: other case, other spaces, another number of a repeated sign, a
+    /// separator left out. `None` where there is nothing to vary.
+    pub(super) fn near_miss(&self) -> Option<String> {
+        let Marker::Literal(text) = self else { return None };
+        let text = text.trim();
+        if !text.bytes().any(|b| b.is_ascii_alphabetic()) {
+            return None;
+        }
+        let runs: Vec<&[u8]> = text.as_bytes().chunk_by(|a, b| a == b && !a.is_ascii_alphanumeric()).collect();
+        let repeated = |run: &[u8]| run.len() > 1 && run[0].is_ascii_punctuation();
+        let blank = |run: &[u8]| run[0].is_ascii_whitespace();
+        let mut pattern = String::from("(?i-u:");
+        for (index, run) in runs.iter().enumerate() {
+            let last = index + 1 == runs.len();
+            if blank(run) {
+                pattern.push_str("[ \\t]{0,3}");
+            } else if matches!(run, [b'_' | b'-']) {
+                pattern.push_str("[_ -]?");
+            } else if repeated(run) {
+                let after_blank = index > 0 && blank(runs[index - 1]);
+                if index > 0 && !after_blank {
+                    pattern.push_str("[ \\t]{0,3}");
+                }
+                let least = if last { 0 } else { 1 };
+                pattern.push_str(&format!("{}{{{least},{}}}", escape(run[0]), 2 * run.len()));
+                if !last && !blank(runs[index + 1]) {
+                    pattern.push_str("[ \\t]{0,3}");
+                }
+            } else {
+                pattern.extend(run.iter().map(|&b| escape(b)));
+            }
+        }
+        pattern.push(')');
+        Some(pattern)
+    }
+}
+
+/// One byte as a regular expression, valid in Unicode mode too.
+fn escape(byte: u8) -> String {
+    match byte {
+        b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b' ' | b'_' => char::from(byte).to_string(),
+        0x80.. => format!("(?-u:\\x{byte:02x})"),
+        _ => format!("\\x{byte:02x}"),
+    }
+}
