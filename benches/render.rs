@@ -1,5 +1,7 @@
-//! How long it takes to render a conversation with 10 and with 100 tools, and to compile and probe a template.
+//! How long it takes to render a conversation with 10 and with 100 tools, to compile and probe a template, and
+//! to read its format off.
 
+use callwright::format::Format;
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::template::{ChatTemplate, RenderRequest, Reserved};
 use callwright::tool::{Tool, Tools};
@@ -91,6 +93,18 @@ fn render(criterion: &mut Criterion) {
         bencher.iter_batched(
             || ChatTemplate::new("bench.jinja", TEMPLATE).expect("the template compiles"),
             |template| template.capabilities(),
+            criterion::BatchSize::SmallInput,
+        );
+    });
+    let mut count = 0;
+    criterion.bench_function("infer", |bencher| {
+        bencher.iter_batched(
+            || {
+                // What is known of a template is remembered.
+                count += 1;
+                ChatTemplate::new("bench.jinja", format!("{TEMPLATE}{{# {count} #}}")).expect("the template compiles")
+            },
+            |template| Format::infer(&template),
             criterion::BatchSize::SmallInput,
         );
     });

@@ -20,7 +20,7 @@ use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -232,12 +232,67 @@ pub struct Session {
     format: Arc<Format>,
     /// The format's tool section, for a chat template that does not write tools in this format by itself.
     section: Option<ChatTemplate>,
+    /// What makes a chat template write the format, where it knows several.
+    variables: Map<String, Value>,
     reserved: Reserved,
     tools: Arc<Tools>,
     messages: Vec<Message>,
     options: Options,
     recorder: Option<Recorder>,
     notices: Vec<String>,
+    /// What is worth knowing once there are tools.
+    tool_notices: Vec<String>,
+}
+
+/// The tool-call format of a conversation.
+struct Chosen {
+    format: Format,
+    /// The variables with which the chat template writes it by itself, if it does.
+    native: Option<Map<String, Value>>,
+    notices: Vec<String>,
+}
+
+impl Chosen {
+    /// What is asked for, or else what the template declares, or what it is seen to write, or what can be laid over it.
+    fn new(template: &ChatTemplate, asked: Option<Format>) -> Result<Chosen> {
+        if let Some(format) = asked {
+            let native = format.native_in(template)?;
+            return Ok(match native {
+                Some(_) => Chosen { format, native, notices: Vec::new() },
+                None => Chosen::overlay(template, format),
+            });
+        }
+        let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
+        if let Some(format) = declared {
+            return Ok(Chosen { format, native: Some(Map::new()), notices: Vec::new() });
+        }
+        let inference = Format::infer(template);
+        let name = template.name();
+        let written = inference.format.as_ref().filter(|_| template.capabilities().native_tools());
+        if let Some(format) = written {
+            let notices = inference.notes.iter().map(|note| format!("{name}: {note}")).collect();
+            return Ok(Chosen { format: format.clone(), native: Some(Map::new()), notices });
+        }
+        let mut chosen = Chosen::overlay(template, Format::delimited().clone());
+        let why = match inference.notes.as_slice() {
+            [] => "it does not write tools, calls and results".to_owned(),
+            notes => notes.join("; "),
+        };
+        chosen.notices.push(format!(
+            "{name}: {why}; tools and calls are written in the format {} (--format NAME|FILE gives another)",
+            chosen.format.name
+        ));
+        Ok(chosen)
+    }
+
+    /// The format laid over the template, whose way of reasoning stays what it is.
+    fn overlay(template: &ChatTemplate, format: Format) -> Chosen {
+        let reasoning = match &format.reasoning {
+            None => Format::infer(template).reasoning.clone(),
+            Some(_) => None,
+        };
+        Chosen { format: format.with_reasoning(reasoning), native: None, notices: Vec::new() }
+    }
 }
 
 impl Session {
@@ -254,8 +309,9 @@ impl Session {
 
     /// Starts a conversation on an engine.
     ///
-    /// `template` replaces the model's own chat template, `format` the one that the template declares. Without a
-    /// declaration the format is `delimited`, laid over the template.
+    /// `template` replaces the model's own chat template, `format` the one that the template declares; it is laid over
+    /// a template that does not write it by itself (see [`Format::native_in`]). Without a declaration it is read off
+    /// what the template writes (see [`Format::infer`]); if that is nothing, it is `delimited`.
     ///
     /// # Errors
     /// [`ErrorKind::Template`] or [`ErrorKind::Format`] when the template or its declaration is not usable.
@@ -273,12 +329,15 @@ impl Session {
             ));
         }
         let template = templates.choose(true);
-        let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
-        let native = declared.as_ref().is_some_and(|own| format.as_ref().is_none_or(|given| given.name == own.name));
-        let format = format.or(declared).unwrap_or_else(|| Format::delimited().clone());
+        let mut chosen = Chosen::new(template, format)?;
+        if templates.is_built_in() {
+            // That has been said.
+            chosen.notices.clear();
+        }
+        let Chosen { format, native, notices: tool_notices } = chosen;
         let section = match native {
-            true => None,
-            false => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
+            Some(_) => None,
+            None => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
         };
 
         // User-defined tokens are markup only where the template or the format writes them: others are mere
@@ -294,22 +353,27 @@ impl Session {
             templates,
             format: Arc::new(format),
             section,
+            variables: native.unwrap_or_default(),
             reserved,
             tools: Arc::default(),
             messages: Vec::new(),
             options: Options::default(),
             recorder: None,
             notices,
+            tool_notices,
         })
     }
 
-    /// What the user should know about how this session was set up.
+    /// What the user should know about how this session was set up; once there are tools, about them too.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
 
     /// What the model may call from now on.
     pub fn set_tools(&mut self, tools: Tools) {
+        if !tools.is_empty() {
+            self.notices.append(&mut self.tool_notices);
+        }
         self.tools = Arc::new(tools);
     }
 
@@ -383,6 +447,7 @@ impl Session {
             repair: self.options.repair,
             first_call: taken_ids.len() + 1,
             taken_ids,
+            prompt_tail: self.prompt_tail(&prompt),
             ..ParserOptions::default()
         };
         let tools = self.shown_tools().cloned();
@@ -429,9 +494,26 @@ impl Session {
         (!self.tools.is_empty() && self.options.tool_choice != ToolChoice::None).then_some(&self.tools)
     }
 
-    fn render(&self, messages: &[Message], tools: Option<&Arc<Tools>>) -> Result<Prompt> {
+    /// What the prompt writes of the answer: the head of the assistant's turn, and reasoning that it opens.
+    fn prompt_tail(&self, prompt: &Prompt) -> String {
+        if self.format.reasoning.is_none() {
+            return String::new();
+        }
+        let tools = self.shown_tools();
+        let request = RenderRequest { add_generation_prompt: false, ..self.request(&self.messages, tools) };
+        let Ok(without) = self.templates.choose(tools.is_some()).render(&request) else { return String::new() };
+        let without = without.text();
+        let text = prompt.text();
+        let text = text.strip_suffix(self.prefill().as_str()).unwrap_or(&text);
+        // A template that takes no notice has no such head, or always writes one.
+        let same = text.char_indices().zip(without.chars()).find(|((_, a), b)| a != b).map(|((at, _), _)| at);
+        let tail = same.unwrap_or(without.len().min(text.len()));
+        text[tail..].to_owned()
+    }
+
+    fn request<'a>(&'a self, messages: &'a [Message], tools: Option<&'a Arc<Tools>>) -> RenderRequest<'a> {
         let model = self.engine.model();
-        let request = RenderRequest {
+        RenderRequest {
             messages,
             tools: tools.map(|tools| &**tools),
             bos_token: &model.bos,
@@ -439,9 +521,13 @@ impl Session {
             now: self.options.now,
             reserved: Some(&self.reserved),
             overlay: self.section.as_ref().map(|section| Overlay { section, history: &*self.format }),
+            variables: self.variables.clone(),
             ..RenderRequest::default()
-        };
-        let mut prompt = self.templates.choose(tools.is_some()).render(&request)?;
+        }
+    }
+
+    fn render(&self, messages: &[Message], tools: Option<&Arc<Tools>>) -> Result<Prompt> {
+        let mut prompt = self.templates.choose(tools.is_some()).render(&self.request(messages, tools))?;
         let prefill = self.prefill();
         if !prefill.is_empty() {
             prompt.pieces.push(Piece { text: prefill, literal: false });

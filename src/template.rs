@@ -63,6 +63,7 @@ pub struct ChatTemplate {
     output_limit: usize,
     capabilities: OnceLock<Capabilities>,
     roles: OnceLock<Roles>,
+    demanded: OnceLock<Map<String, serde_json::Value>>,
 }
 
 /// What to render.
@@ -143,6 +144,7 @@ impl ChatTemplate {
             output_limit: OUTPUT_LIMIT,
             capabilities: OnceLock::new(),
             roles: OnceLock::new(),
+            demanded: OnceLock::new(),
         };
         match compiled {
             Ok(()) => Ok(template),

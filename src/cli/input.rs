@@ -5,6 +5,7 @@ use super::{DONE, USAGE, notice, say};
 use anyhow::Result;
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS};
+use callwright::error::nearest;
 use callwright::format::Format;
 use callwright::message::{Conversation, Message, Role, check_order};
 use callwright::models::{Gguf, Hub, ModelEntry, Models};
@@ -187,7 +188,6 @@ impl ModelOptions {
             self.template.as_ref().or(entry.template.as_ref()).map(|name| load_template(name)).transpose()?;
         let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| load_format(name)).transpose()?;
         let session = Session::new(Box::new(engine), template, format)?;
-        session.notices().iter().for_each(|text| notice(text));
         Ok((session, entry))
     }
 }
@@ -205,13 +205,17 @@ pub fn load_format(name: &str) -> Result<Format> {
     if let Some(format) = Format::builtin(name) {
         return Ok(format.clone());
     }
-    let known: Vec<&str> = Format::names().collect();
-    if !Path::new(name).exists() && !name.contains(['/', '.']) {
-        return Err(Error::new(ErrorKind::Format, format!("there is no tool-call format {name:?}"))
-            .hint(format!("built in: {}; or give a file", known.join(", ")))
-            .into());
+    if !Path::new(name).exists() && !name.contains('/') {
+        let error = Error::new(ErrorKind::Format, format!("there is no tool-call format {name:?}, and no such file"));
+        let meant = nearest(name, Format::names()).map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
+        return Err(error.hint(format!("{meant}`callwright template list` shows those that are built in")).into());
     }
     Ok(Format::from_file(name)?)
+}
+
+/// The format that a chat template declares, or that it is seen to write.
+pub fn load_template_format(name: &str) -> Result<Format> {
+    Ok(Format::of_template(&load_template(name)?)?)
 }
 
 /// Shows how far loading is, on a terminal and once it takes a noticeable time.

@@ -6,6 +6,7 @@ mod output;
 mod parse;
 mod render;
 mod run;
+mod template;
 
 use callwright::Error;
 use clap::{Parser, Subcommand};
@@ -39,6 +40,7 @@ enum Command {
     Run(run::RunArgs),
     Render(render::RenderArgs),
     Parse(parse::ParseArgs),
+    Template(template::TemplateArgs),
     Model(model::ModelArgs),
 }
 
@@ -57,6 +59,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Render(args) => render::run(args),
         Command::Parse(args) => parse::run(args),
+        Command::Template(args) => template::run(args),
         Command::Model(args) => model::run(args, Some(&callwright::engine::llama::cpu_features())),
     };
     match result {

@@ -1,7 +1,7 @@
 //! `callwright parse`: what a model wrote, read as the engine reads it.
 
 use super::DONE;
-use super::input::{batch, load_format, stdin_error};
+use super::input::{batch, load_format, load_template_format, stdin_error};
 use anyhow::Result;
 use callwright::format::Format;
 use callwright::format::event::Event;
@@ -23,7 +23,7 @@ pub struct ParseArgs {
     #[arg(long, value_name = "NAME|FILE", default_value = "delimited")]
     format: String,
 
-    /// Take the format that this chat template declares
+    /// Take the format that this chat template declares, or is seen to write
     #[arg(long, value_name = "FILE", conflicts_with = "format")]
     template: Option<String>,
 
@@ -94,7 +94,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     if args.batch {
         return batch(|line| one(serde_json::from_str(line)?, &args));
     }
-    let format = load_format(args.template.as_deref().unwrap_or(&args.format))?;
+    let format = format(args.template.as_deref(), &args.format)?;
     let mut tools = Tools::default();
     for path in &args.tools {
         tools.merge(Tools::from_file(path)?)?;
@@ -127,8 +127,12 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     Ok(DONE)
 }
 
+fn format(template: Option<&str>, format: &str) -> Result<Format> {
+    template.map_or_else(|| load_format(format), load_template_format)
+}
+
 fn one(case: Case, args: &ParseArgs) -> Result<Value> {
-    let format = load_format(case.template.as_ref().or(case.format.as_ref()).unwrap_or(&args.format))?;
+    let format = format(case.template.as_deref(), case.format.as_ref().unwrap_or(&args.format))?;
     let tools = case.tools.as_ref().filter(|tools| !tools.is_null()).map(Tools::from_value).transpose()?;
     let reasoning = case.reasoning.unwrap_or(args.reasoning);
     let mut reader = Reader::new(&format, tools.map(Arc::new), &case.prompt_tail, reasoning, args.repair)?;

@@ -1,7 +1,7 @@
 //! `callwright render`: the prompt, as the model gets it.
 
 use super::input::{ConversationOptions, ModelOptions, batch, load_template};
-use super::{DONE, say};
+use super::{DONE, notice, say};
 use anyhow::Result;
 use callwright::template::ChatTemplate;
 use clap::Args;
@@ -70,6 +70,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
     session.options_mut().tool_choice = tool_choice;
     session.options_mut().now = args.now;
     session.set_tools(tools);
+    session.notices().iter().for_each(|text| notice(text));
     session.set_messages(messages)?;
     let (prompt, tokens) = session.prompt()?;
     let text = prompt.text();

@@ -138,6 +138,7 @@ fn open(args: &RunArgs) -> Result<Session> {
         ..Options::default()
     };
     session.set_tools(tools);
+    session.notices().iter().for_each(|text| notice(text));
     session.set_messages(messages)?;
     if let Some(path) = &args.record {
         session.record(path)?;

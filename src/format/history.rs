@@ -11,7 +11,8 @@ use std::io;
 /// How calls and results of the past are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
-    /// What stands between two calls, and between text and the first.
+    /// What stands between two calls; where it is white space, between text and the first call, too. It closes and
+    /// opens the section again where each call has a section of its own.
     pub between: String,
     /// The result of a call, of `{name}`, `{id}` and `{content}`, where the chat template has no tool role.
     pub result: String,
@@ -34,7 +35,8 @@ impl CallHistory for Format {
         if content.is_empty() || written.is_empty() {
             return content.to_owned() + &written;
         }
-        format!("{content}{}{written}", self.history.between)
+        let between = &self.history.between;
+        format!("{content}{}{written}", if between.trim().is_empty() { between } else { "\n" })
     }
 
     fn result(&self, name: &str, id: &str, content: &str) -> String {
@@ -252,7 +254,7 @@ pub(super) fn parts(pattern: &str) -> impl Iterator<Item = &str> {
 }
 
 /// JSON on one line with a space after `:` and `,`, as chat templates and the models trained on them write it.
-fn spaced_json(value: &impl Serialize) -> String {
+pub(crate) fn spaced_json(value: &impl Serialize) -> String {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Spaced);
     // Writing a JSON value to memory cannot fail.

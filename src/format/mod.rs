@@ -5,15 +5,18 @@
 //! are files under `templates/`, as a user's own is.
 
 mod behind;
+mod builtin;
 mod calls;
 mod coerce;
 mod declaration;
 pub mod event;
 mod head;
 mod history;
+pub mod infer;
 mod json;
 mod markers;
 mod named;
+mod native;
 pub mod parser;
 mod python;
 mod reader;
@@ -22,18 +25,22 @@ mod schema;
 mod tagged;
 mod tail;
 mod text;
+mod written;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::text_file;
+use builtin::BUILTIN;
 use markers::Markers;
 use reader::Plan;
 use repair::Stops;
 use std::fmt;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+pub use builtin::Builtin;
 pub use history::History;
+pub(crate) use history::spaced_json;
 
 /// How calls look in a model's text, as data.
 ///
@@ -218,22 +225,20 @@ impl fmt::Debug for Machinery {
     }
 }
 
-/// The files of the formats that are built in.
-const BUILTIN: [(&str, &str); 1] = [("delimited", include_str!("../../templates/delimited.jinja"))];
-
-static BUILTIN_FORMATS: LazyLock<Vec<Format>> = LazyLock::new(|| {
-    BUILTIN.iter().filter_map(|(_, source)| Format::parse_declaration(source).ok().flatten()).collect()
-});
-
 impl Format {
+    /// The formats that are built in; the first is the default.
+    pub fn builtins() -> &'static [Builtin] {
+        &BUILTIN
+    }
+
     /// The names of the formats that are built in.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        BUILTIN.iter().map(|(name, _)| *name)
+        Format::builtins().iter().map(|builtin| builtin.name)
     }
 
     /// The format of that name, if it is built in.
     pub fn builtin(name: &str) -> Option<&'static Format> {
-        BUILTIN_FORMATS.iter().find(|format| format.name == name)
+        BUILTIN.iter().find(|builtin| builtin.name == name).map(Builtin::format)
     }
 
     /// Reads the declaration block of a file.
@@ -253,8 +258,7 @@ impl Format {
 
     /// The default: plain markers around a JSON object.
     pub fn delimited() -> &'static Format {
-        // A test sees to it that the built-in declarations are in order.
-        &BUILTIN_FORMATS[0]
+        BUILTIN[0].format()
     }
 
     /// Reads the declaration block at the beginning of a Jinja file; `None` if there is no such block.
@@ -278,6 +282,16 @@ impl Format {
         let format = Format { declaration, source, machinery: OnceLock::new() };
         format.machinery()?;
         Ok(format)
+    }
+
+    /// The same format, with these markers around reasoning if it knows none.
+    pub(crate) fn with_reasoning(self, reasoning: Option<Around>) -> Format {
+        if self.reasoning.is_some() || reasoning.is_none() {
+            return self;
+        }
+        let declaration = Declaration { reasoning, ..self.declaration.clone() };
+        // What cannot be searched for is left out.
+        Format::with_source(declaration, self.source.clone()).unwrap_or(self)
     }
 
     /// The file that declares the format, its declaration block included: Jinja that writes the tool section.
@@ -320,10 +334,8 @@ mod tests {
 
     #[test]
     fn every_built_in_format_declares_its_name() {
-        for (name, source) in BUILTIN {
-            let format = Format::parse_declaration(source).unwrap().expect("it begins with a declaration");
-            assert_eq!(format.name, name);
-            assert!(Format::builtin(name).is_some());
+        for builtin in Format::builtins() {
+            assert_eq!(builtin.format().name, builtin.name);
         }
     }
 }

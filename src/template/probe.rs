@@ -4,7 +4,7 @@ use super::variables::{CallShape, variables};
 use super::{ChatTemplate, RenderRequest};
 use crate::message::{Arguments, Message, ToolCall};
 use crate::tool::Tool;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// What a chat template can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,7 @@ const SECOND_RESULT: &str = "xqfindingqx";
 const TOOL: &str = "xqtoolqx";
 const ARGUMENT: &str = "xqargumentqx";
 const VALUE: &str = "xqvalueqx";
+const VARIABLE: &str = "xqvariableqx";
 /// Nine letters and digits: some templates refuse other ids.
 const ID: &str = "xqid00001";
 const SECOND_ID: &str = "xqid00002";
@@ -101,8 +102,8 @@ pub(super) fn capabilities(template: &ChatTemplate) -> Capabilities {
 /// How well a call was written: not at all, as Python would print it, or as the template wants it.
 fn rank(text: &str) -> u8 {
     let written = [TOOL, ARGUMENT, VALUE].iter().all(|word| text.contains(word));
-    let python = text.contains(&format!("'{ARGUMENT}'"));
-    let escaped = text.contains(&format!("\\\"{ARGUMENT}\\\""));
+    let python = [TOOL, ARGUMENT].iter().any(|word| text.contains(&format!("'{word}'")));
+    let escaped = text.contains(&format!("\\\"{ARGUMENT}"));
     match written {
         false => 0,
         true if python || escaped => 1,
@@ -133,8 +134,54 @@ fn conversation() -> [Message; 4] {
 }
 
 fn render(template: &ChatTemplate, messages: &[Message], tools: Option<Value>, shape: CallShape) -> Option<String> {
-    let request = RenderRequest { bos_token: "<s>", eos_token: "</s>", ..RenderRequest::default() };
-    template.render_vars(&Value::Object(variables(&request, messages, tools, shape)), None).ok()
+    rendered(template, &RenderRequest::default(), messages, tools, shape)
+}
+
+fn rendered(
+    template: &ChatTemplate,
+    request: &RenderRequest,
+    messages: &[Message],
+    tools: Option<Value>,
+    shape: CallShape,
+) -> Option<String> {
+    let request = RenderRequest { bos_token: "<s>", eos_token: "</s>", ..request.clone() };
+    let mut context = variables(&request, messages, tools, shape);
+    for (name, value) in template.demanded.get_or_init(|| demanded(template)) {
+        context.entry(name).or_insert_with(|| value.clone());
+    }
+    // One more name for reasoning, which some templates look for.
+    for message in context.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(reasoning) = message.get("reasoning_content").cloned() {
+            message["reasoning"] = reasoning;
+        }
+    }
+    template.render_vars(&Value::Object(context), None).ok()
+}
+
+impl ChatTemplate {
+    /// What the template writes for a conversation of nobody, calls in the shape that it wants; `None` where it fails.
+    pub(crate) fn probed(&self, request: &RenderRequest, messages: &[Message], tools: &Value) -> Option<String> {
+        rendered(self, request, messages, Some(tools.clone()), self.capabilities().shape)
+    }
+}
+
+/// Variables without which the template writes nothing at all, as text.
+fn demanded(template: &ChatTemplate) -> Map<String, Value> {
+    let plain = |tools: Option<Value>, more: &Map<String, Value>| {
+        let mut context = variables(&RenderRequest::default(), &[Message::user(USER)], tools, CallShape::default());
+        context.extend(more.clone());
+        template.render_vars(&Value::Object(context), None).is_ok()
+    };
+    let tools = || Some(json!([tool().to_json()]));
+    if plain(None, &Map::new()) || plain(tools(), &Map::new()) {
+        return Map::new();
+    }
+    let Ok(compiled) = template.env.get_template("chat") else { return Map::new() };
+    let given = variables(&RenderRequest::default(), &[], None, CallShape::default());
+    let known = |name: &String| given.contains_key(name) || template.env.globals().any(|(global, _)| global == name);
+    let missing = compiled.undeclared_variables(false).into_iter().filter(|name| !known(name));
+    let missing: Map<String, Value> = missing.map(|name| (name, json!(VARIABLE))).collect();
+    if plain(tools(), &missing) { missing } else { Map::new() }
 }
 
 fn shows(text: Option<String>, words: &[&str]) -> bool {

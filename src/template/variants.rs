@@ -60,6 +60,14 @@ impl ChatTemplates {
         tool_use.unwrap_or(&self.default)
     }
 
+    /// As [`ChatTemplates::choose`], to keep.
+    pub fn into_chosen(mut self, tools: bool) -> ChatTemplate {
+        match self.named.iter().position(|(name, _)| tools && name == "tool_use") {
+            Some(index) => self.named.swap_remove(index).1,
+            None => self.default,
+        }
+    }
+
     /// The variant of that name.
     pub fn get(&self, name: &str) -> Option<&ChatTemplate> {
         self.named.iter().find(|(known, _)| known == name).map(|(_, template)| template)

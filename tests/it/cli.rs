@@ -405,6 +405,10 @@ fn every_help_has_an_example() {
         &["render", "--help"],
         &["parse", "--help"],
         &["model", "pull", "--help"],
+        &["template", "--help"],
+        &["template", "list", "--help"],
+        &["template", "show", "--help"],
+        &["template", "check", "--help"],
     ] {
         let ran = run(callwright(Path::new("/")).args(command));
         assert_eq!(ran.code, 0);

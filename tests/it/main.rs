@@ -1,9 +1,11 @@
 //! One test binary, one module for each stage: linking llama.cpp once is enough. The cases are files in tests/cases.
 
+mod check;
 mod cli;
 mod conformance;
 mod declaration;
 mod engine;
+mod formats;
 mod fuzz;
 mod gguf;
 mod gguf_builder;
@@ -11,6 +13,7 @@ mod gguf_builder;
 mod hub;
 #[cfg(feature = "hub")]
 mod hub_server;
+mod infer;
 mod message;
 mod models;
 #[cfg(feature = "hub")]

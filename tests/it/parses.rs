@@ -150,6 +150,18 @@ fn check_stream(format: &Format, row: &Value, input: &[u8], partial: bool, whole
     }
 }
 
+/// The rows that differ for a reason.
+pub fn known() -> std::collections::BTreeSet<(String, String)> {
+    let known: Differences = toml::from_str(KNOWN).unwrap();
+    known.difference.into_iter().map(|row| (row.template, row.case)).collect()
+}
+
+/// What is wrong when a row is read in this format.
+pub fn difference(format: &Format, row: &Value) -> Option<String> {
+    let partial = row["partial"] == true;
+    parse(format, row, [row["input"].as_str().unwrap().as_bytes()], partial).difference(&row["expected"])
+}
+
 #[test]
 fn texts_are_read_as_by_llama_cpp() {
     let Some(folder) = data() else { return };

@@ -1,0 +1,470 @@
+//! `callwright template`: the formats and templates that are built in, and what a template can do.
+
+use super::DONE;
+use super::input::load_format;
+use super::model::Bars;
+use anstyle::{AnsiColor, Style};
+use anyhow::Result;
+use callwright::check::{Cost, Difference, MarkerTokens, Outcome, Report, RoundTrip, Subject, Turn};
+use callwright::engine::Engine;
+use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::format::infer::Inference;
+use callwright::format::{Builtin, Format, Payload};
+use callwright::message::{Arguments, Message, ToolCall};
+use callwright::models::{Gguf, Hub, Models};
+use callwright::template::{ChatTemplate, ChatTemplates, Piece, RenderRequest};
+use callwright::{Error, ErrorKind};
+use serde_json::{Map, Value, json};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a template lacks that tool calls need.
+const LACKING: u8 = 3;
+
+/// Shows what formats and chat templates there are, and checks a template
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  callwright template check chat.jinja")]
+pub struct TemplateArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Lists the tool-call formats that are built in, each with a call as it looks
+    #[command(after_help = "Example:\n  callwright template list")]
+    List {
+        /// Writes a JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prints a built-in format or chat template: a file to start one's own from
+    #[command(after_help = "Examples:\n  callwright template show hermes > mine.jinja\n  \
+            callwright template show path/to/model.gguf")]
+    Show {
+        /// A name from `callwright template list`, chatml, or a GGUF, whose chat template is printed
+        name: String,
+    },
+    /// Renders conversations with a template and says what it can and cannot do
+    #[command(after_help = "Examples:\n  callwright template check chat.jinja\n  \
+            callwright template check chat.jinja -m qwen3-0.6b\n  \
+            callwright template check path/to/model.gguf --json\n\n\
+            Exit status: 0 sound, 3 where something is missing that tool calls need, or a call that the template\n\
+            writes is not read back as it was.")]
+    Check(CheckArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct CheckArgs {
+    /// A Jinja file, the name of a built-in format or template, or a GGUF [default: the template of --model]
+    #[arg(required_unless_present = "model")]
+    name: Option<String>,
+
+    /// The model to count tokens with: a name from `callwright model list`, a path, or hf:ORG/REPO/FILE.gguf
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<String>,
+
+    /// How the template's calls look: a built-in name or a file [default: what the template declares]
+    #[arg(long, value_name = "NAME|FILE")]
+    format: Option<String>,
+
+    /// More variables for the template: a JSON object, such as '{"enable_thinking": false}'
+    #[arg(long, value_name = "JSON")]
+    vars: Option<String>,
+
+    /// Writes a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `callwright template`.
+pub fn run(args: TemplateArgs) -> Result<u8> {
+    match args.command {
+        Command::List { json } => list(json),
+        Command::Show { name } => show(&name),
+        Command::Check(args) => check(&args),
+    }
+}
+
+fn list(json: bool) -> Result<u8> {
+    let mut out = anstream::stdout().lock();
+    if json {
+        let all: Vec<Value> = Format::builtins().iter().map(builtin_json).collect();
+        writeln!(out, "{:#}", Value::Array(all))?;
+        return Ok(DONE);
+    }
+    let header = ["NAME", "PAYLOAD", "MODELS", "START … END"].map(str::to_owned);
+    let rows = Format::builtins().iter().map(|builtin| {
+        let format = builtin.format();
+        [builtin.name.to_owned(), payload(format).to_owned(), builtin.models.to_owned(), markers(format)]
+    });
+    let rows: Vec<[String; 4]> = std::iter::once(header).chain(rows).collect();
+    let widths: [usize; 4] = std::array::from_fn(|column| width(rows.iter().map(|row| row[column].as_str())));
+    let [w0, w1, w2, _] = widths;
+    let line =
+        |[name, payload, models, markers]: &[String; 4]| format!("{name:w0$}  {payload:w1$}  {models:w2$}  {markers}");
+    writeln!(out, "{BOLD}{}{BOLD:#}", line(&rows[0]))?;
+    for (row, builtin) in rows[1..].iter().zip(Format::builtins()) {
+        writeln!(out, "{BOLD}{}{BOLD:#}", line(row))?;
+        sample(builtin.format()).lines().try_for_each(|line| writeln!(out, "    {line}"))?;
+    }
+    Ok(DONE)
+}
+
+fn builtin_json(builtin: &Builtin) -> Value {
+    let format = builtin.format();
+    let text = |marker: &Option<callwright::format::Marker>| marker.as_ref().and_then(|m| m.text()).map(str::to_owned);
+    json!({
+        "name": builtin.name,
+        "payload": payload(format),
+        "start": text(&format.start),
+        "end": text(&format.end),
+        "models": builtin.models,
+        "sample": sample(format),
+    })
+}
+
+fn payload(format: &Format) -> &'static str {
+    match &format.payload {
+        Payload::Json(json) if json.array => "json, list",
+        Payload::Json(_) => "json",
+        Payload::Named(_) => "named",
+        Payload::Tagged(_) => "tagged",
+        Payload::Python { list: true } => "python, list",
+        Payload::Python { list: false } => "python",
+    }
+}
+
+/// The outermost markers.
+fn markers(format: &Format) -> String {
+    let section = format.section.as_ref();
+    let start = section.map(|section| &section.start).or(format.start.as_ref());
+    let end = section.map(|section| &section.end).or(format.end.as_ref());
+    let text = |marker: Option<&callwright::format::Marker>| {
+        marker.and_then(|marker| marker.text()).map_or_else(|| "–".to_owned(), |text| text.trim().to_owned())
+    };
+    format!("{} … {}", text(start), text(end))
+}
+
+/// A call as the format writes it.
+fn sample(format: &Format) -> String {
+    let arguments = Map::from_iter([("city".to_owned(), json!("Oslo")), ("days".to_owned(), json!(2))]);
+    let call = ToolCall {
+        id: Some("call00001".to_owned()),
+        name: "get_weather".to_owned(),
+        arguments: Arguments::Object(arguments),
+    };
+    format.write_calls(&[call])
+}
+
+/// The beginning of a long line.
+fn cut(line: &str) -> String {
+    let shown: String = line.chars().take(100).collect();
+    if shown.len() < line.len() { shown + "…" } else { shown }
+}
+
+fn width<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
+    texts.map(|text| text.chars().count()).max().unwrap_or(0)
+}
+
+fn show(name: &str) -> Result<u8> {
+    let text = match (Format::builtin(name), ChatTemplate::builtin(name)) {
+        (Some(format), _) => format.source().to_owned(),
+        (None, Some(template)) => template?.source().to_owned(),
+        (None, None) if is_gguf(Path::new(name)) => {
+            let gguf = Gguf::open(name)?;
+            let source = gguf.chat_template(None).map(str::to_owned);
+            source.ok_or_else(|| {
+                Error::new(ErrorKind::Template, format!("{name} has no chat template"))
+                    .hint("callwright writes its prompts as ChatML: callwright template show chatml")
+            })?
+        }
+        // Says what there is, and what was probably meant.
+        (None, None) => load_format(name)?.source().to_owned(),
+    };
+    // The file as it is: anstream would strip its control characters.
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(DONE)
+}
+
+fn is_gguf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == b"GGUF"
+}
+
+/// A template to check, and what goes with it.
+struct Checked {
+    template: ChatTemplate,
+    format: Option<Format>,
+    /// The format's tool section, where it is laid over the template.
+    section: Option<ChatTemplate>,
+    variables: Map<String, Value>,
+    /// What the template is seen to write, where nobody says what it writes.
+    inferred: Option<Arc<Inference>>,
+    engine: Option<LlamaEngine>,
+}
+
+impl Checked {
+    fn load(args: &CheckArgs) -> Result<Checked> {
+        let counting = match &args.model {
+            Some(model) => {
+                Some(vocabulary(&Models::load(None)?.resolve(model)?.ensure(&Hub::from_env(), &mut Bars::new())?)?)
+            }
+            None => None,
+        };
+        let name = args.name.as_deref().unwrap_or_default();
+        let named = if is_gguf(Path::new(name)) { Some(vocabulary(Path::new(name))?) } else { None };
+        let carrier = named.as_ref().or(counting.as_ref().filter(|_| args.name.is_none()));
+        let (template, mut format) = match carrier {
+            Some(engine) => (own_template(engine)?, None),
+            None => by_name(name)?,
+        };
+        let mut laid_over = format.is_some();
+        let mut variables = Map::new();
+        if let Some(given) = args.format.as_deref().map(load_format).transpose()? {
+            let native = given.native_in(&template)?;
+            laid_over = native.is_none();
+            variables = native.unwrap_or_default();
+            format = Some(given);
+        }
+        if let Some(text) = &args.vars {
+            let given: Map<String, Value> = serde_json::from_str(text)
+                .map_err(|error| Error::new(ErrorKind::Syntax, format!("--vars is no JSON object: {error}")))?;
+            variables.extend(given);
+        }
+        let mut inferred = None;
+        if format.is_none() {
+            format = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
+        }
+        if format.is_none() {
+            let inference = Format::infer(&template);
+            format = inference.format.clone();
+            inferred = Some(inference);
+        }
+        let section = match format.as_ref().filter(|_| laid_over) {
+            Some(format) => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
+            None => None,
+        };
+        Ok(Checked { template, format, section, variables, inferred, engine: counting.or(named) })
+    }
+}
+
+/// The chat template of that name or file; or, where it is a format, ChatML with that format to lay over it.
+fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
+    let plain = || ChatTemplates::built_in().map(|templates| templates.into_chosen(false));
+    if let Some(template) = ChatTemplate::builtin(name) {
+        return Ok((template?, None));
+    }
+    if let Some(format) = Format::builtin(name) {
+        return Ok((plain()?, Some(format.clone())));
+    }
+    let template = ChatTemplate::from_file(name)?;
+    let question = [Message::user("When does the ferry leave?")];
+    let written = template.render(&RenderRequest { messages: &question, ..RenderRequest::default() });
+    let section_only = written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content));
+    let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))?;
+    Ok(match declared.filter(|_| section_only) {
+        Some(format) => (plain()?, Some(format)),
+        None => (template, None),
+    })
+}
+
+/// A model of which only the vocabulary and the chat templates are loaded.
+fn vocabulary(path: &Path) -> Result<LlamaEngine> {
+    Gguf::open(path)?.check()?;
+    Ok(LlamaEngine::load(path, LoadOptions { vocabulary_only: true, ..LoadOptions::default() })?)
+}
+
+fn own_template(engine: &LlamaEngine) -> Result<ChatTemplate> {
+    let model = engine.model();
+    Ok(ChatTemplates::from_model(&model.name, None, &model.templates)?.into_chosen(true))
+}
+
+fn check(args: &CheckArgs) -> Result<u8> {
+    let checked = Checked::load(args)?;
+    let count = |text: &str| {
+        let Some(engine) = &checked.engine else { return Ok(0) };
+        let count = |text: &str| engine.tokenize(&[Piece { text: text.to_owned(), literal: false }]);
+        // A token that begins every sequence is no part of the text.
+        Ok(count(text)?.len() - count("")?.len())
+    };
+    let mut subject = Subject::new(&checked.template, checked.format.as_ref());
+    subject.section = checked.section.as_ref();
+    subject.variables = checked.variables.clone();
+    if let Some(engine) = &checked.engine {
+        (subject.bos_token, subject.eos_token) = (&engine.model().bos, &engine.model().eos);
+    }
+    let report = subject.check(checked.engine.is_some().then_some(&count))?;
+    if args.json {
+        let mut value = serde_json::to_value(&report)?;
+        value["template"] = json!(checked.template.name());
+        value["format"] = json!(checked.format.as_ref().map(|format| &format.name));
+        value["declaration"] = json!(checked.format.as_ref().map(|format| format.to_toml()));
+        value["inferred"] = json!(checked.inferred.is_some());
+        value["notes"] = json!(checked.inferred.as_ref().map_or(&[][..], |inferred| &inferred.notes));
+        value["laid_over"] = json!(checked.section.is_some());
+        value["model"] = json!(checked.engine.as_ref().map(|engine| &engine.model().name));
+        value["sound"] = json!(report.sound());
+        writeln!(std::io::stdout(), "{value:#}")?;
+    } else {
+        print(&checked, &report)?;
+    }
+    Ok(if report.sound() { DONE } else { LACKING })
+}
+
+const BOLD: Style = Style::new().bold();
+const GREEN: Style = AnsiColor::Green.on_default();
+const YELLOW: Style = AnsiColor::Yellow.on_default();
+const RED: Style = AnsiColor::Red.on_default().bold();
+
+fn print(checked: &Checked, report: &Report) -> Result<()> {
+    let mut out = anstream::stdout().lock();
+    let template = checked.template.name();
+    let about = match (&checked.format, &checked.section, &checked.inferred) {
+        (Some(format), Some(_), _) => format!(", the format {} laid over it", format.name),
+        (Some(_), None, Some(_)) => {
+            " declares no format; the one that it is seen to write stands at the end".to_owned()
+        }
+        (Some(format), None, None) => format!(", which writes the format {}", format.name),
+        (None, _, _) => " declares no format, and none is seen in what it writes".to_owned(),
+    };
+    writeln!(out, "{BOLD}{template}{BOLD:#}{about}")?;
+    print_renders(&mut out, report)?;
+    if checked.format.is_some() {
+        print_round_trips(&mut out, &report.round_trips)?;
+    }
+    print_turns(&mut out, &report.turns)?;
+    if let Some(engine) = &checked.engine {
+        print_tokens(&mut out, &engine.model().name, &report.markers, &report.costs)?;
+    }
+    if let Some(inferred) = &checked.inferred {
+        print_inferred(&mut out, inferred)?;
+    }
+    print_verdict(&mut out, report)
+}
+
+fn print_inferred(out: &mut impl Write, inferred: &Inference) -> Result<()> {
+    if let Some(format) = &inferred.format {
+        writeln!(out, "\n{BOLD}The format it is seen to write{BOLD:#}, as a declaration for its beginning")?;
+        format.to_toml().lines().try_for_each(|line| writeln!(out, "  {line}"))?;
+    }
+    if !inferred.notes.is_empty() {
+        writeln!(out, "\n{BOLD}What is peculiar in what it writes{BOLD:#}")?;
+    }
+    inferred.notes.iter().try_for_each(|note| writeln!(out, "  {note}"))?;
+    Ok(())
+}
+
+fn print_verdict(out: &mut impl Write, report: &Report) -> Result<()> {
+    let lacking: Vec<&str> = report.lacking().map(|render| render.what).collect();
+    writeln!(out)?;
+    if !lacking.is_empty() {
+        let lacking = lacking.join(", ");
+        writeln!(
+            out,
+            "{RED}It lacks what tool calls need:{RED:#} {lacking}. A format can be laid over it: --format NAME."
+        )?;
+    }
+    if report.round_trips.iter().any(|trip| trip.problem.is_some()) {
+        writeln!(out, "{RED}Calls that it writes are not read back as they were.{RED:#}")?;
+    }
+    if report.sound() {
+        writeln!(out, "{GREEN}It has all that tool calls need.{GREEN:#}")?;
+    }
+    Ok(())
+}
+
+fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {
+    writeln!(out, "\n{BOLD}What it renders{BOLD:#}")?;
+    let names = width(report.renders.iter().map(|render| render.what));
+    let mut shown: Option<&str> = None;
+    for render in &report.renders {
+        let needed = if render.needed { "needed for tool calls" } else { "" };
+        let bad = if render.needed { RED } else { YELLOW };
+        let (style, word, more) = match &render.outcome {
+            Outcome::Pass => (GREEN, "pass", ""),
+            Outcome::Ignored => (bad, "ignored", needed),
+            Outcome::Changed { how } => (YELLOW, "changed", how.as_str()),
+            // A mistake is often in the way of everything.
+            Outcome::Fail { error } if shown == Some(error) => (bad, "fail", "as above"),
+            Outcome::Fail { error } => (bad, "fail", error.lines().next().unwrap_or_default()),
+        };
+        let gap = if more.is_empty() { 0 } else { 9 - word.len() };
+        writeln!(out, "  {:names$}  {style}{word}{style:#}{:gap$}{more}", render.what, "")?;
+        if let Outcome::Fail { error } = &render.outcome {
+            if shown != Some(error) {
+                error.lines().skip(1).try_for_each(|line| writeln!(out, "      {line}"))?;
+            }
+            shown = Some(error);
+        }
+    }
+    Ok(())
+}
+
+fn print_round_trips(out: &mut impl Write, trips: &[RoundTrip]) -> Result<()> {
+    writeln!(out, "\n{BOLD}Whether its calls are read back{BOLD:#}")?;
+    let names = width(trips.iter().map(|trip| trip.what));
+    // One example is enough.
+    let mut shown = false;
+    for trip in trips {
+        let what = trip.what;
+        if let (None, Some(repair)) = (&trip.problem, trip.repair) {
+            writeln!(out, "  {what:names$}  {YELLOW}pass{YELLOW:#}     with a repair: {repair}")?;
+            continue;
+        }
+        match (&trip.problem, &trip.declared) {
+            (None, None) => writeln!(out, "  {what:names$}  {GREEN}pass{GREEN:#}")?,
+            (None, Some(declared)) => {
+                writeln!(out, "  {what:names$}  {GREEN}pass{GREEN:#}     but the format writes it otherwise")?;
+                if !std::mem::replace(&mut shown, true) {
+                    writeln!(out, "      the template: {:?}\n      the format:   {declared:?}", trip.written)?;
+                }
+            }
+            (Some(problem), _) => {
+                writeln!(out, "  {what:names$}  {RED}fail{RED:#}     {problem}")?;
+                trip.written.trim_end().lines().try_for_each(|line| writeln!(out, "      {}", cut(line)))?;
+            }
+        }
+    }
+    if trips.is_empty() {
+        writeln!(out, "  it writes no call that could be read")?;
+    }
+    Ok(())
+}
+
+fn print_turns(out: &mut impl Write, turns: &[Turn]) -> Result<()> {
+    writeln!(out, "\n{BOLD}Whether each turn's prompt begins with the one before{BOLD:#}")?;
+    let label = |turn: &Turn| format!("after {}{}", turn.after, if turn.reasoning { ", with reasoning" } else { "" });
+    let labels: Vec<String> = turns.iter().map(label).collect();
+    let names = width(labels.iter().map(String::as_str));
+    for (turn, label) in turns.iter().zip(&labels) {
+        let Some(Difference { at, tokens, lost, earlier, later }) = &turn.differs else {
+            writeln!(out, "  {label:names$}  {GREEN}pass{GREEN:#}")?;
+            continue;
+        };
+        let place = match (tokens, lost) {
+            (Some(tokens), Some(lost)) => format!("from token {tokens} on; {lost} are decoded again"),
+            _ => format!("from byte {at} on"),
+        };
+        writeln!(out, "  {label:names$}  {YELLOW}differs{YELLOW:#}  {place}")?;
+        writeln!(out, "      before: {earlier:?}\n      now:    {later:?}")?;
+    }
+    if turns.is_empty() {
+        writeln!(out, "  it renders no two turns in a row")?;
+    }
+    Ok(())
+}
+
+fn print_tokens(out: &mut impl Write, model: &str, markers: &[MarkerTokens], costs: &[Cost]) -> Result<()> {
+    if !markers.is_empty() {
+        writeln!(out, "\n{BOLD}Its markers as tokens of {model}{BOLD:#}")?;
+    }
+    for MarkerTokens { marker, tokens } in markers {
+        let style = if *tokens == 1 { GREEN } else { YELLOW };
+        writeln!(out, "  {style}{tokens:>3}{style:#}  {marker}")?;
+    }
+    writeln!(out, "\n{BOLD}What it costs in tokens of {model}{BOLD:#}")?;
+    costs.iter().try_for_each(|Cost { what, tokens }| writeln!(out, "  {tokens:>3}  {what}"))?;
+    Ok(())
+}

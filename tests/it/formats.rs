@@ -1,0 +1,254 @@
+//! The formats that are built in: what they write, and that it is read back.
+
+use callwright::check::Subject;
+use callwright::format::Format;
+use callwright::format::parser::{Parsed, Parser, ParserOptions};
+use callwright::message::{Arguments, ToolCall};
+use callwright::template::{CallHistory, ChatTemplate};
+use callwright::tool::Tools;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+fn call(id: &str, name: &str, arguments: Value) -> ToolCall {
+    let arguments = Arguments::Object(arguments.as_object().unwrap().clone());
+    ToolCall { id: Some(id.into()), name: name.into(), arguments }
+}
+
+fn tools() -> Arc<Tools> {
+    let text = r#"[
+        {"name": "note", "parameters": {"type": "object", "properties": {
+            "text": {"type": "string"}, "count": {"type": "integer"}, "share": {"type": "number"},
+            "done": {"type": "boolean"}, "tags": {"type": "array", "items": {"type": "string"}},
+            "place": {"type": "object", "properties": {"lat": {"type": "number"}, "name": {"type": "string"}}}
+        }}},
+        {"name": "clock-2.now"}
+    ]"#;
+    Arc::new(Tools::from_json(text, "tools").unwrap())
+}
+
+fn calls() -> Vec<ToolCall> {
+    let every_type = json!({
+        "text": "One \"two\"\n\tthree, {four} [five] <six> & 'seven' – acht",
+        "count": -7, "share": 0.25, "done": false, "tags": ["a", "b c"], "place": {"lat": 64.1, "name": "Vík"},
+    });
+    vec![
+        call("call00001", "note", json!({"text": "plain"})),
+        call("call00002", "clock-2.now", json!({})),
+        call("call00003", "note", every_type),
+    ]
+}
+
+fn parse(format: &Format, text: &str, piece: usize) -> Parsed {
+    let mut parser = Parser::new(format, Some(tools()), ParserOptions::default()).unwrap();
+    text.as_bytes().chunks(piece).for_each(|piece| parser.push(piece, &mut |_| ()));
+    parser.finish(&mut |_| ())
+}
+
+/// All that is wrong with what was read; nothing for an answer of these calls and this text.
+fn wrong(parsed: &Parsed, calls: &[ToolCall], content: &str, reasoning: Option<&str>) -> Option<String> {
+    let read: Vec<_> = parsed.calls.iter().map(|call| (&*call.name, &call.arguments)).collect();
+    let wrote: Vec<_> = calls.iter().map(|call| (&*call.name, &call.arguments)).collect();
+    let sound = parsed.calls.iter().all(|call| call.complete && call.valid) && parsed.repairs.is_empty();
+    let text = parsed.content.trim() == content && parsed.reasoning.as_deref().map(str::trim) == reasoning;
+    (read != wrote || !sound || !text).then(|| format!("{parsed:#?}"))
+}
+
+#[test]
+fn what_each_writes_is_read_back_as_it_was() {
+    let mut report = String::new();
+    for builtin in Format::builtins() {
+        let format = builtin.format();
+        for calls in [&calls()[..1], &calls()[1..2], &calls()[2..], &calls()[..]] {
+            let text = format.write_calls(calls);
+            for piece in [1, 7, text.len()] {
+                if let Some(read) = wrong(&parse(format, &text, piece), calls, "", None) {
+                    report += &format!("{} in pieces of {piece}\n{text}\nis read as {read}\n", builtin.name);
+                    break;
+                }
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
+
+#[test]
+fn text_before_calls_stays_text_and_reasoning_is_told_apart() {
+    let mut report = String::new();
+    for builtin in Format::builtins() {
+        let format = builtin.format();
+        let thought = match &format.reasoning {
+            Some(around) => format!("{}Hm.{}", around.start.text().unwrap(), around.end.text().unwrap()),
+            None => String::new(),
+        };
+        let text = thought + &format.assistant("Let me see.", &calls()[..2]);
+        let reasoning = format.reasoning.as_ref().map(|_| "Hm.");
+        for piece in [1, text.len()] {
+            if let Some(read) = wrong(&parse(format, &text, piece), &calls()[..2], "Let me see.", reasoning) {
+                report += &format!("{} in pieces of {piece}\n{text}\nis read as {read}\n", builtin.name);
+                break;
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
+
+#[test]
+fn the_examples_in_each_prompt_are_what_the_format_writes() {
+    let weather = call("call00001", "example_weather", json!({"city": "Oslo", "day": "tomorrow"}));
+    let clock = |id, city| call(id, "example_clock", json!({"city": city}));
+    let clocks = [clock("call00001", "Lima"), clock("call00002", "Cairo")];
+    for builtin in Format::builtins() {
+        let format = builtin.format();
+        for calls in [std::slice::from_ref(&weather), &clocks] {
+            // Ids that the format does not write leave no trace.
+            let written = format.write_calls(calls);
+            assert!(format.source().contains(&written), "{} lacks\n{written}", builtin.name);
+        }
+    }
+}
+
+#[test]
+fn each_can_be_laid_over_a_plain_template() {
+    let template = ChatTemplate::builtin("chatml").unwrap().unwrap();
+    for builtin in Format::builtins() {
+        let section = ChatTemplate::new(builtin.name, builtin.format().source()).unwrap();
+        let mut subject = Subject::new(&template, Some(builtin.format()));
+        subject.section = Some(&section);
+        let report = subject.check(None).unwrap();
+        assert!(report.sound(), "{} {report:#?}", builtin.name);
+        assert_eq!(report.round_trips.len(), 5);
+        assert!(report.turns.iter().all(|turn| turn.differs.is_none()));
+    }
+}
+
+#[test]
+fn the_readme_names_them_all() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    for builtin in Format::builtins() {
+        let row = format!("| `{}` | {} |", builtin.name, builtin.models);
+        assert!(readme.contains(&row), "the README lacks {row}");
+    }
+}
+
+/// The templates of the models that write a format: read with it, and, where `true`, written as it writes calls.
+#[test]
+fn each_is_what_the_templates_of_its_models_write() {
+    let Some(folder) = crate::conformance::data() else { return };
+    let families = [
+        ("hermes", "Qwen-Qwen3-0.6B", true),
+        ("hermes", "Qwen-Qwen2.5-7B-Instruct", true),
+        ("hermes", "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", true),
+        ("hermes", "ibm-granite-granite-4.0", true),
+        ("hermes", "MiMo-VL", true),
+        ("qwen3-coder", "Qwen3.5-4B", true),
+        ("qwen3-coder", "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", true),
+        ("qwen3-coder", "StepFun3.5-Flash", false),
+        ("llama3", "meta-llama-Llama-3.1-8B-Instruct", true),
+        ("llama3", "meta-llama-Llama-3.3-70B-Instruct", true),
+        ("mistral", "mistralai-Ministral-3-14B-Reasoning-2512", true),
+        ("mistral", "Mistral-Small-3.2-24B-Instruct-2506", false),
+        ("mistral-old", "mistralai-Mistral-Nemo-Instruct-2407", true),
+        ("deepseek-v3.1", "deepseek-ai-DeepSeek-V3.1", true),
+        ("deepseek-r1", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", true),
+        ("kimi-k2", "moonshotai-Kimi-K2", true),
+        ("kimi-k2", "Kimi-K2-Thinking", false),
+        ("glm-4", "poolside-Laguna-XS-2.1", true),
+        ("glm-4", "GLM-4.7-Flash", false),
+        ("lfm2", "LFM2.5-8B-A1B", false),
+        ("gemma-4", "google-gemma-4-31B-it-interleaved", false),
+    ];
+    let mut report = String::new();
+    for (name, file, exact) in families {
+        let template = ChatTemplate::from_file(folder.join("templates").join(format!("{file}.jinja"))).unwrap();
+        let checked = Subject::new(&template, Format::builtin(name)).check(None).unwrap();
+        if checked.round_trips.is_empty() {
+            report += &format!("{name} {file}: no calls\n");
+        }
+        for trip in checked.round_trips {
+            // Booleans are written as Python prints them by some, which takes a repair.
+            let otherwise = exact && trip.declared.is_some() && trip.what != "arguments of every type";
+            if trip.problem.is_some() || otherwise {
+                report += &format!("{name} {file}: {trip:#?}\n");
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
+
+/// The ways in which models write a format beside the one in which it is declared.
+#[test]
+fn what_models_also_write() {
+    let call = |arguments| vec![call("", "note", arguments)];
+    let plain = || call(json!({"text": "a"}));
+    let cases: Vec<(&str, &str, &str, &str, Option<&str>, Vec<ToolCall>)> = vec![
+        (
+            "gpt-oss",
+            "<|start|>assistant",
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.note \
+             <|constrain|>json<|message|>{\"text\": \"a\"}<|call|>",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        (
+            "gpt-oss",
+            "<|start|>assistant",
+            "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant to=functions.note<|channel|>commentary \
+             json<|message|>{\"text\":\"a\"}<|call|>",
+            "Wait.",
+            None,
+            plain(),
+        ),
+        ("gpt-oss", "<|start|>assistant", " to=functions.note<|message|>{\"text\":\"a\"}", "", None, plain()),
+        (
+            "gpt-oss",
+            "<|start|>assistant",
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hi.<|return|>",
+            "Hi.",
+            Some("Hm."),
+            vec![],
+        ),
+        ("functionary-v3.2", ">>>", "all\nHi.", "Hi.", None, vec![]),
+        ("functionary-v3.2", ">>>", "note\n{\"text\": \"a\"}", "", None, plain()),
+        ("functionary-v3.2", "", ">>>all\nWait.\n>>>note\n{\"text\": \"a\"}", "Wait.", None, plain()),
+        ("functionary-v3.2", "", "In Python:\n>>> 1 + 1\n2", "In Python:\n>>> 1 + 1\n2", None, vec![]),
+        ("llama3", "", "<|python_tag|>{\"name\": \"note\", \"parameters\": {\"text\": \"a\"}}", "", None, plain()),
+        (
+            "llama3",
+            "",
+            "{\"type\": \"function\", \"name\": \"note\", \"parameters\": {\"text\": \"a\"}}",
+            "",
+            None,
+            plain(),
+        ),
+        ("granite", "", "<think>Hm.</think><response>Hi.</response>", "Hi.", Some("Hm."), vec![]),
+        ("granite", "", "<|tool_call|> [{\"name\": \"note\", \"arguments\": {\"text\": \"a\"}}]", "", None, plain()),
+        (
+            "hermes",
+            "<think>\n",
+            "Hm.</think><tool_call>{\"name\":\"note\",\"arguments\":{\"text\":\"a\"}}</tool_call>",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        ("mistral", "", "[TOOL_CALLS]note[CALL_ID]abcdefghi[ARGS]{\"text\": \"a\"}", "", None, plain()),
+        ("mistral-old", "", "[TOOL_CALLS] [{\"name\": \"note\", \"arguments\": {\"text\": \"a\"}}]", "", None, plain()),
+        ("glm-4", "", "<tool_call>note<arg_key>text</arg_key><arg_value>a</arg_value></tool_call>", "", None, plain()),
+        ("lfm2", "", "<|tool_call_start|>[note(text='a')]<|tool_call_end|>Wait.", "Wait.", None, plain()),
+        ("gemma", "", "```tool_code\nnote(text='a')\n```", "", None, plain()),
+        ("gemma", "", "```python\nnote(text='a')\n```", "```python\nnote(text='a')\n```", None, vec![]),
+    ];
+    let mut report = String::new();
+    for (name, prompt_tail, text, content, reasoning, calls) in cases {
+        for piece in [1, text.len()] {
+            let options = ParserOptions { prompt_tail: prompt_tail.to_owned(), ..ParserOptions::default() };
+            let mut parser = Parser::new(Format::builtin(name).unwrap(), Some(tools()), options).unwrap();
+            text.as_bytes().chunks(piece).for_each(|piece| parser.push(piece, &mut |_| ()));
+            if let Some(read) = wrong(&parser.finish(&mut |_| ()), &calls, content, reasoning) {
+                report += &format!("{name} behind {prompt_tail:?} in pieces of {piece}\n{text}\nis read as {read}\n");
+                break;
+            }
+        }
+    }
+    assert!(report.is_empty(), "{report}");
+}
