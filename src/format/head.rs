@@ -66,11 +66,10 @@ impl HeadPlan {
     /// `stop` is what the arguments begin with.
     pub(crate) fn new(head: &Head, stop: &str) -> HeadPlan {
         let mut forms: Vec<Vec<Part>> = head.forms.iter().map(|form| parse(form)).collect();
-        // The one that says most comes first: `{name}[ARGS]` reads what `{name}[ID]{id}[ARGS]` writes.
-        let said = |form: &Vec<Part>| {
-            form.iter().map(|part| if let Part::Text(text) = part { text.len() } else { 0 }).sum::<usize>()
-        };
-        forms.sort_by_key(|form| std::cmp::Reverse((form.len(), said(form))));
+        // The one that says most comes first: `{name}[ARGS]` reads what `{name}[ID]{id}[ARGS]` writes, and `{name}[B]`
+        // what `{name}[A][B]` does.
+        let text = |part: &Part| if let Part::Text(text) = part { text.len() } else { 0 };
+        forms.sort_by_key(|form| std::cmp::Reverse((form.len(), form.iter().map(text).sum::<usize>())));
         let texts =
             || forms.iter().flatten().filter_map(|part| if let Part::Text(text) = part { Some(text) } else { None });
         let stop = if stop.is_empty() || texts().any(|text| text.contains(stop)) { Vec::new() } else { stop.into() };
