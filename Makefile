@@ -3,13 +3,14 @@
 # make install  puts a native build on the PATH
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
 # make bench    the measurements that the README reports
+# make fuzz     ten million broken texts through the parser, in every format (about 15 minutes)
 # make model    trains the bundled model anew (model-smoke: a toy one, in minutes); see training/README.md
 
 CARGO ?= cargo
 # One profile everywhere: llama.cpp is compiled once for each, and that takes 5 to 25 minutes.
 PROFILE = --release --locked
 
-.PHONY: demo test install portable bench model model-smoke setup
+.PHONY: demo test install portable bench fuzz model model-smoke setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -39,6 +40,9 @@ portable: setup
 
 bench: setup
 	$(CARGO) bench --locked
+
+fuzz: setup
+	CALLWRIGHT_FUZZ=$${CALLWRIGHT_FUZZ:-10000000} $(CARGO) test $(PROFILE) --test it -- --nocapture fuzz
 
 model:
 	training/run.sh

@@ -565,10 +565,15 @@ impl Session {
         let without = without.text();
         let text = prompt.text();
         let text = text.strip_suffix(self.prefill(&text).as_str()).unwrap_or(&text);
-        // A template that takes no notice has no such head, or always writes one.
         let same = text.char_indices().zip(without.chars()).find(|((_, a), b)| a != b).map(|((at, _), _)| at);
-        let tail = same.unwrap_or(without.len().min(text.len()));
-        text[tail..].to_owned()
+        let tail = &text[same.unwrap_or(without.len().min(text.len()))..];
+        if !tail.is_empty() {
+            return tail.to_owned();
+        }
+        // A template that takes no notice of what is asked for may always write the head: behind the last message.
+        let last = self.messages.last().map_or("", |message| message.content.trim());
+        let behind = text.rsplit_once(last).filter(|_| !last.is_empty());
+        behind.map_or_else(String::new, |(_, tail)| tail.to_owned())
     }
 
     fn request<'a>(&'a self, messages: &'a [Message], tools: Option<&'a Arc<Tools>>) -> RenderRequest<'a> {

@@ -1,5 +1,6 @@
 //! How a run's events reach the reader: as text, as one JSON document, or as a line of JSON each.
 
+use super::say;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::format::event::Event as Parsed;
@@ -21,9 +22,14 @@ pub enum Output {
     Events,
 }
 
+const REASONING: Style = Style::new().dimmed();
 const CALL: Style = AnsiColor::Cyan.on_default().bold();
 const ARGUMENTS: Style = AnsiColor::Cyan.on_default();
 const TROUBLE: Style = AnsiColor::Yellow.on_default();
+
+fn control(c: char) -> bool {
+    c.is_control() && c != '\n' && c != '\t'
+}
 
 /// Writes events to standard output.
 pub struct Printer {
@@ -34,6 +40,8 @@ pub struct Printer {
     terminal: bool,
     /// Whether the line that is being written has something on it.
     line_open: bool,
+    /// Whether reasoning is being shown.
+    thinking: bool,
     /// The first thing that could not be written; events come where no error can be returned.
     failed: Option<std::io::Error>,
 }
@@ -43,7 +51,7 @@ impl Printer {
         let out = std::io::stdout();
         let colour = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
         let terminal = out.is_terminal();
-        Printer { output, out, colour, terminal, line_open: false, failed: None }
+        Printer { output, out, colour, terminal, line_open: false, thinking: false, failed: None }
     }
 
     /// Shows one event; false when nobody reads any more.
@@ -63,7 +71,6 @@ impl Printer {
 
     /// Writes what the model wrote. On a terminal its control characters are shown, not obeyed.
     fn say(&mut self, style: Style, text: &str) -> std::io::Result<()> {
-        let control = |c: char| c.is_control() && c != '\n' && c != '\t';
         let text = match self.terminal {
             true => Cow::Owned(text.replace(control, "\u{fffd}")),
             false => Cow::Borrowed(text),
@@ -72,7 +79,20 @@ impl Printer {
         write!(self.out, "{style}{text}{style:#}")
     }
 
+    /// Shows reasoning to somebody who watches; it is no part of the answer, so what reads the answer does not get it.
+    fn think(&mut self, delta: &str) {
+        if !std::io::stderr().is_terminal() {
+            return;
+        }
+        self.thinking = true;
+        say(format_args!("{REASONING}{}{REASONING:#}", delta.replace(control, "\u{fffd}")));
+    }
+
     fn text(&mut self, event: &Event) -> std::io::Result<()> {
+        let more = matches!(event, Event::Parsed(Parsed::Reasoning { .. } | Parsed::Repair(_)));
+        if !more && std::mem::take(&mut self.thinking) {
+            say(format_args!("\n"));
+        }
         match event {
             Event::Parsed(Parsed::Text { delta }) => {
                 self.say(Style::new(), delta)?;
@@ -99,7 +119,8 @@ impl Printer {
                 writeln!(self.out)?;
                 self.line_open = false;
             }
-            Event::Parsed(Parsed::Reasoning { .. } | Parsed::Repair(_)) | Event::Constraint(_) | Event::Usage(_) => {}
+            Event::Parsed(Parsed::Reasoning { delta }) => self.think(delta),
+            Event::Parsed(Parsed::Repair(_)) | Event::Constraint(_) | Event::Usage(_) => {}
             Event::Done { .. } => self.end_line()?,
         }
         Ok(())

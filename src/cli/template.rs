@@ -8,6 +8,7 @@ use anyhow::Result;
 use callwright::check::{Cost, Difference, MarkerTokens, Outcome, Report, RoundTrip, Subject, Turn};
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::error::nearest;
 use callwright::format::infer::Inference;
 use callwright::format::{Builtin, Format, Payload};
 use callwright::message::{Arguments, Message, ToolCall};
@@ -259,7 +260,10 @@ fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
     if let Some(format) = Format::builtin(name) {
         return Ok((plain()?, Some(format.clone())));
     }
-    let template = ChatTemplate::from_file(name)?;
+    let template = ChatTemplate::from_file(name).map_err(|error| match nearest(name, Format::names()) {
+        Some(meant) if !Path::new(name).exists() => error.hint(format!("did you mean the built-in `{meant}`?")),
+        _ => error,
+    })?;
     let question = [Message::user("When does the ferry leave?")];
     let written = template.render(&RenderRequest { messages: &question, ..RenderRequest::default() });
     let section_only = written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content));

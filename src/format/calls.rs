@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// How many diagnostics are kept; the rest is counted.
 const DIAGNOSTICS: usize = 100;
+/// Up to which size a buffer is kept for the next call.
+const SPARE: usize = 16 << 10;
 /// How much of a key is told.
 const KEY: usize = 100;
 /// How many bytes of arguments wait for an id that the format writes after them.
@@ -430,7 +432,9 @@ impl Calls {
         problems.extend(open.blamed);
         let arguments = match serde_json::from_str::<Map<String, Value>>(&text) {
             Ok(object) if apart => {
-                self.spare_text = text;
+                if text.capacity() <= SPARE {
+                    self.spare_text = text;
+                }
                 Arguments::Object(object)
             }
             Err(_) if apart && blamed => Arguments::Raw(text),
@@ -452,12 +456,19 @@ impl Calls {
         self.events.push(Event::CallEnd { id: id.clone(), complete, valid });
         let range = open.start..open.start + open.raw.len();
         // The lossy way is several times slower, and hardly ever needed.
-        let raw = match std::str::from_utf8(&open.raw) {
-            Ok(raw) => raw.to_owned(),
-            Err(_) => String::from_utf8_lossy(&open.raw).into_owned(),
+        let raw = if open.raw.len() > SPARE {
+            let mut raw = String::from_utf8(open.raw).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into());
+            raw.shrink_to_fit();
+            raw
+        } else {
+            let raw = match std::str::from_utf8(&open.raw) {
+                Ok(raw) => raw.to_owned(),
+                Err(_) => String::from_utf8_lossy(&open.raw).into_owned(),
+            };
+            self.spare = open.raw;
+            self.spare.clear();
+            raw
         };
-        self.spare = open.raw;
-        self.spare.clear();
         self.done.push(ParsedCall { id, name, arguments, raw, range, complete, valid, problems });
     }
 

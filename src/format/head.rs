@@ -66,8 +66,10 @@ impl HeadPlan {
     /// `stop` is what the arguments begin with.
     pub(crate) fn new(head: &Head, stop: &str) -> HeadPlan {
         let mut forms: Vec<Vec<Part>> = head.forms.iter().map(|form| parse(form)).collect();
-        // The one that says most comes first: `{name}[ARGS]` reads what `{name}[ID]{id}[ARGS]` writes.
-        forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        // The one that says most comes first: `{name}[ARGS]` reads what `{name}[ID]{id}[ARGS]` writes, and `{name}[B]`
+        // what `{name}[A][B]` does.
+        let text = |part: &Part| if let Part::Text(text) = part { text.len() } else { 0 };
+        forms.sort_by_key(|form| std::cmp::Reverse((form.len(), form.iter().map(text).sum::<usize>())));
         let texts =
             || forms.iter().flatten().filter_map(|part| if let Part::Text(text) = part { Some(text) } else { None });
         let stop = if stop.is_empty() || texts().any(|text| text.contains(stop)) { Vec::new() } else { stop.into() };
@@ -85,7 +87,11 @@ impl HeadPlan {
 
     /// Name and id of a whole head; `rough` if it need not be written as declared. `index` counts the calls.
     fn read(&self, text: &str, index: usize, rough: bool) -> Option<(String, Option<String>)> {
-        let found = self.forms.iter().find_map(|form| fit(form, text, rough))?;
+        let mut fits = self.forms.iter().filter_map(|form| fit(form, text, rough)).peekable();
+        let first = fits.peek().cloned();
+        // A form that reads another form's text as part of the name is not meant.
+        let plain = |fit: &Fit| fit.name.as_ref().is_none_or(|name| bare_name(name).as_ref() == Some(name));
+        let found = fits.find(plain).or(first)?;
         match (found.name, found.id) {
             (Some(name), Some(id)) => Some((name, Some(id))),
             (Some(name), None) => {
@@ -164,7 +170,7 @@ impl HeadReader {
 }
 
 /// The parts that a text has where it fits a form.
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Fit {
     name: Option<String>,
     id: Option<String>,

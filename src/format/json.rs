@@ -479,7 +479,7 @@ impl PayloadReader for JsonPayload {
             self.note(RepairKind::MissingEndMarker, at, calls);
         }
         let complete = match by {
-            Terminator::End => !self.shortened && !(self.over && matches!(self.state, State::Lost { .. })),
+            Terminator::End => !(self.shortened || self.over && matches!(self.state, State::Lost { .. })),
             Terminator::NextCall => true,
             Terminator::Start | Terminator::Text => closed && self.repair,
         };

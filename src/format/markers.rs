@@ -36,6 +36,8 @@ enum Lookahead {
     Brackets,
     /// The first letter of a name, and what stands before it.
     Letter,
+    /// All that stands behind the start marker's text.
+    Head,
     /// All of the match is payload.
     All,
 }
@@ -93,6 +95,8 @@ pub(crate) struct Scanner {
     /// Finds where a match began; `None` where there is nothing to match.
     reverse: Option<dense::DFA<Vec<u32>>>,
     signs: Vec<Sign>,
+    /// The text of the start marker, where a match takes in what follows it.
+    start: Vec<u8>,
     /// The length of each pattern, where all its matches have the same.
     lengths: Vec<Option<usize>>,
 }
@@ -133,7 +137,7 @@ impl Markers {
 
         let mut reasoning = exact.of(&[Side::ReasoningEnd]);
         reasoning.extend(start_in_reasoning(declaration));
-        reasoning.extend(start_near.clone());
+        reasoning.extend(start_near.clone().filter(|(sign, _)| sign.lookahead == Lookahead::Brackets));
 
         let calls = [Side::End, Side::Start, Side::SectionEnd, Side::SectionStart];
         let mut structure = exact.of(&calls);
@@ -151,9 +155,10 @@ impl Markers {
             string.push((sign, format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker})")));
             string.push((sign, format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
         }
+        let start = declaration.start.as_ref().and_then(Marker::text).unwrap_or_default().trim().into();
         Ok(Markers {
             text: Scanner::new(text)?,
-            reasoning: Scanner::new(reasoning)?,
+            reasoning: Scanner { start, ..Scanner::new(reasoning)? },
             structure: Scanner::new(structure)?,
             string: Scanner::new(string)?,
             raw: Scanner::new(Vec::new())?,
@@ -214,6 +219,7 @@ impl Scanner {
             longest: 0,
             reverse: None,
             signs: Vec::new(),
+            start: Vec::new(),
             lengths: Vec::new(),
         }
     }
@@ -289,7 +295,18 @@ impl Scanner {
         for byte in 0..256 {
             begins[byte] = rows[0][byte] != START;
         }
-        Ok(Scanner { classes, class_count, next, states, begins, longest, reverse: Some(reverse), signs, lengths })
+        Ok(Scanner {
+            classes,
+            class_count,
+            next,
+            states,
+            begins,
+            longest,
+            reverse: Some(reverse),
+            signs,
+            start: Vec::new(),
+            lengths,
+        })
     }
 
     /// How many bytes at the beginning cannot begin a marker.
@@ -332,6 +349,11 @@ impl Scanner {
             Lookahead::None => end,
             Lookahead::Brackets => end - count(end, b"{[` \t\r\n"),
             Lookahead::Letter => end - 1 - count(end - 1, b"[ \t\r\n"),
+            Lookahead::Head => {
+                let marker = self.start.len();
+                let at = held[start..end].windows(marker.max(1)).rposition(|text| text == &*self.start);
+                at.map_or(end, |at| start + at + marker)
+            }
             Lookahead::All => start,
         };
         Found { sign, start, end }

@@ -88,6 +88,9 @@ fn the_formats_are_listed_and_shown() {
     let unknown = run(&["show", "hermse"]);
     assert_eq!((unknown.code, unknown.out.as_str()), (2, ""));
     assert!(unknown.err.contains("did you mean `hermes`?"), "{}", unknown.err);
+    let unknown = run(&["check", "hermse"]);
+    assert_eq!((unknown.code, unknown.out.as_str()), (2, ""));
+    assert!(unknown.err.contains("did you mean the built-in `hermes`?"), "{}", unknown.err);
 }
 
 #[test]

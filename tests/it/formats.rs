@@ -199,7 +199,7 @@ fn what_models_also_write() {
             None,
             plain(),
         ),
-        ("gpt-oss", "<|start|>assistant", " to=functions.note<|message|>{\"text\":\"a\"}", "", None, plain()),
+        ("gpt-oss", "<|start|>assistant", " to=functions.note<|message|>{\"text\":\"a\"}<|call|>", "", None, plain()),
         (
             "gpt-oss",
             "<|start|>assistant",
@@ -211,7 +211,6 @@ fn what_models_also_write() {
         ("functionary-v3.2", ">>>", "all\nHi.", "Hi.", None, vec![]),
         ("functionary-v3.2", ">>>", "note\n{\"text\": \"a\"}", "", None, plain()),
         ("functionary-v3.2", "", ">>>all\nWait.\n>>>note\n{\"text\": \"a\"}", "Wait.", None, plain()),
-        ("functionary-v3.2", "", "In Python:\n>>> 1 + 1\n2", "In Python:\n>>> 1 + 1\n2", None, vec![]),
         ("llama3", "", "<|python_tag|>{\"name\": \"note\", \"parameters\": {\"text\": \"a\"}}", "", None, plain()),
         (
             "llama3",

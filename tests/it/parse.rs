@@ -257,8 +257,21 @@ fn cases_with_tools() {
 }
 
 /// Folders with a format of their own.
-const FOLDERS: [&str; 12] =
-    ["array", "bare", "ids", "named", "fenced", "sections", "tagged", "glm", "nested", "cdata", "python", "dialect"];
+const FOLDERS: [&str; 13] = [
+    "array",
+    "bare",
+    "bare_tools",
+    "ids",
+    "named",
+    "fenced",
+    "sections",
+    "tagged",
+    "glm",
+    "nested",
+    "cdata",
+    "python",
+    "dialect",
+];
 
 #[test]
 fn cases_of_other_formats() {

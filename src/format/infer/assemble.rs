@@ -3,17 +3,21 @@
 use super::Inference;
 use super::reading::{Kind, Reading, read};
 use super::reasoning::{self, Reasoning};
-use super::renders::{FIRST, INNER_KEY, NUMBER, Renders, SECOND, Sentinel, TEXT};
+use super::renders::{FIRST, INNER_KEY, NUMBER, Renders, SECOND, Sentinel, TEXT, THOUGHT};
 use super::texts::{Repeated, common_prefix, common_suffix, repeated, tags, whole_tags};
 use crate::format::parser::{Parser, ParserOptions};
 use crate::format::{
     Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history,
 };
 use crate::template::ChatTemplate;
+use std::sync::OnceLock;
 
 pub fn infer(template: &ChatTemplate) -> Inference {
     let renders = Renders::new(template);
-    let answer = renders.answer(TEXT).unwrap_or_default();
+    let Some(answer) = renders.answer(TEXT).or_else(|| renders.prompt(&[])) else {
+        let notes = vec!["it cannot be rendered with a question and tools".to_owned()];
+        return Inference { format: None, reasoning: None, parallel: false, notes };
+    };
     let (head, end) = answer.split_once(TEXT).unwrap_or_default();
     let turn = Turn { prompt: renders.prompt(&[]).unwrap_or_default(), head, end: turn_end(&renders, end) };
     let reasoning = reasoning::read(&renders, &turn.prompt, head);
@@ -21,15 +25,43 @@ pub fn infer(template: &ChatTemplate) -> Inference {
     let mut inference = Inference { format: None, reasoning: around, parallel: false, notes: Vec::new() };
     let found = declaration(&renders, &turn, reasoning.as_ref(), &mut inference);
     let Some((declaration, sample)) = found else { return inference };
-    match Format::new(Declaration { reasoning: inference.reasoning.clone(), ..declaration }) {
-        Ok(format) if reads_back(&format, &sample) => inference.format = Some(format),
-        Ok(_) => inference.notes.push("what it writes for a call is not read back as that call".to_owned()),
-        Err(error) => {
-            let why = format!("its calls are written in a way that no format can declare: {}", error.message());
-            inference.notes.push(why);
-        }
+    let declaration = Declaration { reasoning: inference.reasoning.clone(), ..declaration };
+    if says_a_sentinel(&declaration) {
+        inference.notes.push("it writes parts of a call where no payload kind has them".to_owned());
+        return inference;
+    }
+    // The automata are built for the first text that is read: that takes longer than all the rendering.
+    let format = Format { declaration, source: String::new(), machinery: OnceLock::new() };
+    match writes(&format, &sample) || reads_back(&format, &sample) {
+        true => inference.format = Some(format),
+        false => inference.notes.push("what it writes for a call is not read back as that call".to_owned()),
     }
     inference
+}
+
+/// Whether the format writes the answer as the template does, but for white space and quotes.
+fn writes(format: &Format, answer: &str) -> bool {
+    let plain = |text: &str| text.replace('\'', "\"").split_whitespace().collect::<String>();
+    let head = match &format.payload {
+        Payload::Named(NamedCall { head, .. }) | Payload::Tagged(TaggedCall { head, .. }) => head.forms.first(),
+        Payload::Json(_) | Payload::Python { .. } => None,
+    };
+    // A name inside of an object is written, but not read.
+    let in_object = head.and_then(|head| head.split("{name}").next()).is_some_and(|before| before.contains('"'));
+    let (written, answer) = (plain(&format.write_calls(&[FIRST.call()])), plain(answer));
+    // A template may leave the end of a section out, which is read as well.
+    let section_end = format.section.as_ref().and_then(|section| section.end.text()).map(plain).unwrap_or_default();
+    !in_object && (written == answer || written.strip_suffix(section_end.as_str()) == Some(&answer))
+}
+
+/// Whether part of a call was taken for a text of the format.
+fn says_a_sentinel(declaration: &Declaration) -> bool {
+    let block = declaration.to_toml();
+    let parts = [&FIRST, &SECOND].into_iter().flat_map(|call| {
+        let arguments = call.arguments.iter().flat_map(|(key, value)| [*key, *value]);
+        arguments.chain([call.name, call.id])
+    });
+    parts.chain([TEXT, THOUGHT]).any(|part| block.contains(part))
 }
 
 /// Whether an answer that the template writes is read as the call that it is.
@@ -137,7 +169,7 @@ fn declaration(
             // White space alone belongs to the marker.
             let tail = if end[..tag].trim().is_empty() { 0 } else { tag };
             let payload = Payload::Named(NamedCall {
-                head: declared_head(&format!("{}{head}", &start[cut..]), heads, notes),
+                head: declared_head(&start[cut..], head, heads, notes),
                 tail: end[..tail].to_owned(),
                 quote: quote.clone(),
                 bare_keys: *bare_keys,
@@ -147,7 +179,7 @@ fn declaration(
         Kind::Tagged { .. } => {
             let mut call = tagged.clone()?;
             let cut = split_start(&frame.parts, &[&call.key_start, thinking]);
-            call.head = declared_head(&format!("{}{}", &start[cut..], call.head.forms[0]), heads, notes);
+            call.head = declared_head(&start[cut..], &call.head.forms[0], heads, notes);
             wrapped(framed(&frame, Payload::Tagged(call), &start[..cut], end))
         }
     };
@@ -363,8 +395,8 @@ fn filled_end(tagged: &TaggedCall, text: &str, call: &Sentinel) -> usize {
 }
 
 /// The head, with the index where it counts, and how the id is made of it.
-fn declared_head(form: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<String>) -> Head {
-    let mut form = form.to_owned();
+fn declared_head(start: &str, head: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<String>) -> Head {
+    let mut form = format!("{start}{head}");
     if let Some((
         Kind::Named { head: a, .. } | Kind::Tagged { head: a, .. },
         Kind::Named { head: b, .. } | Kind::Tagged { head: b, .. },
@@ -377,8 +409,10 @@ fn declared_head(form: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<Strin
                 if first == "1" {
                     notes.push("it counts calls from 1, and not from 0".to_owned());
                 }
-                let at = form.find(a.as_str()).map_or(same.len(), |at| at + same.len());
-                form.replace_range(at..at + 1, "{index}");
+                let at = start.len() + same.len();
+                if form.get(at..=at) == Some(first) {
+                    form.replace_range(at..=at, "{index}");
+                }
             }
             _ if a != b => notes.push("the heads of its calls differ by more than their names and ids".to_owned()),
             _ => {}
@@ -399,10 +433,9 @@ fn declared_head(form: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<Strin
     }
     let mut forms = vec![form.clone()];
     // An id behind the name is left out where there is none to write.
-    if let (Some(name), Some(id)) = (form.find("{name}"), form.find("{id}")) {
-        if name < id {
-            forms.push(format!("{}{}", &form[..name + "{name}".len()], &form[id + "{id}".len()..]));
-        }
+    let id = form.find("{id}").filter(|id| form.find("{name}").is_some_and(|name| name < *id));
+    if let (Some(name), Some(id)) = (form.find("{name}"), id) {
+        forms.push(format!("{}{}", &form[..name + "{name}".len()], &form[id + "{id}".len()..]));
     }
     Head { forms, id: None }
 }

@@ -62,13 +62,13 @@ pub fn read(text: &str, from: usize, call: &Sentinel) -> Option<Reading> {
             return Some(Reading { python_literals, ..found(brace + length, kind) });
         }
     }
-    if let Some(brace) = before_arguments.find('{').map(|at| after_name + at) {
-        if let Some((quote, bare_keys)) = dialect(&text[brace..], first_key, first) {
-            let after = last + second.len() + quote.len();
-            let end = after + text.get(after..)?.find('}')? + 1;
-            let quote = Some(quote).filter(|quote| quote != "\"");
-            return Some(found(end, Kind::Named { head: head(brace), quote, bare_keys, arguments_are_text: false }));
-        }
+    let brace = before_arguments.find('{').map(|at| after_name + at);
+    let own = brace.and_then(|brace| Some((brace, dialect(&text[brace..], first_key, first)?)));
+    if let Some((brace, (quote, bare_keys))) = own {
+        let after = last + second.len() + quote.len();
+        let end = after + text.get(after..)?.find('}')? + 1;
+        let quote = Some(quote).filter(|quote| quote != "\"");
+        return Some(found(end, Kind::Named { head: head(brace), quote, bare_keys, arguments_are_text: false }));
     }
     let key = after_name + before_arguments.find(first_key)?;
     if text[after_name..key].trim() == "(" && text[key + first_key.len()..value].trim_start().starts_with('=') {
@@ -76,7 +76,7 @@ pub fn read(text: &str, from: usize, call: &Sentinel) -> Option<Reading> {
         return Some(found(end + text[end..].find(')')? + 1, Kind::Python));
     }
     let value_end = value + first.len();
-    let next = value_end + text[value_end..last].find(second_key)?;
+    let next = value_end + text.get(value_end..last)?.find(second_key)?;
     let kind = Kind::Tagged {
         head: head(key),
         key_to_value: text[key + first_key.len()..value].to_owned(),

@@ -75,7 +75,10 @@ pub struct Repeated {
 pub fn repeated(before: &str, between: &str, after: &str) -> Repeated {
     let mut start = common_suffix(before, between);
     let family = family(between, start);
-    let begins = start.find(family).filter(|_| !family.is_empty());
+    // `<sep>` of `<open>word<sep>` begins nothing.
+    let behind_word = |at: &usize| between[..between.len() - start.len() + at].ends_with(char::is_alphanumeric);
+    let places = || start.match_indices(family).map(|(at, _)| at).filter(|_| !family.is_empty());
+    let begins = places().find(|at| !behind_word(at)).or_else(|| places().next());
     // The end of another marker may look like that of the one before: a marker begins where its family does.
     let closes = begins.is_some_and(|at| start[..at].trim_start().starts_with(['>', ']', '"', '\'']));
     if start.len() < before.len() || closes {
@@ -146,6 +149,12 @@ mod tests {
                 "~</use>\n~<use=",
                 "~</use>\n~</calls>",
                 ["~<calls>\n", "~<use=", "~</use>\n", "", "~</calls>"],
+            ),
+            (
+                "<|open|>calls<|sep|><|open|>call name=\"",
+                "<|close|>call<|sep|><|open|>call name=\"",
+                "<|close|>call<|sep|><|close|>calls<|sep|>",
+                ["<|open|>calls<|sep|>", "<|open|>call name=\"", "<|close|>call<|sep|>", "", "<|close|>calls<|sep|>"],
             ),
             // Only a beginning.
             ("[CALLS]", "[CALLS]", "", ["", "[CALLS]", "", "", ""]),

@@ -58,24 +58,57 @@ fn brackets(declaration: &Declaration) -> Option<&'static str> {
 /// A near miss of the start marker, where a call follows.
 pub(super) fn near_start(declaration: &Declaration) -> Option<(Sign, String)> {
     let near = declaration.start.as_ref()?.near_miss()?;
-    let (lookahead, opening) = match (brackets(declaration), &declaration.payload) {
-        (Some(opening), _) => (Lookahead::Brackets, opening),
-        (None, Payload::Python { .. }) => (Lookahead::Letter, r"\[?[ \t\r\n]{0,8}[A-Za-z0-9_]"),
-        (None, _) => (Lookahead::Letter, "[A-Za-z0-9_]"),
-    };
+    let (lookahead, opening) = opening(declaration);
     let sign = Sign { side: Side::Start, exact: false, lookahead };
     Some((sign, format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{opening})")))
 }
 
-/// The start marker in reasoning: a model may well think about it, so what follows must be a call, as far as its
-/// first byte tells.
-pub(super) fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, String)> {
-    let start = declaration.start.as_ref()?;
-    let (lookahead, opening) = match (brackets(declaration), &declaration.payload) {
+/// What shows that a call follows, by its first byte.
+fn opening(declaration: &Declaration) -> (Lookahead, &'static str) {
+    match (brackets(declaration), &declaration.payload) {
         (Some(opening), _) => (Lookahead::Brackets, opening),
         (None, Payload::Python { .. }) => (Lookahead::Letter, r"\[?[ \t\r\n]{0,8}[A-Za-z0-9_]"),
         (None, _) => (Lookahead::Letter, "[A-Za-z0-9_]"),
+    }
+}
+
+/// What shows that a call follows, by its name and what stands behind that.
+fn whole_head(declaration: &Declaration) -> Option<(Lookahead, String)> {
+    let start = declaration.start.as_ref().filter(|start| matches!(start, Marker::Literal(_)))?.text()?.trim();
+    if start.starts_with(|c: char| c.is_alphanumeric() || "_.:/-".contains(c)) {
+        // A pattern that can begin anew inside of itself needs many states.
+        return None;
+    }
+    let escaped = |text: &str| text.trim().bytes().map(escape).collect::<String>();
+    let end = declaration.end.as_ref().map(Marker::pattern);
+    let (head, behind) = match &declaration.payload {
+        Payload::Json(_) => return None,
+        Payload::Named(named) => (Some(&named.head), Some(r"\{".to_owned())),
+        Payload::Tagged(tagged) => (Some(&tagged.head), Some(escaped(&tagged.key_start))),
+        Payload::Python { .. } => (None, Some(r"\(".to_owned())),
     };
+    let (mut before, mut after) = (vec![String::new()], vec![behind, end]);
+    for form in head.iter().flat_map(|head| &head.forms) {
+        let (first, rest) = form.split_once('{').unwrap_or((form, ""));
+        before.push(escaped(first));
+        let text = rest.split_once('}').map_or("", |(_, rest)| rest.split('{').next().unwrap_or_default());
+        after.push(Some(escaped(text)));
+    }
+    after.retain(|text| text.as_ref().is_some_and(|text| !text.is_empty()));
+    let after: Vec<String> = after.into_iter().flatten().collect();
+    let list = if head.is_none() { r"\[?[ \t\r\n]{0,8}" } else { "" };
+    let word = "[A-Za-z0-9_.:/-]{1,64}";
+    let head = format!("{list}(?:{})[ ]?{word}[ \\t\\r\\n]{{0,4}}(?:{})", before.join("|"), after.join("|"));
+    Some((Lookahead::Head, head))
+}
+
+/// The start marker in reasoning: a model may well think about it, so what follows must be a call.
+pub(super) fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, String)> {
+    let start = declaration.start.as_ref()?;
+    let (lookahead, opening) = whole_head(declaration).unwrap_or_else(|| {
+        let (lookahead, opening) = opening(declaration);
+        (lookahead, opening.to_owned())
+    });
     let section = declaration
         .section
         .as_ref()

@@ -42,7 +42,7 @@ impl Transducer {
     pub(super) fn plain(&mut self, quoted: Quoted, bytes: &[u8], at: usize) {
         self.at = at;
         self.end_surrogate(at);
-        if self.state != State::String(quoted) {
+        if !matches!(self.state, State::String(_)) {
             self.loose(bytes);
             return;
         }
@@ -83,7 +83,7 @@ impl Transducer {
     pub(super) fn special(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
         if byte != b'\\' {
             self.end_surrogate(at);
-            if self.state != State::String(quoted) {
+            if !matches!(self.state, State::String(_)) {
                 return false;
             }
         }
