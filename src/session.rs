@@ -532,7 +532,7 @@ impl Session {
         let finish_reason = match generation.end {
             End::Cancelled => FinishReason::Cancelled,
             End::Length => FinishReason::Length,
-            _ if no_room => FinishReason::Length,
+            _ if no_room && parsed.calls.is_empty() => FinishReason::Length,
             End::EndOfTurn | End::Stopped if parsed.calls.is_empty() => FinishReason::Stop,
             End::EndOfTurn | End::Stopped => FinishReason::ToolCalls,
         };
