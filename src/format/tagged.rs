@@ -185,12 +185,14 @@ impl TaggedPayload {
                     return Did::Taken;
                 }
                 b' ' | b'\t' | b'\r' => return Did::Taken,
-                b'{' if self.count == 0 && self.frames.is_empty() && self.text_at.is_none() => {
-                    if self.output.report(RepairKind::JsonArguments, at..at + 1, calls) {
-                        self.object_read = true;
-                        self.state = State::Object;
-                        return Did::Look;
-                    }
+                b'{' if self.count == 0
+                    && self.frames.is_empty()
+                    && self.text_at.is_none()
+                    && self.output.report(RepairKind::JsonArguments, at..at + 1, calls) =>
+                {
+                    self.object_read = true;
+                    self.state = State::Object;
+                    return Did::Look;
                 }
                 _ => {}
             }
