@@ -65,7 +65,7 @@ fn engine_rate(engine: &mut LlamaEngine, prompt: &[Token], sampling: Sampling) -
     engine.truncate(0);
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens: TOKENS, cancel: &cancel };
-    let generation = generate(engine, prompt, &sampling, limits, &mut |bytes| {
+    let generation = generate(engine, prompt, &sampling, limits, None, &mut |bytes| {
         std::hint::black_box(bytes);
         ControlFlow::Continue(())
     });

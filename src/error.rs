@@ -34,6 +34,8 @@ pub enum ErrorKind {
     ContextOverflow,
     /// llama.cpp failed.
     Engine,
+    /// A grammar cannot be used, or failed while generating.
+    Constraint,
     /// A recording does not belong to this run, or is damaged.
     Replay,
 }
@@ -41,7 +43,7 @@ pub enum ErrorKind {
 impl ErrorKind {
     /// Whether the caller's input is at fault, rather than the run: the program exits with 2 instead of 1.
     pub fn is_input(self) -> bool {
-        !matches!(self, ErrorKind::Hub | ErrorKind::Engine)
+        !matches!(self, ErrorKind::Hub | ErrorKind::Engine | ErrorKind::Constraint)
     }
 }
 

@@ -3,8 +3,10 @@
 //! A session renders messages and tools with the chat template, generates, parses what comes while it comes, and adds
 //! the answer to the conversation when, and only when, the turn has ended well.
 
+mod constrain;
 mod record;
 
+use crate::engine::constraint::{Compiler, Mode, Notice};
 use crate::engine::generate::{End, Limits, Usage, generate};
 use crate::engine::llama::{LlamaEngine, LoadOptions};
 use crate::engine::sampler::Sampling;
@@ -12,6 +14,7 @@ use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
 use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
+use crate::format::grammar::{Grammar, Unenforced};
 use crate::format::parser::{Parsed, ParsedCall, Parser, ParserOptions};
 use crate::message::{Message, Role, check_order, open_calls};
 use crate::models::Gguf;
@@ -99,6 +102,16 @@ pub struct Options {
     pub tool_choice: ToolChoice,
     /// The answer ends after this many calls.
     pub max_calls: Option<usize>,
+    /// How far the model is held to the format's grammar.
+    pub constrain: Mode,
+    /// The grammar of the whole answer, in place of the format's.
+    pub grammar: Option<Grammar>,
+    /// Where a call is required, at most this many tokens before it.
+    pub max_preamble: usize,
+    /// At most this many tokens of reasoning, if there is a limit; the constraint closes it then.
+    pub max_thinking: Option<usize>,
+    /// Whether what the grammar forces is appended without asking the model.
+    pub jump: bool,
     /// Whether the parser mends what departs from the format, or only reports it.
     pub repair: bool,
     /// What the chat template's clock reads; the time now, if `None`.
@@ -114,6 +127,11 @@ impl Default for Options {
             max_tokens: 1024,
             tool_choice: ToolChoice::Auto,
             max_calls: None,
+            constrain: Mode::default(),
+            grammar: None,
+            max_preamble: 0,
+            max_thinking: None,
+            jump: true,
             repair: true,
             now: None,
             cancel: Arc::default(),
@@ -141,6 +159,8 @@ pub enum FinishReason {
 pub enum Event {
     /// The model writes.
     Parsed(ParserEvent),
+    /// The grammar intervened, or could not.
+    Constraint(Tagged<Told>),
     /// What the turn took.
     Usage(Tagged<Usage>),
     /// The turn is over.
@@ -162,10 +182,17 @@ pub struct Done {
     pub finish_reason: FinishReason,
 }
 
+/// Something to tell, in words.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Told {
+    /// What happened.
+    pub message: String,
+}
+
 /// Something worth knowing about an answer: a repair, a problem with a call, a departure that was left.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Note {
-    /// Which kind: `repair`, `problem` or `diagnostic`.
+    /// Which kind: `repair`, `problem`, `diagnostic` or `constraint`.
     pub kind: &'static str,
     /// The call it is about, where it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -240,6 +267,9 @@ pub struct Session {
     options: Options,
     recorder: Option<Recorder>,
     notices: Vec<String>,
+    compiler: Option<Compiler>,
+    /// What was said already of what the grammar does not enforce.
+    told: Vec<Unenforced>,
     /// What is worth knowing once there are tools.
     tool_notices: Vec<String>,
 }
@@ -360,6 +390,8 @@ impl Session {
             options: Options::default(),
             recorder: None,
             notices,
+            compiler: None,
+            told: Vec::new(),
             tool_notices,
         })
     }
@@ -459,16 +491,38 @@ impl Session {
             calls_ended
         };
         // What the prompt opened is the beginning of what the model says.
-        parser.push(self.prefill().as_bytes(), &mut |event| {
+        let prefill = self.prefill(&prompt.text());
+        parser.push(prefill.as_bytes(), &mut |event| {
             emit(event);
         });
         let max_calls = self.options.max_calls.unwrap_or(usize::MAX);
+        let thinking = self.opens_reasoning(&prompt.text());
+        let (mut constraint, mut told) = constrain::begin(
+            &mut self.compiler,
+            &*self.engine,
+            &self.format,
+            self.tools.as_ref(),
+            &self.options,
+            (prefill.as_bytes(), thinking),
+        )?;
         let limits = Limits { max_tokens: self.options.max_tokens, cancel: &self.options.cancel };
-        let generation = generate(&mut *self.engine, &tokens, &self.options.sampling, limits, &mut |bytes| {
-            let mut ended = 0;
-            parser.push(bytes, &mut |event| ended = emit(event));
-            if ended >= max_calls { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        let generation =
+            generate(&mut *self.engine, &tokens, &self.options.sampling, limits, constraint.as_mut(), &mut |bytes| {
+                let mut ended = 0;
+                parser.push(bytes, &mut |event| ended = emit(event));
+                if ended >= max_calls { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+        let mut no_room = false;
+        if let Some(constraint) = &constraint {
+            no_room = constraint.notices().contains(&Notice::NoRoomForCall);
+            told.extend(constraint.notices().iter().map(ToString::to_string));
+            for unenforced in constraint.unenforced() {
+                if !self.told.contains(unenforced) {
+                    told.push(unenforced.to_string());
+                    self.told.push(unenforced.clone());
+                }
+            }
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.record(&*self.engine, &prompt.text(), &tokens, &self.options.sampling, &generation)?;
         }
@@ -478,14 +532,20 @@ impl Session {
         let finish_reason = match generation.end {
             End::Cancelled => FinishReason::Cancelled,
             End::Length => FinishReason::Length,
+            _ if no_room => FinishReason::Length,
             End::EndOfTurn | End::Stopped if parsed.calls.is_empty() => FinishReason::Stop,
             End::EndOfTurn | End::Stopped => FinishReason::ToolCalls,
         };
+        for message in &told {
+            let value = Told { message: message.clone() };
+            on_event(&Event::Constraint(Tagged { r#type: "constraint", value }));
+        }
         on_event(&Event::Usage(Tagged { r#type: "usage", value: generation.usage }));
         on_event(&Event::Done(Tagged { r#type: "done", value: Done { finish_reason } }));
         let message = parsed.message();
         self.messages.push(message.clone());
-        let notes = notes(&parsed);
+        let mut notes = notes(&parsed);
+        notes.extend(told.into_iter().map(|message| Note { kind: "constraint", call: None, repair: None, message }));
         Ok(Reply { message, calls: parsed.calls, finish_reason, usage: generation.usage, notes })
     }
 
@@ -504,7 +564,7 @@ impl Session {
         let Ok(without) = self.templates.choose(tools.is_some()).render(&request) else { return String::new() };
         let without = without.text();
         let text = prompt.text();
-        let text = text.strip_suffix(self.prefill().as_str()).unwrap_or(&text);
+        let text = text.strip_suffix(self.prefill(&text).as_str()).unwrap_or(&text);
         let same = text.char_indices().zip(without.chars()).find(|((_, a), b)| a != b).map(|((at, _), _)| at);
         let tail = &text[same.unwrap_or(without.len().min(text.len()))..];
         if !tail.is_empty() {
@@ -533,7 +593,7 @@ impl Session {
 
     fn render(&self, messages: &[Message], tools: Option<&Arc<Tools>>) -> Result<Prompt> {
         let mut prompt = self.templates.choose(tools.is_some()).render(&self.request(messages, tools))?;
-        let prefill = self.prefill();
+        let prefill = self.prefill(&prompt.text());
         if !prefill.is_empty() {
             prompt.pieces.push(Piece { text: prefill, literal: false });
         }
@@ -541,12 +601,24 @@ impl Session {
     }
 
     /// The beginning of an answer that the tool choice leaves no doubt about.
-    fn prefill(&self) -> String {
+    ///
+    /// Where the model may reason or talk first, the constraint writes it when the time has come.
+    fn prefill(&self, prompt: &str) -> String {
+        let constrained = self.options.constrain != Mode::Off;
+        if constrained && (self.options.max_preamble > 0 || self.opens_reasoning(prompt)) {
+            return String::new();
+        }
         match &self.options.tool_choice {
             ToolChoice::Auto | ToolChoice::None => String::new(),
             ToolChoice::Required => self.format.opening(None),
             ToolChoice::Tool(name) => self.format.opening(Some(name)),
         }
+    }
+
+    /// Whether a prompt ends where reasoning has just begun.
+    fn opens_reasoning(&self, prompt: &str) -> bool {
+        let start = self.format.reasoning.as_ref().and_then(|around| around.start.text()).unwrap_or_default().trim();
+        !start.is_empty() && prompt.trim_end().ends_with(start)
     }
 
     /// Says how many tokens do not fit, and what takes them.

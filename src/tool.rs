@@ -14,6 +14,7 @@
 //! # Ok::<(), callwright::Error>(())
 //! ```
 
+pub(crate) mod dialect;
 mod problem;
 mod read;
 
@@ -74,10 +75,17 @@ impl Tool {
         })
     }
 
+    /// The schema of the arguments as JSON Schema, whatever dialect its author wrote.
+    pub fn schema(&self) -> Option<Value> {
+        let mut schema = Value::Object(self.parameters.clone()?);
+        dialect::standard(&mut schema);
+        Some(schema)
+    }
+
     /// The compiled schema; `Err` says which part of it cannot be.
     fn compile(&self, in_file: &str) -> Result<Option<jsonschema::Validator>> {
-        let Some(schema) = &self.parameters else { return Ok(None) };
-        jsonschema::validator_for(&Value::Object(schema.clone())).map(Some).map_err(|error| {
+        let Some(schema) = self.schema() else { return Ok(None) };
+        jsonschema::validator_for(&schema).map(Some).map_err(|error| {
             let message = format!("{in_file}tool {:?}: {}", self.name, problem::schema_sentence(&error));
             Error::new(ErrorKind::Tools, message)
         })
@@ -125,7 +133,7 @@ impl Tools {
         if self.by_name.contains_key(&tool.name) {
             return Err(Error::new(ErrorKind::Tools, format!("{place}there are two tools named {:?}", tool.name)));
         }
-        if let Some(schema) = &tool.parameters {
+        if let Some(schema) = tool.schema() {
             match schema.get("type") {
                 None => {}
                 Some(Value::String(kind)) if kind == "object" => {}

@@ -1,5 +1,6 @@
 //! The command line: what belongs to the terminal and not to the library.
 
+mod grammar;
 mod input;
 mod model;
 mod output;
@@ -40,6 +41,7 @@ enum Command {
     Run(run::RunArgs),
     Render(render::RenderArgs),
     Parse(parse::ParseArgs),
+    Grammar(grammar::GrammarArgs),
     Template(template::TemplateArgs),
     Model(model::ModelArgs),
 }
@@ -59,6 +61,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Render(args) => render::run(args),
         Command::Parse(args) => parse::run(args),
+        Command::Grammar(args) => grammar::run(args),
         Command::Template(args) => template::run(args),
         Command::Model(args) => model::run(args, Some(&callwright::engine::llama::cpu_features())),
     };

@@ -120,7 +120,7 @@ impl Printer {
                 self.line_open = false;
             }
             Event::Parsed(Parsed::Reasoning { delta }) => self.think(delta),
-            Event::Parsed(Parsed::Repair(_)) | Event::Usage(_) => {}
+            Event::Parsed(Parsed::Repair(_)) | Event::Constraint(_) | Event::Usage(_) => {}
             Event::Done { .. } => self.end_line()?,
         }
         Ok(())

@@ -1,13 +1,15 @@
 //! `callwright run`: a question and tools in, text and tool calls out.
 
-use super::input::{ConversationOptions, ModelOptions, positive};
+use super::input::{ConversationOptions, ModelOptions, positive, read_json, read_text};
 use super::output::{Output, Printer};
 use super::{DONE, INTERRUPTED, notice};
 use anyhow::{Context, Result};
+use callwright::engine::constraint::Mode;
 use callwright::engine::sampler::Sampling;
+use callwright::format::grammar::{Grammar, json_grammar};
 use callwright::models::ModelEntry;
 use callwright::session::{FinishReason, Options, Reply, Session};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +41,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Conversation", value_parser = positive, allow_negative_numbers = true)]
     max_calls: Option<usize>,
 
+    #[command(flatten)]
+    constraint: ConstraintOptions,
+
     /// The longest answer, in tokens
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Sampling", value_parser = positive, allow_negative_numbers = true)]
     max_tokens: usize,
@@ -55,6 +60,63 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output",
           conflicts_with_all = ["prompt", "tools", "messages", "system", "tool_choice", "model", "template", "format"])]
     replay: Option<PathBuf>,
+}
+
+/// How the model is held to the format.
+#[derive(Args)]
+struct ConstraintOptions {
+    /// Hold calls to the format and the tools' schemas; strict: end with an error rather than go on without
+    #[arg(long, value_name = "off|auto|strict", default_value = "auto", help_heading = "Constraint")]
+    constrain: Constrain,
+
+    /// Where a call is required, let the model write up to N tokens before it
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Constraint", allow_negative_numbers = true)]
+    max_preamble: usize,
+
+    /// Close reasoning after N tokens
+    #[arg(long, value_name = "N", help_heading = "Constraint", allow_negative_numbers = true)]
+    max_thinking: Option<usize>,
+
+    /// Ask the model even where the grammar leaves no choice
+    #[arg(long, help_heading = "Constraint")]
+    no_jump: bool,
+
+    /// Hold the whole answer to a grammar in llguidance's Lark
+    #[arg(long, value_name = "FILE", help_heading = "Constraint", conflicts_with_all = ["json_schema", "tools"])]
+    grammar: Option<PathBuf>,
+
+    /// Hold the whole answer to JSON that fits a schema
+    #[arg(long, value_name = "FILE", help_heading = "Constraint", conflicts_with = "tools")]
+    json_schema: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Constrain {
+    Off,
+    Auto,
+    Strict,
+}
+
+impl ConstraintOptions {
+    fn mode(&self) -> Mode {
+        match self.constrain {
+            Constrain::Off => Mode::Off,
+            Constrain::Auto => Mode::Auto,
+            Constrain::Strict => Mode::Strict,
+        }
+    }
+
+    fn grammar(&self) -> Result<Option<Grammar>> {
+        match (&self.grammar, &self.json_schema) {
+            (Some(path), _) => Ok(Some(Grammar { lark: read_text(path)?, unenforced: Vec::new() })),
+            (None, Some(path)) => {
+                let grammar = json_grammar(&read_json(path)?, false).map_err(|error| error.in_file(path))?;
+                grammar.unenforced.iter().for_each(|unenforced| notice(&unenforced.to_string()));
+                Ok(Some(grammar))
+            }
+            (None, None) => Ok(None),
+        }
+    }
 }
 
 /// How tokens are chosen.
@@ -129,12 +191,18 @@ pub fn run(args: RunArgs) -> Result<u8> {
 fn open(args: &RunArgs) -> Result<Session> {
     // Before the model: what is wrong with the input should not take a model's loading to say.
     let (messages, tools, tool_choice) = args.conversation.read()?;
+    let grammar = args.constraint.grammar()?;
     let (mut session, entry) = args.model.open(false)?;
     *session.options_mut() = Options {
         sampling: args.sampling.sampling(&entry),
         max_tokens: args.max_tokens,
         tool_choice,
         max_calls: if args.no_parallel { Some(1) } else { args.max_calls },
+        constrain: args.constraint.mode(),
+        grammar,
+        max_preamble: args.constraint.max_preamble,
+        max_thinking: args.constraint.max_thinking,
+        jump: !args.constraint.no_jump,
         ..Options::default()
     };
     session.set_tools(tools);

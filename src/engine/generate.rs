@@ -1,5 +1,6 @@
 //! The loop: decode the part of the prompt that is not in the context yet, then sample until something ends it.
 
+use super::constraint::{Constraint, Step};
 use super::sampler::{Sampler, Sampling};
 use super::{Engine, Token};
 use crate::Result;
@@ -45,6 +46,8 @@ pub struct Usage {
     pub cached_tokens: usize,
     /// Tokens generated, without the one that ended the turn.
     pub completion_tokens: usize,
+    /// Of these, the ones that a grammar forced, so that the model was not asked.
+    pub forced_tokens: usize,
     /// Time until the prompt was decoded.
     #[serde(rename = "prompt_seconds", serialize_with = "seconds")]
     pub prompt_time: Duration,
@@ -73,12 +76,13 @@ pub struct Limits<'a> {
 /// ends the model's turn is not handed on.
 ///
 /// # Errors
-/// Those of [`Engine::decode`] and [`Engine::reserve`].
+/// Those of [`Engine::decode`] and [`Engine::reserve`], and of a constraint that is strict.
 pub fn generate(
     engine: &mut dyn Engine,
     prompt: &[Token],
     sampling: &Sampling,
     limits: Limits<'_>,
+    mut constraint: Option<&mut Constraint<'_>>,
     on_token: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<Generation> {
     let started = Instant::now();
@@ -106,24 +110,51 @@ pub fn generate(
     usage.prompt_time = started.elapsed();
 
     let started = Instant::now();
-    let end = loop {
+    let mut generated = Vec::new();
+    let end = 'answer: loop {
         if cancelled() {
             break End::Cancelled;
         }
-        if tokens.len() == max_tokens {
+        let left = max_tokens - tokens.len();
+        if left == 0 {
             break End::Length;
         }
-        let token = sampler.sample(engine.logits());
-        if engine.is_end(token) {
-            break End::EndOfTurn;
+        generated.clear();
+        match &mut constraint {
+            None => generated.push(sampler.sample(engine.logits())),
+            Some(constraint) => {
+                let step = match constraint.next(left)? {
+                    Step::Sample => match constraint.sample(&mut sampler, engine.logits(), left)? {
+                        Ok(token) => {
+                            generated.push(token);
+                            Step::Sample
+                        }
+                        Err(instead) => instead,
+                    },
+                    step => step,
+                };
+                match step {
+                    Step::Sample => {}
+                    Step::Finished => break End::Stopped,
+                    Step::Forced(run) => {
+                        generated.extend(run.into_iter().take(left));
+                        usage.forced_tokens += generated.len();
+                    }
+                }
+            }
         }
-        tokens.push(token);
-        if on_token(engine.token_bytes(token)).is_break() {
-            break End::Stopped;
+        for token in &generated {
+            if engine.is_end(*token) {
+                break 'answer End::EndOfTurn;
+            }
+            tokens.push(*token);
+            if on_token(engine.token_bytes(*token)).is_break() {
+                break 'answer End::Stopped;
+            }
         }
         // A token after which nothing is sampled need not be decoded; the next turn's prompt brings it again.
         if tokens.len() < max_tokens {
-            engine.decode(&[token])?;
+            engine.decode(&generated)?;
         }
     };
     usage.completion_time = started.elapsed();

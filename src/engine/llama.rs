@@ -3,6 +3,7 @@
 //! Its C++ exceptions and failed assertions end the process, so whatever a file or a caller could get wrong is checked
 //! before: the GGUF in [`crate::models`], token ids and lengths here.
 
+use super::vocabulary::{Vocabulary, Word};
 use super::{Engine, ModelInfo, Token, threads};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
@@ -18,7 +19,7 @@ use std::cell::OnceCell;
 use std::ffi::{CStr, c_char, c_void};
 use std::num::NonZeroU32;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// Tokens that are decoded in one call at most. llama.cpp's own default for the physical batch.
@@ -53,7 +54,7 @@ pub struct LoadOptions {
 pub struct LlamaEngine {
     // Before `model`: fields drop in this order, and the context points into the model.
     context: Option<LlamaContext<'static>>,
-    model: Box<LlamaModel>,
+    model: Arc<LlamaModel>,
     info: ModelInfo,
     options: LoadOptions,
     threads: usize,
@@ -90,7 +91,7 @@ impl LlamaEngine {
         })?;
         let info = describe(&model, path);
         let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
-        let model = Box::new(model);
+        let model = Arc::new(model);
         let threads = match options.threads {
             Some(threads) => threads.clamp(1, MAX_THREADS),
             None if options.vocabulary_only => 1,
@@ -107,7 +108,7 @@ impl LlamaEngine {
 
     fn new_context(&mut self, tokens: usize) -> Result<()> {
         let context = create_context(&self.model, tokens, BATCH, self.threads)?;
-        // SAFETY: the context borrows the model, which lives in a box that is neither moved out nor replaced while
+        // SAFETY: the context borrows the model, which lives in an `Arc` that is neither moved out nor replaced while
         // `self` lives, and `context` is declared before `model`, so that it is dropped first.
         self.context = Some(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
         self.cached.clear();
@@ -155,6 +156,23 @@ impl Engine for LlamaEngine {
             self.model.vocab().token_to_piece_into(LlamaToken(token.0), &mut bytes, true, None);
             bytes.into_boxed_slice()
         })
+    }
+
+    fn vocabulary(&self) -> Option<Vocabulary> {
+        let vocab = self.model.vocab();
+        let words = (0..self.model.n_vocab()).map(|index| {
+            let token = LlamaToken(index);
+            let attributes = vocab.attr(token);
+            let markup = attributes.contains(LlamaTokenAttr::Control) || attributes.contains(LlamaTokenAttr::Unknown);
+            let end = vocab.is_eog(token);
+            Word { bytes: self.token_bytes(Token(index)).into(), control: markup || end, end }
+        });
+        let model = Arc::clone(&self.model);
+        let tokenize = move |text: &[u8]| {
+            let tokens = model.vocab().tokenize(text, false, false);
+            tokens.iter().map(|token| Token(token.0)).collect()
+        };
+        Some(Vocabulary::new(words.collect(), Arc::new(tokenize)))
     }
 
     fn is_end(&self, token: Token) -> bool {

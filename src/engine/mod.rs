@@ -4,11 +4,13 @@
 //! everything above can be tested and a run repeated without a model. [`generate()`](generate::generate) is the one
 //! loop that drives either.
 
+pub mod constraint;
 pub mod generate;
 pub mod llama;
 pub mod sampler;
 pub mod scripted;
 mod threads;
+pub mod vocabulary;
 
 use crate::Result;
 use crate::template::Piece;
@@ -48,6 +50,11 @@ pub trait Engine {
 
     /// The bytes that a token stands for; may end in the middle of a character.
     fn token_bytes(&self, token: Token) -> &[u8];
+
+    /// All tokens and the tokenizer, for a constraint; `None` where the engine knows only what was recorded.
+    fn vocabulary(&self) -> Option<vocabulary::Vocabulary> {
+        None
+    }
 
     /// Whether a token ends the model's turn.
     fn is_end(&self, token: Token) -> bool;

@@ -37,12 +37,14 @@ pub struct Sampler {
     random: Pcg64,
     /// Kept between calls to save the allocation.
     candidates: Vec<Candidate>,
+    /// Likewise.
+    allowed: Vec<f32>,
 }
 
 impl Sampler {
     /// A sampler at the start of its random numbers.
     pub fn new(sampling: Sampling) -> Sampler {
-        Sampler { sampling, random: Pcg64::seed_from_u64(sampling.seed), candidates: Vec::new() }
+        Sampler { sampling, random: Pcg64::seed_from_u64(sampling.seed), candidates: Vec::new(), allowed: Vec::new() }
     }
 
     /// The next token for these logits; among equals the lowest id. NaN counts as impossible.
@@ -83,6 +85,46 @@ impl Sampler {
         }
         // Rounding may leave a crumb of `point`; it belongs to the last candidate.
         token(candidates.last().map_or(first, |(_, id)| *id))
+    }
+
+    /// The next token among those whose bits are set in `mask`, 32 to a word; the first of them where the logits say
+    /// nothing of any.
+    pub fn sample_among(&mut self, logits: &[f32], mask: &[u32]) -> Token {
+        let mut allowed = std::mem::take(&mut self.allowed);
+        allowed.clear();
+        allowed.resize(logits.len(), f32::NEG_INFINITY);
+        let mut first = None;
+        for (word, bits) in mask.iter().enumerate() {
+            let mut bits = *bits;
+            while bits != 0 {
+                let index = word * 32 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if let Some(logit) = logits.get(index) {
+                    allowed[index] = *logit;
+                    first.get_or_insert(index);
+                }
+            }
+        }
+        let chosen = self.sample(&allowed);
+        let possible = usize::try_from(chosen.0).ok().and_then(|index| allowed.get(index));
+        let possible = possible.is_some_and(|logit| *logit > f32::NEG_INFINITY);
+        self.allowed = allowed;
+        if possible { chosen } else { token(first.unwrap_or(0)) }
+    }
+
+    /// The next token, but none of `banned`.
+    pub fn sample_without(&mut self, logits: &[f32], banned: &[Token]) -> Token {
+        let mut allowed = std::mem::take(&mut self.allowed);
+        allowed.clear();
+        allowed.extend_from_slice(logits);
+        for token in banned {
+            if let Some(logit) = usize::try_from(token.0).ok().and_then(|index| allowed.get_mut(index)) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        let chosen = self.sample(&allowed);
+        self.allowed = allowed;
+        chosen
     }
 }
 

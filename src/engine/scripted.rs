@@ -2,6 +2,7 @@
 
 use super::generate;
 use super::sampler::Sampling;
+use super::vocabulary::Vocabulary;
 use super::{Engine, ModelInfo, Token};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result, text_file};
@@ -225,6 +226,11 @@ impl Engine for ScriptedEngine {
 
     fn token_bytes(&self, token: Token) -> &[u8] {
         self.vocabulary.get(&token).map_or(b"", Vec::as_slice)
+    }
+
+    fn vocabulary(&self) -> Option<Vocabulary> {
+        // A recording was constrained when it was made, and has only the tokens that were produced.
+        self.any_prompt.then(Vocabulary::of_bytes)
     }
 
     fn is_end(&self, token: Token) -> bool {

@@ -10,6 +10,7 @@ mod calls;
 mod coerce;
 mod declaration;
 pub mod event;
+pub mod grammar;
 mod head;
 mod history;
 pub mod infer;

@@ -188,6 +188,7 @@ impl TaggedPayload {
                 b'{' if self.count == 0
                     && self.frames.is_empty()
                     && self.text_at.is_none()
+                    && !self.object_read
                     && self.output.report(RepairKind::JsonArguments, at..at + 1, calls) =>
                 {
                     self.object_read = true;
@@ -197,6 +198,15 @@ impl TaggedPayload {
                 _ => {}
             }
             self.held_at = at;
+        }
+        if self.frames.is_empty() && !self.object_read && self.plan.key_start.get(self.held.len()) == Some(&byte) {
+            self.held.push(byte);
+            if self.held.len() == self.plan.key_start.len() {
+                self.held.clear();
+                self.end_text(calls);
+                self.begin_key(at + 1);
+            }
+            return Did::Taken;
         }
         self.held.push(byte);
         while !self.held.is_empty() {
@@ -253,7 +263,7 @@ impl TaggedPayload {
 
     fn key(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
         self.key.push(byte);
-        if self.key.ends_with(&self.plan.key_end) {
+        if self.plan.key_end.last() == Some(&byte) && self.key.ends_with(&self.plan.key_end) {
             let length = self.key.len() - self.plan.key_end.len();
             let key = String::from_utf8_lossy(&self.key[..length]).trim().to_owned();
             // A closing tag whose element is not open.

@@ -1,6 +1,7 @@
 //! Recording a session and repeating it without its model.
 
 use super::{Options, Session, ToolChoice};
+use crate::engine::constraint::Mode;
 use crate::engine::sampler::Sampling;
 use crate::engine::scripted::{Recorder, ScriptedEngine};
 use crate::error::Location;
@@ -27,6 +28,11 @@ struct Request {
     sampling: Sampling,
     max_tokens: usize,
     max_calls: Option<usize>,
+    /// Not to constrain again, which the tokens were already, but because it decides how an answer is begun.
+    #[serde(default)]
+    constrain: Mode,
+    #[serde(default)]
+    max_preamble: usize,
     repair: bool,
     now: Option<DateTime>,
 }
@@ -51,6 +57,8 @@ impl Session {
             sampling: options.sampling,
             max_tokens: options.max_tokens,
             max_calls: options.max_calls,
+            constrain: options.constrain,
+            max_preamble: options.max_preamble,
             repair: options.repair,
             now: options.now,
         };
@@ -82,6 +90,8 @@ impl Session {
             max_tokens: request.max_tokens,
             tool_choice: request.tool_choice,
             max_calls: request.max_calls,
+            constrain: request.constrain,
+            max_preamble: request.max_preamble,
             repair: request.repair,
             now: request.now,
             ..Options::default()

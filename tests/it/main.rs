@@ -3,12 +3,14 @@
 mod check;
 mod cli;
 mod conformance;
+mod constraint;
 mod declaration;
 mod engine;
 mod formats;
 mod fuzz;
 mod gguf;
 mod gguf_builder;
+mod grammar;
 #[cfg(feature = "hub")]
 mod hub;
 #[cfg(feature = "hub")]

@@ -1,5 +1,6 @@
 //! A session on an engine that says what it is told to.
 
+use callwright::engine::constraint::Mode;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::{Engine, ModelInfo};
 use callwright::format::event::Event as Parsed;
@@ -117,10 +118,26 @@ fn the_answer_ends_after_the_calls_that_were_allowed() {
 #[test]
 fn a_call_that_is_cut_off_is_not_complete() {
     let mut session = session([CALL]);
+    session.options_mut().constrain = Mode::Off;
     session.options_mut().max_tokens = 60;
     let reply = session.ask("?").unwrap();
     assert_eq!(reply.finish_reason, FinishReason::Length);
     assert!(!reply.calls[0].complete && !reply.calls[0].valid);
+}
+
+#[test]
+fn a_constrained_call_is_never_cut_off() {
+    let mut session = session([CALL]);
+    session.options_mut().max_tokens = 100;
+    let reply = session.ask("?").unwrap();
+    assert!(reply.calls[0].complete && reply.calls[0].valid, "{reply:?}");
+
+    // Where there is no room for a call at all, none is begun.
+    let mut session = self::session([CALL]);
+    session.options_mut().max_tokens = 60;
+    let reply = session.ask("?").unwrap();
+    assert_eq!((reply.calls.len(), reply.finish_reason), (0, FinishReason::Length));
+    assert!(reply.notes.iter().any(|note| note.kind == "constraint"), "{:?}", reply.notes);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::format::{
     Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history,
 };
 use crate::template::ChatTemplate;
+use std::sync::OnceLock;
 
 pub fn infer(template: &ChatTemplate) -> Inference {
     let renders = Renders::new(template);
@@ -29,15 +30,28 @@ pub fn infer(template: &ChatTemplate) -> Inference {
         inference.notes.push("it writes parts of a call where no payload kind has them".to_owned());
         return inference;
     }
-    match Format::new(declaration) {
-        Ok(format) if reads_back(&format, &sample) => inference.format = Some(format),
-        Ok(_) => inference.notes.push("what it writes for a call is not read back as that call".to_owned()),
-        Err(error) => {
-            let why = format!("its calls are written in a way that no format can declare: {}", error.message());
-            inference.notes.push(why);
-        }
+    // The automata are built for the first text that is read: that takes longer than all the rendering.
+    let format = Format { declaration, source: String::new(), machinery: OnceLock::new() };
+    match writes(&format, &sample) || reads_back(&format, &sample) {
+        true => inference.format = Some(format),
+        false => inference.notes.push("what it writes for a call is not read back as that call".to_owned()),
     }
     inference
+}
+
+/// Whether the format writes the answer as the template does, but for white space and quotes.
+fn writes(format: &Format, answer: &str) -> bool {
+    let plain = |text: &str| text.replace('\'', "\"").split_whitespace().collect::<String>();
+    let head = match &format.payload {
+        Payload::Named(NamedCall { head, .. }) | Payload::Tagged(TaggedCall { head, .. }) => head.forms.first(),
+        Payload::Json(_) | Payload::Python { .. } => None,
+    };
+    // A name inside of an object is written, but not read.
+    let in_object = head.and_then(|head| head.split("{name}").next()).is_some_and(|before| before.contains('"'));
+    let (written, answer) = (plain(&format.write_calls(&[FIRST.call()])), plain(answer));
+    // A template may leave the end of a section out, which is read as well.
+    let section_end = format.section.as_ref().and_then(|section| section.end.text()).map(plain).unwrap_or_default();
+    !in_object && (written == answer || written.strip_suffix(section_end.as_str()) == Some(&answer))
 }
 
 /// Whether part of a call was taken for a text of the format.

@@ -95,6 +95,7 @@ impl Transducer {
 
     /// A quote right after a word: `r"…"` and the like.
     pub(super) fn prefixed(&mut self, key: bool, byte: u8, at: usize) -> bool {
+        self.utf8.end(&mut self.out);
         let word = &self.out[self.mark..];
         if word.len() > 2 || !word.bytes().all(|b| b"rRbBuUfF".contains(&b)) {
             self.end_word(key, at);

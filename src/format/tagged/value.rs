@@ -48,6 +48,7 @@ pub(super) struct ValueReader {
     line_start: bool,
     /// The value so far, while nothing of it was written.
     raw: Vec<u8>,
+    raw_at: usize,
     json: Transducer,
     /// Whether that machine repairs nothing.
     strict: bool,
@@ -118,6 +119,7 @@ impl ValueReader {
             held_at: 0,
             line_start: false,
             raw: Vec::new(),
+            raw_at: 0,
             json: Transducer::new(repair),
             strict: !repair,
             ended: false,
@@ -189,6 +191,9 @@ impl ValueReader {
                     i += run;
                     continue;
                 }
+                if let Some(length) = self.closed(&input[i..]) {
+                    return (i + length, Some(ValueEnd::Closed));
+                }
                 self.held_at = at + i;
             }
             self.held.push(input[i]);
@@ -219,6 +224,15 @@ impl ValueReader {
         held.drain(..count);
         self.held = held;
         self.held_at += count;
+    }
+
+    /// The length of the closing tag that stands here whole, as it mostly does.
+    fn closed(&self, bytes: &[u8]) -> Option<usize> {
+        if self.cdata || self.in_string() {
+            return None;
+        }
+        let rest = bytes.strip_prefix(&self.plan.tail[..]).unwrap_or(bytes);
+        rest.starts_with(&self.closing).then(|| bytes.len() - rest.len() + self.closing.len())
     }
 
     /// How many bytes at the beginning cannot belong to what ends the value.
@@ -452,6 +466,9 @@ impl ValueReader {
         }
         self.line_start = bytes.last() == Some(&b'\n');
         let mut at = at + bytes.len() - rest.len();
+        if self.raw.is_empty() {
+            self.raw_at = at;
+        }
         while !rest.is_empty() {
             let taken = match self.sink {
                 Sink::Start => self.start(rest, output),
@@ -677,17 +694,18 @@ impl ValueReader {
         let string = self.types.has(Types::STRING);
         let mut json = Transducer::new(!self.strict);
         let mut rest = self.raw.trim_ascii();
-        let at = self.held_at.saturating_sub(self.raw.len());
+        let mut at = self.raw_at + self.raw.len() - self.raw.trim_ascii_start().len();
         while !rest.is_empty() && !json.is_done() {
             let taken = json.feed(rest, at, stops, false);
             rest = &rest[taken..];
-            while let Some((kind, _)) = json.take_report() {
-                self.reports.push((kind, at..at + 1));
+            at += taken;
+            while let Some(report) = json.take_report() {
+                self.reports.push(report);
             }
         }
         let whole = rest.is_empty() && json.cut(at) == Cut::Whole;
-        while let Some((kind, _)) = json.take_report() {
-            self.reports.push((kind, at..at + 1));
+        while let Some(report) = json.take_report() {
+            self.reports.push(report);
         }
         let text = json.stable();
         let value = serde_json::from_str::<Value>(text).ok().filter(|_| whole);

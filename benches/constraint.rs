@@ -1,0 +1,469 @@
+//! What a constraint costs and what it guarantees, with a model of random weights: whatever holds for it holds for any.
+//!
+//! `CALLWRIGHT_BENCH_MODEL=FILE.gguf CALLWRIGHT_BFCL=DIR cargo bench --bench constraint`; without a model, the bundled
+//! one; without BFCL's cases, only a few tools of its own. `CALLWRIGHT_BENCH_CASES` limits the number of cases.
+
+use callwright::engine::constraint::{Calls, Compiler, Constraint, Mode, Rules};
+use callwright::engine::generate::{Limits, generate};
+use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::sampler::{Sampler, Sampling};
+use callwright::engine::vocabulary::Vocabulary;
+use callwright::engine::{Engine, ModelInfo, Token};
+use callwright::format::Format;
+use callwright::format::parser::{Parser, ParserOptions};
+use callwright::message::{Arguments, ToolCall};
+use callwright::models::bundled;
+use callwright::template::Piece;
+use callwright::{Result, Tools};
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_2::model::params::LlamaModelParams;
+use llama_cpp_2::sampling::LlamaSampler;
+use llama_cpp_2::token::LlamaToken;
+use llama_cpp_2::token::data::LlamaTokenData;
+use llama_cpp_2::token::data_array::LlamaTokenDataArray;
+use serde_json::{Map, Value};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+const OWN: &str = r#"[{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"},
+    "days": {"type": "integer"}}, "required": ["city"]}}]"#;
+
+/// One case: its tools, and a call that BFCL accepts, where there is one that fits the schema.
+struct Case {
+    tools: Tools,
+    answer: Option<ToolCall>,
+}
+
+fn main() {
+    let quick = !std::env::args().any(|argument| argument == "--bench");
+    let limit = std::env::var("CALLWRIGHT_BENCH_CASES").ok().and_then(|n| n.parse().ok());
+    let limit = limit.unwrap_or(if quick { 5 } else { 1000 });
+    let path = match std::env::var_os("CALLWRIGHT_BENCH_MODEL") {
+        Some(path) => PathBuf::from(path),
+        None => bundled::path().expect("the bundled model can be unpacked"),
+    };
+    let cases = cases();
+    let cases = &cases[..limit.min(cases.len())];
+    let mut engine = LlamaEngine::load(&path, LoadOptions::default()).expect("the model loads");
+    println!("{}, {} threads, {} cases", path.display(), engine.threads(), cases.len());
+
+    let vocabulary = engine.vocabulary().expect("a model has a vocabulary");
+    let started = on_cpu();
+    let mut compiler = compiler(&vocabulary, Format::delimited());
+    println!("preparing the model, once: {:.0} ms of CPU", ms(on_cpu() - started));
+    for count in [10, 200] {
+        println!("preparing {count} tools: {:.1} ms of CPU", ms(preparing(&vocabulary, cases, count)));
+    }
+
+    let mut masks = Vec::new();
+    println!("random weights, calls required, 256 tokens:");
+    sound(&mut engine, &mut compiler, Format::delimited(), cases, &mut masks);
+    println!("mask: {}", quantiles(&mut masks));
+    for name in Format::names().filter(|name| *name != "delimited") {
+        let format = Format::builtin(name).expect("its name is listed");
+        let mut compiler = self::compiler(&vocabulary, format);
+        sound(&mut engine, &mut compiler, format, &cases[..cases.len().min(100)], &mut Vec::new());
+    }
+
+    jump_forward(&mut engine, &mut compiler, &vocabulary, cases);
+    canonical(&vocabulary, cases);
+    outside(&mut engine, &mut compiler, &cases[0].tools);
+    gbnf(&path, &vocabulary, cases);
+}
+
+/// Time that this thread has run: other programs on the machine do not count.
+fn on_cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0))
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn quantiles(times: &mut [Duration]) -> String {
+    times.sort();
+    let at = |part: f64| times.get(((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1)));
+    let us = |part| at(part).map_or(f64::NAN, |time| time.as_secs_f64() * 1e6);
+    format!("p50 {:.0} µs, p99 {:.0} µs, longest {:.0} µs, of {}", us(0.5), us(0.99), us(1.0), times.len())
+}
+
+fn compiler(vocabulary: &Vocabulary, format: &Format) -> Compiler {
+    Compiler::for_format(vocabulary.clone(), format).expect("the vocabulary is usable")
+}
+
+fn rules(jump: bool, calls: Calls) -> Rules {
+    let mode = if calls == Calls::Required { Mode::Strict } else { Mode::Auto };
+    Rules { mode, calls, max_calls: Some(1), max_preamble: 0, max_thinking: None, jump, thinking: false }
+}
+
+/// The non-live cases that have answers.
+fn cases() -> Vec<Case> {
+    let folder = std::env::var_os("CALLWRIGHT_BFCL")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/bfcl"));
+    let mut cases = Vec::new();
+    for category in ["simple_python", "multiple", "parallel", "parallel_multiple"] {
+        let file = format!("BFCL_v4_{category}.json");
+        let read = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        let answers = read(folder.join("data/possible_answer").join(&file));
+        for (line, answer) in read(folder.join("data").join(&file)).lines().zip(answers.lines()) {
+            let case: Value = serde_json::from_str(line).expect("a case is JSON");
+            let answer: Value = serde_json::from_str(answer).expect("an answer is JSON");
+            let Ok(tools) = Tools::from_value(&case["function"]) else { continue };
+            let answer = call(&tools, &answer["ground_truth"][0]);
+            cases.push(Case { tools, answer });
+        }
+    }
+    if cases.is_empty() {
+        cases.push(Case { tools: Tools::from_json(OWN, "own").expect("its own tools are"), answer: None });
+    }
+    cases
+}
+
+/// The first accepted values of an expected call, in the schema's order; `None` where they break the schema.
+fn call(tools: &Tools, expected: &Value) -> Option<ToolCall> {
+    let (name, values) = expected.as_object()?.iter().next()?;
+    let schema = tools.get(name)?.schema()?;
+    let order = schema["properties"].as_object()?.keys();
+    let given = order.filter_map(|key| Some((key.clone(), values.get(key)?.get(0)?.clone()))).filter(|(_, v)| v != "");
+    let arguments: Map<String, Value> = given.collect();
+    let nested = arguments.values().any(|value| value.to_string().contains(['{', '[']));
+    let fits = !nested && tools.problems(name, &arguments).is_empty();
+    let (name, arguments) = (name.clone(), Arguments::Object(arguments));
+    fits.then(|| ToolCall { id: Some("abcdef123".to_owned()), name, arguments })
+}
+
+fn preparing(vocabulary: &Vocabulary, cases: &[Case], count: usize) -> Duration {
+    let mut tools = Tools::default();
+    for tool in cases.iter().flat_map(|case| case.tools.iter()) {
+        if tools.len() < count && tools.get(&tool.name).is_none() {
+            tools.push(tool.clone()).expect("the name is new");
+        }
+    }
+    let mut times: Vec<f64> = (0..5)
+        .map(|_| {
+            let mut compiler = compiler(vocabulary, Format::delimited());
+            let started = on_cpu();
+            Constraint::new(&mut compiler, Format::delimited(), &tools, None, rules(true, Calls::Required))
+                .expect("the tools have a grammar");
+            (on_cpu() - started).as_secs_f64()
+        })
+        .collect();
+    Duration::from_secs_f64(median(&mut times))
+}
+
+fn prompt() -> Vec<Token> {
+    (0..16).map(|i| Token(100 + i * 37 % 1000)).collect()
+}
+
+/// Calls of a model that writes at random: complete, read without a repair, and valid.
+fn sound(
+    engine: &mut LlamaEngine,
+    compiler: &mut Compiler,
+    format: &Format,
+    cases: &[Case],
+    masks: &mut Vec<Duration>,
+) {
+    let (mut good, mut closed, mut tokens, mut shown) = (0, 0, 0, 0);
+    for (seed, case) in cases.iter().enumerate() {
+        let sampling = Sampling { temperature: 1.0, top_k: 1000, top_p: 1.0, min_p: 0.0, seed: seed as u64 };
+        let tools = Arc::new(Tools::from_value(&case.tools.to_json()).expect("they were tools"));
+        let mut text = Vec::new();
+        let outcome =
+            Constraint::new(compiler, format, &tools, None, rules(true, Calls::Required)).and_then(|mut c| {
+                let cancel = AtomicBool::new(false);
+                let limits = Limits { max_tokens: 256, cancel: &cancel };
+                let generation = generate(engine, &prompt(), &sampling, limits, Some(&mut c), &mut |bytes| {
+                    text.extend_from_slice(bytes);
+                    ControlFlow::Continue(())
+                })?;
+                masks.extend_from_slice(c.mask_times());
+                closed += usize::from(!c.notices().is_empty());
+                tokens += generation.tokens.len();
+                Ok(())
+            });
+        let mut parser =
+            Parser::new(format, Some(tools), ParserOptions::default()).expect("a built-in format has a parser");
+        parser.push(&text, &mut |_| ());
+        let parsed = parser.finish(&mut |_| ());
+        let fine = outcome.is_ok()
+            && !parsed.calls.is_empty()
+            && parsed.calls.iter().all(|call| call.complete && call.valid)
+            && parsed.repairs.is_empty();
+        good += usize::from(fine);
+        if !fine && shown < 2 {
+            shown += 1;
+            let problems: Vec<_> = parsed.calls.iter().flat_map(|call| &call.problems).collect();
+            let text = String::from_utf8_lossy(&text);
+            println!(
+                "    case {seed}: {:?} {:?} {:?} {problems:?} {text:?}",
+                outcome.err(),
+                parsed.repairs,
+                parsed.diagnostics
+            );
+        }
+    }
+    println!("  {:18} {good} of {} sound; {closed} closed early, {tokens} tokens", format.name, cases.len());
+}
+
+/// An engine that is told what to say, and computes all the same where it has a model.
+struct Told<'e> {
+    model: Option<&'e mut LlamaEngine>,
+    info: ModelInfo,
+    vocabulary: Vocabulary,
+    text: Vec<Token>,
+    prompt: usize,
+    cached: Vec<Token>,
+    logits: Vec<f32>,
+    likeliest: usize,
+}
+
+impl Told<'_> {
+    fn new<'e>(model: Option<&'e mut LlamaEngine>, vocabulary: &Vocabulary, text: Vec<Token>) -> Told<'e> {
+        let logits = vec![f32::NEG_INFINITY; vocabulary.words.len()];
+        let info = ModelInfo { context_train: 32_768, ..ModelInfo::default() };
+        Told {
+            model,
+            info,
+            vocabulary: vocabulary.clone(),
+            text,
+            prompt: prompt().len(),
+            cached: Vec::new(),
+            logits,
+            likeliest: 0,
+        }
+    }
+}
+
+impl Engine for Told<'_> {
+    fn model(&self) -> &ModelInfo {
+        &self.info
+    }
+    fn tokenize(&self, _: &[Piece]) -> Result<Vec<Token>> {
+        Ok(Vec::new())
+    }
+    fn token_bytes(&self, token: Token) -> &[u8] {
+        self.vocabulary.bytes(token)
+    }
+    fn is_end(&self, token: Token) -> bool {
+        usize::try_from(token.0).is_ok_and(|index| self.vocabulary.words[index].end)
+    }
+    fn reserve(&mut self, tokens: usize) -> Result<()> {
+        self.model.as_mut().map_or(Ok(()), |model| model.reserve(tokens))
+    }
+    fn context_limit(&self) -> usize {
+        32_768
+    }
+    fn cached(&self) -> &[Token] {
+        &self.cached
+    }
+    fn truncate(&mut self, len: usize) {
+        self.cached.truncate(len);
+        if let Some(model) = &mut self.model {
+            model.truncate(len);
+        }
+    }
+    fn decode(&mut self, tokens: &[Token]) -> Result<()> {
+        self.cached.extend_from_slice(tokens);
+        let said = self.cached.len().saturating_sub(self.prompt);
+        let end = self.vocabulary.words.iter().position(|word| word.end).unwrap_or(0);
+        let next = self.text.get(said).and_then(|token| usize::try_from(token.0).ok()).unwrap_or(end);
+        self.logits[self.likeliest] = f32::NEG_INFINITY;
+        self.logits[next] = 0.0;
+        self.likeliest = next;
+        self.model.as_mut().map_or(Ok(()), |model| model.decode(tokens))
+    }
+    fn logits(&self) -> &[f32] {
+        if let Some(model) = &self.model {
+            std::hint::black_box(model.logits());
+        }
+        &self.logits
+    }
+}
+
+/// What an engine says that is told to say `text`, and how long the saying took.
+fn say(engine: &mut Told<'_>, constraint: &mut Constraint<'_>) -> (Vec<Token>, Duration) {
+    let cancel = AtomicBool::new(false);
+    let limits = Limits { max_tokens: 1024, cancel: &cancel };
+    engine.truncate(0);
+    let generation =
+        generate(engine, &prompt(), &Sampling::default(), limits, Some(constraint), &mut |_| ControlFlow::Continue(()));
+    let generation = generation.expect("generation works");
+    (generation.tokens, generation.usage.completion_time)
+}
+
+/// The same calls with forced tokens appended, and with the model asked for each.
+fn jump_forward(engine: &mut LlamaEngine, compiler: &mut Compiler, vocabulary: &Vocabulary, cases: &[Case]) {
+    let format = Format::delimited();
+    let mut ratios = Vec::new();
+    let mut seconds = [0.0; 2];
+    for case in cases.iter().filter(|case| case.answer.is_some()).take(50) {
+        let Some(answer) = &case.answer else { continue };
+        let text = vocabulary.tokenize(format.write_calls(std::slice::from_ref(answer)).as_bytes());
+        let mut times = [false, true].map(|jump| {
+            let rules = rules(jump, Calls::Required);
+            let mut constraint = Constraint::new(compiler, format, &case.tools, None, rules).expect("it has a grammar");
+            say(&mut Told::new(Some(&mut *engine), vocabulary, text.clone()), &mut constraint).1.as_secs_f64()
+        });
+        ratios.push(times[1] / times[0]);
+        seconds.iter_mut().zip(&mut times).for_each(|(sum, time)| *sum += *time);
+    }
+    let whole = seconds[1] / seconds[0];
+    println!(
+        "the same {} calls with jump-forward ÷ without: median {:.2}, sum {whole:.2}",
+        ratios.len(),
+        median(&mut ratios)
+    );
+}
+
+/// Whether forced and sampled tokens together are what the tokenizer makes of the text.
+fn canonical(vocabulary: &Vocabulary, cases: &[Case]) {
+    let (mut count, mut same) = (0, 0);
+    for name in Format::names() {
+        let Some(format) = Format::builtin(name) else { continue };
+        let mut compiler = compiler(vocabulary, format);
+        let mut shown = 0;
+        for case in cases {
+            let Some(answer) = &case.answer else { continue };
+            let written = format.write_calls(std::slice::from_ref(answer));
+            let text = vocabulary.tokenize(written.as_bytes());
+            let rules = rules(true, Calls::Required);
+            let Ok(mut constraint) = Constraint::new(&mut compiler, format, &case.tools, None, rules) else { continue };
+            let (said, _) = say(&mut Told::new(None, vocabulary, text.clone()), &mut constraint);
+            // Where the grammar writes something else (an id, a bare number), it is held against its own text.
+            let own = vocabulary.tokenize(&vocabulary.text(&said));
+            count += 1;
+            same += usize::from(said == own);
+            if said != own && shown < 1 {
+                shown += 1;
+                let words = |tokens: &[Token]| -> Vec<String> {
+                    tokens.iter().map(|t| String::from_utf8_lossy(vocabulary.bytes(*t)).into_owned()).collect()
+                };
+                let at = said.iter().zip(&own).take_while(|(a, b)| a == b).count();
+                let near = |tokens: &[Token]| words(&tokens[at.saturating_sub(2)..tokens.len().min(at + 4)]);
+                println!("    {name}: {:?} instead of {:?}", near(&said), near(&own));
+            }
+        }
+    }
+    println!("canonical: {same} of {count} calls");
+}
+
+/// What the constraint takes for a token of text, beside the model's own time.
+fn outside(engine: &mut LlamaEngine, compiler: &mut Compiler, tools: &Tools) {
+    let format = Format::delimited();
+    let mut constraint =
+        Constraint::new(compiler, format, tools, None, rules(true, Calls::Allowed)).expect("it has a grammar");
+    let vocabulary = engine.vocabulary().expect("a model has a vocabulary");
+    let mut logits = vec![0.0; vocabulary.words.len()];
+    let mut sampler = Sampler::new(Sampling::default());
+    let rounds = 2000;
+    let mut time = |constraint: Option<&mut Constraint<'_>>| {
+        let mut constraint = constraint;
+        let started = Instant::now();
+        for i in 0..rounds {
+            logits[1000 + i] = 1.0;
+            match &mut constraint {
+                Some(constraint) => {
+                    constraint.next(1000).expect("nothing fails");
+                    constraint.sample(&mut sampler, &logits, 1000).expect("nothing fails").expect("text is free");
+                }
+                None => {
+                    std::hint::black_box(sampler.sample(&logits));
+                }
+            }
+            logits[1000 + i] = 0.0;
+        }
+        started.elapsed() / rounds as u32
+    };
+    let (with, without) = (time(Some(&mut constraint)), time(None));
+    let cancel = AtomicBool::new(false);
+    let limits = Limits { max_tokens: 64, cancel: &cancel };
+    let sampling = Sampling { temperature: 20.0, ..Sampling::default() };
+    let plain = generate(engine, &prompt(), &sampling, limits, None, &mut |_| ControlFlow::Continue(()));
+    let usage = plain.expect("generation works").usage;
+    let step = usage.completion_time / usage.completion_tokens.max(1) as u32;
+    let extra = with.saturating_sub(without);
+    println!(
+        "outside of a call: {extra:?} a token ({with:?} with, {without:?} without), {:.2}% of a step of {step:?}",
+        100.0 * extra.as_secs_f64() / step.as_secs_f64()
+    );
+}
+
+/// llama.cpp's own grammar sampler on calls of the same tools: the time to filter one set of candidates.
+fn gbnf(path: &Path, vocabulary: &Vocabulary, cases: &[Case]) {
+    // The engine has started llama.cpp; this is only the token that says so, and must not stop it.
+    let backend = std::mem::ManuallyDrop::new(llama_cpp_2::llama_backend::LlamaBackend {});
+    let params = LlamaModelParams::default().with_vocab_only(true);
+    let Ok(model) = LlamaModel::load_from_file(&backend, path, &params) else { return };
+    let mut times = Vec::new();
+    let candidates: Vec<LlamaTokenData> =
+        (0..vocabulary.words.len()).map(|i| LlamaTokenData::new(LlamaToken(i as i32), 0.0, 0.0)).collect();
+    for case in cases.iter().filter(|case| case.answer.is_some()).take(20) {
+        let Some(answer) = &case.answer else { continue };
+        let Ok(mut sampler) = LlamaSampler::grammar(&model, &calls_gbnf(&case.tools), "root") else { continue };
+        let text = Format::delimited().write_calls(std::slice::from_ref(answer));
+        let payload = text.lines().nth(1).unwrap_or_default();
+        for token in vocabulary.tokenize(payload.as_bytes()) {
+            let mut array = LlamaTokenDataArray::new(candidates.clone(), false);
+            let started = Instant::now();
+            sampler.apply(&mut array);
+            times.push(started.elapsed());
+            let allowed = array.data.iter().any(|c| c.id().0 == token.0 && c.logit() > f32::NEG_INFINITY);
+            if !allowed {
+                break;
+            }
+            sampler.accept(LlamaToken(token.0));
+        }
+    }
+    println!("llama.cpp's grammar sampler, the same calls: {}", quantiles(&mut times));
+}
+
+/// A call of any of the tools in llama.cpp's notation; nested values are any JSON.
+fn calls_gbnf(tools: &Tools) -> String {
+    let quoted = |text: &str| Value::from(text).to_string();
+    let calls: Vec<String> = tools
+        .iter()
+        .map(|tool| {
+            let schema = tool.schema().unwrap_or_default();
+            let empty = Map::new();
+            let properties = schema["properties"].as_object().unwrap_or(&empty);
+            let required: Vec<&str> =
+                schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let mut members = String::new();
+            for (index, (key, value)) in properties.iter().enumerate() {
+                let kind = match (value.get("enum").and_then(Value::as_array), value["type"].as_str()) {
+                    (Some(options), _) => {
+                        let options: Vec<String> = options.iter().map(|option| quoted(&option.to_string())).collect();
+                        format!("({})", options.join(" | "))
+                    }
+                    (None, Some("string")) => "string".to_owned(),
+                    (None, Some("integer" | "number")) => "number".to_owned(),
+                    (None, Some("boolean")) => "(\"true\" | \"false\")".to_owned(),
+                    _ => "value".to_owned(),
+                };
+                let comma = if index == 0 { "" } else { ", " };
+                let member = format!("{} {kind}", quoted(&format!("{comma}{}: ", quoted(key))));
+                let optional = !required.contains(&key.as_str());
+                members += &if optional { format!(" ({member})?") } else { format!(" {member}") };
+            }
+            let before = format!("{{\"name\": {}, \"arguments\": {{", quoted(&tool.name));
+            format!("{} {members} \"}}}}\"", quoted(&before))
+        })
+        .collect();
+    format!(
+        "root ::= {}\nstring ::= \"\\\"\" ([^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" ([\"\\\\bfnrt] | \"u\" [0-9a-fA-F]{{4}}))* \"\\\"\"\n\
+         number ::= \"-\"? ([0-9] | [1-9] [0-9]{{0,15}}) (\".\" [0-9]+)?\n\
+         value ::= string | number | \"true\" | \"false\" | \"null\" | \"[\" (value (\", \" value)*)? \"]\" | \
+         \"{{\" (string \": \" value (\", \" string \": \" value)*)? \"}}\"\n",
+        calls.join(" | ")
+    )
+}

@@ -1,0 +1,149 @@
+//! `callwright grammar`: what a constrained model may write, and whether it may write a given text.
+
+use super::input::{batch, load_format, read_json, read_text};
+use super::{DONE, notice};
+use anyhow::Result;
+use callwright::engine::constraint::Compiler;
+use callwright::engine::vocabulary::Vocabulary;
+use callwright::format::Format;
+use callwright::format::grammar::{Begins, Grammar, Scope, json_grammar};
+use callwright::session::ToolChoice;
+use callwright::{Error, ErrorKind, Tools};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// What a check of `--check` found wrong.
+const REJECTED: u8 = 3;
+
+/// Show the grammar that calls are held to, and what it does not enforce
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    callwright grammar --tools tools.json --tool-choice get_weather\n  \
+    callwright grammar --json-schema person.json --check strings.txt")]
+pub struct GrammarArgs {
+    /// Tools whose calls the grammar describes; may be given more than once
+    #[arg(long, value_name = "FILE")]
+    tools: Vec<PathBuf>,
+
+    /// Tool-call format: a built-in name or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "delimited")]
+    format: String,
+
+    /// required, or the name of the only tool
+    #[arg(long, value_name = "CHOICE", default_value = "required")]
+    tool_choice: String,
+
+    /// At most this many calls
+    #[arg(long, value_name = "N", value_parser = super::input::positive, allow_negative_numbers = true)]
+    max_calls: Option<usize>,
+
+    /// The grammar of JSON that fits a schema, in place of calls; white space is free
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tools", "tool_choice"])]
+    json_schema: Option<PathBuf>,
+
+    /// A grammar in llguidance's Lark, in place of calls
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["tools", "tool_choice", "json_schema"])]
+    grammar: Option<PathBuf>,
+
+    /// Check the strings in FILE, a JSON string a line: "accepted", or the byte where it fails
+    #[arg(long, value_name = "FILE")]
+    check: Option<PathBuf>,
+
+    /// Each line is {"schema", "text"}; each answer is {"accepted"}, with "byte" where it is not
+    #[arg(long, conflicts_with_all = ["tools", "tool_choice", "json_schema", "grammar", "check", "json"])]
+    batch: bool,
+
+    /// Print JSON: {"grammar", "unenforced"}
+    #[arg(long)]
+    json: bool,
+}
+
+/// One line of `--batch`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    schema: Value,
+    text: String,
+}
+
+pub fn run(args: GrammarArgs) -> Result<u8> {
+    if args.batch {
+        let mut compiler = compiler(Format::delimited())?;
+        return batch(|line| {
+            let case: Case = serde_json::from_str(line)?;
+            let grammar = json_grammar(&case.schema, true)?;
+            Ok(answer(compiler.check(&grammar.lark, &case.text)?))
+        });
+    }
+    let format = load_format(&args.format)?;
+    let grammar = args.grammar(&format)?;
+    match &args.check {
+        Some(path) => check(&grammar, &mut compiler(&format)?, &read_text(path)?, path),
+        None => {
+            let mut out = std::io::stdout();
+            if args.json {
+                writeln!(out, "{}", json!({"grammar": grammar.lark, "unenforced": grammar.unenforced}))?;
+            } else {
+                grammar.unenforced.iter().for_each(|unenforced| notice(&unenforced.to_string()));
+                write!(out, "{}", grammar.lark)?;
+            }
+            Ok(DONE)
+        }
+    }
+}
+
+fn compiler(format: &Format) -> Result<Compiler> {
+    Ok(Compiler::for_format(Vocabulary::of_bytes(), format)?)
+}
+
+fn answer(failed: Option<usize>) -> Value {
+    failed.map_or(json!({"accepted": true}), |byte| json!({"accepted": false, "byte": byte}))
+}
+
+fn check(grammar: &Grammar, compiler: &mut Compiler, strings: &str, path: &std::path::Path) -> Result<u8> {
+    let (mut out, mut status) = (std::io::stdout(), DONE);
+    for (index, line) in strings.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let text: String = serde_json::from_str(line).map_err(|error| {
+            Error::new(ErrorKind::Syntax, format!("line {} is no JSON string: {error}", index + 1)).in_file(path)
+        })?;
+        match compiler.check(&grammar.lark, &text)? {
+            None => writeln!(out, "accepted")?,
+            Some(byte) => {
+                status = REJECTED;
+                match text.get(byte..) {
+                    Some("") => writeln!(out, "byte {byte}: it ends too early")?,
+                    rest => {
+                        let rest: String = rest.unwrap_or_default().chars().take(20).collect();
+                        writeln!(out, "byte {byte}: {rest:?} does not fit")?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(status)
+}
+
+impl GrammarArgs {
+    fn grammar(&self, format: &Format) -> Result<Grammar> {
+        if let Some(path) = &self.grammar {
+            return Ok(Grammar { lark: read_text(path)?, unenforced: Vec::new() });
+        }
+        if let Some(path) = &self.json_schema {
+            return Ok(json_grammar(&read_json(path)?, true).map_err(|error| error.in_file(path))?);
+        }
+        let mut tools = Tools::default();
+        for path in &self.tools {
+            tools.merge(Tools::from_file(path)?)?;
+        }
+        let only = match ToolChoice::from_name(&self.tool_choice, &tools)? {
+            ToolChoice::Tool(name) => Some(name),
+            _ => None,
+        };
+        let tools: Vec<_> = tools.iter().filter(|tool| only.as_ref().is_none_or(|name| *name == tool.name)).collect();
+        let scope = Scope { begins: Begins::Answer, max_calls: self.max_calls, only_calls: true };
+        Ok(format.grammar(&tools, scope)?)
+    }
+}

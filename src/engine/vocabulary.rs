@@ -1,0 +1,90 @@
+//! A model's vocabulary and tokenizer, shared with whatever has to know which tokens spell a text.
+
+use super::Token;
+use std::fmt;
+use std::sync::Arc;
+
+/// Turns plain text into tokens; no special token comes of it.
+pub type Tokenize = dyn Fn(&[u8]) -> Vec<Token> + Send + Sync;
+
+/// One token of a [`Vocabulary`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Word {
+    /// What it stands for.
+    pub bytes: Box<[u8]>,
+    /// Whether it is markup (a control token), which text never contains.
+    pub control: bool,
+    /// Whether it ends the model's turn.
+    pub end: bool,
+}
+
+/// All tokens of a model, and its tokenizer.
+#[derive(Clone)]
+pub struct Vocabulary {
+    /// The tokens, by id.
+    pub words: Arc<[Word]>,
+    tokenize: Arc<Tokenize>,
+}
+
+impl fmt::Debug for Vocabulary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vocabulary").field("words", &self.words.len()).finish_non_exhaustive()
+    }
+}
+
+impl Vocabulary {
+    /// A vocabulary; `tokenize` must not look for special tokens.
+    pub fn new(words: Vec<Word>, tokenize: Arc<Tokenize>) -> Vocabulary {
+        Vocabulary { words: words.into(), tokenize }
+    }
+
+    /// The 256 bytes as tokens, and one more that ends the turn.
+    pub fn of_bytes() -> Vocabulary {
+        let bytes = (0..=255u8).map(|byte| Word { bytes: [byte].into(), ..Word::default() });
+        let end = Word { bytes: (*b"<end>").into(), control: true, end: true };
+        let words = bytes.chain([end]).collect();
+        Vocabulary::new(words, Arc::new(|text| text.iter().map(|&byte| Token(i32::from(byte))).collect()))
+    }
+
+    /// The bytes of a token; none for one that is not in the vocabulary.
+    pub fn bytes(&self, token: Token) -> &[u8] {
+        usize::try_from(token.0).ok().and_then(|index| self.words.get(index)).map_or(b"", |word| &word.bytes)
+    }
+
+    /// The bytes of several tokens.
+    pub fn text(&self, tokens: &[Token]) -> Vec<u8> {
+        tokens.iter().flat_map(|token| self.bytes(*token)).copied().collect()
+    }
+
+    /// The tokens of a plain text that is the continuation of other text.
+    ///
+    /// They spell the text exactly, even where the tokenizer would change it: SentencePiece models put a space before
+    /// a text, and some normalise it.
+    pub fn tokenize(&self, text: &[u8]) -> Vec<Token> {
+        if text.is_empty() {
+            return Vec::new();
+        }
+        let tokens = (self.tokenize)(text);
+        if self.spells(&tokens, text) {
+            return tokens;
+        }
+        // Behind a character that no merge crosses, the text is no beginning, and gets no space.
+        let (lead, behind) = ((self.tokenize)(b"\n"), (self.tokenize)(&[b"\n", text].concat()));
+        if let Some(rest) = behind.strip_prefix(lead.as_slice()).filter(|rest| self.spells(rest, text)) {
+            return rest.to_vec();
+        }
+        self.spell(text)
+    }
+
+    fn spells(&self, tokens: &[Token], text: &[u8]) -> bool {
+        let mut rest = text;
+        tokens.iter().all(|token| rest.strip_prefix(self.bytes(*token)).map(|left| rest = left).is_some())
+            && rest.is_empty()
+    }
+
+    /// The text in single-byte tokens; what no token spells is left out.
+    fn spell(&self, text: &[u8]) -> Vec<Token> {
+        let single = |byte: &u8| self.words.iter().position(|word| *word.bytes == [*byte] && !word.control);
+        text.iter().filter_map(single).filter_map(|index| i32::try_from(index).ok()).map(Token).collect()
+    }
+}

@@ -1,0 +1,273 @@
+//! Arguments in a notation that is almost JSON: Python's, or one with quotes and keys of its own.
+
+use super::rules::literal;
+use super::tagged::{properties, with_definitions};
+use super::{Builder, Unenforced, schema};
+use crate::error::Result;
+use crate::tool::Tool;
+use serde_json::{Map, Value, json};
+
+/// How deep a value may be nested that its schema says nothing about.
+const ANY_DEPTH: usize = 2;
+
+/// A notation of values.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dialect<'f> {
+    quote: Option<&'f str>,
+    bare_keys: bool,
+    between_items: &'static str,
+    after_key: &'static str,
+    literals: [&'static str; 3],
+}
+
+impl<'f> Dialect<'f> {
+    pub(super) fn of_format(quote: Option<&'f str>, bare_keys: bool) -> Dialect<'f> {
+        Dialect { quote, bare_keys, between_items: ",", after_key: ":", literals: ["true", "false", "null"] }
+    }
+
+    const PYTHON: Dialect<'static> = Dialect {
+        quote: None,
+        bare_keys: false,
+        between_items: ", ",
+        after_key: ": ",
+        literals: ["True", "False", "None"],
+    };
+
+    fn text(&self, text: &str) -> String {
+        self.quote.map_or_else(|| Value::from(text).to_string(), |quote| format!("{quote}{text}{quote}"))
+    }
+
+    fn key(&self, key: &str) -> String {
+        if self.bare_keys { key.to_owned() } else { self.text(key) }
+    }
+
+    fn write(&self, value: &Value) -> String {
+        match value {
+            Value::Bool(true) => self.literals[0].to_owned(),
+            Value::Bool(false) => self.literals[1].to_owned(),
+            Value::Null => self.literals[2].to_owned(),
+            Value::Number(number) => number.to_string(),
+            Value::String(text) => self.text(text),
+            Value::Array(items) => {
+                let items: Vec<String> = items.iter().map(|item| self.write(item)).collect();
+                format!("[{}]", items.join(self.between_items))
+            }
+            Value::Object(object) => {
+                let members: Vec<String> = object
+                    .iter()
+                    .map(|(key, v)| format!("{}{}{}", self.key(key), self.after_key, self.write(v)))
+                    .collect();
+                format!("{{{}}}", members.join(self.between_items))
+            }
+        }
+    }
+}
+
+/// What the rules of one tool's values need to know.
+struct Notation<'a> {
+    dialect: Dialect<'a>,
+    tool: &'a str,
+    definitions: Map<String, Value>,
+    /// Definitions with a rule.
+    ruled: Vec<(String, String)>,
+}
+
+impl Builder<'_> {
+    /// `key=value, …` as Python writes it.
+    pub(super) fn python_arguments(&mut self, tool: &Tool) -> Result<String> {
+        let Some(Value::Object(whole)) = tool.schema() else { return Ok(String::new()) };
+        let mut notation = Notation::new(Dialect::PYTHON, tool, &whole);
+        let mut items = Vec::new();
+        for (name, value, required) in properties(&whole) {
+            let value =
+                self.native(&with_definitions(value, &whole), &mut notation, &format!("$.properties.{name}"))?;
+            items.push((self.rules.sequence(&[literal(&format!("{name}=")), value]), required));
+        }
+        Ok(self.rules.ordered(&items, ", "))
+    }
+
+    /// An object in a format's own notation.
+    pub(super) fn native_arguments(&mut self, tool: &Tool, dialect: Dialect<'_>) -> Result<String> {
+        let Some(Value::Object(whole)) = tool.schema() else { return Ok(literal("{}")) };
+        let mut notation = Notation::new(dialect, tool, &whole);
+        self.object(&whole, &mut notation, "$")
+    }
+
+    fn native(&mut self, schema: &Value, notation: &mut Notation<'_>, path: &str) -> Result<String> {
+        let Value::Object(object) = schema else { return Ok(self.anything(notation, ANY_DEPTH)) };
+        if let Some(Value::String(reference)) = object.get("$ref") {
+            return self.definition(reference, notation, path);
+        }
+        let listed = object.get("enum").and_then(Value::as_array).map(Vec::as_slice);
+        if let Some(values) = listed.or(object.get("const").map(std::slice::from_ref)) {
+            let options: Vec<String> = values.iter().map(|value| literal(&notation.dialect.write(value))).collect();
+            return Ok(self.rules.alternatives(&options));
+        }
+        for key in ["anyOf", "oneOf"] {
+            if let Some(Value::Array(options)) = object.get(key) {
+                if key == "oneOf" {
+                    self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: key.to_owned() });
+                }
+                let options = options
+                    .iter()
+                    .enumerate()
+                    .map(|(index, option)| self.native(option, notation, &format!("{path}.{key}[{index}]")));
+                let options = options.collect::<Result<Vec<_>>>()?;
+                return Ok(self.rules.alternatives(&options));
+            }
+        }
+        match object.get("type") {
+            Some(Value::String(kind)) => self.of_type(kind, object, notation, path),
+            Some(Value::Array(kinds)) => {
+                let kinds = kinds.iter().filter_map(Value::as_str);
+                let options =
+                    kinds.map(|kind| self.of_type(kind, object, notation, path)).collect::<Result<Vec<_>>>()?;
+                Ok(self.rules.alternatives(&options))
+            }
+            _ if object.contains_key("properties") => self.object(object, notation, path),
+            _ => {
+                if object.contains_key("allOf") {
+                    self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: "allOf".to_owned() });
+                }
+                Ok(self.anything(notation, ANY_DEPTH))
+            }
+        }
+    }
+
+    fn definition(&mut self, reference: &str, notation: &mut Notation<'_>, path: &str) -> Result<String> {
+        if let Some((_, rule)) = notation.ruled.iter().find(|(known, _)| known == reference) {
+            return Ok(rule.clone());
+        }
+        let place = reference.strip_prefix("#/").and_then(|place| place.split_once('/'));
+        let defined = place.and_then(|(table, name)| notation.definitions.get(table)?.get(name)).cloned();
+        let Some(defined) = defined else {
+            self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: "$ref".to_owned() });
+            return Ok(self.anything(notation, ANY_DEPTH));
+        };
+        let rule = self.rules.reserve();
+        notation.ruled.push((reference.to_owned(), rule.clone()));
+        let body = self.native(&defined, notation, path)?;
+        self.rules.complete(&rule, &body);
+        Ok(rule)
+    }
+
+    fn of_type(
+        &mut self,
+        kind: &str,
+        object: &Map<String, Value>,
+        notation: &mut Notation<'_>,
+        path: &str,
+    ) -> Result<String> {
+        let [yes, no, null] = notation.dialect.literals;
+        match kind {
+            "boolean" => Ok(self.rules.alternatives(&[literal(yes), literal(no)])),
+            "null" => Ok(literal(null)),
+            "array" => self.array(object, notation, path),
+            "object" => self.object(object, notation, path),
+            "string" => match notation.dialect.quote {
+                Some(quote) => {
+                    let text = self.raw(&Value::Object(object.clone()), quote, path, "");
+                    Ok(self.rules.sequence(&[literal(quote), text]))
+                }
+                None => self.json_value(&only(object, kind), notation.tool, path),
+            },
+            _ => self.json_value(&only(object, kind), notation.tool, path),
+        }
+    }
+
+    fn array(&mut self, object: &Map<String, Value>, notation: &mut Notation<'_>, path: &str) -> Result<String> {
+        let item = match object.get("items") {
+            Some(items) => self.native(items, notation, &format!("{path}.items"))?,
+            None => self.anything(notation, ANY_DEPTH - 1),
+        };
+        if object.contains_key("prefixItems") {
+            let keyword = "prefixItems".to_owned();
+            self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword });
+        }
+        let count = |key: &str| object.get(key).and_then(Value::as_u64);
+        let (least, most) = (count("minItems").unwrap_or(0), count("maxItems").unwrap_or(super::MANY as u64));
+        let list = self.list(&item, notation.dialect, least, most.max(least));
+        Ok(self.rules.sequence(&[literal("["), list, literal("]")]))
+    }
+
+    /// From `least` to `most` items, separated.
+    fn list(&mut self, item: &str, dialect: Dialect<'_>, least: u64, most: u64) -> String {
+        if most == 0 {
+            return String::new();
+        }
+        let next = self.rules.sequence(&[literal(dialect.between_items), item.to_owned()]);
+        let more = format!("{next}{{{},{}}}", least.saturating_sub(1), most - 1);
+        let list = self.rules.sequence(&[item.to_owned(), more]);
+        if least == 0 { format!("{list}?") } else { list }
+    }
+
+    fn object(&mut self, object: &Map<String, Value>, notation: &mut Notation<'_>, path: &str) -> Result<String> {
+        let dialect = notation.dialect;
+        let mut items = Vec::new();
+        for (name, value, required) in properties(object) {
+            let value = self.native(value, notation, &format!("{path}.properties.{name}"))?;
+            let key = literal(&format!("{}{}", dialect.key(&name), dialect.after_key));
+            items.push((self.rules.sequence(&[key, value]), required));
+        }
+        let members = match object.get("additionalProperties") {
+            Some(Value::Bool(false)) => String::new(),
+            _ if !items.is_empty() => String::new(),
+            Some(rest @ Value::Object(_)) => {
+                let value = self.native(rest, notation, &format!("{path}.additionalProperties"))?;
+                self.members(&value, dialect)
+            }
+            _ => {
+                let value = self.anything(notation, ANY_DEPTH - 1);
+                self.members(&value, dialect)
+            }
+        };
+        let listed = self.rules.ordered(&items, dialect.between_items);
+        Ok(self.rules.sequence(&[literal("{"), listed, members, literal("}")]))
+    }
+
+    /// Some members of any names with values of one kind.
+    fn members(&mut self, value: &str, dialect: Dialect<'_>) -> String {
+        let name = self.rules.terminal("/[a-zA-Z_][a-zA-Z0-9_]{0,30}/");
+        let quote = if dialect.bare_keys { "" } else { dialect.quote.unwrap_or("\"") };
+        let after = format!("{quote}{}", dialect.after_key);
+        let member = self.rules.sequence(&[literal(quote), name, literal(&after), value.to_owned()]);
+        self.list(&member, dialect, 0, 8)
+    }
+
+    fn anything(&mut self, notation: &Notation<'_>, depth: usize) -> String {
+        let dialect = notation.dialect;
+        let mut options: Vec<String> = dialect.literals.iter().map(|text| literal(text)).collect();
+        let (number, _) = schema::prepare(&json!({"type": "number"}));
+        options.push(self.rules.json(&number));
+        options.push(match dialect.quote {
+            Some(quote) => {
+                let text = self.raw(&json!({}), quote, "$", "");
+                self.rules.sequence(&[literal(quote), text])
+            }
+            None => self.rules.json(&json!({"type": "string"})),
+        });
+        if let Some(depth) = depth.checked_sub(1) {
+            let inner = self.anything(notation, depth);
+            let list = self.list(&inner, dialect, 0, 8);
+            options.push(self.rules.sequence(&[literal("["), list, literal("]")]));
+            let members = self.members(&inner, dialect);
+            options.push(self.rules.sequence(&[literal("{"), members, literal("}")]));
+        }
+        self.rules.alternatives(&options)
+    }
+}
+
+impl<'a> Notation<'a> {
+    fn new(dialect: Dialect<'a>, tool: &'a Tool, whole: &Map<String, Value>) -> Notation<'a> {
+        let definitions =
+            ["$defs", "definitions"].iter().filter_map(|key| Some(((*key).to_owned(), whole.get(*key)?.clone())));
+        Notation { dialect, tool: &tool.name, definitions: definitions.collect(), ruled: Vec::new() }
+    }
+}
+
+/// A schema for one of its types alone.
+fn only(object: &Map<String, Value>, kind: &str) -> Value {
+    let mut one = object.clone();
+    one.insert("type".to_owned(), kind.into());
+    Value::Object(one)
+}

@@ -1,0 +1,311 @@
+//! What a grammar accepts, the parser reads back without a repair: random tools, random texts, every built-in format.
+
+use callwright::engine::constraint::{Calls, Compiler, Constraint, Mode, Rules};
+use callwright::engine::generate::{Limits, generate};
+use callwright::engine::sampler::Sampling;
+use callwright::engine::vocabulary::Vocabulary;
+use callwright::engine::{Engine, ModelInfo, Token};
+use callwright::format::Format;
+use callwright::format::grammar::{Begins, Scope, json_grammar};
+use callwright::format::parser::{Parser, ParserOptions};
+use callwright::template::Piece;
+use callwright::tool::Tool;
+use callwright::{Result, Tools};
+use serde_json::{Map, Value, json};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Random numbers, the same on every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit
+    }
+
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+}
+
+/// A model over bytes that wants something else at every step, markup and brackets most of all.
+struct Babbler {
+    info: ModelInfo,
+    cached: Vec<Token>,
+    logits: Vec<f32>,
+    random: Random,
+}
+
+impl Babbler {
+    fn new(seed: u64) -> Babbler {
+        let info = ModelInfo { context_train: 100_000, ..ModelInfo::default() };
+        Babbler { info, cached: Vec::new(), logits: vec![0.0; 257], random: Random(seed) }
+    }
+}
+
+impl Engine for Babbler {
+    fn model(&self) -> &ModelInfo {
+        &self.info
+    }
+    fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>> {
+        Ok(prompt.iter().flat_map(|piece| piece.text.bytes()).map(|b| Token(i32::from(b))).collect())
+    }
+    fn token_bytes(&self, token: Token) -> &[u8] {
+        const BYTES: [u8; 256] = {
+            let mut bytes = [0; 256];
+            let mut i = 0;
+            while i < 256 {
+                bytes[i] = i as u8;
+                i += 1;
+            }
+            bytes
+        };
+        usize::try_from(token.0).ok().and_then(|i| BYTES.get(i..i + 1)).unwrap_or_default()
+    }
+    fn is_end(&self, token: Token) -> bool {
+        token.0 == 256
+    }
+    fn vocabulary(&self) -> Option<Vocabulary> {
+        Some(Vocabulary::of_bytes())
+    }
+    fn reserve(&mut self, _: usize) -> Result<()> {
+        Ok(())
+    }
+    fn context_limit(&self) -> usize {
+        100_000
+    }
+    fn cached(&self) -> &[Token] {
+        &self.cached
+    }
+    fn truncate(&mut self, len: usize) {
+        self.cached.truncate(len);
+    }
+    fn decode(&mut self, tokens: &[Token]) -> Result<()> {
+        self.cached.extend_from_slice(tokens);
+        for (byte, logit) in self.logits.iter_mut().enumerate() {
+            let structural = byte < 128 && b"\"\\{}[]<>/(),:=#|\n '-.0129etn_".contains(&(byte as u8));
+            *logit = self.random.below(1000) as f32 / 100.0 + if structural { 4.0 } else { 0.0 };
+        }
+        Ok(())
+    }
+    fn logits(&self) -> &[f32] {
+        &self.logits
+    }
+}
+
+fn schema(random: &mut Random, depth: usize) -> Value {
+    let kinds = if depth == 0 { 9 } else { 13 };
+    match random.below(kinds) {
+        0 | 1 => json!({"type": "string"}),
+        2 => json!({"type": "integer"}),
+        3 => json!({"type": "number", "minimum": 0}),
+        4 => json!({"type": "boolean"}),
+        5 => json!({"type": "string", "enum": ["one", "two words", "3", "a\"b", "</tool_call>"]}),
+        6 => json!({"type": "string", "minLength": 2, "maxLength": 6}),
+        7 => json!({"type": ["integer", "null"], "maximum": 100}),
+        8 => json!({"description": "anything"}),
+        9 => json!({"type": "array", "items": schema(random, depth - 1), "minItems": random.below(2), "maxItems": 3}),
+        10 => json!({"anyOf": [{"type": "string", "maxLength": 5}, {"type": "number"}]}),
+        11 => json!({"type": "string", "pattern": "^[a-z]{2}[0-9]+$", "format": "nonsense"}),
+        _ => object(random, depth - 1),
+    }
+}
+
+fn object(random: &mut Random, depth: usize) -> Value {
+    let (mut properties, mut required) = (Map::new(), Vec::new());
+    for index in 0..random.below(4) {
+        let name = format!("{}{index}", random.one(&["city", "n", "max_value", "x"]));
+        properties.insert(name.clone(), schema(random, depth));
+        if random.below(2) == 0 {
+            required.push(name);
+        }
+    }
+    json!({"type": "object", "properties": properties, "required": required})
+}
+
+fn tools(random: &mut Random) -> Tools {
+    let tools = (0..1 + random.below(3)).map(|index| {
+        let Value::Object(parameters) = object(random, 2) else { unreachable!() };
+        let name = format!("{}_{index}", random.one(&["get", "get_all", "math.add", "f"]));
+        Tool::new(name, "", if random.below(6) == 0 { None } else { Some(parameters) })
+    });
+    Tools::new(tools.collect::<Vec<_>>()).unwrap()
+}
+
+/// What is wrong with what one format's grammar let through.
+fn trouble(format: &Format, seed: u64, budget: usize) -> Option<String> {
+    let mut random = Random(seed);
+    let tools = tools(&mut random);
+    let rules = Rules {
+        mode: Mode::Strict,
+        calls: Calls::Required,
+        max_calls: Some(1 + random.below(3)),
+        max_preamble: 0,
+        max_thinking: None,
+        jump: random.below(4) > 0,
+        thinking: false,
+    };
+    let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+    let shown = tools.to_json().to_string();
+    let mut constraint = match Constraint::new(&mut compiler, format, &tools, None, rules) {
+        Ok(constraint) => constraint,
+        Err(error) => return Some(format!("{error}\n{shown}")),
+    };
+    let cancel = AtomicBool::new(false);
+    let limits = Limits { max_tokens: budget, cancel: &cancel };
+    let sampling = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed };
+    let mut text = Vec::new();
+    let mut engine = Babbler::new(seed);
+    let made = generate(&mut engine, &[Token(65)], &sampling, limits, Some(&mut constraint), &mut |bytes| {
+        text.extend_from_slice(bytes);
+        ControlFlow::Continue(())
+    });
+    let notices = constraint.notices().to_vec();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    if let Err(error) = made {
+        return Some(format!("{error}\n{text}\n{shown}"));
+    }
+    let mut parser = Parser::new(format, Some(Arc::new(tools)), ParserOptions::default()).unwrap();
+    parser.push(text.as_bytes(), &mut |_| ());
+    let parsed = parser.finish(&mut |_| ());
+    let fine = !parsed.calls.is_empty()
+        && parsed.calls.iter().all(|call| call.complete && call.valid)
+        && parsed.repairs.is_empty()
+        && parsed.content.trim().is_empty();
+    (!fine).then(|| {
+        let problems: Vec<_> = parsed.calls.iter().flat_map(|call| &call.problems).collect();
+        format!(
+            "{notices:?} calls {} repairs {:?} diagnostics {:?} problems {problems:?} content {:?}\n{text:?}\n{shown}",
+            parsed.calls.len(),
+            parsed.repairs,
+            parsed.diagnostics,
+            parsed.content
+        )
+    })
+}
+
+#[test]
+fn what_a_grammar_accepts_the_parser_reads() {
+    let rounds: u64 = std::env::var("CALLWRIGHT_GRAMMAR_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    let only = std::env::var("CALLWRIGHT_GRAMMAR_FORMAT").ok();
+    let mut wrong = Vec::new();
+    for name in Format::names().filter(|name| only.as_deref().is_none_or(|only| only == *name)) {
+        let format = Format::builtin(name).unwrap();
+        let failed: Vec<String> =
+            (0..rounds).filter_map(|seed| Some(format!("seed {seed}: {}", trouble(format, seed, 900)?))).collect();
+        if let Some(first) = failed.first() {
+            wrong.push(format!("== {name}: {} of {rounds}\n{first}", failed.len()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Rows that differ, and why: `engine<TAB>name<TAB>reason`. A change for better or worse fails until it says so.
+const KNOWN: &str = include_str!("../cases/grammar/schemas-differences.tsv");
+
+#[test]
+fn schemas_accept_and_reject_what_they_should() {
+    let Some(folder) = crate::conformance::data() else { return };
+    let rows = std::fs::read_to_string(folder.join("schemas.jsonl")).unwrap();
+    let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), Format::delimited()).unwrap();
+    let mut found = Vec::new();
+    for row in rows.lines() {
+        let row: Value = serde_json::from_str(row).unwrap();
+        let key = format!("{}\t{}", row["engine"].as_str().unwrap(), row["name"].as_str().unwrap());
+        let grammar = match json_grammar(&row["schema"], true) {
+            Ok(grammar) => grammar,
+            Err(error) => {
+                found.push(format!("{key}\t{error}"));
+                continue;
+            }
+        };
+        let mut wrong = |list: &str, accept: bool| {
+            let texts = row[list].as_array().unwrap();
+            let text = texts.iter().map(|text| text.as_str().unwrap());
+            let mut odd = text.filter(|text| compiler.check(&grammar.lark, text).unwrap().is_none() != accept);
+            odd.next().map(|text| format!("{key}\t{list} {text:?}"))
+        };
+        found.extend(wrong("accept", true).or_else(|| wrong("reject", false)));
+    }
+    let known: Vec<&str> = KNOWN.lines().filter(|line| !line.starts_with('#')).collect();
+    let listed = |row: &String| known.iter().any(|k| row.starts_with(k.rsplit_once('\t').map_or(*k, |(key, _)| key)));
+    let (expected, unexpected): (Vec<_>, Vec<_>) = found.iter().partition(|row| listed(row));
+    assert!(unexpected.is_empty(), "{unexpected:#?}");
+    assert_eq!(expected.len(), known.len(), "a listed row is as it should be");
+}
+
+#[test]
+fn what_is_not_enforced_is_said_and_the_rest_is() {
+    let schema = json!({"type": "object", "properties": {
+        "a": {"type": "string", "pattern": "^(?!x)[a-z]+$", "maxLength": 4},
+        "b": {"type": "array", "items": {"type": "integer"}, "uniqueItems": true},
+        "c": {"oneOf": [{"type": "integer", "minimum": 3}, {"type": "integer", "maximum": 5}]},
+        "d": {"type": "string", "format": "colour"}},
+        "required": ["a"], "additionalProperties": false});
+    let grammar = json_grammar(&schema, true).unwrap();
+    let said: Vec<String> = grammar.unenforced.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(said.join("\n"));
+    let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), Format::delimited()).unwrap();
+    let mut accepts = |text: &str| compiler.check(&grammar.lark, text).unwrap().is_none();
+    assert!(accepts(r#"{"a": "xyz", "b": [1, 1], "c": 4, "d": "red"}"#));
+    assert!(
+        !accepts(r#"{"a": "vwxyz"}"#) && !accepts(r#"{"a": "x", "b": ["1"]}"#) && !accepts(r#"{"a": "x", "c": "4"}"#)
+    );
+}
+
+#[test]
+fn schemas_in_other_dialects_are_understood() {
+    let tools = Tools::from_json(
+        r#"[{"name": "f", "parameters": {"type": "dict", "properties": {"a": {"type": "float"}, "b": {"type": "tuple",
+            "items": {"type": "integer"}}, "c": {"type": "any"}, "d": {"type": "string", "nullable": true}},
+            "required": ["a"]}}]"#,
+        "tools.json",
+    )
+    .unwrap();
+    let scope = Scope { begins: Begins::Answer, max_calls: Some(1), only_calls: true };
+    let grammar = Format::builtin("hermes").unwrap().grammar(&tools.iter().collect::<Vec<_>>(), scope).unwrap();
+    let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), Format::builtin("hermes").unwrap()).unwrap();
+    let mut check = |arguments: &str| {
+        let text = format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {arguments}}}\n</tool_call>");
+        compiler.check(&grammar.lark, &text).unwrap()
+    };
+    assert_eq!(check(r#"{"a": 1.5, "b": [1, 2], "c": {"x": []}, "d": null}"#), None);
+    assert_eq!(check(r#"{"a": "1"}"#), Some(45), "the byte where it fails is named");
+    assert_eq!(tools.problems("f", json!({"a": 1, "d": null}).as_object().unwrap()), Vec::<String>::new());
+}
+
+#[test]
+fn the_program_shows_grammars_and_checks_strings() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let tools = write(
+        "tools.json",
+        r#"[{"name": "clock", "parameters": {"type": "object", "properties": {"zone": {"type": "string", "not": {"const": "x"}}}}}]"#,
+    );
+    let schema = write("schema.json", r#"{"type": "array", "items": {"type": "integer"}}"#);
+    let strings = write("strings.txt", "\"[1, 2]\"\n\"[1, x]\"\n\"[1,\"\n");
+    let run = |arguments: &[&str]| {
+        let output = crate::program::callwright(folder.path()).arg("grammar").args(arguments).output().unwrap();
+        let text = |bytes: Vec<u8>| {
+            String::from_utf8(bytes).unwrap().replace(&folder.path().display().to_string(), "<folder>")
+        };
+        format!("== exit {:?}\n{}{}", output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let shown = [
+        run(&["--tools", &tools]),
+        run(&["--json-schema", &schema, "--check", &strings]),
+        run(&["--tools", &tools, "--tool-choice", "clocks"]),
+    ];
+    insta::assert_snapshot!(shown.join("\n"));
+
+    let lines = "{\"schema\": {\"type\": \"integer\"}, \"text\": \"12\"}\n{\"schema\": {\"type\": \"integer\"}, \"text\": \"1x\"}\n";
+    let mut batch = crate::program::callwright(folder.path());
+    let output = batch.args(["grammar", "--batch"]).write_stdin(lines).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "{\"accepted\":true}\n{\"accepted\":false,\"byte\":1}\n");
+}
