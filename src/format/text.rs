@@ -155,7 +155,9 @@ impl Text {
 
     /// Whether `bytes` behind the text leave a line that is not blank.
     fn goes_on_line(&self, bytes: &[u8]) -> bool {
-        match bytes.iter().rev().find(|&&b| b == b'\n' || !self.is_blank(b)) {
+        let room = if self.after == After::Call { BLANK - self.blank.len() } else { 0 };
+        let skipped = bytes.iter().take(room).take_while(|&&b| self.is_blank(b)).count();
+        match bytes[skipped..].iter().rev().find(|&&b| b == b'\n' || !b.is_ascii_whitespace()) {
             Some(&last) => last != b'\n',
             None => self.in_line,
         }
