@@ -287,6 +287,7 @@ fn a_token_that_ends_both_turn_and_call_is_the_end_marker() {
     let format = Format::builtin("gpt-oss").unwrap().clone();
     let mut session = Session::new(Box::new(engine), None, Some(format)).unwrap();
     session.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
+    session.options_mut().constrain = Mode::Off;
     let reply = session.ask("What's the time?").unwrap();
     assert!(reply.calls[0].complete && reply.calls[0].valid, "{:?}", reply.calls);
     assert!(reply.notes.iter().all(|note| note.repair.is_none()), "{:?}", reply.notes);
