@@ -12,7 +12,7 @@ use crate::engine::llama::{LlamaEngine, LoadOptions};
 use crate::engine::sampler::Sampling;
 use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
-use crate::format::Format;
+use crate::format::{Format, Marker};
 use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
 use crate::format::grammar::{Grammar, Unenforced};
 use crate::format::parser::{Parsed, ParsedCall, Parser, ParserOptions};
@@ -506,12 +506,22 @@ impl Session {
             (prefill.as_bytes(), thinking),
         )?;
         let limits = Limits { max_tokens: self.options.max_tokens, cancel: &self.options.cancel };
-        let generation =
+        let mut generation =
             generate(&mut *self.engine, &tokens, &self.options.sampling, limits, constraint.as_mut(), &mut |bytes| {
                 let mut ended = 0;
                 parser.push(bytes, &mut |event| ended = emit(event));
                 if ended >= max_calls { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })?;
+        // In some formats the token that ends the turn is the one that ends the call.
+        if let Some(token) = generation.end_token
+            && let Some(marker) = self.format.end.as_ref().and_then(Marker::text)
+            && self.engine.token_bytes(token) == marker.trim().as_bytes()
+        {
+            parser.push(marker.as_bytes(), &mut |event| {
+                emit(event);
+            });
+            generation.tokens.push(token);
+        }
         let mut no_room = false;
         if let Some(constraint) = &constraint {
             no_room = constraint.notices().contains(&Notice::NoRoomForCall);
@@ -532,7 +542,7 @@ impl Session {
         let finish_reason = match generation.end {
             End::Cancelled => FinishReason::Cancelled,
             End::Length => FinishReason::Length,
-            _ if no_room => FinishReason::Length,
+            _ if no_room && parsed.calls.is_empty() => FinishReason::Length,
             End::EndOfTurn | End::Stopped if parsed.calls.is_empty() => FinishReason::Stop,
             End::EndOfTurn | End::Stopped => FinishReason::ToolCalls,
         };

@@ -33,6 +33,8 @@ pub struct Generation {
     pub tokens: Vec<Token>,
     /// Why there are no more.
     pub end: End,
+    /// The token that ended the turn, if one did.
+    pub end_token: Option<Token>,
     /// What it took.
     pub usage: Usage,
 }
@@ -103,7 +105,7 @@ pub fn generate(
     for chunk in prompt[usage.cached_tokens..].chunks(PROMPT_CHUNK) {
         if cancelled() {
             usage.prompt_time = started.elapsed();
-            return Ok(Generation { tokens, end: End::Cancelled, usage });
+            return Ok(Generation { tokens, end: End::Cancelled, end_token: None, usage });
         }
         engine.decode(chunk)?;
     }
@@ -111,6 +113,7 @@ pub fn generate(
 
     let started = Instant::now();
     let mut generated = Vec::new();
+    let mut end_token = None;
     let end = 'answer: loop {
         if cancelled() {
             break End::Cancelled;
@@ -145,6 +148,7 @@ pub fn generate(
         }
         for token in &generated {
             if engine.is_end(*token) {
+                end_token = Some(*token);
                 break 'answer End::EndOfTurn;
             }
             tokens.push(*token);
@@ -159,5 +163,5 @@ pub fn generate(
     };
     usage.completion_time = started.elapsed();
     usage.completion_tokens = tokens.len();
-    Ok(Generation { tokens, end, usage })
+    Ok(Generation { tokens, end, end_token, usage })
 }

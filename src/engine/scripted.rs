@@ -128,6 +128,12 @@ pub struct ScriptedEngine {
 }
 
 impl ScriptedEngine {
+    /// Gives the token that ends a turn this text, as that of some models has.
+    pub fn with_end_text(mut self, text: &str) -> ScriptedEngine {
+        self.vocabulary.insert(self.end, text.as_bytes().to_vec());
+        self
+    }
+
     /// An engine that answers the first prompt with the first text, and so on; after the last, with nothing.
     ///
     /// ```

@@ -3,6 +3,7 @@
 use callwright::engine::constraint::Mode;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::{Engine, ModelInfo};
+use callwright::format::Format;
 use callwright::format::event::Event as Parsed;
 use callwright::message::{Conversation, Message, Role};
 use callwright::session::{Event, FinishReason, Session, ToolChoice};
@@ -276,4 +277,17 @@ fn what_is_no_recording_is_said_with_its_line() {
         messages += &format!("== {what}\n{error}\n").replace(&folder.path().display().to_string(), "<folder>");
     }
     insta::assert_snapshot!(messages);
+}
+
+#[test]
+fn a_token_that_ends_both_turn_and_call_is_the_end_marker() {
+    let text = "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>{\"zone\": \"UTC\"}";
+    let info = ModelInfo { context_train: 8192, ..ModelInfo::default() };
+    let engine = ScriptedEngine::from_texts(info, [text]).with_end_text("<|call|>");
+    let format = Format::builtin("gpt-oss").unwrap().clone();
+    let mut session = Session::new(Box::new(engine), None, Some(format)).unwrap();
+    session.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
+    let reply = session.ask("What's the time?").unwrap();
+    assert!(reply.calls[0].complete && reply.calls[0].valid, "{:?}", reply.calls);
+    assert!(reply.notes.iter().all(|note| note.repair.is_none()), "{:?}", reply.notes);
 }

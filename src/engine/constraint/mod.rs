@@ -381,6 +381,12 @@ impl<'c> Constraint<'c> {
     fn close(&mut self) -> Result<Step> {
         let Phase::Call(open) = &mut self.phase else { return Ok(Step::Sample) };
         let run = open.closing.take().unwrap_or_default();
+        if run.is_empty() {
+            // All calls are closed, and another one would not be.
+            self.notices.push(Notice::NoRoomForCall);
+            self.phase = Phase::Over;
+            return Ok(Step::Finished);
+        }
         self.notices.push(Notice::ClosedEarly);
         self.forced(run)
     }
