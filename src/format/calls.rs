@@ -447,6 +447,13 @@ impl Calls {
             }
             _ => Arguments::Raw(text),
         };
+        let unread = |error: &serde_json::Error| !error.to_string().contains("number out of range");
+        if let Arguments::Raw(text) = &arguments
+            && serde_json::from_str::<Value>(text).as_ref().is_err_and(unread)
+            && !self.diagnostics.iter().any(|said| said.range.start >= open.start && said.kind.tells_of_arguments())
+        {
+            self.diagnose(DiagnosticKind::BrokenJson, open.start..open.start + open.raw.len());
+        }
         if name.is_empty() {
             problems.push("the call names no tool".to_owned());
         } else if let (Some(tools), Arguments::Object(object)) = (&self.tools, &arguments) {

@@ -192,6 +192,13 @@ pub enum DiagnosticKind {
     },
 }
 
+impl DiagnosticKind {
+    /// Whether it says why arguments are no JSON.
+    pub(crate) fn tells_of_arguments(&self) -> bool {
+        !matches!(self, DiagnosticKind::IgnoredKey { .. } | DiagnosticKind::CutOff)
+    }
+}
+
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "byte {}: ", self.range.start)?;
