@@ -11,6 +11,13 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLES = Path(__file__).resolve().parent / "tables"
 SUITE = ROOT / "benches" / "suites" / "builtin.jsonl"
 MODEL = ROOT / "models" / "callwright-tiny.gguf"
+# Layers, width, heads of 32, feed forward. `large` is what fits into 16 MB at Q8_0, and wants an accelerator.
+SIZES = {
+    "toy": {"layers": 2, "width": 64, "heads": 2, "hidden": 128},
+    "small": {"layers": 6, "width": 192, "heads": 6, "hidden": 512},
+    "large": {"layers": 9, "width": 352, "heads": 11, "hidden": 960},
+}
+SCENES, TOKENS = 60_000, 20e6
 
 
 def say(*words):
@@ -37,24 +44,24 @@ def step_suite(options):
 
 
 def step_data(options):
-    from . import encode, generate, tables, tokenizer
+    from . import encode, scenes, tokenizer
 
-    tools = tables.load(TABLES / "domains.txt")
+    tools, kept = scenes.load(TABLES), scenes.load(TABLES, dev=True)
     out = options.out
     out.mkdir(parents=True, exist_ok=True)
-    barred_names = barred() if SUITE.exists() else frozenset()
-    # The first rows are the curriculum's, poor in words: the tokenizer learns from all kinds.
-    sample = generate.rows(tools, options.rows, options.seed, barred_names)
-    texts = [encode.text(row) for row in islice(sample, 0, min(options.rows, 60000), 2)]
-    learned = tokenizer.train(texts, out / "tokenizer.json")
-    size = encode.encode(generate.rows(tools, options.rows, options.seed, barred_names), learned, out / "data")
-    say(f"{options.rows} rows, {size / 1e6:.1f} M tokens")
+    names = barred()
+    # The easy scenes are poor in words: the tokenizer learns from the others.
+    sample = scenes.scenes(tools, min(options.scenes, 5000), options.seed + 1000, names, easy=0)
+    learned = tokenizer.train((text for scene in sample for text in encode.texts(scene)), out / "tokenizer.json")
+    encode.encode(scenes.scenes(kept, 240, options.seed + 2000, names, easy=0), learned, out / "dev")
+    made = scenes.scenes(tools, options.scenes, options.seed, names)
+    size, sequences, branches = encode.encode(made, learned, out / "data")
+    say(f"{options.scenes} scenes, {branches} conversations, {size / 1e6:.1f} M tokens in {sequences} sequences")
 
 
 def step_train(options):
     from . import model, train
 
-    shape = model.Shape(layers=2, width=64, heads=2, hidden=128) if options.smoke else model.Shape()
     log = open(options.out / "log.jsonl", "a")
 
     def tell(line):
@@ -63,11 +70,11 @@ def step_train(options):
 
     train.train(
         options.out / "data",
+        options.out / "dev",
         options.out,
-        shape=shape,
+        shape=model.Shape(**SIZES[options.size]),
         seed=options.seed,
-        tokens=options.batch,
-        minutes=options.minutes,
+        batch=options.batch,
         total=options.tokens,
         threads=options.threads,
         compile=options.compile,
@@ -101,15 +108,14 @@ def main():
     )
     parser.add_argument("--model", type=Path, default=MODEL, help="the GGUF to write or to evaluate")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rows", type=int, default=150_000, help="conversations to generate")
-    parser.add_argument("--minutes", type=float, help="train for so long")
-    parser.add_argument("--tokens", type=float, help="train on so many tokens")
-    parser.add_argument("--batch", type=int, default=4096, help="tokens in a step")
+    parser.add_argument("--scenes", type=int, default=SCENES, help=f"scenes to generate (default: {SCENES})")
+    parser.add_argument("--tokens", type=float, default=TOKENS, help=f"train on so many tokens (default: {TOKENS:.3g})")
+    parser.add_argument("--batch", type=int, default=8, help="sequences of 512 tokens in a step (default: 8)")
+    parser.add_argument("--size", choices=SIZES, default="small", help="of the network (default: small)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile: needs a C++ compiler"
     )
-    parser.add_argument("--smoke", action="store_true", help="a much smaller network, to try the steps")
     parser.add_argument("--date", help="general.date of the GGUF, YYYY-MM-DD")
     parser.add_argument("--limit", type=int, help="evaluate so many cases of each category")
     parser.add_argument("--seen", type=int, help="evaluate so many new conversations of the training domains instead")

@@ -122,6 +122,9 @@ class Sampler:
             function["parameters"]["required"] = required
         return Concrete(tool, function, names, shown)
 
+    def draw(self, parameter):
+        return parameter.draw(self.rng)
+
     def ask(self, tool, style, phrase=None):
         """A question for `tool`, made concrete so that it can be answered."""
         rng = self.rng
@@ -131,7 +134,7 @@ class Sampler:
         needed = list(dict.fromkeys(part[1] for part in flat if not isinstance(part, str)))
         concrete = self.concrete(tool, style, needed)
         drawn = {
-            path: tool.parameter(path).draw(rng)
+            path: self.draw(tool.parameter(path))
             for path in needed
             if tool.parameter(path).kind != "bool"
             and any(p[0] == "ref" and p[1] == path for p in flat if not isinstance(p, str))
@@ -150,7 +153,8 @@ class Sampler:
                 told[part[1]] = drawn[part[1]][1]
             else:
                 out.append(part[3])
-                told[part[1]] = part[2]
+                # The choices of an enum are text, also where they look like numbers.
+                told[part[1]] = str(part[2]) if "|" in asked.concrete.tool.parameter(part[1]).kind else part[2]
         asked.text = re.sub(r" +([,.?!])", r"\1", "".join(out)) if "\n" not in "".join(out) else "".join(out)
         asked.calls = [self.call(asked.concrete, told)]
 
@@ -175,7 +179,7 @@ class Sampler:
         parameter = asked.concrete.tool.parameter(path)
         pairs, seen = [], set()
         for _ in range(rng.choices((2, 3, 4), (65, 28, 7))[0]):
-            pair = parameter.draw(rng)
+            pair = self.draw(parameter)
             if str(pair[1]) not in seen and not (parameter.kind == "sentence"):
                 seen.add(str(pair[1]))
                 pairs.append(pair)
