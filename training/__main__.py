@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = Path(__file__).resolve().parent / "tables"
 SUITE = ROOT / "benches" / "suites" / "builtin.jsonl"
+PROGRAM = ROOT / "target" / "release" / "callwright"
 MODEL = ROOT / "models" / "callwright-tiny.gguf"
 # Layers, width, heads of 32, feed forward. `large` is what fits into 16 MB at Q8_0, and wants an accelerator.
 SIZES = {
@@ -17,7 +18,7 @@ SIZES = {
     "small": {"layers": 6, "width": 192, "heads": 6, "hidden": 512},
     "large": {"layers": 9, "width": 352, "heads": 11, "hidden": 960},
 }
-SCENES, TOKENS = 60_000, 20e6
+SCENES, TOKENS = 40_000, 14e6
 
 
 def say(*words):
@@ -53,7 +54,7 @@ def step_data(options):
     # The easy scenes are poor in words: the tokenizer learns from the others.
     sample = scenes.scenes(tools, min(options.scenes, 5000), options.seed + 1000, names, easy=0)
     learned = tokenizer.train((text for scene in sample for text in encode.texts(scene)), out / "tokenizer.json")
-    encode.encode(scenes.scenes(kept, 240, options.seed + 2000, names, easy=0), learned, out / "dev")
+    encode.encode(scenes.scenes(kept, 160, options.seed + 2000, names, easy=0), learned, out / "dev")
     made = scenes.scenes(tools, options.scenes, options.seed, names)
     size, sequences, branches = encode.encode(made, learned, out / "data")
     say(f"{options.scenes} scenes, {branches} conversations, {size / 1e6:.1f} M tokens in {sequences} sequences")
@@ -90,11 +91,11 @@ def step_export(options):
 
 
 def step_evaluate(options):
-    from . import evaluate, tables
+    from . import evaluate
 
-    if options.seen:
-        return evaluate.run_seen(options.model, tables.load(TABLES / "domains.txt"), options.seen)
-    evaluate.run(options.model, SUITE, options.limit, options.style, options.answers)
+    evaluate.run(
+        options.program, options.model, SUITE, options.style, options.limit, options.answers, options.threads
+    )
 
 
 STEPS = {"suite": step_suite, "data": step_data, "train": step_train, "export": step_export, "evaluate": step_evaluate}
@@ -118,7 +119,7 @@ def main():
     )
     parser.add_argument("--date", help="general.date of the GGUF, YYYY-MM-DD")
     parser.add_argument("--limit", type=int, help="evaluate so many cases of each category")
-    parser.add_argument("--seen", type=int, help="evaluate so many new conversations of the training domains instead")
+    parser.add_argument("--program", type=Path, default=PROGRAM, help="callwright, which answers the suite")
     parser.add_argument("--style", choices=("delimited", "hermes"), default="delimited")
     parser.add_argument("--answers", type=Path, help="write every answer to this file")
     options = parser.parse_args()

@@ -170,27 +170,27 @@ def train(
         if done % 20 == 0:
             record = {"step": done, "tokens": seen, "minutes": round((now - began) / 60, 2), "loss": round(average, 4)}
             record["tokens_per_second"] = round(seen / (now - began))
-            if done % 200 == 0:
-                record["dev"] = exact(hidden, model, dev, batch, cast)
+            if done % 250 == 0:
+                record["dev"] = exact(model, dev, batch, cast)
             say(json.dumps(record))
         if now - kept > every:
             save()
             kept = now
     save()
     say(f"done: {done} steps, {seen / 1e6:.2f} M tokens, {(time.time() - began) / 60:.1f} minutes, loss {average:.4f}")
-    say(json.dumps(exact(hidden, model, dev, batch, cast)))
+    say(json.dumps(exact(model, dev, batch, cast)))
     return model
 
 
 @torch.no_grad()
-def exact(hidden, model, data, batch, cast):
+def exact(model, data, batch, cast):
     """Shares of the branches whose every spoken token is the likeliest one, which greedy decoding then writes."""
     right = {}
     for at in range(0, len(data) // batch * batch, batch):
         chosen = np.arange(at, at + batch)
         ids, places, mask, targets, says, _ = data.batch(chosen)
         with cast:
-            states = hidden(ids, places, mask)[:, :-1]
+            states = model.hidden(ids, places, mask)[:, :-1]
         rows, columns = (says == SPOKEN).nonzero(as_tuple=True)
         guessed = model.logits(states[rows, columns]).argmax(1) == targets[rows, columns]
         rows, columns = rows.cpu().numpy(), columns.cpu().numpy() + 1
