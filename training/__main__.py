@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-from itertools import islice
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,9 +92,7 @@ def step_export(options):
 def step_evaluate(options):
     from . import evaluate
 
-    evaluate.run(
-        options.program, options.model, SUITE, options.style, options.limit, options.answers, options.threads
-    )
+    evaluate.run(options.program, options.model, SUITE, options.style, options.limit, options.answers, options.threads)
 
 
 STEPS = {"suite": step_suite, "data": step_data, "train": step_train, "export": step_export, "evaluate": step_evaluate}

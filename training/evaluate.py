@@ -35,7 +35,9 @@ def run(program, model, suite, style="delimited", limit=None, answers=None, thre
     usage = [event for events in answered for event in events if event["type"] == "usage"]
     tokens = sum(event["completion_tokens"] for event in usage)
     seconds = sum(event["completion_seconds"] for event in usage)
-    print(f"\n{tokens} tokens generated, {tokens / seconds:.0f} a second in each of {threads} processes with one thread")
+    print(
+        f"\n{tokens} tokens generated, {tokens / seconds:.0f} a second in each of {threads} processes with one thread"
+    )
 
 
 def style_options(style, folder):

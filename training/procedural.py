@@ -3,7 +3,6 @@
 What a table teaches can be remembered. Here nothing can: which tool and which value goes where has to be read.
 """
 
-from . import pools
 from .tables import Parameter, Tool, parse_phrase
 
 # Groups of verbs that mean the same: the name takes one, the question another.

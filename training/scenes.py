@@ -252,7 +252,11 @@ class Scenes(Sampler):
                 tool = rng.choice(self.tools)
             else:
                 tool = self.source()
-            if tool in offered or names & set(tool.names) or (kind >= 0.5 and any(tool.domain == t.domain for t in offered)):
+            if (
+                tool in offered
+                or names & set(tool.names)
+                or (kind >= 0.5 and any(tool.domain == t.domain for t in offered))
+            ):
                 continue
             asked = self.pose(Sampler.concrete(self, tool, "snake", [p.path for p in tool.parameters]))
             if not asked:
@@ -324,7 +328,9 @@ class Scenes(Sampler):
         if not made:
             return None
         _, messages, asked = made
-        flat = [path for path, pair in asked.drawn.items() if isinstance(pair[1], (str, int, float)) and "." not in path]
+        flat = [
+            path for path, pair in asked.drawn.items() if isinstance(pair[1], (str, int, float)) and "." not in path
+        ]
         if not flat:
             return None
         path = rng.choice(flat)
@@ -450,7 +456,9 @@ class Scenes(Sampler):
             else:
                 asked = self.pose(Sampler.concrete(self, rng.choice(self.tools), "snake"))
                 if asked:
-                    scene.branches.append(("irrelevance", [user(self.wrap(asked)), said("I have no tools to do that.")]))
+                    scene.branches.append(
+                        ("irrelevance", [user(self.wrap(asked)), said("I have no tools to do that.")])
+                    )
         return scene
 
 

@@ -95,9 +95,11 @@ class Strange:
         joint = " " if rng.random() < 0.86 else rng.choice(("-", "_", "'", "/", " & ", " of the ", " de ", "."))
         text = joint.join(words)
         if rng.random() < 0.06:
-            text = rng.choice(('"%s"', "(%s)", "%s (%s)", "%s 'n' Co", 'the "%s" one', "#%s", "@%s", "%s*", "%s+")).replace(
-                "%s", text, 1
-            ).replace("%s", self.letters())
+            text = (
+                rng.choice(('"%s"', "(%s)", "%s (%s)", "%s 'n' Co", 'the "%s" one', "#%s", "@%s", "%s*", "%s+"))
+                .replace("%s", text, 1)
+                .replace("%s", self.letters())
+            )
         return text
 
     def sentence(self):
@@ -105,7 +107,9 @@ class Strange:
         rng = self.rng
         words = []
         for _ in range(rng.randint(2, 8)):
-            word = rng.choice(pools.COMMON if rng.random() < 0.35 else self.words) if rng.random() < 0.7 else self.word()
+            word = (
+                rng.choice(pools.COMMON if rng.random() < 0.35 else self.words) if rng.random() < 0.7 else self.word()
+            )
             mark = rng.random()
             if mark < 0.08:
                 word += rng.choice((",", ";", ":", ".", "!", "?", " -", " —", "...", "%", "*"))

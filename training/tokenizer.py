@@ -18,7 +18,7 @@ from .render import CONTROL, MARKERS
 VOCABULARY = 2048
 # The punctuation that JSON and signatures put together; any other stays apart, so that a value's own punctuation is cut
 # the same way whatever stands beside it.
-PUNCTUATION = ['"}}', '"}', '}}', '{"', ' {"', ' {', '":', ' "', '",', '"],', '"]', ' [', ' ["', '?:', '):']
+PUNCTUATION = ['"}}', '"}', "}}", '{"', ' {"', " {", '":', ' "', '",', '"],', '"]', " [", ' ["', "?:", "):"]
 
 
 def train(texts, path):

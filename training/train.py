@@ -89,7 +89,19 @@ def factor(step, progress):
 
 
 def train(
-    data, dev, out, *, shape=None, seed=1, batch=8, total=None, lr=0.02, threads=2, compile=False, every=150.0, say=print
+    data,
+    dev,
+    out,
+    *,
+    shape=None,
+    seed=1,
+    batch=8,
+    total=None,
+    lr=0.02,
+    threads=2,
+    compile=False,
+    every=150.0,
+    say=print,
 ):
     """Trains on the sequences of `data` until `total` tokens are seen, writing `out`/last.pt now and then."""
     torch.manual_seed(seed)
@@ -138,7 +150,11 @@ def train(
     while seen < total:
         if done // per_pass != pass_number:
             pass_number = done // per_pass
-            order = np.random.default_rng(seed + pass_number).permutation(len(data)) if pass_number else np.arange(len(data))
+            order = (
+                np.random.default_rng(seed + pass_number).permutation(len(data))
+                if pass_number
+                else np.arange(len(data))
+            )
         at = done % per_pass * batch
         progress = seen / total
         for optimizer, starts in zip(optimizers, rates):
