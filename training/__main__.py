@@ -1,4 +1,7 @@
-"""`python -m training STEP`: suite | data | train | export | evaluate | all. See README.md in this folder."""
+"""`python -m training STEP`: suite | data | render | train | export | tokens | evaluate | all.
+
+See README.md in this folder.
+"""
 
 import argparse
 import json
@@ -11,6 +14,22 @@ TABLES = Path(__file__).resolve().parent / "tables"
 SUITE = ROOT / "benches" / "suites" / "builtin.jsonl"
 PROGRAM = ROOT / "target" / "release" / "callwright"
 MODEL = ROOT / "models" / "callwright-tiny.gguf"
+TOKEN_IDS = ROOT / "tests" / "cases" / "model" / "token-ids.jsonl"
+# What tokenizers get wrong.
+ODD = [
+    "",
+    " ",
+    "  \n\n\t x",
+    "a  b   c",
+    "don't we'll I'M",
+    "1,234.5e-6",
+    "\r\n",
+    "ﬁ ½ ² Ⅷ",
+    "naïve 北京 👍🏽",
+    "e\u0301 \u00a0 \u200b \ufeff",
+    "<|end|><tool_call>\n### TOOL_CALL_START ### ###",
+    '{"a": "\\"}}", "b": ["{"]}',
+]
 # Layers, width, heads of 32, feed forward. `large` is what fits into 16 MB at Q8_0, and wants an accelerator.
 SIZES = {
     "toy": {"layers": 2, "width": 64, "heads": 2, "hidden": 128},
@@ -59,6 +78,18 @@ def step_data(options):
     say(f"{options.scenes} scenes, {branches} conversations, {size / 1e6:.1f} M tokens in {sequences} sequences")
 
 
+def step_render(options):
+    """Conversations on standard output, one a line: what the template is given, and the text that training reads."""
+    from . import render, scenes
+
+    for scene in scenes.scenes(scenes.load(TABLES), options.scenes, options.seed, barred(), easy=options.scenes // 8):
+        for _, messages in scene.branches:
+            system = [{"role": "system", "content": scene.system}] if scene.system else []
+            given = {"messages": system + messages, "tools": scene.tools, "tool_style": scene.style}
+            text = render.render(given["messages"], scene.tools, scene.style)
+            print(json.dumps({"vars": given, "text": text}, ensure_ascii=False))
+
+
 def step_train(options):
     from . import model, train
 
@@ -89,13 +120,39 @@ def step_export(options):
     say(f"{options.model}: {options.model.stat().st_size / 1e6:.2f} MB")
 
 
+def step_tokens(options):
+    """Writes what tests/it/training.rs compares with llama.cpp's tokenisation."""
+    import random
+
+    from . import encode, export, scenes
+
+    _, learned = export.read(options.model)
+    rng = random.Random(options.seed)
+    maker = scenes.Scenes(scenes.load(TABLES), rng)
+    texts = [text for _ in range(200) for text in encode.texts(maker.scene()) if len(text) < 170][:300] + ODD
+    odd = maker.strange
+    while len(texts) < 1000:
+        texts.append(rng.choice((odd.sentence, odd.name, odd.script, odd.identifier))())
+    lines = (json.dumps({"text": text, "ids": learned.encode(text).ids}, ensure_ascii=False) for text in texts)
+    TOKEN_IDS.parent.mkdir(parents=True, exist_ok=True)
+    TOKEN_IDS.write_text("".join(line + "\n" for line in lines))
+
+
 def step_evaluate(options):
     from . import evaluate
 
     evaluate.run(options.program, options.model, SUITE, options.style, options.limit, options.answers, options.threads)
 
 
-STEPS = {"suite": step_suite, "data": step_data, "train": step_train, "export": step_export, "evaluate": step_evaluate}
+STEPS = {
+    "suite": step_suite,
+    "data": step_data,
+    "render": step_render,
+    "train": step_train,
+    "export": step_export,
+    "tokens": step_tokens,
+    "evaluate": step_evaluate,
+}
 
 
 def main():
@@ -121,7 +178,10 @@ def main():
     parser.add_argument("--answers", type=Path, help="write every answer to this file")
     options = parser.parse_args()
     if options.step == "all":
-        for step in ("data", "train", "export", "evaluate"):
+        steps = ["data", "train", "export", "evaluate"]
+        # The tests know the ids of the model that ships.
+        steps[3:3] = ["tokens"] if options.model == MODEL else []
+        for step in steps:
             STEPS[step](options)
     else:
         STEPS[options.step](options)
