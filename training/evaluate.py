@@ -20,6 +20,8 @@ STYLE = "{%- set hermes = tool_style is defined and tool_style == 'hermes' -%}"
 
 
 def run(program, model, suite, style="delimited", limit=None, answers=None, threads=2):
+    if not program.exists():
+        raise SystemExit(f"{program} is missing: `cargo build --release` makes it, or name another with --program")
     cases = [json.loads(line) for line in suite.read_text().splitlines()]
     if limit:
         cases = [case for case in cases if int(case["id"].rsplit("-", 1)[1]) <= limit]
