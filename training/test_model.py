@@ -8,14 +8,20 @@ from . import __main__ as main
 from . import scenes
 from .render import CONTROL, MARKERS, render
 
+MISSING = None
 try:
     import torch
 
     from . import encode, export, model, tokenizer, train
 except ImportError as error:
-    raise unittest.SkipTest(f"not installed: {error.name} (training/requirements.txt)")
+    MISSING = error.name
 
 TOOLS = scenes.load(main.TABLES)
+
+
+def setUpModule():
+    if MISSING:
+        raise unittest.SkipTest(f"{MISSING} is not installed (training/requirements.txt)")
 
 
 class Untrained(unittest.TestCase):

@@ -16,7 +16,8 @@ const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/models/chat_templat
 fn python(arguments: &[&str]) -> Option<Output> {
     let venv = Path::new(ROOT).join("target/training-venv/bin/python");
     let program = if venv.exists() { venv.as_path() } else { Path::new("python3") };
-    let ran = Command::new(program).arg("-m").args(arguments).current_dir(ROOT).env("PYTHONDONTWRITEBYTECODE", "1").output();
+    let ran =
+        Command::new(program).arg("-m").args(arguments).current_dir(ROOT).env("PYTHONDONTWRITEBYTECODE", "1").output();
     if let Err(error) = &ran {
         println!("skipped: {} {error}", program.display());
     }
@@ -52,7 +53,8 @@ fn training_reads_what_the_engine_renders() {
         assert!(rows.iter().filter(|row| row["vars"]["tool_style"] == style).count() >= 50);
     }
 
-    let input: String = rows.iter().map(|row| json!({"template": TEMPLATE, "vars": row["vars"]}).to_string() + "\n").collect();
+    let input: String =
+        rows.iter().map(|row| json!({"template": TEMPLATE, "vars": row["vars"]}).to_string() + "\n").collect();
     let home = tempfile::tempdir().unwrap();
     let rendered = run(callwright(home.path()).args(["render", "--batch"]).write_stdin(input));
     assert_eq!((rendered.code, rendered.err.as_str()), (0, ""));
@@ -73,11 +75,16 @@ fn any_schema_becomes_a_signature() {
         (object(json!({"a": {"type": "array", "items": {"type": "number"}}})), "f(a:[number])"),
         (object(json!({"a": {"enum": ["x", "y z", 1, null]}})), "f(a:x|\"y z\"|1|null)"),
         (object(json!({"a": object(json!({"a": {}, "c": true}))})), "f(a:{a:any,c?:any})"),
-        (object(json!({"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "b": {"type": ["integer", "null"]}})),
-            "f(a:string|null,b?:integer|null)"),
+        (
+            object(json!({"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "b": {"type": ["integer", "null"]}})),
+            "f(a:string|null,b?:integer|null)",
+        ),
         (object(json!({"two words": {"const": "k"}, "items": {"type": "array"}})), "f(\"two words\"?:k,items?:[any])"),
-        (json!({"properties": {"n": {"$ref": "#/$defs/N"}, "m": {"$ref": "#/$defs/M"}},
-                "$defs": {"N": {"type": "object", "properties": {"v": {"type": "boolean"}}}}}), "f(n?:{v?:boolean},m?:M)"),
+        (
+            json!({"properties": {"n": {"$ref": "#/$defs/N"}, "m": {"$ref": "#/$defs/M"}},
+                "$defs": {"N": {"type": "object", "properties": {"v": {"type": "boolean"}}}}}),
+            "f(n?:{v?:boolean},m?:M)",
+        ),
         (json!({}), "f()"),
         (Value::Null, "f()"),
     ];
@@ -85,12 +92,15 @@ fn any_schema_becomes_a_signature() {
         "$defs": {"N": {"properties": {"n": {"$ref": "#/$defs/N"}}}}});
     let schemas = cases.iter().map(|(schema, _)| schema).chain([&endless]);
     let input: String = schemas
-        .map(|schema| json!({"template": TEMPLATE, "vars": {"messages": [], "tools": [tool(schema.clone())]}}).to_string() + "\n")
+        .map(|schema| {
+            json!({"template": TEMPLATE, "vars": {"messages": [], "tools": [tool(schema.clone())]}}).to_string() + "\n"
+        })
         .collect();
     let home = tempfile::tempdir().unwrap();
     let rendered = run(callwright(home.path()).args(["render", "--batch"]).write_stdin(input));
     assert_eq!((rendered.code, rendered.err.as_str()), (0, ""));
-    let texts: Vec<Value> = rendered.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["text"].clone()).collect();
+    let texts: Vec<Value> =
+        rendered.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["text"].clone()).collect();
     for ((_, signature), text) in cases.iter().zip(&texts) {
         assert_eq!(text, &format!("<|system|>{signature}<|end|>"));
     }
