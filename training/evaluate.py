@@ -80,7 +80,8 @@ def judge(events, expected):
         elif kind == "call_arguments":
             calls[-1]["arguments"] += event["delta"]
         elif kind == "call_end":
-            formed &= event["complete"] and event["valid"]
+            # Whether the arguments suit the tool's schema, which `valid` tells, is no matter of form.
+            formed &= event["complete"]
         elif kind in ("repair", "diagnostic"):
             attempted, formed = True, False
         elif kind == "done":
@@ -90,6 +91,7 @@ def judge(events, expected):
             call["arguments"] = json.loads(call["arguments"] or "{}")
         except ValueError:
             formed = False
+        formed &= bool(call["name"]) and isinstance(call["arguments"], dict)
     names = [call["name"] for call in calls] == [call["name"] for call in expected]
     return {
         "attempted": attempted,

@@ -127,17 +127,18 @@ class Suite(unittest.TestCase):
 class Judging(unittest.TestCase):
     EXPECTED = [{"name": "f", "arguments": {"n": 2.0}}]
 
-    def events(self, arguments='{"n": 2}', valid=True, finish="tool_calls"):
+    def events(self, arguments='{"n": 2}', complete=True, finish="tool_calls"):
         return [
             {"type": "call_start", "id": "1", "name": "f"},
             {"type": "call_arguments", "id": "1", "delta": arguments},
-            {"type": "call_end", "id": "1", "complete": valid, "valid": valid},
+            {"type": "call_end", "id": "1", "complete": complete, "valid": False},
             {"type": "done", "finish_reason": finish},
         ]
 
     def test_answers_are_classed(self):
         self.assertTrue(evaluate.judge(self.events(), self.EXPECTED)["exact"])
-        self.assertFalse(evaluate.judge(self.events(valid=False), self.EXPECTED)["formed"])
+        self.assertFalse(evaluate.judge(self.events(complete=False), self.EXPECTED)["formed"])
+        self.assertFalse(evaluate.judge(self.events('{"n": '), self.EXPECTED)["formed"])
         self.assertFalse(evaluate.judge(self.events(finish="length"), self.EXPECTED)["formed"])
         self.assertFalse(evaluate.judge(self.events() + [{"type": "repair"}], self.EXPECTED)["formed"])
         wrong = evaluate.judge(self.events('{"n": 3}'), self.EXPECTED)
