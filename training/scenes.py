@@ -17,6 +17,9 @@ from .tables import enumerate_text, expand
 NO_TOOL = "None of the available tools can do that."
 # So many scenes come first with one or two tools, most of them procedural: copying is learned there.
 EASY = 3000
+# From here on more questions fit no tool, and more scenes are about the weather, which a first user asks for: what comes
+# last stays best.
+LATE = 14_350
 
 
 @dataclass
@@ -392,6 +395,7 @@ class Scenes(Sampler):
         "corrected": 5,
         "again": 4,
     }
+    LATE_MIX = {**MIX, "unfit": 30}
     EASY_MIX = {"simple": 80, "parallel_same": 10, "unfit": 10}
 
     def branch(self, concretes, mix):
@@ -401,13 +405,12 @@ class Scenes(Sampler):
 
     # Scenes
 
-    def scene(self, easy=False):
+    def scene(self, easy=False, late=False):
         rng = self.rng
         self.share = (0.3, 0.6) if easy else (0.68, 0.86)
         style = self.style()
         count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
-        # The weather is what a first user asks for.
-        weather = self.domains.get("weather") if rng.random() < 0.04 else None
+        weather = self.domains.get("weather") if rng.random() < (0.12 if late else 0.04) else None
         chosen = [weather[0] if weather else self.source()]
         for _ in range(count * 4):
             if len(chosen) >= count:
@@ -437,7 +440,7 @@ class Scenes(Sampler):
             [{"type": "function", "function": concrete.function} for concrete in concretes],
             "hermes" if rng.random() < 0.33 else "delimited",
         )
-        mix, asked = self.EASY_MIX if easy else self.MIX, set()
+        mix, asked = self.EASY_MIX if easy else self.LATE_MIX if late else self.MIX, set()
         for _ in range(rng.randint(4, 6) + len(concretes) // 2):
             made = self.branch(concretes, mix)
             question = made and made[1][0]["content"]
@@ -492,7 +495,7 @@ def scenes(tools, count, seed, barred=frozenset(), easy=EASY):
     maker = Scenes(tools, rng)
     made, refused = 0, 0
     while made < count:
-        scene = maker.scene(made < easy) if rng.random() > 0.01 else maker.toolless()
+        scene = maker.scene(made < easy, made >= LATE) if rng.random() > 0.01 else maker.toolless()
         scene.branches = [
             branch
             for branch in scene.branches
