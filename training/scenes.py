@@ -17,9 +17,10 @@ from .tables import enumerate_text, expand
 NO_TOOL = "None of the available tools can do that."
 # So many scenes come first with one or two tools, most of them procedural: copying is learned there.
 EASY = 3000
-# From here on more questions fit no tool, and more scenes are about the weather, which a first user asks for: what comes
-# last stays best.
+# From here on more questions fit no tool; and so many scenes at the end are mostly about the weather, which a first user
+# asks for: what comes last stays best.
 LATE = 14_350
+LAST = 250
 
 
 @dataclass
@@ -405,12 +406,12 @@ class Scenes(Sampler):
 
     # Scenes
 
-    def scene(self, easy=False, late=False):
+    def scene(self, easy=False, late=False, last=False):
         rng = self.rng
         self.share = (0.3, 0.6) if easy else (0.68, 0.86)
         style = self.style()
         count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
-        weather = self.domains.get("weather") if rng.random() < (0.12 if late else 0.04) else None
+        weather = self.domains.get("weather") if rng.random() < (0.7 if last else 0.12 if late else 0.04) else None
         chosen = [weather[0] if weather else self.source()]
         for _ in range(count * 4):
             if len(chosen) >= count:
@@ -495,7 +496,7 @@ def scenes(tools, count, seed, barred=frozenset(), easy=EASY):
     maker = Scenes(tools, rng)
     made, refused = 0, 0
     while made < count:
-        scene = maker.scene(made < easy, made >= LATE) if rng.random() > 0.01 else maker.toolless()
+        scene = maker.scene(made < easy, made >= LATE, made >= max(LATE, count - LAST)) if rng.random() > 0.01 else maker.toolless()
         scene.branches = [
             branch
             for branch in scene.branches
