@@ -36,7 +36,7 @@ SIZES = {
     "small": {"layers": 6, "width": 192, "heads": 6, "hidden": 512},
     "large": {"layers": 9, "width": 352, "heads": 11, "hidden": 960},
 }
-SCENES, TOKENS = 17_000, 7e6
+SCENES, TOKENS = 15_400, 6.93e6
 
 
 def say(*words):
