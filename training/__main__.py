@@ -1,16 +1,42 @@
-"""`python -m training STEP`: suite | data | train | export | evaluate | all. See README.md in this folder."""
+"""`python -m training STEP`: suite | data | render | train | export | tokens | evaluate | all.
+
+See README.md in this folder.
+"""
 
 import argparse
 import json
 import os
 import sys
-from itertools import islice
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = Path(__file__).resolve().parent / "tables"
 SUITE = ROOT / "benches" / "suites" / "builtin.jsonl"
+PROGRAM = ROOT / "target" / "release" / "callwright"
 MODEL = ROOT / "models" / "callwright-tiny.gguf"
+TOKEN_IDS = ROOT / "tests" / "cases" / "model" / "token-ids.jsonl"
+# What tokenizers get wrong.
+ODD = [
+    "",
+    " ",
+    "  \n\n\t x",
+    "a  b   c",
+    "don't we'll I'M",
+    "1,234.5e-6",
+    "\r\n",
+    "ﬁ ½ ² Ⅷ",
+    "naïve 北京 👍🏽",
+    "e\u0301 \u00a0 \u200b \ufeff",
+    "<|end|><tool_call>\n### TOOL_CALL_START ### ###",
+    '{"a": "\\"}}", "b": ["{"]}',
+]
+# Layers, width, heads of 32, feed forward. `large` is what fits into 16 MB at Q8_0, and wants an accelerator.
+SIZES = {
+    "toy": {"layers": 2, "width": 64, "heads": 2, "hidden": 128},
+    "small": {"layers": 6, "width": 192, "heads": 6, "hidden": 512},
+    "large": {"layers": 9, "width": 352, "heads": 11, "hidden": 960},
+}
+SCENES, TOKENS = 15_400, 6.93e6
 
 
 def say(*words):
@@ -37,24 +63,36 @@ def step_suite(options):
 
 
 def step_data(options):
-    from . import encode, generate, tables, tokenizer
+    from . import encode, scenes, tokenizer
 
-    tools = tables.load(TABLES / "domains.txt")
+    tools, kept = scenes.load(TABLES), scenes.load(TABLES, dev=True)
     out = options.out
     out.mkdir(parents=True, exist_ok=True)
-    barred_names = barred() if SUITE.exists() else frozenset()
-    # The first rows are the curriculum's, poor in words: the tokenizer learns from all kinds.
-    sample = generate.rows(tools, options.rows, options.seed, barred_names)
-    texts = [encode.text(row) for row in islice(sample, 0, min(options.rows, 60000), 2)]
-    learned = tokenizer.train(texts, out / "tokenizer.json")
-    size = encode.encode(generate.rows(tools, options.rows, options.seed, barred_names), learned, out / "data")
-    say(f"{options.rows} rows, {size / 1e6:.1f} M tokens")
+    names = barred()
+    # The easy scenes are poor in words: the tokenizer learns from the others.
+    sample = scenes.scenes(tools, min(options.scenes, 5000), options.seed + 1000, names, easy=0)
+    learned = tokenizer.train((text for scene in sample for text in encode.texts(scene)), out / "tokenizer.json")
+    encode.encode(scenes.scenes(kept, 160, options.seed + 2000, names, easy=0), learned, out / "dev")
+    made = scenes.scenes(tools, options.scenes, options.seed, names)
+    size, sequences, branches = encode.encode(made, learned, out / "data")
+    say(f"{options.scenes} scenes, {branches} conversations, {size / 1e6:.1f} M tokens in {sequences} sequences")
+
+
+def step_render(options):
+    """Conversations on standard output, one a line: what the template is given, and the text that training reads."""
+    from . import render, scenes
+
+    for scene in scenes.scenes(scenes.load(TABLES), options.scenes, options.seed, barred(), easy=options.scenes // 8):
+        for _, messages in scene.branches:
+            system = [{"role": "system", "content": scene.system}] if scene.system else []
+            given = {"messages": system + messages, "tools": scene.tools, "tool_style": scene.style}
+            text = render.render(given["messages"], scene.tools, scene.style)
+            print(json.dumps({"vars": given, "text": text}, ensure_ascii=False))
 
 
 def step_train(options):
     from . import model, train
 
-    shape = model.Shape(layers=2, width=64, heads=2, hidden=128) if options.smoke else model.Shape()
     log = open(options.out / "log.jsonl", "a")
 
     def tell(line):
@@ -63,11 +101,11 @@ def step_train(options):
 
     train.train(
         options.out / "data",
+        options.out / "dev",
         options.out,
-        shape=shape,
+        shape=model.Shape(**SIZES[options.size]),
         seed=options.seed,
-        tokens=options.batch,
-        minutes=options.minutes,
+        batch=options.batch,
         total=options.tokens,
         threads=options.threads,
         compile=options.compile,
@@ -82,15 +120,39 @@ def step_export(options):
     say(f"{options.model}: {options.model.stat().st_size / 1e6:.2f} MB")
 
 
+def step_tokens(options):
+    """Writes what tests/it/training.rs compares with llama.cpp's tokenisation."""
+    import random
+
+    from . import encode, export, scenes
+
+    _, learned = export.read(options.model)
+    rng = random.Random(options.seed)
+    maker = scenes.Scenes(scenes.load(TABLES), rng)
+    texts = [text for _ in range(200) for text in encode.texts(maker.scene()) if len(text) < 170][:300] + ODD
+    odd = maker.strange
+    while len(texts) < 1000:
+        texts.append(rng.choice((odd.sentence, odd.name, odd.script, odd.identifier))())
+    lines = (json.dumps({"text": text, "ids": learned.encode(text).ids}, ensure_ascii=False) for text in texts)
+    TOKEN_IDS.parent.mkdir(parents=True, exist_ok=True)
+    TOKEN_IDS.write_text("".join(line + "\n" for line in lines))
+
+
 def step_evaluate(options):
-    from . import evaluate, tables
+    from . import evaluate
 
-    if options.seen:
-        return evaluate.run_seen(options.model, tables.load(TABLES / "domains.txt"), options.seen)
-    evaluate.run(options.model, SUITE, options.limit, options.style, options.answers)
+    evaluate.run(options.program, options.model, SUITE, options.style, options.limit, options.answers, options.threads)
 
 
-STEPS = {"suite": step_suite, "data": step_data, "train": step_train, "export": step_export, "evaluate": step_evaluate}
+STEPS = {
+    "suite": step_suite,
+    "data": step_data,
+    "render": step_render,
+    "train": step_train,
+    "export": step_export,
+    "tokens": step_tokens,
+    "evaluate": step_evaluate,
+}
 
 
 def main():
@@ -101,23 +163,25 @@ def main():
     )
     parser.add_argument("--model", type=Path, default=MODEL, help="the GGUF to write or to evaluate")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rows", type=int, default=150_000, help="conversations to generate")
-    parser.add_argument("--minutes", type=float, help="train for so long")
-    parser.add_argument("--tokens", type=float, help="train on so many tokens")
-    parser.add_argument("--batch", type=int, default=4096, help="tokens in a step")
+    parser.add_argument("--scenes", type=int, default=SCENES, help=f"scenes to generate (default: {SCENES})")
+    parser.add_argument("--tokens", type=float, default=TOKENS, help=f"train on so many tokens (default: {TOKENS:.3g})")
+    parser.add_argument("--batch", type=int, default=8, help="sequences of 512 tokens in a step (default: 8)")
+    parser.add_argument("--size", choices=SIZES, default="small", help="of the network (default: small)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile: needs a C++ compiler"
     )
-    parser.add_argument("--smoke", action="store_true", help="a much smaller network, to try the steps")
     parser.add_argument("--date", help="general.date of the GGUF, YYYY-MM-DD")
     parser.add_argument("--limit", type=int, help="evaluate so many cases of each category")
-    parser.add_argument("--seen", type=int, help="evaluate so many new conversations of the training domains instead")
+    parser.add_argument("--program", type=Path, default=PROGRAM, help="callwright, which answers the suite")
     parser.add_argument("--style", choices=("delimited", "hermes"), default="delimited")
     parser.add_argument("--answers", type=Path, help="write every answer to this file")
     options = parser.parse_args()
     if options.step == "all":
-        for step in ("data", "train", "export", "evaluate"):
+        steps = ["data", "train", "export", "evaluate"]
+        # The tests know the ids of the model that ships.
+        steps[3:3] = ["tokens"] if options.model == MODEL else []
+        for step in steps:
             STEPS[step](options)
     else:
         STEPS[options.step](options)

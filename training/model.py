@@ -9,7 +9,7 @@ from torch import nn
 
 @dataclass
 class Shape:
-    vocabulary: int = 4096
+    vocabulary: int = 2048
     width: int = 192
     layers: int = 6
     heads: int = 6
@@ -41,6 +41,16 @@ def rotate(x, cos, sin):
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
+def masked(q, k, v, mask, size=128):
+    """Attention under a causal `mask`, in strips of queries that leave out the keys after them."""
+    strips = []
+    for start in range(0, q.shape[2], size):
+        end = start + size
+        strip = mask[:, :, start:end, :end].contiguous()
+        strips.append(F.scaled_dot_product_attention(q[:, :, start:end], k[:, :, :end], v[:, :, :end], strip))
+    return torch.cat(strips, dim=2)
+
+
 class Block(nn.Module):
     def __init__(self, shape):
         super().__init__()
@@ -58,7 +68,7 @@ class Block(nn.Module):
         self.ffn_up = nn.Linear(shape.width, shape.hidden, bias=False)
         self.ffn_down = nn.Linear(shape.hidden, shape.width, bias=False)
 
-    def forward(self, x, cos, sin, past=None):
+    def forward(self, x, cos, sin, mask=None, past=None):
         batch, length, _ = x.shape
         y = self.attn_norm(x)
         split = (batch, length, self.shape.heads, self.shape.head)
@@ -70,7 +80,10 @@ class Block(nn.Module):
             if past:
                 k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
             past[:] = [k, v]
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=length > 1)
+        if mask is None:
+            attended = F.scaled_dot_product_attention(q, k, v, is_causal=length > 1)
+        else:
+            attended = masked(q, k, v, mask)
         x = x + self.attn_output(attended.transpose(1, 2).reshape(batch, length, -1))
         y = self.ffn_norm(x)
         return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y))
@@ -95,13 +108,20 @@ class Model(nn.Module):
             nn.init.zeros_(block.attn_output.weight)
             nn.init.zeros_(block.ffn_down.weight)
 
-    def hidden(self, ids, past=None):
-        """The last layer's states. `past`, a list of one list per layer, carries keys and values between calls."""
+    def hidden(self, ids, places=None, mask=None, past=None):
+        """The last layer's states.
+
+        `places` (batch × length) and `mask` (batch × 1 × length × length, added to the scores) are those of packed
+        conversations; without them `ids` is one text from its start. `past`, a list of one list per layer, carries
+        keys and values between calls.
+        """
         start = past[0][0].shape[2] if past and past[0] else 0
         x = self.token_embd(ids)
-        cos, sin = (table[start : start + ids.shape[1]].to(x.dtype) for table in (self.cos, self.sin))
+        if places is None:
+            places = torch.arange(start, start + ids.shape[1], device=ids.device)[None]
+        cos, sin = (table[places].unsqueeze(1).to(x.dtype) for table in (self.cos, self.sin))
         for index, block in enumerate(self.blk):
-            x = block(x, cos, sin, None if past is None else past[index])
+            x = block(x, cos, sin, mask, None if past is None else past[index])
         return self.output_norm(x)
 
     def logits(self, states):
@@ -113,7 +133,7 @@ class Model(nn.Module):
         past = [[] for _ in self.blk]
         feed, output = torch.tensor([ids]), []
         for _ in range(min(limit, self.shape.context - len(ids))):
-            token = int(self.logits(self.hidden(feed, past)[:, -1]).argmax())
+            token = int(self.logits(self.hidden(feed, past=past)[:, -1]).argmax())
             if token == stop:
                 return output, True
             output.append(token)

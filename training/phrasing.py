@@ -123,7 +123,6 @@ SYSTEMS = [
     "Current date: 2025-06-01.",
     "You are a pirate who likes tools.",
 ]
-NO_TOOL = ["None of the available tools can do that.", "Sorry, I have no tool for that."]
 TALK = [
     ("Hello!", "Hello! How can I help?"),
     ("Hi", "Hello! How can I help?"),

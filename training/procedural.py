@@ -3,7 +3,6 @@
 What a table teaches can be remembered. Here nothing can: which tool and which value goes where has to be read.
 """
 
-from . import pools
 from .tables import Parameter, Tool, parse_phrase
 
 # Groups of verbs that mean the same: the name takes one, the question another.
@@ -164,10 +163,10 @@ POOLS = [
 PLAIN = "name value key size mode kind x y z n a b level item count index start end step left right width height depth angle radius mass speed limit offset seed factor weight flag first second input output base top alpha beta gamma delta epsilon lambda mu sigma p q r k m t".split()
 
 
-def topic_tool(rng):
+def topic_tool(rng, noun=None):
     """A verb and a noun, parameters that English has words for; the question may use other words than the name."""
     group = rng.choice(VERBS)
-    noun = rng.choice(NOUNS)
+    noun = noun or rng.choice(NOUNS)
     return phrase_tool(rng, group, noun)
 
 
@@ -230,11 +229,11 @@ def restore(parts):
     return [part.replace("\x01", "(").replace("\x02", ")") if isinstance(part, str) else part for part in parts]
 
 
-def random_tool(rng):
-    """Names and parameters without meaning: only reading helps."""
+def random_tool(rng, word):
+    """Names and parameters without meaning: only reading helps. `word` makes one."""
     words = [
-        pools.invented(rng, rng.choice((1, 2))) if rng.random() < 0.5 else rng.choice(rng.choice(VERBS)).split()[0],
-        pools.invented(rng, rng.choice((1, 2))) if rng.random() < 0.5 else rng.choice(NOUNS),
+        word() if rng.random() < 0.6 else rng.choice(rng.choice(VERBS)).split()[0],
+        word() if rng.random() < 0.6 else rng.choice(NOUNS),
     ]
     name = " ".join(words[: rng.choice((1, 2, 2))])
     tool = Tool(
@@ -243,16 +242,16 @@ def random_tool(rng):
         [
             f"{words[0].capitalize()} the {words[-1]}.",
             f"Runs {name}.",
-            f"{pools.invented(rng).capitalize()} {words[-1]}.",
+            f"{word().capitalize()} {words[-1]}.",
         ],
     )
     for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 3, 4, 5))):
-        key = rng.choice(PLAIN) if rng.random() < 0.6 else pools.invented(rng, rng.choice((1, 1, 2)))
+        key = rng.choice(PLAIN) if rng.random() < 0.5 else word().replace(" ", "_")
         if key in [parameter.path for parameter in tool.parameters]:
             continue
         pool = rng.choice(POOLS)
         if pool == "enum":
-            pool = "|".join(sorted({pools.invented(rng, 1) for _ in range(rng.randint(2, 4))} | {"auto"}))
+            pool = "|".join(sorted({word().split()[0] for _ in range(rng.randint(2, 4))} | {"auto"}))
         tool.parameters.append(Parameter(key, [key], pool, rng.random() < 0.7, False, [f"The {key}"]))
     for _ in range(3):
         style = rng.randrange(6)

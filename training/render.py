@@ -1,15 +1,11 @@
-"""Writes a conversation as the model reads it: the one place that renders the chat template.
+"""Writes a conversation as the model reads it: what `models/chat_template.jinja` makes of it, in plain Python.
 
-Inference renders `models/chat_template.jinja` with the Rust side; this renders the same file with the environment of
-transformers' `apply_chat_template`. Nothing else in this folder may write prompt text.
+The engine's render of the template is the golden: `tests/it/training.rs` compares the two byte for byte on generated
+conversations. Nothing else in this folder may write prompt text.
 """
 
 import json
-from functools import cache
 from pathlib import Path
-
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = ROOT / "models" / "chat_template.jinja"
@@ -22,20 +18,70 @@ MARKERS = ["### TOOL_CALL_START ###", "### TOOL_CALL_END ###", "<tool_call>", "<
 STYLES = {"delimited": MARKERS[:2], "hermes": MARKERS[2:]}
 
 
-def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    """transformers' filter: unlike Jinja's own it escapes no HTML and keeps the order of keys."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+def tojson(value):
+    return json.dumps(value, ensure_ascii=False)
 
 
-@cache
-def template():
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.filters["tojson"] = tojson
-    return environment.from_string(TEMPLATE.read_text())
+def word(name):
+    written = tojson(name)
+    odd = written != f'"{name}"' or not name or any(mark in name for mark in " ,:|?()[]{}")
+    return written if odd else name
 
 
-def render(messages, tools=None, style="delimited", add_generation_prompt=False):
+def kind(schema):
+    """A type in few tokens. The generator's schemas have no references, unions or constants; the template knows them."""
+    if schema.get("enum"):
+        return "|".join(map(word, schema["enum"]))
+    if "properties" in schema:
+        return "{" + fields(schema) + "}"
+    if schema["type"] == "array":
+        return "[" + kind(schema["items"]) + "]"
+    return schema["type"]
+
+
+def fields(schema):
+    written = []
+    for name, inner in schema["properties"].items():
+        type = kind(inner)
+        optional = "" if name in schema.get("required", []) else "?"
+        written.append(word(name) + optional + ("" if type == "string" else ":" + type))
+    return ",".join(written)
+
+
+def signature(tool):
+    function = tool["function"]
+    description = function.get("description")
+    return f"{word(function['name'])}({fields(function['parameters'])})" + (f": {description}" if description else "")
+
+
+def head(system, tools, style="delimited"):
+    """What every conversation with this system message and these tools starts with."""
+    if not system and not tools:
+        return ""
+    text = SYSTEM + (system or "")
+    if tools:
+        lines = "\n".join(map(signature, tools))
+        text += ("\n\n" if system else "") + (f"<tools>\n{lines}\n</tools>" if style == "hermes" else lines)
+    return text + END
+
+
+def turn(message, style="delimited"):
+    if message["role"] == "user":
+        return USER + message["content"] + END
+    if message["role"] == "tool":
+        return TOOL + message["content"] + END
+    start, end = STYLES[style]
+    parts = [message["content"]] if message["content"] else []
+    for call in message.get("tool_calls", []):
+        function = call["function"]
+        body = f'{{"name": {tojson(function["name"])}, "arguments": {tojson(function["arguments"])}}}'
+        parts.append(f"{start}\n{body}\n{end}")
+    return ASSISTANT + "\n".join(parts) + END
+
+
+def render(messages, tools=(), style="delimited", add_generation_prompt=False):
     """The prompt for `messages` and `tools`, both in OpenAI's form."""
-    return template().render(
-        messages=messages, tools=tools, tool_style=style, add_generation_prompt=add_generation_prompt
-    )
+    system = messages[0]["content"] if messages and messages[0]["role"] == "system" else None
+    rest = messages[system is not None :]
+    turns = "".join(turn(message, style) for message in rest)
+    return head(system, tools, style) + turns + (ASSISTANT if add_generation_prompt else "")

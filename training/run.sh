@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes the bundled model from nothing: data, tokenizer, training, GGUF, evaluation.
-#   training/run.sh              the model that ships, models/callwright-tiny.gguf (an hour and more)
+#   training/run.sh              the model that ships, models/callwright-tiny.gguf (two hours on two cores)
 #   training/run.sh smoke        a toy under target/, to try the steps (a few minutes)
 # Further arguments go to `python -m training all`; a run that was stopped goes on from its last checkpoint.
 set -eu
@@ -23,7 +23,7 @@ if [ "${1:-}" = smoke ]; then
     shift
 fi
 if [ $mode = smoke ]; then
-    exec nice -n 19 "$venv/bin/python" -m training all --smoke --rows 8000 --minutes 1 --no-compile --limit 1 \
+    exec nice -n 10 "$venv/bin/python" -m training all --size toy --scenes 4000 --tokens 4e5 --no-compile --limit 1 \
         --out target/training-smoke --model target/training-smoke/smoke.gguf "$@"
 fi
-exec nice -n 19 "$venv/bin/python" -m training all --minutes 60 --date "$(date +%F)" "$@"
+exec nice -n 10 "$venv/bin/python" -m training all --date "$(date +%F)" "$@"

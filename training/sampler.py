@@ -1,4 +1,4 @@
-"""Makes the tools of the tables concrete, and asks for them.
+"""Makes the tools of the tables concrete, and asks for them: what the training data and the suite have in common.
 
 A conversation sees a tool with a name in some style, some of its descriptions and some of its optional parameters. A
 question is one reading of one of the tool's phrasings with values drawn for its parameters, so the calls that answer
@@ -8,7 +8,6 @@ it are known.
 import re
 from dataclasses import dataclass, field
 
-from . import phrasing, procedural
 from .tables import enumerate_text, expand
 
 # Values that may hold any punctuation: nothing may be written right after one unless it is quoted.
@@ -66,9 +65,8 @@ def write_name(words, domain, style):
 
 
 class Sampler:
-    def __init__(self, tools, rng, plain=False):
-        """`plain`: no wrapping and no invented noise, for the suite."""
-        self.tools, self.rng, self.plain = tools, rng, plain
+    def __init__(self, tools, rng):
+        self.tools, self.rng = tools, rng
         self.domains = {}
         for tool in tools:
             self.domains.setdefault(tool.domain, []).append(tool)
@@ -122,6 +120,9 @@ class Sampler:
             function["parameters"]["required"] = required
         return Concrete(tool, function, names, shown)
 
+    def draw(self, parameter):
+        return parameter.draw(self.rng)
+
     def ask(self, tool, style, phrase=None):
         """A question for `tool`, made concrete so that it can be answered."""
         rng = self.rng
@@ -131,7 +132,7 @@ class Sampler:
         needed = list(dict.fromkeys(part[1] for part in flat if not isinstance(part, str)))
         concrete = self.concrete(tool, style, needed)
         drawn = {
-            path: tool.parameter(path).draw(rng)
+            path: self.draw(tool.parameter(path))
             for path in needed
             if tool.parameter(path).kind != "bool"
             and any(p[0] == "ref" and p[1] == path for p in flat if not isinstance(p, str))
@@ -150,7 +151,8 @@ class Sampler:
                 told[part[1]] = drawn[part[1]][1]
             else:
                 out.append(part[3])
-                told[part[1]] = part[2]
+                # The choices of an enum are text, also where they look like numbers.
+                told[part[1]] = str(part[2]) if "|" in asked.concrete.tool.parameter(part[1]).kind else part[2]
         asked.text = re.sub(r" +([,.?!])", r"\1", "".join(out)) if "\n" not in "".join(out) else "".join(out)
         asked.calls = [self.call(asked.concrete, told)]
 
@@ -175,7 +177,7 @@ class Sampler:
         parameter = asked.concrete.tool.parameter(path)
         pairs, seen = [], set()
         for _ in range(rng.choices((2, 3, 4), (65, 28, 7))[0]):
-            pair = parameter.draw(rng)
+            pair = self.draw(parameter)
             if str(pair[1]) not in seen and not (parameter.kind == "sentence"):
                 seen.add(str(pair[1]))
                 pairs.append(pair)
@@ -188,123 +190,3 @@ class Sampler:
             calls += asked.calls
         asked.calls = calls
         return True
-
-    # What the user writes
-
-    def wrap(self, asked):
-        rng = self.rng
-        text = asked.text.strip()
-        if self.plain:
-            if asked.open:
-                return text[0].upper() + text[1:]
-            return text if asked.mark == "?" else text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
-        if asked.mark == "!":
-            ends = text[-1] in ".!?"
-            pattern = rng.choice(phrasing.COMMANDS)
-            while asked.open and not pattern.endswith("{}"):
-                pattern = rng.choice(phrasing.COMMANDS)
-            if ends and pattern.endswith("{}."):
-                pattern = pattern[:-1]
-            text = (
-                pattern.format(text.replace("{", "{{").replace("}", "}}")).replace("{{", "{").replace("}}", "}")
-                if "{" in text
-                else pattern.format(text)
-            )
-            if pattern.startswith("{}") and rng.random() < 0.7:
-                text = text[0].upper() + text[1:]
-            return text
-        before, after = rng.choice(phrasing.BEFORE), "" if asked.open else rng.choice(phrasing.AFTER)
-        if (
-            before.endswith((", ", ": "))
-            and rng.random() < 0.6
-            and not re.match(r"I\b|[A-Z]{2}", text)
-            and isinstance(asked.flat[0], str)
-            and asked.flat[0]
-        ):
-            text = text[0].lower() + text[1:]
-        if text.endswith("?") and not after and not asked.open and rng.random() < 0.12:
-            text = text[:-1]
-        if after and text[-1] not in ".?!":
-            text += "."
-        text = before + text + after
-        if rng.random() < 0.06 and isinstance(asked.flat[0], str) and asked.flat[0]:
-            text = text[0].lower() + text[1:]
-        return text
-
-    def joined(self, a, b):
-        """Two requests in one message."""
-        rng = self.rng
-        if a.mark == b.mark == "!":
-            joints = [joint for joint in phrasing.JOINTS if joint.endswith("{}")] if b.open else phrasing.JOINTS
-            text = rng.choice(joints).format("\x01", "\x02").replace("\x01", a.text).replace("\x02", b.text)
-            return self.wrap(Asked("!", text, concrete=b.concrete, flat=["x", *b.flat]))
-        first = a.text[0].upper() + a.text[1:] + ("." if a.mark == "!" and a.text[-1] not in ".?!" else "")
-        second = b.text
-        if b.mark == "!":
-            second = rng.choice(("Please {}", "Also, {}", "And {}", "Then {}")).format("\x01").replace(
-                "\x01", second
-            ) + ("" if b.open else ".")
-        else:
-            second = rng.choice(("", "", "And ", "Also: ")) + second
-        return f"{first} {second}" if not self.plain else f"{first} {second[0].upper() + second[1:]}"
-
-    # Tools around the right one
-
-    def source(self):
-        """Some tool: from the tables, of verbs and nouns, or of invented words."""
-        rng = self.rng
-        if self.plain:
-            return rng.choice(self.tools)
-        kind = rng.random()
-        if kind < self.share[0]:
-            return rng.choice(self.tools)
-        if kind < self.share[1]:
-            return procedural.topic_tool(rng)
-        return procedural.random_tool(rng)
-
-    share = (0.5, 0.8)
-    most = 8
-
-    def distractors(self, used, count, style, strangers=False):
-        """Tools that do not answer: of the same domain (unless `strangers`), of others, procedural."""
-        rng = self.rng
-        found, taken = [], {concrete.name for concrete in used}
-        tools = [concrete.tool for concrete in used]
-        for _ in range(count * 4):
-            if len(found) >= count:
-                break
-            kind = rng.random()
-            if tools and kind < 0.4 and not strangers:
-                pick = rng.choice(tools)
-                siblings = [tool for tool in self.domains.get(pick.domain, []) if tool not in tools]
-                if siblings:
-                    tool = rng.choice(siblings)
-                elif pick.domain in procedural.NOUNS and not self.plain:
-                    tool = procedural.near(rng, pick)
-                    if tool.names[0].split(" ", 1)[0] in next(
-                        (group for group in procedural.VERBS if pick.names[0].startswith(group)), ()
-                    ):
-                        continue
-                else:
-                    continue
-            elif self.plain or kind < 0.8:
-                tool = rng.choice(self.tools)
-            else:
-                tool = procedural.topic_tool(rng) if rng.random() < 0.6 else procedural.random_tool(rng)
-            if tool in tools or any(tool is other.tool for other in found):
-                continue
-            if strangers and any(tool.domain == other.domain for other in tools):
-                continue
-            concrete = self.concrete(tool, style)
-            if concrete.name not in taken:
-                taken.add(concrete.name)
-                found.append(concrete)
-        return found
-
-    def count(self):
-        return min(self.most, self.rng.choices((1, 2, 3, 4, 5, 6, 7, 8), (24, 26, 18, 12, 8, 5, 4, 3))[0])
-
-    def toolset(self, used, extra, style):
-        concretes = used + self.distractors(used, extra, style)
-        self.rng.shuffle(concretes)
-        return [{"type": "function", "function": concrete.function} for concrete in concretes]

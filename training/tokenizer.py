@@ -5,6 +5,8 @@ merge crosses from a space to a letter, and every digit is a token. Both hold fo
 splitting, which llama.cpp knows as `tokenizer.ggml.pre = gpt-2`, gives the same ids at inference.
 """
 
+import re
+
 from tokenizers import AddedToken, Regex, Tokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
@@ -13,16 +15,20 @@ from tokenizers.trainers import BpeTrainer
 
 from .render import CONTROL, MARKERS
 
-VOCABULARY = 4096
+VOCABULARY = 2048
+# The punctuation that JSON and signatures put together; any other stays apart, so that a value's own punctuation is cut
+# the same way whatever stands beside it.
+PUNCTUATION = ['"}}', '"}', "}}", '{"', ' {"', " {", '":', ' "', '",', '"],', '"]', " [", ' ["', "?:", "):"]
 
 
 def train(texts, path):
     """Learns the merges from `texts` and writes the tokenizer to `path`."""
     added = len(CONTROL) + len(MARKERS)
     tokenizer = Tokenizer(BPE())
+    together = "|".join(re.escape(piece) for piece in sorted(PUNCTUATION, key=len, reverse=True))
     tokenizer.pre_tokenizer = Sequence(
         [
-            Split(Regex(r"'(?:s|t|re|ve|m|ll|d)|\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s"), "isolated"),
+            Split(Regex(r"'(?:s|t|re|ve|m|ll|d)|\p{L}+|" + together + r"|[^\p{L}]"), "isolated"),
             ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

@@ -1,8 +1,7 @@
-"""The training loop: seeded, on a clock or a number of tokens, and resumable from its last checkpoint."""
+"""The training loop: seeded, ended by a number of tokens, resumable from its last checkpoint."""
 
 import json
 import math
-import random
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,131 +10,126 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from .encode import ASKED, CATEGORIES, SPOKEN
 from .model import Model, Shape
+
+# The learning rate is constant at first, so that a run can be cut short or prolonged until then, and falls to nothing
+# over this share at the end.
+DECAY = 0.21
+WARMUP = 40
 
 
 class Muon(torch.optim.Optimizer):
     """Momentum whose step is made orthogonal (Jordan et al., https://kellerjordan.github.io/posts/muon/)."""
 
-    def __init__(self, parameters, lr, momentum=0.95, weight_decay=0.0):
+    def __init__(self, parameters, lr, momentum=0.95, weight_decay=0.01):
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self):
         for group in self.param_groups:
+            alike = {}
             for parameter in group["params"]:
                 gradient = parameter.grad
                 buffer = self.state[parameter].setdefault("momentum", torch.zeros_like(gradient))
                 buffer.lerp_(gradient, 1 - group["momentum"])
-                step = orthogonal(gradient.lerp(buffer, group["momentum"]))
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                scale = max(1.0, parameter.shape[0] / parameter.shape[1]) ** 0.5
-                parameter.add_(step, alpha=-group["lr"] * scale)
+                alike.setdefault(parameter.shape, []).append((parameter, gradient.lerp(buffer, group["momentum"])))
+            # All matrices of one shape at once: small products cost more to start than to compute.
+            for (rows, columns), pairs in alike.items():
+                steps = orthogonal(torch.stack([step for _, step in pairs]))
+                scale = max(1.0, rows / columns) ** 0.5
+                for (parameter, _), step in zip(pairs, steps):
+                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                    parameter.add_(step.to(parameter.dtype), alpha=-group["lr"] * scale)
 
 
-def orthogonal(matrix):
+def orthogonal(x):
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = matrix.bfloat16()
-    tall = x.shape[0] > x.shape[1]
-    x = x.T if tall else x
-    x = x / (x.norm() + 1e-7)
+    # bfloat16 is slow where the processor has no instructions for it.
+    x = x.bfloat16() if x.is_cuda else x
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(5):
-        s = x @ x.T
+        s = x @ x.mT
         x = a * x + (b * s + c * s @ s) @ x
-    return (x.T if tall else x).to(matrix.dtype)
+    return x.mT if tall else x
 
 
-def load_rows(folder):
-    """The encoded rows in their order: ids, and where the assistant speaks."""
-    ids, told = np.load(folder / "ids.npy"), np.load(folder / "told.npy")
-    ends = np.load(folder / "ends.npy")
-    starts = np.concatenate(([0], ends[:-1]))
-    return ids, told, list(zip(starts.tolist(), ends.tolist()))
+class Data:
+    """Packed sequences, and what a batch of them needs."""
 
+    def __init__(self, folder, device):
+        stored = np.load(Path(folder) / "data.npz")
+        self.arrays = {name: stored[name] for name in stored.files}
+        self.device = device
 
-def batches(rows, tokens, rng, longest):
-    """Cuts the rows into batches of about `tokens`, alike in length, keeping the curriculum's order in the large."""
-    pool = 64 * tokens // 256
-    for at in range(0, len(rows), pool):
-        part = sorted(
-            (row for row in rows[at : at + pool] if row[1] - row[0] <= longest), key=lambda row: row[1] - row[0]
+    def __len__(self):
+        return len(self.arrays["ids"])
+
+    def batch(self, chosen):
+        """ids, places, mask, the tokens that follow, who says these; and how many tokens are no padding."""
+        ids, scene, branch, place, told = (
+            torch.from_numpy(self.arrays[name][chosen].astype(np.int64)).to(self.device)
+            for name in ("ids", "scene", "branch", "place", "told")
         )
-        cut, batch = [], []
-        for row in part:
-            # A multiple of 32 keeps the number of different shapes small.
-            length = padded(row[1] - row[0])
-            if batch and length * (len(batch) + 1) > tokens:
-                cut.append(batch)
-                batch = []
-            batch.append(row)
-        if batch:
-            cut.append(batch)
-        rng.shuffle(cut)
-        yield from cut
+        same = scene[:, :, None] == scene[:, None, :]
+        seen = (branch[:, None, :] == 0) | (branch[:, :, None] == branch[:, None, :])
+        allowed = (same & seen).tril()
+        mask = torch.zeros(allowed.shape, device=self.device).masked_fill_(~allowed, float("-inf"))[:, None]
+        # What follows a branch's last token is another branch, which cannot be foreseen.
+        follows = (scene[:, 1:] == scene[:, :-1]) & (branch[:, 1:] == branch[:, :-1])
+        says = torch.where(follows, told[:, 1:], -1)
+        says = torch.where(scene[:, 1:] == 0, -1, says)
+        return ids, place, mask, ids[:, 1:], says, int((scene > 0).sum())
 
 
-def padded(length):
-    return -(-length // 32) * 32
-
-
-def make_batch(batch, ids, told, rng):
-    length = padded(max(end - start for start, end in batch)) + 1
-    x = np.zeros((len(batch), length), np.int64)
-    weight = np.zeros((len(batch), length), np.float32)
-    for row, (start, end) in enumerate(batch):
-        size = end - start
-        x[row, :size] = ids[start:end]
-        spoken = told[start:end].astype(np.float32)
-        # A little of the prompt's own text teaches what words follow what; all of it would drown the calls.
-        rest = (rng.random(size) < 0.1) * 0.1
-        weight[row, :size] = np.maximum(spoken, rest)
-    x, weight = torch.from_numpy(x), torch.from_numpy(weight)
-    return x[:, :-1], x[:, 1:], weight[:, 1:]
+def factor(step, progress):
+    return min(1.0, (step + 1) / WARMUP) * min(1.0, (1.0 - progress) / DECAY)
 
 
 def train(
     data,
+    dev,
     out,
     *,
     shape=None,
     seed=1,
-    tokens=8192,
-    minutes=None,
+    batch=8,
     total=None,
     lr=0.02,
     threads=2,
     compile=False,
-    every=180.0,
-    longest=1024,
+    every=150.0,
     say=print,
 ):
-    """Trains on the rows of `data`, writing `out/last.pt`; ends after `minutes` of work or `total` tokens."""
+    """Trains on the sequences of `data` until `total` tokens are seen, writing `out`/last.pt now and then."""
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
     shape = shape or Shape()
-    model = Model(shape)
+    model = Model(shape).to(device)
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and name.startswith("blk")]
     others = [p for name, p in model.named_parameters() if not (p.dim() == 2 and name.startswith("blk"))]
     optimizers = [
-        Muon([{"params": matrices}], lr=lr, weight_decay=0.01),
+        Muon([{"params": matrices}], lr=lr),
         torch.optim.AdamW([{"params": others}], lr=lr * 0.2, betas=(0.9, 0.95), weight_decay=0.0),
     ]
     rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     done, seen, spent, average = 0, 0, 0.0, None
     if (out / "last.pt").exists():
-        state = torch.load(out / "last.pt", weights_only=False)
+        state = torch.load(out / "last.pt", weights_only=False, map_location=device)
         model.load_state_dict(state["model"])
         for optimizer, kept in zip(optimizers, state["optimizers"]):
             optimizer.load_state_dict(kept)
         done, seen, spent, average = state["done"], state["seen"], state["spent"], state["average"]
         say(f"resumed at step {done}, {seen / 1e6:.2f} M tokens, {spent / 60:.1f} minutes")
-    hidden = torch.compile(model.hidden, dynamic=True) if compile else model.hidden
-    ids, told, rows = load_rows(Path(data))
-    order, noise = random.Random(seed), np.random.default_rng(seed + done)
+    hidden = torch.compile(model.hidden, dynamic=False) if compile else model.hidden
+    data, dev = Data(data, device), Data(dev, device)
     began = time.time() - spent
     kept = time.time()
+    cast = torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
 
     def save():
         state = {
@@ -150,63 +144,84 @@ def train(
         torch.save(state, out / "next.pt")
         (out / "next.pt").replace(out / "last.pt")
 
-    passes = 0
-    step = 0
-    while True:
-        passes += 1
-        for batch in batches(rows, tokens, order, longest):
-            step += 1
-            if step <= done:
-                continue
-            spent = time.time() - began
-            progress = max(spent / (minutes * 60) if minutes else 0.0, seen / total if total else 0.0)
-            if progress >= 1.0:
-                save()
-                say(f"done: {done} steps, {seen / 1e6:.2f} M tokens, {spent / 60:.1f} minutes, loss {average:.4f}")
-                return model
-            # Linear decay to nothing, after a short warm-up.
-            factor = min(1.0, (step + 1) / 50) * (1.0 - progress)
-            for optimizer, starts in zip(optimizers, rates):
-                for group, rate in zip(optimizer.param_groups, starts):
-                    group["lr"] = rate * factor
-            x, y, weight = make_batch(batch, ids, told, noise)
-            wanted = weight.flatten().nonzero().squeeze(1)
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                logits = model.logits(hidden(x).flatten(0, 1)[wanted])
-            losses = F.cross_entropy(logits.float(), y.flatten()[wanted], reduction="none")
-            weights = weight.flatten()[wanted]
-            loss = (losses * weights).sum() / weights.sum()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-            with torch.no_grad():
-                spoken = weights == 1.0
-                value = float(losses[spoken].mean())
-            if not math.isfinite(value):
-                raise FloatingPointError(f"loss {value} at step {step}")
-            average = value if average is None else 0.98 * average + 0.02 * value
-            done = step
-            seen += sum(end - start for start, end in batch)
-            now = time.time()
-            if done % 20 == 0:
-                record = {
-                    "step": done,
-                    "tokens": seen,
-                    "minutes": round((now - began) / 60, 2),
-                    "loss": round(average, 4),
-                    "tokens_per_second": round(seen / max(now - began, 1e-9)),
-                    "pass": passes,
-                }
-                say(json.dumps(record))
-            if now - kept > every:
-                save()
-                kept = now
+    # The first pass keeps the data's order, easy scenes first; later passes are shuffled.
+    per_pass = len(data) // batch
+    pass_number, order = -1, None
+    while seen < total:
+        if done // per_pass != pass_number:
+            pass_number = done // per_pass
+            order = (
+                np.random.default_rng(seed + pass_number).permutation(len(data))
+                if pass_number
+                else np.arange(len(data))
+            )
+        at = done % per_pass * batch
+        progress = seen / total
+        for optimizer, starts in zip(optimizers, rates):
+            for group, rate in zip(optimizer.param_groups, starts):
+                group["lr"] = rate * factor(done, progress)
+        ids, places, mask, targets, says, size = data.batch(np.sort(order[at : at + batch]))
+        # A little of what people ask teaches which words go with which tools; much of it would drown the calls.
+        luck = torch.from_numpy(np.random.default_rng((seed, done)).random(says.shape)).to(device)
+        weight = (says == SPOKEN).float() + 0.1 * ((says == ASKED) & (luck < 0.3)) + 0.05 * ((says == 0) & (luck < 0.1))
+        wanted = weight.flatten().nonzero().squeeze(1)
+        with cast:
+            states = hidden(ids, places, mask)[:, :-1].flatten(0, 1)
+            logits = model.logits(states[wanted])
+        losses = F.cross_entropy(logits.float(), targets.flatten()[wanted], reduction="none")
+        weight = weight.flatten()[wanted]
+        loss = (losses * weight).sum() / weight.sum()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        value = float(losses.detach()[weight == 1.0].mean())
+        if not math.isfinite(value):
+            raise FloatingPointError(f"loss {value} at step {done}")
+        average = value if average is None else 0.98 * average + 0.02 * value
+        done += 1
+        seen += size
+        now = time.time()
+        if done % 20 == 0:
+            record = {"step": done, "tokens": seen, "minutes": round((now - began) / 60, 2), "loss": round(average, 4)}
+            record["tokens_per_second"] = round(seen / (now - began))
+            if done % 250 == 0:
+                record["dev"] = exact(model, dev, batch, cast)
+            say(json.dumps(record))
+        if now - kept > every:
+            save()
+            kept = now
+    save()
+    say(f"done: {done} steps, {seen / 1e6:.2f} M tokens, {(time.time() - began) / 60:.1f} minutes, loss {average:.4f}")
+    say(json.dumps(exact(model, dev, batch, cast)))
+    return model
+
+
+@torch.no_grad()
+def exact(model, data, batch, cast):
+    """Shares of the branches whose every spoken token is the likeliest one, which greedy decoding then writes."""
+    right = {}
+    for at in range(0, len(data) // batch * batch, batch):
+        chosen = np.arange(at, at + batch)
+        ids, places, mask, targets, says, _ = data.batch(chosen)
+        with cast:
+            states = model.hidden(ids, places, mask)[:, :-1]
+        rows, columns = (says == SPOKEN).nonzero(as_tuple=True)
+        guessed = model.logits(states[rows, columns]).argmax(1) == targets[rows, columns]
+        rows, columns = rows.cpu().numpy(), columns.cpu().numpy() + 1
+        told = [data.arrays[name][chosen][rows, columns].tolist() for name in ("scene", "branch", "kind")]
+        for *key, good in zip(rows.tolist(), *told, guessed.tolist()):
+            key = (at, *key)
+            right[key] = right.get(key, True) and good
+    shares = {}
+    for key, good in right.items():
+        shares.setdefault(key[-1], []).append(good)
+    return {CATEGORIES[kind]: round(sum(values) / len(values), 3) for kind, values in sorted(shares.items())}
 
 
 def load(path):
-    state = torch.load(path, weights_only=False)
+    state = torch.load(path, weights_only=False, map_location="cpu")
     model = Model(Shape(**state["shape"]))
     model.load_state_dict(state["model"])
     return model.eval()

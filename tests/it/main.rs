@@ -27,3 +27,4 @@ mod program;
 mod session;
 mod template;
 mod tool;
+mod training;

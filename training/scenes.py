@@ -1,0 +1,527 @@
+"""The data: scenes, each a set of tools under which several people ask.
+
+The branches of a scene share their prefix, so that training reads the tools once for all of them. They differ in what
+fits: the same tools see a question for each of them, questions for several at once, and questions that none answers.
+"""
+
+import json
+import random
+import re
+from dataclasses import dataclass, field
+
+from . import phrasing, pools, procedural, sampler, tables
+from .sampler import Asked, Sampler, camel, write_name
+from .strange import Strange
+from .tables import enumerate_text, expand
+
+NO_TOOL = "None of the available tools can do that."
+# So many scenes come first with one or two tools, most of them procedural: copying is learned there.
+EASY = 3000
+# From here on more questions fit no tool; and so many scenes at the end are mostly about the weather, which a first user
+# asks for: what comes last stays best.
+LATE = 14_350
+LAST = 250
+
+
+@dataclass
+class Scene:
+    system: str
+    tools: list
+    style: str
+    # (category, the messages that follow the system message)
+    branches: list = field(default_factory=list)
+
+    def names(self):
+        return {tool["function"]["name"] for tool in self.tools}
+
+
+def spoken(calls):
+    return {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {"type": "function", "function": {"name": name, "arguments": arguments}} for name, arguments in calls
+        ],
+    }
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def said(text):
+    return {"role": "assistant", "content": text}
+
+
+# What is made by rule rather than taken from a list keeps its form.
+FORMED = set(pools.MAKERS) - {"invented", "user", "id"} | {"date", "bool", "expression", "command", "query", "regex"}
+
+
+class Scenes(Sampler):
+    def __init__(self, tools, rng):
+        super().__init__(tools, rng)
+        texts = [text for tool in tools for text in (*tool.names, *tool.descriptions, tool.domain)]
+        texts += [part for tool in tools for _, phrase in tool.phrases for part in phrase if isinstance(part, str)]
+        texts += [*pools.LISTS.values(), *procedural.NOUNS, *phrasing.COMMANDS]
+        self.strange = Strange(rng, texts)
+        self.dated = False
+        self.index = {id(tool): place for place, tool in enumerate(tools)}
+
+    # Values and names
+
+    def draw(self, parameter):
+        rng, kind = self.rng, parameter.kind
+        text, value = parameter.draw(rng)
+        if kind.startswith("[") and not kind.startswith(("[int(", "[num(")):
+            if rng.random() < 0.3:
+                value = [self.strange.name() if rng.random() < 0.7 else item for item in value]
+                if not any(" and " in item or "," in item for item in value):
+                    return enumerate_text(rng, value), value
+            return text, value if isinstance(value, list) else [value]
+        if not isinstance(value, str) or "|" in kind or kind.startswith("<"):
+            return text, value
+        chance = rng.random()
+        if kind in sampler.FREE or kind in self.free():
+            if chance < 0.45 and kind not in FORMED:
+                value = self.strange.sentence()
+                return value, value
+        elif chance < (0.08 if kind in FORMED else 0.42) and kind not in ("date", "time"):
+            value = self.strange.name() if chance > 0.05 else self.strange.identifier()
+            return value, value
+        return text, value
+
+    def free(self):
+        """Lists of whole sentences, whose values end only where the message or a quotation does."""
+        if not hasattr(self, "_free"):
+            self._free = {
+                name
+                for name, values in pools.LISTS.items()
+                if sum(value[-1:] in ".!?" or "\n" in value for value in values.split("|")) > 2
+            }
+        return self._free
+
+    def open(self, asked):
+        last = [part for part in asked.flat if part != ""][-1:]
+        if not last or last[0][0] != "ref":
+            return False
+        kind = asked.concrete.tool.parameter(last[0][1]).kind
+        return kind in sampler.FREE or kind in self.free()
+
+    def source(self):
+        rng = self.rng
+        kind = rng.random()
+        if kind < self.share[0]:
+            return rng.choice(self.tools)
+        if kind < self.share[1]:
+            noun = self.strange.key() if rng.random() < 0.4 else None
+            return procedural.topic_tool(rng, noun)
+        return procedural.random_tool(rng, self.strange.key)
+
+    def concrete(self, tool, style, needed=(), lean=None):
+        """As one scene sees it; now and then with names that only the signature tells."""
+        rng = self.rng
+        made = super().concrete(tool, style, needed, lean)
+        function = made.function
+        function["parameters"]["properties"] = strip(function["parameters"]["properties"])
+        if rng.random() < 0.12 and "description" in function:
+            function["name"] = write_name(self.strange.key(), tool.domain, style)
+        if rng.random() < 0.15:
+            self.rename(made, style)
+        return made
+
+    def rename(self, made, style):
+        """Gives a parameter that is the only one of its type a name without meaning."""
+        properties = made.function["parameters"]["properties"]
+        flat = [parameter for parameter in made.shown if "." not in made.names[parameter.path]]
+        types = {parameter.path: json.dumps(properties[made.names[parameter.path]]) for parameter in flat}
+        alone = [path for path in types if list(types.values()).count(types[path]) == 1]
+        if not alone:
+            return
+        path = self.rng.choice(alone)
+        words = self.strange.key().split()
+        new, old = camel(words) if style == "camel" else "_".join(words), made.names[path]
+        if new in properties or properties[old].get("type") == "boolean":
+            return
+        made.function["parameters"]["properties"] = {
+            new if name == old else name: schema for name, schema in properties.items()
+        }
+        required = made.function["parameters"].get("required", [])
+        required[:] = [new if name == old else name for name in required]
+        made.names[path] = new
+
+    # Questions
+
+    def pose(self, concrete):
+        """A question that the tool answers as the scene shows it; None if its phrases want hidden parameters."""
+        rng, tool = self.rng, concrete.tool
+        for _ in range(12):
+            mark, parts = rng.choice(tool.phrases)
+            flat = expand(rng, parts)
+            needed = list(dict.fromkeys(part[1] for part in flat if not isinstance(part, str)))
+            if not all(path in concrete.names for path in needed):
+                continue
+            given = {part[1] for part in flat if not isinstance(part, str) and part[0] == "ref"}
+            drawn = {path: self.draw(tool.parameter(path)) for path in needed if path in given}
+            asked = Asked(mark, "", concrete=concrete, flat=flat, drawn=drawn)
+            self.realize(asked, drawn)
+            # Spaces before punctuation are taken out of the text, and must not have been a value's.
+            if all(text in asked.text for text, _ in drawn.values()) and not (self.dated and self.undated(asked)):
+                return asked
+        return None
+
+    def undated(self, asked):
+        """Whether a question could have named a day in passing, which a model this small forgets first, and does not."""
+        day = asked.drawn.get("date")
+        return "date" in asked.concrete.names and (not day or day[0].startswith("on ")) and self.rng.random() < 0.7
+
+    def wrap(self, asked):
+        rng, text = self.rng, asked.text.strip()
+        open = self.open(asked)
+        if asked.mark == "!":
+            patterns = [p for p in phrasing.COMMANDS if p.endswith("{}")] if open else phrasing.COMMANDS
+            before, after = rng.choice(patterns).split("{}")
+            if text[-1] in ".!?" and after == ".":
+                after = ""
+            text = before + text + after
+            return capital(text, asked) if not before and rng.random() < 0.7 else text
+        before = rng.choice(phrasing.BEFORE)
+        after = "" if open else rng.choice(phrasing.AFTER)
+        starts = isinstance(asked.flat[0], str) and asked.flat[0]
+        if before.endswith((", ", ": ")) and starts and rng.random() < 0.6 and not re.match(r"I\b|[A-Z]{2}", text):
+            text = text[0].lower() + text[1:]
+        if text.endswith("?") and not after and not open and rng.random() < 0.12:
+            text = text[:-1]
+        if after and text[-1] not in ".?!":
+            text += "."
+        text = before + text + after
+        return text[0].lower() + text[1:] if starts and not before and rng.random() < 0.08 else text
+
+    def joined(self, a, b):
+        """Two requests in one message."""
+        rng = self.rng
+        if a.mark == b.mark == "!":
+            joints = [j for j in phrasing.JOINTS if j.endswith("{}")] if self.open(b) else phrasing.JOINTS
+            first, middle, last = re.split(r"\{\}", rng.choice(joints))
+            text = first + a.text + middle + b.text + last
+            return self.wrap(Asked("!", text, concrete=b.concrete, flat=["x", *b.flat]))
+        first = capital(a.text, a) + ("." if a.mark == "!" and a.text[-1] not in ".?!" else "")
+        second = b.text
+        if b.mark == "!":
+            before = rng.choice(("Please ", "Also, ", "And ", "Then ", "", ""))
+            second = (before + second if before else capital(second, b)) + ("" if self.open(b) else ".")
+        else:
+            second = rng.choice(("", "", "And ", "Also: ")) + second
+        return f"{first} {second}"
+
+    # Branches: each takes the scene's tools and gives (category, messages), or None where it cannot be had
+
+    def simple(self, concretes):
+        asked = self.pose(self.rng.choice(concretes))
+        return asked and ("call", [user(self.wrap(asked)), spoken(asked.calls)], asked)
+
+    def parallel_same(self, concretes):
+        able = [c for c in concretes if any(parameter.spread for parameter in c.shown)]
+        for _ in range(6 if able else 0):
+            asked = self.pose(self.rng.choice(able))
+            if asked and self.spread(asked):
+                return "parallel", [user(self.wrap(asked)), spoken(asked.calls)], asked
+        return None
+
+    def parallel_two(self, concretes):
+        if len(concretes) < 2:
+            return None
+        a, b = (self.pose(concrete) for concrete in self.rng.sample(concretes, 2))
+        if not a or not b or self.open(a) and self.open(b):
+            return None
+        if self.open(a):
+            a, b = b, a
+        if self.rng.random() < 0.15:
+            # Two for one and one for the other.
+            self.spread(self.rng.choice((a, b)))
+        return "parallel", [user(self.joined(a, b)), spoken(a.calls + b.calls)], None
+
+    def unfit(self, concretes):
+        """A question for a tool that is not offered; half of the time one of the same domain, or of the same words."""
+        rng = self.rng
+        offered = [concrete.tool for concrete in concretes]
+        names = {name for tool in offered for name in tool.names}
+        for _ in range(8):
+            near = rng.choice(offered)
+            kind = rng.random()
+            if kind < 0.5:
+                siblings = [tool for tool in self.domains.get(near.domain, []) if tool not in offered]
+                if siblings:
+                    tool = rng.choice(siblings)
+                elif near.domain in procedural.NOUNS:
+                    tool = procedural.near(rng, near)
+                    if any(same_verb(tool, other) for other in offered):
+                        continue
+                else:
+                    continue
+            elif kind < 0.88:
+                tool = rng.choice(self.tools)
+            else:
+                tool = self.source()
+            if (
+                tool in offered
+                or names & set(tool.names)
+                or (kind >= 0.5 and any(tool.domain == t.domain for t in offered))
+            ):
+                continue
+            asked = self.pose(Sampler.concrete(self, tool, "snake", [p.path for p in tool.parameters]))
+            if not asked:
+                continue
+            if rng.random() < 0.1 and not self.open(asked):
+                self.spread(asked)
+            return "irrelevance", [user(self.wrap(asked)), said(NO_TOOL)], None
+        return None
+
+    def talk(self, concretes):
+        question, answer = self.rng.choice(phrasing.TALK)
+        return "talk", [user(question), said(answer)], None
+
+    def result(self, tool, drawn):
+        """A tool's result and the answer to it."""
+        rng = self.rng
+        if tool.results and rng.random() < 0.75:
+            pairs, answer = rng.choice(tool.results)
+            values = {name: self.value(pool) for name, pool in pairs}
+            told = {path: pair[0] for path, pair in drawn.items() if "." not in path}
+            told |= {name: str(value) for name, value in values.items()}
+            try:
+                return json.dumps(values, ensure_ascii=False), answer.format(**told)
+            except (KeyError, IndexError):
+                # The answer repeats a parameter that this question left out.
+                pass
+        names = procedural.PLAIN + ["status", "id", "result", "total", "state", "price", "date", "message", "url"]
+        kinds = ("invented", "id", "int(0,999)", "num(-9,99)", "sentence", "city", "date", "ok|done|success|created")
+        values = {}
+        for _ in range(rng.choice((1, 1, 2, 2, 3))):
+            name = rng.choice(names) if rng.random() < 0.7 else self.strange.letters()
+            values[name] = self.value(rng.choice(kinds)) if rng.random() < 0.7 else self.strange.name()
+        if rng.random() < 0.2:
+            value = next(iter(values.values()))
+            return str(value), f"The result is {value}."
+        text = enumerate_text(rng, [f"the {name} is {value}" for name, value in values.items()])
+        return json.dumps(values, ensure_ascii=False), text[0].upper() + text[1:] + "."
+
+    def value(self, pool):
+        if "|" in pool:
+            return self.rng.choice(pool.split("|"))
+        return pools.draw(self.rng, pool)[1]
+
+    def answered(self, concretes):
+        made = self.simple(concretes)
+        if not made:
+            return None
+        _, messages, asked = made
+        result, answer = self.result(asked.concrete.tool, asked.drawn)
+        return "follow-up", messages + [{"role": "tool", "content": result}, said(answer)], asked
+
+    def answered_parallel(self, concretes):
+        made = self.parallel_same(concretes)
+        if not made or len(made[2].calls) > 3:
+            return None
+        _, messages, asked = made
+        answers = []
+        for _, arguments in asked.calls:
+            told = {path: (str(arguments[name]),) for path, name in asked.concrete.names.items() if name in arguments}
+            result, answer = self.result(asked.concrete.tool, told)
+            messages.append({"role": "tool", "content": result})
+            answers.append(answer)
+        return "follow-up", messages + [said(" ".join(answers))], asked
+
+    def corrected(self, concretes):
+        """A call that fails, and one that heeds the error."""
+        rng = self.rng
+        made = self.simple(concretes)
+        if not made:
+            return None
+        _, messages, asked = made
+        flat = [
+            path for path, pair in asked.drawn.items() if isinstance(pair[1], (str, int, float)) and "." not in path
+        ]
+        if not flat:
+            return None
+        path = rng.choice(flat)
+        parameter, (name, arguments), key = (
+            asked.concrete.tool.parameter(path),
+            asked.calls[0],
+            asked.concrete.names[path],
+        )
+        old, new = arguments[key], arguments[key]
+        for _ in range(5):
+            if new == old:
+                _, new = self.draw(parameter)
+        shown = {place: json.dumps(value, ensure_ascii=False) for place, value in (("old", old), ("new", new))}
+        error = rng.choice(
+            (
+                "{key}: {old} is not known. Did you mean {new}?",
+                "invalid value {old} for {key}, use {new}",
+                "{old} is not available; try {new} as {key}",
+                "unknown {key} {old}, closest match: {new}",
+                "{key} must be {new}",
+                "{key} {old} rejected, expected {new}",
+            )
+        ).format(key=key, **shown)
+        content = rng.choice((f"Error: {error}", json.dumps({"error": error}, ensure_ascii=False), error))
+        messages += [{"role": "tool", "content": content}, spoken([(name, {**arguments, key: new})])]
+        if rng.random() < 0.3:
+            result, answer = self.result(asked.concrete.tool, asked.drawn)
+            messages += [{"role": "tool", "content": result}, said(answer)]
+        return "follow-up", messages, None
+
+    def again(self, concretes):
+        """Call, result, answer, and a second question: the same for another value, another one, or thanks."""
+        rng = self.rng
+        made = self.answered(concretes)
+        if not made:
+            return None
+        _, messages, asked = made
+        kind = rng.random()
+        paths = [p.path for p in asked.concrete.shown if p.spread and p.path in asked.drawn]
+        if kind < 0.12:
+            thanks = rng.choice(("Thanks!", "Thank you!", "thx", "Great, thanks."))
+            return "follow-up", messages + [user(thanks), said("You're welcome!")], None
+        if paths and kind < 0.75:
+            pair = self.draw(asked.concrete.tool.parameter(paths[0]))
+            text = rng.choice(phrasing.FOLLOW).replace("{}", pair[0])
+            self.realize(asked, {**asked.drawn, paths[0]: pair})
+            return "follow-up", messages + [user(text), spoken(asked.calls)], None
+        second = (self.unfit if kind > 0.94 else self.simple)(concretes)
+        return second and ("follow-up", messages + second[1], None)
+
+    MIX = {
+        "simple": 46,
+        "parallel_same": 12,
+        "parallel_two": 11,
+        "unfit": 15,
+        "talk": 2,
+        "answered": 4,
+        "answered_parallel": 1,
+        "corrected": 5,
+        "again": 4,
+    }
+    LATE_MIX = {**MIX, "unfit": 30}
+    EASY_MIX = {"simple": 80, "parallel_same": 10, "unfit": 10}
+
+    def branch(self, concretes, mix):
+        kind = self.rng.choices(list(mix), list(mix.values()))[0]
+        made = getattr(self, kind)(concretes) or self.simple(concretes)
+        return made and made[:2]
+
+    # Scenes
+
+    def scene(self, easy=False, late=False, last=False):
+        rng = self.rng
+        self.dated = last
+        self.share = (0.3, 0.6) if easy else (0.68, 0.86)
+        style = self.style()
+        count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
+        weather = self.domains.get("weather") if rng.random() < (0.7 if last else 0.12 if late else 0.04) else None
+        chosen = [weather[0] if weather else self.source()]
+        for _ in range(count * 4):
+            if len(chosen) >= count:
+                break
+            near, kind = rng.choice(chosen), rng.random()
+            siblings = [tool for tool in self.domains.get(near.domain, []) if tool not in chosen]
+            if kind < 0.45 and siblings:
+                tool = rng.choice(siblings)
+            elif kind < 0.45 and near.domain in procedural.NOUNS:
+                tool = procedural.near(rng, near)
+                if any(same_verb(tool, other) for other in chosen):
+                    continue
+            else:
+                tool = self.source()
+            if tool not in chosen and not any(set(tool.names) & set(other.names) for other in chosen):
+                chosen.append(tool)
+        concretes, names = [], set()
+        for tool in chosen:
+            paths = [part[1] for part in expand(rng, rng.choice(tool.phrases)[1]) if not isinstance(part, str)]
+            concrete = self.concrete(tool, style, paths)
+            if concrete.name not in names:
+                names.add(concrete.name)
+                concretes.append(concrete)
+        rng.shuffle(concretes)
+        scene = Scene(
+            rng.choice(phrasing.SYSTEMS) if rng.random() < 0.15 else "",
+            [{"type": "function", "function": concrete.function} for concrete in concretes],
+            "hermes" if rng.random() < 0.33 else "delimited",
+        )
+        mix, asked = self.EASY_MIX if easy else self.LATE_MIX if late else self.MIX, set()
+        for _ in range(rng.randint(4, 6) + len(concretes) // 2):
+            made = self.branch(concretes, mix)
+            question = made and made[1][0]["content"]
+            if made and question not in asked and len(json.dumps(made[1], ensure_ascii=False)) < 1800:
+                asked.add(question)
+                scene.branches.append(made)
+        return scene
+
+    def toolless(self):
+        """No tools: talk, and requests that nothing can be done about."""
+        rng = self.rng
+        scene = Scene(rng.choice(phrasing.SYSTEMS) if rng.random() < 0.3 else "", [], "delimited")
+        for _ in range(4):
+            if rng.random() < 0.5:
+                scene.branches.append(self.talk([])[:2])
+            else:
+                asked = self.pose(Sampler.concrete(self, rng.choice(self.tools), "snake"))
+                if asked:
+                    scene.branches.append(
+                        ("irrelevance", [user(self.wrap(asked)), said("I have no tools to do that.")])
+                    )
+        return scene
+
+
+def capital(text, asked):
+    """With a capital at its start, unless a value stands there."""
+    return text[0].upper() + text[1:] if isinstance(asked.flat[0], str) and asked.flat[0] else text
+
+
+def strip(properties):
+    """Schemas without descriptions: the prompt does not show them."""
+    for schema in properties.values():
+        schema.pop("description", None)
+        if "properties" in schema:
+            strip(schema["properties"])
+    return properties
+
+
+def same_verb(tool, other):
+    """Whether two tools on one noun have verbs of one meaning, and so the same use."""
+    for group in procedural.VERBS:
+        if any(tool.names[0].startswith(verb + " ") for verb in group) and any(
+            other.names[0].startswith(verb + " ") for verb in group
+        ):
+            return tool.domain == other.domain
+    return False
+
+
+def scenes(tools, count, seed, barred=frozenset(), easy=EASY):
+    """`count` scenes. One with a tool name of `barred` is left out, and so is a branch with such a question."""
+    rng = random.Random(seed)
+    maker = Scenes(tools, rng)
+    made, refused = 0, 0
+    while made < count:
+        scene = maker.scene(made < easy, made >= LATE, made >= max(LATE, count - LAST)) if rng.random() > 0.01 else maker.toolless()
+        scene.branches = [
+            branch
+            for branch in scene.branches
+            if not any(message["role"] == "user" and message["content"] in barred for message in branch[1])
+        ]
+        if scene.names() & barred or not scene.branches:
+            refused += 1
+            if refused > count + 100:
+                raise ValueError("the tables share too much with the suite")
+            continue
+        made += 1
+        yield scene
+
+
+def load(folder, dev=False):
+    """The training tools of the tables; with `dev` those of the domains that are kept out to watch training."""
+    paths = sorted(folder.glob("domains*.txt"))
+    tools = tables.load(*paths)
+    names = list(dict.fromkeys(tool.domain for tool in tools))
+    kept = {name for place, name in enumerate(names) if place % 20 == 7 and name != "weather"}
+    return [tool for tool in tools if (tool.domain in kept) == dev]

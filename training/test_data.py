@@ -1,0 +1,160 @@
+"""`python3 -m unittest training.test_data`: the generator, with Python's standard library alone."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from . import __main__ as main
+from . import evaluate, scenes, suite
+from .render import render
+
+TOOLS = scenes.load(main.TABLES)
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+TYPES = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
+
+
+def conversation():
+    call = {"type": "function", "function": {"name": "get_weather", "arguments": {"city": "São Paulo"}}}
+    return [
+        {"role": "user", "content": "Weather in São Paulo?"},
+        {"role": "assistant", "content": "I'll look.", "tool_calls": [call, call]},
+        {"role": "tool", "content": '{"sky": "clear"}'},
+        {"role": "assistant", "content": "It is clear."},
+    ]
+
+
+class Prompt(unittest.TestCase):
+    def test_a_later_prompt_starts_with_the_earlier_one(self):
+        for style in ("delimited", "hermes"):
+            whole = render(conversation(), [WEATHER], style)
+            for turn in (1, 3):
+                self.assertTrue(whole.startswith(render(conversation()[:turn], [WEATHER], style, True)))
+
+    def test_calls_are_written_in_both_styles(self):
+        call = '{"name": "get_weather", "arguments": {"city": "São Paulo"}}'
+        delimited = f"### TOOL_CALL_START ###\n{call}\n### TOOL_CALL_END ###"
+        self.assertIn(f"<|assistant|>I'll look.\n{delimited}\n{delimited}<|end|>", render(conversation(), [WEATHER]))
+        self.assertIn(f"<tool_call>\n{call}\n</tool_call><|end|>", render(conversation(), [WEATHER], "hermes"))
+
+    def test_no_system_turn_without_system_text_and_tools(self):
+        self.assertEqual(
+            render([{"role": "user", "content": "Hi"}], [], "delimited", True), "<|user|>Hi<|end|><|assistant|>"
+        )
+
+
+class Data(unittest.TestCase):
+    def test_scenes_repeat_from_the_seed(self):
+        # In processes of their own: the order of a set is fixed within one.
+        program = "from training import test_data as t; print(list(t.scenes.scenes(t.TOOLS, 60, 5, easy=20)))"
+        texts = [
+            subprocess.run(
+                [sys.executable, "-c", program],
+                cwd=main.ROOT,
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                capture_output=True,
+                check=True,
+            ).stdout
+            for seed in "12"
+        ]
+        self.assertEqual(*texts)
+
+    def test_calls_name_offered_tools_and_known_arguments(self):
+        for scene in scenes.scenes(TOOLS, 700, 3, easy=50):
+            offered = {tool["function"]["name"]: tool["function"]["parameters"] for tool in scene.tools}
+            self.assertEqual(len(offered), len(scene.tools))
+            for _, messages in scene.branches:
+                for message in messages:
+                    for call in message.get("tool_calls", []):
+                        self.check(call["function"]["arguments"], offered[call["function"]["name"]])
+
+    def check(self, arguments, schema):
+        self.assertLessEqual(set(schema.get("required", [])), set(arguments))
+        for name, value in arguments.items():
+            inner = schema["properties"][name]
+            self.assertIsInstance(value, TYPES[inner["type"]])
+            if "enum" in inner:
+                self.assertIn(value, inner["enum"])
+            if inner["type"] == "object":
+                self.check(value, inner)
+
+    def test_every_kind_of_conversation_comes_up(self):
+        kinds = {kind for scene in scenes.scenes(TOOLS, 300, 4, easy=0) for kind, _ in scene.branches}
+        self.assertEqual(kinds, {"call", "parallel", "irrelevance", "follow-up", "talk"})
+
+
+class Suite(unittest.TestCase):
+    def test_it_is_what_the_table_makes(self):
+        made = "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in suite.make(main.TABLES, 1))
+        self.assertEqual(main.SUITE.read_text(), made)
+
+    def test_training_shares_no_domain_and_no_tool_with_it(self):
+        held = suite.tables.load(main.TABLES / "suite.txt")
+        learned = TOOLS + scenes.load(main.TABLES, dev=True)
+        self.assertFalse({tool.domain for tool in held} & {tool.domain for tool in learned})
+        self.assertFalse({n for tool in held for n in tool.names} & {n for tool in learned for n in tool.names})
+
+    def test_no_scene_has_a_tool_name_or_a_question_of_it(self):
+        barred = main.barred()
+        for scene in scenes.scenes(TOOLS, 400, 2, barred, easy=50):
+            self.assertFalse(barred & scene.names())
+            for _, messages in scene.branches:
+                self.assertFalse(barred & {message["content"] for message in messages if message["role"] == "user"})
+
+    def test_a_barred_name_and_a_barred_question_are_refused(self):
+        made = list(scenes.scenes(TOOLS, 50, 1, easy=0))
+        name = made[-1].tools[0]["function"]["name"]
+        question = made[0].branches[0][1][0]["content"]
+        again = list(scenes.scenes(TOOLS, 50, 1, {name, question}, easy=0))
+        self.assertNotIn(name, {name for scene in again for name in scene.names()})
+        self.assertNotIn(question, str(again))
+
+
+class Judging(unittest.TestCase):
+    EXPECTED = [{"name": "f", "arguments": {"n": 2.0}}]
+
+    def events(self, arguments='{"n": 2}', complete=True, finish="tool_calls"):
+        return [
+            {"type": "call_start", "id": "1", "name": "f"},
+            {"type": "call_arguments", "id": "1", "delta": arguments},
+            {"type": "call_end", "id": "1", "complete": complete, "valid": False},
+            {"type": "done", "finish_reason": finish},
+        ]
+
+    def test_answers_are_classed(self):
+        self.assertTrue(evaluate.judge(self.events(), self.EXPECTED)["exact"])
+        self.assertFalse(evaluate.judge(self.events(complete=False), self.EXPECTED)["formed"])
+        self.assertFalse(evaluate.judge(self.events('{"n": '), self.EXPECTED)["formed"])
+        self.assertFalse(evaluate.judge(self.events(finish="length"), self.EXPECTED)["formed"])
+        self.assertFalse(evaluate.judge(self.events() + [{"type": "repair"}], self.EXPECTED)["formed"])
+        wrong = evaluate.judge(self.events('{"n": 3}'), self.EXPECTED)
+        self.assertTrue(wrong["names"] and not wrong["exact"])
+        self.assertFalse(evaluate.judge(self.events(), [])["exact"])
+        said = [{"type": "text", "delta": "None."}, {"type": "done", "finish_reason": "stop"}]
+        self.assertTrue(evaluate.judge(said, [])["exact"])
+        self.assertFalse(evaluate.judge(said, self.EXPECTED)["attempted"])
+        self.assertFalse(evaluate.same(True, 1))
+
+    def test_intervals(self):
+        share, low, high = evaluate.wilson(50, 100)
+        self.assertEqual(share, 0.5)
+        self.assertAlmostEqual(low, 0.4038, 3)
+        self.assertAlmostEqual(high, 0.5962, 3)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,101 @@
+"""`python -m unittest training.test_model`: tokenizer, packing and export; skipped where torch is not installed."""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+from . import __main__ as main
+from . import scenes
+from .render import CONTROL, MARKERS, render
+
+MISSING = None
+try:
+    import torch
+
+    from . import encode, export, model, tokenizer, train
+except ImportError as error:
+    MISSING = error.name
+
+TOOLS = scenes.load(main.TABLES)
+
+
+def setUpModule():
+    if MISSING:
+        raise unittest.SkipTest(f"{MISSING} is not installed (training/requirements.txt)")
+
+
+class Untrained(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = Path(cls.folder.name)
+        made = list(scenes.scenes(TOOLS, 1500, 1, easy=100))
+        cls.texts = [text for scene in made for text in encode.texts(scene)]
+        cls.scenes = made
+        cls.tokenizer = tokenizer.train(cls.texts, cls.path / "tokenizer.json")
+        torch.manual_seed(0)
+        cls.net = model.Model(model.Shape(width=64, layers=2, heads=2, hidden=64))
+        for block in cls.net.blk:
+            # Away from the identity that training starts with, so that attention matters.
+            torch.nn.init.normal_(block.attn_output.weight, std=0.1)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_it_comes_back_from_its_file(self):
+        torch.save({"shape": vars(self.net.shape), "model": self.net.state_dict()}, self.path / "last.pt")
+        for name in ("a.gguf", "b.gguf"):
+            export.write(self.path / "last.pt", self.path / "tokenizer.json", self.path / name, "2026-01-01")
+        self.assertEqual((self.path / "a.gguf").read_bytes(), (self.path / "b.gguf").read_bytes())
+        _, back = export.read(self.path / "a.gguf")
+        for text in self.texts[:1000]:
+            ids = self.tokenizer.encode(text).ids
+            self.assertEqual(ids, back.encode(text).ids)
+            self.assertEqual(self.tokenizer.decode(ids, skip_special_tokens=False), text)
+
+    def test_a_packed_branch_sees_what_its_conversation_alone_would(self):
+        encode.encode(self.scenes[:40], self.tokenizer, self.path / "data")
+        data = train.Data(self.path / "data", "cpu")
+        ids, places, mask, *_ = data.batch([0, 1])
+        packed = self.net.hidden(ids, places, mask)
+        stored = {name: torch.from_numpy(array[[0, 1]].astype("int64")) for name, array in data.arrays.items()}
+        checked = 0
+        for scene, branch in ((1, 1), (1, 3), (2, 2)):
+            for row in (0, 1):
+                prefix = (stored["scene"][row] == scene) & (stored["branch"][row] == 0)
+                own = (stored["scene"][row] == scene) & (stored["branch"][row] == branch)
+                if own.any():
+                    alone = self.net.hidden(ids[row][prefix | own][None])[0]
+                    self.assertTrue(torch.allclose(alone, packed[row][prefix | own], atol=1e-4))
+                    checked += 1
+        self.assertGreater(checked, 2)
+
+    def test_a_scene_is_packed_as_its_conversations_are_rendered(self):
+        scene = next(scene for scene in self.scenes if scene.system and scene.branches)
+        prefix, *branches = encode.texts(scene)
+        for text, (_, messages) in zip(branches, scene.branches):
+            system = [{"role": "system", "content": scene.system}]
+            self.assertEqual(prefix + text, render(system + messages, scene.tools, scene.style))
+
+
+class Shipped(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        _, cls.tokenizer = export.read(main.MODEL)
+
+    def test_a_value_is_cut_alike_in_question_and_json(self):
+        for value in ("Beijing", "Qarvelton", "2024", "report", "(a)", "C:\\x", "#7*", "北京"):
+            alone = self.tokenizer.encode(value).tokens
+            for text in (f"in {value}?", f'"{value}"'):
+                tokens = self.tokenizer.encode(text).tokens
+                self.assertTrue(any(tokens[at : at + len(alone)] == alone for at in range(len(tokens))), text)
+        self.assertEqual(self.tokenizer.encode("2024").tokens, list("2024"))
+
+    def test_markers_and_roles_are_one_token_each(self):
+        for text in CONTROL + MARKERS:
+            self.assertEqual(len(self.tokenizer.encode(text).ids), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
