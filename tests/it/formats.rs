@@ -175,12 +175,15 @@ fn each_is_what_the_templates_of_its_models_write() {
     assert!(report.is_empty(), "{report}");
 }
 
+/// Format, prompt's tail, what the model writes; the content, reasoning and calls that it comes to.
+type Written = (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, Vec<ToolCall>);
+
 /// The ways in which models write a format beside the one in which it is declared.
 #[test]
 fn what_models_also_write() {
     let call = |arguments| vec![call("", "note", arguments)];
     let plain = || call(json!({"text": "a"}));
-    let cases: Vec<(&str, &str, &str, &str, Option<&str>, Vec<ToolCall>)> = vec![
+    let cases: Vec<Written> = vec![
         (
             "gpt-oss",
             "<|start|>assistant",
