@@ -17,8 +17,7 @@ pub(super) fn begin<'c>(
     options: &Options,
     (begun, thinking): (&[u8], bool),
 ) -> Result<(Option<Constraint<'c>>, Vec<String>)> {
-    let nothing = (tools.is_empty() && options.grammar.is_none())
-        || (options.tool_choice == ToolChoice::None && options.constrain != Mode::Strict);
+    let nothing = tools.is_empty() && options.grammar.is_none();
     if options.constrain == Mode::Off || nothing {
         return Ok((None, Vec::new()));
     }
