@@ -83,7 +83,7 @@ fn a_tool_choice_is_kept_to() {
     let home = tempfile::tempdir().unwrap();
     let named = run(callwright(home.path()).args(["run", "Hello", "--tools", TOOLS, "--tool-choice", "get_weather"]));
     assert!(named.out.contains("→ get_weather {"), "{named:?}");
-    let none = run(callwright(home.path()).args(["run", "Hello", "--tools", TOOLS, "--tool-choice", "none"]));
+    let none = run(callwright(home.path()).args(["run", QUESTION, "--tools", TOOLS, "--tool-choice", "none"]));
     assert!(!none.out.contains('→'), "{none:?}");
 }
 
