@@ -81,6 +81,10 @@ struct ConstraintOptions {
     #[arg(long, help_heading = "Constraint")]
     no_jump: bool,
 
+    /// Do not decode ahead what a call may repeat of the conversation
+    #[arg(long, help_heading = "Constraint")]
+    no_draft: bool,
+
     /// Hold the whole answer to a grammar in llguidance's Lark
     #[arg(long, value_name = "FILE", help_heading = "Constraint", conflicts_with_all = ["json_schema", "tools"])]
     grammar: Option<PathBuf>,
@@ -203,6 +207,7 @@ fn open(args: &RunArgs) -> Result<Session> {
         max_preamble: args.constraint.max_preamble,
         max_thinking: args.constraint.max_thinking,
         jump: !args.constraint.no_jump,
+        draft: !args.constraint.no_draft,
         ..Options::default()
     };
     session.set_tools(tools);

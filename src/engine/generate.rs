@@ -1,10 +1,12 @@
 //! The loop: decode the part of the prompt that is not in the context yet, then sample until something ends it.
 
 use super::constraint::{Constraint, Step};
+use super::draft::Drafter;
 use super::sampler::{Sampler, Sampling};
 use super::{Engine, Token};
 use crate::Result;
 use serde::Serialize;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -50,6 +52,10 @@ pub struct Usage {
     pub completion_tokens: usize,
     /// Of these, the ones that a grammar forced, so that the model was not asked.
     pub forced_tokens: usize,
+    /// Of these, the ones that were decoded ahead of time, as a draft from what was written before.
+    pub drafted_tokens: usize,
+    /// All tokens that were decoded as a draft, whether the model then wrote them or not.
+    pub proposed_tokens: usize,
     /// Time until the prompt was decoded.
     #[serde(rename = "prompt_seconds", serialize_with = "seconds")]
     pub prompt_time: Duration,
@@ -114,6 +120,8 @@ pub fn generate(
     let started = Instant::now();
     let mut generated = Vec::new();
     let mut end_token = None;
+    let mut cut = false;
+    let mut drafts = Drafts::new(prompt);
     let end = 'answer: loop {
         if cancelled() {
             break End::Cancelled;
@@ -123,11 +131,12 @@ pub fn generate(
             break End::Length;
         }
         generated.clear();
+        let mut forced = false;
         match &mut constraint {
-            None => generated.push(sampler.sample(engine.logits())),
+            None => generated.push(sampler.sample(drafts.logits(engine))),
             Some(constraint) => {
                 let step = match constraint.next(left)? {
-                    Step::Sample => match constraint.sample(&mut sampler, engine.logits(), left)? {
+                    Step::Sample => match constraint.sample(&mut sampler, drafts.logits(engine), left)? {
                         Ok(token) => {
                             generated.push(token);
                             Step::Sample
@@ -140,8 +149,10 @@ pub fn generate(
                     Step::Sample => {}
                     Step::Finished => break End::Stopped,
                     Step::Forced(run) => {
+                        cut = run.len() > left;
                         generated.extend(run.into_iter().take(left));
                         usage.forced_tokens += generated.len();
+                        forced = true;
                     }
                 }
             }
@@ -152,16 +163,89 @@ pub fn generate(
                 break 'answer End::EndOfTurn;
             }
             tokens.push(*token);
+            drafts.drafter.push(*token);
             if on_token(engine.token_bytes(*token)).is_break() {
                 break 'answer End::Stopped;
             }
         }
+        let known = drafts.confirm(&generated);
+        if !forced {
+            usage.drafted_tokens += known;
+        }
         // A token after which nothing is sampled need not be decoded; the next turn's prompt brings it again.
-        if tokens.len() < max_tokens {
-            engine.decode(&generated)?;
+        if known < generated.len() && tokens.len() < max_tokens {
+            drafts.forget(engine);
+            let draft = match &mut constraint {
+                Some(constraint) if constraint.may_draft() && engine.can_draft() => {
+                    let mut draft = drafts.drafter.propose(max_tokens - tokens.len() - 1);
+                    draft.truncate(constraint.allowed(&draft));
+                    draft
+                }
+                _ => Vec::new(),
+            };
+            usage.proposed_tokens += draft.len();
+            drafts.decode(engine, &generated[known..], draft)?;
         }
     };
+    drafts.forget(engine);
+    if let Some(constraint) = &mut constraint
+        && end == End::Length
+    {
+        constraint.out_of_tokens(cut);
+    }
     usage.completion_time = started.elapsed();
     usage.completion_tokens = tokens.len();
     Ok(Generation { tokens, end, end_token, usage })
+}
+
+/// What was decoded ahead of the answer.
+struct Drafts {
+    drafter: Drafter,
+    /// Tokens in the engine's context that the answer has not reached yet.
+    ahead: VecDeque<Token>,
+    /// Which logits of the last batch are those behind the answer, where there are several.
+    row: Option<usize>,
+    proposed: usize,
+}
+
+impl Drafts {
+    fn new(prompt: &[Token]) -> Drafts {
+        Drafts { drafter: Drafter::new(prompt), ahead: VecDeque::new(), row: None, proposed: 0 }
+    }
+
+    /// The logits behind the answer so far.
+    fn logits<'e>(&self, engine: &'e dyn Engine) -> &'e [f32] {
+        self.row.map_or_else(|| engine.logits(), |row| engine.logits_at(row))
+    }
+
+    /// How many of the tokens that the answer has got now were drafted, and so are decoded already.
+    fn confirm(&mut self, generated: &[Token]) -> usize {
+        let known = generated.iter().zip(&self.ahead).take_while(|(token, drafted)| token == drafted).count();
+        self.ahead.drain(..known);
+        self.row = self.row.map(|row| row + known);
+        known
+    }
+
+    /// Takes what was drafted in vain out of the engine's context.
+    fn forget(&mut self, engine: &mut dyn Engine) {
+        self.drafter.learn(self.proposed, self.proposed - self.ahead.len());
+        self.proposed = 0;
+        if !self.ahead.is_empty() {
+            engine.truncate(engine.cached().len() - self.ahead.len());
+            self.ahead.clear();
+        }
+    }
+
+    /// Decodes tokens of the answer, and a draft of those that may follow.
+    fn decode(&mut self, engine: &mut dyn Engine, tokens: &[Token], draft: Vec<Token>) -> Result<()> {
+        if draft.is_empty() {
+            self.row = None;
+            return engine.decode(tokens);
+        }
+        engine.decode_all(&[tokens, &draft].concat())?;
+        self.row = Some(tokens.len() - 1);
+        self.proposed = draft.len();
+        self.ahead = draft.into();
+        Ok(())
+    }
 }
