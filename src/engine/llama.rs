@@ -284,7 +284,9 @@ impl Engine for LlamaEngine {
 
     fn logits(&self) -> &[f32] {
         match &self.context {
-            Some(context) if !self.cached.is_empty() => self.rows.last().map_or(&[], |row| context.get_logits_ith(*row)),
+            Some(context) if !self.cached.is_empty() => {
+                self.rows.last().map_or(&[], |row| context.get_logits_ith(*row))
+            }
             _ => &[],
         }
     }

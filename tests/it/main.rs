@@ -2,9 +2,11 @@
 
 mod check;
 mod cli;
+mod closing;
 mod conformance;
 mod constraint;
 mod declaration;
+mod draft;
 mod engine;
 mod formats;
 mod fuzz;

@@ -1,6 +1,6 @@
 //! Grammars compiled for one vocabulary, and what follows from a grammar's state.
 
-use super::closing::Closer;
+use super::closing::{Closer, Ends};
 use crate::engine::Token;
 use crate::engine::vocabulary::Vocabulary;
 use crate::{Error, ErrorKind, Result};
@@ -16,6 +16,9 @@ const SPECIAL: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
 /// Sets of tokens that fit a string as a whole, so that a mask need not look at each: short ones and any. The grammar
 /// engine has more of them by default, which take longer to prepare than they save.
 const SLICES: [&str; 2] = [r#"[^"\\\x00-\x1F\x7F]{1,10}"#, r#"[^"\\\x00-\x1F\x7F]+"#];
+/// Work on the lexer between two masks, in the grammar engine's measure of some 0.1 µs. Its default suits programs that
+/// make a mask for each token.
+const LEXER_FUEL: u64 = 4_000_000;
 /// Compiled grammars that are kept.
 const KEPT: usize = 32;
 
@@ -27,6 +30,7 @@ pub struct Compiler {
     factory: ParserFactory,
     tokens: Arc<Tokens>,
     kept: HashMap<String, Begun>,
+    ends: Arc<Ends>,
 }
 
 /// A grammar at its beginning.
@@ -88,11 +92,12 @@ impl Tokens {
 }
 
 impl Compiler {
-    /// A compiler for a vocabulary; `markup` is the texts that a format writes.
+    /// A compiler for a vocabulary; `markup` is the texts that a format writes, `ends` those of them that end
+    /// something.
     ///
     /// # Errors
     /// [`ErrorKind::Constraint`] when the vocabulary cannot be used.
-    pub fn new(vocabulary: Vocabulary, markup: &[&str]) -> Result<Compiler> {
+    pub fn new(vocabulary: Vocabulary, markup: &[&str], ends: Ends) -> Result<Compiler> {
         let failed = |what: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Constraint, format!("the model's vocabulary cannot be constrained: {what}"))
                 .hint("--constrain off does without")
@@ -129,7 +134,8 @@ impl Compiler {
             ParserFactory::new(&env, capabilities, &SLICES.map(str::to_owned)).map_err(|error| failed(&error))?;
         factory.quiet();
         factory.limits_mut().verbose_errors = false;
-        Ok(Compiler { factory, tokens, kept: HashMap::new() })
+        factory.limits_mut().step_lexer_fuel = LEXER_FUEL;
+        Ok(Compiler { factory, tokens, kept: HashMap::new(), ends: Arc::new(ends) })
     }
 
     pub(super) fn tokens(&self) -> &Tokens {
@@ -153,7 +159,7 @@ impl Compiler {
             Entry::Occupied(kept) => Ok(kept.into_mut()),
             Entry::Vacant(place) => {
                 let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
-                let closer = parser.as_ref().ok().and_then(|parser| Closer::new(&parser.parser));
+                let closer = parser.as_ref().ok().and_then(|parser| Closer::new(parser, Arc::clone(&self.ends)));
                 let matcher = Matcher::new(parser);
                 match matcher.get_error() {
                     Some(why) => Err(grammar_error(&why)),

@@ -16,7 +16,7 @@ mod trigger;
 use super::Token;
 use super::sampler::Sampler;
 use crate::format::grammar::{Begins, Grammar, Scope, Unenforced};
-use crate::format::{Format, Marker};
+use crate::format::{Format, Marker, Payload};
 use crate::tool::{Tool, Tools};
 use crate::{Error, ErrorKind, Result};
 use call::{Call, Taken};
@@ -25,6 +25,7 @@ use forced::{jump, up_to};
 use std::time::{Duration, Instant};
 use trigger::{Hit, Trigger};
 
+pub use closing::Ends;
 pub use compiler::Compiler;
 pub use rules::{Calls, Mode, Notice, Rules, Step};
 
@@ -73,7 +74,18 @@ impl Compiler {
     /// # Errors
     /// Those of [`Compiler::new`].
     pub fn for_format(vocabulary: super::vocabulary::Vocabulary, format: &Format) -> Result<Compiler> {
-        Compiler::new(vocabulary, &format.texts())
+        let values = match &format.payload {
+            // A tag that repeats the key ends differently for each; its beginning is enough.
+            Payload::Tagged(tagged) => {
+                let end = tagged.value_end.split("{key}").next().unwrap_or_default();
+                vec![end.to_owned(), end.trim_start().to_owned()]
+            }
+            Payload::Named(named) => named.quote.iter().cloned().collect(),
+            Payload::Json(_) | Payload::Python { .. } => Vec::new(),
+        };
+        let calls = format.section.iter().map(|section| &section.end).chain(&format.end).filter_map(Marker::text);
+        let ends = Ends { values, calls: calls.map(str::to_owned).collect() };
+        Compiler::new(vocabulary, &format.texts(), ends)
     }
 }
 
@@ -243,7 +255,8 @@ impl<'c> Constraint<'c> {
                 if std::mem::take(&mut self.primed) {
                     let shortest = call.way(tokens, &self.last).map_or(0, |way| way.len());
                     if shortest > left {
-                        let message = format!("the {left} tokens left are not enough for a call, which takes {shortest}");
+                        let message =
+                            format!("the {left} tokens left are not enough for a call, which takes {shortest}");
                         return Err(Error::new(ErrorKind::Constraint, message).hint("raise --max-tokens or --ctx"));
                     }
                 }
