@@ -8,8 +8,12 @@ mod chosen;
 mod constrain;
 mod context;
 mod event;
+mod ids;
 mod options;
 mod record;
+mod rescue;
+mod run;
+mod tell;
 
 use crate::engine::constraint::Compiler;
 use crate::engine::llama::{LlamaEngine, LoadOptions};
@@ -17,7 +21,7 @@ use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
 use crate::format::grammar::Unenforced;
-use crate::message::{Message, check_order, open_calls};
+use crate::message::{Message, adopt, open_calls};
 use crate::models::Gguf;
 use crate::template::{ChatTemplate, ChatTemplates, Prompt, Reserved};
 use crate::tool::Tools;
@@ -25,11 +29,17 @@ use crate::{Error, ErrorKind, Result};
 use answer::Ask;
 use chosen::Chosen;
 use serde_json::{Map, Value};
+use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use event::{Done, Event, FinishReason, Note, Reply, Tagged, Told, notes};
-pub use options::{Options, ToolChoice};
+pub use crate::turn::FinishReason;
+pub use event::{
+    Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, Tagged, Told, ToolResult, UsageStep, notes,
+};
+pub use options::{ContextPolicy, Options, ToolChoice};
+pub use rescue::{Fallbacks, Open};
+pub use run::Agent;
 
 /// A conversation with one model.
 ///
@@ -66,6 +76,12 @@ pub struct Session {
     told: Vec<Unenforced>,
     /// What is worth knowing once there are tools.
     tool_notices: Vec<String>,
+    /// What of the conversation the model is not shown, for want of room.
+    cuts: context::Cuts,
+    /// The last answer's prompt, and whether it was told that the chat template rewrites the past.
+    last: context::Last,
+    /// Whether the chat template wants ids of nine letters and digits, once that was found out.
+    short_ids: OnceCell<bool>,
 }
 
 impl Session {
@@ -136,6 +152,9 @@ impl Session {
             compiler: None,
             told: Vec::new(),
             tool_notices,
+            cuts: context::Cuts::default(),
+            last: context::Last::default(),
+            short_ids: OnceCell::new(),
         })
     }
 
@@ -152,12 +171,17 @@ impl Session {
         self.tools = Arc::new(tools);
     }
 
-    /// Replaces the conversation.
+    /// Replaces the conversation. What other programs leave out or write otherwise is put in order, as
+    /// [`adopt`] says, and told in [`Session::notices`].
     ///
     /// # Errors
     /// [`ErrorKind::Messages`] with the message's index when results and calls do not match.
     pub fn set_messages(&mut self, messages: Vec<Message>) -> Result<()> {
-        check_order(&messages)?;
+        let (messages, notices) = adopt(messages)?;
+        self.notices.extend(notices);
+        if !messages.starts_with(&self.messages) {
+            self.cuts = context::Cuts::default();
+        }
         self.messages = messages;
         Ok(())
     }
@@ -195,7 +219,7 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Template`] when the chat template fails.
     pub fn prompt(&self) -> Result<(Prompt, Vec<Token>)> {
-        let written = self.write(&self.turn()?)?;
+        let written = self.write(&self.shown(&self.turn()?))?;
         Ok((written.prompt, written.tokens))
     }
 
@@ -206,7 +230,7 @@ impl Session {
     /// The conversation is then as it was.
     pub fn respond(&mut self, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
         let reply = self.answer(&self.turn()?, on_event)?;
-        on_event(&Event::done(Done { finish_reason: reply.finish_reason }));
+        on_event(&Event::done(Done { finish_reason: reply.finish_reason, status: None }));
         self.messages.push(reply.message.clone());
         Ok(reply)
     }

@@ -128,7 +128,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
 }
 
 fn format(template: Option<&str>, format: &str) -> Result<Format> {
-    template.map_or_else(|| load_format(format), load_template_format)
+    template.map_or_else(|| Ok(load_format(format)?), load_template_format)
 }
 
 fn one(case: Case, args: &ParseArgs) -> Result<Value> {

@@ -1,6 +1,6 @@
 //! One answer of the model: from the messages to what was parsed of its text.
 
-use super::event::{Event, FinishReason, Note, Reply, notes};
+use super::event::{Event, Note, Reply, notes};
 use super::{Options, Session, ToolChoice, constrain};
 use crate::Result;
 use crate::engine::Token;
@@ -11,6 +11,7 @@ use crate::format::parser::{Parser, ParserOptions};
 use crate::message::Message;
 use crate::template::{Overlay, Piece, Prompt, RenderRequest};
 use crate::tool::Tools;
+use crate::turn::FinishReason;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -51,10 +52,11 @@ impl Written {
 impl Session {
     /// Generates and parses one answer; the conversation stays as it is.
     pub(super) fn answer(&mut self, ask: &Ask, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
-        let written = self.write(ask)?;
-        let limit = self.engine.context_limit();
-        if written.tokens.len() >= limit {
-            return Err(self.overflow(ask, written.tokens.len(), limit));
+        let (shown, written, mut fitting) = self.fit(ask)?;
+        fitting.iter().for_each(|message| on_event(&Event::context(message.clone())));
+        if let Some(rewritten) = self.rewritten(ask, &written) {
+            on_event(&Event::context(rewritten.clone()));
+            fitting.push(rewritten);
         }
         let options = &ask.options;
         let taken_ids: Vec<String> =
@@ -63,7 +65,7 @@ impl Session {
             repair: options.repair,
             first_call: taken_ids.len() + 1,
             taken_ids,
-            prompt_tail: self.prompt_tail(ask, &written),
+            prompt_tail: self.prompt_tail(&shown, &written),
             ..ParserOptions::default()
         };
         let mut parser = Parser::new(&self.format, ask.shown_tools().cloned(), parser_options)?;
@@ -124,9 +126,10 @@ impl Session {
             End::EndOfTurn | End::Stopped => FinishReason::ToolCalls,
         };
         told.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
-        on_event(&Event::usage(generation.usage));
+        on_event(&Event::usage(generation.usage, None));
         let mut notes = notes(&parsed);
-        notes.extend(told.into_iter().map(|message| Note { kind: "constraint", call: None, repair: None, message }));
+        notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
+        notes.extend(told.into_iter().map(|message| Note::plain("constraint", message)));
         Ok(Reply { message: parsed.message(), calls: parsed.calls, finish_reason, usage: generation.usage, notes })
     }
 

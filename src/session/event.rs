@@ -1,24 +1,12 @@
 //! What a turn says while it happens, and what it came to.
 
 use crate::engine::generate::Usage;
+use crate::exec::FailureKind;
 use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
 use crate::format::parser::{Parsed, ParsedCall};
 use crate::message::Message;
+use crate::turn::{FinishReason, Status};
 use serde::Serialize;
-
-/// Why an answer ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FinishReason {
-    /// The model had said all.
-    Stop,
-    /// The model waits for the results of its calls.
-    ToolCalls,
-    /// The token limit or the end of the context.
-    Length,
-    /// The caller raised [`Options::cancel`].
-    Cancelled,
-}
 
 /// What happens during a turn, as it happens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,8 +16,16 @@ pub enum Event {
     Parsed(ParserEvent),
     /// The grammar intervened, or could not.
     Constraint(Tagged<Told>),
-    /// What the turn took.
-    Usage(Tagged<Usage>),
+    /// What an answer took.
+    Usage(Tagged<UsageStep>),
+    /// A tool was executed.
+    ToolResult(Tagged<ToolResult>),
+    /// A call did not go well, and is tried again.
+    Retry(Tagged<RetryStep>),
+    /// A fallback model is asked for a call.
+    Fallback(Tagged<FallbackStep>),
+    /// The conversation did not fit, and something was shortened or left out.
+    Context(Tagged<Told>),
     /// The turn is over.
     Done(Tagged<Done>),
 }
@@ -39,13 +35,99 @@ impl Event {
         Event::Constraint(Tagged { r#type: "constraint", value: Told { message } })
     }
 
-    pub(super) fn usage(usage: Usage) -> Event {
-        Event::Usage(Tagged { r#type: "usage", value: usage })
+    pub(super) fn usage(usage: Usage, model: Option<String>) -> Event {
+        Event::Usage(Tagged { r#type: "usage", value: UsageStep { model, usage } })
+    }
+
+    pub(super) fn tool_result(value: ToolResult) -> Event {
+        Event::ToolResult(Tagged { r#type: "tool_result", value })
+    }
+
+    pub(super) fn retry(value: RetryStep) -> Event {
+        Event::Retry(Tagged { r#type: "retry", value })
+    }
+
+    pub(super) fn fallback(value: FallbackStep) -> Event {
+        Event::Fallback(Tagged { r#type: "fallback", value })
+    }
+
+    pub(super) fn context(message: String) -> Event {
+        Event::Context(Tagged { r#type: "context", value: Told { message } })
     }
 
     pub(super) fn done(done: Done) -> Event {
         Event::Done(Tagged { r#type: "done", value: done })
     }
+}
+
+/// What an answer took.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UsageStep {
+    /// The model, where it is not the session's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Tokens and times.
+    #[serde(flatten)]
+    pub usage: Usage,
+}
+
+/// What executing a call came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ToolResult {
+    /// The call's id.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// Whether there is a result.
+    pub ok: bool,
+    /// What the model is told: the result, or what went wrong.
+    pub content: String,
+    /// What kind of thing went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureKind>,
+    /// Seconds since the calls of the answer were started.
+    pub seconds: f64,
+}
+
+/// A call that is tried again.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RetryStep {
+    /// The call's id.
+    pub id: String,
+    /// The tool, as the call names it.
+    pub tool: String,
+    /// `told`: the model is told what was wrong; `regenerated`: the call alone was generated again under the grammar;
+    /// `repeated`: the model is told that it made the call before.
+    pub step: &'static str,
+    /// How often the tool has failed in a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failures: Option<usize>,
+    /// The arguments that were generated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<String>,
+    /// What was wrong.
+    pub message: String,
+}
+
+/// A fallback model that is asked for a call.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FallbackStep {
+    /// The call's id, which stays.
+    pub id: String,
+    /// The tool, as the call names it.
+    pub tool: String,
+    /// The model.
+    pub model: String,
+    /// How often it is asked for this call, this time included.
+    pub attempt: usize,
+    /// `asked`, then `called` or `failed`; `unavailable` where the model cannot be loaded or fails, `exhausted` where
+    /// no more may be spent.
+    pub outcome: &'static str,
+    /// The arguments that the model wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<String>,
+    /// What was wrong.
+    pub message: String,
 }
 
 /// A value that says in its JSON which event it is.
@@ -56,11 +138,22 @@ pub struct Tagged<T> {
     value: T,
 }
 
+impl<T> std::ops::Deref for Tagged<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
 /// The end of a turn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Done {
     /// Why.
     pub finish_reason: FinishReason,
+    /// How a run ended, where tools are executed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
 }
 
 /// Something to tell, in words.
@@ -73,7 +166,8 @@ pub struct Told {
 /// Something worth knowing about an answer: a repair, a problem with a call, a departure that was left.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Note {
-    /// Which kind: `repair`, `problem`, `diagnostic` or `constraint`.
+    /// Which kind: `repair`, `problem`, `diagnostic` or `constraint`; in a run also `loop`, `retry`, `fallback`,
+    /// `context` or `failure_log`.
     pub kind: &'static str,
     /// The call it is about, where it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,19 +179,24 @@ pub struct Note {
     pub message: String,
 }
 
+impl Note {
+    pub(super) fn plain(kind: &'static str, message: String) -> Note {
+        Note { kind, call: None, repair: None, message }
+    }
+}
+
 /// All that is worth knowing about a parsed answer.
 pub fn notes(parsed: &Parsed) -> Vec<Note> {
-    let plain = |kind, message| Note { kind, call: None, repair: None, message };
     let repairs = parsed.repairs.iter().map(|repair| Note {
         repair: Some(repair.clone()),
-        ..plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
+        ..Note::plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
     });
     let diagnostics =
-        parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| plain("diagnostic", diagnostic.to_string()));
+        parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| Note::plain("diagnostic", diagnostic.to_string()));
     let problems = parsed.calls.iter().flat_map(|call| {
         call.problems.iter().map(move |problem| Note {
             call: Some(call.id.clone()),
-            ..plain("problem", format!("{} {}: {problem}", call.id, call.name))
+            ..Note::plain("problem", format!("{} {}: {problem}", call.id, call.name))
         })
     });
     repairs.chain(diagnostics).chain(problems).collect()
@@ -116,4 +215,45 @@ pub struct Reply {
     pub usage: Usage,
     /// Repairs, problems and departures.
     pub notes: Vec<Note>,
+}
+
+/// What a run took of one model.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ModelUsage {
+    /// The model.
+    pub model: String,
+    /// How many answers it wrote.
+    pub answers: usize,
+    /// Tokens and times of them together.
+    #[serde(flatten)]
+    pub usage: Usage,
+}
+
+impl ModelUsage {
+    pub(super) fn add(&mut self, more: Usage) {
+        let Usage { prompt_tokens, cached_tokens, completion_tokens, forced_tokens, prompt_time, completion_time } =
+            more;
+        self.answers += 1;
+        self.usage.prompt_tokens += prompt_tokens;
+        self.usage.cached_tokens += cached_tokens;
+        self.usage.completion_tokens += completion_tokens;
+        self.usage.forced_tokens += forced_tokens;
+        self.usage.prompt_time += prompt_time;
+        self.usage.completion_time += completion_time;
+    }
+}
+
+/// What a run came to; what was said is in the session's messages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// How it ended.
+    pub status: Status,
+    /// Why the last answer ended.
+    pub finish_reason: FinishReason,
+    /// What it took, by model; the session's own first.
+    pub usage: Vec<ModelUsage>,
+    /// Repairs, problems and departures, in the order in which they happened.
+    pub notes: Vec<Note>,
+    /// The original error, where a call was given up.
+    pub failure: Option<String>,
 }

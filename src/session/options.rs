@@ -73,6 +73,17 @@ fn bad_choice(choice: &Value) -> Error {
         .hint(r#"expected "auto", "none", "required" or {"type": "function", "function": {"name": "…"}}"#)
 }
 
+/// What happens where prompt and answer do not fit the context.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ContextPolicy {
+    /// What the model is shown of old results is shortened, then old turns are left out; each is told. The
+    /// conversation itself stays whole.
+    #[default]
+    Shorten,
+    /// A prompt that does not fit is an error.
+    Error,
+}
+
 /// What a session does with each turn.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -96,6 +107,8 @@ pub struct Options {
     pub jump: bool,
     /// Whether the parser mends what departs from the format, or only reports it.
     pub repair: bool,
+    /// What to do where the conversation does not fit the context.
+    pub context: ContextPolicy,
     /// What the chat template's clock reads; the time now, if `None`.
     pub now: Option<DateTime>,
     /// Raised to end a generation, from a signal handler or another thread.
@@ -115,6 +128,7 @@ impl Default for Options {
             max_thinking: None,
             jump: true,
             repair: true,
+            context: ContextPolicy::default(),
             now: None,
             cancel: Arc::default(),
         }
