@@ -1,5 +1,7 @@
 //! The command line: what belongs to the terminal and not to the library.
 
+mod bench;
+mod bench_score;
 mod grammar;
 mod input;
 mod model;
@@ -44,6 +46,7 @@ enum Command {
     Grammar(grammar::GrammarArgs),
     Template(template::TemplateArgs),
     Model(model::ModelArgs),
+    Bench(bench::BenchArgs),
 }
 
 /// Parses the command line, runs, and says how it went.
@@ -63,6 +66,7 @@ pub fn main() -> ExitCode {
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),
         Command::Template(args) => template::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Model(args) => model::run(args, Some(&callwright::engine::llama::cpu_features())),
     };
     match result {

@@ -1,0 +1,3 @@
+//! The benchmark: cases, scores, journal and reports.
+
+mod bfcl;
