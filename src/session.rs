@@ -235,6 +235,12 @@ pub struct Reply {
     pub usage: Usage,
     /// Repairs, problems and departures.
     pub notes: Vec<Note>,
+    /// What the model wrote, as it is before it is parsed, with what the prompt began of it.
+    pub raw: Vec<u8>,
+    /// The tokens of it that the model wrote.
+    pub tokens: Vec<Token>,
+    /// What the prompt wrote of the answer before that (see [`ParserOptions::prompt_tail`]).
+    pub prompt_tail: String,
 }
 
 /// A conversation with one model.
@@ -401,6 +407,16 @@ impl Session {
         &self.notices
     }
 
+    /// How calls are written.
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// The chat template of a conversation with tools.
+    pub fn template(&self) -> &ChatTemplate {
+        self.templates.choose(true)
+    }
+
     /// What the model may call from now on.
     pub fn set_tools(&mut self, tools: Tools) {
         if !tools.is_empty() {
@@ -482,6 +498,7 @@ impl Session {
             prompt_tail: self.prompt_tail(&prompt),
             ..ParserOptions::default()
         };
+        let prompt_tail = options.prompt_tail.clone();
         let tools = self.shown_tools().cloned();
         let mut parser = Parser::new(&self.format, tools, options)?;
         let mut calls_ended = 0;
@@ -556,7 +573,10 @@ impl Session {
         self.messages.push(message.clone());
         let mut notes = notes(&parsed);
         notes.extend(told.into_iter().map(|message| Note { kind: "constraint", call: None, repair: None, message }));
-        Ok(Reply { message, calls: parsed.calls, finish_reason, usage: generation.usage, notes })
+        let mut raw = prefill.into_bytes();
+        raw.extend(generation.tokens.iter().flat_map(|token| self.engine.token_bytes(*token)));
+        let (calls, usage, tokens) = (parsed.calls, generation.usage, generation.tokens);
+        Ok(Reply { message, calls, finish_reason, usage, notes, raw, tokens, prompt_tail })
     }
 
     /// The tools that the model is told of.
