@@ -1,7 +1,9 @@
 //! The command line: what belongs to the terminal and not to the library.
 
 mod bench;
+mod bench_run;
 mod bench_score;
+mod bench_table;
 mod grammar;
 mod input;
 mod model;
@@ -22,6 +24,8 @@ const DONE: u8 = 0;
 const FAILED: u8 = 1;
 /// Wrong usage, or input that cannot be read.
 const USAGE: u8 = 2;
+/// A threshold that was asked for is not met.
+const THRESHOLD: u8 = 3;
 /// Ended by Ctrl-C: 128 + SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
 

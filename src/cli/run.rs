@@ -156,7 +156,7 @@ impl SamplingOptions {
     }
 }
 
-fn temperature(text: &str) -> Result<f32, String> {
+pub(super) fn temperature(text: &str) -> Result<f32, String> {
     number_in(text, 0.0..=100.0, "a number from 0 to 100")
 }
 
@@ -236,7 +236,7 @@ fn tell(reply: &Reply) {
 }
 
 /// The flag that Ctrl-C raises; a second Ctrl-C does not wait.
-fn cancel_on_signal() -> Result<Arc<AtomicBool>> {
+pub(super) fn cancel_on_signal() -> Result<Arc<AtomicBool>> {
     let cancel = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&cancel);
     ctrlc::set_handler(move || {
