@@ -168,7 +168,7 @@ impl SamplingOptions {
     }
 }
 
-fn temperature(text: &str) -> Result<f32, String> {
+pub fn temperature(text: &str) -> Result<f32, String> {
     number_in(text, 0.0..=100.0, "a number from 0 to 100")
 }
 

@@ -1,5 +1,6 @@
 //! What a turn says while it happens, and what it came to.
 
+use crate::engine::Token;
 use crate::engine::generate::Usage;
 use crate::exec::FailureKind;
 use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
@@ -215,6 +216,13 @@ pub struct Reply {
     pub usage: Usage,
     /// Repairs, problems and departures.
     pub notes: Vec<Note>,
+    /// What the model wrote, as it is before it is parsed, with what the prompt began of it.
+    pub raw: Vec<u8>,
+    /// The tokens of it that the model wrote.
+    pub tokens: Vec<Token>,
+    /// What the prompt wrote of the answer before that (see
+    /// [`ParserOptions::prompt_tail`](crate::format::parser::ParserOptions::prompt_tail)).
+    pub prompt_tail: String,
 }
 
 /// What a run took of one model.
