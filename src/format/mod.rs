@@ -6,6 +6,7 @@
 
 mod behind;
 mod builtin;
+mod bytes;
 mod calls;
 mod coerce;
 mod declaration;
@@ -317,8 +318,8 @@ impl Format {
             Payload::Named(named) => named.quote.as_deref().unwrap_or_default(),
             _ => "",
         };
-        let stops = Stops::new(&markers).with_quote(quote);
-        let plan = Plan::new(&self.declaration);
+        let stops = Stops::new(&markers, quote);
+        let plan = Plan::new(&self.declaration, &markers);
         Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(Machinery { markers, stops, plan }))))
     }
 }

@@ -459,7 +459,7 @@ impl Parser {
         };
         if !acted {
             // What is all payload has no end of its own.
-            found.end = found.end.max(found.start + 1);
+            found.end = found.end.max(found.start + 1).min(held.len());
             self.at += found.end;
             if let Some((taken, from)) = self.pass(&held[..found.end], self.at - found.end) {
                 self.look_again(from, &held[taken..]);
@@ -519,7 +519,7 @@ impl Parser {
     /// Whether what looks like a call without a marker is one: it begins a line, and if it is a name alone, then a
     /// tool has that name, as far as the tools are known.
     fn is_bare_call(&self, held: &[u8], start: usize) -> bool {
-        if !self.text.begins_line(&held[..start]) {
+        if !matches!(held.get(start), Some(b'{' | b'[')) || !self.text.begins_line(&held[..start]) {
             return false;
         }
         match serde_json::Deserializer::from_slice(&held[start..]).into_iter::<Value>().next() {

@@ -8,6 +8,7 @@
 //! an escape) that a later byte may still change and that is dropped when the text is cut off there. Only the stable
 //! part is for showing.
 
+mod lane;
 mod number;
 mod own;
 mod python;
@@ -268,6 +269,11 @@ impl Transducer {
     pub(crate) fn feed(&mut self, input: &[u8], at: usize, flags: &Stops, markers: bool) -> usize {
         let mut i = 0;
         while i < input.len() && self.reports.is_empty() {
+            let run = self.lane(&input[i..], at + i, flags, markers);
+            if run > 0 {
+                i += run;
+                continue;
+            }
             if let State::String(quoted) = self.state {
                 let mut mask = quoted.quote.stops();
                 if markers {
