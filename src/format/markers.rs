@@ -19,6 +19,7 @@ use regex_automata::util::primitives::StateID;
 use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input, MatchKind};
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 /// What a match means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,11 +77,23 @@ pub(crate) enum Context {
 #[derive(Debug)]
 pub(crate) struct Markers {
     text: Scanner,
-    reasoning: Scanner,
-    structure: Scanner,
-    string: Scanner,
+    reasoning: Later,
+    structure: Later,
+    string: Later,
     raw: Scanner,
 }
+
+/// An automaton that is built where the text first needs it: each takes milliseconds, and many texts have no call.
+#[derive(Debug)]
+struct Later {
+    patterns: Vec<(Sign, String)>,
+    start: Vec<u8>,
+    scanner: OnceLock<Scanner>,
+}
+
+/// Up to how many bytes of literal markers, as regular expressions, automata are sure to be small: they need not be
+/// built to know that they can be.
+const TAME: usize = 16 << 10;
 
 /// One automaton: a table for stepping forward, and regex-automata's own to find where a match began.
 #[derive(Debug)]
@@ -93,8 +106,9 @@ pub(crate) struct Scanner {
     pub begins: ByteSet,
     /// How many bytes a match may have; brackets before it that exceed that were let go.
     pub longest: usize,
-    /// Finds where a match began; `None` where all matches of a pattern have the same length.
-    reverse: Option<dense::DFA<Vec<u32>>>,
+    patterns: Vec<String>,
+    /// For each pattern what finds where a match began, built where it is needed; none where that would be too large.
+    reverse: Vec<OnceLock<Option<dense::DFA<Vec<u32>>>>>,
     signs: Vec<Sign>,
     /// The text of the start marker, where a match takes in what follows it.
     start: Vec<u8>,
@@ -120,6 +134,9 @@ const AROUND: usize = 32;
 
 /// How many bytes the beginning of a call may have that shows it to be one, in a format without start marker.
 const BARE: usize = 512;
+
+/// How long a name may be that shows a call.
+const NAME: usize = 64;
 
 /// A marker found in the bytes held back: `[..start]` is before it, `[start..end]` the marker, the rest after it.
 #[derive(Debug, Clone, Copy)]
@@ -154,40 +171,79 @@ impl Markers {
         // brackets right before it are held with it: they may be structure that the missing quote swallowed.
         // (No bound on their run: a bounded repetition that can begin anew at each of its signs needs 2^n states.)
         let closers = r"[}\]][}\] \t\r\n]*";
-        let mut string = Vec::new();
-        for (sign, marker) in exact.of(&calls[..3]) {
-            string.push((sign, format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker})")));
-            string.push((sign, format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
-        }
+        let quoted = |(sign, marker): (Sign, String)| {
+            let behind = format!("|(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)");
+            // What takes in a call's beginning does not end at a line's end.
+            let behind = if sign.lookahead == Lookahead::None { behind } else { String::new() };
+            (sign, format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker}){behind}"))
+        };
+        let string: Vec<(Sign, String)> = exact.of(&calls[..3]).into_iter().map(quoted).collect();
         let start = declaration.start.as_ref().and_then(Marker::text).unwrap_or_default().trim().as_bytes().to_vec();
-        let scanner = |patterns| Scanner::new(patterns, &start);
-        Ok(Markers {
-            text: scanner(text)?,
-            reasoning: scanner(reasoning)?,
-            structure: scanner(structure)?,
-            string: scanner(string)?,
-            raw: scanner(Vec::new())?,
-        })
+        let reasoning = if declaration.reasoning.is_some() { reasoning } else { Vec::new() };
+        let later = |patterns| Later { patterns, start: start.clone(), scanner: OnceLock::new() };
+        let markers = Markers {
+            text: Scanner::new(&text, &start)?,
+            reasoning: later(reasoning),
+            structure: later(structure),
+            string: later(string),
+            raw: Scanner::nothing(),
+        };
+        let later = [&markers.reasoning, &markers.structure, &markers.string];
+        let size = later.iter().flat_map(|later| &later.patterns).map(|(_, pattern)| pattern.len()).sum::<usize>();
+        if size > TAME || !declaration.markers().all(|marker| matches!(marker, Marker::Literal(_))) {
+            for later in later {
+                later.build()?.check()?;
+            }
+            markers.text.check()?;
+        }
+        Ok(markers)
     }
 
     pub(crate) fn scanner(&self, context: Context) -> &Scanner {
         match context {
             Context::Text => &self.text,
-            Context::Reasoning => &self.reasoning,
-            Context::Structure => &self.structure,
-            Context::String => &self.string,
+            Context::Reasoning => self.reasoning.get(),
+            Context::Structure => self.structure.get(),
+            Context::String => self.string.get(),
             Context::Raw => &self.raw,
         }
     }
 }
 
+impl Later {
+    fn build(&self) -> Result<&Scanner> {
+        if self.scanner.get().is_none() {
+            let scanner = Scanner::new(&self.patterns, &self.start)?;
+            return Ok(self.scanner.get_or_init(|| scanner));
+        }
+        Ok(self.get())
+    }
+
+    /// The automaton. What may be too large for one was built when the format was read.
+    fn get(&self) -> &Scanner {
+        let build = || Scanner::new(&self.patterns, &self.start).unwrap_or_else(|_| Scanner::nothing());
+        self.scanner.get_or_init(build)
+    }
+}
+
+/// The automaton of regex-automata for these patterns.
+fn dense(patterns: &[String], config: dense::Config, reverse: bool) -> Result<dense::DFA<Vec<u32>>> {
+    let config = config.dfa_size_limit(Some(8 << 20)).determinize_size_limit(Some(16 << 20));
+    let thompson = thompson::Config::new().utf8(false).reverse(reverse);
+    let mut builder = dense::Builder::new();
+    builder.configure(config).syntax(syntax_config()).thompson(thompson);
+    builder
+        .build_many(patterns)
+        .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")))
+}
+
 impl Scanner {
     /// `start` is the text of the start marker.
-    fn new(patterns: Vec<(Sign, String)>, start: &[u8]) -> Result<Scanner> {
+    fn new(patterns: &[(Sign, String)], start: &[u8]) -> Result<Scanner> {
         if patterns.is_empty() {
             return Ok(Scanner::nothing());
         }
-        let (signs, patterns): (Vec<Sign>, Vec<String>) = patterns.into_iter().unzip();
+        let (signs, patterns): (Vec<Sign>, Vec<String>) = patterns.iter().cloned().unzip();
         let bounds: Vec<(Option<usize>, Option<usize>)> = patterns
             .iter()
             .map(|pattern| {
@@ -197,24 +253,30 @@ impl Scanner {
             .collect();
         let lengths: Vec<Option<usize>> = bounds.iter().map(|(least, most)| least.filter(|_| least == most)).collect();
         let longest = bounds.iter().filter_map(|(_, most)| *most).max().unwrap_or(0);
-        // Those without a bound have a bounded marker in them.
-        let least = bounds.iter().filter_map(|(least, _)| *least).max().unwrap_or(0) + AROUND;
-        let longest = if signs.iter().any(|sign| sign.lookahead == Lookahead::All) { longest.max(BARE) } else { longest };
-        let dense = |config: dense::Config, reverse: bool| {
-            let config = config.dfa_size_limit(Some(8 << 20)).determinize_size_limit(Some(16 << 20));
-            let thompson = thompson::Config::new().utf8(false).reverse(reverse);
-            let mut builder = dense::Builder::new();
-            builder.configure(config).syntax(syntax_config()).thompson(thompson);
-            builder
-                .build_many(&patterns)
-                .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")))
+        let around = match () {
+            _ if signs.iter().any(|sign| sign.lookahead == Lookahead::All) => BARE,
+            _ if signs.iter().any(|sign| sign.lookahead == Lookahead::Head) => AROUND + NAME,
+            _ => AROUND,
         };
+        // Those without a bound have a bounded marker in them.
+        let least = bounds.iter().filter_map(|(least, _)| *least).max().unwrap_or(0) + around;
         let forward = dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(StartKind::Unanchored);
-        let forward = dense(forward, false)?;
-        let backward = dense::Config::new().match_kind(MatchKind::All).start_kind(StartKind::Anchored);
-        let backward = if lengths.contains(&None) { Some(dense(backward, true)?) } else { None };
-        let scanner = Scanner::take_over(&forward, backward, longest.max(least), signs, lengths)?;
-        Ok(Scanner { start: start.to_vec(), ..scanner })
+        let forward = dense(&patterns, forward, false)?;
+        let scanner = Scanner::take_over(&forward, longest.max(least), signs, lengths)?;
+        let reverse = patterns.iter().map(|_| OnceLock::new()).collect();
+        Ok(Scanner { start: start.to_vec(), patterns, reverse, ..scanner })
+    }
+
+    /// Whether all that may be built later can be.
+    fn check(&self) -> Result<()> {
+        let varied = (0..self.patterns.len()).filter(|&pattern| self.lengths[pattern].is_none());
+        varied.into_iter().try_for_each(|pattern| Scanner::backward(&self.patterns[pattern]).map(drop))
+    }
+
+    /// What finds where a match of the pattern began.
+    fn backward(pattern: &str) -> Result<dense::DFA<Vec<u32>>> {
+        let config = dense::Config::new().match_kind(MatchKind::All).start_kind(StartKind::Anchored);
+        dense(&[pattern.to_owned()], config, true)
     }
 
     /// Finds nothing.
@@ -226,7 +288,8 @@ impl Scanner {
             states: vec![StateInfo::default()],
             begins: ByteSet::new(|_| false),
             longest: 0,
-            reverse: None,
+            patterns: Vec::new(),
+            reverse: Vec::new(),
             signs: Vec::new(),
             start: Vec::new(),
             lengths: Vec::new(),
@@ -236,7 +299,6 @@ impl Scanner {
     /// Copies `dfa` into a table whose states know at once, not a byte later, that a match ends.
     fn take_over(
         dfa: &dense::DFA<Vec<u32>>,
-        reverse: Option<dense::DFA<Vec<u32>>>,
         longest: usize,
         signs: Vec<Sign>,
         lengths: Vec<Option<usize>>,
@@ -314,7 +376,8 @@ impl Scanner {
             states,
             begins,
             longest,
-            reverse,
+            patterns: Vec::new(),
+            reverse: Vec::new(),
             signs,
             start: Vec::new(),
             lengths,
@@ -354,18 +417,23 @@ impl Scanner {
         self.states[usize::from(state)].live
     }
 
-    /// The place of the match of `pattern` that ends at `end` in `held`.
-    pub(crate) fn locate(&self, held: &[u8], pattern: u8, end: usize) -> Found {
-        let sign = self.signs[usize::from(pattern)];
-        let input = Input::new(held).span(0..end).anchored(Anchored::Yes);
-        let start = match (self.lengths[usize::from(pattern)], &self.reverse) {
-            (Some(length), _) => end - length,
-            // What began before the bytes held back is too long for what it may be.
-            (None, Some(reverse)) => {
-                let lost = if sign.lookahead == Lookahead::All { end } else { 0 };
-                reverse.try_search_rev(&input).ok().flatten().map_or(lost, |half| half.offset())
+    /// The place of the match of `pattern` that ends at `end` in `held`; `None` where its beginning was let go, being too
+    /// long for what it may be.
+    pub(crate) fn locate(&self, held: &[u8], pattern: u8, end: usize) -> Option<Found> {
+        let pattern = usize::from(pattern);
+        let sign = self.signs[pattern];
+        let start = match self.lengths[pattern] {
+            Some(length) => end.checked_sub(length)?,
+            None => {
+                let reverse = self.reverse[pattern].get_or_init(|| Scanner::backward(&self.patterns[pattern]).ok());
+                let input = Input::new(held).span(0..end).anchored(Anchored::Yes);
+                let found = reverse.as_ref().and_then(|reverse| reverse.try_search_rev(&input).ok().flatten());
+                match found {
+                    Some(half) => half.offset(),
+                    None if sign.lookahead == Lookahead::None => 0,
+                    None => return None,
+                }
             }
-            (None, None) => 0,
         };
         let count = |end: usize, of: &[u8]| held[start..end].iter().rev().take_while(|b| of.contains(b)).count();
         let end = match sign.lookahead {
@@ -379,7 +447,7 @@ impl Scanner {
             }
             Lookahead::All => start,
         };
-        Found { sign, start, end }
+        Some(Found { sign, start, end })
     }
 
     /// How many states the table has.
@@ -405,8 +473,7 @@ mod tests {
     #[test]
     fn only_the_bytes_of_a_marker_leave_the_start() {
         let markers = delimited();
-        let begins =
-            |context| (0..=255u8).filter(|&b| markers.scanner(context).begins.has(b)).collect::<Vec<_>>();
+        let begins = |context| (0..=255u8).filter(|&b| markers.scanner(context).begins.has(b)).collect::<Vec<_>>();
         assert_eq!(begins(Context::Text), b"#");
         assert_eq!(begins(Context::Structure), b"#");
         assert_eq!(begins(Context::String), b"\n\r#]}");

@@ -358,7 +358,7 @@ impl Parser {
         let mut total = 0;
         loop {
             let Some(payload) = &mut self.payload else { return (total, None) };
-            let (taken, then) = payload.feed(input, at, &self.machinery.stops, markers, &mut self.calls);
+            let (taken, then) = payload.feed(input, at, self.machinery.stops(), markers, &mut self.calls);
             self.calls.keep(&input[..taken]);
             input = &input[taken..];
             total += taken;
@@ -374,7 +374,7 @@ impl Parser {
                 Then::NextCall => false,
                 Then::SeveralCalls => true,
             };
-            let ending = payload.end(Terminator::NextCall, &[], at, &self.machinery.stops, &mut self.calls);
+            let ending = payload.end(Terminator::NextCall, &[], at, self.machinery.stops(), &mut self.calls);
             self.calls.close(ending, &[]);
             payload.next_call();
             self.calls.open(at);
@@ -440,10 +440,18 @@ impl Parser {
     fn resolve(&mut self, pattern: u8, end: usize) {
         let context = self.context();
         let held = self.take_held();
-        let mut found = self.machinery.markers.scanner(context).locate(&held, pattern, end);
+        let found = self.machinery.markers.scanner(context).locate(&held, pattern, end);
         self.candidate = None;
         self.scan = START;
         self.at -= held.len();
+        let Some(mut found) = found else {
+            self.at += end;
+            match self.pass(&held[..end], self.at - end) {
+                Some((taken, from)) => self.look_again(from, &held[taken..]),
+                None => self.consume(&held[end..]),
+            }
+            return self.give_held(held);
+        };
         let refused = !found.sign.exact && !self.calls.repair;
         if self.payload.is_some() && !refused {
             let (taken, again) = self.feed(&held[..found.start], self.at, false);
@@ -459,7 +467,7 @@ impl Parser {
         };
         if !acted {
             // What is all payload has no end of its own.
-            found.end = found.end.max(found.start + 1).min(held.len());
+            found.end = found.end.max(found.start + 1);
             self.at += found.end;
             if let Some((taken, from)) = self.pass(&held[..found.end], self.at - found.end) {
                 self.look_again(from, &held[taken..]);
@@ -519,7 +527,7 @@ impl Parser {
     /// Whether what looks like a call without a marker is one: it begins a line, and if it is a name alone, then a
     /// tool has that name, as far as the tools are known.
     fn is_bare_call(&self, held: &[u8], start: usize) -> bool {
-        if !matches!(held.get(start), Some(b'{' | b'[')) || !self.text.begins_line(&held[..start]) {
+        if !self.text.begins_line(&held[..start]) {
             return false;
         }
         match serde_json::Deserializer::from_slice(&held[start..]).into_iter::<Value>().next() {
@@ -610,7 +618,7 @@ impl Parser {
         let text_at = payload.text_at().filter(|_| by != Terminator::End);
         let text = text_at.map_or_else(Vec::new, |text_at| self.calls.take_back(text_at));
         let at = text_at.unwrap_or(self.at);
-        let ending = payload.end(by, tail, at, &self.machinery.stops, &mut self.calls);
+        let ending = payload.end(by, tail, at, self.machinery.stops(), &mut self.calls);
         payload.reset();
         self.spare = Some(payload);
         self.calls.keep(tail);

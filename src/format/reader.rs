@@ -5,7 +5,7 @@
 
 use super::calls::{Calls, Ending};
 use super::json::JsonPayload;
-use super::markers::{Context, Markers};
+use super::markers::Context;
 use super::named::{NamedPayload, NamedPlan};
 use super::python::PythonPayload;
 use super::repair::Stops;
@@ -100,12 +100,12 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    pub(crate) fn new(declaration: &Declaration, markers: &Markers) -> Plan {
+    pub(crate) fn new(declaration: &Declaration) -> Plan {
         let open_ended = declaration.end.is_none();
         match &declaration.payload {
             Payload::Json(keys) => Plan::Json(Arc::new(keys.clone()), open_ended),
             Payload::Named(named) => Plan::Named(Arc::new(NamedPlan::new(named, open_ended))),
-            Payload::Tagged(tagged) => Plan::Tagged(Arc::new(TaggedPlan::new(declaration, tagged, markers))),
+            Payload::Tagged(tagged) => Plan::Tagged(Arc::new(TaggedPlan::new(declaration, tagged))),
             Payload::Python { list } => Plan::Python { list: *list, open_ended },
         }
     }

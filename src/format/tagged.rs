@@ -269,7 +269,7 @@ impl TaggedPayload {
         let plan = &self.plan;
         match self.state {
             State::Between if self.held.is_empty() && self.frames.is_empty() => {
-                let expected = !self.object_read && self.text_at.is_none() && plan.key_start_is_clear;
+                let expected = !self.object_read && self.text_at.is_none() && stops.key_start_is_clear;
                 let length = plan.key_start.len();
                 if !expected || length == 0 || !bytes.starts_with(&plan.key_start) {
                     return 0;

@@ -5,7 +5,11 @@ use crate::format::markers::{Context, Markers};
 
 /// Which bytes end a run of plain bytes, as flags a byte.
 #[derive(Debug)]
-pub(crate) struct Stops(FlagSets);
+pub(crate) struct Stops {
+    flags: FlagSets,
+    /// Whether no marker is in what begins an argument, nor begins there.
+    pub key_start_is_clear: bool,
+}
 
 impl Stops {
     pub(super) const DOUBLE: u8 = 1;
@@ -15,8 +19,8 @@ impl Stops {
     /// What begins the quote of a dialect that has its own.
     pub(super) const OWN: u8 = 16;
 
-    /// `quote` is what strings stand in where that is not JSON's.
-    pub(crate) fn new(markers: &Markers, quote: &str) -> Stops {
+    /// `quote` is what strings stand in, and `key_start` what begins an argument, where that is not JSON's.
+    pub(crate) fn new(markers: &Markers, quote: &str, key_start: &str) -> Stops {
         let mut flags = Box::new([0; 256]);
         for byte in 0..=255u8 {
             let mut flag = 0;
@@ -37,21 +41,22 @@ impl Stops {
             }
             flags[usize::from(byte)] = flag;
         }
-        Stops(FlagSets::new(flags, 5))
+        let key_start_is_clear = markers.scanner(Context::Structure).is_clear_of(key_start.as_bytes());
+        Stops { flags: FlagSets::new(flags, 5), key_start_is_clear }
     }
 
     /// How many bytes at the beginning have none of the flags in `mask`.
     pub(super) fn run(&self, bytes: &[u8], mask: u8) -> usize {
-        self.0.run(bytes, mask)
+        self.flags.run(bytes, mask)
     }
 
     /// Whether the byte may begin a marker outside of strings.
     pub(crate) fn in_structure(&self, byte: u8) -> bool {
-        self.0.has(byte, Stops::STRUCTURE_MARKER)
+        self.flags.has(byte, Stops::STRUCTURE_MARKER)
     }
 
     /// Whether it may begin one inside a string.
     pub(crate) fn in_string(&self, byte: u8) -> bool {
-        self.0.has(byte, Stops::STRING_MARKER)
+        self.flags.has(byte, Stops::STRING_MARKER)
     }
 }

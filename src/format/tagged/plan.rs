@@ -2,7 +2,6 @@
 
 use crate::format::bytes::FlagSets;
 use crate::format::head::HeadPlan;
-use crate::format::markers::{Context, Markers};
 use crate::format::{Declaration, Marker, TaggedCall};
 use std::sync::Arc;
 
@@ -12,8 +11,6 @@ pub(crate) struct TaggedPlan {
     pub(super) head: Arc<HeadPlan>,
     pub(super) key_start: Vec<u8>,
     pub(super) key_end: Vec<u8>,
-    /// Whether no marker is in `key_start`, nor begins there.
-    pub(super) key_start_is_clear: bool,
     /// Empty where a value begins right behind its key.
     pub(super) value_start: Vec<u8>,
     /// What ends a value: before and, where it has the argument's name in it, after that.
@@ -46,7 +43,7 @@ pub(super) const CDATA: u8 = 8;
 pub(super) const CDATA_END: u8 = 16;
 
 impl TaggedPlan {
-    pub(crate) fn new(declaration: &Declaration, call: &TaggedCall, markers: &Markers) -> TaggedPlan {
+    pub(crate) fn new(declaration: &Declaration, call: &TaggedCall) -> TaggedPlan {
         let bytes = |text: &str| text.trim().as_bytes().to_vec();
         let marker = |marker: Option<&Marker>| bytes(marker.and_then(Marker::text).unwrap_or_default());
         let before_value = format!("{}{}", call.key_end, call.value_start);
@@ -61,9 +58,6 @@ impl TaggedPlan {
             head: Arc::new(HeadPlan::new(&call.head, call.key_start.trim())),
             key_start: bytes(&call.key_start),
             key_end: bytes(&call.key_end),
-            key_start_is_clear: markers
-                .scanner(Context::Structure)
-                .is_clear_of(call.key_start.trim().as_bytes()),
             value_start: bytes(&call.value_start),
             value_end,
             lead: blank(&before_value[before_value.trim_end().len()..]),
