@@ -171,13 +171,14 @@ impl Markers {
         // brackets right before it are held with it: they may be structure that the missing quote swallowed.
         // (No bound on their run: a bounded repetition that can begin anew at each of its signs needs 2^n states.)
         let closers = r"[}\]][}\] \t\r\n]*";
-        let quoted = |(sign, marker): (Sign, String)| {
-            let behind = format!("|(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)");
+        let mut string = Vec::new();
+        for (sign, marker) in exact.of(&calls[..3]) {
+            string.push((sign, format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker})")));
             // What takes in a call's beginning does not end at a line's end.
-            let behind = if sign.lookahead == Lookahead::None { behind } else { String::new() };
-            (sign, format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker}){behind}"))
-        };
-        let string: Vec<(Sign, String)> = exact.of(&calls[..3]).into_iter().map(quoted).collect();
+            if sign.lookahead == Lookahead::None {
+                string.push((sign, format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
+            }
+        }
         let start = declaration.start.as_ref().and_then(Marker::text).unwrap_or_default().trim().as_bytes().to_vec();
         let reasoning = if declaration.reasoning.is_some() { reasoning } else { Vec::new() };
         let later = |patterns| Later { patterns, start: start.clone(), scanner: OnceLock::new() };
