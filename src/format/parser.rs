@@ -23,6 +23,9 @@ pub use super::calls::ParsedCall;
 /// How many bytes are taken at a time, so that events do not pile up.
 const BLOCK: usize = 8 << 10;
 
+/// For how many events there is room kept.
+const EVENTS: usize = 128;
+
 /// How to parse.
 #[derive(Debug, Clone)]
 pub struct ParserOptions {
@@ -113,7 +116,8 @@ impl Parsed {
 ///   no end marker comes for 256 bytes, what begins on a line of its own is text, and the call has ended before it. In
 ///   a format without end marker the call ends with its last bracket.
 /// - The format's own keys win over others by which models call them, whatever their order: a value under another
-///   key is held back until the object has ended, or for 1 KiB; arguments longer than that are taken for the call's.
+///   key is held back until the object has ended, or for 1 KiB (16 KiB before the name); arguments longer than that are
+///   taken for the call's. Names, ids and keys beside the arguments of more than 4 KiB are ignored.
 /// - In a format that writes the id into a call's object, a call's start waits for the id, until the object has ended
 ///   or 1 KiB of arguments came. An id that comes later is ignored: what was said is not taken back.
 /// - With several calls between one pair of markers, each call's `raw` ends where the next one begins.
@@ -275,6 +279,7 @@ impl Parser {
             }
             emit(event);
         }
+        self.calls.events.shrink_to(EVENTS);
     }
 
     fn context(&self) -> Context {

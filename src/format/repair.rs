@@ -29,6 +29,8 @@ pub(crate) use stops::Stops;
 const LITERALS: [&str; 6] = ["true", "false", "null", "True", "False", "None"];
 /// How deep values may nest, as in serde_json.
 const DEPTH: usize = 120;
+/// Up to which size a buffer is kept for the next value.
+const SPARE: usize = 16 << 10;
 /// How many bytes may wait for a later byte to decide on them.
 const PENDING: usize = 1024;
 
@@ -168,6 +170,7 @@ impl Transducer {
     pub(crate) fn reset(&mut self) {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
+        out.shrink_to(SPARE);
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
         *self = Transducer { out, stack, ..Transducer::of(self.dialect.clone(), self.repair) };

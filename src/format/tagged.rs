@@ -26,7 +26,7 @@ pub(crate) use plan::TaggedPlan;
 /// How long a key mostly is.
 const NAME: usize = 64;
 /// How long a key may be.
-const KEY: usize = 512;
+const KEY: usize = 128;
 /// How many keys are remembered, to tell those that come twice.
 const KEYS: usize = 64;
 /// How deep elements may nest: the arguments stay within what serde_json reads.
