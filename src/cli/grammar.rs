@@ -44,7 +44,7 @@ pub struct GrammarArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tools", "tool_choice"])]
     json_schema: Option<PathBuf>,
 
-    /// A grammar in llguidance's Lark, in place of calls
+    /// A grammar of one's own, in llguidance's Lark or in GBNF, in place of calls
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tools", "tool_choice", "json_schema"])]
     grammar: Option<PathBuf>,
 
@@ -129,7 +129,7 @@ fn check(grammar: &Grammar, compiler: &mut Compiler, strings: &str, path: &std::
 impl GrammarArgs {
     fn grammar(&self, format: &Format) -> Result<Grammar> {
         if let Some(path) = &self.grammar {
-            return Ok(Grammar { lark: read_text(path)?, unenforced: Vec::new() });
+            return Ok(Grammar::from_file(path)?);
         }
         if let Some(path) = &self.json_schema {
             return Ok(json_grammar(&read_json(path)?, true).map_err(|error| error.in_file(path))?);

@@ -1,6 +1,6 @@
 //! `callwright run`: a question and tools in, text and tool calls out.
 
-use super::input::{ConversationOptions, ModelOptions, positive, read_json, read_text};
+use super::input::{ConversationOptions, ModelOptions, positive, read_json};
 use super::output::{Output, Printer};
 use super::{DONE, INTERRUPTED, notice};
 use anyhow::{Context, Result};
@@ -81,7 +81,7 @@ struct ConstraintOptions {
     #[arg(long, help_heading = "Constraint")]
     no_jump: bool,
 
-    /// Hold the whole answer to a grammar in llguidance's Lark
+    /// Hold the whole answer to a grammar, in llguidance's Lark or in GBNF
     #[arg(long, value_name = "FILE", help_heading = "Constraint", conflicts_with_all = ["json_schema", "tools"])]
     grammar: Option<PathBuf>,
 
@@ -108,7 +108,7 @@ impl ConstraintOptions {
 
     fn grammar(&self) -> Result<Option<Grammar>> {
         match (&self.grammar, &self.json_schema) {
-            (Some(path), _) => Ok(Some(Grammar { lark: read_text(path)?, unenforced: Vec::new() })),
+            (Some(path), _) => Ok(Some(Grammar::from_file(path)?)),
             (None, Some(path)) => {
                 let grammar = json_grammar(&read_json(path)?, false).map_err(|error| error.in_file(path))?;
                 grammar.unenforced.iter().for_each(|unenforced| notice(&unenforced.to_string()));

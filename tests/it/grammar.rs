@@ -173,6 +173,7 @@ fn trouble(format: &Format, seed: u64, budget: usize) -> Option<String> {
     let fine = !parsed.calls.is_empty()
         && parsed.calls.iter().all(|call| call.complete && call.valid)
         && parsed.repairs.is_empty()
+        && parsed.diagnostics.is_empty()
         && parsed.content.trim().is_empty();
     (!fine).then(|| {
         let problems: Vec<_> = parsed.calls.iter().flat_map(|call| &call.problems).collect();
