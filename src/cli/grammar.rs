@@ -1,6 +1,6 @@
 //! `callwright grammar`: what a constrained model may write, and whether it may write a given text.
 
-use super::input::{batch, load_format, read_json, read_text};
+use super::input::{batch, load_format, read_json, read_text, read_tools};
 use super::{DONE, notice};
 use anyhow::Result;
 use callwright::engine::constraint::Compiler;
@@ -8,7 +8,7 @@ use callwright::engine::vocabulary::Vocabulary;
 use callwright::format::Format;
 use callwright::format::grammar::{Begins, Grammar, Scope, json_grammar};
 use callwright::session::ToolChoice;
-use callwright::{Error, ErrorKind, Tools};
+use callwright::{Error, ErrorKind};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -72,8 +72,7 @@ struct Case {
 pub fn run(args: GrammarArgs) -> Result<u8> {
     if args.batch {
         let mut compiler = compiler(Format::delimited())?;
-        return batch(|line| {
-            let case: Case = serde_json::from_str(line)?;
+        return batch(|case: Case| {
             let grammar = json_grammar(&case.schema, true)?;
             Ok(answer(compiler.check(&grammar.lark, &case.text)?))
         });
@@ -134,10 +133,7 @@ impl GrammarArgs {
         if let Some(path) = &self.json_schema {
             return Ok(json_grammar(&read_json(path)?, true).map_err(|error| error.in_file(path))?);
         }
-        let mut tools = Tools::default();
-        for path in &self.tools {
-            tools.merge(Tools::from_file(path)?)?;
-        }
+        let tools = read_tools(&self.tools)?;
         let only = match ToolChoice::from_name(&self.tool_choice, &tools)? {
             ToolChoice::Tool(name) => Some(name),
             _ => None,

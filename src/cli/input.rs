@@ -14,6 +14,7 @@ use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -133,6 +134,15 @@ impl ConversationOptions {
         }
         Ok((messages, tools, choice))
     }
+}
+
+/// The tools of several files.
+pub fn read_tools(paths: &[PathBuf]) -> Result<Tools> {
+    let mut tools = Tools::default();
+    for path in paths {
+        tools.merge(Tools::from_file(path)?)?;
+    }
+    Ok(tools)
 }
 
 /// Asks the person at the terminal, where there is one.
@@ -262,7 +272,7 @@ pub fn positive(text: &str) -> Result<usize, String> {
 }
 
 /// Answers each line of standard input with a line of JSON; one that cannot be answered gets `{"error"}`.
-pub fn batch(mut answer: impl FnMut(&str) -> Result<Value>) -> Result<u8> {
+pub fn batch<Case: DeserializeOwned>(mut answer: impl FnMut(Case) -> Result<Value>) -> Result<u8> {
     let mut out = std::io::stdout();
     let mut status = DONE;
     for (index, line) in std::io::stdin().lock().lines().enumerate() {
@@ -270,7 +280,7 @@ pub fn batch(mut answer: impl FnMut(&str) -> Result<Value>) -> Result<u8> {
         if line.trim().is_empty() {
             continue;
         }
-        let answer = answer(&line).unwrap_or_else(|error| {
+        let answer = serde_json::from_str(&line).map_err(Into::into).and_then(&mut answer).unwrap_or_else(|error| {
             status = USAGE;
             json!({"error": format!("line {}: {error:#}", index + 1)})
         });

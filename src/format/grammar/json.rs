@@ -181,7 +181,9 @@ impl Values {
         if self.check && schema::compile(&schema).is_err() {
             return None;
         }
-        let scalar = ["string", "boolean", "null"].iter().any(|kind| schema.get("type").is_some_and(|one| one == kind));
+        let scalar = ["string", "boolean", "null", "integer", "number"]
+            .iter()
+            .any(|kind| schema.get("type").is_some_and(|one| one == kind));
         Some(self.rules.json(&if scalar { schema } else { with_fixed_space(schema) }))
     }
 }
@@ -211,6 +213,33 @@ fn number(object: &Map<String, Value>) -> Option<&'static str> {
     }
 }
 
+/// What may be left out where no value fits it: an optional member; none then.
+pub(super) fn unless_impossible(required: bool, made: Result<String>) -> Result<Option<String>> {
+    match made {
+        Err(error) if !required && error.kind() == ErrorKind::Tools => Ok(None),
+        made => made.map(Some),
+    }
+}
+
+/// Those of several alternatives that a value fits.
+///
+/// # Errors
+/// The first that was made, when no value fits any.
+pub(super) fn possible(made: impl Iterator<Item = Result<String>>) -> Result<Vec<String>> {
+    let (mut fitting, mut refused) = (Vec::new(), None);
+    for one in made {
+        match one {
+            Ok(rule) => fitting.push(rule),
+            Err(error) if error.kind() == ErrorKind::Tools => refused = refused.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    match refused {
+        Some(error) if fitting.is_empty() => Err(error),
+        _ => Ok(fitting),
+    }
+}
+
 /// The schema of an arguments object, which need not say that it is one.
 pub(super) fn as_object(mut parameters: Value) -> Value {
     if let Value::Object(object) = &mut parameters
@@ -221,7 +250,7 @@ pub(super) fn as_object(mut parameters: Value) -> Value {
     parameters
 }
 
-fn impossible(place: &str, complaint: &str) -> Error {
+pub(super) fn impossible(place: &str, complaint: &str) -> Error {
     let reason = complaint.rsplit("Unsatisfiable schema: ").next().unwrap_or(complaint);
     let reason = reason.lines().next().unwrap_or(reason);
     Error::new(ErrorKind::Tools, format!("{place}no value fits the schema: {reason}"))
