@@ -2,8 +2,8 @@
 
 use super::bench::show;
 use super::bench_table::comparison;
-use super::input::{ModelOptions, positive};
 use super::generation::temperature;
+use super::input::{ModelOptions, positive};
 use super::run::cancel_on_signal;
 use super::{DONE, INTERRUPTED, THRESHOLD, notice, say};
 use anyhow::Result;

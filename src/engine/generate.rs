@@ -113,6 +113,9 @@ pub fn generate(
 
     let started = Instant::now();
     let mut generated = Vec::new();
+    // Decoded only when the model is asked again: with what the grammar forces behind them in one batch, and at the end
+    // not at all; the next turn's prompt brings them again.
+    let mut pending = Vec::new();
     let mut end_token = None;
     let end = 'answer: loop {
         if cancelled() {
@@ -124,16 +127,22 @@ pub fn generate(
         }
         generated.clear();
         match &mut constraint {
-            None => generated.push(sampler.sample(engine.logits())),
+            None => {
+                decode(engine, &mut pending)?;
+                generated.push(sampler.sample(engine.logits()));
+            }
             Some(constraint) => {
                 let step = match constraint.next(left)? {
-                    Step::Sample => match constraint.sample(&mut sampler, engine.logits(), left)? {
-                        Ok(token) => {
-                            generated.push(token);
-                            Step::Sample
+                    Step::Sample => {
+                        decode(engine, &mut pending)?;
+                        match constraint.sample(&mut sampler, engine.logits(), left)? {
+                            Ok(token) => {
+                                generated.push(token);
+                                Step::Sample
+                            }
+                            Err(instead) => instead,
                         }
-                        Err(instead) => instead,
-                    },
+                    }
                     step => step,
                 };
                 match step {
@@ -156,12 +165,18 @@ pub fn generate(
                 break 'answer End::Stopped;
             }
         }
-        // A token after which nothing is sampled need not be decoded; the next turn's prompt brings it again.
-        if tokens.len() < max_tokens {
-            engine.decode(&generated)?;
-        }
+        pending.extend_from_slice(&generated);
     };
     usage.completion_time = started.elapsed();
     usage.completion_tokens = tokens.len();
     Ok(Generation { tokens, end, end_token, usage })
+}
+
+/// Decodes what was written since the model was last asked.
+fn decode(engine: &mut dyn Engine, pending: &mut Vec<Token>) -> Result<()> {
+    if !pending.is_empty() {
+        engine.decode(pending)?;
+        pending.clear();
+    }
+    Ok(())
 }

@@ -9,6 +9,7 @@ mod declaration;
 mod engine;
 mod formats;
 mod fuzz;
+mod gbnf;
 mod gguf;
 mod gguf_builder;
 mod grammar;
