@@ -7,7 +7,7 @@ use super::{Engine, Token};
 use crate::Result;
 use serde::Serialize;
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{AddAssign, ControlFlow};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -62,6 +62,19 @@ pub struct Usage {
     /// Time spent on generating.
     #[serde(rename = "completion_seconds", serialize_with = "seconds")]
     pub completion_time: Duration,
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, more: Usage) {
+        self.prompt_tokens += more.prompt_tokens;
+        self.cached_tokens += more.cached_tokens;
+        self.completion_tokens += more.completion_tokens;
+        self.forced_tokens += more.forced_tokens;
+        self.drafted_tokens += more.drafted_tokens;
+        self.proposed_tokens += more.proposed_tokens;
+        self.prompt_time += more.prompt_time;
+        self.completion_time += more.completion_time;
+    }
 }
 
 fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -119,6 +132,9 @@ pub fn generate(
 
     let started = Instant::now();
     let mut generated = Vec::new();
+    // Decoded only when the model is asked again: with what the grammar forces behind them in one batch, and at the end
+    // not at all; the next turn's prompt brings them again.
+    let mut pending = Vec::new();
     let mut end_token = None;
     let mut cut = false;
     let mut drafts = Drafts::new(prompt);
@@ -133,16 +149,30 @@ pub fn generate(
         generated.clear();
         let mut forced = false;
         match &mut constraint {
-            None => generated.push(sampler.sample(drafts.logits(engine))),
+            None => {
+                drafts.decode(engine, &mut pending, Vec::new())?;
+                generated.push(sampler.sample(drafts.logits(engine)));
+            }
             Some(constraint) => {
                 let step = match constraint.next(left)? {
-                    Step::Sample => match constraint.sample(&mut sampler, drafts.logits(engine), left)? {
-                        Ok(token) => {
-                            generated.push(token);
-                            Step::Sample
+                    Step::Sample => {
+                        if !pending.is_empty() {
+                            let mut draft = Vec::new();
+                            if constraint.may_draft() && engine.can_draft() {
+                                draft = drafts.drafter.propose(left - 1);
+                                draft.truncate(constraint.allowed(&draft));
+                            }
+                            usage.proposed_tokens += draft.len();
+                            drafts.decode(engine, &mut pending, draft)?;
                         }
-                        Err(instead) => instead,
-                    },
+                        match constraint.sample(&mut sampler, drafts.logits(engine), left)? {
+                            Ok(token) => {
+                                generated.push(token);
+                                Step::Sample
+                            }
+                            Err(instead) => instead,
+                        }
+                    }
                     step => step,
                 };
                 match step {
@@ -172,19 +202,9 @@ pub fn generate(
         if !forced {
             usage.drafted_tokens += known;
         }
-        // A token after which nothing is sampled need not be decoded; the next turn's prompt brings it again.
-        if known < generated.len() && tokens.len() < max_tokens {
+        if known < generated.len() {
             drafts.forget(engine);
-            let draft = match &mut constraint {
-                Some(constraint) if constraint.may_draft() && engine.can_draft() => {
-                    let mut draft = drafts.drafter.propose(max_tokens - tokens.len() - 1);
-                    draft.truncate(constraint.allowed(&draft));
-                    draft
-                }
-                _ => Vec::new(),
-            };
-            usage.proposed_tokens += draft.len();
-            drafts.decode(engine, &generated[known..], draft)?;
+            pending.extend_from_slice(&generated[known..]);
         }
     };
     drafts.forget(engine);
@@ -236,16 +256,21 @@ impl Drafts {
         }
     }
 
-    /// Decodes tokens of the answer, and a draft of those that may follow.
-    fn decode(&mut self, engine: &mut dyn Engine, tokens: &[Token], draft: Vec<Token>) -> Result<()> {
+    /// Decodes the tokens that were written since the model was last asked, and a draft of those that may follow.
+    fn decode(&mut self, engine: &mut dyn Engine, pending: &mut Vec<Token>, draft: Vec<Token>) -> Result<()> {
+        if pending.is_empty() {
+            return Ok(());
+        }
         if draft.is_empty() {
             self.row = None;
-            return engine.decode(tokens);
+            engine.decode(pending)?;
+        } else {
+            engine.decode_all(&[pending.as_slice(), &draft].concat())?;
+            self.row = Some(pending.len() - 1);
+            self.proposed = draft.len();
+            self.ahead = draft.into();
         }
-        engine.decode_all(&[tokens, &draft].concat())?;
-        self.row = Some(tokens.len() - 1);
-        self.proposed = draft.len();
-        self.ahead = draft.into();
+        pending.clear();
         Ok(())
     }
 }

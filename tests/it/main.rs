@@ -1,5 +1,6 @@
 //! One test binary, one module for each stage: linking llama.cpp once is enough. The cases are files in tests/cases.
 
+mod bench;
 mod check;
 mod cli;
 mod closing;
@@ -10,6 +11,7 @@ mod draft;
 mod engine;
 mod formats;
 mod fuzz;
+mod gbnf;
 mod gguf;
 mod gguf_builder;
 mod grammar;

@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 /// Marks the tokens that no text of a grammar matches.
 const SPECIAL: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
-/// Sets of tokens that fit a string as a whole, so that a mask need not look at each: short ones and any. The grammar
-/// engine has more of them by default, which take longer to prepare than they save.
-const SLICES: [&str; 2] = [r#"[^"\\\x00-\x1F\x7F]{1,10}"#, r#"[^"\\\x00-\x1F\x7F]+"#];
+/// Tokens that fit a JSON string as a whole, so that a mask need not look at each. The grammar engine has more such
+/// sets by default, for strings of bounded length, too: each takes longer to prepare than it ever saves.
+const SLICES: [&str; 1] = [r#"[^"\\\x00-\x1F\x7F]+"#];
 /// Work on the lexer between two masks, in the grammar engine's measure of some 0.1 µs. Its default suits programs that
 /// make a mask for each token.
 const LEXER_FUEL: u64 = 4_000_000;
@@ -126,7 +126,10 @@ impl Compiler {
         written_tokens.sort_by_key(|(bytes, _)| std::cmp::Reverse(bytes.len()));
         let Some(&end) = ids.first() else { return Err(failed(&"no token ends a turn")) };
         let size = u32::try_from(words.len()).map_err(|error| failed(&error))?;
-        let trie = TokTrie::from(&TokRxInfo::new(size, end), &words).with_eos_tokens(&ids);
+        let mut trie = TokTrie::from(&TokRxInfo::new(size, end), &words);
+        if ids.len() > 1 {
+            trie = trie.with_eos_tokens(&ids);
+        }
         let tokens = Arc::new(Tokens { vocabulary, trie, markup: written_tokens });
         let env: TokEnv = tokens.clone();
         let capabilities = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
