@@ -77,7 +77,7 @@ fn batches(engine: &mut LlamaEngine) {
             let mut rounds = 0;
             // The clock goes in steps of a few milliseconds.
             while on_cpu() - started < 0.1 {
-                engine.decode_all(&tokens[..*size]).expect("decoding works");
+                engine.decode_all(&tokens[..*size], 0).expect("decoding works");
                 std::hint::black_box(engine.logits_at(size - 1));
                 engine.truncate(DEPTH);
                 rounds += 1;
@@ -133,42 +133,55 @@ fn masks(engine: &mut LlamaEngine) {
     );
 }
 
-/// Answers of the bundled model, alone and behind an earlier question, with drafts and without.
+/// Answers of the bundled model, with drafts and without: to a question, and to the same again behind its call.
 fn answers() {
     let engine = load(&bundled::path().expect("the bundled model can be unpacked"));
     let mut session = Session::new(Box::new(engine), None, None).expect("it has a template");
     session.set_tools(Tools::from_json(TOOLS, "tools").expect("they are tools"));
-    let (mut seconds, mut counts, mut same) = ([0.0; 2], [0; 4], 0);
-    for question in QUESTIONS {
-        let mut said = Vec::new();
-        for draft in [false, true] {
-            session.options_mut().draft = draft;
-            let mut times = Vec::new();
-            let mut reply = None;
-            for _ in 0..6 {
-                session.set_messages(vec![Message::user(question)]).expect("it is in order");
-                // The prompt is in the context from the second time on.
-                let started = on_cpu();
-                reply = Some(session.respond(&mut |_| ()).expect("the model answers"));
-                times.push(on_cpu() - started);
+    for again in [false, true] {
+        let (mut seconds, mut counts, mut same) = ([0.0; 2], [0; 4], 0);
+        for question in QUESTIONS {
+            session.options_mut().draft = false;
+            session.set_messages(Vec::new()).expect("it is in order");
+            session.ask(question).expect("the model answers");
+            let mut messages = vec![Message::user(question)];
+            if again {
+                messages = session.messages().to_vec();
+                for call in messages.clone().iter().flat_map(|message| &message.tool_calls) {
+                    messages.push(Message::tool(call.id.clone().unwrap_or_default(), &*call.name, "failed: timeout"));
+                }
+                messages.push(Message::user(format!("Once more, please. {question}")));
             }
-            times.remove(0);
-            let Some(reply) = reply else { continue };
-            seconds[usize::from(draft)] += times.iter().sum::<f64>();
-            let usage = reply.usage;
-            if draft {
-                let more = [usage.completion_tokens, usage.forced_tokens, usage.drafted_tokens, usage.proposed_tokens];
-                counts.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            let mut said = Vec::new();
+            for draft in [false, true] {
+                session.options_mut().draft = draft;
+                for round in 0..6 {
+                    session.set_messages(messages.clone()).expect("it is in order");
+                    let started = on_cpu();
+                    let reply = session.respond(&mut |_| ()).expect("the model answers");
+                    // The prompt is in the context from the second time on.
+                    if round > 0 {
+                        seconds[usize::from(draft)] += on_cpu() - started;
+                        continue;
+                    }
+                    let usage = reply.usage;
+                    if draft {
+                        let more =
+                            [usage.completion_tokens, usage.forced_tokens, usage.drafted_tokens, usage.proposed_tokens];
+                        counts.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+                    }
+                    said.push(format!("{:?}", reply.message));
+                }
             }
-            said.push(format!("{:?}", reply.message));
+            same += usize::from(said[0] == said[1]);
         }
-        same += usize::from(said[0] == said[1]);
+        let [tokens, forced, drafted, proposed] = counts;
+        println!(
+            "  {}: {same} of {} answers are the same; {tokens} tokens, {forced} forced, {drafted} of {proposed} proposed \
+             were right; time with drafts ÷ without: {:.2}",
+            if again { "the question again, behind its call" } else { "a question" },
+            QUESTIONS.len(),
+            seconds[1] / seconds[0]
+        );
     }
-    let [tokens, forced, drafted, proposed] = counts;
-    println!(
-        "{same} of {} answers are the same; {tokens} tokens, {forced} forced, {drafted} of {proposed} proposed were right; \
-         time with drafts ÷ without: {:.2}",
-        QUESTIONS.len(),
-        seconds[1] / seconds[0]
-    );
 }

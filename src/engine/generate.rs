@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Prompt tokens decoded between two looks at the cancel flag.
 const PROMPT_CHUNK: usize = 512;
+/// Behind more tokens than this nothing is drafted: all must fit into one batch.
+const DRAFT_BEHIND: usize = 256;
 
 /// Why generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -158,7 +160,7 @@ pub fn generate(
                     Step::Sample => {
                         if !pending.is_empty() {
                             let mut draft = Vec::new();
-                            if constraint.may_draft() && engine.can_draft() {
+                            if constraint.may_draft() && engine.can_draft() && pending.len() <= DRAFT_BEHIND {
                                 draft = drafts.drafter.propose(left - 1);
                                 draft.truncate(constraint.allowed(&draft));
                             }
@@ -265,8 +267,9 @@ impl Drafts {
             self.row = None;
             engine.decode(pending)?;
         } else {
-            engine.decode_all(&[pending.as_slice(), &draft].concat())?;
-            self.row = Some(pending.len() - 1);
+            // What nothing is sampled behind needs no logits.
+            engine.decode_all(&[pending.as_slice(), &draft].concat(), pending.len() - 1)?;
+            self.row = Some(0);
             self.proposed = draft.len();
             self.ahead = draft.into();
         }

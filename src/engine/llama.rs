@@ -118,8 +118,8 @@ impl LlamaEngine {
         Ok(())
     }
 
-    /// Decodes at most [`BATCH`] tokens, for the logits behind the last or behind each of them.
-    fn decode_batch(&mut self, tokens: &[Token], all: bool) -> Result<()> {
+    /// Decodes at most [`BATCH`] tokens, for the logits behind those from the one numbered `first` on.
+    fn decode_batch(&mut self, tokens: &[Token], first: usize) -> Result<()> {
         let error = |message: String| Err(Error::new(ErrorKind::Engine, message));
         let vocabulary = self.model.n_vocab();
         if let Some(stranger) = tokens.iter().find(|token| !(0..vocabulary).contains(&token.0)) {
@@ -143,7 +143,7 @@ impl LlamaEngine {
         self.rows.clear();
         for (i, token) in tokens.iter().enumerate() {
             let position = i32::try_from(self.cached.len() + i).unwrap_or(i32::MAX);
-            let wanted = all || i + 1 == tokens.len();
+            let wanted = i >= first;
             batch.add(LlamaToken(token.0), position, &[0], wanted).map_err(engine_error)?;
             if wanted {
                 self.rows.push(i32::try_from(i).unwrap_or(i32::MAX));
@@ -262,7 +262,7 @@ impl Engine for LlamaEngine {
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
         for chunk in tokens.chunks(BATCH) {
-            self.decode_batch(chunk, false)?;
+            self.decode_batch(chunk, chunk.len() - 1)?;
         }
         Ok(())
     }
@@ -271,8 +271,8 @@ impl Engine for LlamaEngine {
         !self.model.is_recurrent() && !self.model.is_hybrid()
     }
 
-    fn decode_all(&mut self, tokens: &[Token]) -> Result<()> {
-        self.decode_batch(tokens, true)
+    fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
+        self.decode_batch(tokens, first)
     }
 
     fn logits_at(&self, index: usize) -> &[f32] {

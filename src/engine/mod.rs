@@ -89,16 +89,16 @@ pub trait Engine {
         false
     }
 
-    /// Appends a few tokens and keeps the logits behind each of them: see [`Engine::logits_at`]. Called only where
-    /// [`Engine::can_draft`] says so.
+    /// Appends a few hundred tokens at most, and keeps the logits behind each from the one numbered `first` on: see
+    /// [`Engine::logits_at`]. Called only where [`Engine::can_draft`] says so.
     ///
     /// # Errors
     /// Those of [`Engine::decode`].
-    fn decode_all(&mut self, tokens: &[Token]) -> Result<()> {
+    fn decode_all(&mut self, tokens: &[Token], _first: usize) -> Result<()> {
         self.decode(tokens)
     }
 
-    /// The logits behind the token numbered `index` of those that [`Engine::decode_all`] appended last.
+    /// The logits behind one of the tokens that [`Engine::decode_all`] appended last, counted from its `first`.
     fn logits_at(&self, _index: usize) -> &[f32] {
         self.logits()
     }

@@ -281,11 +281,13 @@ impl Engine for ScriptedEngine {
         true
     }
 
-    fn decode_all(&mut self, tokens: &[Token]) -> Result<()> {
+    fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
         self.rows.clear();
-        for token in tokens {
+        for (index, token) in tokens.iter().enumerate() {
             self.decode(std::slice::from_ref(token))?;
-            self.rows.push(self.logits.clone());
+            if index >= first {
+                self.rows.push(self.logits.clone());
+            }
         }
         Ok(())
     }

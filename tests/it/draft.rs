@@ -69,16 +69,19 @@ impl Engine for Repeater {
         self.cached.truncate(len);
     }
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
-        self.decode_all(tokens)
+        self.decode_all(tokens, tokens.len() - 1)
     }
     fn can_draft(&self) -> bool {
         self.drafts
     }
-    fn decode_all(&mut self, tokens: &[Token]) -> Result<()> {
+    fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
         self.decoded = (self.decoded.0 + tokens.len(), self.decoded.1 + 1);
         self.rows.clear();
-        for token in tokens {
+        for (index, token) in tokens.iter().enumerate() {
             self.cached.push(*token);
+            if index < first {
+                continue;
+            }
             let last = &self.cached[self.cached.len().saturating_sub(3)..];
             let mut state = last.iter().fold(7_u64, |hash, token| hash * 1_000_003 + token.0 as u64);
             let logits = (0..257).map(|byte| {
@@ -125,7 +128,7 @@ fn write(
 
 #[test]
 fn what_is_sampled_is_the_same_with_and_without_drafts() {
-    let mut drafted = 0;
+    let (mut drafted, mut saved) = (0, 0);
     for name in ["delimited", "hermes", "qwen3-coder", "lfm2"] {
         let format = Format::builtin(name).unwrap();
         let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
@@ -149,11 +152,12 @@ fn what_is_sampled_is_the_same_with_and_without_drafts() {
             // Nothing that was drafted in vain stays behind.
             let whole = [prompt.as_slice(), &with.tokens].concat();
             assert!(whole.starts_with(drafting.cached()), "{name} {seed}");
-            assert!(drafting.decoded.1 + usage.drafted_tokens <= plain.decoded.1 + 1, "{name} {seed} {usage:?}");
             drafted += usage.drafted_tokens;
+            saved += plain.decoded.1.saturating_sub(drafting.decoded.1);
         }
     }
-    assert!(drafted > 300, "{drafted}");
+    // A token that is drafted before forced text saves no step: it would have been decoded together with that.
+    assert!(drafted > 300 && saved * 2 > drafted, "{drafted} {saved}");
 }
 
 fn load() -> LlamaEngine {
@@ -193,14 +197,15 @@ fn a_batch_has_the_logits_behind_each_of_its_tokens() {
         engine.reserve(tokens.len()).unwrap();
         engine.decode(&tokens[..30]).unwrap();
     }
-    batch.decode_all(&tokens[30..]).unwrap();
-    for (index, token) in tokens[30..].iter().enumerate() {
+    batch.decode_all(&tokens[30..], 3).unwrap();
+    single.decode(&tokens[30..33]).unwrap();
+    for (index, token) in tokens[33..].iter().enumerate() {
         single.decode(&[*token]).unwrap();
         let apart = single.logits().iter().zip(batch.logits_at(index)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(apart < 0.05, "{index}: {apart}");
     }
-    assert_eq!(batch.logits(), batch.logits_at(9));
-    assert_eq!(batch.logits_at(10), [] as [f32; 0]);
+    assert_eq!(batch.logits(), batch.logits_at(6));
+    assert_eq!(batch.logits_at(7), [] as [f32; 0]);
     // What was decoded on trial can be forgotten.
     batch.truncate(32);
     batch.decode(&tokens[32..33]).unwrap();
@@ -218,6 +223,6 @@ fn decoding_beyond_what_was_reserved_is_an_error_and_loses_nothing() {
     let error = engine.decode(&tokens[200..]).unwrap_err();
     assert_eq!(error.to_string(), "300 tokens do not fit into the 256 that were reserved");
     assert_eq!(engine.cached(), &tokens[..200]);
-    let error = engine.decode_all(&[Token(5); 600]).unwrap_err();
+    let error = engine.decode_all(&[Token(5); 600], 0).unwrap_err();
     assert_eq!(error.kind(), callwright::ErrorKind::Engine);
 }
