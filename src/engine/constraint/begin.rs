@@ -1,0 +1,130 @@
+//! What an answer is held to, made from a format, tools and rules.
+
+use super::call::Call;
+use super::closing::Ends;
+use super::compiler::{Compiler, grammar_error};
+use super::trigger::Trigger;
+use super::{Calls, Constraint, Mode, Phase, Rules};
+use crate::Result;
+use crate::engine::vocabulary::Vocabulary;
+use crate::format::grammar::{Begins, Grammar, Scope};
+use crate::format::{Format, Marker, Payload};
+use crate::tool::{Tool, Tools};
+
+impl Compiler {
+    /// The compiler for a format's calls.
+    ///
+    /// # Errors
+    /// Those of [`Compiler::new`].
+    pub fn for_format(vocabulary: Vocabulary, format: &Format) -> Result<Compiler> {
+        let values = match &format.payload {
+            // A tag that repeats the key ends differently for each; its beginning is enough.
+            Payload::Tagged(tagged) => {
+                let end = tagged.value_end.split("{key}").next().unwrap_or_default();
+                vec![end.to_owned(), end.trim_start().to_owned()]
+            }
+            Payload::Named(named) => named.quote.iter().cloned().collect(),
+            Payload::Json(_) | Payload::Python { .. } => Vec::new(),
+        };
+        let calls = format.section.iter().map(|section| &section.end).chain(&format.end).filter_map(Marker::text);
+        let ends = Ends { values, calls: calls.map(str::to_owned).collect() };
+        Compiler::new(vocabulary, &format.texts(), ends)
+    }
+}
+
+impl<'c> Constraint<'c> {
+    /// A constraint at the beginning of an answer, which may call `tools`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Tools`] when no arguments fit a tool, [`ErrorKind::Format`] when the format cannot be written,
+    /// [`ErrorKind::Constraint`] when the grammar is refused.
+    pub fn new(
+        compiler: &'c mut Compiler,
+        format: &Format,
+        tools: &Tools,
+        only: Option<&str>,
+        rules: Rules,
+    ) -> Result<Constraint<'c>> {
+        let tools: Vec<&Tool> = tools.iter().filter(|tool| only.is_none_or(|only| tool.name == only)).collect();
+        let bare = Marker::Literal(format.opening(None));
+        let markers: Vec<(&Marker, Begins)> = match (&format.section, &format.start) {
+            (Some(section), Some(start)) => vec![(&section.start, Begins::Section), (start, Begins::Call)],
+            (Some(section), None) => vec![(&section.start, Begins::Section)],
+            (None, Some(start)) => vec![(start, Begins::Call)],
+            (None, None) => vec![(&bare, Begins::Call)],
+        };
+        let only_calls = rules.calls == Calls::Required && rules.mode == Mode::Strict;
+        let build = |check: bool| -> Result<Vec<Grammar>> {
+            let scopes =
+                markers.iter().map(|(_, begins)| Scope { begins: *begins, max_calls: rules.max_calls, only_calls });
+            scopes.map(|scope| format.build_grammar(&tools, scope, check)).collect()
+        };
+        let mut grammars = Vec::new();
+        if rules.calls != Calls::Forbidden {
+            grammars = build(false)?;
+            let compiled = grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()));
+            if compiled.is_err() {
+                grammars = build(true)?;
+                grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()))?;
+            }
+        }
+        let is_bare = format.start.is_none() && format.section.is_none();
+        let thinking_markers: Vec<&Marker> =
+            format.reasoning.iter().flat_map(|around| [&around.end, &around.start]).collect();
+        let calls = Trigger::new(&markers.iter().map(|(marker, _)| *marker).collect::<Vec<_>>(), is_bare)?;
+        let phase = if rules.thinking { Phase::Thinking(0) } else { Phase::Text(0) };
+        Ok(Constraint {
+            calls,
+            thinking: Trigger::new(&thinking_markers, false)?,
+            grammars,
+            bare: is_bare,
+            opening: format.opening(None),
+            thinking_end: format.reasoning.as_ref().and_then(|r| r.end.text()).unwrap_or_default().to_owned(),
+            compiler,
+            rules,
+            phase,
+            called: false,
+            primed: false,
+            draft: true,
+            last: Vec::new(),
+            notices: Vec::new(),
+            mask_times: Vec::new(),
+        })
+    }
+
+    /// A constraint that holds the whole answer to one grammar.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Constraint`] when the grammar is refused.
+    pub fn whole(compiler: &'c mut Compiler, grammar: Grammar, jump: bool) -> Result<Constraint<'c>> {
+        let begun = compiler.begin(&grammar.lark)?;
+        let Some(call) = Call::begin(begun, 0, compiler.tokens(), b"") else {
+            return Err(grammar_error("nothing fits it"));
+        };
+        Ok(Constraint {
+            compiler,
+            rules: Rules {
+                mode: Mode::Strict,
+                calls: Calls::Required,
+                max_calls: None,
+                max_preamble: 0,
+                max_thinking: None,
+                jump,
+                thinking: false,
+            },
+            phase: Phase::Call(Box::new(call)),
+            calls: Trigger::new(&[], false)?,
+            thinking: Trigger::new(&[], false)?,
+            grammars: vec![grammar],
+            bare: false,
+            opening: String::new(),
+            thinking_end: String::new(),
+            called: false,
+            primed: true,
+            draft: true,
+            last: Vec::new(),
+            notices: Vec::new(),
+            mask_times: Vec::new(),
+        })
+    }
+}
