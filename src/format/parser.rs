@@ -524,7 +524,14 @@ impl Parser {
                 self.leave_prose(&held[..found.start]);
                 self.text.after_markup_here();
             }
-            Side::Markup => self.prose().push(&held[..found.start]),
+            Side::Markup => {
+                let prose = self.prose();
+                prose.push(&held[..found.start]);
+                // An answer does not begin with the line break behind its markup.
+                if prose.is_empty() {
+                    prose.after_markup_here();
+                }
+            }
         }
         true
     }
