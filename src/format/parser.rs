@@ -111,6 +111,8 @@ impl Parsed {
 /// - A near miss of a start marker counts only if `{`, `[{` or a code fence follows, or the first letter of a name in
 ///   formats that begin with one; otherwise it is text. The same holds for a start marker in reasoning: it ends the
 ///   reasoning where a call follows.
+/// - A start marker of nothing but signs, such as `>>>`, counts only where a name and `{` follow, or a name at the text's
+///   end: text has such signs, too.
 /// - In a format without start marker a call is an object whose first keys are those of a call: the name, and the
 ///   arguments unless a known tool has that name. It must begin the answer or a line, or follow another call.
 /// - What follows a call's JSON up to the end marker is no text for the user: it is kept in [`ParsedCall::raw`]. Where
