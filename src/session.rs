@@ -191,6 +191,21 @@ impl Session {
         &self.messages
     }
 
+    /// What the model may call.
+    pub fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    /// What writes the prompts.
+    pub fn template(&self) -> &ChatTemplate {
+        self.templates.choose(!self.tools.is_empty())
+    }
+
+    /// How calls are written.
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
     /// How turns are generated.
     pub fn options(&self) -> &Options {
         &self.options

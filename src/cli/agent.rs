@@ -99,9 +99,11 @@ impl AgentOptions {
     }
 
     /// What a run has at its disposal; the executor is taken out of the input.
-    pub fn agent(&self, input: &mut Input, model: &ModelOptions) -> Result<Agent> {
+    pub fn agent(&self, input: &mut Input, model: &ModelOptions, tools_needed: bool) -> Result<Agent> {
         let mut executor = std::mem::take(&mut input.executor);
-        runnable(&input.tools, &executor)?;
+        if tools_needed || !input.tools.is_empty() {
+            runnable(&input.tools, &executor)?;
+        }
         executor.jobs = self.tool_jobs.unwrap_or(executor.jobs);
         if self.yes {
             executor.confirm = Some(Box::new(|_| true));

@@ -1,6 +1,7 @@
 //! The command line: what belongs to the terminal and not to the library.
 
 mod agent;
+mod chat;
 mod generation;
 mod grammar;
 mod input;
@@ -41,6 +42,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Chat(Box<chat::ChatArgs>),
     Render(render::RenderArgs),
     Parse(parse::ParseArgs),
     Grammar(grammar::GrammarArgs),
@@ -61,6 +63,7 @@ pub fn main() -> ExitCode {
     log(cli.verbose);
     let result = match cli.command {
         Command::Run(args) => run::run(args),
+        Command::Chat(args) => chat::run(*args),
         Command::Render(args) => render::run(args),
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),

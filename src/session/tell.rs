@@ -25,8 +25,10 @@ pub(super) fn not_executed(call: &ParsedCall, fault: Fault) -> String {
         Fault::Schema => "Call it again with arguments that fit.",
         _ => "Write the call again, complete and in the right format.",
     };
+    // A problem may be a question.
+    let stop = if problems.ends_with(['.', '?', '!']) { "" } else { "." };
     let subject = if call.name.is_empty() { "this call" } else { call.name.as_str() };
-    format!("error: {subject} was not executed: {problems}. {expected}")
+    format!("error: {subject} was not executed: {problems}{stop} {expected}")
 }
 
 /// The result of a call whose tool failed.
