@@ -9,6 +9,7 @@ mod constrain;
 mod context;
 mod event;
 mod ids;
+mod open;
 mod options;
 mod record;
 mod rescue;

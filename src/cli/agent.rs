@@ -13,7 +13,6 @@ use callwright::{Error, ErrorKind};
 use clap::Args;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::Duration;
 
 /// How tools are executed.
@@ -108,12 +107,7 @@ impl AgentOptions {
         if self.yes {
             executor.confirm = Some(Box::new(|_| true));
         } else if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
-            // One question at a time.
-            let asking = Mutex::new(());
-            executor.confirm = Some(Box::new(move |call| {
-                let _one = asking.lock();
-                confirm(call)
-            }));
+            executor.confirm = Some(Box::new(confirm));
         }
         let default = Limits::default();
         let limits = Limits {

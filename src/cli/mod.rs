@@ -41,7 +41,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     Chat(Box<chat::ChatArgs>),
     Render(render::RenderArgs),
     Parse(parse::ParseArgs),
@@ -62,7 +62,7 @@ pub fn main() -> ExitCode {
     };
     log(cli.verbose);
     let result = match cli.command {
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(*args),
         Command::Chat(args) => chat::run(*args),
         Command::Render(args) => render::run(args),
         Command::Parse(args) => parse::run(args),

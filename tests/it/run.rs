@@ -217,7 +217,7 @@ fn three_failures_of_form_are_rescued_by_the_second_fallback_model() {
             "done"
         ]
     );
-    let models: Vec<(&str, usize)> = outcome.usage.iter().map(|usage| (usage.model.as_str(), usage.answers)).collect();
+    let models: Vec<(&str, usize)> = outcome.models.iter().map(|usage| (usage.model.as_str(), usage.answers)).collect();
     assert_eq!(models, [("main", 4), ("first", 1), ("second", 1)]);
     insta::assert_snapshot!(conversation(session.messages()));
 }
@@ -412,7 +412,7 @@ fn what_nothing_helped_returns_the_original_error_and_keeps_all_attempts() {
     let error = outcome.failure.clone().unwrap();
     assert!(error.contains("\"city\" is [5]; expected a string"), "{error}");
     let result = session.messages().iter().rfind(|message| message.role == Role::Tool).unwrap();
-    assert_eq!(result.content, error, "the error is that of the model's own call");
+    assert_eq!(result.content, format!("error: {error}"), "the error is that of the model's own call");
     assert_eq!(events.last().unwrap()["status"], "tool_failed");
     assert_eq!(outcome.ok().unwrap_err().message(), error);
 
@@ -606,7 +606,9 @@ fn an_engine_that_breaks_leaves_what_was_done() {
 
 #[test]
 fn a_call_is_required_once() {
-    let texts = [format!("\n{}", weather("Rome").split_once('\n').unwrap().1), "Sunny.".to_owned()];
+    let begun = |call: String| format!("\n{}", call.split_once('\n').unwrap().1);
+    // One that cannot be executed is none.
+    let texts = [begun(call("weather", "{}")), begun(weather("Rome")), "Sunny.".to_owned()];
     let (mut session, mut agent, asked) = prepared(texts.iter().map(String::as_str));
     session.options_mut().tool_choice = ToolChoice::Required;
     let (outcome, _) = run(&mut session, &mut agent, "?");
@@ -620,6 +622,15 @@ fn an_answer_has_only_so_many_calls() {
     agent.limits.max_calls = 2;
     let (outcome, _) = run(&mut session, &mut agent, "?");
     assert_eq!((outcome.status, asked.lock().unwrap().len()), (Status::Done, 2));
+    assert!(outcome.notes.iter().any(|note| note.message == "the answer was ended after 2 calls"), "{outcome:?}");
+}
+
+#[test]
+fn an_empty_answer_is_told() {
+    let (mut session, mut agent, _) = prepared([weather("Rome").as_str(), ""]);
+    let (outcome, _) = run(&mut session, &mut agent, "?");
+    assert_eq!(outcome.status, Status::Done);
+    assert!(outcome.notes.iter().any(|note| note.message == "the model's answer is empty"), "{outcome:?}");
 }
 
 #[test]
