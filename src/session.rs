@@ -164,16 +164,6 @@ impl Session {
         &self.notices
     }
 
-    /// How calls are written.
-    pub fn format(&self) -> &Format {
-        &self.format
-    }
-
-    /// The chat template of a conversation with tools.
-    pub fn template(&self) -> &ChatTemplate {
-        self.templates.choose(true)
-    }
-
     /// What the model may call from now on.
     pub fn set_tools(&mut self, tools: Tools) {
         if !tools.is_empty() {
