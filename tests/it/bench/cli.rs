@@ -65,7 +65,7 @@ fn a_suite_of_ones_own_from_init_to_report() {
 fn prompts_that_do_not_fit_are_an_outcome() {
     let home = tempfile::tempdir().unwrap();
     let ran = run(callwright(home.path())
-        .args(["bench", "--ctx", "256", "--limit", "1", "--json", "--suite", &cases(), "--out"])
+        .args(["bench", "--ctx", "16", "--limit", "1", "--json", "--suite", &cases(), "--out"])
         .arg(home.path().join("run")));
     assert_eq!(ran.code, 0, "{}", ran.err);
     let report: Value = serde_json::from_str(&ran.out).unwrap();
@@ -133,7 +133,7 @@ fn answers_made_elsewhere_are_scored() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     for (line, (row, error_type)) in ran.out.lines().zip(rows) {
         let valid = error_type == "null";
-        let id = &row[7..10];
+        let id = &row[8..11];
         assert_eq!(line, format!(r#"{{"id":"{id}","valid":{valid},"error_type":{error_type}}}"#), "{row}");
     }
     assert!(ran.err.contains("simple_python: 2 of 6 valid (33.3%)"), "{}", ran.err);
