@@ -48,6 +48,8 @@ pub mod bench;
 pub mod check;
 pub mod engine;
 pub mod error;
+pub mod exec;
+pub mod fallback;
 pub mod format;
 pub mod json;
 pub mod message;
@@ -56,6 +58,7 @@ pub mod session;
 pub mod template;
 mod text_file;
 pub mod tool;
+pub mod turn;
 
 pub use error::{Error, ErrorKind, Result};
 pub use session::Session;

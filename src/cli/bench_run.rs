@@ -2,8 +2,9 @@
 
 use super::bench::show;
 use super::bench_table::comparison;
+use super::generation::temperature;
 use super::input::{ModelOptions, positive};
-use super::run::{cancel_on_signal, temperature};
+use super::run::cancel_on_signal;
 use super::{DONE, INTERRUPTED, THRESHOLD, notice, say};
 use anyhow::Result;
 use callwright::bench::ask::SessionAnswers;

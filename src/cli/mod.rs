@@ -1,9 +1,11 @@
 //! The command line: what belongs to the terminal and not to the library.
 
+mod agent;
 mod bench;
 mod bench_run;
 mod bench_score;
 mod bench_table;
+mod generation;
 mod grammar;
 mod input;
 mod model;
@@ -104,6 +106,12 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Something that failed, where there is an exit status to be returned.
+fn complain(text: &str) {
+    let style = anstyle::AnsiColor::Red.on_default().bold();
+    say(format_args!("{style}error:{style:#} {text}\n"));
 }
 
 /// Something the user should know, which is no failure.

@@ -1,6 +1,6 @@
 //! `callwright render`: the prompt, as the model gets it.
 
-use super::input::{ConversationOptions, ModelOptions, batch, load_template};
+use super::input::{ConversationOptions, Input, ModelOptions, batch, load_template};
 use super::{DONE, notice, say};
 use anyhow::Result;
 use callwright::template::ChatTemplate;
@@ -65,7 +65,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
         }
         return Ok(DONE);
     }
-    let (messages, tools, tool_choice) = args.conversation.read()?;
+    let Input { messages, tools, tool_choice, .. } = args.conversation.read()?;
     let (mut session, _) = args.model.open(true)?;
     session.options_mut().tool_choice = tool_choice;
     session.options_mut().now = args.now;
@@ -86,8 +86,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
 
 fn render_lines() -> Result<u8> {
     let mut templates: HashMap<String, ChatTemplate> = HashMap::new();
-    batch(|line| {
-        let case: Case = serde_json::from_str(line)?;
+    batch(|case: Case| {
         if !templates.contains_key(&case.template) {
             templates.insert(case.template.clone(), load_template(&case.template)?);
         }

@@ -3,12 +3,15 @@
 mod bench;
 mod check;
 mod cli;
+mod closing;
 mod conformance;
 mod constraint;
 mod declaration;
+mod draft;
 mod engine;
 mod formats;
 mod fuzz;
+mod gbnf;
 mod gguf;
 mod gguf_builder;
 mod grammar;
