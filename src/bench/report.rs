@@ -69,6 +69,13 @@ fn remarks(summary: &Summary<'_>) -> Vec<String> {
          time; the prefill rate counts only the tokens that were not."
             .to_owned(),
     ];
+    let at_a_time = summary.run.plan.parallel_cases;
+    if at_a_time > 1 {
+        remarks.push(format!(
+            "{at_a_time} cases were asked at a time, in one context: latencies are those of an answer among others, and \
+             sums in another order may now and then choose another token than a case asked alone."
+        ));
+    }
     let of_bfcl = || summary.run.suite.cases.iter().filter(|case| case.bfcl.is_some());
     let unreachable: Vec<&str> = of_bfcl().filter(|case| !reachable(case)).map(|case| case.id.as_str()).collect();
     if !unreachable.is_empty() {
