@@ -44,9 +44,12 @@
 //! them.
 #![deny(missing_docs)]
 
+pub mod bench;
 pub mod check;
 pub mod engine;
 pub mod error;
+pub mod exec;
+pub mod fallback;
 pub mod format;
 pub mod json;
 pub mod message;
@@ -55,6 +58,7 @@ pub mod session;
 pub mod template;
 mod text_file;
 pub mod tool;
+pub mod turn;
 
 pub use error::{Error, ErrorKind, Result};
 pub use session::Session;

@@ -14,9 +14,11 @@
 //! # Ok::<(), callwright::Error>(())
 //! ```
 
+mod adopt;
 mod order;
 mod read;
 
+pub use adopt::adopt;
 pub use order::{check_order, open_calls};
 
 use serde::{Deserialize, Serialize};

@@ -22,6 +22,7 @@ use crate::error::{Error, ErrorKind, Result, nearest};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// How a tool is run: only TOML files say it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -38,6 +39,25 @@ pub struct Exec {
     pub cwd: Option<PathBuf>,
     /// Whether a person is asked first.
     pub confirm: bool,
+    /// What it prints.
+    pub output: Output,
+}
+
+impl Exec {
+    /// How long it may take, where it says so.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    }
+}
+
+/// What a tool prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// Any text.
+    #[default]
+    Text,
+    /// JSON; anything else is a failure of the tool.
+    Json,
 }
 
 /// One tool: a function with a JSON Schema for its parameters.

@@ -5,6 +5,7 @@ use super::{DONE, notice};
 use anyhow::Result;
 use callwright::engine::constraint::Compiler;
 use callwright::engine::vocabulary::Vocabulary;
+use callwright::exec::Executor;
 use callwright::format::Format;
 use callwright::format::grammar::{Begins, Grammar, Scope, json_grammar};
 use callwright::session::ToolChoice;
@@ -133,7 +134,7 @@ impl GrammarArgs {
         if let Some(path) = &self.json_schema {
             return Ok(json_grammar(&read_json(path)?, true).map_err(|error| error.in_file(path))?);
         }
-        let tools = read_tools(&self.tools)?;
+        let tools = read_tools(&self.tools, &mut Executor::new())?;
         let only = match ToolChoice::from_name(&self.tool_choice, &tools)? {
             ToolChoice::Tool(name) => Some(name),
             _ => None,

@@ -5,11 +5,13 @@ use super::{DONE, USAGE, notice, say};
 use anyhow::Result;
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS};
+use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
+use callwright::exec::{BUILTIN, Executor};
 use callwright::format::Format;
-use callwright::message::{Conversation, Message, Role, check_order};
+use callwright::message::{Conversation, Message, Role, adopt};
 use callwright::models::{Gguf, Hub, ModelEntry, Models};
-use callwright::session::{Session, ToolChoice};
+use callwright::session::{Open, Session, ToolChoice};
 use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
 use clap::Args;
@@ -65,7 +67,7 @@ pub struct ConversationOptions {
     /// The question; after --messages, the next user message
     pub prompt: Option<String>,
 
-    /// Tools: OpenAI's JSON array, or TOML; may be given more than once
+    /// Tools: OpenAI's JSON array, or TOML, or builtin[:NAME,…]; may be given more than once
     #[arg(long, value_name = "FILE", help_heading = "Conversation")]
     pub tools: Vec<PathBuf>,
 
@@ -82,9 +84,39 @@ pub struct ConversationOptions {
     pub tool_choice: Option<String>,
 }
 
+/// What the files and options say.
+pub struct Input {
+    pub messages: Vec<Message>,
+    pub tools: Tools,
+    pub tool_choice: ToolChoice,
+    /// Runs the tools, the built-in ones among them.
+    pub executor: Executor,
+}
+
 impl ConversationOptions {
-    /// Messages, tools and choice from files and options.
-    pub fn read(&self) -> Result<(Vec<Message>, Tools, ToolChoice)> {
+    /// Messages, tools and choice from files and options; the prompt is asked for where there is neither.
+    pub fn read(&self) -> Result<Input> {
+        let mut input = self.read_files()?;
+        let prompt = match &self.prompt {
+            None if self.messages.is_none() => Some(ask()?),
+            prompt => prompt.clone(),
+        };
+        if let Some(prompt) = prompt {
+            // Empty is what an unset variable of a shell expands to.
+            if prompt.trim().is_empty() {
+                return Err(Error::new(ErrorKind::Messages, "there is no prompt")
+                    .hint(
+                        "give the question as an argument, or a conversation with --messages FILE (- reads standard input)",
+                    )
+                    .into());
+            }
+            input.messages.push(Message::user(prompt));
+        }
+        Ok(input)
+    }
+
+    /// The same without the prompt.
+    pub fn read_files(&self) -> Result<Input> {
         let conversation = match &self.messages {
             None => Conversation::default(),
             Some(path) if path.as_os_str() == "-" => {
@@ -100,47 +132,50 @@ impl ConversationOptions {
             })?,
             None => Tools::default(),
         };
-        for path in &self.tools {
-            tools.merge(Tools::from_file(path)?)?;
-        }
+        let mut executor = Executor::new();
+        tools.merge(read_tools(&self.tools, &mut executor)?)?;
         let choice = match (&self.tool_choice, &conversation.tool_choice) {
             (Some(choice), _) => ToolChoice::from_name(choice, &tools)?,
             (None, Some(value)) => ToolChoice::from_json(value, &tools)?,
             (None, None) => ToolChoice::Auto,
         };
-        let mut messages = conversation.messages;
-        check_order(&messages).map_err(|error| match &self.messages {
+        // Here, where the file's name is known; the session would find the same.
+        let (mut messages, notices) = adopt(conversation.messages).map_err(|error| match &self.messages {
             Some(path) => error.in_file(path),
             None => error,
         })?;
+        notices.iter().for_each(|text| notice(text));
         if let Some(system) = &self.system {
             messages.retain(|message| message.role != Role::System);
             messages.insert(0, Message::system(system));
         }
-        let prompt = match &self.prompt {
-            None if self.messages.is_none() => Some(ask()?),
-            prompt => prompt.clone(),
-        };
-        if let Some(prompt) = prompt {
-            // Empty is what an unset variable of a shell expands to.
-            if prompt.trim().is_empty() {
-                return Err(Error::new(ErrorKind::Messages, "there is no prompt")
-                    .hint(
-                        "give the question as an argument, or a conversation with --messages FILE (- reads standard input)",
-                    )
-                    .into());
-            }
-            messages.push(Message::user(prompt));
-        }
-        Ok((messages, tools, choice))
+        Ok(Input { messages, tools, tool_choice: choice, executor })
     }
 }
 
-/// The tools of several files.
-pub fn read_tools(paths: &[PathBuf]) -> Result<Tools> {
+/// The built-in tools that `builtin` or `builtin:NAME,…` asks for in place of a file.
+fn builtin(path: &Path, executor: &mut Executor) -> Option<Result<Tools>> {
+    let names = match path.to_str()?.strip_prefix("builtin")? {
+        "" => BUILTIN.join(","),
+        names => names.strip_prefix(':')?.to_owned(),
+    };
+    let tools = names.split(',').map(|name| {
+        executor.builtin(name).ok_or_else(|| {
+            Error::new(ErrorKind::Tools, format!("there is no built-in tool {name:?}"))
+                .hint(format!("there are: {}", BUILTIN.join(", ")))
+        })
+    });
+    Some(tools.collect::<Result<Vec<_>, Error>>().and_then(Tools::new).map_err(Into::into))
+}
+
+/// The tools of several files; the built-in ones among them are made known to `executor`.
+pub fn read_tools(paths: &[PathBuf], executor: &mut Executor) -> Result<Tools> {
     let mut tools = Tools::default();
     for path in paths {
-        tools.merge(Tools::from_file(path)?)?;
+        match builtin(path, executor) {
+            Some(builtin) => tools.merge(builtin?)?,
+            None => tools.merge(Tools::from_file(path)?)?,
+        }
     }
     Ok(tools)
 }
@@ -174,20 +209,18 @@ pub fn stdin_error(error: std::io::Error) -> Error {
 impl ModelOptions {
     /// Loads what was asked for; with `vocabulary_only` nothing can be generated.
     pub fn open(&self, vocabulary_only: bool) -> Result<(Session, ModelEntry)> {
-        let models = Models::load(self.models.as_deref())?;
-        let entry = models.resolve(self.model.as_deref().unwrap_or(BUNDLED))?;
-        let mut hub = Hub::from_env();
-        hub.offline |= self.offline;
-        let path = entry.ensure(&hub, &mut Bars::new())?;
-        Gguf::open(&path)?.check()?;
-        let options = LoadOptions {
-            context: self.ctx.or(entry.context.map(|context| context as usize)),
-            threads: self.threads,
-            gpu_layers: self.gpu_layers,
-            vocabulary_only,
-            on_progress: loading_bar(),
-        };
-        let engine = LlamaEngine::load(&path, options)?;
+        let entry = self.entry()?;
+        let path = entry.ensure(&self.hub(), &mut Bars::new())?;
+        let engine = load_engine(
+            &path,
+            LoadOptions {
+                context: self.ctx.or(entry.context.map(|context| context as usize)),
+                threads: self.threads,
+                gpu_layers: self.gpu_layers,
+                vocabulary_only,
+                on_progress: loading_bar(),
+            },
+        )?;
         let trained = engine.model().context_train;
         if let Some(context) = self.ctx.filter(|context| *context > trained) {
             notice(&format!(
@@ -205,16 +238,65 @@ impl ModelOptions {
         if let Some(text) = callwright::engine::llama::slow_build_notice() {
             notice(&text);
         }
-        let template =
-            self.template.as_ref().or(entry.template.as_ref()).map(|name| load_template(name)).transpose()?;
-        let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| load_format(name)).transpose()?;
-        let session = Session::new(Box::new(engine), template, format)?;
+        let session = session(
+            engine,
+            self.template.as_ref().or(entry.template.as_ref()),
+            self.format.as_ref().or(entry.format.as_ref()),
+        )?;
         Ok((session, entry))
+    }
+
+    /// The model that is asked for.
+    pub fn entry(&self) -> Result<ModelEntry> {
+        Ok(Models::load(self.models.as_deref())?.resolve(self.model.as_deref().unwrap_or(BUNDLED))?)
+    }
+
+    /// Where models are, and whether others may be fetched.
+    pub fn hub(&self) -> Hub {
+        let mut hub = Hub::from_env();
+        hub.offline |= self.offline;
+        hub
+    }
+
+    /// Loads other models by name, with their own templates, formats and sampling.
+    pub fn opener(&self) -> Result<Open> {
+        let models = Models::load(self.models.as_deref())?;
+        let hub = self.hub();
+        let (threads, gpu_layers) = (self.threads, self.gpu_layers);
+        Ok(Box::new(move |name| {
+            let entry = models.resolve(name)?;
+            let path = entry.ensure(&hub, &mut Bars::new())?;
+            let size = std::fs::metadata(&path).map_or(0, |data| data.len());
+            let context = entry.context.map(|context| context as usize);
+            let options =
+                LoadOptions { context, threads, gpu_layers, on_progress: loading_bar(), ..LoadOptions::default() };
+            let mut session = session(load_engine(&path, options)?, entry.template.as_ref(), entry.format.as_ref())?;
+            let (default, makers) = (Sampling::default(), &entry.sampling);
+            session.options_mut().sampling = Sampling {
+                temperature: makers.temperature.unwrap_or(default.temperature),
+                top_k: makers.top_k.map_or(default.top_k, |k| k as usize),
+                top_p: makers.top_p.unwrap_or(default.top_p),
+                min_p: makers.min_p.unwrap_or(default.min_p),
+                ..default
+            };
+            Ok((session, size))
+        }))
     }
 }
 
+fn load_engine(path: &Path, options: LoadOptions) -> Result<LlamaEngine, Error> {
+    Gguf::open(path)?.check()?;
+    LlamaEngine::load(path, options)
+}
+
+fn session(engine: LlamaEngine, template: Option<&String>, format: Option<&String>) -> Result<Session, Error> {
+    let template = template.map(|name| load_template(name)).transpose()?;
+    let format = format.map(|name| load_format(name)).transpose()?;
+    Session::new(Box::new(engine), template, format)
+}
+
 /// A template by its name among the built-in ones, or from a file.
-pub fn load_template(name: &str) -> Result<ChatTemplate> {
+pub fn load_template(name: &str) -> Result<ChatTemplate, Error> {
     Ok(match ChatTemplate::builtin(name) {
         Some(template) => template?,
         None => ChatTemplate::from_file(name)?,
@@ -222,16 +304,16 @@ pub fn load_template(name: &str) -> Result<ChatTemplate> {
 }
 
 /// A format by its name among the built-in ones, or from the declaration block of a file.
-pub fn load_format(name: &str) -> Result<Format> {
+pub fn load_format(name: &str) -> Result<Format, Error> {
     if let Some(format) = Format::builtin(name) {
         return Ok(format.clone());
     }
     if !Path::new(name).exists() && !name.contains('/') {
         let error = Error::new(ErrorKind::Format, format!("there is no tool-call format {name:?}, and no such file"));
         let meant = nearest(name, Format::names()).map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
-        return Err(error.hint(format!("{meant}`callwright template list` shows those that are built in")).into());
+        return Err(error.hint(format!("{meant}`callwright template list` shows those that are built in")));
     }
-    Ok(Format::from_file(name)?)
+    Format::from_file(name)
 }
 
 /// The format that a chat template declares, or that it is seen to write.

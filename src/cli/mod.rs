@@ -1,5 +1,11 @@
 //! The command line: what belongs to the terminal and not to the library.
 
+mod agent;
+mod bench;
+mod bench_run;
+mod bench_score;
+mod bench_table;
+mod generation;
 mod grammar;
 mod input;
 mod model;
@@ -20,6 +26,8 @@ const DONE: u8 = 0;
 const FAILED: u8 = 1;
 /// Wrong usage, or input that cannot be read.
 const USAGE: u8 = 2;
+/// A threshold that was asked for is not met.
+const THRESHOLD: u8 = 3;
 /// Ended by Ctrl-C: 128 + SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
 
@@ -44,6 +52,7 @@ enum Command {
     Grammar(grammar::GrammarArgs),
     Template(template::TemplateArgs),
     Model(model::ModelArgs),
+    Bench(bench::BenchArgs),
 }
 
 /// Parses the command line, runs, and says how it went.
@@ -63,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),
         Command::Template(args) => template::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Model(args) => model::run(args, Some(&callwright::engine::llama::cpu_features())),
     };
     match result {
@@ -96,6 +106,12 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
         .any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Something that failed, where there is an exit status to be returned.
+fn complain(text: &str) {
+    let style = anstyle::AnsiColor::Red.on_default().bold();
+    say(format_args!("{style}error:{style:#} {text}\n"));
 }
 
 /// Something the user should know, which is no failure.

@@ -5,9 +5,9 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::format::event::Event as Parsed;
 use callwright::message::messages_to_json;
-use callwright::session::{Event, Reply, Session};
+use callwright::session::{Event, Outcome, Reply, Session, ToolResult};
 use clap::ValueEnum;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::io::{IsTerminal, Stdout, Write};
 
@@ -26,6 +26,10 @@ const REASONING: Style = Style::new().dimmed();
 const CALL: Style = AnsiColor::Cyan.on_default().bold();
 const ARGUMENTS: Style = AnsiColor::Cyan.on_default();
 const TROUBLE: Style = AnsiColor::Yellow.on_default();
+const RESULT_STYLE: Style = AnsiColor::Green.on_default();
+
+/// How many characters of a result are shown.
+const RESULT: usize = 200;
 
 fn control(c: char) -> bool {
     c.is_control() && c != '\n' && c != '\t'
@@ -120,9 +124,37 @@ impl Printer {
                 self.line_open = false;
             }
             Event::Parsed(Parsed::Reasoning { delta }) => self.think(delta),
-            Event::Parsed(Parsed::Repair(_)) | Event::Constraint(_) | Event::Usage(_) => {}
+            Event::ToolResult(result) => self.result(result)?,
+            Event::Retry(retry) if retry.step != "told" => {
+                self.aside(&format!("{} {}", retry.step, retry.arguments.as_deref().unwrap_or(&retry.tool)))?;
+            }
+            Event::Fallback(step) => {
+                let more = step.arguments.as_ref().unwrap_or(&step.message);
+                self.aside(&format!("fallback {} {}: {more}", step.model, step.outcome))?;
+            }
+            Event::Context(told) => self.aside(&told.message)?,
+            Event::Parsed(Parsed::Repair(_)) | Event::Constraint(_) | Event::Usage(_) | Event::Retry(_) => {}
             Event::Done { .. } => self.end_line()?,
         }
+        Ok(())
+    }
+
+    /// What a tool gave, on one line.
+    fn result(&mut self, result: &ToolResult) -> std::io::Result<()> {
+        self.end_line()?;
+        let line: String = result.content.trim().replace(['\n', '\r'], " ");
+        let mut shown: String = line.chars().take(RESULT).collect();
+        if shown.len() < line.len() {
+            shown.push('…');
+        }
+        self.say(if result.ok { RESULT_STYLE } else { TROUBLE }, &format!("← {} {shown}", result.name))?;
+        writeln!(self.out)
+    }
+
+    /// What was done about a call, beside the answer.
+    fn aside(&mut self, text: &str) -> std::io::Result<()> {
+        self.end_line()?;
+        say(format_args!("{REASONING}… {}{REASONING:#}\n", text.replace(char::is_control, " ")));
         Ok(())
     }
 
@@ -131,15 +163,34 @@ impl Printer {
     }
 
     /// Ends the output after the last event.
-    pub fn finish(mut self, session: &Session, reply: &Reply) -> Result<()> {
-        if self.output == Output::Json && self.failed.is_none() {
-            let document = json!({
+    pub fn finish(self, session: &Session, reply: &Reply) -> Result<()> {
+        self.document(|| {
+            json!({
                 "messages": messages_to_json(session.messages()),
                 "usage": reply.usage,
                 "finish_reason": reply.finish_reason,
                 "diagnostics": reply.notes,
-            });
-            writeln!(self.out, "{document:#}")?;
+            })
+        })
+    }
+
+    /// Ends the output of a run with tools.
+    pub fn finish_run(self, session: &Session, outcome: &Outcome) -> Result<()> {
+        self.document(|| {
+            json!({
+                "messages": messages_to_json(session.messages()),
+                "usage": outcome.usage,
+                "status": outcome.status,
+                "finish_reason": outcome.finish_reason,
+                "error": outcome.failure,
+                "diagnostics": outcome.notes,
+            })
+        })
+    }
+
+    fn document(mut self, document: impl FnOnce() -> Value) -> Result<()> {
+        if self.output == Output::Json && self.failed.is_none() {
+            writeln!(self.out, "{:#}", document())?;
         }
         self.failed.map_or(Ok(()), |error| Err(error.into()))
     }

@@ -3,6 +3,7 @@
 use super::DONE;
 use super::input::{batch, load_format, load_template_format, read_tools, stdin_error};
 use anyhow::Result;
+use callwright::exec::Executor;
 use callwright::format::Format;
 use callwright::format::event::Event;
 use callwright::format::parser::{Parsed, Parser, ParserOptions, ReasoningOutput};
@@ -95,7 +96,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         return batch(|case| one(case, &args));
     }
     let format = format(args.template.as_deref(), &args.format)?;
-    let tools = read_tools(&args.tools)?;
+    let tools = read_tools(&args.tools, &mut Executor::new())?;
     let tools = (!args.tools.is_empty()).then(|| Arc::new(tools));
     let mut out = std::io::stdout();
     let mut failed = None;
@@ -125,7 +126,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
 }
 
 fn format(template: Option<&str>, format: &str) -> Result<Format> {
-    template.map_or_else(|| load_format(format), load_template_format)
+    template.map_or_else(|| Ok(load_format(format)?), load_template_format)
 }
 
 fn one(case: Case, args: &ParseArgs) -> Result<Value> {

@@ -1,6 +1,6 @@
 //! `callwright render`: the prompt, as the model gets it.
 
-use super::input::{ConversationOptions, ModelOptions, batch, load_template};
+use super::input::{ConversationOptions, Input, ModelOptions, batch, load_template};
 use super::{DONE, notice, say};
 use anyhow::Result;
 use callwright::template::ChatTemplate;
@@ -65,7 +65,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
         }
         return Ok(DONE);
     }
-    let (messages, tools, tool_choice) = args.conversation.read()?;
+    let Input { messages, tools, tool_choice, .. } = args.conversation.read()?;
     let (mut session, _) = args.model.open(true)?;
     session.options_mut().tool_choice = tool_choice;
     session.options_mut().now = args.now;

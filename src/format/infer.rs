@@ -64,14 +64,18 @@ impl Format {
         inference
     }
 
+    /// The format that a chat template declares, if it declares one.
+    pub(crate) fn declared_in(template: &ChatTemplate) -> Result<Option<Format>> {
+        Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))
+    }
+
     /// The format that a chat template declares, or else the one that it is seen to write.
     ///
     /// # Errors
     /// [`ErrorKind::Format`] when its declaration is not in order, or when it has none and writes no calls that could
     /// be read.
     pub fn of_template(template: &ChatTemplate) -> Result<Format> {
-        let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
-        if let Some(format) = declared {
+        if let Some(format) = Format::declared_in(template)? {
             return Ok(format);
         }
         let inference = Format::infer(template);

@@ -23,6 +23,9 @@ pub use super::calls::ParsedCall;
 /// How many bytes are taken at a time, so that events do not pile up.
 const BLOCK: usize = 8 << 10;
 
+/// For how many events there is room kept.
+const EVENTS: usize = 128;
+
 /// How to parse.
 #[derive(Debug, Clone)]
 pub struct ParserOptions {
@@ -113,7 +116,8 @@ impl Parsed {
 ///   no end marker comes for 256 bytes, what begins on a line of its own is text, and the call has ended before it. In
 ///   a format without end marker the call ends with its last bracket.
 /// - The format's own keys win over others by which models call them, whatever their order: a value under another
-///   key is held back until the object has ended, or for 1 KiB; arguments longer than that are taken for the call's.
+///   key is held back until the object has ended, or for 1 KiB (16 KiB before the name); arguments longer than that are
+///   taken for the call's. Names, ids and keys beside the arguments of more than 4 KiB are ignored.
 /// - In a format that writes the id into a call's object, a call's start waits for the id, until the object has ended
 ///   or 1 KiB of arguments came. An id that comes later is ignored: what was said is not taken back.
 /// - With several calls between one pair of markers, each call's `raw` ends where the next one begins.
@@ -275,6 +279,7 @@ impl Parser {
             }
             emit(event);
         }
+        self.calls.events.shrink_to(EVENTS);
     }
 
     fn context(&self) -> Context {
@@ -358,7 +363,7 @@ impl Parser {
         let mut total = 0;
         loop {
             let Some(payload) = &mut self.payload else { return (total, None) };
-            let (taken, then) = payload.feed(input, at, &self.machinery.stops, markers, &mut self.calls);
+            let (taken, then) = payload.feed(input, at, self.machinery.stops(), markers, &mut self.calls);
             self.calls.keep(&input[..taken]);
             input = &input[taken..];
             total += taken;
@@ -374,7 +379,7 @@ impl Parser {
                 Then::NextCall => false,
                 Then::SeveralCalls => true,
             };
-            let ending = payload.end(Terminator::NextCall, &[], at, &self.machinery.stops, &mut self.calls);
+            let ending = payload.end(Terminator::NextCall, &[], at, self.machinery.stops(), &mut self.calls);
             self.calls.close(ending, &[]);
             payload.next_call();
             self.calls.open(at);
@@ -440,10 +445,18 @@ impl Parser {
     fn resolve(&mut self, pattern: u8, end: usize) {
         let context = self.context();
         let held = self.take_held();
-        let mut found = self.machinery.markers.scanner(context).locate(&held, pattern, end);
+        let found = self.machinery.markers.scanner(context).locate(&held, pattern, end);
         self.candidate = None;
         self.scan = START;
         self.at -= held.len();
+        let Some(mut found) = found else {
+            self.at += end;
+            match self.pass(&held[..end], self.at - end) {
+                Some((taken, from)) => self.look_again(from, &held[taken..]),
+                None => self.consume(&held[end..]),
+            }
+            return self.give_held(held);
+        };
         let refused = !found.sign.exact && !self.calls.repair;
         if self.payload.is_some() && !refused {
             let (taken, again) = self.feed(&held[..found.start], self.at, false);
@@ -610,7 +623,7 @@ impl Parser {
         let text_at = payload.text_at().filter(|_| by != Terminator::End);
         let text = text_at.map_or_else(Vec::new, |text_at| self.calls.take_back(text_at));
         let at = text_at.unwrap_or(self.at);
-        let ending = payload.end(by, tail, at, &self.machinery.stops, &mut self.calls);
+        let ending = payload.end(by, tail, at, self.machinery.stops(), &mut self.calls);
         payload.reset();
         self.spare = Some(payload);
         self.calls.keep(tail);

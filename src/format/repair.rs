@@ -8,6 +8,7 @@
 //! an escape) that a later byte may still change and that is dropped when the text is cut off there. Only the stable
 //! part is for showing.
 
+mod lane;
 mod number;
 mod own;
 mod python;
@@ -28,6 +29,8 @@ pub(crate) use stops::Stops;
 const LITERALS: [&str; 6] = ["true", "false", "null", "True", "False", "None"];
 /// How deep values may nest, as in serde_json.
 const DEPTH: usize = 120;
+/// Up to which size a buffer is kept for the next value.
+const SPARE: usize = 16 << 10;
 /// How many bytes may wait for a later byte to decide on them.
 const PENDING: usize = 1024;
 
@@ -167,6 +170,7 @@ impl Transducer {
     pub(crate) fn reset(&mut self) {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
+        out.shrink_to(SPARE);
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
         *self = Transducer { out, stack, ..Transducer::of(self.dialect.clone(), self.repair) };
@@ -268,6 +272,11 @@ impl Transducer {
     pub(crate) fn feed(&mut self, input: &[u8], at: usize, flags: &Stops, markers: bool) -> usize {
         let mut i = 0;
         while i < input.len() && self.reports.is_empty() {
+            let run = self.lane(&input[i..], at + i, flags, markers);
+            if run > 0 {
+                i += run;
+                continue;
+            }
             if let State::String(quoted) = self.state {
                 let mut mask = quoted.quote.stops();
                 if markers {

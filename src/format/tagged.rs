@@ -23,8 +23,10 @@ use value::{ValueEnd, ValueReader};
 
 pub(crate) use plan::TaggedPlan;
 
+/// How long a key mostly is.
+const NAME: usize = 64;
 /// How long a key may be.
-const KEY: usize = 512;
+const KEY: usize = 128;
 /// How many keys are remembered, to tell those that come twice.
 const KEYS: usize = 64;
 /// How deep elements may nest: the arguments stay within what serde_json reads.
@@ -261,24 +263,56 @@ impl TaggedPayload {
         self.state = State::Key;
     }
 
+    /// What begins an argument, or the rest of that, where it stands here whole as it mostly does; says how many bytes
+    /// that is.
+    fn whole_tag(&mut self, bytes: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> usize {
+        let plan = &self.plan;
+        match self.state {
+            State::Between if self.held.is_empty() && self.frames.is_empty() => {
+                let expected = !self.object_read && self.text_at.is_none() && stops.key_start_is_clear;
+                let length = plan.key_start.len();
+                if !expected || length == 0 || !bytes.starts_with(&plan.key_start) {
+                    return 0;
+                }
+                self.begin_key(at + length);
+                length
+            }
+            State::Key if self.key.is_empty() && !plan.key_end.is_empty() => {
+                let end = bytes.windows(plan.key_end.len()).take(NAME).position(|tag| tag == plan.key_end);
+                let Some(tag) = end.and_then(|end| bytes.get(..end + plan.key_end.len())) else { return 0 };
+                if markers && tag.iter().any(|&byte| stops.in_structure(byte)) {
+                    return 0;
+                }
+                self.key.extend_from_slice(tag);
+                self.key_ended(calls);
+                tag.len()
+            }
+            _ => 0,
+        }
+    }
+
     fn key(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
         self.key.push(byte);
         if self.plan.key_end.last() == Some(&byte) && self.key.ends_with(&self.plan.key_end) {
-            let length = self.key.len() - self.plan.key_end.len();
-            let key = String::from_utf8_lossy(&self.key[..length]).trim().to_owned();
-            // A closing tag whose element is not open.
-            if key.is_empty() || key.starts_with('/') {
-                self.state = State::Between;
-                self.stray(self.key_at, calls);
-            } else {
-                self.key_read(key, calls);
-            }
+            self.key_ended(calls);
         } else if self.key.len() > KEY + self.plan.key_end.len() {
             self.state = State::Between;
             self.shortened = true;
             self.output.report(RepairKind::StrayText, self.key_at..at, calls);
         }
         Did::Taken
+    }
+
+    fn key_ended(&mut self, calls: &mut Calls) {
+        let length = self.key.len() - self.plan.key_end.len();
+        let key = String::from_utf8_lossy(&self.key[..length]).trim().to_owned();
+        // A closing tag whose element is not open.
+        if key.is_empty() || key.starts_with('/') {
+            self.state = State::Between;
+            self.stray(self.key_at, calls);
+        } else {
+            self.key_read(key, calls);
+        }
     }
 
     fn key_read(&mut self, key: String, calls: &mut Calls) {
@@ -503,6 +537,11 @@ impl PayloadReader for TaggedPayload {
                     }
                 }
                 _ => {
+                    let taken = self.whole_tag(&input[i..], at + i, stops, markers, calls);
+                    if taken > 0 {
+                        i += taken;
+                        continue;
+                    }
                     if markers && (stops.in_structure(input[i]) || self.is_over(at + i)) {
                         break;
                     }

@@ -3,7 +3,9 @@
 use super::{Options, ToolChoice};
 use crate::engine::Engine;
 use crate::engine::constraint::{Calls, Compiler, Constraint, Mode, Notice, Rules};
-use crate::format::Format;
+use crate::engine::generate::Generation;
+use crate::format::grammar::Unenforced;
+use crate::format::{Format, Marker};
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 
@@ -67,4 +69,28 @@ fn without<'c>(options: &Options, error: Error) -> Result<(Option<Constraint<'c>
         return Err(error);
     }
     Ok((None, vec![Notice::Failed(error.message().to_owned()).to_string()]))
+}
+
+/// What a constraint has to tell once the answer is written, each thing that it does not enforce once in a session,
+/// and whether there was no room for a call.
+pub(super) fn end(constraint: &Constraint<'_>, known: &mut Vec<Unenforced>) -> (Vec<String>, bool) {
+    let mut told: Vec<String> = constraint.notices().iter().map(ToString::to_string).collect();
+    for unenforced in constraint.unenforced() {
+        if !known.contains(unenforced) {
+            told.push(unenforced.to_string());
+            known.push(unenforced.clone());
+        }
+    }
+    (told, constraint.notices().contains(&Notice::NoRoomForCall))
+}
+
+/// The format's end marker, where the token that ended the turn is what ends a call, too, as in some formats.
+pub(super) fn end_marker<'f>(engine: &dyn Engine, format: &'f Format, generation: &mut Generation) -> Option<&'f str> {
+    let token = generation.end_token?;
+    let marker = format.end.as_ref().and_then(Marker::text)?;
+    if engine.token_bytes(token) != marker.trim().as_bytes() {
+        return None;
+    }
+    generation.tokens.push(token);
+    Some(marker)
 }

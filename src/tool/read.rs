@@ -1,15 +1,25 @@
 //! Tools files: JSON in the shapes that are around, and TOML.
 
-use super::{Exec, Tool, Tools};
+use super::{Exec, Output, Tool, Tools};
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::{json, text_file};
 use serde_json::{Map, Value};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-const TOOL_KEYS: [&str; 9] =
-    ["name", "description", "parameters", "command", "timeout_s", "max_output_bytes", "env", "cwd", "confirm"];
+const TOOL_KEYS: [&str; 10] = [
+    "name",
+    "description",
+    "parameters",
+    "command",
+    "timeout_s",
+    "max_output_bytes",
+    "env",
+    "cwd",
+    "confirm",
+    "output",
+];
 
 impl Tools {
     /// Reads a tools file: `.json` or `.toml`, and by its content where the name does not tell.
@@ -51,8 +61,11 @@ impl Tools {
     }
 
     /// Reads TOML: a `[[tool]]` for each tool; `name` stands for the file in errors.
+    ///
+    /// A program with a slash in its name, and the folder in which one runs, are taken from the file's folder on.
     pub fn from_toml(text: &str, name: impl AsRef<Path>) -> Result<Tools> {
-        Toml { text }.tools().map_err(|error| error.in_file(name))
+        let folder = name.as_ref().parent().unwrap_or(Path::new(""));
+        Toml { text, folder }.tools().map_err(|error| error.in_file(name))
     }
 }
 
@@ -109,6 +122,7 @@ fn wrong(path: &str, expected: &str, found: &Value) -> Error {
 /// A TOML text, and how its values become a tool.
 struct Toml<'a> {
     text: &'a str,
+    folder: &'a Path,
 }
 
 type Table<'a> = DeTable<'a>;
@@ -168,11 +182,14 @@ impl Toml<'_> {
                 None => Ok(None),
             };
         };
-        let command = self.strings(command, &format!("{path}.command"))?;
+        let mut command = self.strings(command, &format!("{path}.command"))?;
         if command.first().is_none_or(|program| program.is_empty()) {
             let offset = table.get("command").map_or(0, |command| command.span().start);
             let message = format!("{path}.command is empty; expected a program and its arguments");
             return Err(self.error(offset, message, ErrorKind::Tools));
+        }
+        if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+            *program = self.folder.join(&*program).display().to_string();
         }
         let timeout_s = match table.get("timeout_s") {
             None => None,
@@ -199,8 +216,13 @@ impl Toml<'_> {
             None => Vec::new(),
             Some(item) => self.env(item, &format!("{path}.env"))?,
         };
-        let cwd = self.string(table, "cwd", path)?.map(PathBuf::from);
-        Ok(Some(Exec { command, timeout_s, max_output_bytes, env, cwd, confirm }))
+        let cwd = self.string(table, "cwd", path)?.map(|cwd| self.folder.join(cwd));
+        let output = match table.get("output").map(|item| (item, item.get_ref().as_str())) {
+            None | Some((_, Some("text"))) => Output::Text,
+            Some((_, Some("json"))) => Output::Json,
+            Some((item, _)) => return Err(self.wrong(item, &format!("{path}.output"), "\"text\" or \"json\"")),
+        };
+        Ok(Some(Exec { command, timeout_s, max_output_bytes, env, cwd, confirm, output }))
     }
 
     fn env(&self, item: &Item<'_>, path: &str) -> Result<Vec<(String, Option<String>)>> {

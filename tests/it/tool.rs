@@ -19,6 +19,7 @@ fn cases() {
                 let mut outcome = serde_json::to_string_pretty(&tools.to_json()).unwrap();
                 for exec in tools.iter().filter_map(|tool| tool.exec.as_ref()) {
                     write!(outcome, "\n{exec:?}").unwrap();
+                    outcome = outcome.replace(&format!("{}/", folder.display()), "");
                 }
                 outcome
             }

@@ -129,11 +129,13 @@ impl ValueReader {
     }
 
     pub(super) fn reset(&mut self) {
+        if !self.json.is_empty() {
+            self.json.reset();
+        }
         self.sink = Sink::Start;
         (self.lead, self.cdata, self.line_start, self.ended) = (0, false, false, false);
         self.held.clear();
         self.raw.clear();
-        self.json.reset();
         self.reports.clear();
         self.utf8 = Utf8::default();
     }

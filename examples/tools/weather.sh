@@ -1,0 +1,10 @@
+#!/bin/sh
+# A made-up forecast for the city in {"city": "…"} on standard input; a real tool would ask a service.
+city=$(sed -n 's/.*"city": *"\([^"]*\)".*/\1/p')
+case $city in
+    "New York") echo "New York: 21 °C, sunny" ;;
+    "San Francisco") echo "San Francisco: 16 °C, fog" ;;
+    Beijing) echo "Beijing: 18 °C, cloudy" ;;
+    "") echo "no city was given" >&2; exit 2 ;;
+    *) echo "there is no forecast for $city" >&2; exit 1 ;;
+esac

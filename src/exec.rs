@@ -1,0 +1,248 @@
+//! Runs tools: programs that a tools file names, and Rust functions.
+//!
+//! What a model asks for is done on somebody's machine, so a tool gets what its author wrote and no more: no shell, no
+//! environment but `PATH` and what is listed, a time limit, a cap on its output, and an end for all of its processes.
+//! Whatever goes wrong is a sentence that the model can act on.
+//!
+//! ```
+//! use callwright::exec::Executor;
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//!
+//! /// What `add` is called with; the model is shown these comments.
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Sum {
+//!     /// The first number
+//!     a: f64,
+//!     /// The second number
+//!     b: f64,
+//! }
+//!
+//! let mut executor = Executor::new();
+//! let add = executor.function("add", "Adds two numbers", |sum: Sum| Ok::<_, String>(sum.a + sum.b));
+//! assert_eq!(add.parameters.as_ref().unwrap()["required"], serde_json::json!(["a", "b"]));
+//! let tools = callwright::Tools::new([add])?;
+//!
+//! let call = callwright::message::ToolCall {
+//!     id: Some("call00001".into()),
+//!     name: "add".into(),
+//!     arguments: callwright::message::Arguments::from_text(r#"{"a": 1, "b": 2}"#),
+//! };
+//! let results = executor.run(&tools, &[call], &Default::default(), &mut |_, _| ());
+//! assert_eq!(results[0].as_deref(), Ok("3.0"));
+//! # Ok::<(), callwright::Error>(())
+//! ```
+
+mod builtin;
+mod command;
+mod function;
+
+pub use builtin::BUILTIN;
+pub use command::kill_running;
+pub use function::Function;
+
+use crate::message::{Arguments, ToolCall};
+use crate::tool::{Tool, Tools};
+use crate::turn::Fault;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+/// Seconds that a tool may take, where it does not say.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a tool's output that are kept, where it does not say.
+pub const MAX_OUTPUT: usize = 64 << 10;
+
+/// Why there is no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The tool says so: its exit status, or its error.
+    Reported,
+    /// It died of a signal, or panicked.
+    Crashed,
+    /// What it printed is not the JSON that it promised.
+    NotJson,
+    /// It took too long and was stopped.
+    TimedOut,
+    /// It could not be started, or nothing says how.
+    NotRunnable,
+    /// The person who was asked said no.
+    Refused,
+    /// The run was interrupted.
+    Cancelled,
+}
+
+/// A tool that gave no result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Why.
+    pub kind: FailureKind,
+    /// In words fit to be told to the model.
+    pub message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Failure {
+        Failure { kind, message: message.into() }
+    }
+
+    /// Whether another call of the tool may go better.
+    pub fn fault(&self) -> Fault {
+        match self.kind {
+            FailureKind::Reported | FailureKind::Crashed | FailureKind::NotJson => Fault::Execution,
+            _ => Fault::Tool,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Asks a person whether a call may be executed.
+pub type Confirm = Box<dyn Fn(&ToolCall) -> bool + Send + Sync>;
+
+/// Runs tools, several at a time.
+pub struct Executor {
+    functions: HashMap<String, Arc<dyn Function>>,
+    /// At most this many tools run at a time.
+    pub jobs: usize,
+    /// How long a tool may take that does not say.
+    pub timeout: Duration,
+    /// Bytes of output that are kept of a tool that does not say.
+    pub max_output: usize,
+    /// Asks about the tools that are to be asked about; without it they are not run.
+    pub confirm: Option<Confirm>,
+}
+
+impl Default for Executor {
+    fn default() -> Executor {
+        Executor { functions: HashMap::new(), jobs: 4, timeout: TIMEOUT, max_output: MAX_OUTPUT, confirm: None }
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<&String> = self.functions.keys().collect();
+        names.sort();
+        f.debug_struct("Executor").field("functions", &names).field("jobs", &self.jobs).finish_non_exhaustive()
+    }
+}
+
+impl Executor {
+    /// An executor that runs the programs that tools files name.
+    pub fn new() -> Executor {
+        Executor::default()
+    }
+
+    /// Runs `function` whenever the tool `name` is called, whatever its file says.
+    pub fn add(&mut self, name: impl Into<String>, function: impl Function + 'static) {
+        self.functions.insert(name.into(), Arc::new(function));
+    }
+
+    /// Whether it knows how to run a tool.
+    pub fn can_run(&self, tool: &Tool) -> bool {
+        tool.exec.is_some() || self.functions.contains_key(&tool.name)
+    }
+
+    /// Executes calls, at most [`Executor::jobs`] at a time; the results are in the order of the calls.
+    ///
+    /// `on_end` is told of each, in that order too, as soon as it and all before it have ended. When `cancel` is
+    /// raised what runs is killed, and what does not yet is not started. That a call suits its tool's schema is the
+    /// caller's to see to.
+    pub fn run(
+        &self,
+        tools: &Tools,
+        calls: &[ToolCall],
+        cancel: &AtomicBool,
+        on_end: &mut dyn FnMut(usize, &Result<String, Failure>),
+    ) -> Vec<Result<String, Failure>> {
+        let mut results: Vec<Option<Result<String, Failure>>> =
+            calls.iter().map(|call| self.refused(tools, call).map(Err)).collect();
+        let waiting: Vec<usize> = (0..calls.len()).filter(|&index| results[index].is_none()).collect();
+        let next = AtomicUsize::new(0);
+        let (sender, receiver) = mpsc::channel();
+        let mut told = 0;
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs.clamp(1, waiting.len().max(1)) {
+                let (sender, next, waiting) = (sender.clone(), &next, &waiting);
+                scope.spawn(move || {
+                    while let Some(&index) = waiting.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        // The receiver outlives the threads.
+                        let _ = sender.send((index, self.one(tools, &calls[index], cancel)));
+                    }
+                });
+            }
+            drop(sender);
+            loop {
+                while let Some(result) = results.get(told).and_then(Option::as_ref) {
+                    on_end(told, result);
+                    told += 1;
+                }
+                let Ok((index, result)) = receiver.recv() else { break };
+                results[index] = Some(result);
+            }
+        });
+        let missing = || Err(Failure::new(FailureKind::Crashed, "the tool ended without a result"));
+        results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
+    }
+
+    /// Why a call is not to be executed, where a person is asked and says no.
+    fn refused(&self, tools: &Tools, call: &ToolCall) -> Option<Failure> {
+        let exec = tools.get(&call.name)?.exec.as_ref().filter(|exec| exec.confirm)?;
+        match &self.confirm {
+            Some(confirm) if confirm(call) => None,
+            Some(_) => Some(Failure::new(FailureKind::Refused, format!("the user did not allow {} to run", call.name))),
+            None => {
+                let program = exec.command.first().map_or("", String::as_str);
+                let message = format!("{} runs {program} only after the user was asked, and nobody can be", call.name);
+                Some(Failure::new(FailureKind::Refused, message))
+            }
+        }
+    }
+
+    fn one(&self, tools: &Tools, call: &ToolCall, cancel: &AtomicBool) -> Result<String, Failure> {
+        let name = &call.name;
+        if cancel.load(Ordering::Relaxed) {
+            return Err(cancelled(name));
+        }
+        let Arguments::Object(arguments) = &call.arguments else {
+            return Err(Failure::new(FailureKind::NotRunnable, format!("the arguments of {name} are no JSON object")));
+        };
+        if let Some(function) = self.functions.get(name) {
+            let timeout = tools.get(name).and_then(|tool| tool.exec.as_ref()).and_then(|exec| exec.timeout());
+            return function::run(function, name, arguments.clone(), timeout.unwrap_or(self.timeout), cancel)
+                .map(|output| command::cut(output.as_bytes(), output.len(), self.max_output));
+        }
+        match tools.get(name).map(|tool| &tool.exec) {
+            Some(Some(exec)) => {
+                let limits = command::Limits {
+                    timeout: exec.timeout().unwrap_or(self.timeout),
+                    max_output: exec.max_output_bytes.unwrap_or(self.max_output),
+                };
+                command::run(exec, name, &call.arguments.to_text(), limits, cancel)
+            }
+            Some(None) => {
+                Err(Failure::new(FailureKind::NotRunnable, format!("nothing says how the tool {name} is run")))
+            }
+            None => Err(Failure::new(FailureKind::NotRunnable, format!("there is no tool named {name:?}"))),
+        }
+    }
+}
+
+fn cancelled(name: &str) -> Failure {
+    Failure::new(FailureKind::Cancelled, format!("the user interrupted {name}"))
+}
+
+fn timed_out(name: &str, timeout: Duration) -> Failure {
+    let message = format!("{name} did not end within {} s and was stopped", timeout.as_secs_f64());
+    Failure::new(FailureKind::TimedOut, message)
+}

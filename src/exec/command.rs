@@ -1,0 +1,260 @@
+//! Tools that are programs.
+//!
+//! The arguments go to the program's standard input as JSON, its standard output is the result. A program that floods
+//! is read to its end and mostly thrown away, never kept in memory; one that leaves processes behind loses them.
+
+use super::{Failure, FailureKind, cancelled, timed_out};
+use crate::tool::{Exec, Output};
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+/// How much of the end of standard error is kept, for the message.
+const COMPLAINT: usize = 2 << 10;
+/// How long output is waited for once the program has ended and its group is killed: a process that left the group may
+/// hold the pipe for ever.
+const GRACE: Duration = Duration::from_millis(500);
+/// How long at most between two looks at whether the program has ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What a program may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub timeout: Duration,
+    pub max_output: usize,
+}
+
+/// The process groups of the tools that run now.
+static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+fn running() -> MutexGuard<'static, Vec<u32>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills every tool that runs now, for a program that ends at once.
+pub fn kill_running() {
+    running().iter().for_each(|&id| kill(id));
+}
+
+/// Kills a process group, whose id is that of its first process.
+#[cfg(unix)]
+fn kill(id: u32) {
+    use nix::sys::signal::{Signal, killpg};
+    if let Ok(id) = i32::try_from(id) {
+        // That there is nobody left is what is wanted.
+        let _ = killpg(nix::unistd::Pid::from_raw(id), Signal::SIGKILL);
+    }
+}
+
+#[cfg(not(unix))]
+fn kill(_id: u32) {}
+
+/// A program that runs; all of its processes end with this.
+struct Running(Child);
+
+impl Running {
+    fn start(exec: &Exec, name: &str) -> Result<Running, Failure> {
+        let (program, arguments) = exec
+            .command
+            .split_first()
+            .ok_or_else(|| Failure::new(FailureKind::NotRunnable, format!("the command of {name} is empty")))?;
+        // A folder to run in must not change which program is meant.
+        let path = Some(program).filter(|program| program.contains('/')).and_then(|it| std::path::absolute(it).ok());
+        let mut command = Command::new(path.unwrap_or_else(|| program.into()));
+        command.args(arguments).env_clear();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let own = |name: &str| std::env::var_os(name).map(|value| (name.to_owned(), value));
+        command.envs(own("PATH"));
+        for (variable, value) in &exec.env {
+            match value {
+                Some(value) => drop(command.env(variable, value)),
+                None => drop(command.envs(own(variable))),
+            }
+        }
+        if let Some(folder) = &exec.cwd {
+            command.current_dir(folder);
+        }
+        // A group of its own: the terminal's Ctrl-C does not reach it, and it can be killed as a whole.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = command.spawn().map_err(|error| {
+            let place = exec.cwd.as_ref().map_or(String::new(), |folder| format!(" in {}", folder.display()));
+            Failure::new(FailureKind::NotRunnable, format!("{name} cannot be started: {program}{place}: {error}"))
+        })?;
+        running().push(child.id());
+        Ok(Running(child))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let id = self.0.id();
+        kill(id);
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        running().retain(|&other| other != id);
+    }
+}
+
+/// What was read of a stream.
+#[derive(Debug, Default)]
+struct Captured {
+    kept: Vec<u8>,
+    total: usize,
+}
+
+/// Which part of a stream is kept.
+#[derive(Clone, Copy)]
+enum Keep {
+    First(usize),
+    Last(usize),
+}
+
+/// Reads a stream to its end; `done` hears of that when it is dropped.
+fn capture(mut stream: impl Read + Send + 'static, keep: Keep, done: mpsc::Sender<()>) -> Arc<Mutex<Captured>> {
+    let captured = Arc::new(Mutex::new(Captured::default()));
+    let shared = Arc::clone(&captured);
+    std::thread::spawn(move || {
+        let _done = done;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let read = match stream.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(_) => break,
+            };
+            let mut captured = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            captured.total += read;
+            match keep {
+                Keep::First(most) => {
+                    let room = most.saturating_sub(captured.kept.len());
+                    captured.kept.extend_from_slice(&buffer[..read.min(room)]);
+                }
+                Keep::Last(most) => {
+                    captured.kept.extend_from_slice(&buffer[..read]);
+                    let excess = captured.kept.len().saturating_sub(most);
+                    captured.kept.drain(..excess);
+                }
+            }
+        }
+    });
+    captured
+}
+
+/// Runs a program with `arguments` on its standard input.
+pub(super) fn run(
+    exec: &Exec,
+    name: &str,
+    arguments: &str,
+    limits: Limits,
+    cancel: &AtomicBool,
+) -> Result<String, Failure> {
+    let mut running = Running::start(exec, name)?;
+    let (done, all_read) = mpsc::channel();
+    if let Some(mut input) = running.0.stdin.take() {
+        let arguments = arguments.to_owned();
+        // Beside the rest: a program that does not read would block this. One that has ended does no harm.
+        std::thread::spawn(move || {
+            let _ = input.write_all(arguments.as_bytes());
+        });
+    }
+    let stdout = running.0.stdout.take().map(|out| capture(out, Keep::First(limits.max_output), done.clone()));
+    let stderr = running.0.stderr.take().map(|err| capture(err, Keep::Last(COMPLAINT), done.clone()));
+    drop(done);
+
+    let status = wait(&mut running.0, name, limits.timeout, cancel)?;
+    drop(running);
+    // All readers have ended when the channel is closed.
+    let _ = all_read.recv_timeout(GRACE);
+    let take = |captured: Option<Arc<Mutex<Captured>>>| {
+        captured.map_or_else(Captured::default, |captured| {
+            std::mem::take(&mut *captured.lock().unwrap_or_else(PoisonError::into_inner))
+        })
+    };
+    result(exec, name, status, take(stdout), take(stderr), limits.max_output)
+}
+
+fn wait(child: &mut Child, name: &str, timeout: Duration, cancel: &AtomicBool) -> Result<ExitStatus, Failure> {
+    let started = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok(status),
+            Ok(None) => {}
+            Err(error) => {
+                return Err(Failure::new(FailureKind::NotRunnable, format!("{name} cannot be waited for: {error}")));
+            }
+        }
+        if cancel.load(Ordering::Relaxed) {
+            return Err(cancelled(name));
+        }
+        let left = timeout.saturating_sub(started.elapsed());
+        if left.is_zero() {
+            return Err(timed_out(name, timeout));
+        }
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 2).min(LOOK);
+    }
+}
+
+fn result(
+    exec: &Exec,
+    name: &str,
+    status: ExitStatus,
+    out: Captured,
+    err: Captured,
+    max_output: usize,
+) -> Result<String, Failure> {
+    if !status.success() {
+        let complaint = [err, out].into_iter().map(|stream| String::from_utf8_lossy(&stream.kept).trim().to_owned());
+        let complaint = complaint.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+        let complaint = if complaint.is_empty() { complaint } else { format!(": {}", last(&complaint, COMPLAINT)) };
+        return Err(match status.code() {
+            Some(code) => {
+                Failure::new(FailureKind::Reported, format!("{name} failed with exit status {code}{complaint}"))
+            }
+            None => Failure::new(FailureKind::Crashed, format!("{name} crashed ({status}){complaint}")),
+        });
+    }
+    let text = cut(&out.kept, out.total, max_output);
+    if exec.output == Output::Json
+        && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&text)
+    {
+        let shown: String = text.chars().take(200).collect();
+        let message = format!("{name} should print JSON, and did not ({error}): {shown}");
+        return Err(Failure::new(FailureKind::NotJson, message));
+    }
+    Ok(text)
+}
+
+/// The end of a text, of at most so many bytes.
+fn last(text: &str, most: usize) -> &str {
+    let mut at = text.len().saturating_sub(most);
+    while !text.is_char_boundary(at) {
+        at += 1;
+    }
+    &text[at..]
+}
+
+/// Output as text: marked where it was cut at `most` bytes, and where it is no UTF-8.
+pub(super) fn cut(bytes: &[u8], total: usize, most: usize) -> String {
+    let kept = &bytes[..bytes.len().min(most)];
+    let whole = total <= kept.len();
+    // A cut may go through a character.
+    let kept = match std::str::from_utf8(kept) {
+        Err(error) if !whole && error.error_len().is_none() => &kept[..error.valid_up_to()],
+        _ => kept,
+    };
+    let text = String::from_utf8_lossy(kept);
+    let mut text = text.trim_end_matches(['\n', '\r']).to_owned();
+    if std::str::from_utf8(kept).is_err() {
+        text += "\n[some bytes of this were not UTF-8 and were replaced]";
+    }
+    if !whole {
+        text += &format!("\n[cut: these are the first {} of {total} bytes]", kept.len());
+    }
+    text
+}

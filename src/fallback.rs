@@ -1,0 +1,212 @@
+//! Which models help when a call keeps failing: in what order, how long, and what is remembered of it.
+//!
+//! Models that help are loaded when they are needed, kept while the memory for them lasts, and asked in the order of
+//! their family and, where it is kept, of how often they helped with the tool before.
+
+use crate::message::{Message, messages_to_json};
+use crate::turn::Fault;
+use crate::{Error, ErrorKind, Result, text_file};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How much may be spent on falling back in one run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Tokens of prompts and answers together.
+    pub max_tokens: usize,
+    /// Time, loading included.
+    pub max_time: Duration,
+    /// Bytes of models that stay loaded, of their files' sizes together.
+    pub memory: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { max_tokens: 32_768, max_time: Duration::from_secs(300), memory: 8 << 30 }
+    }
+}
+
+/// How often a model's call of a tool went well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rate {
+    /// Calls that went well.
+    pub good: u32,
+    /// All calls.
+    pub all: u32,
+}
+
+impl Rate {
+    /// The share of good calls, as if one good and one bad call had been seen before.
+    fn expected(self) -> f64 {
+        f64::from(self.good + 1) / f64::from(self.all + 2)
+    }
+}
+
+/// Success rates by model and tool, in a file.
+#[derive(Debug, Clone, Default)]
+pub struct Rates {
+    path: Option<PathBuf>,
+    rates: BTreeMap<String, BTreeMap<String, Rate>>,
+}
+
+impl Rates {
+    /// The rates in the file at `path`, which need not be there yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] or [`ErrorKind::Syntax`] when the file cannot be read.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Rates> {
+        let path = path.into();
+        if !path.exists() {
+            return Ok(Rates { path: Some(path), rates: BTreeMap::new() });
+        }
+        let rates = serde_json::from_str(&text_file::read(&path)?).map_err(|error| {
+            Error::new(ErrorKind::Syntax, format!("not the success rates of fallback models: {error}"))
+                .in_file(&path)
+                .hint("delete the file to begin anew")
+        })?;
+        Ok(Rates { path: Some(path), rates })
+    }
+
+    /// How `model` did with `tool`.
+    pub fn get(&self, model: &str, tool: &str) -> Rate {
+        self.rates.get(model).and_then(|tools| tools.get(tool)).copied().unwrap_or_default()
+    }
+
+    /// Counts one call and writes the file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when it cannot be written; the call is counted all the same.
+    pub fn count(&mut self, model: &str, tool: &str, good: bool) -> Result<()> {
+        let rate = self.rates.entry(model.to_owned()).or_default().entry(tool.to_owned()).or_default();
+        rate.all += 1;
+        rate.good += u32::from(good);
+        let Some(path) = &self.path else { return Ok(()) };
+        write(path, &json!(self.rates))
+    }
+}
+
+/// The models to ask for a call of `tool`, in order: those of `own`'s family first, then those that did better, then
+/// as they were given.
+pub fn order(models: &[String], own: &str, tool: &str, rates: &Rates) -> Vec<String> {
+    let mut order: Vec<&String> = models.iter().filter(|model| *model != own).collect();
+    order.sort_by(|a, b| {
+        let stranger = |model: &str| family(model) != family(own);
+        let rate = |model: &str| rates.get(model, tool).expected();
+        stranger(a).cmp(&stranger(b)).then(rate(b).total_cmp(&rate(a)))
+    });
+    order.into_iter().cloned().collect()
+}
+
+/// `qwen2.5` of `qwen2.5-1.5b-instruct` and of `models/Qwen2.5-7B.gguf`.
+fn family(model: &str) -> String {
+    let name = Path::new(model).file_name().and_then(|name| name.to_str()).unwrap_or(model);
+    name.split(['-', '_', ' ']).next().unwrap_or_default().to_lowercase()
+}
+
+/// Things that were expensive to make, within a budget: the one used longest ago goes first.
+#[derive(Debug)]
+pub struct Warm<T> {
+    budget: u64,
+    /// Used longest ago first.
+    kept: Vec<(String, u64, T)>,
+}
+
+impl<T> Warm<T> {
+    /// Nothing yet, within `budget` bytes.
+    pub fn new(budget: u64) -> Warm<T> {
+        Warm { budget, kept: Vec::new() }
+    }
+
+    /// What is kept under a name, or what `make` makes and says how large it is.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn get(&mut self, name: &str, make: impl FnOnce() -> Result<(T, u64)>) -> Result<&mut T> {
+        let entry = match self.kept.iter().position(|(kept, ..)| kept == name) {
+            Some(at) => self.kept.remove(at),
+            None => {
+                let (made, size) = make()?;
+                (name.to_owned(), size, made)
+            }
+        };
+        self.release(self.budget.saturating_sub(entry.1));
+        self.kept.push(entry);
+        let last = self.kept.len() - 1;
+        Ok(&mut self.kept[last].2)
+    }
+
+    /// Lets go of what is over the budget.
+    pub fn rest(&mut self) {
+        self.release(self.budget);
+    }
+
+    /// The names of what is kept, used longest ago first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.kept.iter().map(|(name, ..)| name.as_str())
+    }
+
+    fn release(&mut self, budget: u64) {
+        while self.kept.iter().map(|(_, size, _)| size).sum::<u64>() > budget {
+            self.kept.remove(0);
+        }
+    }
+}
+
+/// One attempt at a call that failed.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// The call's id.
+    pub call: String,
+    /// The tool, as the call names it.
+    pub tool: String,
+    /// Which model wrote it.
+    pub model: String,
+    /// On which step of the ladder.
+    pub step: &'static str,
+    /// What the model wrote.
+    pub written: String,
+    /// What was wrong.
+    pub fault: Fault,
+    /// In words.
+    pub error: String,
+    /// The conversation that the model saw.
+    pub messages: Vec<Message>,
+}
+
+/// Writes the attempts of a run that failed into a new file in `folder`, and returns its path.
+///
+/// # Errors
+/// [`ErrorKind::Io`] when it cannot be written.
+pub fn log_failure(folder: &Path, attempts: &[Attempt]) -> Result<PathBuf> {
+    std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, &error))?;
+    let time = jiff::Zoned::now().strftime("%Y%m%dT%H%M%S%.3f").to_string();
+    let tool: String = attempts.first().map_or("", |attempt| &attempt.tool).chars().take(40).collect();
+    let tool = tool.replace(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-', "_");
+    let path = folder.join(format!("{time}-{tool}-{}.json", std::process::id()));
+    let attempts: Vec<_> = attempts
+        .iter()
+        .map(|attempt| {
+            json!({
+                "call": attempt.call, "tool": attempt.tool, "model": attempt.model, "step": attempt.step,
+                "written": attempt.written, "fault": attempt.fault, "error": attempt.error,
+                "messages": messages_to_json(&attempt.messages),
+            })
+        })
+        .collect();
+    write(&path, &json!({"original_error": attempts.first().map(|first| &first["error"]), "attempts": attempts}))?;
+    Ok(path)
+}
+
+/// Writes a file as a whole or not at all.
+fn write(path: &Path, value: &serde_json::Value) -> Result<()> {
+    let failed = |error: std::io::Error| Error::io("write", path, &error);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    writeln!(file, "{value:#}").map_err(failed)?;
+    file.persist(path).map(|_| ()).map_err(|error| failed(error.error))
+}

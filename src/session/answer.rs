@@ -1,0 +1,212 @@
+//! One answer of the model: from the messages to what was parsed of its text.
+
+use super::event::{Event, Note, Reply, notes};
+use super::{Options, Session, ToolChoice, constrain};
+use crate::Result;
+use crate::engine::Token;
+use crate::engine::constraint::Mode;
+use crate::engine::generate::{End, Limits, generate};
+use crate::format::event::Event as ParserEvent;
+use crate::format::parser::{Parser, ParserOptions};
+use crate::message::Message;
+use crate::template::{Overlay, Piece, Prompt, RenderRequest};
+use crate::tool::Tools;
+use crate::turn::FinishReason;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// What the model is asked for one answer.
+#[derive(Clone)]
+pub(super) struct Ask {
+    pub messages: Vec<Message>,
+    pub tools: Arc<Tools>,
+    pub options: Options,
+}
+
+impl Ask {
+    /// The tools that the model is told of.
+    pub fn shown_tools(&self) -> Option<&Arc<Tools>> {
+        (!self.tools.is_empty() && self.options.tool_choice != ToolChoice::None).then_some(&self.tools)
+    }
+}
+
+/// A prompt as it is sent.
+pub(super) struct Written {
+    pub prompt: Prompt,
+    pub tokens: Vec<Token>,
+    /// The prompt's text, with the beginning of the answer.
+    text: String,
+    /// The beginning of an answer that the tool choice leaves no doubt about.
+    prefill: String,
+    /// Whether the answer begins in reasoning.
+    thinking: bool,
+}
+
+impl Written {
+    /// The prompt's text without the beginning of the answer.
+    fn before(&self) -> &str {
+        &self.text[..self.text.len() - self.prefill.len()]
+    }
+}
+
+impl Session {
+    /// Generates and parses one answer; the conversation stays as it is.
+    pub(super) fn answer(&mut self, ask: &Ask, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
+        let (shown, written, mut fitting) = self.fit(ask)?;
+        fitting.iter().for_each(|message| on_event(&Event::context(message.clone())));
+        if let Some(rewritten) = self.rewritten(ask, &written) {
+            on_event(&Event::context(rewritten.clone()));
+            fitting.push(rewritten);
+        }
+        let options = &ask.options;
+        let taken_ids: Vec<String> =
+            ask.messages.iter().flat_map(|m| &m.tool_calls).filter_map(|call| call.id.clone()).collect();
+        let parser_options = ParserOptions {
+            repair: options.repair,
+            first_call: taken_ids.len() + 1,
+            taken_ids,
+            prompt_tail: self.prompt_tail(&shown, &written),
+            ..ParserOptions::default()
+        };
+        let prompt_tail = parser_options.prompt_tail.clone();
+        let mut parser = Parser::new(&self.format, ask.shown_tools().cloned(), parser_options)?;
+        let mut calls_ended = 0;
+        let mut emit = |event: ParserEvent| {
+            calls_ended += usize::from(matches!(event, ParserEvent::CallEnd { .. }));
+            on_event(&Event::Parsed(event));
+            calls_ended
+        };
+        // What the prompt opened is the beginning of what the model says.
+        parser.push(written.prefill.as_bytes(), &mut |event| {
+            emit(event);
+        });
+        let max_calls = options.max_calls.unwrap_or(usize::MAX);
+        let (mut constraint, mut told) = constrain::begin(
+            &mut self.compiler,
+            &*self.engine,
+            &self.format,
+            &ask.tools,
+            options,
+            (written.prefill.as_bytes(), written.thinking),
+        )?;
+        let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel };
+        let mut generation = generate(
+            &mut *self.engine,
+            &written.tokens,
+            &options.sampling,
+            limits,
+            constraint.as_mut(),
+            &mut |bytes| {
+                let mut ended = 0;
+                parser.push(bytes, &mut |event| ended = emit(event));
+                if ended >= max_calls { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            },
+        )?;
+        if let Some(marker) = constrain::end_marker(&*self.engine, &self.format, &mut generation) {
+            parser.push(marker.as_bytes(), &mut |event| {
+                emit(event);
+            });
+        }
+        let mut no_room = false;
+        if let Some(constraint) = &constraint {
+            let (more, none) = constrain::end(constraint, &mut self.told);
+            told.extend(more);
+            no_room = none;
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(&*self.engine, &written.text, &written.tokens, &options.sampling, &generation)?;
+        }
+        let parsed = parser.finish(&mut |event| {
+            emit(event);
+        });
+        let finish_reason = match generation.end {
+            End::Cancelled => FinishReason::Cancelled,
+            End::Length => FinishReason::Length,
+            _ if no_room && parsed.calls.is_empty() => FinishReason::Length,
+            End::EndOfTurn | End::Stopped if parsed.calls.is_empty() => FinishReason::Stop,
+            End::EndOfTurn | End::Stopped => FinishReason::ToolCalls,
+        };
+        told.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
+        on_event(&Event::usage(generation.usage, None));
+        let mut notes = notes(&parsed);
+        notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
+        notes.extend(told.into_iter().map(|message| Note::plain("constraint", message)));
+        let mut raw = written.prefill.into_bytes();
+        raw.extend(generation.tokens.iter().flat_map(|token| self.engine.token_bytes(*token)));
+        let (message, calls) = (parsed.message(), parsed.calls);
+        let (usage, tokens) = (generation.usage, generation.tokens);
+        Ok(Reply { message, calls, finish_reason, usage, notes, raw, tokens, prompt_tail })
+    }
+
+    /// Writes the prompt of an answer.
+    pub(super) fn write(&self, ask: &Ask) -> Result<Written> {
+        let tools = ask.shown_tools();
+        let mut prompt = self.templates.choose(tools.is_some()).render(&self.request(ask))?;
+        let mut text = prompt.text();
+        let opened = self.opens_reasoning(&text);
+        let prefill = self.prefill(&ask.options, opened);
+        if !prefill.is_empty() {
+            text.push_str(&prefill);
+            prompt.pieces.push(Piece { text: prefill.clone(), literal: false });
+        }
+        let tokens = self.engine.tokenize(&prompt.pieces)?;
+        Ok(Written { prompt, tokens, text, thinking: opened && prefill.is_empty(), prefill })
+    }
+
+    fn request<'a>(&'a self, ask: &'a Ask) -> RenderRequest<'a> {
+        let model = self.engine.model();
+        RenderRequest {
+            messages: &ask.messages,
+            tools: ask.shown_tools().map(|tools| &**tools),
+            bos_token: &model.bos,
+            eos_token: &model.eos,
+            now: ask.options.now,
+            reserved: Some(&self.reserved),
+            overlay: self.section.as_ref().map(|section| Overlay { section, history: &*self.format }),
+            variables: self.variables.clone(),
+            ..RenderRequest::default()
+        }
+    }
+
+    /// What the prompt writes of the answer: the head of the assistant's turn, and reasoning that it opens.
+    fn prompt_tail(&self, ask: &Ask, written: &Written) -> String {
+        if self.format.reasoning.is_none() {
+            return String::new();
+        }
+        let request = RenderRequest { add_generation_prompt: false, ..self.request(ask) };
+        let template = self.templates.choose(request.tools.is_some());
+        let Ok(without) = template.render(&request) else { return String::new() };
+        let without = without.text();
+        let text = written.before();
+        let same = text.char_indices().zip(without.chars()).find(|((_, a), b)| a != b).map(|((at, _), _)| at);
+        let tail = &text[same.unwrap_or(without.len().min(text.len()))..];
+        if !tail.is_empty() {
+            return tail.to_owned();
+        }
+        // A template that takes no notice of what is asked for may always write the head: behind the last message.
+        let last = ask.messages.last().map_or("", |message| message.content.trim());
+        let behind = text.rsplit_once(last).filter(|_| !last.is_empty());
+        behind.map_or_else(String::new, |(_, tail)| tail.to_owned())
+    }
+
+    /// The beginning of an answer that the tool choice leaves no doubt about.
+    ///
+    /// Where the model may reason or talk first, the constraint writes it when the time has come.
+    fn prefill(&self, options: &Options, reasoning: bool) -> String {
+        let constrained = options.constrain != Mode::Off;
+        if constrained && (options.max_preamble > 0 || reasoning) {
+            return String::new();
+        }
+        match &options.tool_choice {
+            ToolChoice::Auto | ToolChoice::None => String::new(),
+            ToolChoice::Required => self.format.opening(None),
+            ToolChoice::Tool(name) => self.format.opening(Some(name)),
+        }
+    }
+
+    /// Whether a prompt ends where reasoning has just begun.
+    fn opens_reasoning(&self, prompt: &str) -> bool {
+        let start = self.format.reasoning.as_ref().and_then(|around| around.start.text()).unwrap_or_default().trim();
+        !start.is_empty() && prompt.trim_end().ends_with(start)
+    }
+}

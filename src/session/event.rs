@@ -1,0 +1,267 @@
+//! What a turn says while it happens, and what it came to.
+
+use crate::engine::Token;
+use crate::engine::generate::Usage;
+use crate::exec::FailureKind;
+use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
+use crate::format::parser::{Parsed, ParsedCall};
+use crate::message::Message;
+use crate::turn::{FinishReason, Status};
+use serde::Serialize;
+
+/// What happens during a turn, as it happens.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Event {
+    /// The model writes.
+    Parsed(ParserEvent),
+    /// The grammar intervened, or could not.
+    Constraint(Tagged<Told>),
+    /// What an answer took.
+    Usage(Tagged<UsageStep>),
+    /// A tool was executed.
+    ToolResult(Tagged<ToolResult>),
+    /// A call did not go well, and is tried again.
+    Retry(Tagged<RetryStep>),
+    /// A fallback model is asked for a call.
+    Fallback(Tagged<FallbackStep>),
+    /// The conversation did not fit, and something was shortened or left out.
+    Context(Tagged<Told>),
+    /// The turn is over.
+    Done(Tagged<Done>),
+}
+
+impl Event {
+    pub(super) fn constraint(message: String) -> Event {
+        Event::Constraint(Tagged { r#type: "constraint", value: Told { message } })
+    }
+
+    pub(super) fn usage(usage: Usage, model: Option<String>) -> Event {
+        Event::Usage(Tagged { r#type: "usage", value: UsageStep { model, usage } })
+    }
+
+    pub(super) fn tool_result(value: ToolResult) -> Event {
+        Event::ToolResult(Tagged { r#type: "tool_result", value })
+    }
+
+    pub(super) fn retry(value: RetryStep) -> Event {
+        Event::Retry(Tagged { r#type: "retry", value })
+    }
+
+    pub(super) fn fallback(value: FallbackStep) -> Event {
+        Event::Fallback(Tagged { r#type: "fallback", value })
+    }
+
+    pub(super) fn context(message: String) -> Event {
+        Event::Context(Tagged { r#type: "context", value: Told { message } })
+    }
+
+    pub(super) fn done(done: Done) -> Event {
+        Event::Done(Tagged { r#type: "done", value: done })
+    }
+}
+
+/// What an answer took.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct UsageStep {
+    /// The model, where it is not the session's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Tokens and times.
+    #[serde(flatten)]
+    pub usage: Usage,
+}
+
+/// What executing a call came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ToolResult {
+    /// The call's id.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// Whether there is a result.
+    pub ok: bool,
+    /// What the model is told: the result, or what went wrong.
+    pub content: String,
+    /// What kind of thing went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureKind>,
+    /// Seconds since the calls of the answer were started.
+    pub seconds: f64,
+}
+
+/// A call that is tried again.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RetryStep {
+    /// The call's id.
+    pub id: String,
+    /// The tool, as the call names it.
+    pub tool: String,
+    /// `told`: the model is told what was wrong; `regenerated`: the call alone was generated again under the grammar;
+    /// `repeated`: the model is told that it made the call before.
+    pub step: &'static str,
+    /// How often the tool has failed in a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failures: Option<usize>,
+    /// The arguments that were generated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<String>,
+    /// What was wrong.
+    pub message: String,
+}
+
+/// A fallback model that is asked for a call.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FallbackStep {
+    /// The call's id, which stays.
+    pub id: String,
+    /// The tool, as the call names it.
+    pub tool: String,
+    /// The model.
+    pub model: String,
+    /// How often it is asked for this call, this time included.
+    pub attempt: usize,
+    /// `asked`, then `called` or `failed`; `unavailable` where the model cannot be loaded or fails, `exhausted` where
+    /// no more may be spent.
+    pub outcome: &'static str,
+    /// The arguments that the model wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<String>,
+    /// What was wrong.
+    pub message: String,
+}
+
+/// A value that says in its JSON which event it is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Tagged<T> {
+    r#type: &'static str,
+    #[serde(flatten)]
+    value: T,
+}
+
+impl<T> std::ops::Deref for Tagged<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// The end of a turn.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Done {
+    /// Why.
+    pub finish_reason: FinishReason,
+    /// How a run ended, where tools are executed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+}
+
+/// Something to tell, in words.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Told {
+    /// What happened.
+    pub message: String,
+}
+
+/// Something worth knowing about an answer: a repair, a problem with a call, a departure that was left.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Note {
+    /// Which kind: `repair`, `problem`, `diagnostic` or `constraint`; in a run also `loop`, `retry`, `fallback`,
+    /// `context` or `failure_log`.
+    pub kind: &'static str,
+    /// The call it is about, where it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+    /// The repair, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repair: Option<Repair>,
+    /// In words.
+    pub message: String,
+}
+
+impl Note {
+    pub(super) fn plain(kind: &'static str, message: String) -> Note {
+        Note { kind, call: None, repair: None, message }
+    }
+}
+
+/// All that is worth knowing about a parsed answer.
+pub fn notes(parsed: &Parsed) -> Vec<Note> {
+    let repairs = parsed.repairs.iter().map(|repair| Note {
+        repair: Some(repair.clone()),
+        ..Note::plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
+    });
+    let diagnostics =
+        parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| Note::plain("diagnostic", diagnostic.to_string()));
+    let problems = parsed.calls.iter().flat_map(|call| {
+        call.problems.iter().map(move |problem| Note {
+            call: Some(call.id.clone()),
+            ..Note::plain("problem", format!("{} {}: {problem}", call.id, call.name))
+        })
+    });
+    repairs.chain(diagnostics).chain(problems).collect()
+}
+
+/// One turn of the model.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// The message that joined the conversation.
+    pub message: Message,
+    /// Its calls, with what the parser knows of each; only `complete` and `valid` ones may be executed.
+    pub calls: Vec<ParsedCall>,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// What it took.
+    pub usage: Usage,
+    /// Repairs, problems and departures.
+    pub notes: Vec<Note>,
+    /// What the model wrote, as it is before it is parsed, with what the prompt began of it.
+    pub raw: Vec<u8>,
+    /// The tokens of it that the model wrote.
+    pub tokens: Vec<Token>,
+    /// What the prompt wrote of the answer before that (see
+    /// [`ParserOptions::prompt_tail`](crate::format::parser::ParserOptions::prompt_tail)).
+    pub prompt_tail: String,
+}
+
+/// What a run took of one model.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ModelUsage {
+    /// The model.
+    pub model: String,
+    /// How many answers it wrote.
+    pub answers: usize,
+    /// Tokens and times of them together.
+    #[serde(flatten)]
+    pub usage: Usage,
+}
+
+impl ModelUsage {
+    pub(super) fn add(&mut self, more: Usage) {
+        let Usage { prompt_tokens, cached_tokens, completion_tokens, forced_tokens, prompt_time, completion_time } =
+            more;
+        self.answers += 1;
+        self.usage.prompt_tokens += prompt_tokens;
+        self.usage.cached_tokens += cached_tokens;
+        self.usage.completion_tokens += completion_tokens;
+        self.usage.forced_tokens += forced_tokens;
+        self.usage.prompt_time += prompt_time;
+        self.usage.completion_time += completion_time;
+    }
+}
+
+/// What a run came to; what was said is in the session's messages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// How it ended.
+    pub status: Status,
+    /// Why the last answer ended.
+    pub finish_reason: FinishReason,
+    /// What it took, by model; the session's own first.
+    pub usage: Vec<ModelUsage>,
+    /// Repairs, problems and departures, in the order in which they happened.
+    pub notes: Vec<Note>,
+    /// The original error, where a call was given up.
+    pub failure: Option<String>,
+}

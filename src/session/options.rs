@@ -1,0 +1,136 @@
+//! What a session does with each turn: options, and whether the model must call.
+
+use crate::engine::constraint::Mode;
+use crate::engine::sampler::Sampling;
+use crate::format::grammar::Grammar;
+use crate::tool::Tools;
+use crate::{Error, ErrorKind, Result};
+use jiff::civil::DateTime;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Whether and what the model must call.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// The model decides.
+    #[default]
+    Auto,
+    /// No calls: the tools are not shown.
+    None,
+    /// At least one call: the answer is begun with the start marker.
+    Required,
+    /// A call of this tool: the answer is begun with the start marker and the name.
+    Tool(String),
+}
+
+impl ToolChoice {
+    /// `auto`, `none`, `required`, or a tool's name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Tools`] when there is no such tool, or none at all to be required.
+    pub fn from_name(name: &str, tools: &Tools) -> Result<ToolChoice> {
+        match name {
+            "auto" => Ok(ToolChoice::Auto),
+            "none" => Ok(ToolChoice::None),
+            "required" if tools.is_empty() => {
+                Err(Error::new(ErrorKind::Tools, "a tool call is required, but there are no tools")
+                    .hint("give some with --tools FILE"))
+            }
+            "required" => Ok(ToolChoice::Required),
+            name if tools.get(name).is_some() => Ok(ToolChoice::Tool(name.to_owned())),
+            name => {
+                let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+                Err(Error::new(ErrorKind::Tools, format!("the tool choice {name:?} is none of the tools"))
+                    .hint(format!("auto, none, required or one of: {}", known.join(", "))))
+            }
+        }
+    }
+
+    /// OpenAI's `tool_choice`: a word, or `{"type": "function", "function": {"name": …}}`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Tools`] when it is neither, or names no tool.
+    pub fn from_json(choice: &Value, tools: &Tools) -> Result<ToolChoice> {
+        match choice {
+            Value::String(word) if matches!(word.as_str(), "auto" | "none" | "required") => {
+                ToolChoice::from_name(word, tools)
+            }
+            Value::Object(object) => match object.get("function").unwrap_or(choice).get("name") {
+                Some(Value::String(name)) if tools.get(name).is_some() => Ok(ToolChoice::Tool(name.clone())),
+                Some(Value::String(name)) => ToolChoice::from_name(name, tools),
+                _ => Err(bad_choice(choice)),
+            },
+            _ => Err(bad_choice(choice)),
+        }
+    }
+}
+
+fn bad_choice(choice: &Value) -> Error {
+    Error::new(ErrorKind::Tools, format!("tool_choice is {choice}"))
+        .hint(r#"expected "auto", "none", "required" or {"type": "function", "function": {"name": "…"}}"#)
+}
+
+/// What happens where prompt and answer do not fit the context.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ContextPolicy {
+    /// What the model is shown of old results is shortened, then old turns are left out; each is told. The
+    /// conversation itself stays whole.
+    #[default]
+    Shorten,
+    /// A prompt that does not fit is an error.
+    Error,
+}
+
+/// What a session does with each turn.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+    /// The longest answer, in tokens.
+    pub max_tokens: usize,
+    /// Whether and what the model must call.
+    pub tool_choice: ToolChoice,
+    /// The answer ends after this many calls.
+    pub max_calls: Option<usize>,
+    /// How far the model is held to the format's grammar.
+    pub constrain: Mode,
+    /// The grammar of the whole answer, in place of the format's.
+    pub grammar: Option<Grammar>,
+    /// Where a call is required, at most this many tokens before it.
+    pub max_preamble: usize,
+    /// At most this many tokens of reasoning, if there is a limit; the constraint closes it then.
+    pub max_thinking: Option<usize>,
+    /// Whether what the grammar forces is appended without asking the model.
+    pub jump: bool,
+    /// Whether the parser mends what departs from the format, or only reports it.
+    pub repair: bool,
+    /// What to do where the conversation does not fit the context.
+    pub context: ContextPolicy,
+    /// What the chat template's clock reads; the time now, if `None`.
+    pub now: Option<DateTime>,
+    /// Raised to end a generation, from a signal handler or another thread.
+    pub cancel: Arc<AtomicBool>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            sampling: Sampling::default(),
+            max_tokens: 1024,
+            tool_choice: ToolChoice::Auto,
+            max_calls: None,
+            constrain: Mode::default(),
+            grammar: None,
+            max_preamble: 0,
+            max_thinking: None,
+            jump: true,
+            repair: true,
+            context: ContextPolicy::default(),
+            now: None,
+            cancel: Arc::default(),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What the model is told where a call did not go well: what was wrong, and what is expected.
+
+use crate::exec::Failure;
+use crate::format::parser::ParsedCall;
+use crate::message::ToolCall;
+use crate::turn::Fault;
+
+/// For a call that the run ended before.
+pub(super) const NOT_EXECUTED: &str = "error: this call was not executed: the run ended before";
+/// For a call that was made before.
+pub(super) const REPEATED: &str =
+    "[This call was made before and gave the same result. Do not make it again: answer with what is known.]";
+/// For the person, where the model was made to answer.
+pub(super) const LOOP: &str = "the model made the same call again and again; it was made to answer without tools";
+/// For the person, where nothing more may be spent on falling back.
+pub(super) const EXHAUSTED: &str = "the tokens or seconds for falling back are used up";
+/// For the person, where a fallback model said something else.
+pub(super) const NO_CALL: &str = "the model wrote no call";
+
+/// The result of a call that was not executed because of how it was written.
+pub(super) fn not_executed(call: &ParsedCall, fault: Fault) -> String {
+    let problems = call.problems.join("; ");
+    let expected = match fault {
+        Fault::UnknownTool => "Call a tool that there is, by its exact name.",
+        Fault::Schema => "Call it again with arguments that fit.",
+        _ => "Write the call again, complete and in the right format.",
+    };
+    let subject = if call.name.is_empty() { "this call" } else { call.name.as_str() };
+    format!("error: {subject} was not executed: {problems}. {expected}")
+}
+
+/// The result of a call whose tool failed.
+pub(super) fn failed(failure: &Failure) -> String {
+    format!("error: {failure}")
+}
+
+/// The call as a conversation can carry it: programs refuse one without a name.
+pub(super) fn nameable(call: ToolCall) -> ToolCall {
+    if call.name.trim().is_empty() { ToolCall { name: "invalid_call".to_owned(), ..call } } else { call }
+}
