@@ -69,6 +69,7 @@ impl GenerationOptions {
             max_preamble: self.constraint.max_preamble,
             max_thinking: self.constraint.max_thinking,
             jump: !self.constraint.no_jump,
+            draft: !self.constraint.no_draft,
             ..Options::default()
         }
     }
@@ -92,6 +93,10 @@ struct ConstraintOptions {
     /// Ask the model even where the grammar leaves no choice
     #[arg(long, help_heading = "Constraint")]
     no_jump: bool,
+
+    /// Do not decode ahead what a call may repeat of the conversation
+    #[arg(long, help_heading = "Constraint")]
+    no_draft: bool,
 
     /// Hold the whole answer to a grammar, in llguidance's Lark or in GBNF
     #[arg(long, value_name = "FILE", help_heading = "Constraint", conflicts_with_all = ["json_schema", "tools"])]

@@ -35,6 +35,8 @@ const LONG_CONTEXT: usize = 16 * 1024;
 /// The most threads that can decode: ggml's `GGML_MAX_N_THREADS`.
 pub const MAX_THREADS: usize = 512;
 
+const ONLY_VOCABULARY: &str = "only the vocabulary was loaded: there is nothing to decode with";
+
 /// How a model is loaded.
 #[derive(Default)]
 pub struct LoadOptions {
@@ -60,8 +62,8 @@ pub struct LlamaEngine {
     threads: usize,
     cached: Vec<Token>,
     pieces: Vec<OnceCell<Box<[u8]>>>,
-    /// Which row of the last batch has the logits.
-    logits_row: i32,
+    /// Which of the last batch's tokens have logits.
+    rows: Vec<i32>,
 }
 
 impl LlamaEngine {
@@ -98,7 +100,7 @@ impl LlamaEngine {
             None => threads::fastest(|threads| one_token_steps(&model, threads)),
         };
         tracing::debug!(model = info.name, threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
-        Ok(LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, logits_row: 0 })
+        Ok(LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, rows: Vec::new() })
     }
 
     /// How many threads decode.
@@ -112,6 +114,47 @@ impl LlamaEngine {
         // `self` lives, and `context` is declared before `model`, so that it is dropped first.
         self.context = Some(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
         self.cached.clear();
+        self.rows.clear();
+        Ok(())
+    }
+
+    /// Decodes at most [`BATCH`] tokens, for the logits behind the last or behind each of them.
+    fn decode_batch(&mut self, tokens: &[Token], all: bool) -> Result<()> {
+        let error = |message: String| Err(Error::new(ErrorKind::Engine, message));
+        let vocabulary = self.model.n_vocab();
+        if let Some(stranger) = tokens.iter().find(|token| !(0..vocabulary).contains(&token.0)) {
+            return error(format!("token {} is not in the vocabulary", stranger.0));
+        }
+        if self.options.vocabulary_only {
+            return error(ONLY_VOCABULARY.to_owned());
+        }
+        let Some(context) = &mut self.context else {
+            return error("nothing to decode into: no room was reserved".to_owned());
+        };
+        let (size, wanted) = (context.n_ctx() as usize, self.cached.len() + tokens.len());
+        if wanted > size {
+            // A larger context would be an empty one.
+            return error(format!("{wanted} tokens do not fit into the {size} that were reserved"));
+        }
+        if tokens.len() > BATCH {
+            return error(format!("{} tokens are more than the {BATCH} of one batch", tokens.len()));
+        }
+        let mut batch = LlamaBatch::new(tokens.len(), 1);
+        self.rows.clear();
+        for (i, token) in tokens.iter().enumerate() {
+            let position = i32::try_from(self.cached.len() + i).unwrap_or(i32::MAX);
+            let wanted = all || i + 1 == tokens.len();
+            batch.add(LlamaToken(token.0), position, &[0], wanted).map_err(engine_error)?;
+            if wanted {
+                self.rows.push(i32::try_from(i).unwrap_or(i32::MAX));
+            }
+        }
+        if let Err(error) = context.decode(&mut batch) {
+            context.clear_kv_cache();
+            self.cached.clear();
+            return Err(engine_error(error));
+        }
+        self.cached.extend_from_slice(tokens);
         Ok(())
     }
 
@@ -181,10 +224,7 @@ impl Engine for LlamaEngine {
 
     fn reserve(&mut self, tokens: usize) -> Result<()> {
         if self.options.vocabulary_only {
-            return Err(Error::new(
-                ErrorKind::Engine,
-                "only the vocabulary was loaded: there is nothing to decode with",
-            ));
+            return Err(Error::new(ErrorKind::Engine, ONLY_VOCABULARY));
         }
         let size = self.context.as_ref().map_or(0, |context| context.n_ctx() as usize);
         if tokens <= size {
@@ -221,34 +261,32 @@ impl Engine for LlamaEngine {
     }
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
-        let vocabulary = self.model.n_vocab();
-        if let Some(stranger) = tokens.iter().find(|token| !(0..vocabulary).contains(&token.0)) {
-            return Err(Error::new(ErrorKind::Engine, format!("token {} is not in the vocabulary", stranger.0)));
-        }
-        self.reserve(self.cached.len() + tokens.len())?;
-        let Some(context) = &mut self.context else {
-            return Err(Error::new(ErrorKind::Engine, "nothing to decode into: no token was reserved"));
-        };
         for chunk in tokens.chunks(BATCH) {
-            let mut batch = LlamaBatch::new(chunk.len(), 1);
-            for (i, token) in chunk.iter().enumerate() {
-                let position = i32::try_from(self.cached.len() + i).unwrap_or(i32::MAX);
-                batch.add(LlamaToken(token.0), position, &[0], i + 1 == chunk.len()).map_err(engine_error)?;
-            }
-            if let Err(error) = context.decode(&mut batch) {
-                context.clear_kv_cache();
-                self.cached.clear();
-                return Err(engine_error(error));
-            }
-            self.cached.extend_from_slice(chunk);
-            self.logits_row = i32::try_from(chunk.len()).unwrap_or(i32::MAX) - 1;
+            self.decode_batch(chunk, false)?;
         }
         Ok(())
     }
 
+    fn can_draft(&self) -> bool {
+        !self.model.is_recurrent() && !self.model.is_hybrid()
+    }
+
+    fn decode_all(&mut self, tokens: &[Token]) -> Result<()> {
+        self.decode_batch(tokens, true)
+    }
+
+    fn logits_at(&self, index: usize) -> &[f32] {
+        match (&self.context, self.rows.get(index)) {
+            (Some(context), Some(row)) => context.get_logits_ith(*row),
+            _ => &[],
+        }
+    }
+
     fn logits(&self) -> &[f32] {
         match &self.context {
-            Some(context) if !self.cached.is_empty() => context.get_logits_ith(self.logits_row),
+            Some(context) if !self.cached.is_empty() => {
+                self.rows.last().map_or(&[], |row| context.get_logits_ith(*row))
+            }
             _ => &[],
         }
     }

@@ -239,15 +239,8 @@ pub struct ModelUsage {
 
 impl ModelUsage {
     pub(super) fn add(&mut self, more: Usage) {
-        let Usage { prompt_tokens, cached_tokens, completion_tokens, forced_tokens, prompt_time, completion_time } =
-            more;
         self.answers += 1;
-        self.usage.prompt_tokens += prompt_tokens;
-        self.usage.cached_tokens += cached_tokens;
-        self.usage.completion_tokens += completion_tokens;
-        self.usage.forced_tokens += forced_tokens;
-        self.usage.prompt_time += prompt_time;
-        self.usage.completion_time += completion_time;
+        self.usage += more;
     }
 }
 

@@ -3,9 +3,11 @@
 mod bench;
 mod check;
 mod cli;
+mod closing;
 mod conformance;
 mod constraint;
 mod declaration;
+mod draft;
 mod engine;
 mod formats;
 mod fuzz;
