@@ -20,6 +20,8 @@ pub struct SessionAnswers {
     cancel: Arc<AtomicBool>,
     /// The tools that the session was given, as JSON.
     tools: String,
+    /// Called after each answer.
+    after: Option<Box<dyn Fn()>>,
 }
 
 impl SessionAnswers {
@@ -29,19 +31,40 @@ impl SessionAnswers {
     /// [`ErrorKind::Suite`] when `now` is no date and time.
     pub fn new(session: Session, now: &str, cancel: Arc<AtomicBool>) -> Result<SessionAnswers> {
         let now = now.parse().map_err(|_| Error::new(ErrorKind::Suite, format!("{now:?} is no date and time")))?;
-        Ok(SessionAnswers { session, now: Some(now), cancel, tools: String::new() })
+        Ok(SessionAnswers { session, now: Some(now), cancel, tools: String::new(), after: None })
     }
-}
 
-impl Answerer for SessionAnswers {
-    fn answer(&mut self, case: &Case, configuration: &Configuration, seed: u64) -> Result<Option<Answer>> {
+    /// Has `after` called after each answer, whether there is one or not: a sequence's turn ends there.
+    #[must_use]
+    pub fn with_after(mut self, after: impl Fn() + 'static) -> SessionAnswers {
+        self.after = Some(Box::new(after));
+        self
+    }
+
+    /// The tokens of the longest of the cases' prompts; those that cannot be written are passed over.
+    pub fn longest_prompt(&mut self, cases: &[Case]) -> usize {
+        let mut longest = 0;
+        for case in cases {
+            if let Ok((_, tokens)) = self.set(case).and_then(|()| self.session.prompt()) {
+                longest = longest.max(tokens.len());
+            }
+        }
+        longest
+    }
+
+    /// Gives the session a case's tools and messages.
+    fn set(&mut self, case: &Case) -> Result<()> {
         let tools = case.tools.to_json();
         let text = tools.to_string();
         if self.tools != text {
             self.session.set_tools(Tools::from_value(&tools)?);
             self.tools = text;
         }
-        self.session.set_messages(case.messages.clone())?;
+        self.session.set_messages(case.messages.clone())
+    }
+
+    fn ask(&mut self, case: &Case, configuration: &Configuration, seed: u64) -> Result<Option<Answer>> {
+        self.set(case)?;
         *self.session.options_mut() = Options {
             sampling: Sampling { seed, ..configuration.sampling },
             max_tokens: configuration.max_tokens,
@@ -78,6 +101,16 @@ impl Answerer for SessionAnswers {
                 warm_up: false,
             },
         }))
+    }
+}
+
+impl Answerer for SessionAnswers {
+    fn answer(&mut self, case: &Case, configuration: &Configuration, seed: u64) -> Result<Option<Answer>> {
+        let answer = self.ask(case, configuration, seed);
+        if let Some(after) = &self.after {
+            after();
+        }
+        answer
     }
 }
 

@@ -3,8 +3,10 @@
 //! <https://github.com/ShishirPatil/gorilla>, folder `berkeley-function-call-leaderboard/bfcl_eval/data`: the cases of a
 //! category in `BFCL_v4_CATEGORY.json`, a line each, and what is right in `possible_answer/`, a line for each of them.
 
+mod ceiling;
 mod checker;
 
+pub use ceiling::reachable;
 pub use checker::{CRASH, check};
 
 use super::exact::Exact;

@@ -38,6 +38,8 @@ pub struct Plan {
     pub cases: usize,
     /// How many answers there are to each.
     pub repeat: usize,
+    /// How many cases were asked at a time, in one context.
+    pub parallel_cases: usize,
     /// What chat templates take for the time.
     pub now: String,
     /// What is compared.
@@ -56,6 +58,7 @@ impl Plan {
             suite_sha256: suite.sha256(),
             cases: suite.cases.len(),
             repeat,
+            parallel_cases: 1,
             now: NOW.to_owned(),
             configurations,
         }

@@ -91,7 +91,7 @@ pub const OUTCOMES: [Definition; 19] = [
         Outcome::WrongEnvelope,
         "wrong_envelope",
         Stage::Format,
-        "a call without a name or arguments, or whose arguments are no object",
+        "a call without a name or arguments, under other keys than the format's, or whose arguments are no object",
     ),
     row(
         Outcome::CallWhenNoneNeeded,

@@ -13,6 +13,7 @@ pub mod json;
 mod junit;
 mod markdown;
 
+use super::bfcl::reachable;
 use super::stats::Proportion;
 use super::summary::Summary;
 use crate::error::Result;
@@ -68,15 +69,24 @@ fn remarks(summary: &Summary<'_>) -> Vec<String> {
          time; the prefill rate counts only the tokens that were not."
             .to_owned(),
     ];
-    let strict = summary.configurations.iter().any(|one| {
-        one.configuration.constrain != crate::engine::constraint::Mode::Off && one.scores.get("bfcl").is_some()
-    });
-    if strict {
-        remarks.push(
-            "Some of BFCL's cases accept only answers that break the tool's own schema: whoever is held to the schema \
-             fails them."
-                .to_owned(),
-        );
+    let at_a_time = summary.run.plan.parallel_cases;
+    if at_a_time > 1 {
+        remarks.push(format!(
+            "{at_a_time} cases were asked at a time, in one context: latencies are those of an answer among others, and \
+             sums in another order may now and then choose another token than a case asked alone."
+        ));
+    }
+    let of_bfcl = || summary.run.suite.cases.iter().filter(|case| case.bfcl.is_some());
+    let unreachable: Vec<&str> = of_bfcl().filter(|case| !reachable(case)).map(|case| case.id.as_str()).collect();
+    if !unreachable.is_empty() {
+        let all = of_bfcl().count();
+        remarks.push(format!(
+            "{} of BFCL's {all} cases accept only answers that break the tool's own schema ({}): whoever is held to the \
+             schemas reaches {} at most.",
+            unreachable.len(),
+            unreachable.join(", "),
+            percent((all - unreachable.len()) as f64 / all as f64)
+        ));
     }
     if summary.missing() > 0 {
         remarks.push(format!("The run is not complete: {} answers are missing.", summary.missing()));

@@ -9,7 +9,7 @@ use super::suite::Case;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Format;
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Answers cases: a model in a session, or what a test puts in its place.
@@ -81,7 +81,7 @@ pub fn run(
     let mut session: Option<(Box<dyn Answerer>, &Configuration)> = None;
     for configuration in &plan.configurations {
         let left = |case: &Case, repeat: usize| !kept.contains(&(case.id.clone(), configuration.id.clone(), repeat));
-        if !cases.iter().any(|case| (0..plan.repeat).any(|repeat| left(case, repeat))) {
+        if !cases.iter().any(|(_, case)| (0..plan.repeat).any(|repeat| left(case, repeat))) {
             continue;
         }
         let format = read_format(configuration)?;
@@ -92,7 +92,7 @@ pub fn run(
             session = None;
             warm_up = true;
         }
-        for case in &cases {
+        for (_, case) in &cases {
             for repeat in (0..plan.repeat).filter(|repeat| left(case, *repeat)) {
                 if cancel.load(Ordering::Relaxed) {
                     return Ok(false);
@@ -127,23 +127,19 @@ pub(super) fn read_format(configuration: &Configuration) -> Result<Format> {
     })
 }
 
-/// The cases with the same tools side by side, otherwise as they come.
-fn in_order(cases: &[Case]) -> Vec<Case> {
-    let mut order: Vec<String> = Vec::new();
-    let mut keyed: Vec<(usize, &Case)> = Vec::new();
+/// The cases with the same tools side by side, otherwise as they come, with a number for each set of tools.
+pub(super) fn in_order(cases: &[Case]) -> Vec<(usize, Case)> {
+    let mut numbers: HashMap<String, usize> = HashMap::new();
+    let mut keyed: Vec<(usize, Case)> = Vec::new();
     for case in cases {
-        let tools = case.tools.to_json().to_string();
-        let place = order.iter().position(|known| *known == tools).unwrap_or_else(|| {
-            order.push(tools);
-            order.len() - 1
-        });
-        keyed.push((place, case));
+        let next = numbers.len();
+        keyed.push((*numbers.entry(case.tools.to_json().to_string()).or_insert(next), case.clone()));
     }
-    keyed.sort_by_key(|(place, _)| *place);
-    keyed.into_iter().map(|(_, case)| case.clone()).collect()
+    keyed.sort_by_key(|(number, _)| *number);
+    keyed
 }
 
-fn sample(
+pub(super) fn sample(
     case: &Case,
     configuration: &Configuration,
     repeat: usize,

@@ -252,36 +252,38 @@ impl Answer<'_> {
 
     /// Whether a whole call lacks what makes it one.
     fn envelope(&self, parsed: &ParsedCall, call: &ScoredCall) -> Option<(Outcome, String)> {
-        let mut about = self.parsed.diagnostics.iter().filter(|diagnostic| {
-            diagnostic.range.start < parsed.range.end && parsed.range.start <= diagnostic.range.start
+        let about = || {
+            let inside = |at: usize| (parsed.range.start..parsed.range.end.max(parsed.range.start + 1)).contains(&at);
+            self.parsed.diagnostics.iter().filter(move |diagnostic| inside(diagnostic.range.start))
+        };
+        // A repair that is off is the better reason: what it would have mended is what then broke.
+        let refused = about().find_map(|diagnostic| match diagnostic.kind {
+            DiagnosticKind::NotRepaired { repair } if !parsed.valid => {
+                Some((of_repair(repair)?, diagnostic.to_string()))
+            }
+            _ => None,
         });
-        let named = |outcome, what: String| Some((outcome, what));
-        let broken = about
-            .clone()
-            .find(|diagnostic| matches!(diagnostic.kind, DiagnosticKind::BrokenJson | DiagnosticKind::BrokenCall));
-        if let Some(broken) = broken {
-            return named(Outcome::InvalidJson, broken.to_string());
-        }
-        let told = parsed.problems.join("; ");
-        match &parsed.arguments {
-            Arguments::Raw(text) if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() => {
-                let why = if told.is_empty() { format!("the arguments of {} are no JSON", call.name) } else { told };
-                return named(Outcome::InvalidJson, why);
-            }
-            Arguments::Raw(_) => {
-                let why = if told.is_empty() { format!("the arguments of {} are no object", call.name) } else { told };
-                return named(Outcome::WrongEnvelope, why);
-            }
-            Arguments::Object(_) => {}
-        }
-        if parsed.name.is_empty() {
-            return named(Outcome::WrongEnvelope, "a call names no tool".to_owned());
-        }
-        let refused = about.find(|diagnostic| matches!(diagnostic.kind, DiagnosticKind::NotRepaired { .. }));
-        if let Some(refused) = refused.filter(|_| !parsed.valid) {
-            return named(Outcome::InvalidJson, refused.to_string());
-        }
-        None
+        let broken = || {
+            about().find_map(|diagnostic| match diagnostic.kind {
+                DiagnosticKind::EmptyCall => Some((Outcome::WrongEnvelope, diagnostic.to_string())),
+                DiagnosticKind::BrokenJson | DiagnosticKind::BrokenCall => {
+                    Some((Outcome::InvalidJson, diagnostic.to_string()))
+                }
+                _ => None,
+            })
+        };
+        let arguments = || {
+            let Arguments::Raw(text) = &parsed.arguments else { return None };
+            let json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+            let what = if json { "no object" } else { "no JSON" };
+            let told = match parsed.problems.is_empty() {
+                true => format!("the arguments of {} are {what}", call.name),
+                false => parsed.problems.join("; "),
+            };
+            Some((if json { Outcome::WrongEnvelope } else { Outcome::InvalidJson }, told))
+        };
+        let nameless = || parsed.name.is_empty().then(|| (Outcome::WrongEnvelope, "a call names no tool".to_owned()));
+        refused.or_else(broken).or_else(arguments).or_else(nameless)
     }
 
     fn repetition(&self) -> Option<String> {
@@ -395,6 +397,19 @@ impl Answer<'_> {
 
 fn count(calls: usize) -> String {
     if calls == 1 { "1 call".to_owned() } else { format!("{calls} calls") }
+}
+
+/// What a departure is that was not repaired; `None` where it is to be judged as a name or a value.
+fn of_repair(repair: RepairKind) -> Option<Outcome> {
+    match repair {
+        RepairKind::ValueType | RepairKind::ToolName => None,
+        RepairKind::KeyAlias
+        | RepairKind::ExtraWrapping
+        | RepairKind::ArgumentsAsString
+        | RepairKind::JsonArguments
+        | RepairKind::PositionalArgument => Some(Outcome::WrongEnvelope),
+        _ => Some(Outcome::InvalidJson),
+    }
 }
 
 /// How a name misses the tools' names.

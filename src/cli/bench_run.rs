@@ -3,29 +3,34 @@
 use super::bench::show;
 use super::bench_table::comparison;
 use super::generation::temperature;
-use super::input::{ModelOptions, positive};
-use super::run::cancel_on_signal;
+use super::input::{ModelOptions, load_engine, load_format, load_template, loading_bar, positive};
+use super::run::Interrupts;
 use super::{DONE, INTERRUPTED, THRESHOLD, notice, say};
 use anyhow::Result;
 use callwright::bench::ask::SessionAnswers;
 use callwright::bench::compare::compare;
 use callwright::bench::configuration::Configuration;
 use callwright::bench::directory::{Plan, RunDirectory};
+use callwright::bench::parallel::{Open, run_parallel};
 use callwright::bench::report::percent;
 use callwright::bench::run::{Answerer, Progress};
 use callwright::bench::suite::{Case, Suite};
 use callwright::bench::summary::{SCORES, Summary};
+use callwright::engine::Engine;
 use callwright::engine::constraint::Mode;
+use callwright::engine::llama::LoadOptions;
+use callwright::engine::llama::parallel::{MAX_SEQUENCES, Sequences};
 use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
 use callwright::models::{Hub, Models, bundled};
-use callwright::{Error, ErrorKind, Tools};
+use callwright::{Error, ErrorKind, Session, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What to ask, of what, how often.
 #[derive(Args)]
@@ -41,6 +46,10 @@ pub struct RunArgs {
     /// Ask each case N times, with other seeds
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Cases")]
     repeat: usize,
+
+    /// Ask N cases at a time, in one context: more answers a minute, each of them later
+    #[arg(long, value_name = "N", value_parser = sequences, default_value_t = 1, help_heading = "Cases")]
+    parallel_cases: usize,
 
     /// A ready matrix. formats: hermes and delimited, each free and held to the format
     #[arg(long, value_name = "NAME", help_heading = "Matrix", conflicts_with_all = ["format", "constrain"])]
@@ -145,6 +154,11 @@ impl Constrain {
 enum Repair {
     On,
     Off,
+}
+
+fn sequences(text: &str) -> Result<usize, String> {
+    let count = positive(text).ok().filter(|count| *count <= MAX_SEQUENCES);
+    count.ok_or_else(|| format!("not a whole number from 1 to {MAX_SEQUENCES}"))
 }
 
 /// `0.95` or `0.95:format_validity`.
@@ -312,9 +326,11 @@ pub fn run(args: RunArgs) -> Result<u8> {
     let (configurations, loaded): (Vec<_>, Vec<_>) = args.configurations(case)?.into_iter().unzip();
     let mut plan = Plan::new(&suite, configurations, args.repeat);
     plan.command = std::iter::once("callwright".to_owned()).chain(std::env::args().skip(1)).collect();
+    plan.parallel_cases = args.parallel_cases;
     let mut directory = RunDirectory::start(&out, plan, &suite, args.resume)?;
     directory.notices.iter().for_each(|text| notice(text));
-    let finished = ask(&args, &mut directory, &loaded)?;
+    let interrupts = Interrupts::listen()?;
+    let finished = interrupts.during(|| ask(&args, &mut directory, &loaded, &interrupts.flag()))?;
     let summary = Summary::new(&directory)?;
     show(&summary, args.json)?;
     if !finished {
@@ -326,23 +342,24 @@ pub fn run(args: RunArgs) -> Result<u8> {
 }
 
 /// Asks what has no answer yet; false where it was interrupted.
-fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded]) -> Result<bool> {
-    let cancel = cancel_on_signal()?;
+fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: &Arc<AtomicBool>) -> Result<bool> {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
     let style = "{wide_bar} {pos}/{len} {msg} {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar()));
     let plan = directory.plan.clone();
     let now = plan.now.clone();
-    let stop = Arc::clone(&cancel);
+    let stop = Arc::clone(cancel);
+    let place = |configuration: &Configuration| {
+        plan.configurations.iter().position(|one| one.id == configuration.id).unwrap_or(0)
+    };
     let mut open = |configuration: &Configuration| {
-        let place = plan.configurations.iter().position(|one| one.id == configuration.id).unwrap_or(0);
-        let opened = bar.suspend(|| args.options(&loaded[place]).open(false));
-        let (session, _) = opened.map_err(|error| match error.downcast::<Error>() {
-            Ok(error) => error,
-            Err(error) => Error::new(ErrorKind::Engine, format!("{error:#}")),
-        })?;
+        let (session, _) = bar.suspend(|| args.options(&loaded[place(configuration)]).open(false)).map_err(as_error)?;
         let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?;
         Ok(Box::new(answers) as Box<dyn Answerer>)
+    };
+    let mut open_sequences = |configuration: &Configuration, cases: &[Case]| {
+        let loaded = &loaded[place(configuration)];
+        bar.suspend(|| sequences_for(args, loaded, cases, &now, &stop)).map_err(as_error)
     };
     let mut progress = |at: Progress| {
         bar.set_length(at.total as u64);
@@ -355,9 +372,47 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded]) -> Resul
             bar.set_message(format!("{} correct,", percent(at.correct as f64 / at.fresh as f64)));
         }
     };
-    let finished = callwright::bench::run::run(directory, &mut open, &mut progress, &cancel)?;
+    let finished = match args.parallel_cases {
+        1 => callwright::bench::run::run(directory, &mut open, &mut progress, cancel)?,
+        count => run_parallel(directory, count, &mut open_sequences, &mut progress, cancel)?,
+    };
     bar.finish_and_clear();
     Ok(finished)
+}
+
+/// One context for several cases, and what answers in each of its sequences.
+fn sequences_for(args: &RunArgs, loaded: &Loaded, cases: &[Case], now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
+    let options = args.options(loaded);
+    let entry = options.entry()?;
+    let path = entry.ensure(&options.hub(), &mut super::model::Bars::new())?;
+    let (session, _) = options.open(true)?;
+    let longest = SessionAnswers::new(session, now, Arc::clone(stop))?.longest_prompt(cases);
+    let engine = load_engine(
+        &path,
+        LoadOptions {
+            context: args.ctx.or(entry.context.map(|context| context as usize)),
+            threads: args.threads,
+            gpu_layers: args.gpu_layers,
+            vocabulary_only: false,
+            on_progress: loading_bar(),
+        },
+    )?;
+    let each = (longest + args.max_tokens).min(engine.context_limit());
+    let sequences = Sequences::new(&engine, args.parallel_cases, each)?;
+    let (template, format) = (loaded.template.clone().or(entry.template), loaded.format.clone().or(entry.format));
+    let (now, stop) = (now.to_owned(), Arc::clone(stop));
+    Ok(Box::new(move || {
+        let template = template.as_ref().map(|name| load_template(name)).transpose()?;
+        let format = format.as_ref().map(|name| load_format(name)).transpose()?;
+        let sequence = sequences.take()?;
+        let end = sequence.turn_end();
+        let session = Session::new(Box::new(sequence), template, format)?;
+        Ok(Box::new(SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_after(move || end.end())))
+    }))
+}
+
+fn as_error(error: anyhow::Error) -> Error {
+    error.downcast::<Error>().unwrap_or_else(|error| Error::new(ErrorKind::Engine, format!("{error:#}")))
 }
 
 /// Whether all configurations reach what --fail-under wants of them.

@@ -284,7 +284,8 @@ impl ModelOptions {
     }
 }
 
-fn load_engine(path: &Path, options: LoadOptions) -> Result<LlamaEngine, Error> {
+/// A model that llama.cpp can load.
+pub fn load_engine(path: &Path, options: LoadOptions) -> Result<LlamaEngine, Error> {
     Gguf::open(path)?.check()?;
     LlamaEngine::load(path, options)
 }
@@ -322,7 +323,7 @@ pub fn load_template_format(name: &str) -> Result<Format> {
 }
 
 /// Shows how far loading is, on a terminal and once it takes a noticeable time.
-fn loading_bar() -> Option<Box<dyn FnMut(f32)>> {
+pub fn loading_bar() -> Option<Box<dyn FnMut(f32)>> {
     if !std::io::stderr().is_terminal() {
         return None;
     }

@@ -1,7 +1,9 @@
-//! llama.cpp: the only file that talks to it.
+//! llama.cpp: the only module that talks to it.
 //!
 //! Its C++ exceptions and failed assertions end the process, so whatever a file or a caller could get wrong is checked
 //! before: the GGUF in [`crate::models`], token ids and lengths here.
+
+pub mod parallel;
 
 use super::vocabulary::{Vocabulary, Word};
 use super::{Engine, ModelInfo, Token, threads};
@@ -109,7 +111,7 @@ impl LlamaEngine {
     }
 
     fn new_context(&mut self, tokens: usize) -> Result<()> {
-        let context = create_context(&self.model, tokens, BATCH, self.threads)?;
+        let context = create_context(&self.model, tokens, BATCH, self.threads, 1)?;
         // SAFETY: the context borrows the model, which lives in an `Arc` that is neither moved out nor replaced while
         // `self` lives, and `context` is declared before `model`, so that it is dropped first.
         self.context = Some(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
@@ -397,13 +399,21 @@ fn engine_error(error: impl std::error::Error) -> Error {
     Error::new(ErrorKind::Engine, format!("llama.cpp failed while decoding: {}", because(&error)))
 }
 
-fn create_context(model: &LlamaModel, tokens: usize, batch: usize, threads: usize) -> Result<LlamaContext<'_>> {
+/// A context for some sequences of up to `tokens` each.
+fn create_context(
+    model: &LlamaModel,
+    tokens: usize,
+    batch: usize,
+    threads: usize,
+    sequences: usize,
+) -> Result<LlamaContext<'_>> {
     let failed = |why: &str| {
         Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {tokens} tokens: {why}"))
             .hint("a smaller --ctx or --max-tokens needs less memory")
     };
     // llama.cpp takes none at all for the model's own size.
-    let size = tokens.checked_next_multiple_of(CONTEXT_STEP).and_then(|size| u32::try_from(size).ok());
+    let each = tokens.checked_next_multiple_of(CONTEXT_STEP);
+    let size = each.and_then(|size| size.checked_mul(sequences)).and_then(|size| u32::try_from(size).ok());
     let size = size.and_then(NonZeroU32::new).ok_or_else(|| failed("that is more than it can count"))?;
     let batch = u32::try_from(batch).unwrap_or(u32::MAX);
     let threads = i32::try_from(threads).unwrap_or(i32::MAX);
@@ -416,6 +426,7 @@ fn create_context(model: &LlamaModel, tokens: usize, batch: usize, threads: usiz
     };
     let params = LlamaContextParams::default()
         .with_n_ctx(Some(size))
+        .with_n_seq_max(u32::try_from(sequences).unwrap_or(u32::MAX))
         .with_n_batch(batch)
         .with_n_ubatch(batch)
         .with_flash_attention_policy(flash_attention)
@@ -426,7 +437,7 @@ fn create_context(model: &LlamaModel, tokens: usize, batch: usize, threads: usiz
 
 /// Decodes single tokens with `threads` threads; returns the closure that times one step.
 fn one_token_steps(model: &LlamaModel, threads: usize) -> Option<impl FnMut() -> Option<std::time::Duration>> {
-    let mut context = create_context(model, CONTEXT_STEP, 1, threads).ok()?;
+    let mut context = create_context(model, CONTEXT_STEP, 1, threads, 1).ok()?;
     let mut position = 0;
     Some(move || {
         let mut batch = LlamaBatch::new(1, 1);

@@ -63,12 +63,14 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         .iter()
         .filter_map(|(kind, count)| Some((serde_json::to_value(kind).ok()?.as_str()?.to_owned(), json!(count))));
     let by_category = categories.iter().zip(&one.by_category).map(|(name, of)| ((*name).to_owned(), scores(of)));
+    // Through text, which has the few digits that a single-precision number is worth.
+    let sampling = serde_json::to_string(&c.sampling).and_then(|text| serde_json::from_str::<Value>(&text)).ok();
     let mut value = json!({
         "id": c.id, "label": one.label,
         "model": c.model, "model_sha256": c.model_sha256,
         "template": c.template, "template_sha256": c.template_sha256,
         "format": c.format, "constrain": c.constrain, "repair": c.repair, "max_tokens": c.max_tokens,
-        "sampling": c.sampling,
+        "sampling": sampling,
         "samples": one.samples.len(),
         "scores": scores(&one.scores),
         "categories": by_category.collect::<Map<_, _>>(),

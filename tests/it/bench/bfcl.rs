@@ -2,10 +2,10 @@
 //!
 //! The data lies outside of the repository, in `$CALLWRIGHT_BFCL`.
 
-use callwright::bench::bfcl::check;
+use callwright::bench::bfcl::{check, reachable};
 use callwright::bench::exact::Exact;
 use callwright::bench::suite::{Case, Expected, Suite};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -101,4 +101,16 @@ fn every_case_of_the_leaderboard_is_read() {
     let mut categories: Vec<&str> = few.cases.iter().map(|case| case.category.as_str()).collect();
     categories.dedup();
     assert_eq!(categories, ["parallel", "live_relevance"]);
+}
+
+#[test]
+fn what_no_answer_that_fits_the_schemas_can_reach_is_known() {
+    let Some(folder) = data() else { return };
+    let suite = Suite::open(&format!("bfcl:{}", folder.display())).unwrap();
+    let defects = Exact::parse(&std::fs::read_to_string(folder.join("known_defects.json")).unwrap()).unwrap();
+    let listed = |key: &str| defects.get(key).unwrap().elements().unwrap().iter().map(|row| text(row, "id").to_owned());
+    let known: BTreeSet<String> = listed("no_valid_answer").chain(listed("no_schema_valid_answer")).collect();
+    let found: BTreeSet<String> =
+        suite.cases.iter().filter(|case| !reachable(case)).map(|case| case.id.clone()).collect();
+    assert_eq!(found, known);
 }

@@ -62,10 +62,35 @@ fn a_suite_of_ones_own_from_init_to_report() {
 }
 
 #[test]
+fn several_cases_in_one_context_come_to_the_same() {
+    let home = tempfile::tempdir().unwrap();
+    let outcomes = |name: &str, count: &str| {
+        let out = home.path().join(name);
+        let ran = run(callwright(home.path())
+            .args(["bench", "--limit", "24", "--constrain", "off", "--constrain", "strict", "--max-tokens", "128"])
+            .args(["--parallel-cases", count, "--out"])
+            .arg(&out));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let text = std::fs::read_to_string(out.join("outcomes.jsonl")).unwrap();
+        let outcome = |line: &str| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            format!("{} {} {}", line["case"], line["config"], line["outcome"])
+        };
+        let report = std::fs::read_to_string(out.join("report.md")).unwrap();
+        assert_eq!(report.contains("6 cases were asked at a time"), count == "6");
+        text.lines().map(outcome).collect::<Vec<_>>()
+    };
+    let (alone, together) = (outcomes("alone", "1"), outcomes("together", "6"));
+    assert_eq!((alone.len(), together.len()), (48, 48));
+    let same = alone.iter().zip(&together).filter(|(a, b)| a == b).count();
+    assert!(same >= 47, "{same} of 48 are the same");
+}
+
+#[test]
 fn prompts_that_do_not_fit_are_an_outcome() {
     let home = tempfile::tempdir().unwrap();
     let ran = run(callwright(home.path())
-        .args(["bench", "--ctx", "256", "--limit", "1", "--json", "--suite", &cases(), "--out"])
+        .args(["bench", "--ctx", "16", "--limit", "1", "--json", "--suite", &cases(), "--out"])
         .arg(home.path().join("run")));
     assert_eq!(ran.code, 0, "{}", ran.err);
     let report: Value = serde_json::from_str(&ran.out).unwrap();
@@ -82,6 +107,7 @@ fn wrong_options_are_told() {
         (&["--suite", "nowhere.jsonl"], "there is no suite \"nowhere.jsonl\""),
         (&["--temp", "0", "--temp", "0"], "a configuration is there twice"),
         (&["--resume"], "--out"),
+        (&["--parallel-cases", "0"], "not a whole number from 1 to 256"),
         (&["--preset", "formats", "--format", "hermes"], "cannot be used with"),
         (&["report", "nowhere"], "there is no run in nowhere"),
         (&["compare", "a", "b"], "there is no run in a"),
@@ -133,7 +159,7 @@ fn answers_made_elsewhere_are_scored() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     for (line, (row, error_type)) in ran.out.lines().zip(rows) {
         let valid = error_type == "null";
-        let id = &row[7..10];
+        let id = &row[8..11];
         assert_eq!(line, format!(r#"{{"id":"{id}","valid":{valid},"error_type":{error_type}}}"#), "{row}");
     }
     assert!(ran.err.contains("simple_python: 2 of 6 valid (33.3%)"), "{}", ran.err);

@@ -86,7 +86,12 @@ impl Answerer for Fake {
             8 => "I cannot do that.".to_owned(),
             9 => right.replacen("\"arguments\"", "\"parameters\"", 1).replacen("}}", "},}", 1),
             10 => "well, well, well, well, well, ".repeat(3),
-            _ => right.replacen("\": \"", "\": \"not ", 3),
+            _ => match right.split_once("\"arguments\"") {
+                Some((name, arguments)) => {
+                    format!("{name}\"arguments\"{}", arguments.replacen("\": \"", "\": \"not ", 1))
+                }
+                None => right,
+            },
         };
         if seed % 97 == 5 {
             return Err(callwright::Error::new(

@@ -5,9 +5,10 @@ use super::scores::cases;
 use callwright::bench::compare::compare;
 use callwright::bench::configuration::{Configuration, labels};
 use callwright::bench::directory::{Plan, RunDirectory};
+use callwright::bench::parallel::{Open, run_parallel};
 use callwright::bench::report::{self, html, json, junit, markdown};
-use callwright::bench::run::{Answerer, run};
-use callwright::bench::suite::Suite;
+use callwright::bench::run::{Answerer, Progress, run};
+use callwright::bench::suite::{Case, Suite};
 use callwright::bench::summary::{Summary, rescored};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,7 +32,7 @@ pub fn make(
     let plan = Plan::new(suite, configurations, repeat);
     let mut directory = RunDirectory::start(path, plan, suite, true).unwrap();
     let cancel = AtomicBool::new(false);
-    let mut progress = |at: callwright::bench::run::Progress| {
+    let mut progress = |at: Progress| {
         assert_eq!(at.total, suite.cases.len() * temperatures.len() * repeat);
         if stop == Some(at.fresh) {
             cancel.store(true, Ordering::Relaxed);
@@ -76,6 +77,45 @@ fn an_interrupted_run_goes_on_where_it_was() {
     assert_eq!(markdown(&a), markdown(&b));
     assert_eq!(junit(&a), junit(&b));
     assert_eq!(html(&a), html(&b));
+}
+
+#[test]
+fn several_at_a_time_come_to_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = Suite::builtin().unwrap().limited(40);
+    let alone = make(&folder.path().join("alone"), &suite, &[0.0, 0.5], 2, 6, None);
+    let plan = Plan::new(&suite, [0.0, 0.5].map(|temperature| configuration("fake.gguf", temperature)).to_vec(), 2);
+    let path = folder.path().join("together");
+    let mut together = RunDirectory::start(&path, plan.clone(), &suite, false).unwrap();
+    let mut opened = 0;
+    let mut open = |_: &Configuration, cases: &[Case]| {
+        opened += 1;
+        assert_eq!(cases.len(), 40);
+        Ok(Box::new(|| {
+            let delay = Duration::from_micros(300);
+            Ok(Box::new(Fake { delay, right: 6, seconds: 0.0 }) as Box<dyn Answerer>)
+        }) as Open)
+    };
+    // Interrupted on the way, it goes on.
+    let cancel = AtomicBool::new(false);
+    let mut stop = |at: Progress| cancel.store(at.fresh > 20, Ordering::Relaxed);
+    assert!(!run_parallel(&mut together, 8, &mut open, &mut stop, &cancel).unwrap());
+    drop(together);
+    let mut together = RunDirectory::start(&path, plan, &suite, true).unwrap();
+    assert!((21..160).contains(&together.samples.len()));
+    let cancel = AtomicBool::new(false);
+    assert!(run_parallel(&mut together, 8, &mut open, &mut |_| (), &cancel).unwrap());
+    assert_eq!(opened, 2);
+    let (a, b) = (Summary::new(&alone).unwrap(), Summary::new(&together).unwrap());
+    assert_eq!(json::report(&a), json::report(&b));
+    assert_eq!(json::outcomes(&a), json::outcomes(&b));
+
+    let mut broken = RunDirectory::start(&folder.path().join("broken"), together.plan.clone(), &suite, false).unwrap();
+    let mut fails = |_: &Configuration, _: &[Case]| {
+        Ok(Box::new(|| Err(callwright::Error::new(callwright::ErrorKind::Engine, "no memory"))) as Open)
+    };
+    let error = run_parallel(&mut broken, 3, &mut fails, &mut |_| (), &cancel).unwrap_err();
+    assert_eq!(error.message(), "no memory");
 }
 
 #[test]

@@ -38,14 +38,16 @@ pub(super) fn intervals(summary: &Summary<'_>) -> String {
             score.trials
         );
     }
-    text + "</div>\n<p class=\"note\">The share of correct answers, with its 95% interval, from 0 to 100%.</p>\n"
+    text += "<span></span><div class=\"axis\"><span>0</span><span>25</span><span>50</span><span>75</span><span>100%</span></div>\
+             <span></span>\n";
+    text + "</div>\n<p class=\"note\">The share of correct answers, with its 95% interval.</p>\n"
 }
 
 /// A cell whose colour is its share.
 fn cell(score: Option<Proportion>) -> String {
     let Some(score) = score else { return "<td class=\"none\">–</td>".to_owned() };
     let share = 100.0 * score.share();
-    let class = if share > 55.0 { " class=\"high\"" } else { "" };
+    let class = if share > 75.0 { " class=\"high\"" } else { "" };
     format!(
         "<td{class} style=\"--share:{share:.0}%\" title=\"{} of {}, {}\">{share:.0}</td>",
         score.successes,
