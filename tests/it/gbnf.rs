@@ -44,6 +44,17 @@ const CASES: &[(&str, &[&str], &[&str])] = &[
         &[".", "ababx.", "ababxyzababz."],
         &["abx.", "abab.", "ababxababxababx."],
     ),
+    (
+        "root ::= \"[\" item (\",\" item)* \"]\" | \"<\" root\nitem ::= [a-z]+ | \"a1\"",
+        &["[a]", "<[ab,a1]"],
+        &["[a1b]", "[,]"],
+    ),
+    ("root ::= [a-z]+ \"a\" root | \".\"", &["ba.", "aababaa.", "."], &["a.", "bab."]),
+    (
+        "root ::= s root? e\ns ::= \"\\\"\" [^\"]* \"\\\"\" w\nw ::= \" \"*\ne ::= [;,]",
+        &["\"a\";", "\"\"  \"b;\" ;,"],
+        &["\"a", "\"a\";,"],
+    ),
     // Left recursion, a name that is used before it is there, an empty rule, and nothing at all.
     ("root ::= root \"+\" n | n\nn ::= [0-9] e\ne ::=", &["1", "1+2+3"], &["", "1+", "+1"]),
     ("root ::= \"\" | . .", &["", "ab", "\n€"], &["a", "abc"]),
@@ -90,6 +101,17 @@ fn llama_accepts(model: &LlamaModel, vocabulary: &Vocabulary, grammar: &str, tex
         sampler.accept(LlamaToken(token.0));
     }
     Some(allowed(&mut sampler, &|index| vocabulary.words[index].end))
+}
+
+#[test]
+fn what_can_be_read_in_one_piece_is() {
+    let lark = Grammar::from_text(JSON).unwrap().lark;
+    insta::assert_snapshot!(lark);
+    // Each character by itself, where a piece could take too much.
+    for grammar in ["root ::= [a-z]+ \"a\" root | \".\"", "root ::= \"in\" root | \"int\" root | \".\""] {
+        let lark = Grammar::from_text(grammar).unwrap().lark;
+        assert!(!lark.contains("U0"), "{lark}");
+    }
 }
 
 #[test]

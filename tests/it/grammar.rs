@@ -97,7 +97,7 @@ impl Engine for Babbler {
 }
 
 fn schema(random: &mut Random, depth: usize) -> Value {
-    let kinds = if depth == 0 { 9 } else { 13 };
+    let kinds = if depth == 0 { 11 } else { 15 };
     match random.below(kinds) {
         0 | 1 => json!({"type": "string"}),
         2 => json!({"type": "integer"}),
@@ -107,9 +107,13 @@ fn schema(random: &mut Random, depth: usize) -> Value {
         6 => json!({"type": "string", "minLength": 2, "maxLength": 6}),
         7 => json!({"type": ["integer", "null"], "maximum": 100}),
         8 => json!({"description": "anything"}),
-        9 => json!({"type": "array", "items": schema(random, depth - 1), "minItems": random.below(2), "maxItems": 3}),
-        10 => json!({"anyOf": [{"type": "string", "maxLength": 5}, {"type": "number"}]}),
-        11 => json!({"type": "string", "pattern": "^[a-z]{2}[0-9]+$", "format": "nonsense"}),
+        9 => json!({"enum": ["auto", "null", 7, false, "No"]}),
+        10 => {
+            json!({"anyOf": [{"const": "x"}, {"type": "string", "minLength": 2, "maxLength": 3}, {"enum": ["none", 1]}]})
+        }
+        11 => json!({"type": "array", "items": schema(random, depth - 1), "minItems": random.below(2), "maxItems": 3}),
+        12 => json!({"anyOf": [{"type": "string", "maxLength": 5}, {"type": "number"}]}),
+        13 => json!({"type": "string", "pattern": "^[a-z]{2}[0-9]+$", "format": "nonsense"}),
         _ => object(random, depth - 1),
     }
 }

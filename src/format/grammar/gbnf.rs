@@ -2,12 +2,16 @@
 //!
 //! GBNF has no lexer: a text belongs to a grammar when it can be derived character by character. The grammar engine
 //! reads terminals, the longest first, and would find nothing to match the last letter of `[a-z]* "a"`. So a grammar
-//! without recursion becomes a single terminal, and in any other each character is a terminal of its own.
+//! without recursion becomes a single terminal. In any other the parts without recursion are terminals where it can be
+//! shown that the longest is always right; where not, each character is one.
+
+mod units;
 
 use super::rules::literal;
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::json::caret;
 use std::collections::HashMap;
+use units::{Parts, Unit, Units};
 
 /// Where nesting is more than a slip of the pen.
 const DEEPEST: usize = 200;
@@ -79,10 +83,21 @@ pub(super) fn to_lark(text: &str) -> Result<String> {
         return Err(Error::new(ErrorKind::Syntax, "no text fits the grammar: its rules refer to each other for ever"));
     }
     let flat = settled(&|rule, settled| references(&rule.body).iter().all(|(name, _)| settled[numbers[name]]));
-    let writer = Writer { numbers: &numbers, terminals: flat[root] };
-    let mut lark = format!("start: {}\n", writer.name("root"));
-    for (rule, _) in rules.iter().zip(&used).filter(|(_, used)| **used) {
-        lark.push_str(&format!("// {}\n{}: {}\n", rule.name, writer.name(&rule.name), writer.body(&rule.body)));
+    let parts = Parts { rules: &rules, numbers: &numbers, flat: &flat };
+    let units = if flat[root] { None } else { parts.units(&used) };
+    let writer = Writer { parts, units };
+    let mut lark = format!("start: {}\n", writer.name("root", flat[root]));
+    for (index, rule) in rules.iter().enumerate().filter(|(index, _)| used[*index]) {
+        if flat[root] || !flat[index] || writer.units.is_none() {
+            let (name, body) = (writer.name(&rule.name, flat[root]), writer.body(&rule.body, flat[root]));
+            lark.push_str(&format!("// {}\n{name}: {body}\n", rule.name));
+        }
+    }
+    let mut units: Vec<(&String, &Unit)> = writer.units.iter().flatten().collect();
+    units.sort_by_key(|(_, unit)| unit.number);
+    for (regex, unit) in units {
+        let filled = if unit.nullable { "/(?s:.+)/ & " } else { "" };
+        lark.push_str(&format!("{}: {filled}/{regex}/\n", unit.name()));
     }
     Ok(lark)
 }
@@ -128,35 +143,43 @@ fn can_end(part: &Part, rule: &dyn Fn(&str) -> bool) -> bool {
 
 /// Writes Lark.
 struct Writer<'a> {
-    numbers: &'a HashMap<&'a str, usize>,
-    /// Whether the rules are terminals; otherwise each character is.
-    terminals: bool,
+    parts: Parts<'a>,
+    /// What is a terminal in rules with recursion; without, each character is.
+    units: Option<Units>,
 }
 
 impl Writer<'_> {
-    fn name(&self, name: &str) -> String {
-        format!("{}{}", if self.terminals { "T" } else { "r" }, self.numbers[name])
+    fn name(&self, name: &str, terminal: bool) -> String {
+        format!("{}{}", if terminal { "T" } else { "r" }, self.parts.numbers[name])
     }
 
-    fn body(&self, body: &Alternatives) -> String {
+    fn body(&self, body: &Alternatives, terminal: bool) -> String {
         let options = body.iter().map(|parts| {
-            let parts: Vec<String> = parts.iter().map(|part| self.part(part)).collect();
+            let parts: Vec<String> = parts.iter().map(|part| self.part(part, terminal)).collect();
             if parts.is_empty() { "\"\"".to_owned() } else { parts.join(" ") }
         });
         options.collect::<Vec<_>>().join(" | ")
     }
 
-    fn part(&self, part: &Part) -> String {
+    fn part(&self, part: &Part, terminal: bool) -> String {
+        if let Some(units) = self.units.as_ref().filter(|_| !terminal && self.parts.is_flat(part))
+            && let Some(unit) = self.parts.regex(part).and_then(|regex| units.get(&regex))
+        {
+            return match unit.nullable {
+                true => format!("{}?", unit.name()),
+                false => unit.name(),
+            };
+        }
         let what = match &part.what {
             What::Text(text) if text.is_empty() => "\"\"".to_owned(),
-            What::Text(text) if self.terminals || text.chars().count() == 1 => literal(text),
+            What::Text(text) if terminal || text.chars().count() == 1 => literal(text),
             What::Text(text) => {
                 let characters: Vec<String> = text.chars().map(|c| literal(&c.to_string())).collect();
                 format!("({})", characters.join(" "))
             }
             What::Class(class) => format!("/{class}/"),
-            What::Rule(name, _) => self.name(name),
-            What::Group(inner) => format!("({})", self.body(inner)),
+            What::Rule(name, _) => self.name(name, terminal),
+            What::Group(inner) => format!("({})", self.body(inner, terminal)),
         };
         match (part.least, part.most) {
             (1, Some(1)) => what,

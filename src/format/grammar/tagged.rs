@@ -73,26 +73,39 @@ impl Builder<'_> {
                 return Ok(self.rules.sequence(&[several, literal(end)]));
             }
         }
-        if let Some(options) = strings(schema) {
-            let options: Vec<String> = options.iter().map(|option| literal(&format!("{option}{end}"))).collect();
-            return Ok(self.rules.alternatives(&options));
-        }
-        let text = !kinds.is_empty() && kinds.iter().all(|kind| kind == "string");
-        if text {
-            return Ok(self.raw(schema, end, path, ""));
-        }
         if kinds.is_empty() && !has_structure(schema) {
             // Nothing is said of the value: any text is one.
             return Ok(self.raw(&json!({}), end, path, ""));
         }
-        let json = self.json_value(&without_strings(schema), tool, path)?;
-        let json = self.rules.sequence(&[json, literal(end)]);
-        if !kinds.iter().any(|kind| kind == "string") {
-            return Ok(json);
-        }
         // The parser takes for a string only what is nothing else: a first letter settles it.
-        let raw = self.raw(schema, end, path, "[A-Z_]");
-        Ok(self.rules.alternatives(&[json, raw]))
+        let only_text = !kinds.is_empty() && kinds.iter().all(|kind| kind == "string");
+        let mut options = self.texts(schema, end, path, if only_text { "" } else { "[A-Z_]" });
+        if !only_text {
+            let json = self.json_value(&without_strings(schema), tool, path)?;
+            options.push(self.rules.sequence(&[json, literal(end)]));
+        }
+        Ok(self.rules.alternatives(&options))
+    }
+
+    /// The texts that a schema allows, each with its end, or those of the alternatives in it.
+    fn texts(&mut self, schema: &Value, end: &str, path: &str, begins: &str) -> Vec<String> {
+        if !kinds(schema).iter().any(|kind| kind == "string") {
+            return Vec::new();
+        }
+        if let Some(listed) = listed(schema) {
+            let listed = listed.iter().filter_map(Value::as_str);
+            let listed = listed.filter(|text| begins.is_empty() || is_only_text(text));
+            return listed.map(|text| literal(&format!("{text}{end}"))).collect();
+        }
+        let options = ["anyOf", "oneOf"].iter().find_map(|key| Some((*key, schema.get(*key)?.as_array()?)));
+        let Some((key, options)) = options.filter(|_| schema.get("type").is_none()) else {
+            return vec![self.raw(schema, end, path, begins)];
+        };
+        if key == "oneOf" {
+            self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: key.to_owned() });
+        }
+        let options = options.iter().enumerate();
+        options.flat_map(|(index, option)| self.texts(option, end, &format!("{path}.{key}[{index}]"), begins)).collect()
     }
 
     /// Text up to the tag that ends it, which is part of the terminal: where text ends, only the tag says.
@@ -113,7 +126,8 @@ impl Builder<'_> {
         }
         let searched = pattern.and_then(searched);
         let unsaid = [("pattern", pattern.is_some() && searched.is_none()), ("format", schema.get("format").is_some())];
-        for (keyword, _) in unsaid.into_iter().filter(|(_, unsaid)| *unsaid) {
+        let combined = ["anyOf", "oneOf", "allOf"].map(|keyword| (keyword, schema.get(keyword).is_some()));
+        for (keyword, _) in unsaid.into_iter().chain(combined).filter(|(_, unsaid)| *unsaid) {
             self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned() });
         }
         conditions.extend(searched);
@@ -225,14 +239,19 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The texts that a schema lists, where it lists nothing but texts.
-fn strings(schema: &Value) -> Option<Vec<&str>> {
-    let values = match (schema.get("enum"), schema.get("const")) {
-        (Some(Value::Array(values)), _) => values.as_slice(),
-        (None, Some(value)) => std::slice::from_ref(value),
-        _ => return None,
-    };
-    values.iter().map(Value::as_str).collect::<Option<Vec<_>>>().filter(|values| !values.is_empty())
+/// The values that a schema lists, where it does.
+fn listed(schema: &Value) -> Option<&[Value]> {
+    match (schema.get("enum"), schema.get("const")) {
+        (Some(Value::Array(values)), _) => Some(values),
+        (None, Some(value)) => Some(std::slice::from_ref(value)),
+        _ => None,
+    }
+}
+
+/// Whether a text cannot be taken for a value of another kind.
+fn is_only_text(text: &str) -> bool {
+    const WORDS: [&str; 8] = ["true", "false", "null", "none", "nil", "nan", "inf", "infinity"];
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && !WORDS.contains(&&*text.to_ascii_lowercase())
 }
 
 fn has_structure(schema: &Value) -> bool {
@@ -251,6 +270,7 @@ fn without_strings(schema: &Value) -> Value {
     for key in ["anyOf", "oneOf"] {
         if let Some(Value::Array(options)) = object.get_mut(key) {
             options.retain(|option| kinds(option) != ["string"]);
+            options.iter_mut().for_each(|option| *option = without_strings(option));
         }
     }
     if let Some(Value::Array(values)) = object.get_mut("enum") {
