@@ -4,7 +4,7 @@
 //! is valid whatever happens, and can be gone on with after an error or an interruption.
 
 use super::answer::Ask;
-use super::event::{Done, Event, FallbackStep, ModelUsage, Note, Outcome, RetryStep, ToolResult};
+use super::event::{Done, Event, FallbackStep, ModelUsage, Note, Outcome, RetryStep, ToolResult, WithoutTools};
 use super::open::{Open, OpenCall};
 use super::rescue::{Fallbacks, alone, recent};
 use super::{Session, ToolChoice, tell};
@@ -120,9 +120,16 @@ impl Run<'_> {
                     self.generate(None)?
                 }
                 Step::Answer(reason) => {
-                    match reason {
-                        Reason::Loop => self.note("loop", tell::LOOP.to_owned()),
-                        Reason::ToolFailed => self.failure = self.open.as_ref().and_then(Open::failure),
+                    let message = match reason {
+                        Reason::Loop => tell::LOOP.to_owned(),
+                        Reason::ToolFailed => {
+                            self.failure = self.open.as_ref().and_then(Open::failure);
+                            self.failure.clone().unwrap_or_default()
+                        }
+                    };
+                    (self.on_event)(&Event::without_tools(WithoutTools { reason, message }));
+                    if reason == Reason::Loop {
+                        self.note("loop", tell::LOOP.to_owned());
                     }
                     self.generate(Some(reason))?
                 }
@@ -256,7 +263,13 @@ impl Run<'_> {
         let Some((call, error)) = failing else { return self.turn.regenerated(None) };
         let messages = self.with_open(self.session.messages.clone());
         let ask = self.forced(messages, &call.name);
-        let reply = self.session.answer(&ask, &mut |_| ());
+        let on_event = &mut *self.on_event;
+        // What is written for the call is told when it is whole.
+        let reply = self.session.answer(&ask, &mut |event| {
+            if !matches!(event, Event::Parsed(_)) {
+                on_event(event);
+            }
+        });
         let parsed = match reply {
             Ok(reply) => {
                 self.spent(None, reply.usage);

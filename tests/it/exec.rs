@@ -293,6 +293,15 @@ fn what_is_to_be_asked_about_is_asked_about() {
 }
 
 #[test]
+fn a_time_limit_may_be_as_long_as_it_likes() {
+    assert_eq!(run(Exec { timeout_s: Some(1e300), ..shell("echo in time") }).unwrap(), "in time");
+    let mut executor = limited(|executor| executor.timeout = Duration::MAX);
+    let tools = Tools::new([executor.function("quick", "", |_: Nothing| Ok::<_, String>("in time"))]).unwrap();
+    let results = executor.run(&tools, &[call("quick", "{}")], &AtomicBool::new(false), &mut |_, _| ());
+    assert_eq!(results[0].as_deref(), Ok("in time"));
+}
+
+#[test]
 fn a_tool_that_nothing_can_run() {
     let tools = Tools::new([Tool { name: "plain".into(), ..Tool::default() }]).unwrap();
     let results = Executor::new().run(
