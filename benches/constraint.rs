@@ -2,7 +2,8 @@
 //!
 //! `CALLWRIGHT_BENCH_MODEL=FILE.gguf CALLWRIGHT_BFCL=DIR cargo bench --bench constraint`; without a model, the bundled
 //! one; without BFCL's cases, only a few tools of its own. `CALLWRIGHT_BENCH_CASES` limits the number of cases,
-//! `CALLWRIGHT_BENCH_ONLY` names the parts to run: prepare, calls, formats, jump, canonical, outside, gbnf.
+//! `CALLWRIGHT_BENCH_ONLY` names the parts to run: prepare, calls, formats, jump, canonical, outside, gbnf. The cases of
+//! calls and formats that are in the file `CALLWRIGHT_BENCH_JOURNAL` are not run again, and new ones are added to it.
 
 use callwright::engine::constraint::{Calls, Compiler, Constraint, Mode, Rules};
 use callwright::engine::generate::{Limits, generate};
@@ -11,10 +12,12 @@ use callwright::engine::sampler::{Sampler, Sampling};
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
+use callwright::format::grammar::{Begins, Scope};
 use callwright::format::parser::{Parser, ParserOptions};
 use callwright::message::{Arguments, ToolCall};
 use callwright::models::bundled;
 use callwright::template::Piece;
+use callwright::tool::Tool;
 use callwright::{Result, Tools};
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
@@ -23,6 +26,7 @@ use llama_cpp_2::token::LlamaToken;
 use llama_cpp_2::token::data::LlamaTokenData;
 use llama_cpp_2::token::data_array::LlamaTokenDataArray;
 use serde_json::{Map, Value};
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,25 +56,34 @@ fn main() {
     println!("{}, {} threads, {} cases", path.display(), engine.threads(), cases.len());
 
     let vocabulary = engine.vocabulary().expect("a model has a vocabulary");
-    let started = on_cpu();
     let mut compiler = compiler(&vocabulary, Format::delimited());
-    println!("preparing the model, once: {:.0} ms of CPU", ms(on_cpu() - started));
     let only = std::env::var("CALLWRIGHT_BENCH_ONLY").ok();
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only.split(',').any(|one| one == part));
-    for count in [10, 200].into_iter().filter(|_| wanted("prepare")) {
-        println!("preparing {count} tools: {:.1} ms of CPU", ms(preparing(&vocabulary, cases, count)));
+    if wanted("prepare") {
+        let mut times: Vec<f64> = (0..5)
+            .map(|_| {
+                let started = on_cpu();
+                self::compiler(&vocabulary, Format::delimited());
+                ms(on_cpu() - started)
+            })
+            .collect();
+        let median = median(&mut times);
+        println!("preparing the model, once: {median:.0} ms of CPU, at best {:.0}", times[0]);
+        for count in [10, 200] {
+            println!("preparing {count} tools: {:.1} ms of CPU", ms(preparing(&mut compiler, cases, count)));
+        }
     }
 
-    if wanted("calls") {
-        let mut masks = Vec::new();
+    if wanted("calls") || wanted("formats") {
         println!("random weights, calls required, 256 tokens:");
-        sound(&mut engine, &mut compiler, Format::delimited(), cases, &mut masks);
-        println!("mask: {}", quantiles(&mut masks));
+    }
+    if wanted("calls") {
+        sound(&mut engine, &mut compiler, Format::delimited(), cases);
     }
     for name in Format::names().filter(|name| *name != "delimited" && wanted("formats")) {
         let format = Format::builtin(name).expect("its name is listed");
         let mut compiler = self::compiler(&vocabulary, format);
-        sound(&mut engine, &mut compiler, format, &cases[..cases.len().min(100)], &mut Vec::new());
+        sound(&mut engine, &mut compiler, format, &cases[..cases.len().min(100)]);
     }
 
     if wanted("jump") {
@@ -83,7 +96,7 @@ fn main() {
         outside(&mut engine, &mut compiler, &cases[0].tools);
     }
     if wanted("gbnf") {
-        gbnf(&path, &vocabulary, cases);
+        gbnf(&path, &vocabulary, &mut compiler, cases);
     }
 }
 
@@ -155,23 +168,26 @@ fn call(tools: &Tools, expected: &Value) -> Option<ToolCall> {
     fits.then(|| ToolCall { id: Some("abcdef123".to_owned()), name, arguments })
 }
 
-fn preparing(vocabulary: &Vocabulary, cases: &[Case], count: usize) -> Duration {
-    let mut tools = Tools::default();
+/// The time that the grammar of so many tools takes. The clock is a coarse one, so that it is the mean of many, each
+/// with the tools in another order: the grammar of the same tools would not be made again.
+fn preparing(compiler: &mut Compiler, cases: &[Case], count: usize) -> Duration {
+    let mut tools: Vec<Tool> = Vec::new();
     for tool in cases.iter().flat_map(|case| case.tools.iter()) {
-        if tools.len() < count && tools.get(&tool.name).is_none() {
-            tools.push(tool.clone()).expect("the name is new");
+        if tools.len() < count && !tools.iter().any(|known| known.name == tool.name) {
+            tools.push(tool.clone());
         }
     }
-    let mut times: Vec<f64> = (0..5)
-        .map(|_| {
-            let mut compiler = compiler(vocabulary, Format::delimited());
-            let started = on_cpu();
-            Constraint::new(&mut compiler, Format::delimited(), &tools, None, rules(true, Calls::Required))
-                .expect("the tools have a grammar");
-            (on_cpu() - started).as_secs_f64()
-        })
-        .collect();
-    Duration::from_secs_f64(median(&mut times))
+    let rounds = u32::try_from(4000 / count).unwrap_or(1).min(100);
+    let mut spent = Duration::ZERO;
+    for _ in 0..rounds {
+        tools.rotate_left(1);
+        let tools = Tools::new(tools.clone()).expect("the names differ");
+        let started = on_cpu();
+        Constraint::new(compiler, Format::delimited(), &tools, None, rules(true, Calls::Required))
+            .expect("the tools have a grammar");
+        spent += on_cpu() - started;
+    }
+    spent / rounds
 }
 
 fn prompt() -> Vec<Token> {
@@ -179,15 +195,17 @@ fn prompt() -> Vec<Token> {
 }
 
 /// Calls of a model that writes at random: complete, read without a repair, and valid.
-fn sound(
-    engine: &mut LlamaEngine,
-    compiler: &mut Compiler,
-    format: &Format,
-    cases: &[Case],
-    masks: &mut Vec<Duration>,
-) {
-    let (mut good, mut closed, mut tokens, mut shown) = (0, 0, 0, 0);
+fn sound(engine: &mut LlamaEngine, compiler: &mut Compiler, format: &Format, cases: &[Case]) {
+    let journal = std::env::var_os("CALLWRIGHT_BENCH_JOURNAL").map(PathBuf::from);
+    let written = journal.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+    let mut lines: Vec<String> = Vec::new();
+    let (mut masks, mut shown) = (Vec::new(), 0);
     for (seed, case) in cases.iter().enumerate() {
+        let key = format!("{}\t{seed}\t", format.name);
+        if let Some(done) = written.lines().find(|line| line.starts_with(&key)) {
+            lines.push(done.to_owned());
+            continue;
+        }
         let sampling = Sampling { temperature: 1.0, top_k: 1000, top_p: 1.0, min_p: 0.0, seed: seed as u64 };
         let tools = Arc::new(Tools::from_value(&case.tools.to_json()).expect("they were tools"));
         let mut text = Vec::new();
@@ -200,9 +218,7 @@ fn sound(
                     ControlFlow::Continue(())
                 })?;
                 masks.extend_from_slice(c.mask_times());
-                closed += usize::from(!c.notices().is_empty());
-                tokens += generation.tokens.len();
-                Ok(())
+                Ok((generation.tokens.len(), !c.notices().is_empty()))
             });
         let mut parser =
             Parser::new(format, Some(tools), ParserOptions::default()).expect("a built-in format has a parser");
@@ -212,20 +228,29 @@ fn sound(
             && !parsed.calls.is_empty()
             && parsed.calls.iter().all(|call| call.complete && call.valid)
             && parsed.repairs.is_empty();
-        good += usize::from(fine);
         if !fine && shown < 2 {
             shown += 1;
             let problems: Vec<_> = parsed.calls.iter().flat_map(|call| &call.problems).collect();
             let text = String::from_utf8_lossy(&text);
-            println!(
-                "    case {seed}: {:?} {:?} {:?} {problems:?} {text:?}",
-                outcome.err(),
-                parsed.repairs,
-                parsed.diagnostics
-            );
+            let error = outcome.as_ref().err();
+            println!("    case {seed}: {error:?} {:?} {:?} {problems:?} {text:?}", parsed.repairs, parsed.diagnostics);
         }
+        let (tokens, early) = outcome.unwrap_or_default();
+        let how = if fine { "sound" } else { "unsound" };
+        let line = format!("{key}{how}\t{}\t{tokens}", if early { "early" } else { "ended" });
+        if let Some(path) = &journal {
+            let file = std::fs::File::options().create(true).append(true).open(path);
+            file.and_then(|mut file| writeln!(file, "{line}")).expect("the journal can be written");
+        }
+        lines.push(line);
     }
-    println!("  {:18} {good} of {} sound; {closed} closed early, {tokens} tokens", format.name, cases.len());
+    let with = |word: &str| lines.iter().filter(|line| line.split('\t').any(|field| field == word)).count();
+    let tokens: usize = lines.iter().filter_map(|line| line.rsplit('\t').next()?.parse::<usize>().ok()).sum();
+    let (name, sound, early, all) = (&format.name, with("sound"), with("early"), lines.len());
+    println!(
+        "  {name:18} {sound} of {all} sound; {early} closed early, {tokens} tokens; mask {}",
+        quantiles(&mut masks)
+    );
 }
 
 /// An engine that is told what to say, and computes all the same where it has a model.
@@ -319,14 +344,17 @@ fn jump_forward(engine: &mut LlamaEngine, compiler: &mut Compiler, vocabulary: &
     let format = Format::delimited();
     let mut ratios = Vec::new();
     let mut seconds = [0.0; 2];
-    for case in cases.iter().filter(|case| case.answer.is_some()).take(50) {
+    for (index, case) in cases.iter().filter(|case| case.answer.is_some()).take(50).enumerate() {
         let Some(answer) = &case.answer else { continue };
         let text = vocabulary.tokenize(format.write_calls(std::slice::from_ref(answer)).as_bytes());
-        let mut times = [false, true].map(|jump| {
+        let mut times = [0.0; 2];
+        // Each goes first every other time: neither is to profit from what else the machine does.
+        for jump in if index % 2 == 0 { [false, true] } else { [true, false] } {
             let rules = rules(jump, Calls::Required);
             let mut constraint = Constraint::new(compiler, format, &case.tools, None, rules).expect("it has a grammar");
-            say(&mut Told::new(Some(&mut *engine), vocabulary, text.clone()), &mut constraint).1.as_secs_f64()
-        });
+            let (_, time) = say(&mut Told::new(Some(&mut *engine), vocabulary, text.clone()), &mut constraint);
+            times[usize::from(jump)] = time.as_secs_f64();
+        }
         ratios.push(times[1] / times[0]);
         seconds.iter_mut().zip(&mut times).for_each(|(sum, time)| *sum += *time);
     }
@@ -381,7 +409,8 @@ fn outside(engine: &mut LlamaEngine, compiler: &mut Compiler, tools: &Tools) {
     let mut constraint =
         Constraint::new(compiler, format, tools, None, rules(true, Calls::Allowed)).expect("it has a grammar");
     let vocabulary = engine.vocabulary().expect("a model has a vocabulary");
-    let mut logits = vec![0.0; vocabulary.words.len()];
+    // Few logits: finding the greatest of a whole vocabulary takes long, with a constraint or without.
+    let mut logits = vec![0.0; 4096.min(vocabulary.words.len())];
     let mut sampler = Sampler::new(Sampling::default());
     let rounds = 2000;
     let mut time = |constraint: Option<&mut Constraint<'_>>| {
@@ -416,19 +445,33 @@ fn outside(engine: &mut LlamaEngine, compiler: &mut Compiler, tools: &Tools) {
     );
 }
 
-/// llama.cpp's own grammar sampler on calls of the same tools: the time to filter one set of candidates.
-fn gbnf(path: &Path, vocabulary: &Vocabulary, cases: &[Case]) {
+/// llama.cpp's own grammar sampler on calls of the same tools: the time to filter one set of candidates; and the time
+/// that a mask takes here at every token of the same calls.
+fn gbnf(path: &Path, vocabulary: &Vocabulary, compiler: &mut Compiler, cases: &[Case]) {
     // The engine has started llama.cpp; this is only the token that says so, and must not stop it.
     let backend = std::mem::ManuallyDrop::new(llama_cpp_2::llama_backend::LlamaBackend {});
     let params = LlamaModelParams::default().with_vocab_only(true);
     let Ok(model) = LlamaModel::load_from_file(&backend, path, &params) else { return };
-    let mut times = Vec::new();
+    let (mut times, mut masks) = (Vec::new(), Vec::new());
     let candidates: Vec<LlamaTokenData> =
         (0..vocabulary.words.len()).map(|i| LlamaTokenData::new(LlamaToken(i as i32), 0.0, 0.0)).collect();
     for case in cases.iter().filter(|case| case.answer.is_some()).take(20) {
         let Some(answer) = &case.answer else { continue };
         let Ok(mut sampler) = LlamaSampler::grammar(&model, &calls_gbnf(&case.tools), "root") else { continue };
         let text = Format::delimited().write_calls(std::slice::from_ref(answer));
+        let tools: Vec<&Tool> = case.tools.iter().collect();
+        let scope = Scope { begins: Begins::Answer, max_calls: Some(1), only_calls: true };
+        let grammar = Format::delimited().grammar(&tools, scope).expect("the tools have a grammar");
+        let mut matcher = compiler.matcher(&grammar.lark).expect("the grammar is compiled");
+        for token in vocabulary.tokenize(text.as_bytes()) {
+            let started = Instant::now();
+            let mask = matcher.compute_mask();
+            masks.push(started.elapsed());
+            let id = u32::try_from(token.0).unwrap_or(u32::MAX);
+            if !mask.is_ok_and(|mask| mask.is_allowed(id)) || matcher.consume_token(id).is_err() {
+                break;
+            }
+        }
         let payload = text.lines().nth(1).unwrap_or_default();
         for token in vocabulary.tokenize(payload.as_bytes()) {
             let mut array = LlamaTokenDataArray::new(candidates.clone(), false);
@@ -442,6 +485,7 @@ fn gbnf(path: &Path, vocabulary: &Vocabulary, cases: &[Case]) {
             sampler.accept(LlamaToken(token.0));
         }
     }
+    println!("a mask at every token of 20 calls: {}", quantiles(&mut masks));
     println!("llama.cpp's grammar sampler, the same calls: {}", quantiles(&mut times));
 }
 

@@ -38,6 +38,8 @@ pub enum ErrorKind {
     Constraint,
     /// A recording does not belong to this run, or is damaged.
     Replay,
+    /// A benchmark's suite or run directory is not usable.
+    Suite,
 }
 
 impl ErrorKind {

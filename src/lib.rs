@@ -78,6 +78,7 @@
 //! them.
 #![deny(missing_docs)]
 
+pub mod bench;
 pub mod check;
 pub mod engine;
 pub mod error;

@@ -1,6 +1,6 @@
 //! The options that say how an answer is generated.
 
-use super::input::{positive, read_json, read_text};
+use super::input::{positive, read_json};
 use super::notice;
 use anyhow::Result;
 use callwright::engine::constraint::Mode;
@@ -69,6 +69,7 @@ impl GenerationOptions {
             max_preamble: self.constraint.max_preamble,
             max_thinking: self.constraint.max_thinking,
             jump: !self.constraint.no_jump,
+            draft: !self.constraint.no_draft,
             ..Options::default()
         }
     }
@@ -93,7 +94,11 @@ struct ConstraintOptions {
     #[arg(long, help_heading = "Constraint")]
     no_jump: bool,
 
-    /// Hold the whole answer to a grammar in llguidance's Lark
+    /// Do not decode ahead what a call may repeat of the conversation
+    #[arg(long, help_heading = "Constraint")]
+    no_draft: bool,
+
+    /// Hold the whole answer to a grammar, in llguidance's Lark or in GBNF
     #[arg(long, value_name = "FILE", help_heading = "Constraint", conflicts_with_all = ["json_schema", "tools"])]
     grammar: Option<PathBuf>,
 
@@ -120,7 +125,7 @@ impl ConstraintOptions {
 
     fn grammar(&self) -> Result<Option<Grammar>> {
         match (&self.grammar, &self.json_schema) {
-            (Some(path), _) => Ok(Some(Grammar { lark: read_text(path)?, unenforced: Vec::new() })),
+            (Some(path), _) => Ok(Some(Grammar::from_file(path)?)),
             (None, Some(path)) => {
                 let grammar = json_grammar(&read_json(path)?, false).map_err(|error| error.in_file(path))?;
                 grammar.unenforced.iter().for_each(|unenforced| notice(&unenforced.to_string()));
@@ -168,7 +173,7 @@ impl SamplingOptions {
     }
 }
 
-fn temperature(text: &str) -> Result<f32, String> {
+pub fn temperature(text: &str) -> Result<f32, String> {
     number_in(text, 0.0..=100.0, "a number from 0 to 100")
 }
 

@@ -1,14 +1,15 @@
 //! `callwright grammar`: what a constrained model may write, and whether it may write a given text.
 
-use super::input::{batch, load_format, read_json, read_text};
+use super::input::{batch, load_format, read_json, read_text, read_tools};
 use super::{DONE, notice};
 use anyhow::Result;
 use callwright::engine::constraint::Compiler;
 use callwright::engine::vocabulary::Vocabulary;
+use callwright::exec::Executor;
 use callwright::format::Format;
 use callwright::format::grammar::{Begins, Grammar, Scope, json_grammar};
 use callwright::session::ToolChoice;
-use callwright::{Error, ErrorKind, Tools};
+use callwright::{Error, ErrorKind};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -44,7 +45,7 @@ pub struct GrammarArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tools", "tool_choice"])]
     json_schema: Option<PathBuf>,
 
-    /// A grammar in llguidance's Lark, in place of calls
+    /// A grammar of one's own, in llguidance's Lark or in GBNF, in place of calls
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tools", "tool_choice", "json_schema"])]
     grammar: Option<PathBuf>,
 
@@ -72,8 +73,7 @@ struct Case {
 pub fn run(args: GrammarArgs) -> Result<u8> {
     if args.batch {
         let mut compiler = compiler(Format::delimited())?;
-        return batch(|line| {
-            let case: Case = serde_json::from_str(line)?;
+        return batch(|case: Case| {
             let grammar = json_grammar(&case.schema, true)?;
             Ok(answer(compiler.check(&grammar.lark, &case.text)?))
         });
@@ -129,15 +129,12 @@ fn check(grammar: &Grammar, compiler: &mut Compiler, strings: &str, path: &std::
 impl GrammarArgs {
     fn grammar(&self, format: &Format) -> Result<Grammar> {
         if let Some(path) = &self.grammar {
-            return Ok(Grammar { lark: read_text(path)?, unenforced: Vec::new() });
+            return Ok(Grammar::from_file(path)?);
         }
         if let Some(path) = &self.json_schema {
             return Ok(json_grammar(&read_json(path)?, true).map_err(|error| error.in_file(path))?);
         }
-        let mut tools = Tools::default();
-        for path in &self.tools {
-            tools.merge(Tools::from_file(path)?)?;
-        }
+        let tools = read_tools(&self.tools, &mut Executor::new())?;
         let only = match ToolChoice::from_name(&self.tool_choice, &tools)? {
             ToolChoice::Tool(name) => Some(name),
             _ => None,

@@ -16,6 +16,7 @@ use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -132,12 +133,7 @@ impl ConversationOptions {
             None => Tools::default(),
         };
         let mut executor = Executor::new();
-        for path in &self.tools {
-            match builtin(path, &mut executor) {
-                Some(builtin) => tools.merge(builtin?)?,
-                None => tools.merge(Tools::from_file(path)?)?,
-            }
-        }
+        tools.merge(read_tools(&self.tools, &mut executor)?)?;
         let choice = match (&self.tool_choice, &conversation.tool_choice) {
             (Some(choice), _) => ToolChoice::from_name(choice, &tools)?,
             (None, Some(value)) => ToolChoice::from_json(value, &tools)?,
@@ -170,6 +166,18 @@ fn builtin(path: &Path, executor: &mut Executor) -> Option<Result<Tools>> {
         })
     });
     Some(tools.collect::<Result<Vec<_>, Error>>().and_then(Tools::new).map_err(Into::into))
+}
+
+/// The tools of several files; the built-in ones among them are made known to `executor`.
+pub fn read_tools(paths: &[PathBuf], executor: &mut Executor) -> Result<Tools> {
+    let mut tools = Tools::default();
+    for path in paths {
+        match builtin(path, executor) {
+            Some(builtin) => tools.merge(builtin?)?,
+            None => tools.merge(Tools::from_file(path)?)?,
+        }
+    }
+    Ok(tools)
 }
 
 /// Asks the person at the terminal, where there is one.
@@ -276,7 +284,8 @@ impl ModelOptions {
     }
 }
 
-fn load_engine(path: &Path, options: LoadOptions) -> Result<LlamaEngine, Error> {
+/// A model that llama.cpp can load.
+pub fn load_engine(path: &Path, options: LoadOptions) -> Result<LlamaEngine, Error> {
     Gguf::open(path)?.check()?;
     LlamaEngine::load(path, options)
 }
@@ -314,7 +323,7 @@ pub fn load_template_format(name: &str) -> Result<Format> {
 }
 
 /// Shows how far loading is, on a terminal and once it takes a noticeable time.
-fn loading_bar() -> Option<Box<dyn FnMut(f32)>> {
+pub fn loading_bar() -> Option<Box<dyn FnMut(f32)>> {
     if !std::io::stderr().is_terminal() {
         return None;
     }
@@ -346,7 +355,7 @@ pub fn positive(text: &str) -> Result<usize, String> {
 }
 
 /// Answers each line of standard input with a line of JSON; one that cannot be answered gets `{"error"}`.
-pub fn batch(mut answer: impl FnMut(&str) -> Result<Value>) -> Result<u8> {
+pub fn batch<Case: DeserializeOwned>(mut answer: impl FnMut(Case) -> Result<Value>) -> Result<u8> {
     let mut out = std::io::stdout();
     let mut status = DONE;
     for (index, line) in std::io::stdin().lock().lines().enumerate() {
@@ -354,7 +363,7 @@ pub fn batch(mut answer: impl FnMut(&str) -> Result<Value>) -> Result<u8> {
         if line.trim().is_empty() {
             continue;
         }
-        let answer = answer(&line).unwrap_or_else(|error| {
+        let answer = serde_json::from_str(&line).map_err(Into::into).and_then(&mut answer).unwrap_or_else(|error| {
             status = USAGE;
             json!({"error": format!("line {}: {error:#}", index + 1)})
         });

@@ -1,6 +1,10 @@
 //! The command line: what belongs to the terminal and not to the library.
 
 mod agent;
+mod bench;
+mod bench_run;
+mod bench_score;
+mod bench_table;
 mod chat;
 mod generation;
 mod grammar;
@@ -23,6 +27,8 @@ const DONE: u8 = 0;
 const FAILED: u8 = 1;
 /// Wrong usage, or input that cannot be read.
 const USAGE: u8 = 2;
+/// A threshold that was asked for is not met.
+const THRESHOLD: u8 = 3;
 /// Ended by Ctrl-C: 128 + SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
 
@@ -48,6 +54,7 @@ enum Command {
     Grammar(grammar::GrammarArgs),
     Template(template::TemplateArgs),
     Model(model::ModelArgs),
+    Bench(bench::BenchArgs),
 }
 
 /// Parses the command line, runs, and says how it went.
@@ -68,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),
         Command::Template(args) => template::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Model(args) => model::run(args, Some(&callwright::engine::llama::cpu_features())),
     };
     match result {

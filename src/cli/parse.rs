@@ -1,8 +1,9 @@
 //! `callwright parse`: what a model wrote, read as the engine reads it.
 
 use super::DONE;
-use super::input::{batch, load_format, load_template_format, stdin_error};
+use super::input::{batch, load_format, load_template_format, read_tools, stdin_error};
 use anyhow::Result;
+use callwright::exec::Executor;
 use callwright::format::Format;
 use callwright::format::event::Event;
 use callwright::format::parser::{Parsed, Parser, ParserOptions, ReasoningOutput};
@@ -92,13 +93,10 @@ struct Case {
 
 pub fn run(args: ParseArgs) -> Result<u8> {
     if args.batch {
-        return batch(|line| one(serde_json::from_str(line)?, &args));
+        return batch(|case| one(case, &args));
     }
     let format = format(args.template.as_deref(), &args.format)?;
-    let mut tools = Tools::default();
-    for path in &args.tools {
-        tools.merge(Tools::from_file(path)?)?;
-    }
+    let tools = read_tools(&args.tools, &mut Executor::new())?;
     let tools = (!args.tools.is_empty()).then(|| Arc::new(tools));
     let mut out = std::io::stdout();
     let mut failed = None;

@@ -86,8 +86,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
 
 fn render_lines() -> Result<u8> {
     let mut templates: HashMap<String, ChatTemplate> = HashMap::new();
-    batch(|line| {
-        let case: Case = serde_json::from_str(line)?;
+    batch(|case: Case| {
         if !templates.contains_key(&case.template) {
             templates.insert(case.template.clone(), load_template(&case.template)?);
         }

@@ -1,11 +1,13 @@
 //! The loop: decode the part of the prompt that is not in the context yet, then sample until something ends it.
 
 use super::constraint::{Constraint, Step};
+use super::draft::Drafter;
 use super::sampler::{Sampler, Sampling};
 use super::{Engine, Token};
 use crate::Result;
 use serde::Serialize;
-use std::ops::ControlFlow;
+use std::collections::VecDeque;
+use std::ops::{AddAssign, ControlFlow};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -50,12 +52,29 @@ pub struct Usage {
     pub completion_tokens: usize,
     /// Of these, the ones that a grammar forced, so that the model was not asked.
     pub forced_tokens: usize,
+    /// Of these, the ones that were decoded ahead of time, as a draft from what was written before.
+    pub drafted_tokens: usize,
+    /// All tokens that were decoded as a draft, whether the model then wrote them or not.
+    pub proposed_tokens: usize,
     /// Time until the prompt was decoded.
     #[serde(rename = "prompt_seconds", serialize_with = "seconds")]
     pub prompt_time: Duration,
     /// Time spent on generating.
     #[serde(rename = "completion_seconds", serialize_with = "seconds")]
     pub completion_time: Duration,
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, more: Usage) {
+        self.prompt_tokens += more.prompt_tokens;
+        self.cached_tokens += more.cached_tokens;
+        self.completion_tokens += more.completion_tokens;
+        self.forced_tokens += more.forced_tokens;
+        self.drafted_tokens += more.drafted_tokens;
+        self.proposed_tokens += more.proposed_tokens;
+        self.prompt_time += more.prompt_time;
+        self.completion_time += more.completion_time;
+    }
 }
 
 fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -113,7 +132,12 @@ pub fn generate(
 
     let started = Instant::now();
     let mut generated = Vec::new();
+    // Decoded only when the model is asked again: with what the grammar forces behind them in one batch, and at the end
+    // not at all; the next turn's prompt brings them again.
+    let mut pending = Vec::new();
     let mut end_token = None;
+    let mut cut = false;
+    let mut drafts = Drafts::new(prompt);
     let end = 'answer: loop {
         if cancelled() {
             break End::Cancelled;
@@ -123,25 +147,42 @@ pub fn generate(
             break End::Length;
         }
         generated.clear();
+        let mut forced = false;
         match &mut constraint {
-            None => generated.push(sampler.sample(engine.logits())),
+            None => {
+                drafts.decode(engine, &mut pending, Vec::new())?;
+                generated.push(sampler.sample(drafts.logits(engine)));
+            }
             Some(constraint) => {
                 let step = match constraint.next(left)? {
-                    Step::Sample => match constraint.sample(&mut sampler, engine.logits(), left)? {
-                        Ok(token) => {
-                            generated.push(token);
-                            Step::Sample
+                    Step::Sample => {
+                        if !pending.is_empty() {
+                            let mut draft = Vec::new();
+                            if constraint.may_draft() && engine.can_draft() {
+                                draft = drafts.drafter.propose(left - 1);
+                                draft.truncate(constraint.allowed(&draft));
+                            }
+                            usage.proposed_tokens += draft.len();
+                            drafts.decode(engine, &mut pending, draft)?;
                         }
-                        Err(instead) => instead,
-                    },
+                        match constraint.sample(&mut sampler, drafts.logits(engine), left)? {
+                            Ok(token) => {
+                                generated.push(token);
+                                Step::Sample
+                            }
+                            Err(instead) => instead,
+                        }
+                    }
                     step => step,
                 };
                 match step {
                     Step::Sample => {}
                     Step::Finished => break End::Stopped,
                     Step::Forced(run) => {
+                        cut = run.len() > left;
                         generated.extend(run.into_iter().take(left));
                         usage.forced_tokens += generated.len();
+                        forced = true;
                     }
                 }
             }
@@ -152,16 +193,84 @@ pub fn generate(
                 break 'answer End::EndOfTurn;
             }
             tokens.push(*token);
+            drafts.drafter.push(*token);
             if on_token(engine.token_bytes(*token)).is_break() {
                 break 'answer End::Stopped;
             }
         }
-        // A token after which nothing is sampled need not be decoded; the next turn's prompt brings it again.
-        if tokens.len() < max_tokens {
-            engine.decode(&generated)?;
+        let known = drafts.confirm(&generated);
+        if !forced {
+            usage.drafted_tokens += known;
+        }
+        if known < generated.len() {
+            drafts.forget(engine);
+            pending.extend_from_slice(&generated[known..]);
         }
     };
+    drafts.forget(engine);
+    if let Some(constraint) = &mut constraint
+        && end == End::Length
+    {
+        constraint.out_of_tokens(cut);
+    }
     usage.completion_time = started.elapsed();
     usage.completion_tokens = tokens.len();
     Ok(Generation { tokens, end, end_token, usage })
+}
+
+/// What was decoded ahead of the answer.
+struct Drafts {
+    drafter: Drafter,
+    /// Tokens in the engine's context that the answer has not reached yet.
+    ahead: VecDeque<Token>,
+    /// Which logits of the last batch are those behind the answer, where there are several.
+    row: Option<usize>,
+    proposed: usize,
+}
+
+impl Drafts {
+    fn new(prompt: &[Token]) -> Drafts {
+        Drafts { drafter: Drafter::new(prompt), ahead: VecDeque::new(), row: None, proposed: 0 }
+    }
+
+    /// The logits behind the answer so far.
+    fn logits<'e>(&self, engine: &'e dyn Engine) -> &'e [f32] {
+        self.row.map_or_else(|| engine.logits(), |row| engine.logits_at(row))
+    }
+
+    /// How many of the tokens that the answer has got now were drafted, and so are decoded already.
+    fn confirm(&mut self, generated: &[Token]) -> usize {
+        let known = generated.iter().zip(&self.ahead).take_while(|(token, drafted)| token == drafted).count();
+        self.ahead.drain(..known);
+        self.row = self.row.map(|row| row + known);
+        known
+    }
+
+    /// Takes what was drafted in vain out of the engine's context.
+    fn forget(&mut self, engine: &mut dyn Engine) {
+        self.drafter.learn(self.proposed, self.proposed - self.ahead.len());
+        self.proposed = 0;
+        if !self.ahead.is_empty() {
+            engine.truncate(engine.cached().len() - self.ahead.len());
+            self.ahead.clear();
+        }
+    }
+
+    /// Decodes the tokens that were written since the model was last asked, and a draft of those that may follow.
+    fn decode(&mut self, engine: &mut dyn Engine, pending: &mut Vec<Token>, draft: Vec<Token>) -> Result<()> {
+        if pending.is_empty() {
+            return Ok(());
+        }
+        if draft.is_empty() {
+            self.row = None;
+            engine.decode(pending)?;
+        } else {
+            engine.decode_all(&[pending.as_slice(), &draft].concat())?;
+            self.row = Some(pending.len() - 1);
+            self.proposed = draft.len();
+            self.ahead = draft.into();
+        }
+        pending.clear();
+        Ok(())
+    }
 }

@@ -1,7 +1,9 @@
-//! llama.cpp: the only file that talks to it.
+//! llama.cpp: the only module that talks to it.
 //!
 //! Its C++ exceptions and failed assertions end the process, so whatever a file or a caller could get wrong is checked
 //! before: the GGUF in [`crate::models`], token ids and lengths here.
+
+pub mod parallel;
 
 use super::vocabulary::{Vocabulary, Word};
 use super::{Engine, ModelInfo, Token, threads};
@@ -35,6 +37,8 @@ const LONG_CONTEXT: usize = 16 * 1024;
 /// The most threads that can decode: ggml's `GGML_MAX_N_THREADS`.
 pub const MAX_THREADS: usize = 512;
 
+const ONLY_VOCABULARY: &str = "only the vocabulary was loaded: there is nothing to decode with";
+
 /// How a model is loaded.
 #[derive(Default)]
 pub struct LoadOptions {
@@ -60,8 +64,8 @@ pub struct LlamaEngine {
     threads: usize,
     cached: Vec<Token>,
     pieces: Vec<OnceCell<Box<[u8]>>>,
-    /// Which row of the last batch has the logits.
-    logits_row: i32,
+    /// Which of the last batch's tokens have logits.
+    rows: Vec<i32>,
 }
 
 impl LlamaEngine {
@@ -98,7 +102,7 @@ impl LlamaEngine {
             None => threads::fastest(|threads| one_token_steps(&model, threads)),
         };
         tracing::debug!(model = info.name, threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
-        Ok(LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, logits_row: 0 })
+        Ok(LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, rows: Vec::new() })
     }
 
     /// How many threads decode.
@@ -107,11 +111,52 @@ impl LlamaEngine {
     }
 
     fn new_context(&mut self, tokens: usize) -> Result<()> {
-        let context = create_context(&self.model, tokens, BATCH, self.threads)?;
+        let context = create_context(&self.model, tokens, BATCH, self.threads, 1)?;
         // SAFETY: the context borrows the model, which lives in an `Arc` that is neither moved out nor replaced while
         // `self` lives, and `context` is declared before `model`, so that it is dropped first.
         self.context = Some(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
         self.cached.clear();
+        self.rows.clear();
+        Ok(())
+    }
+
+    /// Decodes at most [`BATCH`] tokens, for the logits behind the last or behind each of them.
+    fn decode_batch(&mut self, tokens: &[Token], all: bool) -> Result<()> {
+        let error = |message: String| Err(Error::new(ErrorKind::Engine, message));
+        let vocabulary = self.model.n_vocab();
+        if let Some(stranger) = tokens.iter().find(|token| !(0..vocabulary).contains(&token.0)) {
+            return error(format!("token {} is not in the vocabulary", stranger.0));
+        }
+        if self.options.vocabulary_only {
+            return error(ONLY_VOCABULARY.to_owned());
+        }
+        let Some(context) = &mut self.context else {
+            return error("nothing to decode into: no room was reserved".to_owned());
+        };
+        let (size, wanted) = (context.n_ctx() as usize, self.cached.len() + tokens.len());
+        if wanted > size {
+            // A larger context would be an empty one.
+            return error(format!("{wanted} tokens do not fit into the {size} that were reserved"));
+        }
+        if tokens.len() > BATCH {
+            return error(format!("{} tokens are more than the {BATCH} of one batch", tokens.len()));
+        }
+        let mut batch = LlamaBatch::new(tokens.len(), 1);
+        self.rows.clear();
+        for (i, token) in tokens.iter().enumerate() {
+            let position = i32::try_from(self.cached.len() + i).unwrap_or(i32::MAX);
+            let wanted = all || i + 1 == tokens.len();
+            batch.add(LlamaToken(token.0), position, &[0], wanted).map_err(engine_error)?;
+            if wanted {
+                self.rows.push(i32::try_from(i).unwrap_or(i32::MAX));
+            }
+        }
+        if let Err(error) = context.decode(&mut batch) {
+            context.clear_kv_cache();
+            self.cached.clear();
+            return Err(engine_error(error));
+        }
+        self.cached.extend_from_slice(tokens);
         Ok(())
     }
 
@@ -181,10 +226,7 @@ impl Engine for LlamaEngine {
 
     fn reserve(&mut self, tokens: usize) -> Result<()> {
         if self.options.vocabulary_only {
-            return Err(Error::new(
-                ErrorKind::Engine,
-                "only the vocabulary was loaded: there is nothing to decode with",
-            ));
+            return Err(Error::new(ErrorKind::Engine, ONLY_VOCABULARY));
         }
         let size = self.context.as_ref().map_or(0, |context| context.n_ctx() as usize);
         if tokens <= size {
@@ -221,34 +263,32 @@ impl Engine for LlamaEngine {
     }
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
-        let vocabulary = self.model.n_vocab();
-        if let Some(stranger) = tokens.iter().find(|token| !(0..vocabulary).contains(&token.0)) {
-            return Err(Error::new(ErrorKind::Engine, format!("token {} is not in the vocabulary", stranger.0)));
-        }
-        self.reserve(self.cached.len() + tokens.len())?;
-        let Some(context) = &mut self.context else {
-            return Err(Error::new(ErrorKind::Engine, "nothing to decode into: no token was reserved"));
-        };
         for chunk in tokens.chunks(BATCH) {
-            let mut batch = LlamaBatch::new(chunk.len(), 1);
-            for (i, token) in chunk.iter().enumerate() {
-                let position = i32::try_from(self.cached.len() + i).unwrap_or(i32::MAX);
-                batch.add(LlamaToken(token.0), position, &[0], i + 1 == chunk.len()).map_err(engine_error)?;
-            }
-            if let Err(error) = context.decode(&mut batch) {
-                context.clear_kv_cache();
-                self.cached.clear();
-                return Err(engine_error(error));
-            }
-            self.cached.extend_from_slice(chunk);
-            self.logits_row = i32::try_from(chunk.len()).unwrap_or(i32::MAX) - 1;
+            self.decode_batch(chunk, false)?;
         }
         Ok(())
     }
 
+    fn can_draft(&self) -> bool {
+        !self.model.is_recurrent() && !self.model.is_hybrid()
+    }
+
+    fn decode_all(&mut self, tokens: &[Token]) -> Result<()> {
+        self.decode_batch(tokens, true)
+    }
+
+    fn logits_at(&self, index: usize) -> &[f32] {
+        match (&self.context, self.rows.get(index)) {
+            (Some(context), Some(row)) => context.get_logits_ith(*row),
+            _ => &[],
+        }
+    }
+
     fn logits(&self) -> &[f32] {
         match &self.context {
-            Some(context) if !self.cached.is_empty() => context.get_logits_ith(self.logits_row),
+            Some(context) if !self.cached.is_empty() => {
+                self.rows.last().map_or(&[], |row| context.get_logits_ith(*row))
+            }
             _ => &[],
         }
     }
@@ -359,13 +399,21 @@ fn engine_error(error: impl std::error::Error) -> Error {
     Error::new(ErrorKind::Engine, format!("llama.cpp failed while decoding: {}", because(&error)))
 }
 
-fn create_context(model: &LlamaModel, tokens: usize, batch: usize, threads: usize) -> Result<LlamaContext<'_>> {
+/// A context for some sequences of up to `tokens` each.
+fn create_context(
+    model: &LlamaModel,
+    tokens: usize,
+    batch: usize,
+    threads: usize,
+    sequences: usize,
+) -> Result<LlamaContext<'_>> {
     let failed = |why: &str| {
         Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {tokens} tokens: {why}"))
             .hint("a smaller --ctx or --max-tokens needs less memory")
     };
     // llama.cpp takes none at all for the model's own size.
-    let size = tokens.checked_next_multiple_of(CONTEXT_STEP).and_then(|size| u32::try_from(size).ok());
+    let each = tokens.checked_next_multiple_of(CONTEXT_STEP);
+    let size = each.and_then(|size| size.checked_mul(sequences)).and_then(|size| u32::try_from(size).ok());
     let size = size.and_then(NonZeroU32::new).ok_or_else(|| failed("that is more than it can count"))?;
     let batch = u32::try_from(batch).unwrap_or(u32::MAX);
     let threads = i32::try_from(threads).unwrap_or(i32::MAX);
@@ -378,6 +426,7 @@ fn create_context(model: &LlamaModel, tokens: usize, batch: usize, threads: usiz
     };
     let params = LlamaContextParams::default()
         .with_n_ctx(Some(size))
+        .with_n_seq_max(u32::try_from(sequences).unwrap_or(u32::MAX))
         .with_n_batch(batch)
         .with_n_ubatch(batch)
         .with_flash_attention_policy(flash_attention)
@@ -388,7 +437,7 @@ fn create_context(model: &LlamaModel, tokens: usize, batch: usize, threads: usiz
 
 /// Decodes single tokens with `threads` threads; returns the closure that times one step.
 fn one_token_steps(model: &LlamaModel, threads: usize) -> Option<impl FnMut() -> Option<std::time::Duration>> {
-    let mut context = create_context(model, CONTEXT_STEP, 1, threads).ok()?;
+    let mut context = create_context(model, CONTEXT_STEP, 1, threads, 1).ok()?;
     let mut position = 0;
     Some(move || {
         let mut batch = LlamaBatch::new(1, 1);

@@ -5,6 +5,7 @@
 //! loop that drives either.
 
 pub mod constraint;
+mod draft;
 pub mod generate;
 pub mod llama;
 pub mod sampler;
@@ -82,6 +83,25 @@ pub trait Engine {
 
     /// One logit for each token of the vocabulary, for what follows the last decoded token.
     fn logits(&self) -> &[f32];
+
+    /// Whether [`Engine::truncate`] can forget the last tokens alone, so that some may be decoded on trial.
+    fn can_draft(&self) -> bool {
+        false
+    }
+
+    /// Appends a few tokens and keeps the logits behind each of them: see [`Engine::logits_at`]. Called only where
+    /// [`Engine::can_draft`] says so.
+    ///
+    /// # Errors
+    /// Those of [`Engine::decode`].
+    fn decode_all(&mut self, tokens: &[Token]) -> Result<()> {
+        self.decode(tokens)
+    }
+
+    /// The logits behind the token numbered `index` of those that [`Engine::decode_all`] appended last.
+    fn logits_at(&self, _index: usize) -> &[f32] {
+        self.logits()
+    }
 
     /// Told before each generation, for the engine that follows a record.
     ///

@@ -125,6 +125,8 @@ pub struct ScriptedEngine {
     cached: Vec<Token>,
     logits: Vec<f32>,
     likeliest: usize,
+    /// What [`Engine::logits_at`] gives.
+    rows: Vec<Vec<f32>>,
 }
 
 impl ScriptedEngine {
@@ -208,6 +210,7 @@ impl ScriptedEngine {
             cached: Vec::new(),
             logits: vec![f32::NEG_INFINITY; usize::try_from(end.0).unwrap_or(0) + 1],
             likeliest: 0,
+            rows: Vec::new(),
         }
     }
 }
@@ -272,6 +275,23 @@ impl Engine for ScriptedEngine {
 
     fn logits(&self) -> &[f32] {
         &self.logits
+    }
+
+    fn can_draft(&self) -> bool {
+        true
+    }
+
+    fn decode_all(&mut self, tokens: &[Token]) -> Result<()> {
+        self.rows.clear();
+        for token in tokens {
+            self.decode(std::slice::from_ref(token))?;
+            self.rows.push(self.logits.clone());
+        }
+        Ok(())
+    }
+
+    fn logits_at(&self, index: usize) -> &[f32] {
+        self.rows.get(index).map_or(&[], Vec::as_slice)
     }
 
     fn begin(&mut self, prompt: &[Token], sampling: &Sampling) -> Result<()> {

@@ -15,6 +15,8 @@ const DIAGNOSTICS: usize = 100;
 const SPARE: usize = 16 << 10;
 /// How much of a key is told.
 const KEY: usize = 100;
+/// How many values of one call are given another type. More than that are left as they are.
+const CHANGES: usize = 512;
 /// How many bytes of arguments wait for an id that the format writes after them.
 const WAITING: usize = 1024;
 
@@ -331,9 +333,12 @@ impl Calls {
 
     /// A value should have another type. That is reported where the call ends, when its place can be told.
     fn coerce(&mut self, Coercion { start, written, wanted }: Coercion) {
-        self.say_delta(if self.repair { &wanted } else { &written });
+        let size = |open: &Open| open.changes.iter().map(|(.., wanted)| wanted.len()).sum::<usize>();
+        let room = self.open.as_ref().is_some_and(|open| open.changes.len() < CHANGES && size(open) < SPARE);
+        let repair = self.repair && room;
+        self.say_delta(if repair { &wanted } else { &written });
         let Some(open) = &mut self.open else { return };
-        if self.repair {
+        if repair {
             open.changes.push((start, written.len(), wanted));
         }
         open.coerced.get_or_insert((start, written));

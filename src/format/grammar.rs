@@ -5,6 +5,7 @@
 //! tools, arguments fit their schemas, markers are written as declared. Whatever it accepts, the parser reads back
 //! without a repair.
 
+mod gbnf;
 mod json;
 mod native;
 mod rules;
@@ -18,6 +19,7 @@ use rules::{Rules, literal};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
+use std::path::Path;
 
 pub use json::json_grammar;
 
@@ -47,6 +49,46 @@ pub struct Grammar {
     pub lark: String,
     /// What is not enforced.
     pub unenforced: Vec<Unenforced>,
+}
+
+impl Grammar {
+    /// A grammar of one's own: llguidance's Lark, or GBNF, the notation of llama.cpp. Where `::=` stands behind the
+    /// first name, it is GBNF.
+    ///
+    /// ```
+    /// use callwright::format::grammar::Grammar;
+    ///
+    /// let grammar = Grammar::from_text("root ::= \"yes\" | \"no\"")?;
+    /// assert!(grammar.lark.starts_with("start: "));
+    /// # Ok::<(), callwright::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Syntax`] with line and column where the text is no GBNF. Lark is looked at when it is compiled.
+    pub fn from_text(text: &str) -> Result<Grammar> {
+        let first = text.lines().map(str::trim_start).find(|line| !line.is_empty() && !line.starts_with('#'));
+        let is_gbnf = first.is_some_and(|line| {
+            let word = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'));
+            word.is_some_and(|end| line[end..].trim_start().starts_with("::="))
+        });
+        let lark = if is_gbnf { gbnf::to_lark(text)? } else { text.to_owned() };
+        Ok(Grammar { lark, unenforced: Vec::new() })
+    }
+
+    /// The grammar in a file: its name's ending says which notation (`.gbnf`, `.lark`); with any other, its text does.
+    ///
+    /// # Errors
+    /// Those of [`Grammar::from_text`]; [`ErrorKind::Io`] when the file cannot be read.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Grammar> {
+        let path = path.as_ref();
+        let text = crate::text_file::read(path)?;
+        let lark = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("gbnf") => gbnf::to_lark(&text).map_err(|error| error.in_file(path))?,
+            Some("lark") => text,
+            _ => return Grammar::from_text(&text).map_err(|error| error.in_file(path)),
+        };
+        Ok(Grammar { lark, unenforced: Vec::new() })
+    }
 }
 
 /// Where a grammar begins.

@@ -21,8 +21,11 @@ use std::sync::Arc;
 const NAME_ALIASES: [&str; 4] = ["name", "tool_name", "function_name", "tool"];
 const ARGUMENT_ALIASES: [&str; 5] = ["arguments", "parameters", "params", "args", "input"];
 
-/// How many bytes of arguments under another key wait for the proper one.
+/// How many bytes of arguments under another key wait for the proper one, and how many for the name.
 const WAITING: usize = 1024;
+const NAMELESS: usize = 16 << 10;
+/// How long a name, an id or a key may be. What is longer is none.
+const NAME: usize = 4096;
 
 /// Reads the calls between one pair of markers.
 #[derive(Debug)]
@@ -46,6 +49,8 @@ pub(crate) struct JsonPayload {
     pause: bool,
     junk: bool,
     key: String,
+    /// Whether the key being read is too long for one: its beginning is in `key`.
+    long_key: bool,
     key_at: usize,
     value: Transducer,
     arguments: Transducer,
@@ -135,6 +140,7 @@ impl JsonPayload {
             pause: false,
             junk: false,
             key: String::new(),
+            long_key: false,
             key_at: 0,
             value: Transducer::new(repair),
             arguments: Transducer::new(repair),
@@ -525,7 +531,7 @@ impl PayloadReader for JsonPayload {
         self.string_at = None;
         (self.wrapped, self.array, self.over, self.junk) = (false, false, false, false);
         (self.bare, self.pause) = (false, false);
-        (self.undecided, self.shortened, self.argued) = (false, false, false);
+        (self.undecided, self.shortened, self.argued, self.long_key) = (false, false, false, false);
         (self.held_name, self.held_arguments) = (None, None);
         self.behind = Behind::default();
     }

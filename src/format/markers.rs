@@ -9,15 +9,17 @@
 
 mod patterns;
 
+use super::bytes::ByteSet;
 use super::{Declaration, Marker};
 use crate::error::{Error, ErrorKind, Result};
 use patterns::{Patterns, bare_call, near_start, start_in_reasoning, syntax_config};
-use regex_automata::dfa::{Automaton as _, StartKind, dense, regex};
+use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::nfa::thompson;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input, MatchKind};
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 /// What a match means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,11 +77,23 @@ pub(crate) enum Context {
 #[derive(Debug)]
 pub(crate) struct Markers {
     text: Scanner,
-    reasoning: Scanner,
-    structure: Scanner,
-    string: Scanner,
+    reasoning: Later,
+    structure: Later,
+    string: Later,
     raw: Scanner,
 }
+
+/// An automaton that is built where the text first needs it: each takes milliseconds, and many texts have no call.
+#[derive(Debug)]
+struct Later {
+    patterns: Vec<(Sign, String)>,
+    start: Vec<u8>,
+    scanner: OnceLock<Scanner>,
+}
+
+/// Up to how many bytes of literal markers, as regular expressions, automata are sure to be small: they need not be
+/// built to know that they can be.
+const TAME: usize = 16 << 10;
 
 /// One automaton: a table for stepping forward, and regex-automata's own to find where a match began.
 #[derive(Debug)]
@@ -89,11 +103,12 @@ pub(crate) struct Scanner {
     next: Vec<u16>,
     states: Vec<StateInfo>,
     /// Bytes that leave the start state: those that can begin a marker.
-    pub begins: Box<[bool; 256]>,
+    pub begins: ByteSet,
     /// How many bytes a match may have; brackets before it that exceed that were let go.
     pub longest: usize,
-    /// Finds where a match began; `None` where there is nothing to match.
-    reverse: Option<dense::DFA<Vec<u32>>>,
+    patterns: Vec<String>,
+    /// For each pattern what finds where a match began, built where it is needed; none where that would be too large.
+    reverse: Vec<OnceLock<Option<dense::DFA<Vec<u32>>>>>,
     signs: Vec<Sign>,
     /// The text of the start marker, where a match takes in what follows it.
     start: Vec<u8>,
@@ -116,6 +131,12 @@ pub(crate) const START: State = 0;
 
 /// How much a match may take in around the marker itself.
 const AROUND: usize = 32;
+
+/// How many bytes the beginning of a call may have that shows it to be one, in a format without start marker.
+const BARE: usize = 512;
+
+/// How long a name may be that shows a call.
+const NAME: usize = 64;
 
 /// A marker found in the bytes held back: `[..start]` is before it, `[start..end]` the marker, the rest after it.
 #[derive(Debug, Clone, Copy)]
@@ -153,35 +174,77 @@ impl Markers {
         let mut string = Vec::new();
         for (sign, marker) in exact.of(&calls[..3]) {
             string.push((sign, format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker})")));
-            string.push((sign, format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
+            // What takes in a call's beginning does not end at a line's end.
+            if sign.lookahead == Lookahead::None {
+                string.push((sign, format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
+            }
         }
-        let start = declaration.start.as_ref().and_then(Marker::text).unwrap_or_default().trim().into();
-        Ok(Markers {
-            text: Scanner::new(text)?,
-            reasoning: Scanner { start, ..Scanner::new(reasoning)? },
-            structure: Scanner::new(structure)?,
-            string: Scanner::new(string)?,
-            raw: Scanner::new(Vec::new())?,
-        })
+        let start = declaration.start.as_ref().and_then(Marker::text).unwrap_or_default().trim().as_bytes().to_vec();
+        let reasoning = if declaration.reasoning.is_some() { reasoning } else { Vec::new() };
+        let later = |patterns| Later { patterns, start: start.clone(), scanner: OnceLock::new() };
+        let markers = Markers {
+            text: Scanner::new(&text, &start)?,
+            reasoning: later(reasoning),
+            structure: later(structure),
+            string: later(string),
+            raw: Scanner::nothing(),
+        };
+        let later = [&markers.reasoning, &markers.structure, &markers.string];
+        let size = later.iter().flat_map(|later| &later.patterns).map(|(_, pattern)| pattern.len()).sum::<usize>();
+        if size > TAME || !declaration.markers().all(|marker| matches!(marker, Marker::Literal(_))) {
+            for later in later {
+                later.build()?.check()?;
+            }
+            markers.text.check()?;
+        }
+        Ok(markers)
     }
 
     pub(crate) fn scanner(&self, context: Context) -> &Scanner {
         match context {
             Context::Text => &self.text,
-            Context::Reasoning => &self.reasoning,
-            Context::Structure => &self.structure,
-            Context::String => &self.string,
+            Context::Reasoning => self.reasoning.get(),
+            Context::Structure => self.structure.get(),
+            Context::String => self.string.get(),
             Context::Raw => &self.raw,
         }
     }
 }
 
+impl Later {
+    fn build(&self) -> Result<&Scanner> {
+        if self.scanner.get().is_none() {
+            let scanner = Scanner::new(&self.patterns, &self.start)?;
+            return Ok(self.scanner.get_or_init(|| scanner));
+        }
+        Ok(self.get())
+    }
+
+    /// The automaton. What may be too large for one was built when the format was read.
+    fn get(&self) -> &Scanner {
+        let build = || Scanner::new(&self.patterns, &self.start).unwrap_or_else(|_| Scanner::nothing());
+        self.scanner.get_or_init(build)
+    }
+}
+
+/// The automaton of regex-automata for these patterns.
+fn dense(patterns: &[String], config: dense::Config, reverse: bool) -> Result<dense::DFA<Vec<u32>>> {
+    let config = config.dfa_size_limit(Some(8 << 20)).determinize_size_limit(Some(16 << 20));
+    let thompson = thompson::Config::new().utf8(false).reverse(reverse);
+    let mut builder = dense::Builder::new();
+    builder.configure(config).syntax(syntax_config()).thompson(thompson);
+    builder
+        .build_many(patterns)
+        .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")))
+}
+
 impl Scanner {
-    fn new(patterns: Vec<(Sign, String)>) -> Result<Scanner> {
+    /// `start` is the text of the start marker.
+    fn new(patterns: &[(Sign, String)], start: &[u8]) -> Result<Scanner> {
         if patterns.is_empty() {
             return Ok(Scanner::nothing());
         }
-        let (signs, patterns): (Vec<Sign>, Vec<String>) = patterns.into_iter().unzip();
+        let (signs, patterns): (Vec<Sign>, Vec<String>) = patterns.iter().cloned().unzip();
         let bounds: Vec<(Option<usize>, Option<usize>)> = patterns
             .iter()
             .map(|pattern| {
@@ -189,23 +252,32 @@ impl Scanner {
                 hir.map_or((None, None), |hir| (hir.properties().minimum_len(), hir.properties().maximum_len()))
             })
             .collect();
-        let lengths = bounds.iter().map(|(least, most)| least.filter(|_| least == most)).collect();
+        let lengths: Vec<Option<usize>> = bounds.iter().map(|(least, most)| least.filter(|_| least == most)).collect();
         let longest = bounds.iter().filter_map(|(_, most)| *most).max().unwrap_or(0);
+        let around = match () {
+            _ if signs.iter().any(|sign| sign.lookahead == Lookahead::All) => BARE,
+            _ if signs.iter().any(|sign| sign.lookahead == Lookahead::Head) => AROUND + NAME,
+            _ => AROUND,
+        };
         // Those without a bound have a bounded marker in them.
-        let least = bounds.iter().filter_map(|(least, _)| *least).max().unwrap_or(0) + AROUND;
-        let both = regex::Builder::new()
-            .syntax(syntax_config())
-            .thompson(thompson::Config::new().utf8(false))
-            .dense(
-                dense::Config::new()
-                    .match_kind(MatchKind::LeftmostFirst)
-                    .start_kind(StartKind::Both)
-                    .dfa_size_limit(Some(8 << 20))
-                    .determinize_size_limit(Some(16 << 20)),
-            )
-            .build_many(&patterns)
-            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")))?;
-        Scanner::take_over(both.forward(), both.reverse().clone(), longest.max(least), signs, lengths)
+        let least = bounds.iter().filter_map(|(least, _)| *least).max().unwrap_or(0) + around;
+        let forward = dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(StartKind::Unanchored);
+        let forward = dense(&patterns, forward, false)?;
+        let scanner = Scanner::take_over(&forward, longest.max(least), signs, lengths)?;
+        let reverse = patterns.iter().map(|_| OnceLock::new()).collect();
+        Ok(Scanner { start: start.to_vec(), patterns, reverse, ..scanner })
+    }
+
+    /// Whether all that may be built later can be.
+    fn check(&self) -> Result<()> {
+        let varied = (0..self.patterns.len()).filter(|&pattern| self.lengths[pattern].is_none());
+        varied.into_iter().try_for_each(|pattern| Scanner::backward(&self.patterns[pattern]).map(drop))
+    }
+
+    /// What finds where a match of the pattern began.
+    fn backward(pattern: &str) -> Result<dense::DFA<Vec<u32>>> {
+        let config = dense::Config::new().match_kind(MatchKind::All).start_kind(StartKind::Anchored);
+        dense(&[pattern.to_owned()], config, true)
     }
 
     /// Finds nothing.
@@ -215,9 +287,10 @@ impl Scanner {
             class_count: 1,
             next: vec![START],
             states: vec![StateInfo::default()],
-            begins: Box::new([false; 256]),
+            begins: ByteSet::new(|_| false),
             longest: 0,
-            reverse: None,
+            patterns: Vec::new(),
+            reverse: Vec::new(),
             signs: Vec::new(),
             start: Vec::new(),
             lengths: Vec::new(),
@@ -227,7 +300,6 @@ impl Scanner {
     /// Copies `dfa` into a table whose states know at once, not a byte later, that a match ends.
     fn take_over(
         dfa: &dense::DFA<Vec<u32>>,
-        reverse: dense::DFA<Vec<u32>>,
         longest: usize,
         signs: Vec<Sign>,
         lengths: Vec<Option<usize>>,
@@ -238,16 +310,18 @@ impl Scanner {
             .map_err(|e| Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")))?;
         let mut ids: HashMap<StateID, u16> = HashMap::from([(start, START)]);
         let mut order = vec![start];
-        let mut rows: Vec<[u16; 256]> = Vec::new();
+        // One byte of each class of bytes that the automaton does not tell apart.
+        let bytes: Vec<u8> = dfa.byte_classes().representatives(..).filter_map(|unit| unit.as_u8()).collect();
+        let mut rows: Vec<Vec<u16>> = Vec::new();
         while let Some(&state) = order.get(rows.len()) {
-            let mut row = [0; 256];
-            for byte in 0..=255u8 {
+            let mut row = Vec::with_capacity(bytes.len());
+            for &byte in &bytes {
                 let next = dfa.next_state(state, byte);
                 let fresh = u16::try_from(order.len()).map_err(|_| too_many())?;
-                row[usize::from(byte)] = *ids.entry(next).or_insert_with(|| {
+                row.push(*ids.entry(next).or_insert_with(|| {
                     order.push(next);
                     fresh
-                });
+                }));
             }
             rows.push(row);
         }
@@ -261,40 +335,41 @@ impl Scanner {
                 live: false,
             })
             .collect();
-        loop {
-            let mut changed = false;
-            for (index, row) in rows.iter().enumerate() {
-                let alive = |next: u16| {
-                    let info = states[usize::from(next)];
-                    info.live || info.matched.is_some() || info.matched_at_end.is_some()
-                };
-                if !states[index].live && row.iter().any(|&next| alive(next)) {
-                    states[index].live = true;
-                    changed = true;
+        // Back from the matches to every state that leads to one.
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
+        for (index, row) in rows.iter().enumerate() {
+            row.iter().for_each(|&next| before[usize::from(next)].push(index));
+        }
+        let is_match = |info: &StateInfo| info.matched.is_some() || info.matched_at_end.is_some();
+        let mut reached: Vec<usize> = (0..states.len()).filter(|&index| is_match(&states[index])).collect();
+        while let Some(index) = reached.pop() {
+            for &index in &before[index] {
+                if !std::mem::replace(&mut states[index].live, true) {
+                    reached.push(index);
                 }
-            }
-            if !changed {
-                break;
             }
         }
 
         let mut columns: HashMap<Vec<u16>, u8> = HashMap::new();
-        let mut classes = Box::new([0; 256]);
-        for byte in 0..256 {
-            let fresh = columns.len() as u8;
-            classes[byte] = *columns.entry(rows.iter().map(|row| row[byte]).collect()).or_insert(fresh);
-        }
+        let column = |column: usize| rows.iter().map(|row| row[column]).collect::<Vec<u16>>();
+        let merged: Vec<u8> = (0..bytes.len())
+            .map(|index| {
+                let fresh = columns.len() as u8;
+                *columns.entry(column(index)).or_insert(fresh)
+            })
+            .collect();
         let class_count = columns.len();
         let mut next = vec![0; rows.len() * class_count];
         for (index, row) in rows.iter().enumerate() {
-            for byte in 0..256 {
-                next[index * class_count + usize::from(classes[byte])] = row[byte];
+            for (&class, &to) in merged.iter().zip(row) {
+                next[index * class_count + usize::from(class)] = to;
             }
         }
-        let mut begins = Box::new([false; 256]);
-        for byte in 0..256 {
-            begins[byte] = rows[0][byte] != START;
+        let mut classes = Box::new([0; 256]);
+        for byte in 0..=255u8 {
+            classes[usize::from(byte)] = merged[usize::from(dfa.byte_classes().get(byte))];
         }
+        let begins = ByteSet::new(|byte| next[usize::from(classes[usize::from(byte)])] != START);
         Ok(Scanner {
             classes,
             class_count,
@@ -302,7 +377,8 @@ impl Scanner {
             states,
             begins,
             longest,
-            reverse: Some(reverse),
+            patterns: Vec::new(),
+            reverse: Vec::new(),
             signs,
             start: Vec::new(),
             lengths,
@@ -311,9 +387,16 @@ impl Scanner {
 
     /// How many bytes at the beginning cannot begin a marker.
     pub(crate) fn plain(&self, bytes: &[u8]) -> usize {
-        let clear = |block: &&[u8]| !block.iter().fold(false, |any, &b| any | self.begins[usize::from(b)]);
-        let skipped = 16 * bytes.chunks_exact(16).take_while(clear).count();
-        skipped + bytes[skipped..].iter().take_while(|&&b| !self.begins[usize::from(b)]).count()
+        self.begins.run(bytes)
+    }
+
+    /// Whether no marker is, or begins in, `text`.
+    pub(crate) fn is_clear_of(&self, text: &[u8]) -> bool {
+        let end = text.iter().try_fold(START, |state, &byte| {
+            let next = self.step(state, byte);
+            self.matched(next).is_none().then_some(next)
+        });
+        end == Some(START)
     }
 
     pub(crate) fn step(&self, state: State, byte: u8) -> State {
@@ -335,14 +418,23 @@ impl Scanner {
         self.states[usize::from(state)].live
     }
 
-    /// The place of the match of `pattern` that ends at `end` in `held`.
-    pub(crate) fn locate(&self, held: &[u8], pattern: u8, end: usize) -> Found {
-        let sign = self.signs[usize::from(pattern)];
-        let input = Input::new(held).span(0..end).anchored(Anchored::Yes);
-        let start = match (self.lengths[usize::from(pattern)], &self.reverse) {
-            (Some(length), _) => end - length,
-            (None, Some(reverse)) => reverse.try_search_rev(&input).ok().flatten().map_or(0, |half| half.offset()),
-            (None, None) => 0,
+    /// The place of the match of `pattern` that ends at `end` in `held`; `None` where its beginning was let go, being too
+    /// long for what it may be.
+    pub(crate) fn locate(&self, held: &[u8], pattern: u8, end: usize) -> Option<Found> {
+        let pattern = usize::from(pattern);
+        let sign = self.signs[pattern];
+        let start = match self.lengths[pattern] {
+            Some(length) => end.checked_sub(length)?,
+            None => {
+                let reverse = self.reverse[pattern].get_or_init(|| Scanner::backward(&self.patterns[pattern]).ok());
+                let input = Input::new(held).span(0..end).anchored(Anchored::Yes);
+                let found = reverse.as_ref().and_then(|reverse| reverse.try_search_rev(&input).ok().flatten());
+                match found {
+                    Some(half) => half.offset(),
+                    None if sign.lookahead == Lookahead::None => 0,
+                    None => return None,
+                }
+            }
         };
         let count = |end: usize, of: &[u8]| held[start..end].iter().rev().take_while(|b| of.contains(b)).count();
         let end = match sign.lookahead {
@@ -356,7 +448,7 @@ impl Scanner {
             }
             Lookahead::All => start,
         };
-        Found { sign, start, end }
+        Some(Found { sign, start, end })
     }
 
     /// How many states the table has.
@@ -382,8 +474,7 @@ mod tests {
     #[test]
     fn only_the_bytes_of_a_marker_leave_the_start() {
         let markers = delimited();
-        let begins =
-            |context| (0..=255u8).filter(|&b| markers.scanner(context).begins[usize::from(b)]).collect::<Vec<_>>();
+        let begins = |context| (0..=255u8).filter(|&b| markers.scanner(context).begins.has(b)).collect::<Vec<_>>();
         assert_eq!(begins(Context::Text), b"#");
         assert_eq!(begins(Context::Structure), b"#");
         assert_eq!(begins(Context::String), b"\n\r#]}");

@@ -6,6 +6,7 @@
 
 mod behind;
 mod builtin;
+mod bytes;
 mod calls;
 mod coerce;
 mod declaration;
@@ -84,6 +85,13 @@ impl Default for Declaration {
             history: History::default(),
             styles: Vec::new(),
         }
+    }
+}
+
+impl Declaration {
+    fn markers(&self) -> impl Iterator<Item = &Marker> {
+        let around = [&self.section, &self.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
+        self.start.iter().chain(&self.end).chain(around).chain(&self.markup)
     }
 }
 
@@ -215,8 +223,18 @@ pub struct TaggedCall {
 /// What the parsers of one format share.
 struct Machinery {
     markers: Markers,
-    stops: Stops,
+    /// Built with the first call.
+    stops: OnceLock<Stops>,
+    /// What strings stand in, and what begins an argument, where that is not JSON's.
+    quote: String,
+    key_start: String,
     plan: Plan,
+}
+
+impl Machinery {
+    fn stops(&self) -> &Stops {
+        self.stops.get_or_init(|| Stops::new(&self.markers, &self.quote, &self.key_start))
+    }
 }
 
 impl fmt::Debug for Machinery {
@@ -302,9 +320,7 @@ impl Format {
 
     /// The text that is reserved for markup, where it is known as text: without white space at its edges.
     pub fn reserved(&self) -> impl Iterator<Item = &str> {
-        let around = [&self.section, &self.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
-        let markers = self.start.iter().chain(&self.end).chain(around).chain(&self.markup);
-        markers.filter_map(Marker::text).map(str::trim).filter(|text| !text.is_empty())
+        self.markers().filter_map(Marker::text).map(str::trim).filter(|text| !text.is_empty())
     }
 
     /// The automata, built once for a format.
@@ -313,13 +329,14 @@ impl Format {
             return Ok(Arc::clone(machinery));
         }
         let markers = Markers::new(&self.declaration)?;
-        let quote = match &self.payload {
-            Payload::Named(named) => named.quote.as_deref().unwrap_or_default(),
-            _ => "",
+        let (quote, key_start) = match &self.payload {
+            Payload::Named(named) => (named.quote.clone().unwrap_or_default(), String::new()),
+            Payload::Tagged(tagged) => (String::new(), tagged.key_start.trim().to_owned()),
+            _ => (String::new(), String::new()),
         };
-        let stops = Stops::new(&markers).with_quote(quote);
         let plan = Plan::new(&self.declaration);
-        Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(Machinery { markers, stops, plan }))))
+        let machinery = Machinery { markers, stops: OnceLock::new(), quote, key_start, plan };
+        Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(machinery))))
     }
 }
 

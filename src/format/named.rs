@@ -145,7 +145,9 @@ impl NamedPayload {
                 return false;
             }
         };
-        if !read.exact && !calls.depart(RepairKind::NearMissMarker, read.range.clone()) {
+        // No tool's name has white space in it: this is prose.
+        let prose = read.name.contains(char::is_whitespace);
+        if prose || !read.exact && !calls.depart(RepairKind::NearMissMarker, read.range.clone()) {
             self.state = State::Lost;
             return false;
         }
@@ -213,6 +215,7 @@ impl PayloadReader for NamedPayload {
         }
         let mut ending = self.arguments.end(by, tail, at, stops, calls);
         if lost {
+            calls.blame("the call does not begin with a tool's name".to_owned());
             (ending.broken, ending.complete) = (true, ending.complete && self.state != State::Over);
             ending.arguments = None;
         }

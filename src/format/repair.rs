@@ -8,11 +8,14 @@
 //! an escape) that a later byte may still change and that is dropped when the text is cut off there. Only the stable
 //! part is for showing.
 
+mod end;
+mod lane;
 mod number;
 mod own;
 mod python;
 mod stops;
 mod string;
+mod tokens;
 
 use super::event::RepairKind;
 use super::text::Utf8;
@@ -28,6 +31,8 @@ pub(crate) use stops::Stops;
 const LITERALS: [&str; 6] = ["true", "false", "null", "True", "False", "None"];
 /// How deep values may nest, as in serde_json.
 const DEPTH: usize = 120;
+/// Up to which size a buffer is kept for the next value.
+const SPARE: usize = 16 << 10;
 /// How many bytes may wait for a later byte to decide on them.
 const PENDING: usize = 1024;
 
@@ -167,6 +172,7 @@ impl Transducer {
     pub(crate) fn reset(&mut self) {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
+        out.shrink_to(SPARE);
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
         *self = Transducer { out, stack, ..Transducer::of(self.dialect.clone(), self.repair) };
@@ -268,6 +274,11 @@ impl Transducer {
     pub(crate) fn feed(&mut self, input: &[u8], at: usize, flags: &Stops, markers: bool) -> usize {
         let mut i = 0;
         while i < input.len() && self.reports.is_empty() {
+            let run = self.lane(&input[i..], at + i, flags, markers);
+            if run > 0 {
+                i += run;
+                continue;
+            }
             if let State::String(quoted) = self.state {
                 let mut mask = quoted.quote.stops();
                 if markers {
@@ -460,240 +471,6 @@ impl Transducer {
     fn refuse(&mut self) -> bool {
         self.give_up();
         false
-    }
-
-    fn blank(&mut self, byte: u8) -> bool {
-        if !self.at_call() {
-            self.put_blank(byte);
-        }
-        true
-    }
-
-    /// Whether the byte is one of a word: of a key if `key`.
-    fn in_word(&self, key: bool, byte: u8) -> bool {
-        match self.dialect {
-            Dialect::Own { bare_keys: true, .. } if key => {
-                byte >= b' ' && !b":,{}[]\"".contains(&byte) && !self.begins_quote(byte)
-            }
-            Dialect::PythonCall if key && byte >= 0x80 => true,
-            _ => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-' | b'.'),
-        }
-    }
-
-    fn value(&mut self, byte: u8, at: usize) -> bool {
-        match byte {
-            b' ' | b'\t' | b'\r' | b'\n' => {
-                if self.stack.is_empty() {
-                    true
-                } else {
-                    self.blank(byte)
-                }
-            }
-            _ if self.begins_quote(byte) => self.begin_own(false),
-            b'"' | b'\'' => self.begin_string(byte, false, at),
-            b'{' | b'[' => self.open(byte),
-            b'(' if self.dialect == Dialect::PythonCall => self.open(if self.stack.is_empty() { CALL } else { byte }),
-            b'+' | b'.' if self.dialect == Dialect::PythonCall => self.signed(byte),
-            b'-' | b'0'..=b'9' => {
-                let number = match byte {
-                    b'-' => Number::Minus,
-                    b'0' => Number::Zero,
-                    _ => Number::Integer,
-                };
-                self.put(byte);
-                if number.is_whole() {
-                    self.stable = self.out.len();
-                }
-                self.state = State::Number(number);
-                true
-            }
-            b'a'..=b'z' | b'A'..=b'Z' => {
-                self.mark = self.out.len();
-                self.put(byte);
-                self.state = State::Word { key: false };
-                true
-            }
-            b']' | b')' if self.state == State::FirstElement => self.close(byte, at),
-            b']' | b'}' | b')' if self.state == State::Element => self.trailing_comma(byte, at),
-            _ => self.refuse(),
-        }
-    }
-
-    fn key(&mut self, byte: u8, at: usize) -> bool {
-        match byte {
-            b' ' | b'\t' | b'\r' | b'\n' => self.blank(byte),
-            _ if self.at_call() => self.parameter(byte, at),
-            _ if self.begins_quote(byte) => self.begin_own(true),
-            b'"' | b'\'' => self.begin_string(byte, true, at),
-            b'}' if self.state == State::FirstKey => self.close(byte, at),
-            b'}' | b']' | b')' if self.state == State::Key => self.trailing_comma(byte, at),
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => self.begin_key(byte),
-            b'0'..=b'9' | b'-' if self.dialect == Dialect::PythonCall => self.begin_key(byte),
-            _ if matches!(self.dialect, Dialect::Own { bare_keys: true, .. }) && self.in_word(true, byte) => {
-                self.begin_key(byte)
-            }
-            _ => self.refuse(),
-        }
-    }
-
-    fn begin_key(&mut self, byte: u8) -> bool {
-        self.mark = self.out.len();
-        self.put(byte);
-        self.state = State::Word { key: true };
-        true
-    }
-
-    fn after_value(&mut self, byte: u8, at: usize) -> bool {
-        let in_object = matches!(self.stack.last(), Some(b'{' | &CALL));
-        let next = if in_object { State::Key } else { State::Element };
-        let begins = match byte {
-            b'"' | b'\'' => true,
-            b'{' | b'[' => !in_object,
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' => self.at_call(),
-            _ => self.begins_quote(byte),
-        };
-        match byte {
-            b' ' | b'\t' | b'\r' | b'\n' => {
-                if !self.at_call() {
-                    self.put_stable(byte);
-                }
-                true
-            }
-            b',' => {
-                self.out.push_str(if self.at_call() { ", " } else { "," });
-                self.state = next;
-                true
-            }
-            b'}' | b']' => self.close(byte, at),
-            b')' if self.dialect == Dialect::PythonCall => self.close(byte, at),
-            _ if begins => {
-                if self.depart(RepairKind::MissingComma, at) {
-                    self.out.push_str(if self.at_call() { ", " } else { "," });
-                    self.state = next;
-                }
-                false
-            }
-            _ => self.refuse(),
-        }
-    }
-
-    fn end_word(&mut self, key: bool, at: usize) {
-        self.utf8.end(&mut self.out);
-        let word = self.out[self.mark..].to_owned();
-        let (kind, text) = match word.as_str() {
-            _ if key && self.dialect != Dialect::Json => {
-                let bare = self.at_call() || matches!(self.dialect, Dialect::Own { bare_keys: true, .. });
-                ((!bare).then_some(RepairKind::UnquotedKey), quoted_json(word.trim_end()))
-            }
-            _ if key => (Some(RepairKind::UnquotedKey), format!("\"{word}\"")),
-            "true" | "false" | "null" => (None, word),
-            _ => match python_literal(&word) {
-                Some(text) => ((self.dialect == Dialect::Json).then_some(RepairKind::PythonLiteral), text.to_owned()),
-                None => return self.give_up(),
-            },
-        };
-        if let Some(kind) = kind
-            && !self.depart(kind, at - (self.out.len() - self.mark))
-        {
-            return;
-        }
-        self.out.truncate(self.mark);
-        self.out.push_str(&text);
-        if key {
-            self.state = State::Colon;
-        } else {
-            self.end_value();
-        }
-    }
-
-    /// Beyond repair: takes bytes as they are, up to the value's end as far as that can be told.
-    fn loose(&mut self, bytes: &[u8]) -> usize {
-        let round = self.dialect == Dialect::PythonCall;
-        for (index, &byte) in bytes.iter().enumerate() {
-            let State::Loose { mut depth, mut string, mut escape } = self.state else { return index };
-            if string {
-                // No line break in a string: quotes that do not pair up lose their hold at the line's end.
-                string = byte != b'\n' && (escape || byte != b'"');
-                escape = !escape && byte == b'\\';
-            } else {
-                match byte {
-                    b'"' => string = true,
-                    b'{' | b'[' => depth += 1,
-                    b'(' if round => depth += 1,
-                    b'}' | b']' | b',' if depth == 0 => {
-                        self.end_loose();
-                        return index;
-                    }
-                    b'}' | b']' => depth -= 1,
-                    b')' if round => depth = depth.saturating_sub(1),
-                    _ => {}
-                }
-            }
-            self.state = State::Loose { depth, string, escape };
-            self.put(byte);
-            self.stable = self.out.len();
-            if depth == 0 && !string && (matches!(byte, b'}' | b']') || round && byte == b')') {
-                self.end_loose();
-                return index + 1;
-            }
-        }
-        bytes.len()
-    }
-
-    fn end_loose(&mut self) {
-        self.utf8.end(&mut self.out);
-        self.stable = self.out.len();
-        self.state = State::Done;
-    }
-
-    /// The text ends here, inside the value or after it.
-    pub(crate) fn cut(&mut self, at: usize) -> Cut {
-        self.utf8.end(&mut self.out);
-        self.at = at;
-        match self.state {
-            State::Number(number) if number.is_whole() => self.end_value(),
-            State::Word { key: false } if LITERALS.contains(&&self.out[self.mark..]) => self.end_word(false, at),
-            State::QuoteEnd(quoted) => self.end_string(quoted),
-            State::Opening(quoted, 2..) => {
-                self.close_quotes(quoted);
-                self.end_string(quoted);
-            }
-            _ => {}
-        }
-        if self.broken.is_some() {
-            self.stable = self.out.len();
-            self.state = State::Done;
-            return Cut::Broken;
-        }
-        if self.state == State::Done {
-            return Cut::Whole;
-        }
-        self.reports.push((RepairKind::MissingBrackets, at..at));
-        if !self.repair || self.key_shown || (self.stack.is_empty() && !self.in_string()) {
-            self.give_up();
-            self.state = State::Done;
-            return Cut::Broken;
-        }
-        let string = matches!(
-            self.state,
-            State::String(Quoted { key: false, .. })
-                | State::Escape(Quoted { key: false, .. })
-                | State::Unicode(Quoted { key: false, .. }, ..)
-                | State::Opening(Quoted { key: false, .. }, _)
-                | State::Closing(Quoted { key: false, .. }, _)
-                | State::Octal(Quoted { key: false, .. }, ..)
-                | State::Hex(Quoted { key: false, .. }, ..)
-                | State::OwnClosing(Quoted { key: false, .. }, _)
-        );
-        let dropped = !self.out[self.stable..].trim_matches([',', ' ', '\t', '\r', '\n']).is_empty();
-        self.out.truncate(self.stable);
-        if string {
-            self.out.push('"');
-        }
-        self.close_down_to(0);
-        self.stable = self.out.len();
-        self.state = State::Done;
-        if dropped { Cut::Shortened } else { Cut::Closed }
     }
 }
 

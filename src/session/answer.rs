@@ -68,6 +68,7 @@ impl Session {
             prompt_tail: self.prompt_tail(&shown, &written),
             ..ParserOptions::default()
         };
+        let prompt_tail = parser_options.prompt_tail.clone();
         let mut parser = Parser::new(&self.format, ask.shown_tools().cloned(), parser_options)?;
         let mut calls_ended = 0;
         let mut emit = |event: ParserEvent| {
@@ -130,7 +131,11 @@ impl Session {
         let mut notes = notes(&parsed);
         notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
         notes.extend(told.into_iter().map(|message| Note::plain("constraint", message)));
-        Ok(Reply { message: parsed.message(), calls: parsed.calls, finish_reason, usage: generation.usage, notes })
+        let mut raw = written.prefill.into_bytes();
+        raw.extend(generation.tokens.iter().flat_map(|token| self.engine.token_bytes(*token)));
+        let (message, calls) = (parsed.message(), parsed.calls);
+        let (usage, tokens) = (generation.usage, generation.tokens);
+        Ok(Reply { message, calls, finish_reason, usage, notes, raw, tokens, prompt_tail })
     }
 
     /// Writes the prompt of an answer.

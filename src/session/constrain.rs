@@ -53,7 +53,8 @@ pub(super) fn begin<'c>(
         None => Constraint::new(compiler, format, tools, only, rules),
     };
     match made {
-        Ok(mut constraint) => {
+        Ok(constraint) => {
+            let mut constraint = constraint.drafting(options.draft);
             constraint.prime(begun)?;
             Ok((Some(constraint), Vec::new()))
         }

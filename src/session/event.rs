@@ -1,5 +1,6 @@
 //! What a turn says while it happens, and what it came to.
 
+use crate::engine::Token;
 use crate::engine::generate::Usage;
 use crate::exec::FailureKind;
 use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
@@ -231,6 +232,13 @@ pub struct Reply {
     pub usage: Usage,
     /// Repairs, problems and departures.
     pub notes: Vec<Note>,
+    /// What the model wrote, as it is before it is parsed, with what the prompt began of it.
+    pub raw: Vec<u8>,
+    /// The tokens of it that the model wrote.
+    pub tokens: Vec<Token>,
+    /// What the prompt wrote of the answer before that (see
+    /// [`ParserOptions::prompt_tail`](crate::format::parser::ParserOptions::prompt_tail)).
+    pub prompt_tail: String,
 }
 
 /// What a run took of one model.
@@ -247,15 +255,8 @@ pub struct ModelUsage {
 
 impl ModelUsage {
     pub(super) fn add(&mut self, more: Usage) {
-        let Usage { prompt_tokens, cached_tokens, completion_tokens, forced_tokens, prompt_time, completion_time } =
-            more;
         self.answers += 1;
-        self.usage.prompt_tokens += prompt_tokens;
-        self.usage.cached_tokens += cached_tokens;
-        self.usage.completion_tokens += completion_tokens;
-        self.usage.forced_tokens += forced_tokens;
-        self.usage.prompt_time += prompt_time;
-        self.usage.completion_time += completion_time;
+        self.usage += more;
     }
 }
 

@@ -105,6 +105,9 @@ pub struct Options {
     pub max_thinking: Option<usize>,
     /// Whether what the grammar forces is appended without asking the model.
     pub jump: bool,
+    /// Whether a call's continuation may be drafted from the prompt, which changes no result; see
+    /// [`Usage::drafted_tokens`](crate::engine::generate::Usage::drafted_tokens).
+    pub draft: bool,
     /// Whether the parser mends what departs from the format, or only reports it.
     pub repair: bool,
     /// What to do where the conversation does not fit the context.
@@ -127,6 +130,7 @@ impl Default for Options {
             max_preamble: 0,
             max_thinking: None,
             jump: true,
+            draft: true,
             repair: true,
             context: ContextPolicy::default(),
             now: None,

@@ -8,9 +8,10 @@ use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::format::grammar::{Begins, Scope, json_grammar};
 use callwright::format::parser::{Parser, ParserOptions};
+use callwright::message::{Arguments, ToolCall};
 use callwright::template::Piece;
 use callwright::tool::Tool;
-use callwright::{Result, Tools};
+use callwright::{ErrorKind, Result, Tools};
 use serde_json::{Map, Value, json};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -173,6 +174,7 @@ fn trouble(format: &Format, seed: u64, budget: usize) -> Option<String> {
     let fine = !parsed.calls.is_empty()
         && parsed.calls.iter().all(|call| call.complete && call.valid)
         && parsed.repairs.is_empty()
+        && parsed.diagnostics.is_empty()
         && parsed.content.trim().is_empty();
     (!fine).then(|| {
         let problems: Vec<_> = parsed.calls.iter().flat_map(|call| &call.problems).collect();
@@ -274,6 +276,155 @@ fn schemas_in_other_dialects_are_understood() {
     assert_eq!(check(r#"{"a": 1.5, "b": [1, 2], "c": {"x": []}, "d": null}"#), None);
     assert_eq!(check(r#"{"a": "1"}"#), Some(45), "the byte where it fails is named");
     assert_eq!(tools.problems("f", json!({"a": 1, "d": null}).as_object().unwrap()), Vec::<String>::new());
+}
+
+/// A schema of what tools mostly have, and now and then something else.
+fn plain_schema(random: &mut Random, depth: usize) -> Value {
+    let nested = |random: &mut Random| plain_schema(random, depth.saturating_sub(1));
+    match random.below(if depth == 0 { 10 } else { 16 }) {
+        0 => json!({"type": "string", "description": "a text", "default": "x"}),
+        1 => json!({"type": "integer", "title": "N"}),
+        2 => json!({"type": "number"}),
+        3 => json!({"type": "boolean"}),
+        4 => json!({"type": "integer", "minimum": random.below(3)}),
+        5 => json!({"type": "number", "minimum": 0, "maximum": 50}),
+        6 => json!({"enum": ["a", "b c", 1, null]}),
+        7 => json!({"type": ["integer", "null"], "maximum": 5}),
+        8 => json!({"type": ["string", "number"]}),
+        9 => json!({"$ref": random.one(&["#/$defs/Leaf", "#/$defs/Tree", "#/$defs/Count"])}),
+        10 => json!({"anyOf": [nested(random), {"type": "null"}], "default": null}),
+        11 => json!({"type": "array", "items": nested(random)}),
+        12 => json!({"type": "array", "items": nested(random), "minItems": 1, "maxItems": 1 + random.below(3)}),
+        13 => json!({"type": "array", "items": nested(random), "minItems": 2}),
+        14 => json!({"type": "object", "additionalProperties": nested(random)}),
+        _ => {
+            let (one, two) = (nested(random), nested(random));
+            let required: &[&str] = [&[] as &[&str], &["b"], &["a", "description"]][random.below(3)];
+            let properties = json!({"a": one, "b": two, "description": {"type": "string"}});
+            json!({"type": "object", "properties": properties, "required": required})
+        }
+    }
+}
+
+/// A value that may fit.
+fn value_for(schema: &Value, whole: &Value, random: &mut Random) -> Value {
+    if random.below(12) == 0 {
+        return [json!("x"), json!(-1), json!(2.5), json!(null), json!([]), json!({}), json!(true)][random.below(7)]
+            .clone();
+    }
+    if let Some(place) = schema["$ref"].as_str() {
+        return value_for(whole.pointer(&place[1..]).unwrap(), whole, random);
+    }
+    if let Some(options) = schema["enum"].as_array().or(schema["anyOf"].as_array()) {
+        let one = &options[random.below(options.len())];
+        return if schema.get("enum").is_some() { one.clone() } else { value_for(one, whole, random) };
+    }
+    let kind = match &schema["type"] {
+        Value::Array(kinds) => kinds[random.below(kinds.len())].as_str().unwrap(),
+        kind => kind.as_str().unwrap_or("string"),
+    };
+    match kind {
+        "integer" => json!([0, 1, -7, 3, 12_345][random.below(5)]),
+        "number" => [json!(0), json!(-0.5), json!(49.99), json!(50), json!(1_000)][random.below(5)].clone(),
+        "boolean" => json!(true),
+        "null" => Value::Null,
+        "array" => (0..random.below(4)).map(|_| value_for(&schema["items"], whole, random)).collect(),
+        "object" => {
+            let mut members = Map::new();
+            if let Some(rest @ Value::Object(_)) = schema.get("additionalProperties") {
+                (0..random.below(3))
+                    .for_each(|i| drop(members.insert(format!("k{i}"), value_for(rest, whole, random))));
+            }
+            for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
+                if random.below(4) > 0 {
+                    members.insert(name.clone(), value_for(schema, whole, random));
+                }
+            }
+            members.into()
+        }
+        _ => json!(random.one(&["", "x", "a \"b\"", "ü\n", "12"])),
+    }
+}
+
+/// JSON with a space behind commas and colons.
+fn spaced(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("[{}]", items.iter().map(spaced).collect::<Vec<_>>().join(", ")),
+        Value::Object(members) => {
+            let members =
+                members.iter().map(|(key, value)| format!("{}: {}", Value::from(key.as_str()), spaced(value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(", "))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+#[test]
+fn a_grammar_accepts_the_arguments_that_fit_the_schema_and_no_others() {
+    let format = Format::delimited();
+    let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+    let scope = Scope { begins: Begins::Answer, max_calls: Some(1), only_calls: true };
+    let (mut fitting, mut others) = (0, 0);
+    for seed in 0..120 {
+        let mut random = Random(seed);
+        let mut parameters = json!({"type": "object", "properties": {"x": plain_schema(&mut random, 2), "y": plain_schema(&mut random, 1)},
+            "required": ["x"], "$defs": {
+                "Leaf": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+                "Tree": {"type": "object", "properties": {"leaf": {"$ref": "#/$defs/Leaf"},
+                    "children": {"type": "array", "items": {"$ref": "#/$defs/Tree"}}}, "required": ["leaf"]},
+                "Count": {"type": "integer", "minimum": 0}}});
+        if random.below(5) == 0 {
+            // An object whose parts are combined is left as it is.
+            parameters["properties"]["z"] = json!({"allOf": [{"type": "integer"}, {"minimum": 3}]});
+        }
+        let Value::Object(object) = parameters.clone() else { unreachable!() };
+        let tools = Tools::new([Tool::new("f", "", Some(object))]).unwrap();
+        let grammar = format.grammar(&tools.iter().collect::<Vec<_>>(), scope).unwrap();
+        for _ in 0..12 {
+            let arguments = value_for(&parameters, &parameters, &mut random);
+            let Value::Object(members) = &arguments else { continue };
+            let fits = tools.problems("f", members).is_empty();
+            let text = format!(
+                "### TOOL_CALL_START ###\n{{\"name\": \"f\", \"arguments\": {}}}\n### TOOL_CALL_END ###",
+                spaced(&arguments)
+            );
+            let accepted = compiler.check(&grammar.lark, &text).unwrap().is_none();
+            assert_eq!(accepted, fits, "seed {seed}: {text}\n{parameters}\n{}", grammar.lark);
+            *(if fits { &mut fitting } else { &mut others }) += 1;
+        }
+    }
+    assert!(fitting > 300 && others > 100, "{fitting} {others}");
+}
+
+#[test]
+fn what_no_value_fits_is_left_out_where_it_may_be_and_refused_where_not() {
+    for name in ["delimited", "qwen3-coder", "gemma-4", "lfm2", "minimax-m2", "functionary-v3.1"] {
+        let format = Format::builtin(name).unwrap();
+        let scope = Scope { begins: Begins::Answer, max_calls: Some(1), only_calls: true };
+        for impossible in [
+            json!({"type": "integer", "minimum": 5, "maximum": 1}),
+            json!({"enum": []}),
+            json!({"anyOf": [{"enum": []}, {"type": "integer", "minimum": 5, "maximum": 1}]}),
+        ] {
+            let schema = |required: &str| {
+                let properties = json!({"a": impossible, "b": {"anyOf": [impossible, {"type": "boolean"}]}});
+                let Value::Object(schema) = json!({"type": "object", "properties": properties, "required": [required]})
+                else {
+                    unreachable!()
+                };
+                Tool::new("f", "", Some(schema))
+            };
+            let error = format.grammar(&[&schema("a")], scope).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Tools, "{name}");
+            assert!(error.to_string().starts_with("tool \"f\": no value fits the schema"), "{name}: {error}");
+            let grammar = format.grammar(&[&schema("b")], scope).unwrap();
+            let arguments = Arguments::Object(json!({"b": true}).as_object().unwrap().clone());
+            let call = ToolCall { id: Some("abcdef123".into()), name: "f".into(), arguments };
+            let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+            let text = format.write_calls(&[call]);
+            assert_eq!(compiler.check(&grammar.lark, &text).unwrap(), None, "{name}: {text}\n{}", grammar.lark);
+        }
+    }
 }
 
 #[test]

@@ -1,14 +1,18 @@
 //! One test binary, one module for each stage: linking llama.cpp once is enough. The cases are files in tests/cases.
 
+mod bench;
 mod check;
 mod cli;
+mod closing;
 mod conformance;
 mod constraint;
 mod declaration;
+mod draft;
 mod engine;
 mod exec;
 mod formats;
 mod fuzz;
+mod gbnf;
 mod gguf;
 mod gguf_builder;
 mod grammar;

@@ -1,19 +1,24 @@
 //! Grammars compiled for one vocabulary, and what follows from a grammar's state.
 
+use super::closing::{Closer, Ends};
 use crate::engine::Token;
 use crate::engine::vocabulary::Vocabulary;
 use crate::{Error, ErrorKind, Result};
 use llguidance::api::TopLevelGrammar;
-use llguidance::toktrie::{InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
+use llguidance::toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 /// Marks the tokens that no text of a grammar matches.
 const SPECIAL: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
-/// Sets of tokens that fit a string as a whole, so that a mask need not look at each: short ones and any. The grammar
-/// engine has more of them by default, which take longer to prepare than they save.
-const SLICES: [&str; 2] = [r#"[^"\\\x00-\x1F\x7F]{1,10}"#, r#"[^"\\\x00-\x1F\x7F]+"#];
+/// Tokens that fit a JSON string as a whole, so that a mask need not look at each. The grammar engine has more such
+/// sets by default, for strings of bounded length, too: each takes longer to prepare than it ever saves.
+const SLICES: [&str; 1] = [r#"[^"\\\x00-\x1F\x7F]+"#];
+/// Work on the lexer between two masks, in the grammar engine's measure of some 0.1 µs. Its default suits programs that
+/// make a mask for each token.
+const LEXER_FUEL: u64 = 4_000_000;
 /// Compiled grammars that are kept.
 const KEPT: usize = 32;
 
@@ -24,8 +29,18 @@ const KEPT: usize = 32;
 pub struct Compiler {
     factory: ParserFactory,
     tokens: Arc<Tokens>,
-    kept: HashMap<String, Matcher>,
-    pub(super) closers: Closers,
+    kept: HashMap<String, Begun>,
+    ends: Arc<Ends>,
+}
+
+/// A grammar at its beginning.
+#[derive(Clone)]
+pub(super) struct Begun {
+    pub matcher: Matcher,
+    /// Follows it to know the way out; none where that cannot be had.
+    pub closer: Option<Closer>,
+    /// The way out from here, once it was sought.
+    pub way: Option<Vec<u8>>,
 }
 
 /// The model's own tokenizer, as the grammar engine wants it.
@@ -76,44 +91,13 @@ impl Tokens {
     }
 }
 
-/// What ends things: tried in order where a call has to be closed.
-pub(super) struct Closers {
-    /// The format's own ends of values: closing tags, quotes of its own.
-    ends: Vec<Vec<Token>>,
-    /// What ends a JSON string, and begins one too.
-    quote: Vec<Token>,
-    /// What leads to the end elsewhere, the shortest way first.
-    structure: Vec<Token>,
-    /// What text can be filled with that has to go on.
-    filler: Vec<Token>,
-}
-
-impl Closers {
-    fn new(tokens: &Tokens, ends: &[String]) -> Closers {
-        let single = |text: &str| -> Vec<Token> {
-            text.chars()
-                .filter_map(|c| match tokens.tokenize(c.to_string().as_bytes()).as_slice() {
-                    [token] => Some(*token),
-                    _ => None,
-                })
-                .collect()
-        };
-        let ends = ends.iter().map(|end| tokens.tokenize(end.as_bytes())).filter(|end| !end.is_empty());
-        Closers {
-            ends: ends.collect(),
-            quote: tokens.tokenize(b"\""),
-            structure: single("}]),\"1234567890ntfNTF[{-. "),
-            filler: single("abcdefghijklmnopqrstuvwxyz0123456789@.:-/_+ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
-        }
-    }
-}
-
 impl Compiler {
-    /// A compiler for a vocabulary; `markup` is the texts that a format writes, `ends` what ends a value in it.
+    /// A compiler for a vocabulary; `markup` is the texts that a format writes, `ends` those of them that end
+    /// something.
     ///
     /// # Errors
     /// [`ErrorKind::Constraint`] when the vocabulary cannot be used.
-    pub fn new(vocabulary: Vocabulary, markup: &[&str], ends: &[String]) -> Result<Compiler> {
+    pub fn new(vocabulary: Vocabulary, markup: &[&str], ends: Ends) -> Result<Compiler> {
         let failed = |what: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Constraint, format!("the model's vocabulary cannot be constrained: {what}"))
                 .hint("--constrain off does without")
@@ -142,7 +126,10 @@ impl Compiler {
         written_tokens.sort_by_key(|(bytes, _)| std::cmp::Reverse(bytes.len()));
         let Some(&end) = ids.first() else { return Err(failed(&"no token ends a turn")) };
         let size = u32::try_from(words.len()).map_err(|error| failed(&error))?;
-        let trie = TokTrie::from(&TokRxInfo::new(size, end), &words).with_eos_tokens(&ids);
+        let mut trie = TokTrie::from(&TokRxInfo::new(size, end), &words);
+        if ids.len() > 1 {
+            trie = trie.with_eos_tokens(&ids);
+        }
         let tokens = Arc::new(Tokens { vocabulary, trie, markup: written_tokens });
         let env: TokEnv = tokens.clone();
         let capabilities = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
@@ -150,8 +137,8 @@ impl Compiler {
             ParserFactory::new(&env, capabilities, &SLICES.map(str::to_owned)).map_err(|error| failed(&error))?;
         factory.quiet();
         factory.limits_mut().verbose_errors = false;
-        let closers = Closers::new(&tokens, ends);
-        Ok(Compiler { factory, tokens, kept: HashMap::new(), closers })
+        factory.limits_mut().step_lexer_fuel = LEXER_FUEL;
+        Ok(Compiler { factory, tokens, kept: HashMap::new(), ends: Arc::new(ends) })
     }
 
     pub(super) fn tokens(&self) -> &Tokens {
@@ -163,20 +150,38 @@ impl Compiler {
     /// # Errors
     /// [`ErrorKind::Constraint`] with the grammar engine's words when it refuses the grammar.
     pub fn matcher(&mut self, lark: &str) -> Result<Matcher> {
-        if let Some(matcher) = self.kept.get(lark) {
-            // A clone shares the lexer's automaton, which grows while it is used: the next answer finds it warm.
-            return Ok(matcher.clone());
-        }
-        let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
-        let matcher = Matcher::new(parser);
-        if let Some(why) = matcher.get_error() {
-            return Err(grammar_error(&why));
-        }
-        if self.kept.len() >= KEPT {
+        // A clone shares the lexer's automaton, which grows while it is used: the next answer finds it warm.
+        self.compiled(lark).map(|begun| begun.matcher.clone())
+    }
+
+    fn compiled(&mut self, lark: &str) -> Result<&mut Begun> {
+        if self.kept.len() >= KEPT && !self.kept.contains_key(lark) {
             self.kept.clear();
         }
-        self.kept.insert(lark.to_owned(), matcher.clone());
-        Ok(matcher)
+        match self.kept.entry(lark.to_owned()) {
+            Entry::Occupied(kept) => Ok(kept.into_mut()),
+            Entry::Vacant(place) => {
+                let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
+                let closer = parser.as_ref().ok().and_then(|parser| Closer::new(parser, Arc::clone(&self.ends)));
+                let matcher = Matcher::new(parser);
+                match matcher.get_error() {
+                    Some(why) => Err(grammar_error(&why)),
+                    None => Ok(place.insert(Begun { matcher, closer, way: None })),
+                }
+            }
+        }
+    }
+
+    /// A grammar at its beginning, with the way out where one is found.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Constraint`] with the grammar engine's words when it refuses the grammar.
+    pub(super) fn begin(&mut self, lark: &str) -> Result<Begun> {
+        let begun = self.compiled(lark)?;
+        if begun.way.is_none() {
+            begun.way = begun.closer.as_mut().and_then(|closer| closer.way(&[], 0, &|_| true));
+        }
+        Ok(begun.clone())
     }
 
     /// Where a text leaves the grammar: the byte that does not fit, or its length where it ends too early; `None` where
@@ -202,85 +207,11 @@ impl Compiler {
     pub(super) fn forget(&mut self, lark: &str) {
         self.kept.remove(lark);
     }
-
-    /// Whether nearly anything may come next: text.
-    fn is_free(&self, matcher: &mut Matcher) -> bool {
-        matcher.compute_mask().is_ok_and(|mask| is_wide(&mask))
-    }
-
-    /// Tokens that bring the grammar to its end, as few as are easily found and at most `most`; `None` where it takes
-    /// more.
-    pub(super) fn closing(&self, matcher: &Matcher, most: usize) -> Option<Vec<Token>> {
-        // Where a pattern has to be filled in, another order of letters may lead out of it, or sooner.
-        (0..4).find_map(|turn| self.close(matcher.clone(), most, turn * 7))
-    }
-
-    fn close(&self, mut matcher: Matcher, most: usize, turn: usize) -> Option<Vec<Token>> {
-        let mut path = Vec::new();
-        while path.len() <= most {
-            if is_complete(&mut matcher) {
-                return Some(path);
-            }
-            let forced = matcher.compute_ff_tokens();
-            if !forced.is_empty() {
-                matcher.consume_tokens(&forced).ok()?;
-                path.extend(forced.into_iter().map(token));
-                continue;
-            }
-            let mask = matcher.compute_mask().ok()?;
-            let (next, tokens) = self.step(&matcher, &mask, turn + path.len())?;
-            matcher = next;
-            path.extend(tokens);
-        }
-        None
-    }
-
-    /// The next step towards the end, and where it leads.
-    fn step(&self, matcher: &Matcher, mask: &SimpleVob, turn: usize) -> Option<(Matcher, Vec<Token>)> {
-        let allowed = |token: &Token| mask.is_allowed(id(*token));
-        let after = |tokens: &[Token]| {
-            let mut next = matcher.clone();
-            let ids: Vec<TokenId> = tokens.iter().map(|token| id(*token)).collect();
-            (next.validate_tokens(&ids).ok()? == ids.len() && next.consume_tokens(&ids).is_ok()).then_some(next)
-        };
-        let quote = is_wide(mask).then_some(&self.closers.quote);
-        let ends = self.closers.ends.iter().chain(quote).filter(|end| end.first().is_some_and(allowed));
-        for end in ends {
-            if let Some(mut next) = after(end)
-                && (is_complete(&mut next) || !self.is_free(&mut next))
-            {
-                return Some((next, end.clone()));
-            }
-        }
-        if quote.is_none() {
-            let mut opens = None;
-            for token in self.closers.structure.iter().filter(|token| allowed(token)) {
-                let Some(mut next) = after(&[*token]) else { continue };
-                if is_complete(&mut next) || !self.is_free(&mut next) {
-                    return Some((next, vec![*token]));
-                }
-                opens.get_or_insert((next, vec![*token]));
-            }
-            if opens.is_some() {
-                return opens;
-            }
-        }
-        let filler: Vec<Token> = self.closers.filler.iter().copied().filter(allowed).collect();
-        let chosen = match filler.len() {
-            0 => token(TokenId::try_from(mask.first_bit_set()?).ok()?),
-            count => filler[turn % count],
-        };
-        Some((after(&[chosen])?, vec![chosen]))
-    }
 }
 
 /// Whether a grammar may end here.
 pub(super) fn is_complete(matcher: &mut Matcher) -> bool {
     matcher.stop_reason().is_ok() && (matcher.is_stopped() || matcher.is_accepting().unwrap_or(false))
-}
-
-fn is_wide(mask: &SimpleVob) -> bool {
-    mask.num_set() > mask.len() / 4
 }
 
 pub(super) fn contains(text: &[u8], part: &[u8]) -> bool {

@@ -6,7 +6,11 @@
 //! a way to close it within the remaining tokens is always known: when the model is about to take the last of them,
 //! that way is gone, so that no call is ever cut off.
 
+mod call;
+mod closing;
 mod compiler;
+mod forced;
+mod rules;
 mod trigger;
 
 use super::Token;
@@ -15,95 +19,18 @@ use crate::format::grammar::{Begins, Grammar, Scope, Unenforced};
 use crate::format::{Format, Marker, Payload};
 use crate::tool::{Tool, Tools};
 use crate::{Error, ErrorKind, Result};
-use compiler::{Tokens, grammar_error, id, is_complete, token};
-use llguidance::Matcher;
-use serde::{Deserialize, Serialize};
+use call::{Call, Taken};
+use compiler::{grammar_error, id, token};
+use forced::{jump, up_to};
 use std::time::{Duration, Instant};
-use trigger::Trigger;
+use trigger::{Hit, Trigger};
 
+pub use closing::Ends;
 pub use compiler::Compiler;
+pub use rules::{Calls, Mode, Notice, Rules, Step};
 
-/// How far the model is held to the grammar.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Not at all.
-    Off,
-    /// Calls are held to it; a failure of the constraint itself is told, and the answer goes on without it.
-    #[default]
-    Auto,
-    /// Calls are held to it, and where a call is required there is nothing else; a failure ends the answer.
-    Strict,
-}
-
-/// Which calls an answer may or must have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Calls {
-    /// None.
-    Forbidden,
-    /// Any of the tools.
-    Allowed,
-    /// At least one, of any of the tools.
-    Required,
-}
-
-/// What holds for one answer.
-#[derive(Debug, Clone)]
-pub struct Rules {
-    /// How far the model is held to the grammar.
-    pub mode: Mode,
-    /// Which calls there may or must be.
-    pub calls: Calls,
-    /// At most this many calls.
-    pub max_calls: Option<usize>,
-    /// Where a call is required, at most this many tokens before it.
-    pub max_preamble: usize,
-    /// At most this many tokens of reasoning, if there is a limit.
-    pub max_thinking: Option<usize>,
-    /// Whether forced tokens are appended without asking the model.
-    pub jump: bool,
-    /// Whether the prompt has begun reasoning.
-    pub thinking: bool,
-}
-
-/// Something the caller should know about how the constraint went.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
-    /// The tokens ran out, and the call was closed on the shortest way that was found.
-    ClosedEarly,
-    /// Reasoning went on too long and was closed.
-    ThinkingClosed,
-    /// The constraint failed; the answer went on without it.
-    Failed(String),
-    /// The tokens left did not suffice for a call that the model began: the answer ends before it.
-    NoRoomForCall,
-}
-
-impl std::fmt::Display for Notice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Notice::ClosedEarly => {
-                f.write_str("the tokens ran out: the call was closed early, with the shortest values that fit")
-            }
-            Notice::ThinkingClosed => f.write_str("reasoning was closed at its limit (--max-thinking)"),
-            Notice::Failed(why) => write!(f, "the grammar failed, and the answer went on without it: {why}"),
-            Notice::NoRoomForCall => {
-                f.write_str("the answer ends before a call for which the tokens left do not suffice (--max-tokens)")
-            }
-        }
-    }
-}
-
-/// What to do next.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Ask the model.
-    Sample,
-    /// Append these, which are all that may come.
-    Forced(Vec<Token>),
-    /// The answer is over.
-    Finished,
-}
+/// How many tokens are tried that the grammar allows, and for which there is no room any more, before the call is closed.
+const TRIES: usize = 4;
 
 enum Phase {
     /// Reasoning, this many tokens long.
@@ -111,21 +38,11 @@ enum Phase {
     /// Text, this many tokens long.
     Text(usize),
     /// A call or a section of them.
-    Call(Box<Open>),
+    Call(Box<Call>),
     /// Nothing more may come.
     Over,
     /// Nothing is constrained any more.
     Off,
-}
-
-/// A call that is being written.
-struct Open {
-    matcher: Matcher,
-    lark: usize,
-    /// Tokens that bring it to its end from here, where they are known.
-    closing: Option<Vec<Token>>,
-    /// How many tokens were left when a way to the end was last sought in vain.
-    sought: usize,
 }
 
 /// Constrains one answer.
@@ -141,9 +58,10 @@ pub struct Constraint<'c> {
     bare: bool,
     opening: String,
     thinking_end: String,
-    /// From this many remaining tokens on a way to close is kept at hand.
-    horizon: usize,
     called: bool,
+    /// Whether the prompt begins the call.
+    primed: bool,
+    draft: bool,
     /// The last two tokens, for tokenising what follows.
     last: Vec<Token>,
     notices: Vec<Notice>,
@@ -156,7 +74,7 @@ impl Compiler {
     /// # Errors
     /// Those of [`Compiler::new`].
     pub fn for_format(vocabulary: super::vocabulary::Vocabulary, format: &Format) -> Result<Compiler> {
-        let ends = match &format.payload {
+        let values = match &format.payload {
             // A tag that repeats the key ends differently for each; its beginning is enough.
             Payload::Tagged(tagged) => {
                 let end = tagged.value_end.split("{key}").next().unwrap_or_default();
@@ -165,7 +83,9 @@ impl Compiler {
             Payload::Named(named) => named.quote.iter().cloned().collect(),
             Payload::Json(_) | Payload::Python { .. } => Vec::new(),
         };
-        Compiler::new(vocabulary, &format.texts(), &ends)
+        let calls = format.section.iter().map(|section| &section.end).chain(&format.end).filter_map(Marker::text);
+        let ends = Ends { values, calls: calls.map(str::to_owned).collect() };
+        Compiler::new(vocabulary, &format.texts(), ends)
     }
 }
 
@@ -213,8 +133,6 @@ impl<'c> Constraint<'c> {
         Ok(Constraint {
             calls,
             thinking: Trigger::new(&thinking_markers, false)?,
-            // A quarter of the grammar's length in bytes is more tokens than its required parts take.
-            horizon: 128 + grammars.iter().map(|grammar| grammar.lark.len() / 4).max().unwrap_or(0),
             grammars,
             bare: is_bare,
             opening: format.opening(None),
@@ -223,6 +141,8 @@ impl<'c> Constraint<'c> {
             rules,
             phase,
             called: false,
+            primed: false,
+            draft: true,
             last: Vec::new(),
             notices: Vec::new(),
             mask_times: Vec::new(),
@@ -234,8 +154,10 @@ impl<'c> Constraint<'c> {
     /// # Errors
     /// [`ErrorKind::Constraint`] when the grammar is refused.
     pub fn whole(compiler: &'c mut Compiler, grammar: Grammar, jump: bool) -> Result<Constraint<'c>> {
-        let matcher = compiler.matcher(&grammar.lark)?;
-        let open = Open { matcher, lark: 0, closing: None, sought: usize::MAX };
+        let begun = compiler.begin(&grammar.lark)?;
+        let Some(call) = Call::begin(begun, 0, compiler.tokens(), b"") else {
+            return Err(grammar_error("nothing fits it"));
+        };
         Ok(Constraint {
             compiler,
             rules: Rules {
@@ -247,19 +169,29 @@ impl<'c> Constraint<'c> {
                 jump,
                 thinking: false,
             },
-            phase: Phase::Call(Box::new(open)),
+            phase: Phase::Call(Box::new(call)),
             calls: Trigger::new(&[], false)?,
             thinking: Trigger::new(&[], false)?,
-            horizon: 128 + grammar.lark.len() / 4,
             grammars: vec![grammar],
             bare: false,
             opening: String::new(),
             thinking_end: String::new(),
             called: false,
+            primed: true,
+            draft: true,
             last: Vec::new(),
             notices: Vec::new(),
             mask_times: Vec::new(),
         })
+    }
+
+    /// Whether text that was written before may be proposed as a call's continuation, which it is by default.
+    ///
+    /// It changes no result, only how often the model is asked.
+    #[must_use]
+    pub fn drafting(mut self, draft: bool) -> Constraint<'c> {
+        self.draft = draft;
+        self
     }
 
     /// What of the tools' schemas is left to be checked after parsing.
@@ -285,23 +217,15 @@ impl<'c> Constraint<'c> {
         if text.is_empty() {
             return Ok(());
         }
-        match self.calls.look(text) {
-            Some(hit) => {
-                let matcher = self.open(hit, text)?;
-                match matcher {
-                    Some(matcher) => self.enter(hit, matcher, None),
-                    None => self.fail("the beginning of the answer is not what the grammar begins with")?,
-                }
-            }
-            None => self.calls.push(text),
-        }
-        Ok(())
+        self.primed = true;
+        self.read(text)
     }
 
     /// What to do next, with `left` tokens to go.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`] in strict mode, when the grammar engine fails.
+    /// [`ErrorKind::Constraint`] in strict mode, when the grammar engine fails; in every mode when the prompt begins a
+    /// call for which the tokens do not suffice.
     pub fn next(&mut self, left: usize) -> Result<Step> {
         match &mut self.phase {
             Phase::Over => Ok(Step::Finished),
@@ -316,31 +240,31 @@ impl<'c> Constraint<'c> {
             }
             Phase::Text(length) => {
                 let due = self.rules.calls == Calls::Required && !self.called && *length >= self.rules.max_preamble;
-                if due {
-                    let run = self.begin_call()?;
-                    return self.forced(run);
-                }
-                Ok(Step::Sample)
+                if due { self.begin_call(left) } else { Ok(Step::Sample) }
             }
-            Phase::Call(open) => {
-                if is_over(&mut open.matcher) {
+            Phase::Call(call) => {
+                if call.is_over() {
                     self.leave();
                     return self.next(left);
                 }
-                if let Some(error) = open.matcher.get_error() {
+                if let Some(error) = call.matcher.get_error() {
                     self.fail(&error)?;
                     return Ok(Step::Sample);
                 }
-                // Where none is found the search is long: it is not repeated for every token.
-                if left <= self.horizon && open.closing.is_none() && left <= open.sought / 4 * 3 {
-                    open.closing = self.compiler.closing(&open.matcher, left);
-                    open.sought = left;
+                let tokens = self.compiler.tokens();
+                if std::mem::take(&mut self.primed) {
+                    let shortest = call.way(tokens, &self.last).map_or(0, |way| way.len());
+                    if shortest > left {
+                        let message =
+                            format!("the {left} tokens left are not enough for a call, which takes {shortest}");
+                        return Err(Error::new(ErrorKind::Constraint, message).hint("raise --max-tokens or --ctx"));
+                    }
                 }
-                if open.closing.as_ref().is_some_and(|closing| closing.len() >= left && !closing.is_empty()) {
+                if call.is_due(left, tokens, &self.last) {
                     return self.close();
                 }
                 if self.rules.jump {
-                    let run = jump(&mut open.matcher, self.compiler.tokens(), &self.last);
+                    let run = jump(&mut call.matcher, tokens, &self.last);
                     if !run.is_empty() {
                         return self.forced(run);
                     }
@@ -350,23 +274,31 @@ impl<'c> Constraint<'c> {
         }
     }
 
-    /// How a call is begun, in tokens: its marker and what the grammar forces behind it, tokenised as one text.
-    fn begin_call(&mut self) -> Result<Vec<Token>> {
+    /// Begins a call: its marker and what the grammar forces behind it, tokenised as one text.
+    fn begin_call(&mut self, left: usize) -> Result<Step> {
         let opening = self.opening.clone();
-        let matcher = match self.calls.look(opening.as_bytes()) {
+        let call = match self.calls.look(opening.as_bytes()) {
             Some(hit) => self.open(hit, opening.as_bytes())?,
             None => None,
         };
         let tokens = self.compiler.tokens();
-        let Some(mut matcher) = matcher.filter(|_| self.rules.jump) else {
-            return Ok(tokens.tokenize(opening.as_bytes()));
-        };
-        // Of the forced bytes only as many as no token could carry on into what is free.
-        let settled: Vec<Token> = matcher.compute_ff_tokens().into_iter().map(token).collect();
-        let most = opening.len() + tokens.vocabulary.text(&settled).len();
-        let run = up_to(tokens, &[opening.as_bytes(), &matcher.compute_ff_bytes()].concat(), 0, most);
-        let reaches = tokens.vocabulary.text(&run).len() >= opening.len();
-        Ok(if reaches { run } else { tokens.tokenize(opening.as_bytes()) })
+        let mut run = tokens.tokenize(opening.as_bytes());
+        if let Some(mut call) = call {
+            if call.way(tokens, &run).is_some_and(|way| run.len() + way.len() > left) {
+                return Ok(self.no_room());
+            }
+            if self.rules.jump {
+                // Of the forced bytes only as many as no token could carry on into what is free.
+                let settled: Vec<Token> = call.matcher.compute_ff_tokens().into_iter().map(token).collect();
+                let most = opening.len() + tokens.vocabulary.text(&settled).len();
+                let text = [opening.as_bytes(), &call.matcher.compute_ff_bytes()].concat();
+                let longer = up_to(tokens, &text, 0, most);
+                if tokens.vocabulary.text(&longer).len() >= opening.len() {
+                    run = longer;
+                }
+            }
+        }
+        self.forced(run)
     }
 
     /// Takes tokens that nobody sampled.
@@ -377,18 +309,24 @@ impl<'c> Constraint<'c> {
         Ok(Step::Forced(run))
     }
 
+    /// Ends the answer before a call.
+    fn no_room(&mut self) -> Step {
+        self.notices.push(Notice::NoRoomForCall);
+        self.phase = Phase::Over;
+        Step::Finished
+    }
+
     /// Goes the way to the end.
     fn close(&mut self) -> Result<Step> {
-        let Phase::Call(open) = &mut self.phase else { return Ok(Step::Sample) };
-        let run = open.closing.take().unwrap_or_default();
-        if run.is_empty() {
+        let Phase::Call(call) = &self.phase else { return Ok(Step::Sample) };
+        match call.way(self.compiler.tokens(), &self.last) {
+            Some(run) if !run.is_empty() => {
+                self.notices.push(Notice::ClosedEarly);
+                self.forced(run)
+            }
             // All calls are closed, and another one would not be.
-            self.notices.push(Notice::NoRoomForCall);
-            self.phase = Phase::Over;
-            return Ok(Step::Finished);
+            _ => Ok(self.no_room()),
         }
-        self.notices.push(Notice::ClosedEarly);
-        self.forced(run)
     }
 
     /// Samples a token that fits, with `left` tokens to go, and takes it; where none fits in the tokens left, what to
@@ -407,17 +345,14 @@ impl<'c> Constraint<'c> {
             let mut chosen =
                 if banned.is_empty() { sampler.sample(logits) } else { sampler.sample_without(logits, &banned) };
             let ends = self.is_end(chosen);
-            if let Phase::Call(open) = &mut self.phase {
-                let fits = match ends {
-                    true => is_complete(&mut open.matcher),
-                    false => open.matcher.validate_tokens(&[id(chosen)]).is_ok_and(|count| count == 1),
-                };
-                if !fits {
-                    match self.masked(sampler, logits)? {
-                        Some(token) => chosen = token,
-                        // Where the call may end here, the model has left it.
-                        None => continue,
-                    }
+            if let Phase::Call(call) = &mut self.phase
+                && (banned.contains(&chosen) || !call.fits(chosen, ends))
+            {
+                match self.masked(sampler, logits, &banned)? {
+                    Some(Ok(token)) => chosen = token,
+                    Some(Err(instead)) => return Ok(Err(instead)),
+                    // Where the call may end here, the model has left it.
+                    None => continue,
                 }
             }
             if self.is_end(chosen) {
@@ -432,10 +367,38 @@ impl<'c> Constraint<'c> {
                 Accepted::No => banned.push(chosen),
                 Accepted::Instead(step) => return Ok(Err(step)),
             }
+            if banned.len() >= TRIES && matches!(self.phase, Phase::Call(_)) {
+                return self.close().map(Err);
+            }
             if banned.len() > 64 {
                 self.fail("no token fits that the model would write")?;
             }
         }
+    }
+
+    /// Takes note that the tokens have run out, and whether some that were forced are `missing`.
+    pub(super) fn out_of_tokens(&mut self, missing: bool) {
+        if let Phase::Call(call) = &mut self.phase
+            && (missing || !call.may_end())
+        {
+            self.notices.push(Notice::CutOff);
+        }
+    }
+
+    /// How much of a draft the grammar allows where a call is open; nothing elsewhere.
+    pub(super) fn allowed(&mut self, draft: &[Token]) -> usize {
+        match &mut self.phase {
+            Phase::Call(call) if self.draft => {
+                let ids: Vec<_> = draft.iter().map(|token| id(*token)).collect();
+                call.matcher.validate_tokens(&ids).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether what comes next may be drafted.
+    pub(super) fn may_draft(&self) -> bool {
+        self.draft && matches!(self.phase, Phase::Call(_))
     }
 
     fn is_end(&self, token: Token) -> bool {
@@ -448,19 +411,38 @@ impl<'c> Constraint<'c> {
         matches!(self.phase, Phase::Text(_) | Phase::Thinking(_)) && self.rules.calls == Calls::Required && !self.called
     }
 
-    /// Samples among the tokens that fit; `None` when the call was left instead, as it may end here.
-    fn masked(&mut self, sampler: &mut Sampler, logits: &[f32]) -> Result<Option<Token>> {
-        let Phase::Call(open) = &mut self.phase else { return Ok(None) };
-        let only_calls = self.rules.mode == Mode::Strict && self.rules.calls == Calls::Required;
-        if !only_calls && is_complete(&mut open.matcher) {
+    /// Whether calls are all there is.
+    fn only_calls(&self) -> bool {
+        self.rules.mode == Mode::Strict && self.rules.calls == Calls::Required
+    }
+
+    /// Samples among the tokens that fit, or says what to do where none is left; `None` when the call was left instead,
+    /// as it may end here.
+    fn masked(
+        &mut self,
+        sampler: &mut Sampler,
+        logits: &[f32],
+        banned: &[Token],
+    ) -> Result<Option<std::result::Result<Token, Step>>> {
+        let only_calls = self.only_calls();
+        let Phase::Call(call) = &mut self.phase else { return Ok(None) };
+        if !only_calls && call.may_end() {
             self.leave();
             return Ok(None);
         }
         let started = Instant::now();
-        let mask = open.matcher.compute_mask();
+        let mask = call.matcher.compute_mask();
         self.mask_times.push(started.elapsed());
         match mask {
-            Ok(mask) => Ok(Some(sampler.sample_among(logits, mask.as_slice()))),
+            Ok(mut mask) => {
+                for token in banned {
+                    mask.disallow_token(id(*token));
+                }
+                if mask.is_zero() {
+                    return self.close().map(|instead| Some(Err(instead)));
+                }
+                Ok(Some(Ok(sampler.sample_among(logits, mask.as_slice()))))
+            }
             Err(error) => {
                 self.fail(&error.to_string())?;
                 Ok(None)
@@ -470,60 +452,37 @@ impl<'c> Constraint<'c> {
 
     /// Takes a token that the grammar allows, unless what is left does not suffice for what it begins.
     fn accept(&mut self, chosen: Token, left: usize) -> Result<Accepted> {
+        let tokens = self.compiler.tokens();
         match &mut self.phase {
             Phase::Text(_) | Phase::Thinking(_) => {
-                let bytes = self.compiler.tokens().vocabulary.bytes(chosen).to_vec();
-                let Some(hit) = self.calls.look(&bytes) else {
+                let Some(hit) = self.calls.look(tokens.vocabulary.bytes(chosen)) else {
                     self.commit(chosen)?;
                     return Ok(Accepted::Yes);
                 };
                 if self.rules.calls == Calls::Forbidden {
                     return Ok(Accepted::No);
                 }
-                let Some(matcher) = self.open(hit, &bytes)? else { return Ok(Accepted::No) };
-                let closing = self.compiler.closing(&matcher, left.saturating_sub(1));
-                if closing.is_none() {
-                    self.notices.push(Notice::NoRoomForCall);
-                    self.phase = Phase::Over;
-                    return Ok(Accepted::Instead(Step::Finished));
+                let bytes = tokens.vocabulary.bytes(chosen).to_vec();
+                let Some(call) = self.open(hit, &bytes)? else { return Ok(Accepted::No) };
+                if call.way(self.compiler.tokens(), &[chosen]).is_some_and(|way| way.len() >= left) {
+                    return Ok(Accepted::Instead(self.no_room()));
                 }
-                self.enter(hit, matcher, closing);
+                self.enter(call);
                 self.remember(chosen);
                 Ok(Accepted::Yes)
             }
-            Phase::Call(open) if left <= self.horizon => {
-                let mut next = open.matcher.clone();
-                if let Err(error) = next.consume_token(id(chosen)) {
-                    self.fail(&error.to_string())?;
-                    return Ok(Accepted::Yes);
+            Phase::Call(call) => match call.take(chosen, left - 1, tokens, &self.last) {
+                Ok(Taken::Yes) => {
+                    self.remember(chosen);
+                    Ok(Accepted::Yes)
                 }
-                let known = open.closing.as_deref().unwrap_or_default();
-                let rest = if known.first() == Some(&chosen) { &known[1..] } else { known };
-                let closing = match leads_out(&next, rest) {
-                    true => Some(rest.to_vec()),
-                    false if open.closing.is_none() && open.sought != usize::MAX => None,
-                    false => self.compiler.closing(&next, left - 1),
-                };
-                match closing.filter(|closing| closing.len() < left) {
-                    Some(closing) => {
-                        open.matcher = next;
-                        open.closing = Some(closing);
-                        self.remember(chosen);
-                        Ok(Accepted::Yes)
-                    }
-                    None if open.closing.is_some() => self.close().map(Accepted::Instead),
-                    // No way was known before either: better a call that goes on than none.
-                    None => {
-                        open.matcher = next;
-                        self.remember(chosen);
-                        Ok(Accepted::Yes)
-                    }
+                Ok(Taken::NoRoom) => Ok(Accepted::No),
+                Err(error) => {
+                    self.fail(&error)?;
+                    Ok(Accepted::Yes)
                 }
-            }
-            _ => {
-                self.commit(chosen)?;
-                Ok(Accepted::Yes)
-            }
+            },
+            Phase::Over | Phase::Off => Ok(Accepted::Yes),
         }
     }
 
@@ -537,26 +496,20 @@ impl<'c> Constraint<'c> {
     /// Takes a token.
     fn commit(&mut self, token: Token) -> Result<()> {
         self.remember(token);
-        let bytes = self.compiler.tokens().vocabulary.bytes(token).to_vec();
+        let bytes = self.compiler.tokens().vocabulary.bytes(token);
         match &mut self.phase {
-            Phase::Call(open) => {
-                open.closing =
-                    open.closing.take().filter(|way| way.first() == Some(&token)).map(|way| way[1..].to_vec());
-                if let Err(error) = open.matcher.consume_token(id(token)) {
-                    self.fail(&error.to_string())?;
-                }
+            Phase::Call(call) => match call.push(token, bytes) {
+                Ok(()) => Ok(()),
+                Err(error) => self.fail(&error),
+            },
+            Phase::Thinking(_) | Phase::Text(_) if self.calls.look(bytes).is_some() => {
+                let bytes = bytes.to_vec();
+                self.read(&bytes)
             }
             Phase::Thinking(_) | Phase::Text(_) => {
-                if let Some(hit) = self.calls.look(&bytes) {
-                    match self.open(hit, &bytes)? {
-                        Some(matcher) => self.enter(hit, matcher, None),
-                        None => self.fail("the text behind a call's marker is not what the grammar begins with")?,
-                    }
-                    return Ok(());
-                }
-                self.calls.push(&bytes);
-                let hit = self.thinking.look(&bytes);
-                self.thinking.push(&bytes);
+                self.calls.push(bytes);
+                let hit = self.thinking.look(bytes);
+                self.thinking.push(bytes);
                 match (&mut self.phase, hit.map(|hit| hit.which)) {
                     (Phase::Thinking(_), Some(0)) => {
                         self.phase = Phase::Text(0);
@@ -566,46 +519,55 @@ impl<'c> Constraint<'c> {
                     (Phase::Thinking(length) | Phase::Text(length), _) => *length += 1,
                     _ => {}
                 }
+                Ok(())
             }
-            Phase::Over | Phase::Off => {}
+            Phase::Over | Phase::Off => Ok(()),
+        }
+    }
+
+    /// Reads text in which a call may begin.
+    fn read(&mut self, text: &[u8]) -> Result<()> {
+        let Some(hit) = self.calls.look(text) else {
+            self.calls.push(text);
+            return Ok(());
+        };
+        match self.open(hit, text)? {
+            Some(call) => self.enter(call),
+            None => self.fail("the text behind a call's marker is not what the grammar begins with")?,
         }
         Ok(())
     }
 
-    /// The matcher of the grammar behind a marker, fed with what these bytes have behind it; `None` where the grammar
-    /// does not allow that.
-    fn open(&mut self, hit: trigger::Hit, bytes: &[u8]) -> Result<Option<Matcher>> {
+    /// The call behind a marker, gone on with what these bytes have behind it; `None` where the grammar does not allow
+    /// that.
+    fn open(&mut self, hit: Hit, bytes: &[u8]) -> Result<Option<Call>> {
         let Some(grammar) = self.grammars.get(hit.which) else { return Ok(None) };
-        let lark = grammar.lark.clone();
-        let mut matcher = self.compiler.matcher(&lark)?;
+        let begun = self.compiler.begin(&grammar.lark)?;
         // A call without a marker begins with its own text, which is the marker.
         let mut behind = Vec::new();
         if self.bare {
             behind.extend_from_slice(self.opening.as_bytes());
         }
         behind.extend_from_slice(&bytes[bytes.len().saturating_sub(hit.behind)..]);
-        let tokens: Vec<_> = self.compiler.tokens().tokenize(&behind).iter().map(|token| id(*token)).collect();
-        let fits = matcher.validate_tokens(&tokens).is_ok_and(|count| count == tokens.len());
-        Ok((fits && matcher.consume_tokens(&tokens).is_ok()).then_some(matcher))
+        Ok(Call::begin(begun, hit.which, self.compiler.tokens(), &behind))
     }
 
-    fn enter(&mut self, hit: trigger::Hit, matcher: Matcher, closing: Option<Vec<Token>>) {
+    fn enter(&mut self, call: Call) {
         self.called = true;
-        self.phase = Phase::Call(Box::new(Open { matcher, lark: hit.which, closing, sought: usize::MAX }));
+        self.phase = Phase::Call(Box::new(call));
     }
 
     /// Behind the calls.
     fn leave(&mut self) {
-        let only_calls = self.rules.mode == Mode::Strict && self.rules.calls == Calls::Required;
-        self.phase = if only_calls { Phase::Over } else { Phase::Text(0) };
+        self.phase = if self.only_calls() { Phase::Over } else { Phase::Text(0) };
         self.calls.reset();
         self.thinking.reset();
     }
 
     /// The constraint cannot go on: an error in strict mode, otherwise the end of constraining.
     fn fail(&mut self, why: &str) -> Result<()> {
-        if let Phase::Call(open) = &self.phase
-            && let Some(grammar) = self.grammars.get(open.lark)
+        if let Phase::Call(call) = &self.phase
+            && let Some(grammar) = self.grammars.get(call.grammar)
         {
             self.compiler.forget(&grammar.lark);
         }
@@ -623,46 +585,4 @@ enum Accepted {
     Yes,
     No,
     Instead(Step),
-}
-
-/// Whether nothing more can follow.
-fn is_over(matcher: &mut Matcher) -> bool {
-    matcher.is_stopped() && matcher.stop_reason().is_ok()
-}
-
-/// Whether these tokens lead to the end of the grammar.
-fn leads_out(matcher: &Matcher, way: &[Token]) -> bool {
-    let mut matcher = matcher.clone();
-    let ids: Vec<_> = way.iter().map(|token| id(*token)).collect();
-    matcher.validate_tokens(&ids).is_ok_and(|count| count == ids.len())
-        && matcher.consume_tokens(&ids).is_ok()
-        && is_complete(&mut matcher)
-}
-
-/// The tokens that the grammar leaves no choice about, as the tokenizer would write them behind the last two tokens.
-fn jump(matcher: &mut Matcher, tokens: &Tokens, last: &[Token]) -> Vec<Token> {
-    let forced: Vec<Token> = matcher.compute_ff_tokens().into_iter().map(token).collect();
-    let bytes = tokens.vocabulary.text(&forced);
-    if forced.is_empty() || last.len() < 2 {
-        return forced;
-    }
-    // The engine looked back one token; where two say otherwise, they are right.
-    let all = [tokens.vocabulary.text(last), matcher.compute_ff_bytes()].concat();
-    let whole = tokens.tokenize(&all);
-    if !whole.starts_with(last) {
-        return forced;
-    }
-    let run = up_to(tokens, &all, last.len(), all.len() - matcher.compute_ff_bytes().len() + bytes.len());
-    if run.is_empty() { forced } else { run }
-}
-
-/// The tokens of a text from the one numbered `from` on, as far as they lie within its first `most` bytes.
-fn up_to(tokens: &Tokens, text: &[u8], from: usize, most: usize) -> Vec<Token> {
-    let mut length = 0;
-    let whole = tokens.tokenize(text);
-    let within = whole.iter().take_while(|token| {
-        length += tokens.vocabulary.bytes(**token).len();
-        length <= most
-    });
-    within.skip(from).copied().collect()
 }

@@ -2,19 +2,16 @@
 
 use crate::format::Marker;
 use crate::{Error, ErrorKind, Result};
-use regex_automata::dfa::regex::Regex;
-use regex_automata::dfa::{StartKind, dense};
-use regex_automata::{MatchKind, nfa::thompson, util::syntax};
+use regex_automata::dfa::{Automaton, StartKind, dense};
+use regex_automata::util::primitives::StateID;
+use regex_automata::{Anchored, MatchKind, nfa::thompson, util::start, util::syntax};
 
-/// Markers that are looked for together.
+/// Markers that are looked for together, in one automaton that takes a step for each byte.
 pub(super) struct Trigger {
-    regex: Option<Regex>,
-    longest: usize,
-    /// The end of what was seen, in which a marker may have begun.
-    recent: Vec<u8>,
-    /// Whether nothing but white space was seen.
-    at_start: bool,
-    /// Only at the beginning of what is seen.
+    dfa: Option<dense::DFA<Vec<u32>>>,
+    start: StateID,
+    state: StateID,
+    /// Only at the beginning of what is seen, behind white space.
     anchored: bool,
 }
 
@@ -28,56 +25,63 @@ pub(super) struct Hit {
 impl Trigger {
     /// Looks for any of `markers`; those that begin earlier win. `anchored` finds them only at the beginning.
     pub(super) fn new(markers: &[&Marker], anchored: bool) -> Result<Trigger> {
-        let patterns: Vec<String> = markers.iter().map(|marker| pattern(marker)).collect();
-        let longest = markers.iter().map(|marker| longest(marker)).max().unwrap_or(0);
-        let regex = match patterns.is_empty() {
-            true => None,
-            false => Some(
-                Regex::builder()
-                    .syntax(syntax::Config::new().utf8(false))
-                    .thompson(thompson::Config::new().utf8(false))
-                    .dense(dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(StartKind::Both))
-                    .build_many(&patterns)
-                    .map_err(|error| {
-                        Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {error}"))
-                    })?,
-            ),
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {error}"))
         };
-        Ok(Trigger { regex, longest, recent: Vec::new(), at_start: true, anchored })
+        if markers.is_empty() {
+            return Ok(Trigger { dfa: None, start: StateID::ZERO, state: StateID::ZERO, anchored });
+        }
+        let lead = if anchored { r"(?-u:[ \t\n\x0C\r])*" } else { "" };
+        let patterns: Vec<String> = markers.iter().map(|marker| format!("{lead}(?:{})", pattern(marker))).collect();
+        let (kind, anchor) = match anchored {
+            true => (StartKind::Anchored, Anchored::Yes),
+            false => (StartKind::Unanchored, Anchored::No),
+        };
+        let dfa = dense::Builder::new()
+            .syntax(syntax::Config::new().utf8(false))
+            .thompson(thompson::Config::new().utf8(false))
+            .configure(dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(kind))
+            .build_many(&patterns)
+            .map_err(|error| failed(&error))?;
+        let start = dfa.start_state(&start::Config::new().anchored(anchor)).map_err(|error| failed(&error))?;
+        Ok(Trigger { dfa: Some(dfa), start, state: start, anchored })
     }
 
     /// The marker that these bytes complete, were they next.
     pub(super) fn look(&self, bytes: &[u8]) -> Option<Hit> {
-        let regex = self.regex.as_ref()?;
-        if self.anchored && !self.at_start {
-            return None;
+        let dfa = self.dfa.as_ref()?;
+        let mut state = self.state;
+        let mut found = None;
+        // A match shows one step late: behind the byte that follows it, or the end.
+        for (at, byte) in bytes.iter().enumerate() {
+            state = dfa.next_state(state, *byte);
+            if dfa.is_match_state(state) && at > 0 {
+                found = Some((state, at));
+            } else if dfa.is_dead_state(state) {
+                break;
+            }
         }
-        let text = [self.recent.as_slice(), bytes].concat();
-        let at = if self.anchored { text.len() - text.trim_ascii_start().len() } else { 0 };
-        let found = regex.find(&text[at..])?;
-        let end = at + found.end();
-        // What ended before was found before, and was not meant.
-        let fresh = end > self.recent.len() && (!self.anchored || found.start() == 0);
-        fresh.then(|| Hit { which: found.pattern().as_usize(), behind: text.len() - end })
+        let end = dfa.next_eoi_state(state);
+        if dfa.is_match_state(end) && !bytes.is_empty() {
+            found = Some((end, bytes.len()));
+        }
+        found.map(|(state, at)| Hit { which: dfa.match_pattern(state, 0).as_usize(), behind: bytes.len() - at })
     }
 
-    /// Remembers the bytes.
+    /// Takes the bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.recent.extend_from_slice(bytes);
-        if self.anchored {
-            let lead = self.recent.len() - self.recent.trim_ascii_start().len();
-            self.at_start = self.at_start && self.recent.len() - lead < self.longest;
-        }
-        let surplus = self.recent.len().saturating_sub(self.longest.saturating_sub(1));
-        if !self.anchored || !self.at_start {
-            self.recent.drain(..surplus);
+        let Some(dfa) = &self.dfa else { return };
+        for byte in bytes {
+            self.state = dfa.next_state(self.state, *byte);
+            if dfa.is_dead_state(self.state) && !self.anchored {
+                self.state = self.start;
+            }
         }
     }
 
     /// Starts anew.
     pub(super) fn reset(&mut self) {
-        self.recent.clear();
-        self.at_start = true;
+        self.state = self.start;
     }
 }
 
@@ -85,17 +89,6 @@ fn pattern(marker: &Marker) -> String {
     match marker {
         Marker::Literal(text) => text.trim().bytes().map(|byte| format!("(?-u:\\x{byte:02x})")).collect(),
         Marker::Pattern { pattern, .. } => pattern.clone(),
-    }
-}
-
-fn longest(marker: &Marker) -> usize {
-    match marker {
-        Marker::Literal(text) => text.trim().len(),
-        // The declaration was refused if it can match more than this.
-        Marker::Pattern { pattern, .. } => regex_automata::util::syntax::parse(pattern)
-            .ok()
-            .and_then(|hir| hir.properties().maximum_len())
-            .unwrap_or(256),
     }
 }
 

@@ -1,10 +1,11 @@
 //! Arguments as JSON.
 
-use super::rules::Rules;
-use super::{Builder, Grammar, Unenforced, schema};
+use super::rules::{Rules, literal};
+use super::tagged::{properties, with_definitions};
+use super::{Builder, Grammar, MANY, Unenforced, schema};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tool::Tool;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// White space is fixed: where a model may choose it, a weak one rambles in line breaks, and nothing is ever forced.
 fn with_fixed_space(mut value: Value) -> Value {
@@ -21,7 +22,7 @@ impl Builder<'_> {
     pub(super) fn json_arguments(&mut self, tool: &Tool) -> Result<String> {
         match tool.schema() {
             Some(parameters) => self.json_value(&as_object(parameters), &tool.name, "$"),
-            None => Ok(super::literal("{}")),
+            None => Ok(literal("{}")),
         }
     }
 
@@ -39,7 +40,203 @@ impl Builder<'_> {
         self.unenforced.extend(
             unenforced.into_iter().map(|dropped| Unenforced { path: dropped.path.replacen('$', path, 1), ..dropped }),
         );
-        Ok(self.rules.json(&with_fixed_space(prepared)))
+        // What was written before the engine refused a part is not needed.
+        let before = self.check.then(|| self.rules.clone());
+        let whole = prepared.as_object().cloned().unwrap_or_default();
+        let rules = std::mem::take(&mut self.rules);
+        let mut values = Values { rules, check: self.check, whole, ruled: Vec::new() };
+        let rule = values.value(&prepared);
+        self.rules = match (&rule, before) {
+            (None, Some(before)) => before,
+            _ => values.rules,
+        };
+        Ok(rule.unwrap_or_else(|| self.rules.json(&with_fixed_space(prepared))))
+    }
+}
+
+/// Writes a prepared schema as rules of its own as far as it is plain, and leaves the rest to the grammar engine.
+///
+/// What tools mostly have (numbers without bounds, texts, lists of them) is then compiled once for all tools; the
+/// engine alone would compile each number's range anew, which takes ten times as long.
+struct Values {
+    rules: Rules,
+    /// Whether what is left to the engine is tried first.
+    check: bool,
+    /// The schema whose definitions the parts may refer to.
+    whole: Map<String, Value>,
+    /// Definitions with a rule.
+    ruled: Vec<(String, String)>,
+}
+
+impl Values {
+    /// The rule of a value; `None` where the engine, tried first, refuses a part by itself which it may well take as a
+    /// part of the whole: an optional member that no value fits.
+    fn value(&mut self, schema: &Value) -> Option<String> {
+        let Value::Object(object) = schema else { return self.engine(schema) };
+        let has_only = |keys: &[&str]| {
+            object
+                .keys()
+                .all(|key| keys.contains(&key.as_str()) || ["$schema", "$defs", "definitions"].contains(&&**key))
+        };
+        if let Some(terminal) = number(object).filter(|_| has_only(&["type", "minimum", "maximum"])) {
+            return Some(self.rules.terminal(terminal));
+        }
+        match object.get("type").and_then(Value::as_str) {
+            Some("object") if has_only(&["type", "properties", "required", "additionalProperties"]) => {
+                self.object(schema, object)
+            }
+            Some("array") if has_only(&["type", "items", "minItems", "maxItems"]) => self.array(schema, object),
+            Some(_) => self.engine(schema),
+            None => match (object.get("type"), object.get("anyOf"), object.get("$ref")) {
+                (None, Some(Value::Array(options)), None) if has_only(&["anyOf"]) && !options.is_empty() => {
+                    let options = options.iter().map(|option| self.value(option)).collect::<Option<Vec<_>>>()?;
+                    Some(self.rules.alternatives(&options))
+                }
+                (None, None, Some(Value::String(reference))) if has_only(&["$ref"]) => {
+                    self.definition(schema, reference)
+                }
+                // Bounds say nothing about what is no number.
+                (Some(Value::Array(kinds)), None, None) if has_only(&["type", "minimum", "maximum"]) => {
+                    let options = kinds.iter().map(|kind| {
+                        let mut one = object.clone();
+                        if kind != "integer" && kind != "number" {
+                            one.retain(|key, _| key == "type");
+                        }
+                        one.insert("type".to_owned(), kind.clone());
+                        self.value(&Value::Object(one))
+                    });
+                    let options = options.collect::<Option<Vec<_>>>()?;
+                    Some(self.rules.alternatives(&options))
+                }
+                _ => self.engine(schema),
+            },
+        }
+    }
+
+    fn object(&mut self, schema: &Value, object: &Map<String, Value>) -> Option<String> {
+        let closed = object.get("additionalProperties") == Some(&Value::Bool(false));
+        let declared = object.get("properties").and_then(Value::as_object);
+        let members = properties(object);
+        if !closed || members.len() != declared.map_or(0, Map::len) {
+            return self.engine(schema);
+        }
+        let mut items = Vec::new();
+        for (name, value, required) in members {
+            let value = self.value(value)?;
+            let key = literal(&format!("{}: ", Value::from(name)));
+            items.push((self.rules.sequence(&[key, value]), required));
+        }
+        let listed = self.rules.ordered(&items, ", ");
+        Some(self.rules.sequence(&[literal("{"), listed, literal("}")]))
+    }
+
+    fn array(&mut self, schema: &Value, object: &Map<String, Value>) -> Option<String> {
+        let count = |key: &str| match object.get(key) {
+            None => Some(None),
+            Some(count) => count.as_u64().filter(|count| *count <= MANY as u64).map(Some),
+        };
+        let (Some(items), Some(least), Some(most)) = (object.get("items"), count("minItems"), count("maxItems")) else {
+            return self.engine(schema);
+        };
+        let least = least.unwrap_or(0);
+        if most.is_some_and(|most| most < least.max(1)) {
+            return self.engine(schema);
+        }
+        let item = self.value(items)?;
+        let next = self.rules.sequence(&[literal(", "), item.clone()]);
+        let more = match most {
+            Some(1) => String::new(),
+            Some(most) => format!("{next}{{{},{}}}", least.saturating_sub(1), most - 1),
+            None if least > 1 => format!("{next}{{{},}}", least - 1),
+            None => format!("{next}*"),
+        };
+        let list = self.rules.sequence(&[item, more]);
+        let list = if least == 0 { format!("{list}?") } else { list };
+        Some(self.rules.sequence(&[literal("["), list, literal("]")]))
+    }
+
+    fn definition(&mut self, schema: &Value, reference: &str) -> Option<String> {
+        if let Some((_, rule)) = self.ruled.iter().find(|(known, _)| known == reference) {
+            return Some(rule.clone());
+        }
+        let place = reference.strip_prefix("#/").and_then(|place| place.split_once('/'));
+        let defined = place
+            .filter(|(table, _)| ["$defs", "definitions"].contains(table))
+            .and_then(|(table, name)| self.whole.get(table)?.get(name))
+            .cloned();
+        let Some(defined) = defined else { return self.engine(schema) };
+        let rule = self.rules.reserve();
+        self.ruled.push((reference.to_owned(), rule.clone()));
+        let body = self.value(&defined)?;
+        self.rules.complete(&rule, &body);
+        Some(rule)
+    }
+
+    /// The rule of what the engine is to compile.
+    fn engine(&mut self, schema: &Value) -> Option<String> {
+        let schema = match refers(schema) {
+            true => with_definitions(schema, &self.whole),
+            false => schema.clone(),
+        };
+        if self.check && schema::compile(&schema).is_err() {
+            return None;
+        }
+        let scalar = ["string", "boolean", "null", "integer", "number"]
+            .iter()
+            .any(|kind| schema.get("type").is_some_and(|one| one == kind));
+        Some(self.rules.json(&if scalar { schema } else { with_fixed_space(schema) }))
+    }
+}
+
+fn refers(schema: &Value) -> bool {
+    match schema {
+        Value::Object(object) => object.contains_key("$ref") || object.values().any(refers),
+        Value::Array(items) => items.iter().any(refers),
+        _ => false,
+    }
+}
+
+/// How a number is read that has no bounds but those that [`schema::prepare`] gives it, or is not negative.
+fn number(object: &Map<String, Value>) -> Option<&'static str> {
+    let bound = |key: &str| object.get(key).and_then(Value::as_f64);
+    if bound("maximum")? != schema::LARGEST {
+        return None;
+    }
+    let lowest = bound("minimum")?;
+    match object.get("type")?.as_str()? {
+        "integer" if lowest == -schema::LARGEST => Some("/-?(0|[1-9][0-9]{0,17})/"),
+        "integer" if lowest == 0.0 => Some("/0|[1-9][0-9]{0,17}/"),
+        "integer" if lowest == 1.0 => Some("/[1-9][0-9]{0,17}/"),
+        "number" if lowest == -schema::LARGEST => Some(r"/-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,40})?/"),
+        "number" if lowest == 0.0 => Some(r"/(0|[1-9][0-9]{0,17})(\.[0-9]{1,40})?/"),
+        _ => None,
+    }
+}
+
+/// What may be left out where no value fits it: an optional member; none then.
+pub(super) fn unless_impossible(required: bool, made: Result<String>) -> Result<Option<String>> {
+    match made {
+        Err(error) if !required && error.kind() == ErrorKind::Tools => Ok(None),
+        made => made.map(Some),
+    }
+}
+
+/// Those of several alternatives that a value fits.
+///
+/// # Errors
+/// The first that was made, when no value fits any.
+pub(super) fn possible(made: impl Iterator<Item = Result<String>>) -> Result<Vec<String>> {
+    let (mut fitting, mut refused) = (Vec::new(), None);
+    for one in made {
+        match one {
+            Ok(rule) => fitting.push(rule),
+            Err(error) if error.kind() == ErrorKind::Tools => refused = refused.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    match refused {
+        Some(error) if fitting.is_empty() => Err(error),
+        _ => Ok(fitting),
     }
 }
 
@@ -53,7 +250,7 @@ pub(super) fn as_object(mut parameters: Value) -> Value {
     parameters
 }
 
-fn impossible(place: &str, complaint: &str) -> Error {
+pub(super) fn impossible(place: &str, complaint: &str) -> Error {
     let reason = complaint.rsplit("Unsatisfiable schema: ").next().unwrap_or(complaint);
     let reason = reason.lines().next().unwrap_or(reason);
     Error::new(ErrorKind::Tools, format!("{place}no value fits the schema: {reason}"))

@@ -1,5 +1,6 @@
 //! Arguments in a notation that is almost JSON: Python's, or one with quotes and keys of its own.
 
+use super::json::{impossible, possible, unless_impossible};
 use super::rules::literal;
 use super::tagged::{properties, with_definitions};
 use super::{Builder, Unenforced, schema};
@@ -79,8 +80,8 @@ impl Builder<'_> {
         let mut notation = Notation::new(Dialect::PYTHON, tool, &whole);
         let mut items = Vec::new();
         for (name, value, required) in properties(&whole) {
-            let value =
-                self.native(&with_definitions(value, &whole), &mut notation, &format!("$.properties.{name}"))?;
+            let value = self.native(&with_definitions(value, &whole), &mut notation, &format!("$.properties.{name}"));
+            let Some(value) = unless_impossible(required, value)? else { continue };
             items.push((self.rules.sequence(&[literal(&format!("{name}=")), value]), required));
         }
         Ok(self.rules.ordered(&items, ", "))
@@ -100,11 +101,17 @@ impl Builder<'_> {
         }
         let listed = object.get("enum").and_then(Value::as_array).map(Vec::as_slice);
         if let Some(values) = listed.or(object.get("const").map(std::slice::from_ref)) {
+            if values.is_empty() {
+                return Err(impossible(&format!("tool {:?}: ", notation.tool), "enum is empty"));
+            }
             let options: Vec<String> = values.iter().map(|value| literal(&notation.dialect.write(value))).collect();
             return Ok(self.rules.alternatives(&options));
         }
         for key in ["anyOf", "oneOf"] {
             if let Some(Value::Array(options)) = object.get(key) {
+                if options.is_empty() {
+                    return Err(impossible(&format!("tool {:?}: ", notation.tool), &format!("{key} is empty")));
+                }
                 if key == "oneOf" {
                     self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: key.to_owned() });
                 }
@@ -112,7 +119,7 @@ impl Builder<'_> {
                     .iter()
                     .enumerate()
                     .map(|(index, option)| self.native(option, notation, &format!("{path}.{key}[{index}]")));
-                let options = options.collect::<Result<Vec<_>>>()?;
+                let options = possible(options)?;
                 return Ok(self.rules.alternatives(&options));
             }
         }
@@ -120,8 +127,7 @@ impl Builder<'_> {
             Some(Value::String(kind)) => self.of_type(kind, object, notation, path),
             Some(Value::Array(kinds)) => {
                 let kinds = kinds.iter().filter_map(Value::as_str);
-                let options =
-                    kinds.map(|kind| self.of_type(kind, object, notation, path)).collect::<Result<Vec<_>>>()?;
+                let options = possible(kinds.map(|kind| self.of_type(kind, object, notation, path)))?;
                 Ok(self.rules.alternatives(&options))
             }
             _ if object.contains_key("properties") => self.object(object, notation, path),
@@ -205,7 +211,8 @@ impl Builder<'_> {
         let dialect = notation.dialect;
         let mut items = Vec::new();
         for (name, value, required) in properties(object) {
-            let value = self.native(value, notation, &format!("{path}.properties.{name}"))?;
+            let value = self.native(value, notation, &format!("{path}.properties.{name}"));
+            let Some(value) = unless_impossible(required, value)? else { continue };
             let key = literal(&format!("{}{}", dialect.key(&name), dialect.after_key));
             items.push((self.rules.sequence(&[key, value]), required));
         }

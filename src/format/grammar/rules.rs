@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 /// Rules and terminals, numbered; equal ones are written once.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Rules {
     text: String,
     count: usize,
@@ -81,13 +81,16 @@ impl Rules {
     pub(super) fn ordered(&mut self, items: &[(String, bool)], separator: &str) -> String {
         // From the end: what may follow when an item was written before, and when none was.
         let (mut behind, mut first) = (String::new(), String::new());
-        for (item, required) in items.iter().rev() {
+        for (index, (item, required)) in items.iter().enumerate().rev() {
             let with = self.sequence(&[item.clone(), behind.clone()]);
-            let continued = self.sequence(&[literal(separator), with.clone()]);
             if *required {
-                (behind, first) = (continued, with);
-            } else {
-                (behind, first) = (self.alternatives(&[continued, behind]), self.alternatives(&[with, first]));
+                first = with.clone();
+            } else if items[..index].iter().all(|(_, required)| !required) {
+                first = self.alternatives(&[with.clone(), first]);
+            }
+            if index > 0 {
+                let continued = self.sequence(&[literal(separator), with]);
+                behind = if *required { continued } else { self.alternatives(&[continued, behind]) };
             }
         }
         first

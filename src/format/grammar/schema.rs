@@ -36,15 +36,13 @@ const FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
 /// Keywords that only describe.
-const ANNOTATIONS: [&str; 12] = [
+const DESCRIPTIONS: [&str; 10] = [
     "title",
     "description",
     "default",
     "examples",
     "example",
     "$comment",
-    "$schema",
-    "$id",
     "deprecated",
     "readOnly",
     "writeOnly",
@@ -56,7 +54,7 @@ const ANY_DEPTH: usize = 3;
 
 /// Numbers without bounds of their own stay below this: a model that cannot stop writing digits would otherwise leave
 /// the range of what a program can read.
-const LARGEST: f64 = 1e18;
+pub(super) const LARGEST: f64 = 1e18;
 
 /// A schema for generating: what it cannot enforce is reported by path below `$`.
 pub(super) fn prepare(schema: &Value) -> (Value, Vec<Unenforced>) {
@@ -129,7 +127,8 @@ impl Preparing {
             }
             return;
         };
-        if object.keys().all(|key| ANNOTATIONS.contains(&key.as_str())) {
+        object.retain(|key, _| !DESCRIPTIONS.contains(&key.as_str()));
+        if object.keys().all(|key| key == "$schema" || key == "$id") {
             *schema = any(ANY_DEPTH);
             return;
         }

@@ -1,5 +1,6 @@
 //! Arguments one by one between tags: values typed by the schema, strings as they are.
 
+use super::json::unless_impossible;
 use super::rules::literal;
 use super::{Builder, Unenforced, schema};
 use crate::error::Result;
@@ -16,7 +17,8 @@ impl Builder<'_> {
         let mut parts = Vec::new();
         for (key, value, required) in properties(&schema) {
             let value = with_definitions(value, &schema);
-            let argument = self.tagged_argument(&tool.name, &key, &value, tagged, &format!("$.properties.{key}"))?;
+            let argument = self.tagged_argument(&tool.name, &key, &value, tagged, &format!("$.properties.{key}"));
+            let Some(argument) = unless_impossible(required, argument)? else { continue };
             parts.push(if required { argument } else { optional(&argument) });
         }
         Ok(self.rules.sequence(&parts))
@@ -53,8 +55,8 @@ impl Builder<'_> {
                 let mut parts = Vec::new();
                 for (key, value, required) in properties(object) {
                     let value = with_definitions(value, object);
-                    let member =
-                        self.tagged_argument(tool, &key, &value, tagged, &format!("{path}.properties.{key}"))?;
+                    let member = self.tagged_argument(tool, &key, &value, tagged, &format!("{path}.properties.{key}"));
+                    let Some(member) = unless_impossible(required, member)? else { continue };
                     parts.push(if required { member } else { optional(&member) });
                 }
                 parts.push(literal(end));

@@ -1,6 +1,6 @@
 //! Values under other keys than the format's own: they count where the proper ones are missing, so they wait.
 
-use super::{JsonPayload, Slot, State, WAITING};
+use super::{JsonPayload, NAMELESS, Slot, State, WAITING};
 use crate::format::calls::Calls;
 use crate::format::event::{DiagnosticKind, RepairKind};
 use crate::format::reader::PayloadReader;
@@ -81,21 +81,27 @@ impl JsonPayload {
     }
 
     /// Arguments under another key that are too long to wait for the proper one are taken for what they are: they
-    /// stream from here on. False if it is too early for that.
-    pub(super) fn commit(&mut self, calls: &mut Calls) -> bool {
-        let fits = self.value.stable().starts_with(['{', '[']) && self.value.stable().len() > WAITING;
-        if !fits || !calls.has_name() || !self.arguments.is_empty() {
-            return false;
+    /// stream from here on, or once the name is there.
+    pub(super) fn commit(&mut self, stops: &Stops, calls: &mut Calls) {
+        let most = if calls.has_name() { WAITING } else { NAMELESS };
+        let (text, string) = (self.value.stable(), self.value.stable().starts_with('"'));
+        let fits = text.len() > most && (string || text.starts_with(['{', '[']));
+        if !fits || !self.arguments.is_empty() {
+            return;
         }
         let held = self.hold(String::new());
         if !self.admit(&held, calls) {
-            return false;
+            return;
         }
-        std::mem::swap(&mut self.value, &mut self.arguments);
-        self.state = State::Reading(Slot::Arguments);
         self.argued = true;
-        calls.begin_arguments(held.at);
-        true
+        if string {
+            self.begin_arguments_text(held.at, calls);
+            self.pass_on(stops, calls);
+        } else {
+            std::mem::swap(&mut self.value, &mut self.arguments);
+            self.state = State::Reading(Slot::Arguments);
+            calls.begin_arguments(held.at);
+        }
     }
 }
 

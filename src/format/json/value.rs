@@ -1,7 +1,7 @@
 //! The values of a call's object: which key each stands under, how it is read, and what becomes of it.
 
 use super::held::{Held, drop_held};
-use super::{ARGUMENT_ALIASES, JsonPayload, NAME_ALIASES, Slot, State, Step};
+use super::{ARGUMENT_ALIASES, JsonPayload, NAME, NAME_ALIASES, Slot, State, Step};
 use crate::format::calls::Calls;
 use crate::format::event::{DiagnosticKind, RepairKind};
 use crate::format::markers::Context;
@@ -20,8 +20,13 @@ impl JsonPayload {
             reported = true;
             self.report(kind, place, calls);
         }
-        if self.state == State::Reading(Slot::MaybeArguments) {
-            self.commit(calls);
+        match self.state {
+            State::Reading(Slot::MaybeArguments) => self.commit(stops, calls),
+            State::Reading(Slot::Name | Slot::MaybeName | Slot::Id) if self.value.stable().len() > NAME => {
+                self.state = State::Reading(Slot::Ignored);
+            }
+            State::KeyText if self.value.stable().len() > NAME => self.shorten_key(),
+            _ => {}
         }
         if self.active().is_done() {
             self.end_value(calls);
@@ -29,6 +34,15 @@ impl JsonPayload {
             self.value.take_stable();
         }
         reported
+    }
+
+    /// The key being read is too long for one: only its beginning is kept.
+    fn shorten_key(&mut self) {
+        let text = self.value.take_stable();
+        if !std::mem::replace(&mut self.long_key, true) {
+            self.key.clear();
+            self.key.extend(text.chars().skip(1).take(NAME / 4));
+        }
     }
 
     /// Hands the arguments on that stand in a string, their escapes undone.
@@ -74,6 +88,7 @@ impl JsonPayload {
     pub(super) fn end_value(&mut self, calls: &mut Calls) {
         let State::Reading(slot) = self.state else {
             match self.value.string() {
+                _ if std::mem::take(&mut self.long_key) => self.state = State::Colon,
                 Some(key) => {
                     self.key.clear();
                     self.key.push_str(&key);
@@ -114,7 +129,6 @@ impl JsonPayload {
                 }
                 None => self.ignore(calls),
             },
-            Slot::MaybeArguments if self.commit(calls) => return self.end_value(calls),
             Slot::MaybeArguments => {
                 let text = self.value.stable().to_owned();
                 let held = self.hold(text);
@@ -204,13 +218,18 @@ impl JsonPayload {
             }
             self.undecided = matches!(byte, b'n' | b'N');
             if string && self.repair {
-                self.depart(RepairKind::ArgumentsAsString, at, calls);
-                self.string_at = Some(at);
-                self.undecided = true;
-                self.state = State::Reading(Slot::ArgumentsText);
+                self.begin_arguments_text(at, calls);
             }
         }
         Step::Again
+    }
+
+    /// The arguments stand in the string that begins at offset `at`.
+    pub(super) fn begin_arguments_text(&mut self, at: usize, calls: &mut Calls) {
+        self.depart(RepairKind::ArgumentsAsString, at, calls);
+        self.string_at = Some(at);
+        self.undecided = true;
+        self.state = State::Reading(Slot::ArgumentsText);
     }
 
     /// Decides what the closing brackets are that stand between an open string and a marker.

@@ -35,6 +35,10 @@ impl Patterns {
                     let sign = Sign { side, exact: true, lookahead: Lookahead::Brackets };
                     (sign, format!("(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", marker.pattern()))
                 }
+                (Side::Start, None) => match signs_alone(declaration, &marker) {
+                    Some(head) => (Sign { side, exact: true, lookahead: Lookahead::Head }, head),
+                    None => (Sign { side, exact: true, lookahead: Lookahead::None }, marker.pattern()),
+                },
                 _ => (Sign { side, exact: true, lookahead: Lookahead::None }, marker.pattern()),
             }
         };
@@ -48,6 +52,20 @@ impl Patterns {
     pub(super) fn of(&self, sides: &[Side]) -> Vec<(Sign, String)> {
         self.0.iter().filter(|(sign, _)| sides.contains(&sign.side)).cloned().collect()
     }
+}
+
+/// A start marker without a letter, such as `>>>`, is a marker only where a name and a bracket follow: text has such
+/// signs, too.
+fn signs_alone(declaration: &Declaration, marker: &Marker) -> Option<String> {
+    let (Marker::Literal(text), Payload::Named(named)) = (marker, &declaration.payload) else { return None };
+    let first = text.trim().bytes().next().filter(|byte| byte.is_ascii())?;
+    let plain = named.head.forms.iter().all(|form| form.starts_with("{name}"));
+    if text.contains(char::is_alphanumeric) || !plain {
+        return None;
+    }
+    // A pattern that can begin anew inside of itself needs many states.
+    let name = format!(r#"[^\x00-\x20\x7f\{{\[\(\)"'=,;{}]+"#, escape(first));
+    Some(format!(r"(?:{})[ ]?{name}[ \t\r\n]{{0,4}}(?:\{{|```|\z)", marker.pattern()))
 }
 
 /// What a payload begins with, if that is a bracket.
@@ -122,9 +140,10 @@ pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
     let (None, Payload::Json(keys)) = (&declaration.start, &declaration.payload) else { return None };
     let text = |text: &str| text.bytes().map(escape).collect::<String>();
     let (name, arguments) = (text(&keys.name), text(&keys.arguments));
-    let blank = r"[ \t\r\n]{0,24}";
-    // No bracket in a name: a pattern that can begin anew inside of itself needs many states.
-    let string = r#""[^"\\{}\[\]\r\n]{1,64}""#;
+    // Without bounds, which would need a state for each number of bytes in each of these places: the scanner bounds the
+    // whole. No bracket in a name: a pattern that can begin anew inside of itself needs many states.
+    let blank = r"[ \t\r\n]*";
+    let string = r#""[^"\\{}\[\]\r\n]+""#;
     let kind = format!(r#"(?:"(?:type|id)"{blank}:{blank}{string}{blank},{blank})?"#);
     let wrapper = format!(r#"(?:"function"{blank}:{blank}\{{{blank})?"#);
     let next = format!(r#"(?:\}}|,{blank}"(?:{arguments}|arguments|parameters)"{blank}:)"#);

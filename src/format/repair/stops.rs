@@ -1,10 +1,15 @@
 //! The bytes at which a run of plain bytes ends.
 
+use crate::format::bytes::FlagSets;
 use crate::format::markers::{Context, Markers};
 
 /// Which bytes end a run of plain bytes, as flags a byte.
 #[derive(Debug)]
-pub(crate) struct Stops(Box<[u8; 256]>);
+pub(crate) struct Stops {
+    flags: FlagSets,
+    /// Whether no marker is in what begins an argument, nor begins there.
+    pub key_start_is_clear: bool,
+}
 
 impl Stops {
     pub(super) const DOUBLE: u8 = 1;
@@ -14,10 +19,10 @@ impl Stops {
     /// What begins the quote of a dialect that has its own.
     pub(super) const OWN: u8 = 16;
 
-    pub(crate) fn new(markers: &Markers) -> Stops {
+    /// `quote` is what strings stand in, and `key_start` what begins an argument, where that is not JSON's.
+    pub(crate) fn new(markers: &Markers, quote: &str, key_start: &str) -> Stops {
         let mut flags = Box::new([0; 256]);
         for byte in 0..=255u8 {
-            let index = usize::from(byte);
             let mut flag = 0;
             if byte < 0x20 || matches!(byte, b'"' | b'\\') {
                 flag |= Stops::DOUBLE | Stops::SINGLE;
@@ -25,41 +30,33 @@ impl Stops {
             if byte == b'\'' {
                 flag |= Stops::SINGLE;
             }
-            if markers.scanner(Context::Structure).begins[index] {
+            if markers.scanner(Context::Structure).begins.has(byte) {
                 flag |= Stops::STRUCTURE_MARKER;
             }
-            if markers.scanner(Context::String).begins[index] {
+            if markers.scanner(Context::String).begins.has(byte) {
                 flag |= Stops::STRING_MARKER;
             }
-            flags[index] = flag;
+            if quote.as_bytes().first() == Some(&byte) {
+                flag |= Stops::OWN;
+            }
+            flags[usize::from(byte)] = flag;
         }
-        Stops(flags)
-    }
-
-    /// Stops at the quotes of a dialect, too.
-    pub(crate) fn with_quote(mut self, quote: &str) -> Stops {
-        if let Some(&byte) = quote.as_bytes().first() {
-            self.0[usize::from(byte)] |= Stops::OWN;
-        }
-        self
+        let key_start_is_clear = markers.scanner(Context::Structure).is_clear_of(key_start.as_bytes());
+        Stops { flags: FlagSets::new(flags, 5), key_start_is_clear }
     }
 
     /// How many bytes at the beginning have none of the flags in `mask`.
     pub(super) fn run(&self, bytes: &[u8], mask: u8) -> usize {
-        // By the block, because a branch a byte costs most of the time.
-        let clear = |block: &&[u8]| block.iter().fold(0, |all, &b| all | self.0[usize::from(b)]) & mask == 0;
-        let skipped = 16 * bytes.chunks_exact(16).take_while(clear).count();
-        let rest = bytes[skipped..].iter().take_while(|&&b| self.0[usize::from(b)] & mask == 0).count();
-        skipped + rest
+        self.flags.run(bytes, mask)
     }
 
     /// Whether the byte may begin a marker outside of strings.
     pub(crate) fn in_structure(&self, byte: u8) -> bool {
-        self.0[usize::from(byte)] & Stops::STRUCTURE_MARKER != 0
+        self.flags.has(byte, Stops::STRUCTURE_MARKER)
     }
 
     /// Whether it may begin one inside a string.
     pub(crate) fn in_string(&self, byte: u8) -> bool {
-        self.0[usize::from(byte)] & Stops::STRING_MARKER != 0
+        self.flags.has(byte, Stops::STRING_MARKER)
     }
 }

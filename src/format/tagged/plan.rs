@@ -1,5 +1,6 @@
 //! The tags of a format, taken apart.
 
+use crate::format::bytes::FlagSets;
 use crate::format::head::HeadPlan;
 use crate::format::{Declaration, Marker, TaggedCall};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(crate) struct TaggedPlan {
     pub(super) starts: Vec<Vec<u8>>,
     /// Whether there is no end marker.
     pub(super) open_ended: bool,
-    flags: Box<[u8; 256]>,
+    flags: FlagSets,
     /// The first two bytes of whatever may end a value; empty where they are not that many.
     pairs: Vec<[u8; 2]>,
 }
@@ -67,7 +68,7 @@ impl TaggedPlan {
             section_end: marker(section.map(|section| &section.end)),
             starts: starts.into_iter().filter(|start| !start.is_empty()).collect(),
             open_ended: declaration.end.is_none(),
-            flags: Box::new([0; 256]),
+            flags: FlagSets::new(Box::new([0; 256]), 0),
             pairs: Vec::new(),
         };
         plan.set_flags();
@@ -97,7 +98,7 @@ impl TaggedPlan {
         if self.value_end.0.is_empty() {
             flags.iter_mut().for_each(|flag| *flag |= ENDS);
         }
-        self.flags = flags;
+        self.flags = FlagSets::new(flags, 5);
         let tags = [&self.value_end.0, &self.key_start, &self.end];
         let tags = tags.into_iter().filter(|tag| !tag.is_empty());
         let pair = |tag: &Vec<u8>| [[b'\n', tag[0]], [tag[0], *tag.get(1).unwrap_or(&0)]];
@@ -124,10 +125,6 @@ impl TaggedPlan {
 
     /// How many bytes at the beginning have none of the flags in `mask`.
     pub(super) fn run(&self, bytes: &[u8], mask: u8) -> usize {
-        // By the block, because a branch a byte costs most of the time.
-        let clear = |block: &&[u8]| block.iter().fold(0, |all, &b| all | self.flags[usize::from(b)]) & mask == 0;
-        let skipped = 16 * bytes.chunks_exact(16).take_while(clear).count();
-        let rest = bytes[skipped..].iter().take_while(|&&b| self.flags[usize::from(b)] & mask == 0).count();
-        skipped + rest
+        self.flags.run(bytes, mask)
     }
 }

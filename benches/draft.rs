@@ -1,0 +1,157 @@
+//! What could be saved beside the model's steps: drafts from the prompt, a batch beside a step and answers with and
+//! without; and the time that masks take.
+//!
+//! `CALLWRIGHT_BENCH_MODEL=FILE.gguf cargo bench --bench draft`; without a model, the bundled one. The answers are
+//! always the bundled model's: random weights repeat nothing.
+
+use callwright::engine::constraint::{Calls, Compiler, Constraint, Mode, Rules};
+use callwright::engine::generate::{Limits, generate};
+use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::sampler::Sampling;
+use callwright::engine::{Engine, Token};
+use callwright::format::Format;
+use callwright::message::Message;
+use callwright::models::bundled;
+use callwright::{Session, Tools};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+const DEPTH: usize = 512;
+const TOOLS: &str = r#"[
+    {"name": "send_message", "description": "Send a message to somebody", "parameters": {"type": "object", "properties":
+        {"to": {"type": "string"}, "text": {"type": "string"}}, "required": ["to", "text"]}},
+    {"name": "weather", "description": "The weather in a city", "parameters": {"type": "object", "properties":
+        {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}},
+    {"name": "translate", "description": "Translate a text", "parameters": {"type": "object", "properties":
+        {"text": {"type": "string"}, "language": {"type": "string"}}, "required": ["text", "language"]}}]"#;
+const QUESTIONS: [&str; 6] = [
+    "Tell Margaret Blackwood that the train from Edinburgh is two hours late.",
+    "Send Tom the text: please bring the red folder and the spare keys to the office on Friday.",
+    "What will the weather be like in Villefranche-sur-Saone over the next 3 days?",
+    "Translate \"the early bird catches the worm, but the second mouse gets the cheese\" to Portuguese.",
+    "Tell Priya that the meeting moved to Tuesday at half past four in the large room.",
+    "How do you say \"where is the nearest railway station\" in Japanese?",
+];
+
+fn main() {
+    let path = match std::env::var_os("CALLWRIGHT_BENCH_MODEL") {
+        Some(path) => PathBuf::from(path),
+        None => bundled::path().expect("the bundled model can be unpacked"),
+    };
+    let mut engine = LlamaEngine::load(&path, LoadOptions::default()).expect("the model loads");
+    println!("{}, {} threads", path.display(), engine.threads());
+    batches(&mut engine);
+    masks(&mut engine);
+    drop(engine);
+    answers();
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The time of a batch with all its logits, in steps of one token.
+fn batches(engine: &mut LlamaEngine) {
+    let tokens: Vec<Token> = (0..DEPTH).map(|i| Token(100 + (i * 37 % 900) as i32)).collect();
+    engine.reserve(DEPTH + 64).expect("there is memory");
+    engine.decode(&tokens).expect("decoding works");
+    let sizes = [1, 2, 3, 4, 6, 8, 13];
+    let mut times = vec![Vec::new(); sizes.len()];
+    // Alternating, so that other programs disturb all alike.
+    for _ in 0..15 {
+        for (size, times) in sizes.iter().zip(&mut times) {
+            let started = Instant::now();
+            engine.decode_all(&tokens[..*size]).expect("decoding works");
+            std::hint::black_box(engine.logits_at(size - 1));
+            times.push(started.elapsed().as_secs_f64());
+            engine.truncate(DEPTH);
+        }
+    }
+    let medians: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
+    for (size, time) in sizes.iter().zip(&medians) {
+        let extra = if *size > 1 { (time / medians[0] - 1.0) / (*size as f64 - 1.0) } else { 0.0 };
+        println!("  {size:2} tokens: {:.2} ms, {:.2} steps; each more {extra:.2}", time * 1e3, time / medians[0]);
+    }
+}
+
+/// How much of the time goes into masks, with the model's calls chosen nearly at random, so that many are needed: all
+/// that could be gained by computing them while the model decodes.
+fn masks(engine: &mut LlamaEngine) {
+    let vocabulary = engine.vocabulary().expect("a model has a vocabulary");
+    let format = Format::delimited();
+    let mut compiler = Compiler::for_format(vocabulary, format).expect("the vocabulary is usable");
+    let tools = Tools::from_json(TOOLS, "tools").expect("they are tools");
+    let (mut masks, mut total, mut tokens) = (Vec::new(), Duration::ZERO, 0);
+    for seed in 0..20 {
+        let rules = Rules {
+            mode: Mode::Strict,
+            calls: Calls::Required,
+            max_calls: Some(1),
+            max_preamble: 0,
+            max_thinking: None,
+            jump: true,
+            thinking: false,
+        };
+        let sampling = Sampling { temperature: 1.0, top_k: 1000, top_p: 1.0, min_p: 0.0, seed };
+        let mut constraint = Constraint::new(&mut compiler, format, &tools, None, rules).expect("it has a grammar");
+        let cancel = AtomicBool::new(false);
+        let limits = Limits { max_tokens: 96, cancel: &cancel };
+        let prompt: Vec<Token> = (0..64).map(|i| Token(100 + i * 37 % 900)).collect();
+        let made =
+            generate(engine, &prompt, &sampling, limits, Some(&mut constraint), &mut |_| ControlFlow::Continue(()));
+        let usage = made.expect("generation works").usage;
+        total += usage.completion_time;
+        tokens += usage.completion_tokens;
+        masks.extend(constraint.mask_times().iter().map(Duration::as_secs_f64));
+    }
+    let sum: f64 = masks.iter().sum();
+    println!(
+        "  {} masks for {tokens} tokens, median {:.0} µs; {:.2}% of the {:.1} s that the answers took",
+        masks.len(),
+        median(&mut masks) * 1e6,
+        100.0 * sum / total.as_secs_f64(),
+        total.as_secs_f64()
+    );
+}
+
+/// Answers of the bundled model, alone and behind an earlier question, with drafts and without.
+fn answers() {
+    let path = bundled::path().expect("the bundled model can be unpacked");
+    let engine = LlamaEngine::load(&path, LoadOptions::default()).expect("the model loads");
+    let mut session = Session::new(Box::new(engine), None, None).expect("it has a template");
+    session.set_tools(Tools::from_json(TOOLS, "tools").expect("they are tools"));
+    let (mut seconds, mut counts, mut same) = ([0.0; 2], [0; 4], 0);
+    for question in QUESTIONS {
+        let mut said = Vec::new();
+        for draft in [false, true] {
+            session.options_mut().draft = draft;
+            let mut times = Vec::new();
+            let mut reply = None;
+            for _ in 0..5 {
+                session.set_messages(vec![Message::user(question)]).expect("it is in order");
+                let made = session.respond(&mut |_| ()).expect("the model answers");
+                times.push(made.usage.completion_time.as_secs_f64());
+                reply = Some(made);
+            }
+            let Some(reply) = reply else { continue };
+            seconds[usize::from(draft)] += median(&mut times);
+            let usage = reply.usage;
+            if draft {
+                let more = [usage.completion_tokens, usage.forced_tokens, usage.drafted_tokens, usage.proposed_tokens];
+                counts.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            }
+            said.push(format!("{:?}", reply.message));
+        }
+        same += usize::from(said[0] == said[1]);
+    }
+    let [tokens, forced, drafted, proposed] = counts;
+    println!(
+        "{same} of {} answers are the same; {tokens} tokens, {forced} forced, {drafted} of {proposed} proposed were right; \
+         time with drafts ÷ without: {:.2}",
+        QUESTIONS.len(),
+        seconds[1] / seconds[0]
+    );
+}

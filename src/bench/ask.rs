@@ -1,0 +1,125 @@
+//! A session that answers cases.
+
+use super::configuration::Configuration;
+use super::run::{Answer, Answerer};
+use super::sample::Timing;
+use super::suite::Case;
+use crate::engine::sampler::Sampling;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::event::Event as Parsed;
+use crate::session::{Event, FinishReason, Options, Session};
+use crate::tool::Tools;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Answers cases with a model.
+pub struct SessionAnswers {
+    session: Session,
+    now: Option<jiff::civil::DateTime>,
+    cancel: Arc<AtomicBool>,
+    /// The tools that the session was given, as JSON.
+    tools: String,
+    /// Called after each answer.
+    after: Option<Box<dyn Fn()>>,
+}
+
+impl SessionAnswers {
+    /// Answers with `session`. `now` is what chat templates take for the time; `cancel` ends an answer when it is raised.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Suite`] when `now` is no date and time.
+    pub fn new(session: Session, now: &str, cancel: Arc<AtomicBool>) -> Result<SessionAnswers> {
+        let now = now.parse().map_err(|_| Error::new(ErrorKind::Suite, format!("{now:?} is no date and time")))?;
+        Ok(SessionAnswers { session, now: Some(now), cancel, tools: String::new(), after: None })
+    }
+
+    /// Has `after` called after each answer, whether there is one or not: a sequence's turn ends there.
+    #[must_use]
+    pub fn with_after(mut self, after: impl Fn() + 'static) -> SessionAnswers {
+        self.after = Some(Box::new(after));
+        self
+    }
+
+    /// The tokens of the longest of the cases' prompts; those that cannot be written are passed over.
+    pub fn longest_prompt(&mut self, cases: &[Case]) -> usize {
+        let mut longest = 0;
+        for case in cases {
+            if let Ok((_, tokens)) = self.set(case).and_then(|()| self.session.prompt()) {
+                longest = longest.max(tokens.len());
+            }
+        }
+        longest
+    }
+
+    /// Gives the session a case's tools and messages.
+    fn set(&mut self, case: &Case) -> Result<()> {
+        let tools = case.tools.to_json();
+        let text = tools.to_string();
+        if self.tools != text {
+            self.session.set_tools(Tools::from_value(&tools)?);
+            self.tools = text;
+        }
+        self.session.set_messages(case.messages.clone())
+    }
+
+    fn ask(&mut self, case: &Case, configuration: &Configuration, seed: u64) -> Result<Option<Answer>> {
+        self.set(case)?;
+        *self.session.options_mut() = Options {
+            sampling: Sampling { seed, ..configuration.sampling },
+            max_tokens: configuration.max_tokens,
+            constrain: configuration.constrain,
+            repair: configuration.repair,
+            now: self.now,
+            cancel: Arc::clone(&self.cancel),
+            ..Options::default()
+        };
+        let (prompt, _) = self.session.prompt()?;
+        let mut events = Vec::new();
+        let reply = self.session.respond(&mut |event| {
+            if let Event::Parsed(event) = event {
+                join(&mut events, event);
+            }
+        })?;
+        if reply.finish_reason == FinishReason::Cancelled {
+            return Ok(None);
+        }
+        let usage = reply.usage;
+        Ok(Some(Answer {
+            prompt: prompt.text(),
+            prompt_tail: reply.prompt_tail,
+            raw: String::from_utf8_lossy(&reply.raw).into_owned(),
+            tokens: reply.tokens.iter().map(|token| token.0).collect(),
+            events: events.iter().filter_map(|event| serde_json::to_value(event).ok()).collect::<Vec<Value>>(),
+            cut_off: reply.finish_reason == FinishReason::Length,
+            prompt_tokens: usage.prompt_tokens,
+            cached_tokens: usage.cached_tokens,
+            forced_tokens: usage.forced_tokens,
+            timing: Timing {
+                first_token: usage.prompt_time.as_secs_f64(),
+                generation: usage.completion_time.as_secs_f64(),
+                warm_up: false,
+            },
+        }))
+    }
+}
+
+impl Answerer for SessionAnswers {
+    fn answer(&mut self, case: &Case, configuration: &Configuration, seed: u64) -> Result<Option<Answer>> {
+        let answer = self.ask(case, configuration, seed);
+        if let Some(after) = &self.after {
+            after();
+        }
+        answer
+    }
+}
+
+/// Adds an event; pieces of one text or of one call's arguments become one.
+fn join(events: &mut Vec<Parsed>, event: &Parsed) {
+    match (events.last_mut(), event) {
+        (Some(Parsed::Text { delta: last }), Parsed::Text { delta }) => *last += delta,
+        (Some(Parsed::Reasoning { delta: last }), Parsed::Reasoning { delta }) => *last += delta,
+        (Some(Parsed::CallArguments { delta: last, .. }), Parsed::CallArguments { delta, .. }) => *last += delta,
+        _ => events.push(event.clone()),
+    }
+}

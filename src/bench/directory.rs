@@ -1,0 +1,309 @@
+//! A run's directory: what was asked, and every answer as soon as there is one.
+//!
+//! `run.json` says how the run is made, `suite.jsonl` has its cases, `samples.jsonl` a line for each answer and
+//! `prompts.jsonl` one for each prompt. Lines are only ever appended, each with one write: a run that is killed has at
+//! most its last line damaged, and goes on behind the one before.
+
+use super::configuration::Configuration;
+use super::sample::Sample;
+use super::score::SCORER;
+use super::suite::{Suite, hash, wrong};
+use crate::error::{Error, ErrorKind, Location, Result};
+use crate::text_file;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The version of the files.
+const VERSION: u32 = 1;
+
+/// run.json: everything needed to repeat a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The version of the directory's files.
+    pub callwright_bench: u32,
+    /// The program's version.
+    pub callwright: String,
+    /// The version of the outcomes' meanings, [`SCORER`].
+    pub scorer: u32,
+    /// The command line, where there was one.
+    pub command: Vec<String>,
+    /// How the suite was named.
+    pub suite: String,
+    /// [`Suite::sha256`]
+    pub suite_sha256: String,
+    /// How many cases it has.
+    pub cases: usize,
+    /// How many answers there are to each.
+    pub repeat: usize,
+    /// How many cases were asked at a time, in one context.
+    pub parallel_cases: usize,
+    /// What chat templates take for the time.
+    pub now: String,
+    /// What is compared.
+    pub configurations: Vec<Configuration>,
+}
+
+impl Plan {
+    /// The plan of a run over `suite`.
+    pub fn new(suite: &Suite, configurations: Vec<Configuration>, repeat: usize) -> Plan {
+        Plan {
+            callwright_bench: VERSION,
+            callwright: env!("CARGO_PKG_VERSION").to_owned(),
+            scorer: SCORER,
+            command: Vec::new(),
+            suite: suite.name.clone(),
+            suite_sha256: suite.sha256(),
+            cases: suite.cases.len(),
+            repeat,
+            parallel_cases: 1,
+            now: NOW.to_owned(),
+            configurations,
+        }
+    }
+
+    /// How many answers the run comes to.
+    pub fn total(&self) -> usize {
+        self.cases * self.repeat * self.configurations.len()
+    }
+
+    /// What makes another plan another run.
+    fn difference(&self, other: &Plan) -> Option<&'static str> {
+        let ids = |plan: &Plan| plan.configurations.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
+        if self.suite_sha256 != other.suite_sha256 {
+            Some("the cases")
+        } else if ids(self) != ids(other) {
+            Some("models, templates, formats or options")
+        } else if self.repeat != other.repeat {
+            Some("--repeat")
+        } else {
+            None
+        }
+    }
+}
+
+/// What chat templates take for the time, so that a prompt does not change from day to day.
+const NOW: &str = "2025-01-01T12:00:00";
+
+/// A run's directory.
+#[derive(Debug)]
+pub struct RunDirectory {
+    path: PathBuf,
+    /// How the run is made.
+    pub plan: Plan,
+    /// Its cases.
+    pub suite: Suite,
+    /// The answers so far, in the order in which they came.
+    pub samples: Vec<Sample>,
+    /// The texts of the prompts, by their hashes.
+    pub prompts: HashMap<String, String>,
+    /// What the user should know of how the directory was found.
+    pub notices: Vec<String>,
+    journal: Option<(File, File)>,
+}
+
+impl RunDirectory {
+    /// Starts a run at `path`, or, with `resume`, goes on with the one that is there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Suite`] when there is a run and it is not to be resumed, or is another one; [`ErrorKind::Io`].
+    pub fn start(path: &Path, plan: Plan, suite: &Suite, resume: bool) -> Result<RunDirectory> {
+        let described = path.join("run.json");
+        if described.exists() {
+            if !resume {
+                return Err(wrong(format!("there is a run in {}", path.display()))
+                    .hint("--resume goes on with it, --out DIR starts one elsewhere"));
+            }
+            let mut found = RunDirectory::read(path, true)?;
+            if let Some(what) = found.plan.difference(&plan) {
+                return Err(wrong(format!("the run in {} differs in {what}", path.display()))
+                    .hint("--resume needs the command that began the run: run.json has it"));
+            }
+            found.journal = Some((append(path, "samples.jsonl")?, append(path, "prompts.jsonl")?));
+            return Ok(found);
+        }
+        std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, &error))?;
+        write(path, "suite.jsonl", &suite.to_text())?;
+        let run = RunDirectory {
+            path: path.to_owned(),
+            plan,
+            suite: suite.clone(),
+            samples: Vec::new(),
+            prompts: HashMap::new(),
+            notices: Vec::new(),
+            journal: Some((append(path, "samples.jsonl")?, append(path, "prompts.jsonl")?)),
+        };
+        // Last: a directory with run.json is whole.
+        run.write_plan()?;
+        Ok(run)
+    }
+
+    /// Reads a run that is there, and may still be running.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Suite`] when `path` has none, or a line in it other than the last is damaged.
+    pub fn open(path: &Path) -> Result<RunDirectory> {
+        RunDirectory::read(path, false)
+    }
+
+    /// Reads a run; with `cut` a damaged last line is taken off its file.
+    fn read(path: &Path, cut: bool) -> Result<RunDirectory> {
+        let described = path.join("run.json");
+        if !described.exists() {
+            return Err(wrong(format!("there is no run in {}", path.display()))
+                .hint("a run's directory is what `callwright bench --out DIR` wrote"));
+        }
+        let plan: Plan = serde_json::from_str(&text_file::read(&described)?)
+            .map_err(|error| wrong(format!("not a run that this version can read: {error}")).in_file(&described))?;
+        if plan.callwright_bench != VERSION {
+            return Err(wrong(format!("the run is of version {}", plan.callwright_bench)).in_file(&described));
+        }
+        let cases = path.join("suite.jsonl");
+        let suite = Suite::from_text(&plan.suite, &text_file::read(&cases)?, &cases)?;
+        if suite.sha256() != plan.suite_sha256 {
+            return Err(wrong("the cases are not those that the run began with").in_file(&cases));
+        }
+        let mut notices = Vec::new();
+        let lines: Vec<Prompt> = read_lines(&path.join("prompts.jsonl"), cut, &mut notices)?;
+        let prompts = lines.into_iter().map(|prompt| (prompt.sha256, prompt.text)).collect();
+        let samples: Vec<Sample> = read_lines(&path.join("samples.jsonl"), cut, &mut notices)?;
+        let mut run =
+            RunDirectory { path: path.to_owned(), plan, suite, samples: Vec::new(), prompts, notices, journal: None };
+        run.take(samples)?;
+        Ok(run)
+    }
+
+    /// Takes the samples that were read; one that came twice counts once.
+    fn take(&mut self, samples: Vec<Sample>) -> Result<()> {
+        let cases: HashSet<&str> = self.suite.cases.iter().map(|case| case.id.as_str()).collect();
+        let configurations: HashSet<&str> = self.plan.configurations.iter().map(|one| one.id.as_str()).collect();
+        let mut seen = HashSet::new();
+        for (index, sample) in samples.iter().enumerate() {
+            let (case, config, repeat) = sample.key();
+            if !cases.contains(case) || !configurations.contains(config) || repeat >= self.plan.repeat {
+                let message = format!("the sample of {case:?} is none of this run");
+                let file = Some(self.path.join("samples.jsonl"));
+                return Err(wrong(message).at(Location { file, line: Some(index + 1), column: None }));
+            }
+            if !seen.insert(sample.key()) {
+                self.notices.push(format!("samples.jsonl has {case} twice; the first counts"));
+            }
+        }
+        let mut seen = HashSet::new();
+        let mut fresh = |sample: &Sample| seen.insert((sample.case.clone(), sample.config.clone(), sample.repeat));
+        self.samples = samples.into_iter().filter(|sample| fresh(sample)).collect();
+        Ok(())
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps an answer: it is in the file before this returns.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when it cannot be written, or the directory was only opened for reading.
+    pub fn append(&mut self, sample: Sample, prompt: &str) -> Result<()> {
+        let path = self.path.join("samples.jsonl");
+        let Some((samples, prompts)) = &mut self.journal else {
+            return Err(Error::new(ErrorKind::Io, format!("{} was opened for reading", path.display())));
+        };
+        if !prompt.is_empty() && !self.prompts.contains_key(&sample.prompt_sha256) {
+            let line = Prompt { sha256: sample.prompt_sha256.clone(), text: prompt.to_owned() };
+            write_line(prompts, &line).map_err(|error| Error::io("write", self.path.join("prompts.jsonl"), &error))?;
+            self.prompts.insert(line.sha256, line.text);
+        }
+        write_line(samples, &sample).map_err(|error| Error::io("write", path, &error))?;
+        self.samples.push(sample);
+        Ok(())
+    }
+
+    /// Writes run.json anew.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`]
+    pub fn write_plan(&self) -> Result<()> {
+        let text = serde_json::to_string_pretty(&self.plan)
+            .map_err(|error| Error::io("write", self.path.join("run.json"), &error.into()))?;
+        self.write("run.json", &(text + "\n"))
+    }
+
+    /// Writes a file of the directory, whole or not at all.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`]
+    pub fn write(&self, name: &str, text: &str) -> Result<()> {
+        write(&self.path, name, text)
+    }
+}
+
+/// A line of prompts.jsonl.
+#[derive(Serialize, Deserialize)]
+struct Prompt {
+    sha256: String,
+    text: String,
+}
+
+/// The hash by which prompts.jsonl has a prompt.
+pub(super) fn prompt_hash(text: &str) -> String {
+    hash(text.as_bytes())
+}
+
+fn append(folder: &Path, name: &str) -> Result<File> {
+    let path = folder.join(name);
+    OpenOptions::new().create(true).append(true).open(&path).map_err(|error| Error::io("write", &path, &error))
+}
+
+fn write_line(file: &mut File, value: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    file.write_all(&line)?;
+    file.flush()
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
+    let path = folder.join(name);
+    let failed = |error: &std::io::Error| Error::io("write", &path, error);
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
+    file.write_all(text.as_bytes()).map_err(|error| failed(&error))?;
+    file.persist(&path).map_err(|error| failed(&error.error))?;
+    Ok(())
+}
+
+/// The lines of a journal. A damaged last one is dropped with a notice, and with `cut` from the file as well.
+fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, cut: bool, notices: &mut Vec<String>) -> Result<Vec<T>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
+    let mut read = Vec::new();
+    let mut at = 0;
+    let mut number = 0;
+    while at < bytes.len() {
+        number += 1;
+        let end = bytes[at..].iter().position(|byte| *byte == b'\n').map(|length| at + length + 1);
+        let line = &bytes[at..end.unwrap_or(bytes.len())];
+        match serde_json::from_slice(line) {
+            Ok(value) if end.is_some() => read.push(value),
+            _ if end.is_none_or(|end| end == bytes.len()) => {
+                if cut {
+                    let shortened = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(at as u64));
+                    shortened.map_err(|error| Error::io("cut the damaged last line off", path, &error))?;
+                }
+                notices.push(format!("{}: the last line was damaged, and is dropped", path.display()));
+                break;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                return Err(wrong(format!("the line is damaged: {error}"))
+                    .at(Location { file: Some(path.to_owned()), line: Some(number), column: None })
+                    .hint("only a last line can be dropped; take this one out to have its sample made again"));
+            }
+        }
+        at = end.unwrap_or(bytes.len());
+    }
+    Ok(read)
+}

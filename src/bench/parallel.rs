@@ -1,0 +1,156 @@
+//! Asking several cases at a time, each in a sequence of its own.
+
+use super::configuration::Configuration;
+use super::directory::RunDirectory;
+use super::outcome::Outcome;
+use super::run::{Answer, Answerer, Progress, in_order, read_format, sample};
+use super::score::score;
+use super::suite::Case;
+use crate::error::{Error, ErrorKind, Result};
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+
+/// Makes what answers, on the thread that it answers on.
+pub type Open = Box<dyn Fn() -> Result<Box<dyn Answerer>> + Sync>;
+
+/// How many waiting cases are looked through for one with the tools that a sequence has in its cache.
+const LOOK_AHEAD: usize = 64;
+
+/// One question: places of its configuration and its case, and which of the answers.
+#[derive(Clone, Copy)]
+struct Task {
+    configuration: usize,
+    case: usize,
+    /// Cases with the same number have the same tools.
+    tools: usize,
+    repeat: usize,
+}
+
+/// What came of a question.
+enum Told {
+    /// The answer; and whether it is the first that this thread gave.
+    Answer(Task, Result<Answer>, bool),
+    /// Nothing answers here.
+    Failed(Error),
+}
+
+/// As [`run`](super::run::run), with `count` cases at a time. `open` is asked once for the configurations that share a
+/// session.
+///
+/// A thread goes on with a case whose tools its sequence has in the cache, where there is one.
+///
+/// # Errors
+/// Those of [`run`](super::run::run).
+pub fn run_parallel(
+    directory: &mut RunDirectory,
+    count: usize,
+    open: &mut dyn FnMut(&Configuration, &[Case]) -> Result<Open>,
+    on_progress: &mut dyn FnMut(Progress),
+    cancel: &AtomicBool,
+) -> Result<bool> {
+    let plan = directory.plan.clone();
+    let cases = in_order(&directory.suite.cases);
+    let kept: HashSet<(String, String, usize)> =
+        directory.samples.iter().map(|sample| (sample.case.clone(), sample.config.clone(), sample.repeat)).collect();
+    let mut progress = Progress { done: kept.len(), total: plan.total(), fresh: 0, correct: 0 };
+    on_progress(progress);
+    let mut begin = 0;
+    while begin < plan.configurations.len() {
+        let first = &plan.configurations[begin];
+        let length = plan.configurations[begin..].iter().take_while(|one| one.shares_session(first)).count();
+        let mut tasks = VecDeque::new();
+        for (configuration, one) in plan.configurations.iter().enumerate().skip(begin).take(length) {
+            for (place, (tools, case)) in cases.iter().enumerate() {
+                for repeat in 0..plan.repeat {
+                    if !kept.contains(&(case.id.clone(), one.id.clone(), repeat)) {
+                        tasks.push_back(Task { configuration, case: place, tools: *tools, repeat });
+                    }
+                }
+            }
+        }
+        begin += length;
+        if tasks.is_empty() {
+            continue;
+        }
+        let all: Vec<Case> = cases.iter().map(|(_, case)| case.clone()).collect();
+        let opened = open(first, &all)?;
+        let tasks = Mutex::new(tasks);
+        let stopped = AtomicBool::new(false);
+        // Bounded: no thread gets far ahead of what is kept.
+        let (tell, told) = mpsc::sync_channel(count);
+        let result = std::thread::scope(|scope| {
+            for _ in 0..count {
+                let (tell, opened, tasks, stopped) = (tell.clone(), &opened, &tasks, &stopped);
+                let (plan, all) = (&plan, &all);
+                scope.spawn(move || {
+                    let stop = || stopped.load(Ordering::Relaxed) || cancel.load(Ordering::Relaxed);
+                    let mut answerer = match opened() {
+                        Ok(answerer) => answerer,
+                        Err(error) => {
+                            let _ = tell.send(Told::Failed(error));
+                            return;
+                        }
+                    };
+                    let (mut tools, mut warm_up) = (None, true);
+                    while !stop()
+                        && let Some(task) = next(tasks, tools)
+                    {
+                        tools = Some(task.tools);
+                        let configuration = &plan.configurations[task.configuration];
+                        let case = &all[task.case];
+                        let seed = configuration.seed(&case.id, task.repeat);
+                        let answer = match answerer.answer(case, configuration, seed) {
+                            Ok(None) => return,
+                            Ok(Some(answer)) => Ok(answer),
+                            Err(error) => Err(error),
+                        };
+                        if tell.send(Told::Answer(task, answer, std::mem::take(&mut warm_up))).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(tell);
+            // The threads only answer: here is kept what they say, one after the other.
+            let mut keep = |told: Told| {
+                let (task, answer, warm_up) = match told {
+                    Told::Answer(task, answer, warm_up) => (task, answer, warm_up),
+                    Told::Failed(error) => return Err(error),
+                };
+                let configuration = &plan.configurations[task.configuration];
+                let case = &all[task.case];
+                let seed = configuration.seed(&case.id, task.repeat);
+                let (sample, prompt) = sample(case, configuration, task.repeat, seed, answer, warm_up);
+                let format = read_format(configuration)?;
+                let correct = score(case, &sample, &format, configuration.repair)?.outcome == Outcome::Correct;
+                directory.append(sample, &prompt)?;
+                progress.done += 1;
+                progress.fresh += 1;
+                progress.correct += usize::from(correct);
+                on_progress(progress);
+                Ok(())
+            };
+            // When one cannot be kept the channel closes, and the threads end.
+            let result = told.into_iter().try_for_each(&mut keep);
+            stopped.store(result.is_err(), Ordering::Relaxed);
+            result
+        });
+        result?;
+        let left = tasks.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if cancel.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        if !left.is_empty() {
+            return Err(Error::new(ErrorKind::Engine, format!("{} cases were left without an answer", left.len())));
+        }
+    }
+    Ok(true)
+}
+
+/// The next question for a thread that has asked with `tools` before.
+fn next(tasks: &Mutex<VecDeque<Task>>, tools: Option<usize>) -> Option<Task> {
+    let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
+    let near = tasks.iter().take(LOOK_AHEAD).position(|task| Some(task.tools) == tools);
+    tasks.remove(near.unwrap_or(0))
+}

@@ -1,0 +1,95 @@
+//! Reports: the figures of a run for people, for programs and for continuous integration.
+//!
+//! | file | |
+//! |---|---|
+//! | `report.md` | the figures as Markdown |
+//! | `report.json` | the same for programs; [`json`] describes it |
+//! | `outcomes.jsonl` | what became of each answer, a line each |
+//! | `junit.xml` | a test for each answer |
+//! | `report.html` | one file for people: figures, and every answer with why it failed |
+
+mod html;
+pub mod json;
+mod junit;
+mod markdown;
+
+use super::bfcl::reachable;
+use super::stats::Proportion;
+use super::summary::Summary;
+use crate::error::Result;
+use std::path::PathBuf;
+
+pub use html::html;
+pub use junit::junit;
+pub use markdown::markdown;
+
+/// Writes all reports into the run's directory; their paths.
+///
+/// # Errors
+/// [`ErrorKind::Io`](crate::ErrorKind::Io) when one cannot be written.
+pub fn write(summary: &Summary<'_>) -> Result<Vec<PathBuf>> {
+    let files = [
+        ("report.md", markdown(summary)),
+        ("report.json", json::report(summary)),
+        ("outcomes.jsonl", json::outcomes(summary)),
+        ("junit.xml", junit(summary)),
+        ("report.html", html(summary)),
+    ];
+    files
+        .into_iter()
+        .map(|(name, text)| {
+            summary.run.write(name, &text)?;
+            Ok(summary.run.path().join(name))
+        })
+        .collect()
+}
+
+/// A share in per cent, as tables have it.
+pub fn percent(share: f64) -> String {
+    format!("{:.1}%", 100.0 * share)
+}
+
+/// A share with its interval: `83.3% (71.9–90.7)`.
+pub fn with_interval(score: &Proportion) -> String {
+    format!("{} ({:.1}–{:.1})", percent(score.share()), 100.0 * score.low, 100.0 * score.high)
+}
+
+/// Seconds, in the unit that suits them.
+pub fn seconds(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.0} ms", seconds * 1000.0) } else { format!("{seconds:.2} s") }
+}
+
+/// What a reader has to know of the figures.
+fn remarks(summary: &Summary<'_>) -> Vec<String> {
+    let mut remarks = vec![
+        "Intervals are Wilson's at 95%. Where cases share a cluster (several answers to one case, real users' cases with \
+         the same tools) they count as fewer: by the variance between clusters."
+            .to_owned(),
+        "Latencies leave the first answer of each session out. A prompt whose beginning was in the KV cache took less \
+         time; the prefill rate counts only the tokens that were not."
+            .to_owned(),
+    ];
+    let at_a_time = summary.run.plan.parallel_cases;
+    if at_a_time > 1 {
+        remarks.push(format!(
+            "{at_a_time} cases were asked at a time, in one context: latencies are those of an answer among others, and \
+             sums in another order may now and then choose another token than a case asked alone."
+        ));
+    }
+    let of_bfcl = || summary.run.suite.cases.iter().filter(|case| case.bfcl.is_some());
+    let unreachable: Vec<&str> = of_bfcl().filter(|case| !reachable(case)).map(|case| case.id.as_str()).collect();
+    if !unreachable.is_empty() {
+        let all = of_bfcl().count();
+        remarks.push(format!(
+            "{} of BFCL's {all} cases accept only answers that break the tool's own schema ({}): whoever is held to the \
+             schemas reaches {} at most.",
+            unreachable.len(),
+            unreachable.join(", "),
+            percent((all - unreachable.len()) as f64 / all as f64)
+        ));
+    }
+    if summary.missing() > 0 {
+        remarks.push(format!("The run is not complete: {} answers are missing.", summary.missing()));
+    }
+    remarks
+}

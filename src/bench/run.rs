@@ -1,0 +1,180 @@
+//! Asking the cases, one after another, and keeping each answer before the next is asked.
+
+use super::configuration::Configuration;
+use super::directory::{RunDirectory, prompt_hash};
+use super::outcome::Outcome;
+use super::sample::{Failure, Finish, Sample, Timing};
+use super::score::score;
+use super::suite::Case;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::Format;
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Answers cases: a model in a session, or what a test puts in its place.
+pub trait Answerer {
+    /// Answers one case; `None` where it was interrupted.
+    ///
+    /// # Errors
+    /// Whatever failed; it becomes the sample's outcome, and the run goes on.
+    fn answer(&mut self, case: &Case, configuration: &Configuration, seed: u64) -> Result<Option<Answer>>;
+}
+
+/// One answer.
+#[derive(Debug, Clone, Default)]
+pub struct Answer {
+    /// The text of the prompt.
+    pub prompt: String,
+    /// What it wrote of the answer already.
+    pub prompt_tail: String,
+    /// What the model wrote.
+    pub raw: String,
+    /// The tokens that it is made of.
+    pub tokens: Vec<i32>,
+    /// What the parser said.
+    pub events: Vec<Value>,
+    /// Whether it was cut off.
+    pub cut_off: bool,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of these, the ones that were in the KV cache already.
+    pub cached_tokens: usize,
+    /// Tokens that a grammar forced.
+    pub forced_tokens: usize,
+    /// What it took.
+    pub timing: Timing,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// Answers that there are, those of earlier runs included.
+    pub done: usize,
+    /// Answers that there will be.
+    pub total: usize,
+    /// Answers of this run.
+    pub fresh: usize,
+    /// Of these, the correct ones.
+    pub correct: usize,
+}
+
+/// Asks all that has no answer yet. `open` makes what answers for a configuration and those that share its session.
+///
+/// The cases that offer the same tools are asked one after another, so that the beginning of their prompts is in the
+/// KV cache. False when `cancel` was raised before the end.
+///
+/// # Errors
+/// [`ErrorKind::Io`] when an answer cannot be kept, and whatever `open` fails with.
+pub fn run(
+    directory: &mut RunDirectory,
+    open: &mut dyn FnMut(&Configuration) -> Result<Box<dyn Answerer>>,
+    on_progress: &mut dyn FnMut(Progress),
+    cancel: &AtomicBool,
+) -> Result<bool> {
+    let plan = directory.plan.clone();
+    let cases = in_order(&directory.suite.cases);
+    let kept: HashSet<(String, String, usize)> =
+        directory.samples.iter().map(|sample| (sample.case.clone(), sample.config.clone(), sample.repeat)).collect();
+    let mut progress = Progress { done: kept.len(), total: plan.total(), fresh: 0, correct: 0 };
+    on_progress(progress);
+    let mut session: Option<(Box<dyn Answerer>, &Configuration)> = None;
+    for configuration in &plan.configurations {
+        let left = |case: &Case, repeat: usize| !kept.contains(&(case.id.clone(), configuration.id.clone(), repeat));
+        if !cases.iter().any(|(_, case)| (0..plan.repeat).any(|repeat| left(case, repeat))) {
+            continue;
+        }
+        let format = read_format(configuration)?;
+        // The first answer of a session pays for what later ones find done.
+        let mut warm_up = false;
+        if session.as_ref().is_none_or(|(_, opened)| !opened.shares_session(configuration)) {
+            // Before the next one: two models at a time may not fit the memory.
+            session = None;
+            warm_up = true;
+        }
+        for (_, case) in &cases {
+            for repeat in (0..plan.repeat).filter(|repeat| left(case, *repeat)) {
+                if cancel.load(Ordering::Relaxed) {
+                    return Ok(false);
+                }
+                let (answerer, _) = match &mut session {
+                    Some(session) => session,
+                    None => session.insert((open(configuration)?, configuration)),
+                };
+                let seed = configuration.seed(&case.id, repeat);
+                let answer = match answerer.answer(case, configuration, seed) {
+                    Ok(None) => return Ok(false),
+                    Ok(Some(answer)) => Ok(answer),
+                    Err(error) => Err(error),
+                };
+                let (sample, prompt) = sample(case, configuration, repeat, seed, answer, std::mem::take(&mut warm_up));
+                let correct = score(case, &sample, &format, configuration.repair)?.outcome == Outcome::Correct;
+                directory.append(sample, &prompt)?;
+                progress.done += 1;
+                progress.fresh += 1;
+                progress.correct += usize::from(correct);
+                on_progress(progress);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The format that a configuration's answers are written in.
+pub(super) fn read_format(configuration: &Configuration) -> Result<Format> {
+    Format::parse_declaration(&configuration.format_declaration)?.ok_or_else(|| {
+        Error::new(ErrorKind::Format, format!("the run does not declare the format {}", configuration.format))
+    })
+}
+
+/// The cases with the same tools side by side, otherwise as they come, with a number for each set of tools.
+pub(super) fn in_order(cases: &[Case]) -> Vec<(usize, Case)> {
+    let mut numbers: HashMap<String, usize> = HashMap::new();
+    let mut keyed: Vec<(usize, Case)> = Vec::new();
+    for case in cases {
+        let next = numbers.len();
+        keyed.push((*numbers.entry(case.tools.to_json().to_string()).or_insert(next), case.clone()));
+    }
+    keyed.sort_by_key(|(number, _)| *number);
+    keyed
+}
+
+pub(super) fn sample(
+    case: &Case,
+    configuration: &Configuration,
+    repeat: usize,
+    seed: u64,
+    answer: Result<Answer>,
+    warm_up: bool,
+) -> (Sample, String) {
+    let (answer, failure) = match answer {
+        Ok(answer) => (answer, None),
+        Err(error) => {
+            let prompt_too_long = error.kind() == ErrorKind::ContextOverflow;
+            (Answer::default(), Some(Failure { prompt_too_long, message: error.message().to_owned() }))
+        }
+    };
+    let finish = match &failure {
+        Some(_) => Finish::Failed,
+        None if answer.cut_off => Finish::Length,
+        None => Finish::Stop,
+    };
+    let sample = Sample {
+        case: case.id.clone(),
+        config: configuration.id.clone(),
+        repeat,
+        seed,
+        prompt_sha256: prompt_hash(&answer.prompt),
+        prompt_tail: answer.prompt_tail,
+        raw: answer.raw,
+        tokens: answer.tokens,
+        events: answer.events,
+        finish,
+        failure,
+        prompt_tokens: answer.prompt_tokens,
+        cached_tokens: answer.cached_tokens,
+        forced_tokens: answer.forced_tokens,
+        timing: Timing { warm_up, ..answer.timing },
+    };
+    (sample, answer.prompt)
+}

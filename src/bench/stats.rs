@@ -1,0 +1,227 @@
+//! The statistics of the reports, each with where it is from.
+
+use std::collections::BTreeMap;
+
+/// The normal quantile of a two-sided interval of 95%.
+const Z: f64 = 1.959_963_984_540_054;
+
+/// A share, and the interval that holds the true one with 95% confidence.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Proportion {
+    /// Successes.
+    pub successes: usize,
+    /// Trials.
+    pub trials: usize,
+    /// The interval's lower end.
+    pub low: f64,
+    /// The interval's upper end.
+    pub high: f64,
+}
+
+impl Proportion {
+    /// The share; 0 where nothing was tried.
+    pub fn share(&self) -> f64 {
+        if self.trials == 0 { 0.0 } else { self.successes as f64 / self.trials as f64 }
+    }
+}
+
+/// Wilson's score interval (1927), which holds up with few trials and at 0% and 100%.
+pub fn wilson(successes: usize, trials: usize) -> Proportion {
+    let share = successes as f64 / trials.max(1) as f64;
+    let (low, high) = score_interval(share, trials as f64);
+    Proportion { successes, trials, low, high }
+}
+
+fn score_interval(share: f64, n: f64) -> (f64, f64) {
+    if n == 0.0 {
+        return (0.0, 1.0);
+    }
+    let z2 = Z * Z;
+    let centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n);
+    let half = Z / (1.0 + z2 / n) * (share * (1.0 - share) / n + z2 / (4.0 * n * n)).sqrt();
+    // Rounding must not leave 0 or 1 outside where the share is just that.
+    let low = if share == 0.0 { 0.0 } else { (centre - half).max(0.0) };
+    let high = if share == 1.0 { 1.0 } else { (centre + half).min(1.0) };
+    (low, high)
+}
+
+/// The interval where trials come in clusters that are no independent evidence: Wilson's, with as many trials as the
+/// clusters are worth (Korn and Graubard 1998). Their worth is by the linearised variance of a ratio; the design effect
+/// is not taken below 1. Where all or no trials succeeded it cannot be estimated: each cluster then counts once.
+///
+/// `samples` are the cluster and whether the trial succeeded.
+pub fn clustered<'a>(samples: impl IntoIterator<Item = (&'a str, bool)>) -> Proportion {
+    let mut clusters: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for (cluster, success) in samples {
+        let (successes, trials) = clusters.entry(cluster).or_default();
+        *successes += usize::from(success);
+        *trials += 1;
+    }
+    let successes = clusters.values().map(|(successes, _)| successes).sum();
+    let trials: usize = clusters.values().map(|(_, trials)| trials).sum();
+    let count = clusters.len();
+    if count == trials {
+        return wilson(successes, trials);
+    }
+    let n = trials as f64;
+    let share = successes as f64 / n;
+    let effective = if successes == 0 || successes == trials || count < 2 {
+        count as f64
+    } else {
+        let squares: f64 =
+            clusters.values().map(|(successes, trials)| (*successes as f64 - share * *trials as f64).powi(2)).sum();
+        let variance = count as f64 / (count as f64 - 1.0) * squares / (n * n);
+        let design_effect = (variance / (share * (1.0 - share) / n)).max(1.0);
+        n / design_effect
+    };
+    let (low, high) = score_interval(share, effective);
+    Proportion { successes, trials, low, high }
+}
+
+/// The exact McNemar test: the probability of a split at least as uneven as `b` to `c`, if each pair that differs were
+/// as likely to fall either way. Two-sided.
+pub fn mcnemar(b: usize, c: usize) -> f64 {
+    let n = b + c;
+    let tail = b.min(c);
+    // Terms of the binomial distribution in logarithms: 2^-1000 is 0 in doubles.
+    let mut term = -(n as f64) * 2f64.ln();
+    let mut sum = 0.0;
+    for k in 0..=tail {
+        if k > 0 {
+            term += ((n - k + 1) as f64).ln() - (k as f64).ln();
+        }
+        sum += term.exp();
+    }
+    (2.0 * sum).min(1.0)
+}
+
+/// The difference of two paired shares with its 95% interval (Agresti and Min 2005): `b` pairs went from right to wrong,
+/// `c` from wrong to right, of `n`.
+pub fn paired_difference(b: usize, c: usize, n: usize) -> (f64, f64, f64) {
+    if n == 0 {
+        return (0.0, -1.0, 1.0);
+    }
+    let (b, c, n) = (b as f64, c as f64, n as f64);
+    let difference = (c - b) / n;
+    let (b, c, n) = (b + 0.5, c + 0.5, n + 2.0);
+    let centre = (c - b) / n;
+    let half = Z / n * (b + c - (c - b) * (c - b) / n).sqrt();
+    (difference, (centre - half).max(-1.0), (centre + half).min(1.0))
+}
+
+/// Holm's correction (1979): p-values that may be compared with one level though there are several, in the same order.
+pub fn holm(p_values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p_values.len()).collect();
+    order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
+    let mut adjusted = vec![0.0; p_values.len()];
+    let mut largest = 0.0f64;
+    for (rank, index) in order.into_iter().enumerate() {
+        largest = largest.max(((p_values.len() - rank) as f64 * p_values[index]).min(1.0));
+        adjusted[index] = largest;
+    }
+    adjusted
+}
+
+/// The probability that `k` samples of a case are all right, estimated without bias from `successes` of `trials`
+/// (pass^k of τ-bench, Yao et al. 2024); `None` where there are fewer than `k`.
+pub fn pass_hat(k: usize, successes: usize, trials: usize) -> Option<f64> {
+    if k > trials {
+        return None;
+    }
+    Some((0..k).map(|i| successes.saturating_sub(i) as f64 / (trials - i) as f64).product())
+}
+
+/// The value below which the share `q` of the values lies: the smallest with at least that share at or below it.
+pub fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(a: f64, b: f64) {
+        assert!((a - b).abs() < 5e-5, "{a} is not {b}");
+    }
+
+    #[test]
+    fn wilson_is_newcombes_table() {
+        // Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3.
+        for (successes, trials, low, high) in
+            [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)]
+        {
+            let interval = wilson(successes, trials);
+            near(interval.low, low);
+            near(interval.high, high);
+        }
+        let all = wilson(10, 10);
+        assert_eq!(all.high, 1.0);
+        assert_eq!((wilson(0, 0).low, wilson(0, 0).high), (0.0, 1.0));
+    }
+
+    #[test]
+    fn clusters_that_agree_count_as_one_trial_each() {
+        let names: Vec<String> = (0..20).map(|i| format!("c{i}")).collect();
+        // Each cluster ten trials of one outcome: worth twenty trials; the variance has 20/19 of a binomial one.
+        let samples = || names.iter().enumerate().flat_map(|(i, name)| (0..10).map(move |_| (name.as_str(), i < 10)));
+        let wide = clustered(samples());
+        let (low, high) = score_interval(0.5, 19.0);
+        near(wide.low, low);
+        near(wide.high, high);
+        // One trial each: Wilson's own.
+        assert_eq!(clustered(names.iter().map(|name| (name.as_str(), true))), wilson(20, 20));
+        // Nothing failed: as many trials as clusters.
+        let none_failed = clustered(samples().map(|(name, _)| (name, true)));
+        near(none_failed.low, wilson(20, 20).low);
+    }
+
+    #[test]
+    fn mcnemar_is_a_binomial_test() {
+        // By hand: 2 · 2^-10 · (1 + 10) and 2 · 2^-5.
+        near(mcnemar(1, 9), 22.0 / 1024.0);
+        near(mcnemar(5, 0), 2.0 / 32.0);
+        assert_eq!(mcnemar(0, 0), 1.0);
+        assert_eq!(mcnemar(7, 7), 1.0);
+        assert!(mcnemar(0, 5000) == 0.0 && mcnemar(2400, 2600) > 0.004);
+    }
+
+    #[test]
+    fn differences_of_pairs() {
+        // By hand from the formula: b* = 5.5, c* = 15.5, n* = 102.
+        let (difference, low, high) = paired_difference(5, 15, 100);
+        near(difference, 0.10);
+        let half = Z / 102.0 * (21.0f64 - 100.0 / 102.0).sqrt();
+        near(low, 10.0 / 102.0 - half);
+        near(high, 10.0 / 102.0 + half);
+        assert_eq!(paired_difference(0, 0, 0), (0.0, -1.0, 1.0));
+    }
+
+    #[test]
+    fn holm_is_holms_example() {
+        // Holm 1979: the smallest times m, the next times m - 1, never falling.
+        let adjusted = holm(&[0.01, 0.04, 0.03, 0.005]);
+        for (adjusted, expected) in adjusted.iter().zip([0.03, 0.06, 0.06, 0.02]) {
+            near(*adjusted, expected);
+        }
+        assert!(holm(&[]).is_empty());
+    }
+
+    #[test]
+    fn pass_hat_counts_samples_without_replacement() {
+        near(pass_hat(1, 3, 4).unwrap(), 0.75);
+        // 3 of 4 right: C(3,2)/C(4,2) of the pairs are.
+        near(pass_hat(2, 3, 4).unwrap(), 0.5);
+        assert_eq!(pass_hat(4, 3, 4), Some(0.0));
+        assert_eq!(pass_hat(5, 5, 4), None);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(percentile(&values, 0.5), Some(50.0));
+        assert_eq!(percentile(&values, 0.95), Some(95.0));
+        assert_eq!(percentile(&[7.0], 0.5), Some(7.0));
+        assert_eq!(percentile(&[], 0.5), None);
+    }
+}

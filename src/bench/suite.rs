@@ -1,0 +1,361 @@
+//! Suites: the cases that a benchmark asks, and what it expects for each.
+//!
+//! A suite is lines of JSON. Two others than a user's own file are known: the built-in one, which is such a file, and a
+//! checkout of the Berkeley Function-Calling Leaderboard, whose cases are turned into such lines. A run's directory keeps
+//! the lines it was made with, so that it can be scored again wherever it is.
+
+use super::bfcl;
+use super::exact::Exact;
+use crate::error::{Error, ErrorKind, Location, Result, nearest};
+use crate::message::{Conversation, Message, check_order, open_calls};
+use crate::text_file;
+use crate::tool::Tools;
+use serde_json::{Map, Number, Value};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+const BUILTIN: &str = include_str!("../../benches/suites/builtin.jsonl");
+
+/// A suite that `callwright bench init` writes: every key there is, with comments.
+pub const EXAMPLE: &str = include_str!("example.jsonl");
+
+const CASE_KEYS: [&str; 8] = ["id", "category", "messages", "prompt", "tools", "expected", "cluster", "bfcl"];
+const CALL_KEYS: [&str; 4] = ["name", "arguments", "accept", "optional"];
+
+/// Cases to ask.
+#[derive(Debug, Clone)]
+pub struct Suite {
+    /// How it was asked for.
+    pub name: String,
+    /// The cases, in order.
+    pub cases: Vec<Case>,
+}
+
+/// One case.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// Its name, which no other case of the suite has.
+    pub id: String,
+    /// What it is counted under.
+    pub category: String,
+    /// The conversation, up to where the model is asked.
+    pub messages: Vec<Message>,
+    /// What may be called.
+    pub tools: Arc<Tools>,
+    /// What is right.
+    pub expected: Expected,
+    /// Cases with the same cluster are no independent evidence: intervals are made wider for them.
+    pub cluster: String,
+    /// The leaderboard's own data, which its checker is given.
+    pub bfcl: Option<bfcl::Gold>,
+    /// The case as a line of a suite's file.
+    pub line: String,
+}
+
+/// What is right.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Expected {
+    /// An answer without a call.
+    NoCall,
+    /// A call, whichever.
+    AnyCall,
+    /// These calls, in any order.
+    Calls(Vec<ExpectedCall>),
+}
+
+/// A call that is expected.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpectedCall {
+    /// The tool's name.
+    pub name: String,
+    /// The arguments that are expected; any other is wrong.
+    pub arguments: Vec<ExpectedArgument>,
+}
+
+/// An argument that is expected.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpectedArgument {
+    /// Its name.
+    pub name: String,
+    /// The values that are right.
+    pub accepted: Vec<Exact>,
+    /// Whether it may be left out.
+    pub optional: bool,
+}
+
+impl Case {
+    /// How many calls are expected; `None` where any call will do.
+    pub fn expected_calls(&self) -> Option<&[ExpectedCall]> {
+        match &self.expected {
+            Expected::NoCall => Some(&[]),
+            Expected::AnyCall => None,
+            Expected::Calls(calls) => Some(calls),
+        }
+    }
+
+    /// Whether a call is needed.
+    pub fn needs_call(&self) -> bool {
+        self.expected != Expected::NoCall
+    }
+}
+
+impl Suite {
+    /// The suite that is compiled in.
+    ///
+    /// # Errors
+    /// None, as long as its file is what the tests have seen.
+    pub fn builtin() -> Result<Suite> {
+        Suite::from_text("builtin", BUILTIN, Path::new("<built-in suite>"))
+    }
+
+    /// The suite that `spec` means: `builtin`, a file, or `bfcl:DIR[:CATEGORY,…]`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Suite`] with file and line where a case is not usable, [`ErrorKind::Io`] where a file cannot be
+    /// read.
+    ///
+    /// ```
+    /// use callwright::bench::suite::Suite;
+    /// assert!(Suite::open("builtin")?.cases.len() > 100);
+    /// # Ok::<(), callwright::Error>(())
+    /// ```
+    pub fn open(spec: &str) -> Result<Suite> {
+        if let Some(folder) = spec.strip_prefix("bfcl:") {
+            let cases = bfcl::read(folder)?;
+            return Ok(Suite { name: spec.to_owned(), cases });
+        }
+        let path = Path::new(spec);
+        if spec == "builtin" {
+            return Suite::builtin();
+        }
+        if !path.exists() {
+            return Err(Error::new(ErrorKind::Suite, format!("there is no suite {spec:?}, and no such file"))
+                .hint("builtin, a file of cases (`callwright bench init FILE` writes an example), or bfcl:DIR"));
+        }
+        Suite::from_text(spec, &text_file::read(path)?, path)
+    }
+
+    /// Reads a suite's lines; `file` is named in errors, and tools that a case names by path are looked for beside it.
+    ///
+    /// # Errors
+    /// Those of [`Suite::open`].
+    pub fn from_text(name: &str, text: &str, file: &Path) -> Result<Suite> {
+        let mut cases: Vec<Case> = Vec::new();
+        let mut ids = HashSet::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with("//") {
+                continue;
+            }
+            let at = |error: Error| {
+                let column = error.location().and_then(|location| location.column);
+                error.at(Location { file: Some(file.to_owned()), line: Some(index + 1), column })
+            };
+            let case = case(line, index + 1, file).map_err(at)?;
+            if !ids.insert(case.id.clone()) {
+                return Err(at(wrong(format!("there are two cases with the id {:?}", case.id))));
+            }
+            cases.push(case);
+        }
+        if cases.is_empty() {
+            return Err(wrong("there are no cases in the suite").in_file(file));
+        }
+        Ok(Suite { name: name.to_owned(), cases })
+    }
+
+    /// At most `limit` cases, of each category its share: always the same ones, in the order they had.
+    #[must_use]
+    pub fn limited(mut self, limit: usize) -> Suite {
+        if limit >= self.cases.len() {
+            return self;
+        }
+        let mut categories: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (index, case) in self.cases.iter().enumerate() {
+            categories.entry(&case.category).or_default().push(index);
+        }
+        let total = self.cases.len();
+        let mut shares: Vec<(usize, usize, &str)> = categories
+            .iter()
+            .map(|(name, cases)| (cases.len() * limit / total, cases.len() * limit % total, *name))
+            .collect();
+        // What rounding left over goes to the largest remainders; among equals, to the first names.
+        let mut left = limit - shares.iter().map(|(share, ..)| share).sum::<usize>();
+        shares.sort_by(|a, b| b.1.cmp(&a.1).then(a.2.cmp(b.2)));
+        for share in &mut shares {
+            let more = usize::from(left > 0);
+            share.0 += more;
+            left -= more;
+        }
+        let mut kept = HashSet::new();
+        for (share, _, name) in shares {
+            // The first lines of a file are often the easy ones: the choice is by hash.
+            let mut chosen = categories[name].clone();
+            chosen.sort_by_key(|index| hash(self.cases[*index].id.as_bytes()));
+            kept.extend(chosen.into_iter().take(share));
+        }
+        let mut index = 0;
+        self.cases.retain(|_| {
+            index += 1;
+            kept.contains(&(index - 1))
+        });
+        self
+    }
+
+    /// A hash of all cases: two runs with the same one were asked the same.
+    pub fn sha256(&self) -> String {
+        let lines: Vec<&str> = self.cases.iter().map(|case| case.line.as_str()).collect();
+        hash(lines.join("\n").as_bytes())
+    }
+
+    /// The suite as a file.
+    pub fn to_text(&self) -> String {
+        self.cases.iter().map(|case| case.line.clone() + "\n").collect()
+    }
+}
+
+/// SHA-256 in hexadecimal.
+pub(crate) fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(super) fn wrong(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Suite, message)
+}
+
+/// serde_json's form, in which numbers beyond 64 bits are doubles.
+pub(super) fn to_value(exact: &Exact) -> Value {
+    match exact {
+        Exact::Null => Value::Null,
+        Exact::Bool(value) => Value::Bool(*value),
+        Exact::Int(digits) => {
+            let small = digits.parse::<i64>().map(Number::from).or_else(|_| digits.parse::<u64>().map(Number::from));
+            small.map_or_else(|_| exact.int_to_float().map_or(Value::Null, Value::from), Value::Number)
+        }
+        Exact::Float(float) => Value::from(*float),
+        Exact::Text(text) => Value::String(text.clone()),
+        Exact::List(elements) => elements.iter().map(to_value).collect(),
+        Exact::Object(members) => {
+            members.iter().map(|(key, value)| (key.clone(), to_value(value))).collect::<Map<_, _>>().into()
+        }
+    }
+}
+
+/// Tools as a suite has them. The leaderboard has a few cases that offer one name twice; the first is the tool.
+pub(super) fn tools(list: &Value) -> Result<Tools> {
+    let mut names = HashSet::new();
+    let name =
+        |tool: &Value| tool.get("function").unwrap_or(tool).get("name").and_then(Value::as_str).map(str::to_owned);
+    let distinct: Vec<Value> = match list {
+        Value::Array(list) => {
+            list.iter().filter(|tool| name(tool).is_none_or(|name| names.insert(name))).cloned().collect()
+        }
+        _ => return Err(wrong("\"tools\" is no list")),
+    };
+    Tools::from_value(&Value::Array(distinct))
+}
+
+fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
+    let fields = Exact::parse(line)?;
+    let members = fields.members().ok_or_else(|| wrong("the line is no object"))?;
+    known(members, &CASE_KEYS, "the case")?;
+    let text = |key: &str| match fields.get(key) {
+        None => Ok(None),
+        Some(Exact::Text(text)) => Ok(Some(text.clone())),
+        Some(other) => Err(wrong(format!("{key:?} is {}; expected a string", short(other)))),
+    };
+    let id = text("id")?.unwrap_or_else(|| format!("line-{number}"));
+    let messages = match (fields.get("messages"), text("prompt")?) {
+        (Some(messages), None) => Conversation::from_value(to_value(messages))?.messages,
+        (None, Some(prompt)) => vec![Message::user(prompt)],
+        _ => return Err(wrong("a case has either \"messages\" or \"prompt\"")),
+    };
+    check_order(&messages)?;
+    if let Some(open) = open_calls(&messages)?.first() {
+        return Err(wrong(format!("the call of {:?} at the end of the messages has no result", open.name)));
+    }
+    let tools = match fields.get("tools") {
+        None => Tools::default(),
+        Some(Exact::Text(path)) => Tools::from_file(file.parent().unwrap_or(Path::new("")).join(path))?,
+        Some(list) => tools(&to_value(list))?,
+    };
+    let gold = fields.get("bfcl").map(bfcl::Gold::read).transpose()?;
+    let expected = match (fields.get("expected"), &gold) {
+        (None, Some(gold)) => gold.expected()?,
+        (Some(Exact::Text(any)), None) if any == "any" => Expected::AnyCall,
+        (Some(Exact::List(calls)), None) if calls.is_empty() => Expected::NoCall,
+        (Some(Exact::List(calls)), None) => {
+            Expected::Calls(calls.iter().map(|call| expected_call(call, &tools)).collect::<Result<_>>()?)
+        }
+        (Some(_), Some(_)) => return Err(wrong("a case has either \"expected\" or \"bfcl\"")),
+        _ => {
+            return Err(wrong("\"expected\" is missing, or no list")
+                .hint("a list of calls, [] where none is right, or \"any\" where any call will do"));
+        }
+    };
+    Ok(Case {
+        category: text("category")?.unwrap_or_else(|| "all".to_owned()),
+        cluster: text("cluster")?.unwrap_or_else(|| id.clone()),
+        messages,
+        tools: Arc::new(tools),
+        expected,
+        bfcl: gold,
+        line: line.to_owned(),
+        id,
+    })
+}
+
+fn expected_call(call: &Exact, tools: &Tools) -> Result<ExpectedCall> {
+    let members = call.members().ok_or_else(|| wrong(format!("an expected call is {}", short(call))))?;
+    known(members, &CALL_KEYS, "an expected call")?;
+    let name = call.get("name").and_then(Exact::as_str).ok_or_else(|| wrong("an expected call has no \"name\""))?;
+    if tools.get(name).is_none() {
+        let error = wrong(format!("the expected call is of {name:?}, which is none of the case's tools"));
+        return Err(match nearest(name, tools.iter().map(|tool| tool.name.as_str())) {
+            Some(near) => error.hint(format!("did you mean {near:?}?")),
+            None => error,
+        });
+    }
+    let empty = Exact::Object(Vec::new());
+    let object = |key: &str| {
+        let value = call.get(key).unwrap_or(&empty);
+        value.members().ok_or_else(|| wrong(format!("{key:?} of {name} is {}; expected an object", short(value))))
+    };
+    let mut arguments: Vec<ExpectedArgument> = object("arguments")?
+        .iter()
+        .map(|(name, value)| ExpectedArgument { name: name.clone(), accepted: vec![value.clone()], optional: false })
+        .collect();
+    for (key, values) in object("accept")? {
+        let values = values
+            .elements()
+            .ok_or_else(|| wrong(format!("\"accept\" of {key} is {}; expected a list of values", short(values))))?;
+        match arguments.iter_mut().find(|argument| argument.name == *key) {
+            Some(argument) => argument.accepted.extend_from_slice(values),
+            None => arguments.push(ExpectedArgument { name: key.clone(), accepted: values.to_vec(), optional: false }),
+        }
+    }
+    let optional = call.get("optional").map_or(Some(&[][..]), Exact::elements);
+    for key in optional.ok_or_else(|| wrong("\"optional\" is no list of argument names"))? {
+        match arguments.iter_mut().find(|argument| Some(argument.name.as_str()) == key.as_str()) {
+            Some(argument) => argument.optional = true,
+            None => return Err(wrong(format!("\"optional\" names {}, which \"arguments\" has not", short(key)))),
+        }
+    }
+    Ok(ExpectedCall { name: name.to_owned(), arguments })
+}
+
+fn known(members: &[(String, Exact)], keys: &[&str], of: &str) -> Result<()> {
+    let Some((key, _)) = members.iter().find(|(key, _)| !keys.contains(&key.as_str())) else { return Ok(()) };
+    let error = wrong(format!("{of} has the unknown key {key:?}"));
+    Err(match nearest(key, keys.iter().copied()) {
+        Some(near) => error.hint(format!("did you mean {near:?}?")),
+        None => error.hint(format!("known keys: {}", keys.join(", "))),
+    })
+}
+
+/// A value for an error message.
+pub(super) fn short(value: &Exact) -> String {
+    let text = value.to_string();
+    if text.chars().count() <= 60 { text } else { text.chars().take(57).collect::<String>() + "…" }
+}

@@ -1,0 +1,325 @@
+//! A run in figures: what all reports show.
+
+use super::configuration::{Configuration, DIMENSIONS, labels};
+use super::directory::RunDirectory;
+use super::outcome::{OUTCOMES, Outcome};
+use super::run::read_format;
+use super::sample::Sample;
+use super::score::{SCORER, Scored, score};
+use super::stats::{Proportion, clustered, pass_hat, percentile};
+use super::suite::{Case, wrong};
+use crate::error::Result;
+use crate::format::event::RepairKind;
+use std::collections::{BTreeMap, HashMap};
+
+/// A scored run.
+#[derive(Debug)]
+pub struct Summary<'a> {
+    /// The run.
+    pub run: &'a RunDirectory,
+    /// One for each configuration, in the order of the plan.
+    pub configurations: Vec<ConfigurationSummary<'a>>,
+    /// The categories, in the order of the suite.
+    pub categories: Vec<&'a str>,
+}
+
+/// A sample with what it came to.
+#[derive(Debug)]
+pub struct ScoredSample<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// The answer.
+    pub sample: &'a Sample,
+    /// What became of it.
+    pub scored: Scored,
+}
+
+/// One configuration in figures.
+#[derive(Debug)]
+pub struct ConfigurationSummary<'a> {
+    /// The configuration.
+    pub configuration: &'a Configuration,
+    /// What tells it from the others.
+    pub label: String,
+    /// Its answers, in the order of the suite.
+    pub samples: Vec<ScoredSample<'a>>,
+    /// How often each outcome occurred, in the order of the table.
+    pub outcomes: [usize; OUTCOMES.len()],
+    /// The scores over all categories.
+    pub scores: Scores,
+    /// The scores of each of the run's categories.
+    pub by_category: Vec<Scores>,
+    /// How many answers needed which repair.
+    pub repairs: BTreeMap<RepairKind, usize>,
+    /// How many answers needed any.
+    pub repaired: usize,
+    /// How many have text beside their calls.
+    pub text_around: usize,
+    /// Calls of tools that were not offered, by how they miss.
+    pub unknown_tools: BTreeMap<&'static str, usize>,
+    /// With several answers to each case: pass^k for k from 1, and the share of cases that came out both ways.
+    pub repeats: Option<Repeats>,
+    /// What it took; `None` where nothing was timed.
+    pub latency: Option<Latency>,
+    /// Generated tokens for each correct answer.
+    pub tokens_per_correct: Option<f64>,
+}
+
+/// How steady the answers to one case are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Repeats {
+    /// pass^1, pass^2, …
+    pub pass_hat: Vec<f64>,
+    /// Cases with right and wrong answers.
+    pub unstable: Proportion,
+}
+
+/// What answers took, the warm-up left out. Seconds, and tokens a second.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Latency {
+    /// How many answers were timed.
+    pub samples: usize,
+    /// Until the first token: p50 and p95.
+    pub first_token: (f64, f64),
+    /// From end to end: p50 and p95.
+    pub total: (f64, f64),
+    /// p99 from end to end, from 100 answers on.
+    pub p99: Option<f64>,
+    /// Prompt tokens decoded a second, those in the cache left out.
+    pub prefill_rate: Option<f64>,
+    /// Tokens generated a second.
+    pub decode_rate: Option<f64>,
+    /// The end-to-end times, sorted.
+    pub totals: Vec<f64>,
+}
+
+/// A score's name, key and meaning.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScoreDefinition {
+    /// Its name in files and for `--fail-under`.
+    pub key: &'static str,
+    /// Its name in tables.
+    pub title: &'static str,
+    /// What is counted among what.
+    pub meaning: &'static str,
+}
+
+const fn definition(key: &'static str, title: &'static str, meaning: &'static str) -> ScoreDefinition {
+    ScoreDefinition { key, title, meaning }
+}
+
+/// All scores, the main one first.
+pub const SCORES: [ScoreDefinition; 8] = [
+    definition("accuracy", "correct", "answers with the outcome correct, among all"),
+    definition(
+        "format_validity",
+        "format",
+        "answers all of whose calls are whole and fit their tools' schemas, among those that attempt a call; repairs count",
+    ),
+    definition("as_written", "as written", "the same, without those that had to be repaired"),
+    definition("decision_recall", "recall", "answers with a call, among the cases that need one"),
+    definition(
+        "decision_specificity",
+        "specificity",
+        "clean abstentions (ended, some text, no trace of a call), among the cases where no call is right",
+    ),
+    definition(
+        "tool_selection",
+        "tools",
+        "the expected tools in the expected number, among answers with the call that is needed",
+    ),
+    definition("arguments", "arguments", "correct answers, among those with the expected tools"),
+    definition("bfcl", "BFCL", "answers that BFCL's checker accepts, among all of its cases"),
+];
+
+/// The scores of some answers, in the order of [`SCORES`]. Where nothing was tried there is no score.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scores([Proportion; SCORES.len()]);
+
+impl Scores {
+    /// The score of that key, if it is one and anything counts for it.
+    pub fn get(&self, key: &str) -> Option<Proportion> {
+        let index = SCORES.iter().position(|score| score.key == key)?;
+        self.iter().nth(index).and_then(|(_, score)| score)
+    }
+
+    /// All scores.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static ScoreDefinition, Option<Proportion>)> {
+        SCORES.iter().zip(self.0).map(|(definition, score)| (definition, Some(score).filter(|score| score.trials > 0)))
+    }
+
+    fn of<'s>(samples: impl Iterator<Item = &'s ScoredSample<'s>> + Clone) -> Scores {
+        Scores(SCORES.map(|definition| {
+            clustered(samples.clone().filter_map(|one| Some((one.case.cluster.as_str(), one.counts(definition.key)?))))
+        }))
+    }
+}
+
+impl ScoredSample<'_> {
+    /// Whether the sample is a success for a score; `None` where it does not count.
+    pub fn counts(&self, key: &str) -> Option<bool> {
+        let (needed, scored) = (self.case.needs_call(), &self.scored);
+        let called = needed && !scored.calls.is_empty();
+        let correct = scored.outcome == Outcome::Correct;
+        match key {
+            "accuracy" => Some(correct),
+            "format_validity" => scored.attempted.then_some(scored.schema_valid),
+            "as_written" => scored.attempted.then_some(scored.schema_valid && scored.repairs.is_empty()),
+            "decision_recall" => needed.then_some(called),
+            "decision_specificity" => (!needed).then_some(scored.clean_abstention),
+            "tool_selection" => called.then_some(scored.tools_right),
+            "arguments" => (called && scored.tools_right).then_some(correct),
+            "bfcl" => scored.bfcl.map(|verdict| verdict.is_none()),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Summary<'a> {
+    /// Scores a run.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Suite`](crate::ErrorKind::Suite) when the run was scored by another version; see [`rescored`].
+    pub fn new(run: &'a RunDirectory) -> Result<Summary<'a>> {
+        if run.plan.scorer != SCORER {
+            let (run_scorer, path) = (run.plan.scorer, run.path().display());
+            return Err(wrong(format!("the run in {path} was scored by version {run_scorer}, this one is {SCORER}"))
+                .hint(format!("callwright bench rescore {path}")));
+        }
+        let mut categories: Vec<&str> = Vec::new();
+        for case in &run.suite.cases {
+            if !categories.contains(&case.category.as_str()) {
+                categories.push(&case.category);
+            }
+        }
+        let places: HashMap<&str, usize> =
+            run.suite.cases.iter().enumerate().map(|(index, case)| (case.id.as_str(), index)).collect();
+        let labels = labels(&run.plan.configurations);
+        let mut configurations = Vec::new();
+        for (configuration, label) in run.plan.configurations.iter().zip(labels) {
+            let format = read_format(configuration)?;
+            let mut own: Vec<(usize, &Sample)> = run
+                .samples
+                .iter()
+                .filter(|sample| sample.config == configuration.id)
+                .filter_map(|sample| Some((*places.get(sample.case.as_str())?, sample)))
+                .collect();
+            own.sort_by_key(|(place, sample)| (*place, sample.repeat));
+            let samples = own
+                .into_iter()
+                .map(|(place, sample)| {
+                    let case = &run.suite.cases[place];
+                    Ok(ScoredSample { case, sample, scored: score(case, sample, &format, configuration.repair)? })
+                })
+                .collect::<Result<Vec<_>>>()?;
+            configurations.push(ConfigurationSummary::new(configuration, label, samples, &categories));
+        }
+        Ok(Summary { run, configurations, categories })
+    }
+
+    /// The dimensions in which the configurations differ.
+    pub fn varying(&self) -> Vec<usize> {
+        let values: Vec<[String; 6]> = self.run.plan.configurations.iter().map(Configuration::values).collect();
+        (0..DIMENSIONS.len()).filter(|index| values.iter().any(|row| row[*index] != values[0][*index])).collect()
+    }
+
+    /// How many answers are missing.
+    pub fn missing(&self) -> usize {
+        self.run.plan.total() - self.run.samples.len()
+    }
+}
+
+/// Marks a run as scored by this version: its reports are made anew from the raw text.
+///
+/// # Errors
+/// [`ErrorKind::Io`](crate::ErrorKind::Io) when run.json cannot be written.
+pub fn rescored(run: &mut RunDirectory) -> Result<()> {
+    run.plan.scorer = SCORER;
+    run.write_plan()
+}
+
+impl<'a> ConfigurationSummary<'a> {
+    fn new(
+        configuration: &'a Configuration,
+        label: String,
+        samples: Vec<ScoredSample<'a>>,
+        categories: &[&str],
+    ) -> ConfigurationSummary<'a> {
+        let mut outcomes = [0; OUTCOMES.len()];
+        let mut repairs = BTreeMap::new();
+        let mut unknown_tools = BTreeMap::new();
+        for one in &samples {
+            outcomes[one.scored.outcome as usize] += 1;
+            one.scored.repairs.iter().for_each(|kind| *repairs.entry(*kind).or_default() += 1);
+            one.scored.unknown_tool.iter().for_each(|how| *unknown_tools.entry(*how).or_default() += 1);
+        }
+        let scores = Scores::of(samples.iter());
+        let of_category = |name: &&str| {
+            let name = *name;
+            Scores::of(samples.iter().filter(move |one| one.case.category == name))
+        };
+        let correct = outcomes[Outcome::Correct as usize];
+        let tokens: usize = samples.iter().map(|one| one.sample.tokens.len()).sum();
+        ConfigurationSummary {
+            by_category: categories.iter().map(of_category).collect(),
+            repaired: samples.iter().filter(|one| !one.scored.repairs.is_empty()).count(),
+            text_around: samples.iter().filter(|one| one.scored.text_around).count(),
+            repeats: repeats(&samples),
+            latency: latency(&samples),
+            tokens_per_correct: (correct > 0 && tokens > 0).then(|| tokens as f64 / correct as f64),
+            configuration,
+            label,
+            outcomes,
+            scores,
+            repairs,
+            unknown_tools,
+            samples,
+        }
+    }
+}
+
+fn repeats(samples: &[ScoredSample<'_>]) -> Option<Repeats> {
+    let mut cases: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for one in samples {
+        let (right, all) = cases.entry(&one.case.id).or_default();
+        *right += usize::from(one.scored.outcome == Outcome::Correct);
+        *all += 1;
+    }
+    let most = cases.values().map(|(_, all)| *all).min().filter(|all| *all > 1)?;
+    let mean = |k| {
+        let each: Vec<f64> = cases.values().filter_map(|(right, all)| pass_hat(k, *right, *all)).collect();
+        each.iter().sum::<f64>() / each.len() as f64
+    };
+    let unstable = clustered(cases.iter().map(|(case, (right, all))| (*case, *right > 0 && right < all)));
+    Some(Repeats { pass_hat: (1..=most).map(mean).collect(), unstable })
+}
+
+fn latency(samples: &[ScoredSample<'_>]) -> Option<Latency> {
+    let timed: Vec<&Sample> = samples
+        .iter()
+        .map(|one| one.sample)
+        .filter(|sample| sample.failure.is_none() && !sample.timing.warm_up)
+        .filter(|sample| sample.timing.first_token + sample.timing.generation > 0.0)
+        .collect();
+    let sorted = |value: fn(&Sample) -> f64| {
+        let mut values: Vec<f64> = timed.iter().map(|sample| value(sample)).collect();
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    let firsts = sorted(|sample| sample.timing.first_token);
+    let totals = sorted(|sample| sample.timing.first_token + sample.timing.generation);
+    let pair = |values: &[f64]| Some((percentile(values, 0.5)?, percentile(values, 0.95)?));
+    let rate = |tokens: usize, seconds: f64| (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds);
+    let sum = |value: fn(&Sample) -> f64| timed.iter().map(|sample| value(sample)).sum::<f64>();
+    let fresh: usize =
+        timed.iter().map(|sample| sample.prompt_tokens - sample.cached_tokens.min(sample.prompt_tokens)).sum();
+    Some(Latency {
+        samples: timed.len(),
+        first_token: pair(&firsts)?,
+        total: pair(&totals)?,
+        p99: (totals.len() >= 100).then(|| percentile(&totals, 0.99)).flatten(),
+        prefill_rate: rate(fresh, sum(|sample| sample.timing.first_token)),
+        decode_rate: rate(timed.iter().map(|sample| sample.tokens.len()).sum(), sum(|sample| sample.timing.generation)),
+        totals,
+    })
+}

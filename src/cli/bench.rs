@@ -1,0 +1,150 @@
+//! `callwright bench`: how reliably models call tools.
+
+use super::bench_run::{self, RunArgs};
+use super::bench_score::{self, ScoreArgs};
+use super::bench_table::{comparison, table};
+use super::{DONE, notice};
+use anyhow::Result;
+use callwright::bench::compare::{Comparison, compare};
+use callwright::bench::directory::RunDirectory;
+use callwright::bench::report;
+use callwright::bench::suite::EXAMPLE;
+use callwright::bench::summary::{Summary, rescored};
+use callwright::{Error, ErrorKind};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Measure how reliably models call tools
+#[derive(Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  \
+    callwright bench -m qwen3-0.6b --limit 100 --out qwen3\n  \
+    callwright bench -m qwen3-0.6b --format delimited --format hermes --constrain off --constrain strict --temp 0.7 --repeat 3\n  \
+    callwright bench --preset formats -m qwen3-0.6b\n  \
+    callwright bench --suite my-cases.jsonl --fail-under 0.95 --fail-under 0.99:format_validity"
+)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compare two runs of the same cases: which flipped, and whether chance explains it
+    #[command(after_help = "Example:\n  callwright bench compare before after")]
+    Compare {
+        /// The run before
+        a: PathBuf,
+        /// The run after
+        b: PathBuf,
+        /// Write a JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a run's reports anew and print its table; the run may still be going on
+    #[command(after_help = "Example:\n  callwright bench report bench-20250101-120000")]
+    Report {
+        /// The run's directory
+        run: PathBuf,
+        /// Print report.json
+        #[arg(long)]
+        json: bool,
+    },
+    /// Score a run's raw answers with this version's parser and outcomes, and write its reports
+    #[command(after_help = "Example:\n  callwright bench rescore bench-20250101-120000")]
+    Rescore {
+        /// The run's directory
+        run: PathBuf,
+        /// Print report.json
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a commented example of a suite
+    #[command(after_help = "Example:\n  callwright bench init cases.jsonl && callwright bench --suite cases.jsonl")]
+    Init {
+        /// Where to
+        file: PathBuf,
+    },
+    Score(ScoreArgs),
+}
+
+pub fn run(args: BenchArgs) -> Result<u8> {
+    match args.command {
+        None => bench_run::run(args.run),
+        Some(Command::Score(args)) => bench_score::run(args),
+        Some(Command::Init { file }) => init(&file),
+        Some(Command::Compare { a, b, json }) => {
+            let (a, b) = (open(&a)?, open(&b)?);
+            let comparisons = compare(&a, &b)?;
+            let mut out = std::io::stdout();
+            if json {
+                writeln!(out, "{:#}", comparisons.iter().map(to_json).collect::<Value>())?;
+            } else {
+                comparisons.iter().try_for_each(|one| write!(out, "{}", comparison(one)))?;
+            }
+            Ok(DONE)
+        }
+        Some(Command::Report { run, json }) => {
+            let run = open(&run)?;
+            show(&Summary::new(&run)?, json)?;
+            Ok(DONE)
+        }
+        Some(Command::Rescore { run, json }) => {
+            let mut run = open(&run)?;
+            rescored(&mut run)?;
+            show(&Summary::new(&run)?, json)?;
+            Ok(DONE)
+        }
+    }
+}
+
+fn open(path: &std::path::Path) -> Result<RunDirectory> {
+    let run = RunDirectory::open(path)?;
+    run.notices.iter().for_each(|text| notice(text));
+    Ok(run)
+}
+
+/// Writes the reports, and the table to standard output.
+pub fn show(summary: &Summary<'_>, json: bool) -> Result<()> {
+    let files = report::write(summary)?;
+    let mut out = std::io::stdout();
+    if json {
+        write!(out, "{}", report::json::report(summary))?;
+        return Ok(());
+    }
+    write!(out, "{}", table(summary))?;
+    if let Some(page) = files.last() {
+        writeln!(out, "\nEvery answer, and why it failed: {}", page.display())?;
+    }
+    Ok(())
+}
+
+fn init(file: &std::path::Path) -> Result<u8> {
+    let made = std::fs::File::create_new(file).and_then(|mut made| made.write_all(EXAMPLE.as_bytes()));
+    made.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            Error::new(ErrorKind::Suite, format!("{} exists already", file.display())).hint("name another file")
+        }
+        _ => Error::io("write", file, &error),
+    })?;
+    writeln!(std::io::stdout(), "{}: edit it, then callwright bench --suite {0}", file.display())?;
+    Ok(DONE)
+}
+
+fn to_json(one: &Comparison) -> Value {
+    let flips = |cases: &[(String, String)]| {
+        cases.iter().map(|(case, outcome)| json!({"case": case, "outcome": outcome})).collect::<Vec<_>>()
+    };
+    let (difference, low, high) = one.difference;
+    json!({
+        "before": one.before, "after": one.after, "cases": one.cases,
+        "difference": difference, "low": low, "high": high, "p": one.p, "p_holm": one.p_holm,
+        "lost": flips(&one.lost), "won": flips(&one.won),
+    })
+}

@@ -1,0 +1,442 @@
+//! Running a benchmark: the matrix from the command line, progress, thresholds.
+
+use super::bench::show;
+use super::bench_table::comparison;
+use super::generation::temperature;
+use super::input::{ModelOptions, load_engine, load_format, load_template, loading_bar, positive};
+use super::run::Interrupts;
+use super::{DONE, INTERRUPTED, THRESHOLD, notice, say};
+use anyhow::Result;
+use callwright::bench::ask::SessionAnswers;
+use callwright::bench::compare::compare;
+use callwright::bench::configuration::Configuration;
+use callwright::bench::directory::{Plan, RunDirectory};
+use callwright::bench::parallel::{Open, run_parallel};
+use callwright::bench::report::percent;
+use callwright::bench::run::{Answerer, Progress};
+use callwright::bench::suite::{Case, Suite};
+use callwright::bench::summary::{SCORES, Summary};
+use callwright::engine::Engine;
+use callwright::engine::constraint::Mode;
+use callwright::engine::llama::LoadOptions;
+use callwright::engine::llama::parallel::{MAX_SEQUENCES, Sequences};
+use callwright::engine::sampler::Sampling;
+use callwright::error::nearest;
+use callwright::models::{Hub, Models, bundled};
+use callwright::{Error, ErrorKind, Session, Tools};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use sha2::{Digest, Sha256};
+use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What to ask, of what, how often.
+#[derive(Args)]
+pub struct RunArgs {
+    /// The cases: builtin, a file (`bench init` writes an example), or bfcl:DIR[:CATEGORY,…]
+    #[arg(long, value_name = "SUITE", default_value = "builtin", help_heading = "Cases")]
+    suite: String,
+
+    /// Ask only N of the cases, of each category its share; the same ones every time
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Cases")]
+    limit: Option<usize>,
+
+    /// Ask each case N times, with other seeds
+    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Cases")]
+    repeat: usize,
+
+    /// Ask N cases at a time, in one context: more answers a minute, each of them later
+    #[arg(long, value_name = "N", value_parser = sequences, default_value_t = 1, help_heading = "Cases")]
+    parallel_cases: usize,
+
+    /// A ready matrix. formats: hermes and delimited, each free and held to the format
+    #[arg(long, value_name = "NAME", help_heading = "Matrix", conflicts_with_all = ["format", "constrain"])]
+    preset: Option<Preset>,
+
+    /// A model, as for run; this and the following may be given more than once [default: the bundled model]
+    #[arg(short, long, value_name = "MODEL", help_heading = "Matrix")]
+    model: Vec<String>,
+
+    /// Chat template: a built-in name or a Jinja file [default: the model's own]
+    #[arg(long, value_name = "NAME|FILE", help_heading = "Matrix")]
+    template: Vec<String>,
+
+    /// Tool-call format: a built-in name or a file [default: the template's own, or delimited]
+    #[arg(long, value_name = "NAME|FILE", help_heading = "Matrix")]
+    format: Vec<String>,
+
+    /// Hold calls to the format and the tools' schemas [default: auto]
+    #[arg(long, value_name = "off|auto|strict", help_heading = "Matrix")]
+    constrain: Vec<Constrain>,
+
+    /// Temperature [default: the model's in models.toml, or 0]
+    #[arg(long, value_name = "X", value_parser = temperature, help_heading = "Matrix", allow_negative_numbers = true)]
+    temp: Vec<f32>,
+
+    /// Whether departures from the format are mended before they are judged [default: on]
+    #[arg(long, value_name = "on|off", help_heading = "Matrix")]
+    repair: Vec<Repair>,
+
+    /// The longest answer, in tokens
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive, help_heading = "Sampling")]
+    max_tokens: usize,
+
+    /// Where the random numbers start; each answer's seed is made from this, its case, configuration and repeat
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Sampling")]
+    seed: u64,
+
+    /// A models.toml that adds to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
+    models: Option<PathBuf>,
+
+    /// Use what is on this machine; never ask the network
+    #[arg(long, help_heading = "Model")]
+    offline: bool,
+
+    /// Size of the context in tokens [default: what the prompt and --max-tokens need]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Model")]
+    ctx: Option<usize>,
+
+    /// Threads that decode [default: the fastest of a few timed counts]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Model")]
+    threads: Option<usize>,
+
+    /// Layers to keep on the GPU, in a build that has one [default: all]
+    #[arg(long, value_name = "N", help_heading = "Model")]
+    gpu_layers: Option<u32>,
+
+    /// Where the answers and reports go [default: bench-DATE-TIME]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    out: Option<PathBuf>,
+
+    /// Go on with the run in --out, which was interrupted
+    #[arg(long, requires = "out", help_heading = "Output")]
+    resume: bool,
+
+    /// Print report.json instead of a table
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+
+    /// Exit with 3 where a configuration's score is below SHARE; the score is accuracy, or one of report.json's keys
+    #[arg(long, value_name = "SHARE[:SCORE]", value_parser = threshold, help_heading = "Output")]
+    fail_under: Vec<(f64, &'static str)>,
+
+    /// Exit with 3 where a configuration is significantly worse than in the run in DIR
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    baseline: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Preset {
+    Formats,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Constrain {
+    Off,
+    Auto,
+    Strict,
+}
+
+impl Constrain {
+    fn mode(self) -> Mode {
+        match self {
+            Constrain::Off => Mode::Off,
+            Constrain::Auto => Mode::Auto,
+            Constrain::Strict => Mode::Strict,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Repair {
+    On,
+    Off,
+}
+
+fn sequences(text: &str) -> Result<usize, String> {
+    let count = positive(text).ok().filter(|count| *count <= MAX_SEQUENCES);
+    count.ok_or_else(|| format!("not a whole number from 1 to {MAX_SEQUENCES}"))
+}
+
+/// `0.95` or `0.95:format_validity`.
+fn threshold(text: &str) -> Result<(f64, &'static str), String> {
+    let (share, key) = text.split_once(':').unwrap_or((text, "accuracy"));
+    let share =
+        share.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or("the share is no number from 0 to 1")?;
+    let keys = || SCORES.iter().map(|score| score.key);
+    let known = keys().find(|known| *known == key);
+    Ok((
+        share,
+        known.ok_or_else(|| match nearest(key, keys()) {
+            Some(near) => format!("there is no score {key:?}; did you mean {near}?"),
+            None => format!("there is no score {key:?}; the scores are {}", keys().collect::<Vec<_>>().join(", ")),
+        })?,
+    ))
+}
+
+/// One loaded model with its template and format, by the options that name them.
+#[derive(Clone)]
+struct Loaded {
+    model: String,
+    template: Option<String>,
+    format: Option<String>,
+}
+
+impl RunArgs {
+    fn options(&self, loaded: &Loaded) -> ModelOptions {
+        ModelOptions {
+            model: Some(loaded.model.clone()),
+            models: self.models.clone(),
+            offline: self.offline,
+            template: loaded.template.clone(),
+            format: loaded.format.clone(),
+            ctx: self.ctx,
+            threads: self.threads,
+            gpu_layers: self.gpu_layers,
+        }
+    }
+
+    /// The matrix: each configuration with what has to be loaded for it.
+    fn configurations(&self, case: &Case) -> Result<Vec<(Configuration, Loaded)>> {
+        let or_none = |list: &[String]| match list {
+            [] => vec![None],
+            list => list.iter().cloned().map(Some).collect(),
+        };
+        let formats: Vec<String> = match self.preset {
+            Some(Preset::Formats) => ["hermes", "delimited"].map(str::to_owned).to_vec(),
+            None => self.format.clone(),
+        };
+        let modes = match self.preset {
+            Some(Preset::Formats) => vec![Mode::Off, Mode::Strict],
+            None if self.constrain.is_empty() => vec![Mode::Auto],
+            None => self.constrain.iter().map(|constrain| constrain.mode()).collect(),
+        };
+        let repairs: Vec<bool> = match self.repair.as_slice() {
+            [] => vec![true],
+            list => list.iter().map(|repair| *repair == Repair::On).collect(),
+        };
+        let models: Vec<String> =
+            if self.model.is_empty() { vec![bundled::NAME.to_owned()] } else { self.model.clone() };
+        let mut configurations: Vec<(Configuration, Loaded)> = Vec::new();
+        for model in &models {
+            let sha256 = self.hash(model)?;
+            for template in or_none(&self.template) {
+                for format in or_none(&formats) {
+                    let loaded = Loaded { model: model.clone(), template: template.clone(), format };
+                    let (base, temperature) = self.described(&loaded, &sha256, case)?;
+                    let temperatures = if self.temp.is_empty() { vec![temperature] } else { self.temp.clone() };
+                    for constrain in &modes {
+                        for temperature in &temperatures {
+                            for repair in &repairs {
+                                let sampling = Sampling { temperature: *temperature, ..base.sampling };
+                                let one =
+                                    Configuration { constrain: *constrain, repair: *repair, sampling, ..base.clone() };
+                                configurations.push((one.identified(), loaded.clone()));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        for index in 1..configurations.len() {
+            let id = &configurations[index].0.id;
+            if configurations[..index].iter().any(|(other, _)| other.id == *id) {
+                let values = configurations[index].0.values().join(", ");
+                return Err(Error::new(ErrorKind::Config, format!("a configuration is there twice: {values}"))
+                    .hint(
+                        "an option was given twice with the same value, or a format is what the template writes anyway",
+                    )
+                    .into());
+            }
+        }
+        Ok(configurations)
+    }
+
+    /// What a model with its template and format is, and the temperature that its makers recommend.
+    fn described(&self, loaded: &Loaded, sha256: &str, case: &Case) -> Result<(Configuration, f32)> {
+        let (mut session, entry) = self.options(loaded).open(true)?;
+        session.set_tools(Tools::from_value(&case.tools.to_json())?);
+        session.notices().iter().for_each(|text| notice(text));
+        let default = Sampling::default();
+        let sampling = Sampling {
+            temperature: entry.sampling.temperature.unwrap_or(default.temperature),
+            top_k: entry.sampling.top_k.map_or(default.top_k, |k| k as usize),
+            top_p: entry.sampling.top_p.unwrap_or(default.top_p),
+            min_p: entry.sampling.min_p.unwrap_or(default.min_p),
+            seed: self.seed,
+        };
+        let template = session.template();
+        let configuration = Configuration {
+            id: String::new(),
+            model: loaded.model.clone(),
+            model_sha256: sha256.to_owned(),
+            template: template.name().to_owned(),
+            template_sha256: hex(Sha256::digest(template.source().as_bytes()).as_slice()),
+            format: session.format().name.clone(),
+            format_declaration: session.format().to_toml(),
+            constrain: Mode::Auto,
+            sampling,
+            repair: true,
+            max_tokens: self.max_tokens,
+            context: self.ctx,
+        };
+        Ok((configuration, sampling.temperature))
+    }
+
+    /// The hash of a model's file.
+    fn hash(&self, model: &str) -> Result<String> {
+        let entry = Models::load(self.models.as_deref())?.resolve(model)?;
+        let mut hub = Hub::from_env();
+        hub.offline |= self.offline;
+        let path = entry.ensure(&hub, &mut super::model::Bars::new())?;
+        let failed = |error: std::io::Error| Error::io("read", &path, &error);
+        let mut file = std::fs::File::open(&path).map_err(failed)?;
+        let (mut hasher, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+        loop {
+            match file.read(&mut buffer).map_err(failed)? {
+                0 => return Ok(hex(hasher.finalize().as_slice())),
+                count => hasher.update(&buffer[..count]),
+            }
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub fn run(args: RunArgs) -> Result<u8> {
+    let mut suite = Suite::open(&args.suite)?;
+    if let Some(limit) = args.limit {
+        suite = suite.limited(limit);
+    }
+    let baseline = args.baseline.as_deref().map(RunDirectory::open).transpose()?;
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(jiff::Zoned::now().strftime("bench-%Y%m%d-%H%M%S").to_string()));
+    if out.join("run.json").exists() && !args.resume {
+        // Before a model is loaded.
+        RunDirectory::start(&out, Plan::new(&suite, Vec::new(), args.repeat), &suite, false)?;
+    }
+    let Some(case) = suite.cases.first() else { return Ok(DONE) };
+    let (configurations, loaded): (Vec<_>, Vec<_>) = args.configurations(case)?.into_iter().unzip();
+    let mut plan = Plan::new(&suite, configurations, args.repeat);
+    plan.command = std::iter::once("callwright".to_owned()).chain(std::env::args().skip(1)).collect();
+    plan.parallel_cases = args.parallel_cases;
+    let mut directory = RunDirectory::start(&out, plan, &suite, args.resume)?;
+    directory.notices.iter().for_each(|text| notice(text));
+    let interrupts = Interrupts::listen()?;
+    let finished = interrupts.during(|| ask(&args, &mut directory, &loaded, &interrupts.flag()))?;
+    let summary = Summary::new(&directory)?;
+    show(&summary, args.json)?;
+    if !finished {
+        notice(&format!("interrupted; the same command with --out {} --resume goes on", out.display()));
+        return Ok(INTERRUPTED);
+    }
+    let met = thresholds(&args, &summary) & against(baseline.as_ref(), &directory)?;
+    Ok(if met { DONE } else { THRESHOLD })
+}
+
+/// Asks what has no answer yet; false where it was interrupted.
+fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: &Arc<AtomicBool>) -> Result<bool> {
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    let style = "{wide_bar} {pos}/{len} {msg} {per_sec}, {eta} left";
+    bar.set_style(ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar()));
+    let plan = directory.plan.clone();
+    let now = plan.now.clone();
+    let stop = Arc::clone(cancel);
+    let place = |configuration: &Configuration| {
+        plan.configurations.iter().position(|one| one.id == configuration.id).unwrap_or(0)
+    };
+    let mut open = |configuration: &Configuration| {
+        let (session, _) = bar.suspend(|| args.options(&loaded[place(configuration)]).open(false)).map_err(as_error)?;
+        let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?;
+        Ok(Box::new(answers) as Box<dyn Answerer>)
+    };
+    let mut open_sequences = |configuration: &Configuration, cases: &[Case]| {
+        let loaded = &loaded[place(configuration)];
+        bar.suspend(|| sequences_for(args, loaded, cases, &now, &stop)).map_err(as_error)
+    };
+    let mut progress = |at: Progress| {
+        bar.set_length(at.total as u64);
+        if at.fresh == 0 {
+            // What was there already says nothing of the rate.
+            bar.set_position(at.done as u64);
+            bar.reset_eta();
+        } else {
+            bar.set_position(at.done as u64);
+            bar.set_message(format!("{} correct,", percent(at.correct as f64 / at.fresh as f64)));
+        }
+    };
+    let finished = match args.parallel_cases {
+        1 => callwright::bench::run::run(directory, &mut open, &mut progress, cancel)?,
+        count => run_parallel(directory, count, &mut open_sequences, &mut progress, cancel)?,
+    };
+    bar.finish_and_clear();
+    Ok(finished)
+}
+
+/// One context for several cases, and what answers in each of its sequences.
+fn sequences_for(args: &RunArgs, loaded: &Loaded, cases: &[Case], now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
+    let options = args.options(loaded);
+    let entry = options.entry()?;
+    let path = entry.ensure(&options.hub(), &mut super::model::Bars::new())?;
+    let (session, _) = options.open(true)?;
+    let longest = SessionAnswers::new(session, now, Arc::clone(stop))?.longest_prompt(cases);
+    let engine = load_engine(
+        &path,
+        LoadOptions {
+            context: args.ctx.or(entry.context.map(|context| context as usize)),
+            threads: args.threads,
+            gpu_layers: args.gpu_layers,
+            vocabulary_only: false,
+            on_progress: loading_bar(),
+        },
+    )?;
+    let each = (longest + args.max_tokens).min(engine.context_limit());
+    let sequences = Sequences::new(&engine, args.parallel_cases, each)?;
+    let (template, format) = (loaded.template.clone().or(entry.template), loaded.format.clone().or(entry.format));
+    let (now, stop) = (now.to_owned(), Arc::clone(stop));
+    Ok(Box::new(move || {
+        let template = template.as_ref().map(|name| load_template(name)).transpose()?;
+        let format = format.as_ref().map(|name| load_format(name)).transpose()?;
+        let sequence = sequences.take()?;
+        let end = sequence.turn_end();
+        let session = Session::new(Box::new(sequence), template, format)?;
+        Ok(Box::new(SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_after(move || end.end())))
+    }))
+}
+
+fn as_error(error: anyhow::Error) -> Error {
+    error.downcast::<Error>().unwrap_or_else(|error| Error::new(ErrorKind::Engine, format!("{error:#}")))
+}
+
+/// Whether all configurations reach what --fail-under wants of them.
+fn thresholds(args: &RunArgs, summary: &Summary<'_>) -> bool {
+    let mut met = true;
+    for (wanted, key) in &args.fail_under {
+        for one in &summary.configurations {
+            let score = one.scores.get(key);
+            if score.is_none_or(|score| score.share() < *wanted) {
+                let reached = score.map_or("nothing to count".to_owned(), |score| percent(score.share()));
+                notice(&format!("{}: {key} is below {}: {reached}", one.label, percent(*wanted)));
+                met = false;
+            }
+        }
+    }
+    met
+}
+
+/// Whether nothing is significantly worse than in the baseline.
+fn against(baseline: Option<&RunDirectory>, run: &RunDirectory) -> Result<bool> {
+    let Some(baseline) = baseline else { return Ok(true) };
+    let comparisons = compare(baseline, run)?;
+    for one in &comparisons {
+        say(format_args!("{}", comparison(one)));
+    }
+    Ok(!comparisons.iter().any(|one| one.is_drop()))
+}

@@ -1,0 +1,135 @@
+//! A call that is being written: where it stands in its grammar, and how it can be brought to its end.
+
+use super::closing::Closer;
+use super::compiler::{Begun, Tokens, id, is_complete};
+use super::forced::spell;
+use crate::engine::Token;
+use llguidance::Matcher;
+use llguidance::toktrie::TokenId;
+
+/// Forced text may take this many tokens more than it was counted with, where it meets other text.
+const SPARE: usize = 2;
+
+/// A call, or a section of them, that was begun.
+pub(super) struct Call {
+    pub matcher: Matcher,
+    /// Which of the grammars it is held to.
+    pub grammar: usize,
+    closer: Option<Closer>,
+    /// What brings it to its end from here, where that is known.
+    way: Option<Vec<u8>>,
+    /// With how many tokens left a way was last sought in vain.
+    sought: usize,
+}
+
+/// What comes of taking a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    Yes,
+    /// It fits the grammar, but the tokens left would not suffice for what it begins.
+    NoRoom,
+}
+
+impl Call {
+    /// The call behind a marker, which `behind` has gone on with; `None` where the grammar does not allow that.
+    pub(super) fn begin(begun: Begun, grammar: usize, tokens: &Tokens, behind: &[u8]) -> Option<Call> {
+        let Begun { mut matcher, closer, way } = begun;
+        let ids: Vec<TokenId> = tokens.tokenize(behind).iter().map(|token| id(*token)).collect();
+        let fits = matcher.validate_tokens(&ids).is_ok_and(|count| count == ids.len());
+        if !fits || matcher.consume_tokens(&ids).is_err() {
+            return None;
+        }
+        let mut call = Call { matcher, grammar, closer, way, sought: usize::MAX };
+        call.follow(behind);
+        Some(call)
+    }
+
+    /// Takes bytes, and as much of the known way as they are.
+    fn follow(&mut self, bytes: &[u8]) {
+        if let Some(closer) = &mut self.closer {
+            closer.push(bytes);
+            let way = self.way.take();
+            self.way = match way.as_deref().and_then(|way| way.strip_prefix(bytes)) {
+                Some(rest) => Some(rest.to_vec()),
+                None => closer.way(way.as_deref().unwrap_or_default(), bytes.len(), &|_| true),
+            };
+        }
+    }
+
+    /// Takes a token that the grammar allows and nobody sampled.
+    ///
+    /// # Errors
+    /// What the grammar engine says when it fails.
+    pub(super) fn push(&mut self, token: Token, bytes: &[u8]) -> Result<(), String> {
+        self.matcher.consume_token(id(token)).map_err(|error| error.to_string())?;
+        if self.way.is_some() {
+            self.follow(bytes);
+        } else if let Some(closer) = &mut self.closer {
+            closer.push(bytes);
+        }
+        Ok(())
+    }
+
+    /// Takes a token that the grammar allows, unless no way out would be left that `left` tokens suffice for.
+    ///
+    /// # Errors
+    /// What the grammar engine says when it fails.
+    pub(super) fn take(&mut self, token: Token, left: usize, tokens: &Tokens, last: &[Token]) -> Result<Taken, String> {
+        let bytes = tokens.vocabulary.bytes(token);
+        let (Some(closer), Some(before)) = (&mut self.closer, &self.way) else {
+            self.push(token, bytes)?;
+            self.seek(left, tokens, last);
+            return Ok(Taken::Yes);
+        };
+        let last: Vec<Token> = last.last().into_iter().copied().chain([token]).collect();
+        // Text has no more tokens than bytes, so that most ways need not be counted.
+        let fits = |way: &[u8]| way.len() <= left || spell(tokens, &last, way).len() <= left;
+        closer.push(bytes);
+        let rest = before.strip_prefix(bytes).filter(|rest| fits(rest)).map(<[u8]>::to_vec);
+        let Some(way) = rest.or_else(|| closer.way(before, bytes.len(), &fits)) else {
+            closer.pop(bytes.len());
+            return Ok(Taken::NoRoom);
+        };
+        self.way = Some(way);
+        self.matcher.consume_token(id(token)).map_err(|error| error.to_string())?;
+        Ok(Taken::Yes)
+    }
+
+    /// Looks for a way where none is known, but not at every token: it takes long where there is none.
+    fn seek(&mut self, left: usize, tokens: &Tokens, last: &[Token]) {
+        if left <= self.sought / 4 * 3 {
+            self.sought = left;
+            let fits = |way: &[u8]| spell(tokens, last, way).len() <= left;
+            self.way = self.closer.as_mut().and_then(|closer| closer.way(&[], 0, &fits));
+        }
+    }
+
+    /// The way to the end in tokens, where one is known.
+    pub(super) fn way(&self, tokens: &Tokens, last: &[Token]) -> Option<Vec<Token>> {
+        self.way.as_ref().map(|way| spell(tokens, last, way))
+    }
+
+    /// Whether it has to be closed now, with `left` tokens to go.
+    pub(super) fn is_due(&self, left: usize, tokens: &Tokens, last: &[Token]) -> bool {
+        let Some(way) = self.way.as_ref().filter(|way| !way.is_empty()) else { return false };
+        way.len() + SPARE > left && spell(tokens, last, way).len() + SPARE > left
+    }
+
+    /// Whether a token fits, or the call may end where it is an end.
+    pub(super) fn fits(&mut self, token: Token, ends: bool) -> bool {
+        match ends {
+            true => self.may_end(),
+            false => self.matcher.validate_tokens(&[id(token)]).is_ok_and(|count| count == 1),
+        }
+    }
+
+    /// Whether it may end here.
+    pub(super) fn may_end(&mut self) -> bool {
+        is_complete(&mut self.matcher)
+    }
+
+    /// Whether nothing more can follow.
+    pub(super) fn is_over(&self) -> bool {
+        self.matcher.is_stopped() && self.matcher.stop_reason().is_ok()
+    }
+}

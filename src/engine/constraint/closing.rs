@@ -1,0 +1,334 @@
+//! The way to a call's end, for every state of its grammar.
+//!
+//! A matcher says which tokens may come next, not which of them lead out. A [`Closer`] follows the grammar beside it,
+//! byte by byte, and finds a text that ends it: mostly what is left of the way that was known before, otherwise by a
+//! search that goes through the lexer's states within a token of the grammar, and from one such token to the next
+//! prefers what closes to what opens.
+
+use llguidance::TokenParser;
+use llguidance::derivre::{NextByte, StateID};
+use llguidance::earley::{BiasComputer, Parser, ParserRecognizer};
+use llguidance::panic_utils::catch_unwind;
+use llguidance::toktrie::{Recognizer, SimpleVob, TokEnv, TokTrie};
+use std::collections::{HashSet, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+/// Lexer states that one search looks at, at most: some ten milliseconds.
+const EFFORT: usize = 1500;
+/// Of these, the ones within one token of the grammar: all that are near, then, where that does not suffice, straight on.
+const NEAR: usize = 120;
+const FAR: usize = 600;
+/// Lexer states that are looked at behind the first that leads on, for a better one.
+const MORE: usize = 50;
+/// Different continuations kept behind one token of the grammar.
+const EXITS: usize = 12;
+/// Ways that are found and do not fit, before no other is sought.
+const MISSES: usize = 3;
+/// Places in one token of the grammar at which it is tried whether all may end there.
+const ENDS: usize = 4;
+/// How much longer a way may be that neither opens anything nor is mere white space, and is still preferred.
+const OPENING: usize = 40;
+
+/// What ends things in a format, where that is more than punctuation.
+#[derive(Debug, Clone, Default)]
+pub struct Ends {
+    /// What stands behind a value.
+    pub values: Vec<String>,
+    /// What stands behind a call, and behind all calls.
+    pub calls: Vec<String>,
+}
+
+/// Follows a grammar to know how it can be brought to its end.
+#[derive(Clone)]
+pub(super) struct Closer {
+    parser: Parser,
+    tokens: TokEnv,
+    ends: Arc<Ends>,
+    /// The grammar engine failed; nothing more is known.
+    broken: bool,
+}
+
+/// Where one token of the grammar can lead.
+#[derive(Default)]
+struct Expansion {
+    /// Texts behind which all may end.
+    ends: Vec<Vec<u8>>,
+    /// Texts that end the token and begin another, and what each costs.
+    exits: Vec<(usize, Vec<u8>)>,
+}
+
+impl Closer {
+    /// A closer at the beginning of a grammar; none for the grammars (with `stop=` or `max_tokens=`) that cannot go
+    /// back.
+    pub(super) fn new(parser: &TokenParser, ends: Arc<Ends>) -> Option<Closer> {
+        let (parser, tokens) = (parser.parser.clone(), parser.token_env.clone());
+        parser.grammar().lexer_spec().can_rollback().then_some(Closer { parser, tokens, ends, broken: false })
+    }
+
+    /// Takes bytes that the grammar allows.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.guarded(|closer| closer.apply(bytes).then_some(()));
+    }
+
+    /// Takes back the last bytes.
+    pub(super) fn pop(&mut self, count: usize) {
+        self.guarded(|closer| closer.parser.rollback(count).ok());
+    }
+
+    /// A text that ends the grammar, for which `fits` holds; `None` where none was found.
+    ///
+    /// Shorter ways are preferred, but the shortest need not be found. `before` is the way that was known `taken` bytes ago. What is left of it is tried first: in a text that goes on
+    /// all of it is still good, in one of a given length as much less as was written.
+    pub(super) fn way(&mut self, before: &[u8], taken: usize, fits: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        self.guarded(|closer| {
+            closer.refuel();
+            if closer.is_end() {
+                return Some(Vec::new());
+            }
+            let taken = taken.min(before.len());
+            let rest = (0..=taken).rev().chain(taken + 1..before.len()).map(|skip| &before[skip..]);
+            for rest in rest {
+                if !rest.is_empty() && closer.leads_out(rest) && fits(rest) {
+                    return Some(rest.to_vec());
+                }
+            }
+            let found = closer.search(before, fits);
+            closer.refuel();
+            found
+        })
+    }
+
+    /// The grammar engine limits the work on the lexer between two masks, shared by all that follow a grammar, and fails
+    /// for good where it is used up. Beginning a mask renews it.
+    fn refuel(&mut self) {
+        self.parser.invalidate_bias_cache();
+        self.parser.compute_bias(&NoMask(self.tokens.clone()), b"");
+    }
+
+    /// Runs what may fail inside of the grammar engine; a panic there ends this closer, not the program.
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut Closer) -> Option<T>) -> Option<T> {
+        if self.broken {
+            return None;
+        }
+        match catch_unwind(AssertUnwindSafe(|| Ok(work(self)))) {
+            Ok(found) => found,
+            Err(_) => {
+                self.broken = true;
+                None
+            }
+        }
+    }
+
+    fn apply(&mut self, bytes: &[u8]) -> bool {
+        // The token's number matters only where a grammar asks for tokens by number.
+        let applied = bytes.is_empty() || self.parser.apply_token(bytes, 0).is_ok_and(|back| back == 0);
+        self.broken |= !applied || self.parser.get_error().is_some();
+        !self.broken
+    }
+
+    fn is_end(&mut self) -> bool {
+        self.parser.is_accepting()
+    }
+
+    fn leads_out(&mut self, way: &[u8]) -> bool {
+        let fits = self.speculate(|grammar| way.iter().all(|byte| grammar.try_push_byte(*byte)));
+        if !fits || !self.apply(way) {
+            return false;
+        }
+        let ends = self.is_end();
+        self.broken |= self.parser.rollback(way.len()).is_err();
+        ends && !self.broken
+    }
+
+    /// Tries bytes without taking them.
+    fn speculate<T>(&mut self, work: impl FnOnce(&mut ParserRecognizer<'_>) -> T) -> T {
+        self.parser.with_recognizer(|grammar| {
+            grammar.trie_started("closing");
+            let found = work(grammar);
+            grammar.trie_finished();
+            found
+        })
+    }
+
+    fn search(&mut self, before: &[u8], fits: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        let mut path = Vec::new();
+        let found = self.descend(&mut path, before, fits);
+        self.broken |= self.parser.rollback(path.len()).is_err();
+        found
+    }
+
+    /// Depth first, from one token of the grammar to the next; `path` is what was taken.
+    fn descend(&mut self, path: &mut Vec<u8>, before: &[u8], fits: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+        let (mut effort, mut misses) = (EFFORT, 0);
+        // At each place on the path: what else may be tried from there, the best last, and how long the path is there.
+        let mut places: Vec<(Vec<Vec<u8>>, usize)> = Vec::new();
+        loop {
+            // The empty rest first: it may be the end already.
+            let mut rests = (0..=before.len()).rev().map(|skip| before[skip..].to_vec());
+            let mut way = rests.find(|rest| self.leads_out(rest));
+            let mut expansion = Expansion::default();
+            if way.is_none() {
+                self.refuel();
+                self.end_value(&mut expansion);
+                for straight in [false, true] {
+                    if expansion.exits.is_empty() && expansion.ends.is_empty() {
+                        self.expand(straight, &mut effort, &mut expansion);
+                    }
+                }
+                way = expansion.ends.iter().find(|end| self.leads_out(end)).cloned();
+            }
+            if let Some(way) = way {
+                let whole = [path.as_slice(), &way].concat();
+                if fits(&whole) {
+                    return Some(whole);
+                }
+                misses += 1;
+            }
+            expansion.exits.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+            places.push((expansion.exits.into_iter().map(|(_, text)| text).collect(), path.len()));
+            // On to the best that is left, here or further back.
+            loop {
+                let (exits, length) = places.last_mut()?;
+                let surplus = path.len() - *length;
+                if self.broken || effort == 0 || misses >= MISSES || self.parser.rollback(surplus).is_err() {
+                    return None;
+                }
+                path.truncate(*length);
+                if let Some(next) = exits.pop() {
+                    if !self.apply(&next) {
+                        return None;
+                    }
+                    path.extend(next);
+                    break;
+                }
+                places.pop();
+            }
+        }
+    }
+
+    /// Ends a value in the format's own way, filled up where it is too short. In some formats a value and its end are
+    /// one intricate token of the grammar, in which each state takes long to work out.
+    fn end_value(&mut self, found: &mut Expansion) {
+        let ends = Arc::clone(&self.ends);
+        self.speculate(|grammar| {
+            for end in ends.values.iter().filter(|end| !end.is_empty()) {
+                for filled in std::iter::once(0).chain((0..9).map(|power| 1 << power)) {
+                    let fill = std::iter::repeat_n(b'a', filled).chain(end.bytes());
+                    let rows = rows(grammar);
+                    let pushed = fill.clone().take_while(|byte| grammar.try_push_byte(*byte)).count();
+                    let ended = self::rows(grammar) != rows;
+                    grammar.pop_bytes(pushed);
+                    if pushed == filled + end.len() && ended {
+                        let text: Vec<u8> = fill.collect();
+                        found.exits.push((0, text));
+                        return;
+                    }
+                    if pushed < filled {
+                        break;
+                    }
+                }
+            }
+        });
+    }
+
+    /// Goes through the lexer's states up to the texts that end the token of the grammar in which it is: breadth first,
+    /// or straight on and back.
+    fn expand(&mut self, straight: bool, effort: &mut usize, found: &mut Expansion) {
+        let Expansion { ends, exits } = found;
+        let format = Arc::clone(&self.ends);
+        let mut left = if straight { FAR } else { NEAR };
+        self.speculate(|grammar| {
+            let mut reached: HashSet<StateID> = HashSet::new();
+            let mut seen = HashSet::from([grammar.lexer_state()]);
+            let mut queue = VecDeque::from([Vec::new()]);
+            while let Some(way) = if straight { queue.pop_back() } else { queue.pop_front() } {
+                if *effort == 0 || left == 0 || exits.len() >= EXITS {
+                    break;
+                }
+                (*effort, left) = (*effort - 1, left - 1);
+                if !way.iter().all(|byte| grammar.try_push_byte(*byte)) {
+                    break;
+                }
+                let state = grammar.lexer_state();
+                if !way.is_empty() && ends.len() < ENDS && !grammar.lexer_mut().try_lexeme_end(state).is_error() {
+                    ends.push(way.clone());
+                }
+                let forced = match grammar.lexer_mut().next_byte(state) {
+                    NextByte::ForcedByte(byte) => Some(byte),
+                    _ => None,
+                };
+                let mut onward = Vec::new();
+                let mut any = false;
+                for byte in bytes().filter(|byte| forced.is_none_or(|forced| forced == *byte)) {
+                    if byte >= 0x80 && any {
+                        break;
+                    }
+                    let rows = rows(grammar);
+                    if !grammar.try_push_byte(byte) {
+                        continue;
+                    }
+                    any = true;
+                    let (next, ended) = (grammar.lexer_state(), self::rows(grammar) != rows);
+                    grammar.pop_bytes(1);
+                    if ended && reached.insert(next) {
+                        let text = [way.as_slice(), &[byte]].concat();
+                        if exits.is_empty() {
+                            left = left.min(MORE);
+                        }
+                        exits.push((cost(&text, &format), text));
+                    } else if !ended && seen.insert(next) {
+                        onward.push([way.as_slice(), &[byte]].concat());
+                    }
+                }
+                grammar.pop_bytes(way.len());
+                if straight {
+                    onward.reverse();
+                }
+                queue.extend(onward);
+            }
+        });
+    }
+}
+
+/// Begins a mask, and makes none.
+struct NoMask(TokEnv);
+
+impl BiasComputer for NoMask {
+    fn compute_bias(&self, _: &mut ParserRecognizer<'_>, _: &[u8]) -> SimpleVob {
+        self.trie().alloc_token_set()
+    }
+
+    fn trie(&self) -> &TokTrie {
+        self.0.tok_trie()
+    }
+}
+
+/// The bytes that are tried, in this order: what ends things or fills them, the rest of ASCII, and, where none of
+/// these fits, what can stand inside of a character.
+fn bytes() -> impl Iterator<Item = u8> {
+    const FIRST: &[u8] = b"\"a0}])>/A";
+    let others = (b' '..=b'~').rev().chain([b'\n', b'\t', b'\r']).filter(|byte| !FIRST.contains(byte));
+    FIRST.iter().copied().chain(others).chain(0x80..=0xF4)
+}
+
+/// How many tokens of the grammar were begun.
+fn rows(grammar: &mut ParserRecognizer<'_>) -> usize {
+    let stats = grammar.stats_mut();
+    stats.rows + stats.cached_rows
+}
+
+/// What a text costs on the way out: its length, and more where it opens something, nothing where it ends a call.
+fn cost(text: &[u8], ends: &Ends) -> usize {
+    let shown = text.trim_ascii();
+    let is_end = |end: &String| {
+        let end = end.trim().as_bytes();
+        !shown.is_empty() && (end.starts_with(shown) || !end.is_empty() && shown.starts_with(end))
+    };
+    if ends.calls.iter().any(is_end) {
+        return 0;
+    }
+    let opens = |byte: Option<&u8>| byte.is_none_or(|byte| b"[{(,".contains(byte));
+    let tag = shown.first() == Some(&b'<') && !shown.contains(&b'/');
+    text.len() + if opens(shown.first()) || opens(shown.last()) || tag { OPENING } else { 0 }
+}

@@ -1,0 +1,111 @@
+//! Sets of bytes, and how many bytes of a text come before one that is in a set.
+//!
+//! Text between markers, and in strings, is most of what a parser reads. It is looked at by the block: compared with a
+//! few bytes at a time, which compilers turn into vector instructions; a branch a byte costs several times as much.
+
+/// How many bytes are looked at together.
+const BLOCK: usize = 32;
+/// How many bytes a set may have, control characters aside, to be looked for by the block.
+const FEW: usize = 8;
+
+/// A set of bytes.
+#[derive(Debug)]
+pub(crate) struct ByteSet {
+    table: Box<[bool; 256]>,
+    /// All bytes less than this are in the set.
+    below: u8,
+    /// The others; `None` where they are too many.
+    few: Option<[u8; FEW]>,
+}
+
+impl ByteSet {
+    pub(crate) fn new(is_in: impl Fn(u8) -> bool) -> ByteSet {
+        let mut table = Box::new([false; 256]);
+        for byte in 0..=255 {
+            table[usize::from(byte)] = is_in(byte);
+        }
+        let below = (0..=255).take_while(|&byte| is_in(byte)).count().min(0x80) as u8;
+        let rest: Vec<u8> = (below..=255).filter(|&byte| is_in(byte)).collect();
+        // What a place is filled with that no byte needs: a byte that is in the set all the same.
+        let filler = rest.first().copied().or((below > 0).then_some(0));
+        let few = filler.filter(|_| rest.len() <= FEW).map(|filler| {
+            let mut few = [filler; FEW];
+            few[..rest.len()].copy_from_slice(&rest);
+            few
+        });
+        ByteSet { table, below, few }
+    }
+
+    pub(crate) fn has(&self, byte: u8) -> bool {
+        self.table[usize::from(byte)]
+    }
+
+    /// How many bytes at the beginning are not in the set.
+    pub(crate) fn run(&self, bytes: &[u8]) -> usize {
+        let (blocks, _) = bytes.as_chunks::<BLOCK>();
+        let skipped = match self.few {
+            Some(few) => blocks.iter().take_while(|block| self.is_clear(block, few)).count(),
+            None => blocks.iter().take_while(|block| !block.iter().fold(false, |any, &b| any | self.has(b))).count(),
+        };
+        let skipped = skipped * BLOCK;
+        skipped + bytes[skipped..].iter().take_while(|&&b| !self.has(b)).count()
+    }
+
+    #[inline]
+    fn is_clear(&self, block: &[u8; BLOCK], few: [u8; FEW]) -> bool {
+        block.iter().fold(0, |any, &byte| {
+            few.iter().fold(any | u8::from(byte < self.below), |any, &one| any | u8::from(byte == one))
+        }) == 0
+    }
+}
+
+/// The sets of bytes that have any of some flags.
+#[derive(Debug)]
+pub(crate) struct FlagSets {
+    flags: Box<[u8; 256]>,
+    /// The set of each combination of flags.
+    sets: Vec<ByteSet>,
+}
+
+impl FlagSets {
+    /// `flags` uses the lowest `count` bits.
+    pub(crate) fn new(flags: Box<[u8; 256]>, count: u32) -> FlagSets {
+        let set = |mask: u8| ByteSet::new(|byte| flags[usize::from(byte)] & mask != 0);
+        FlagSets { sets: (0..1 << count).map(set).collect(), flags }
+    }
+
+    /// Whether the byte has any of the flags.
+    pub(crate) fn has(&self, byte: u8, mask: u8) -> bool {
+        self.flags[usize::from(byte)] & mask != 0
+    }
+
+    /// How many bytes at the beginning have none of the flags.
+    pub(crate) fn run(&self, bytes: &[u8], mask: u8) -> usize {
+        self.sets[usize::from(mask)].run(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_ends_before_the_first_byte_of_the_set() {
+        let sets: [&dyn Fn(u8) -> bool; 6] = [
+            &|_| false,
+            &|_| true,
+            &|b| b == b'<',
+            &|b| b < 0x20 || b == b'"' || b == b'\\',
+            &|b| b.is_ascii_alphabetic(),
+            &|b| b == 0 || b == 255,
+        ];
+        for is_in in sets {
+            let set = ByteSet::new(is_in);
+            let text: Vec<u8> = (0..300u32).map(|i| (i * 37 % 256) as u8).chain(*b"plain text without end").collect();
+            for from in 0..text.len() {
+                let expected = text[from..].iter().take_while(|&&b| !is_in(b)).count();
+                assert_eq!(set.run(&text[from..]), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Valid JSON at speed: tokens that are as they should be pass in one piece.
+//!
+//! Most of what models write needs no repair, and what comes out of it is what went in. Here it is only looked at, and
+//! copied once; whatever is not plain is left to the machine that looks at every byte.
+
+use super::number::Number;
+use super::string::{Quote, Quoted};
+use super::{DEPTH, Dialect, PENDING, State, Stops, Transducer};
+
+/// A string that is a value.
+const VALUE: Quoted = Quoted { quote: Quote::Double, key: false };
+
+/// How long a key may be, and what waits before it.
+const SHORT: usize = PENDING / 8;
+
+/// How far the lane has come, in the bytes that it was given.
+struct Place {
+    i: usize,
+    /// Up to where the output will not change any more; `None` for no further than before.
+    stable: Option<usize>,
+}
+
+impl Transducer {
+    /// Takes what of `input` can only be valid JSON, up to a token that is not whole, a string aside; says how many
+    /// bytes that is. Stops where [`Transducer::feed`] does.
+    pub(super) fn lane(&mut self, input: &[u8], at: usize, flags: &Stops, markers: bool) -> usize {
+        let plain = !self.stack.is_empty() && self.surrogate.is_none() && self.utf8.is_empty() && !self.key_shown;
+        let other_string =
+            matches!(self.state, State::String(quoted) if quoted.key || !matches!(quoted.quote, Quote::Double));
+        if !plain || other_string || !matches!(self.dialect, Dialect::Json) {
+            return 0;
+        }
+        let waiting = self.out.len() - self.stable;
+        let mut place = Place { i: 0, stable: None };
+        while let Some(&byte) = input.get(place.i) {
+            // What waits for a later byte is bounded, and broken characters grow when they are replaced.
+            let pending = place.stable.map_or(waiting + place.i, |stable| place.i - stable);
+            let taken = pending < SHORT && self.token(byte, input, &mut place, flags, markers);
+            if !taken || matches!(self.state, State::Done) {
+                break;
+            }
+        }
+        if place.i > 0 {
+            let (stable, rest) = input[..place.i].split_at(place.stable.unwrap_or(0));
+            self.utf8.push(stable, &mut self.out);
+            if place.stable.is_some() {
+                self.stable = self.out.len();
+            }
+            self.utf8.push(rest, &mut self.out);
+            self.at = at + place.i - 1;
+        }
+        place.i
+    }
+
+    /// Takes the token that begins with `byte`; false if it, or the rest of it, is none for here.
+    fn token(&mut self, byte: u8, input: &[u8], place: &mut Place, flags: &Stops, markers: bool) -> bool {
+        if matches!(self.state, State::String(_)) {
+            return self.rest_of_string(input, place, flags, markers);
+        }
+        if markers && flags.in_structure(byte) {
+            return false;
+        }
+        if matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
+            match self.state {
+                State::AfterValue => place.stable = Some(place.i + 1),
+                State::Value | State::Element | State::FirstElement => {}
+                State::FirstKey | State::Key | State::Colon => {}
+                _ => return false,
+            }
+            place.i += 1;
+            return true;
+        }
+        let next = match (self.state, byte) {
+            (State::FirstKey | State::Key, b'"') => {
+                let (length, whole) = string(&input[place.i + 1..], flags, markers);
+                if !whole || length > SHORT {
+                    return false;
+                }
+                place.i += length + 1;
+                State::Colon
+            }
+            (State::Colon, b':') => State::Value,
+            (State::Value | State::Element | State::FirstElement, b'"') => {
+                place.i += 1;
+                self.state = State::String(VALUE);
+                place.stable = Some(place.i);
+                self.rest_of_string(input, place, flags, markers);
+                return true;
+            }
+            (State::Value | State::Element | State::FirstElement, b'{' | b'[') if self.stack.len() < DEPTH => {
+                self.stack.push(byte);
+                place.stable = Some(place.i + 1);
+                if byte == b'{' { State::FirstKey } else { State::FirstElement }
+            }
+            (State::Value | State::Element | State::FirstElement, b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
+                let rest = &input[place.i..];
+                let length = if byte.is_ascii_alphabetic() { literal(rest) } else { number(rest) };
+                let ends = rest.get(length).is_some_and(|next| b",]} \t\r\n".contains(next));
+                if length == 0 || !ends || markers && rest[..length].iter().any(|&b| flags.in_structure(b)) {
+                    return false;
+                }
+                place.i += length;
+                place.stable = Some(place.i);
+                self.state = State::AfterValue;
+                return true;
+            }
+            (State::AfterValue, b',') => match self.stack.last() {
+                Some(b'{') => State::Key,
+                _ => State::Element,
+            },
+            (State::AfterValue | State::FirstKey, b'}') | (State::AfterValue | State::FirstElement, b']') => {
+                let open = if byte == b'}' { b'{' } else { b'[' };
+                if self.stack.pop_if(|last| *last == open).is_none() {
+                    return false;
+                }
+                place.stable = Some(place.i + 1);
+                if self.stack.is_empty() { State::Done } else { State::AfterValue }
+            }
+            _ => return false,
+        };
+        place.i += 1;
+        self.state = next;
+        true
+    }
+
+    /// Takes bytes of the string that is open; false if it did not end.
+    fn rest_of_string(&mut self, input: &[u8], place: &mut Place, flags: &Stops, markers: bool) -> bool {
+        let (length, whole) = string(&input[place.i..], flags, markers);
+        place.i += length + usize::from(whole);
+        if length > 0 || whole {
+            place.stable = Some(place.i);
+        }
+        if whole {
+            self.state = State::AfterValue;
+        }
+        whole
+    }
+}
+
+/// How many bytes of a string come before the quote that ends it, or before one that is looked at by itself, and
+/// whether that quote is there.
+fn string(bytes: &[u8], flags: &Stops, markers: bool) -> (usize, bool) {
+    let mask = if markers { Stops::DOUBLE | Stops::STRING_MARKER } else { Stops::DOUBLE };
+    let mut i = 0;
+    loop {
+        i += flags.run(&bytes[i..], mask);
+        let stops = |byte: u8| markers && flags.in_string(byte);
+        match bytes[i..] {
+            [b'"', ..] => return (i, !stops(b'"')),
+            [b'\\', byte @ (b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't'), ..]
+                if !stops(b'\\') && !stops(byte) =>
+            {
+                i += 2;
+            }
+            _ => return (i, false),
+        }
+    }
+}
+
+/// The length of the number at the beginning; 0 if it is not whole.
+fn number(bytes: &[u8]) -> usize {
+    let mut number = match bytes[0] {
+        b'-' => Number::Minus,
+        b'0' => Number::Zero,
+        _ => Number::Integer,
+    };
+    let mut length = 1;
+    while let Some(next) = bytes.get(length).and_then(|&byte| number.next(byte)) {
+        number = next;
+        length += 1;
+    }
+    if number.is_whole() { length } else { 0 }
+}
+
+/// The length of the word at the beginning, if it is one of JSON's.
+fn literal(bytes: &[u8]) -> usize {
+    let words: [&[u8]; 3] = [b"true", b"false", b"null"];
+    words.into_iter().find(|word| bytes.starts_with(word)).map_or(0, <[u8]>::len)
+}

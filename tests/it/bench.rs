@@ -1,0 +1,9 @@
+//! The benchmark: cases, scores, journal and reports.
+
+mod bfcl;
+mod cli;
+mod fake;
+mod kill;
+mod runs;
+mod scores;
+mod suites;

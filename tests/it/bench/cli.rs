@@ -1,0 +1,177 @@
+//! `callwright bench`, run as a program.
+
+use crate::program::{callwright, run};
+use serde_json::Value;
+use std::path::Path;
+
+fn cases() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/bench/cases.jsonl").display().to_string()
+}
+
+#[test]
+fn a_suite_of_ones_own_from_init_to_report() {
+    let home = tempfile::tempdir().unwrap();
+    let suite = home.path().join("cases.jsonl");
+    let init = run(callwright(home.path()).args(["bench", "init"]).arg(&suite));
+    assert_eq!((init.code, init.err.as_str()), (0, ""));
+    let again = run(callwright(home.path()).args(["bench", "init"]).arg(&suite));
+    assert_eq!(again.code, 2);
+    assert!(again.err.contains("exists already"), "{}", again.err);
+
+    let out = home.path().join("run");
+    let bench = |arguments: &[&str]| {
+        let mut command = callwright(home.path());
+        command.args(["bench", "--constrain", "off", "--constrain", "strict", "--suite"]).arg(&suite);
+        run(command.arg("--out").arg(&out).args(arguments))
+    };
+    let ran = bench(&["--fail-under", "0"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.contains("constrain strict: 4 answers") && ran.out.contains("report.html"), "{}", ran.out);
+    let lines = |name: &str| std::fs::read_to_string(out.join(name)).unwrap().lines().count();
+    assert_eq!((lines("samples.jsonl"), lines("outcomes.jsonl"), lines("prompts.jsonl")), (8, 8, 4));
+    let plan: Value = serde_json::from_str(&std::fs::read_to_string(out.join("run.json")).unwrap()).unwrap();
+    assert_eq!(plan["configurations"][0]["model_sha256"].as_str().unwrap().len(), 64);
+    assert!(plan["command"].as_array().unwrap().contains(&"strict".into()));
+
+    assert_eq!(bench(&[]).code, 2, "there is a run");
+    let resumed = bench(&["--resume", "--json"]);
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+    let report: Value = serde_json::from_str(&resumed.out).unwrap();
+    assert_eq!((&report["missing"], &report["configurations"][1]["samples"]), (&0.into(), &4.into()));
+    assert_eq!(lines("samples.jsonl"), 8);
+
+    let failed = bench(&["--resume", "--fail-under", "1:bfcl"]);
+    assert_eq!(failed.code, 3);
+    assert!(failed.err.contains("constrain off: bfcl is below 100.0%: nothing to count"), "{}", failed.err);
+    assert_eq!(bench(&["--resume", "--baseline", out.to_str().unwrap()]).code, 0);
+
+    let rescored = run(callwright(home.path()).args(["bench", "rescore"]).arg(&out));
+    assert_eq!(
+        (rescored.code, rescored.out),
+        (0, run(callwright(home.path()).args(["bench", "report"]).arg(&out)).out)
+    );
+    let compared = run(callwright(home.path()).args(["bench", "compare"]).arg(&out).arg(&out));
+    assert_eq!(compared.code, 0);
+    assert!(
+        compared.out.contains("constrain off: +0.0 points") && compared.out.contains("p = 1.0000"),
+        "{}",
+        compared.out
+    );
+    let compared = run(callwright(home.path()).args(["bench", "compare", "--json"]).arg(&out).arg(&out));
+    assert_eq!(serde_json::from_str::<Value>(&compared.out).unwrap()[1]["cases"], 4);
+}
+
+#[test]
+fn several_cases_in_one_context_come_to_the_same() {
+    let home = tempfile::tempdir().unwrap();
+    let outcomes = |name: &str, count: &str| {
+        let out = home.path().join(name);
+        let ran = run(callwright(home.path())
+            .args(["bench", "--limit", "24", "--constrain", "off", "--constrain", "strict", "--max-tokens", "128"])
+            .args(["--parallel-cases", count, "--out"])
+            .arg(&out));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let text = std::fs::read_to_string(out.join("outcomes.jsonl")).unwrap();
+        let outcome = |line: &str| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            format!("{} {} {}", line["case"], line["config"], line["outcome"])
+        };
+        let report = std::fs::read_to_string(out.join("report.md")).unwrap();
+        assert_eq!(report.contains("6 cases were asked at a time"), count == "6");
+        text.lines().map(outcome).collect::<Vec<_>>()
+    };
+    let (alone, together) = (outcomes("alone", "1"), outcomes("together", "6"));
+    assert_eq!((alone.len(), together.len()), (48, 48));
+    let same = alone.iter().zip(&together).filter(|(a, b)| a == b).count();
+    assert!(same >= 47, "{same} of 48 are the same");
+}
+
+#[test]
+fn prompts_that_do_not_fit_are_an_outcome() {
+    let home = tempfile::tempdir().unwrap();
+    let ran = run(callwright(home.path())
+        .args(["bench", "--ctx", "16", "--limit", "1", "--json", "--suite", &cases(), "--out"])
+        .arg(home.path().join("run")));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["configurations"][0]["outcomes"]["prompt_too_long"], 1, "{}", ran.out);
+}
+
+#[test]
+fn wrong_options_are_told() {
+    let home = tempfile::tempdir().unwrap();
+    for (arguments, message) in [
+        (&["--fail-under", "95"][..], "the share is no number from 0 to 1"),
+        (&["--fail-under", "0.9:format"], "there is no score \"format\""),
+        (&["--fail-under", "0.9:acuracy"], "did you mean accuracy?"),
+        (&["--suite", "nowhere.jsonl"], "there is no suite \"nowhere.jsonl\""),
+        (&["--temp", "0", "--temp", "0"], "a configuration is there twice"),
+        (&["--resume"], "--out"),
+        (&["--parallel-cases", "0"], "not a whole number from 1 to 256"),
+        (&["--preset", "formats", "--format", "hermes"], "cannot be used with"),
+        (&["report", "nowhere"], "there is no run in nowhere"),
+        (&["compare", "a", "b"], "there is no run in a"),
+    ] {
+        let ran = run(callwright(home.path()).current_dir(home.path()).arg("bench").args(arguments));
+        assert_eq!(ran.code, 2, "{arguments:?}");
+        assert!(ran.err.contains(message), "{arguments:?}\n{}", ran.err);
+    }
+    assert_eq!(
+        std::fs::read_dir(home.path())
+            .unwrap()
+            .filter(|entry| { entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("bench-") })
+            .count(),
+        0,
+        "nothing was started"
+    );
+}
+
+#[test]
+fn answers_made_elsewhere_are_scored() {
+    let home = tempfile::tempdir().unwrap();
+    let data = home.path().join("data");
+    std::fs::create_dir_all(data.join("possible_answer")).unwrap();
+    let tool = r#"{"name": "power", "description": "Powers.", "parameters": {"type": "dict", "properties": {"base": {"type": "integer"}, "exponent": {"type": "float"}}, "required": ["base"]}}"#;
+    let write = |name: &str, text: &str| std::fs::write(data.join(name), text).unwrap();
+    let question = r#"[[{"role": "user", "content": "2 to the 80th?"}]]"#;
+    write("BFCL_v4_simple_python.json", &format!(r#"{{"id": "s_0", "question": {question}, "function": [{tool}]}}"#));
+    write("BFCL_v4_irrelevance.json", &format!(r#"{{"id": "i_0", "question": {question}, "function": [{tool}]}}"#));
+    write(
+        "possible_answer/BFCL_v4_simple_python.json",
+        r#"{"id": "s_0", "ground_truth": [{"power": {"base": [1208925819614629174706177], "exponent": ["", 5]}}]}"#,
+    );
+    let rows = [
+        (r#"{"id": "s_0", "candidate": [{"power": {"base": 1208925819614629174706177}}]}"#, "null"),
+        (r#"{"id": "s_0", "candidate": [{"power": {"base": 1208925819614629174706177, "exponent": 5}}]}"#, "null"),
+        (r#"{"id": "s_0", "candidate": [{"power": {"base": 1208925819614629174706176}}]}"#, "\"value_error:others\""),
+        (r#"{"id": "s_0", "candidate": [{"power": {"base": 5.0}}]}"#, "\"type_error:simple\""),
+        (r#"{"id": "s_0", "candidate": null}"#, "\"ast_decoder:decoder_failed\""),
+        (r#"{"id": "s_0", "candidate": {}}"#, "\"ast_decoder:decoder_wrong_output_format\""),
+        (r#"{"id": "i_0", "candidate": [{"power": {}}]}"#, "\"irrelevance_error:decoder_success\""),
+        (r#"{"id": "i_0", "candidate": []}"#, "null"),
+    ];
+    let text: String = rows.iter().map(|(row, _)| format!("{row}\n")).collect();
+    let suite = format!("bfcl:{}", home.path().display());
+    let score = |text: &str, suite: &str| {
+        run(callwright(home.path()).args(["bench", "score", "--suite", suite, "-"]).write_stdin(text))
+    };
+    let ran = score(&text, &suite);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for (line, (row, error_type)) in ran.out.lines().zip(rows) {
+        let valid = error_type == "null";
+        let id = &row[8..11];
+        assert_eq!(line, format!(r#"{{"id":"{id}","valid":{valid},"error_type":{error_type}}}"#), "{row}");
+    }
+    assert!(ran.err.contains("simple_python: 2 of 6 valid (33.3%)"), "{}", ran.err);
+
+    for (text, suite, message) in [
+        ("{\"id\": \"s_9\", \"candidate\": []}", suite.as_str(), "<standard input>:1: the suite has no case \"s_9\""),
+        ("\n{\"id\": \"s_0\"}", &suite, "<standard input>:2: the line has no \"id\" or no \"candidate\""),
+        ("{\"id\"", &suite, "<standard input>:1:6: not valid JSON"),
+        ("{\"id\": \"call\", \"candidate\": []}", &cases(), "the case \"call\" is none of BFCL's"),
+    ] {
+        let ran = score(text, suite);
+        assert_eq!(ran.code, 2);
+        assert!(ran.err.contains(message), "{}", ran.err);
+    }
+}

@@ -1,0 +1,239 @@
+//! Runs: asking, going on, reports, comparing.
+
+use super::fake::{Fake, configuration};
+use super::scores::cases;
+use callwright::bench::compare::compare;
+use callwright::bench::configuration::{Configuration, labels};
+use callwright::bench::directory::{Plan, RunDirectory};
+use callwright::bench::parallel::{Open, run_parallel};
+use callwright::bench::report::{self, html, json, junit, markdown};
+use callwright::bench::run::{Answerer, Progress, run};
+use callwright::bench::suite::{Case, Suite};
+use callwright::bench::summary::{Summary, rescored};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+fn fake(right: u64, seconds: f64) -> impl FnMut(&Configuration) -> callwright::Result<Box<dyn Answerer>> {
+    move |_| Ok(Box::new(Fake { delay: Duration::ZERO, right, seconds }) as Box<dyn Answerer>)
+}
+
+/// A run in `path`, ended after `stop` answers if that is given.
+pub fn make(
+    path: &Path,
+    suite: &Suite,
+    temperatures: &[f32],
+    repeat: usize,
+    right: u64,
+    stop: Option<usize>,
+) -> RunDirectory {
+    let configurations = temperatures.iter().map(|temperature| configuration("fake.gguf", *temperature)).collect();
+    let plan = Plan::new(suite, configurations, repeat);
+    let mut directory = RunDirectory::start(path, plan, suite, true).unwrap();
+    let cancel = AtomicBool::new(false);
+    let mut progress = |at: Progress| {
+        assert_eq!(at.total, suite.cases.len() * temperatures.len() * repeat);
+        if stop == Some(at.fresh) {
+            cancel.store(true, Ordering::Relaxed);
+        }
+    };
+    let finished = run(&mut directory, &mut fake(right, 0.0), &mut progress, &cancel).unwrap();
+    assert_eq!(finished, stop.is_none());
+    directory
+}
+
+#[test]
+fn an_interrupted_run_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = Suite::builtin().unwrap().limited(30);
+    let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
+    let whole = make(&whole, &suite, &[0.0, 0.5], 2, 6, None);
+    for (stop, there) in [(1, 1), (7, 8), (40, 48)] {
+        assert_eq!(make(&parts, &suite, &[0.0, 0.5], 2, 6, Some(stop)).samples.len(), there);
+        // Killed in the middle of a line.
+        let journal = parts.join("samples.jsonl");
+        let text = std::fs::read_to_string(&journal).unwrap();
+        std::fs::write(&journal, format!("{text}{{\"case\": \"simp")).unwrap();
+        let read = RunDirectory::open(&parts).unwrap();
+        assert!(
+            read.notices[0].ends_with("samples.jsonl: the last line was damaged, and is dropped"),
+            "{:?}",
+            read.notices
+        );
+        assert_eq!(
+            std::fs::metadata(&journal).unwrap().len(),
+            text.len() as u64 + 14,
+            "only a run that goes on cuts it off"
+        );
+    }
+    let parts = make(&parts, &suite, &[0.0, 0.5], 2, 6, None);
+    assert_eq!(parts.samples.len(), 120);
+    let keys: BTreeSet<_> = parts.samples.iter().map(|sample| sample.key()).collect();
+    assert_eq!(keys.len(), 120);
+    let (a, b) = (Summary::new(&whole).unwrap(), Summary::new(&parts).unwrap());
+    assert_eq!(json::report(&a), json::report(&b));
+    assert_eq!(json::outcomes(&a), json::outcomes(&b));
+    assert_eq!(markdown(&a), markdown(&b));
+    assert_eq!(junit(&a), junit(&b));
+    assert_eq!(html(&a), html(&b));
+}
+
+#[test]
+fn several_at_a_time_come_to_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = Suite::builtin().unwrap().limited(40);
+    let alone = make(&folder.path().join("alone"), &suite, &[0.0, 0.5], 2, 6, None);
+    let plan = Plan::new(&suite, [0.0, 0.5].map(|temperature| configuration("fake.gguf", temperature)).to_vec(), 2);
+    let path = folder.path().join("together");
+    let mut together = RunDirectory::start(&path, plan.clone(), &suite, false).unwrap();
+    let mut opened = 0;
+    let mut open = |_: &Configuration, cases: &[Case]| {
+        opened += 1;
+        assert_eq!(cases.len(), 40);
+        Ok(Box::new(|| {
+            let delay = Duration::from_micros(300);
+            Ok(Box::new(Fake { delay, right: 6, seconds: 0.0 }) as Box<dyn Answerer>)
+        }) as Open)
+    };
+    // Interrupted on the way, it goes on.
+    let cancel = AtomicBool::new(false);
+    let mut stop = |at: Progress| cancel.store(at.fresh > 20, Ordering::Relaxed);
+    assert!(!run_parallel(&mut together, 8, &mut open, &mut stop, &cancel).unwrap());
+    drop(together);
+    let mut together = RunDirectory::start(&path, plan, &suite, true).unwrap();
+    assert!((21..160).contains(&together.samples.len()));
+    let cancel = AtomicBool::new(false);
+    assert!(run_parallel(&mut together, 8, &mut open, &mut |_| (), &cancel).unwrap());
+    assert_eq!(opened, 2);
+    let (a, b) = (Summary::new(&alone).unwrap(), Summary::new(&together).unwrap());
+    assert_eq!(json::report(&a), json::report(&b));
+    assert_eq!(json::outcomes(&a), json::outcomes(&b));
+
+    let mut broken = RunDirectory::start(&folder.path().join("broken"), together.plan.clone(), &suite, false).unwrap();
+    let mut fails = |_: &Configuration, _: &[Case]| {
+        Ok(Box::new(|| Err(callwright::Error::new(callwright::ErrorKind::Engine, "no memory"))) as Open)
+    };
+    let error = run_parallel(&mut broken, 3, &mut fails, &mut |_| (), &cancel).unwrap_err();
+    assert_eq!(error.message(), "no memory");
+}
+
+#[test]
+fn a_directory_that_is_not_in_order_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let suite = cases();
+    let error = |result: callwright::Result<RunDirectory>| result.unwrap_err().to_string();
+    assert!(error(RunDirectory::open(&path)).contains("there is no run in"));
+    make(&path, &suite, &[0.0], 1, 11, None);
+
+    let plan = |temperature, repeat| Plan::new(&suite, vec![configuration("fake.gguf", temperature)], repeat);
+    let there = error(RunDirectory::start(&path, plan(0.0, 1), &suite, false));
+    assert!(there.contains("there is a run in") && there.contains("--resume goes on"), "{there}");
+    let other = error(RunDirectory::start(&path, plan(0.5, 1), &suite, true));
+    assert!(other.contains("differs in models, templates, formats or options"), "{other}");
+    assert!(error(RunDirectory::start(&path, plan(0.0, 2), &suite, true)).contains("differs in --repeat"));
+    let fewer = Plan::new(&suite.clone().limited(2), vec![configuration("fake.gguf", 0.0)], 1);
+    assert!(error(RunDirectory::start(&path, fewer, &suite, true)).contains("differs in the cases"));
+
+    let journal = path.join("samples.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    let (first, rest) = text.split_once('\n').unwrap();
+    std::fs::write(&journal, format!("{first}\n{first}\n{rest}")).unwrap();
+    let twice = RunDirectory::open(&path).unwrap();
+    assert_eq!(twice.samples.len(), 6);
+    assert!(twice.notices[0].contains("twice; the first counts"), "{:?}", twice.notices);
+    std::fs::write(&journal, format!("{}\n{rest}", &first[..20])).unwrap();
+    let damaged = error(RunDirectory::open(&path));
+    assert!(
+        damaged.contains("samples.jsonl:1: the line is damaged") && damaged.contains("take this one out"),
+        "{damaged}"
+    );
+    std::fs::write(&journal, text.replacen("\"case\":\"", "\"case\":\"other ", 1)).unwrap();
+    assert!(error(RunDirectory::open(&path)).contains("samples.jsonl:1: the sample of \"other "));
+    std::fs::write(path.join("suite.jsonl"), "{\"prompt\": \"x\", \"expected\": []}").unwrap();
+    assert!(error(RunDirectory::open(&path)).contains("the cases are not those that the run began with"));
+    std::fs::write(path.join("run.json"), "{}").unwrap();
+    assert!(error(RunDirectory::open(&path)).contains("not a run that this version can read"));
+}
+
+#[test]
+fn reports() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut directory = make(&folder.path().join("run"), &cases(), &[0.0, 0.7], 3, 6, None);
+    directory.plan.command = ["callwright", "bench", "--suite", "cases.jsonl"].map(str::to_owned).to_vec();
+    let summary = Summary::new(&directory).unwrap();
+    insta::with_settings!({ snapshot_path => "../snapshots/bench", prepend_module_to_snapshot => false }, {
+        insta::assert_snapshot!("report.md", markdown(&summary));
+        insta::assert_snapshot!("report.json", json::report(&summary));
+        insta::assert_snapshot!("junit.xml", junit(&summary));
+    });
+    let files = report::write(&summary).unwrap();
+    assert!(files.iter().all(|file| file.metadata().unwrap().len() > 100));
+    let lines = std::fs::read_to_string(directory.path().join("outcomes.jsonl")).unwrap();
+    assert_eq!(lines.lines().count(), 36);
+}
+
+#[test]
+fn a_page_of_ten_thousand_answers_is_small_and_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = Suite::builtin().unwrap();
+    let directory = make(&folder.path().join("run"), &suite, &[0.0, 0.5, 1.0, 1.5], 7, 6, None);
+    assert!(directory.samples.len() > 10_000);
+    let page = html(&Summary::new(&directory).unwrap());
+    assert!(page.len() < 15_000_000, "{} bytes", page.len());
+    let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    assert_eq!(data["samples"].as_array().unwrap().len(), directory.samples.len());
+    assert!(!page.contains("http://") && !page.contains("https://"), "nothing is loaded from elsewhere");
+    if let Some(to) = std::env::var_os("CALLWRIGHT_PAGE") {
+        std::fs::write(to, page).unwrap();
+    }
+}
+
+#[test]
+fn runs_are_compared_case_by_case() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = Suite::builtin().unwrap().limited(120);
+    let better = make(&folder.path().join("better"), &suite, &[0.0], 1, 8, None);
+    let worse = make(&folder.path().join("worse"), &suite, &[0.0], 1, 3, None);
+    let [one] = compare(&better, &worse).unwrap().try_into().unwrap();
+    assert_eq!(one.cases, 120);
+    assert!(one.is_drop() && one.lost.len() > 30 && one.won.is_empty(), "{one:?}");
+    assert!(one.difference.2 < 0.0);
+    let [back] = compare(&worse, &better).unwrap().try_into().unwrap();
+    assert!(!back.is_drop());
+    assert_eq!((back.won.len(), back.difference.0), (one.lost.len(), -one.difference.0));
+
+    let other = make(&folder.path().join("other"), &suite.clone().limited(100), &[0.0], 1, 8, None);
+    assert!(compare(&better, &other).unwrap_err().to_string().contains("have other cases"));
+    let mut old = make(&folder.path().join("old"), &suite, &[0.0], 1, 8, None);
+    old.plan.scorer = 0;
+    old.write_plan().unwrap();
+    let error = compare(&old, &better).unwrap_err().to_string();
+    assert!(error.contains("was scored by version 0") && error.contains("bench rescore"), "{error}");
+    assert!(Summary::new(&old).unwrap_err().to_string().contains("bench rescore"));
+    rescored(&mut old).unwrap();
+    assert!(Summary::new(&RunDirectory::open(old.path()).unwrap()).is_ok());
+
+    let many = make(&folder.path().join("many"), &suite, &[0.0, 1.0], 3, 8, None);
+    let again = make(&folder.path().join("again"), &suite, &[1.0, 2.0], 3, 8, None);
+    let comparisons = compare(&many, &again).unwrap();
+    assert_eq!(comparisons.len(), 1, "only one temperature is in both");
+    assert!(comparisons[0].lost.is_empty() && comparisons[0].p == 1.0);
+    let apart = make(&folder.path().join("apart"), &suite, &[3.0, 4.0], 3, 8, None);
+    assert!(compare(&many, &apart).unwrap_err().to_string().contains("no configurations that belong together"));
+}
+
+#[test]
+fn labels_say_what_varies() {
+    let label = |configurations: &[Configuration]| labels(configurations);
+    let hot = configuration("models/a.gguf", 1.0);
+    assert_eq!(label(std::slice::from_ref(&hot)), ["a.gguf"]);
+    assert_eq!(label(&[configuration("a.gguf", 0.0), hot.clone()]), ["temp 0", "temp 1"]);
+    let other = Configuration { format: "hermes".to_owned(), ..configuration("b.gguf", 0.0) };
+    assert_eq!(label(&[configuration("a.gguf", 0.0), other]), ["a.gguf, delimited", "b.gguf, hermes"]);
+    let twin = configuration("elsewhere/a.gguf", 1.0);
+    let labels = label(&[hot.clone(), twin]);
+    assert!(labels[0].contains(&hot.id) && labels[0] != labels[1], "{labels:?}");
+}

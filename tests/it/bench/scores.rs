@@ -1,0 +1,58 @@
+//! What becomes of an answer: a table of answers in tests/cases/bench.
+
+use super::fake::sample;
+use callwright::bench::sample::{Failure, Finish};
+use callwright::bench::score::score;
+use callwright::bench::suite::{Case, Suite};
+use callwright::format::Format;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::path::Path;
+
+const CASES: &str = include_str!("../../cases/bench/cases.jsonl");
+const OUTCOMES: &str = include_str!("../../cases/bench/outcomes.jsonl");
+
+pub fn cases() -> Suite {
+    Suite::from_text("cases", CASES, Path::new("cases.jsonl")).unwrap()
+}
+
+#[test]
+fn answers_come_to_their_outcomes() {
+    let suite = cases();
+    let cases: HashMap<&str, &Case> = suite.cases.iter().map(|case| (case.id.as_str(), case)).collect();
+    let mut wrong = String::new();
+    let mut seen = Vec::new();
+    for line in OUTCOMES.lines().filter(|line| !line.starts_with("//")) {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let raw = row["raw"].as_str().unwrap();
+        let raw = raw.replace('«', "### TOOL_CALL_START ###\n").replace('»', "\n### TOOL_CALL_END ###");
+        let mut sample = sample(row["case"].as_str().unwrap(), &raw);
+        if row["finish"] == "length" {
+            sample.finish = Finish::Length;
+        }
+        let repair = row["repair"] != false;
+        let scored = score(cases[sample.case.as_str()], &sample, Format::delimited(), repair).unwrap();
+        let scored = serde_json::to_value(&scored).unwrap();
+        seen.push(scored["outcome"].clone());
+        for (key, expected) in row.as_object().unwrap() {
+            if !matches!(key.as_str(), "case" | "raw" | "finish" | "repair" | "cut_end") && scored[key] != *expected {
+                wrong += &format!("{line}\n  {key}: {}, {}\n", scored[key], scored["detail"]);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    for row in &callwright::bench::outcome::OUTCOMES[2..] {
+        assert!(seen.contains(&json!(row.name)), "no answer comes to {}", row.name);
+    }
+}
+
+#[test]
+fn failures_are_outcomes() {
+    let suite = cases();
+    for (prompt_too_long, outcome) in [(true, "prompt_too_long"), (false, "infra_error")] {
+        let mut failed = sample("call", "");
+        failed.failure = Some(Failure { prompt_too_long, message: "it broke".to_owned() });
+        let scored = score(&suite.cases[0], &failed, Format::delimited(), true).unwrap();
+        assert_eq!((scored.outcome.name(), scored.detail.as_str()), (outcome, "it broke"));
+    }
+}
