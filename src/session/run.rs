@@ -175,7 +175,7 @@ impl Run<'_> {
                     written: parsed.raw.clone(),
                     fault,
                     error: error.clone(),
-                    messages: ask.messages.clone(),
+                    messages: kept(&self.agent.failure_log, &ask.messages),
                 };
                 self.attempts.push(attempt);
             }
@@ -243,7 +243,7 @@ impl Run<'_> {
                         written: open.written.clone(),
                         fault: failure.fault(),
                         error: failure.message.clone(),
-                        messages: self.session.messages.clone(),
+                        messages: kept(&self.agent.failure_log, &self.session.messages),
                     });
                     open.came = Some(Err(tell::failed(&failure)));
                     ran.push((index, Ran::Failed(failure.fault())));
@@ -378,7 +378,7 @@ impl Run<'_> {
                     written: parsed.raw.clone(),
                     fault,
                     error: error.clone(),
-                    messages: ask.messages.clone(),
+                    messages: kept(&self.agent.failure_log, &ask.messages),
                 });
                 open.came = Some(Err(error));
             }
@@ -476,6 +476,11 @@ impl Run<'_> {
             None => self.usage.push(ModelUsage { model: name.to_owned(), answers: 1, usage }),
         }
     }
+}
+
+/// The conversation for the failure log, where there is one.
+fn kept(log: &Option<PathBuf>, messages: &[Message]) -> Vec<Message> {
+    if log.is_some() { messages.to_vec() } else { Vec::new() }
 }
 
 /// What is wrong with a call, if anything is.

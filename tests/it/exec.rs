@@ -173,6 +173,15 @@ fn processes_that_a_tool_leaves_behind_are_killed() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_a_process_out_of_reach_holds_is_not_waited_for_and_that_is_said() {
+    let started = Instant::now();
+    let result = run(shell("setsid sleep 8 & echo done")).unwrap();
+    assert_eq!(result, "done\n[this may not be all: a process that the tool left behind holds its output]");
+    assert!(started.elapsed() < Duration::from_secs(7));
+}
+
 #[test]
 fn an_interruption_kills_what_runs_and_starts_nothing_more() {
     let folder = tempfile::tempdir().unwrap();
