@@ -36,7 +36,8 @@ use std::sync::Arc;
 
 pub use crate::turn::FinishReason;
 pub use event::{
-    Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, Tagged, Told, ToolResult, UsageStep, notes,
+    Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, Tagged, Told, ToolResult, UsageStep,
+    WithoutTools, notes,
 };
 pub use options::{ContextPolicy, Options, ToolChoice};
 pub use rescue::{Fallbacks, Open};

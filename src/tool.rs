@@ -46,7 +46,8 @@ pub struct Exec {
 impl Exec {
     /// How long it may take, where it says so.
     pub fn timeout(&self) -> Option<Duration> {
-        self.timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        // Some 30 years are as good as for ever, and can be reckoned with.
+        self.timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds.min(1e9)).ok())
     }
 }
 

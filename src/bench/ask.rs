@@ -7,7 +7,7 @@ use super::suite::Case;
 use crate::engine::sampler::Sampling;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::event::Event as Parsed;
-use crate::session::{Event, FinishReason, Options, Session};
+use crate::session::{ContextPolicy, Event, FinishReason, Options, Session};
 use crate::tool::Tools;
 use serde_json::Value;
 use std::sync::Arc;
@@ -70,6 +70,8 @@ impl SessionAnswers {
             max_tokens: configuration.max_tokens,
             constrain: configuration.constrain,
             repair: configuration.repair,
+            // A case is measured as it stands.
+            context: ContextPolicy::Error,
             now: self.now,
             cancel: Arc::clone(&self.cancel),
             ..Options::default()

@@ -1,7 +1,6 @@
 //! The options that say how tools are executed, and what is done where that fails.
 
 use super::input::{Input, ModelOptions, positive};
-use super::say;
 use anyhow::Result;
 use callwright::fallback::{Limits as Spending, Rates};
 use callwright::message::ToolCall;
@@ -11,8 +10,12 @@ use callwright::tool::Tools;
 use callwright::turn::Limits;
 use callwright::{Error, ErrorKind};
 use clap::Args;
+use rustyline::error::ReadlineError;
+use rustyline::{Behavior, Config, DefaultEditor};
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How tools are executed.
@@ -42,7 +45,7 @@ pub struct AgentOptions {
     #[arg(long, help_heading = "Execution")]
     no_regenerate: bool,
 
-    /// Models that write a call which keeps failing, in this order [default: the model's fallbacks in models.toml, as far as they are on this machine]
+    /// Models that write a call which keeps failing, in this order, but those of the model's family first [default: the model's fallbacks in models.toml, as far as they are on this machine]
     #[arg(long, value_name = "MODEL,…", value_delimiter = ',', help_heading = "Execution")]
     fallback_tool_models: Vec<String>,
 
@@ -104,11 +107,6 @@ impl AgentOptions {
             runnable(&input.tools, &executor)?;
         }
         executor.jobs = self.tool_jobs.unwrap_or(executor.jobs);
-        if self.yes {
-            executor.confirm = Some(Box::new(|_| true));
-        } else if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
-            executor.confirm = Some(Box::new(confirm));
-        }
         let default = Limits::default();
         let limits = Limits {
             max_turns: self.max_turns.unwrap_or(default.max_turns),
@@ -119,6 +117,16 @@ impl AgentOptions {
             ..default
         };
         Ok(Agent { executor, limits, fallbacks: self.fallbacks(model)?, failure_log: self.failure_log.clone() })
+    }
+
+    /// Who is asked about tools that want to be asked about; Ctrl-C instead of an answer raises `cancel`.
+    pub fn confirm(&self, agent: &mut Agent, cancel: Arc<AtomicBool>) {
+        if self.yes {
+            agent.executor.confirm = Some(Box::new(|_| true));
+        } else if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+            agent.executor.confirm =
+                Some(Box::new(move |call| !cancel.load(Ordering::Relaxed) && confirm(call, &cancel)));
+        }
     }
 
     fn fallbacks(&self, model: &ModelOptions) -> Result<Option<Fallbacks>> {
@@ -178,9 +186,14 @@ fn runnable(tools: &Tools, executor: &callwright::exec::Executor) -> Result<()> 
 }
 
 /// Asks at the terminal whether a call may be executed.
-fn confirm(call: &ToolCall) -> bool {
+fn confirm(call: &ToolCall, cancel: &AtomicBool) -> bool {
     let shown = format!("{} {}", call.name, call.arguments.to_text()).replace(char::is_control, " ");
-    say(format_args!("Run {shown}? [y/N] "));
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).is_ok() && matches!(line.trim().to_lowercase().as_str(), "y" | "yes")
+    // The terminal itself: standard output may be a file.
+    let config = Config::builder().behavior(Behavior::PreferTerm).build();
+    let answer =
+        DefaultEditor::with_config(config).and_then(|mut editor| editor.readline(&format!("Run {shown}? [y/N] ")));
+    if matches!(answer, Err(ReadlineError::Interrupted)) {
+        cancel.store(true, Ordering::Relaxed);
+    }
+    answer.is_ok_and(|answer| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

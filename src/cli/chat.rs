@@ -58,6 +58,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     session.notices().iter().for_each(|text| notice(text));
     let interrupts = Interrupts::listen()?;
     session.options_mut().cancel = interrupts.flag();
+    args.agent.confirm(&mut agent, interrupts.flag());
 
     let mut editor = DefaultEditor::new().map_err(terminal_error)?;
     let history = state_folder().map(|folder| folder.join("chat_history"));

@@ -29,6 +29,10 @@ pub struct GenerationOptions {
     #[arg(long, value_name = "N", help_heading = "Conversation", value_parser = positive, allow_negative_numbers = true)]
     max_calls: Option<usize>,
 
+    /// Report what departs from the format, and do not mend it: such a call is invalid
+    #[arg(long, help_heading = "Conversation")]
+    no_repair: bool,
+
     /// Where the conversation does not fit the context: show the model less of old results and turns, or end
     #[arg(long, value_name = "shorten|error", default_value = "shorten", help_heading = "Conversation")]
     context_policy: Policy,
@@ -70,6 +74,7 @@ impl GenerationOptions {
             max_thinking: self.constraint.max_thinking,
             jump: !self.constraint.no_jump,
             draft: !self.constraint.no_draft,
+            repair: !self.no_repair,
             ..Options::default()
         }
     }

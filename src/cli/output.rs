@@ -133,6 +133,7 @@ impl Printer {
                 self.aside(&format!("fallback {} {}: {more}", step.model, step.outcome))?;
             }
             Event::Context(told) => self.aside(&told.message)?,
+            Event::WithoutTools(why) => self.aside(&format!("answering without tools: {}", why.message))?,
             Event::Parsed(Parsed::Repair(_)) | Event::Constraint(_) | Event::Usage(_) | Event::Retry(_) => {}
             Event::Done { .. } => self.end_line()?,
         }

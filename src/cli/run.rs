@@ -73,6 +73,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
         tell(&reply);
         return Ok(if reply.finish_reason == FinishReason::Cancelled { INTERRUPTED } else { DONE });
     };
+    args.agent.confirm(&mut agent, interrupts.flag());
     let outcome = interrupts.during(|| session.run(&mut agent, &mut on_event))?;
     printer.finish_run(&session, &outcome)?;
     Ok(tell_run(&outcome))

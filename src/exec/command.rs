@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const COMPLAINT: usize = 2 << 10;
 /// How long output is waited for once the program has ended and its group is killed: a process that left the group may
 /// hold the pipe for ever.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE: Duration = Duration::from_secs(2);
 /// How long at most between two looks at whether the program has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -168,13 +168,18 @@ pub(super) fn run(
     let status = wait(&mut running.0, name, limits.timeout, cancel)?;
     drop(running);
     // All readers have ended when the channel is closed.
-    let _ = all_read.recv_timeout(GRACE);
+    let held = all_read.recv_timeout(GRACE) == Err(mpsc::RecvTimeoutError::Timeout);
     let take = |captured: Option<Arc<Mutex<Captured>>>| {
         captured.map_or_else(Captured::default, |captured| {
             std::mem::take(&mut *captured.lock().unwrap_or_else(PoisonError::into_inner))
         })
     };
-    result(exec, name, status, take(stdout), take(stderr), limits.max_output)
+    let text = result(exec, name, status, take(stdout), take(stderr), limits.max_output)?;
+    Ok(if held {
+        format!("{text}\n[this may not be all: a process that the tool left behind holds its output]")
+    } else {
+        text
+    })
 }
 
 fn wait(child: &mut Child, name: &str, timeout: Duration, cancel: &AtomicBool) -> Result<ExitStatus, Failure> {

@@ -103,9 +103,9 @@ pub(super) fn run(
     if let Err(error) = thread {
         return Err(Failure::new(FailureKind::NotRunnable, format!("{name} cannot be started: {error}")));
     }
-    let deadline = Instant::now() + timeout;
+    let started = Instant::now();
     loop {
-        match receiver.recv_timeout(LOOK.min(deadline.saturating_duration_since(Instant::now()))) {
+        match receiver.recv_timeout(LOOK.min(timeout.saturating_sub(started.elapsed()))) {
             Ok(Ok(result)) => return Ok(result),
             Ok(Err(message)) => return Err(Failure::new(FailureKind::Reported, format!("{name} failed: {message}"))),
             // The thread has ended without a word: it panicked.
@@ -113,7 +113,9 @@ pub(super) fn run(
                 return Err(Failure::new(FailureKind::Crashed, format!("{name} crashed")));
             }
             Err(mpsc::RecvTimeoutError::Timeout) if cancel.load(Ordering::Relaxed) => return Err(cancelled(name)),
-            Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() >= deadline => return Err(timed_out(name, timeout)),
+            Err(mpsc::RecvTimeoutError::Timeout) if started.elapsed() >= timeout => {
+                return Err(timed_out(name, timeout));
+            }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
     }

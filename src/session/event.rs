@@ -6,7 +6,7 @@ use crate::exec::FailureKind;
 use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
 use crate::format::parser::{Parsed, ParsedCall};
 use crate::message::Message;
-use crate::turn::{FinishReason, Status};
+use crate::turn::{FinishReason, Reason, Status};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -26,6 +26,8 @@ pub enum Event {
     Retry(Tagged<RetryStep>),
     /// A fallback model is asked for a call.
     Fallback(Tagged<FallbackStep>),
+    /// The model is made to answer without tools.
+    WithoutTools(Tagged<WithoutTools>),
     /// The conversation did not fit, and something was shortened or left out.
     Context(Tagged<Told>),
     /// The turn is over.
@@ -51,6 +53,10 @@ impl Event {
 
     pub(super) fn fallback(value: FallbackStep) -> Event {
         Event::Fallback(Tagged { r#type: "fallback", value })
+    }
+
+    pub(super) fn without_tools(value: WithoutTools) -> Event {
+        Event::WithoutTools(Tagged { r#type: "without_tools", value })
     }
 
     pub(super) fn context(message: String) -> Event {
@@ -129,6 +135,15 @@ pub struct FallbackStep {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
     /// What was wrong.
+    pub message: String,
+}
+
+/// The model is made to answer without tools.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WithoutTools {
+    /// Why.
+    pub reason: Reason,
+    /// The original error of the call that was given up, or that the model called the same again and again.
     pub message: String,
 }
 

@@ -4,7 +4,7 @@
 //! is valid whatever happens, and can be gone on with after an error or an interruption.
 
 use super::answer::Ask;
-use super::event::{Done, Event, FallbackStep, ModelUsage, Note, Outcome, RetryStep, ToolResult};
+use super::event::{Done, Event, FallbackStep, ModelUsage, Note, Outcome, RetryStep, ToolResult, WithoutTools};
 use super::open::{Open, OpenCall};
 use super::rescue::{Fallbacks, alone, recent};
 use super::{Session, ToolChoice, tell};
@@ -120,9 +120,16 @@ impl Run<'_> {
                     self.generate(None)?
                 }
                 Step::Answer(reason) => {
-                    match reason {
-                        Reason::Loop => self.note("loop", tell::LOOP.to_owned()),
-                        Reason::ToolFailed => self.failure = self.open.as_ref().and_then(Open::failure),
+                    let message = match reason {
+                        Reason::Loop => tell::LOOP.to_owned(),
+                        Reason::ToolFailed => {
+                            self.failure = self.open.as_ref().and_then(Open::failure);
+                            self.failure.clone().unwrap_or_default()
+                        }
+                    };
+                    (self.on_event)(&Event::without_tools(WithoutTools { reason, message }));
+                    if reason == Reason::Loop {
+                        self.note("loop", tell::LOOP.to_owned());
                     }
                     self.generate(Some(reason))?
                 }
@@ -168,7 +175,7 @@ impl Run<'_> {
                     written: parsed.raw.clone(),
                     fault,
                     error: error.clone(),
-                    messages: ask.messages.clone(),
+                    messages: kept(&self.agent.failure_log, &ask.messages),
                 };
                 self.attempts.push(attempt);
             }
@@ -236,7 +243,7 @@ impl Run<'_> {
                         written: open.written.clone(),
                         fault: failure.fault(),
                         error: failure.message.clone(),
-                        messages: self.session.messages.clone(),
+                        messages: kept(&self.agent.failure_log, &self.session.messages),
                     });
                     open.came = Some(Err(tell::failed(&failure)));
                     ran.push((index, Ran::Failed(failure.fault())));
@@ -256,7 +263,13 @@ impl Run<'_> {
         let Some((call, error)) = failing else { return self.turn.regenerated(None) };
         let messages = self.with_open(self.session.messages.clone());
         let ask = self.forced(messages, &call.name);
-        let reply = self.session.answer(&ask, &mut |_| ());
+        let on_event = &mut *self.on_event;
+        // What is written for the call is told when it is whole.
+        let reply = self.session.answer(&ask, &mut |event| {
+            if !matches!(event, Event::Parsed(_)) {
+                on_event(event);
+            }
+        });
         let parsed = match reply {
             Ok(reply) => {
                 self.spent(None, reply.usage);
@@ -365,7 +378,7 @@ impl Run<'_> {
                     written: parsed.raw.clone(),
                     fault,
                     error: error.clone(),
-                    messages: ask.messages.clone(),
+                    messages: kept(&self.agent.failure_log, &ask.messages),
                 });
                 open.came = Some(Err(error));
             }
@@ -463,6 +476,11 @@ impl Run<'_> {
             None => self.usage.push(ModelUsage { model: name.to_owned(), answers: 1, usage }),
         }
     }
+}
+
+/// The conversation for the failure log, where there is one.
+fn kept(log: &Option<PathBuf>, messages: &[Message]) -> Vec<Message> {
+    if log.is_some() { messages.to_vec() } else { Vec::new() }
 }
 
 /// What is wrong with a call, if anything is.

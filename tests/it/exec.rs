@@ -173,6 +173,15 @@ fn processes_that_a_tool_leaves_behind_are_killed() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_a_process_out_of_reach_holds_is_not_waited_for_and_that_is_said() {
+    let started = Instant::now();
+    let result = run(shell("setsid sleep 8 & echo done")).unwrap();
+    assert_eq!(result, "done\n[this may not be all: a process that the tool left behind holds its output]");
+    assert!(started.elapsed() < Duration::from_secs(7));
+}
+
 #[test]
 fn an_interruption_kills_what_runs_and_starts_nothing_more() {
     let folder = tempfile::tempdir().unwrap();
@@ -290,6 +299,15 @@ fn what_is_to_be_asked_about_is_asked_about() {
     let nobody = answer(None).unwrap_err();
     assert_eq!(nobody.kind, FailureKind::Refused);
     assert_eq!(nobody.to_string(), "tool runs sh only after the user was asked, and nobody can be");
+}
+
+#[test]
+fn a_time_limit_may_be_as_long_as_it_likes() {
+    assert_eq!(run(Exec { timeout_s: Some(1e300), ..shell("echo in time") }).unwrap(), "in time");
+    let mut executor = limited(|executor| executor.timeout = Duration::MAX);
+    let tools = Tools::new([executor.function("quick", "", |_: Nothing| Ok::<_, String>("in time"))]).unwrap();
+    let results = executor.run(&tools, &[call("quick", "{}")], &AtomicBool::new(false), &mut |_, _| ());
+    assert_eq!(results[0].as_deref(), Ok("in time"));
 }
 
 #[test]

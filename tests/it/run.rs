@@ -393,6 +393,7 @@ fn one_call_is_generated_alone_under_the_grammar() {
     let (outcome, events) = run(&mut session, &mut agent, "What's the weather in Rome?");
     assert_eq!(outcome.status, Status::Done, "{events:#?}");
     assert_eq!(*asked.lock().unwrap(), ["Rome"]);
+    assert_eq!(events.iter().filter(|event| event["type"] == "usage").count(), 5);
     let step = events.iter().find(|event| event["step"] == "regenerated").unwrap();
     assert_eq!(step["arguments"], r#"{"city":"Rome"}"#);
     let last_call = &session.messages()[session.messages().len() - 3];

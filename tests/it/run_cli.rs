@@ -11,7 +11,7 @@ const QUESTION: &str = "What's the weather in New York and San Francisco?";
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.toml");
 
 fn execute(home: &Path, more: &[&str]) -> Ran {
-    run(callwright(home).args(["run", QUESTION, "--execute"]).args(more))
+    run(callwright(home).env("XDG_STATE_HOME", home.join("state")).args(["run", QUESTION, "--execute"]).args(more))
 }
 
 /// A tools file with a `get_weather` that is run like this.
@@ -92,6 +92,43 @@ fn a_tool_that_fails_is_an_honest_failure() {
     assert!(ran.out.contains("← get_weather error: get_weather failed with exit status 7: no service"), "{}", ran.out);
     assert!(ran.err.contains("note: what was tried is in "), "{}", ran.err);
     assert_eq!(std::fs::read_dir(log).unwrap().count(), 1);
+}
+
+#[test]
+fn another_model_writes_the_call_that_keeps_failing() {
+    let home = tempfile::tempdir().unwrap();
+    // It complains of the first call of each city, and is content with the second.
+    let script = "read -r line; name=$(echo \"$line\" | cksum | cut -d' ' -f1); test -e $name || { touch $name; echo 'ask another way' >&2; exit 1; }; echo fine";
+    let command = format!(
+        "command = [\"sh\", \"-c\", {}]\ncwd = \".\"",
+        toml::Value::from(script.replace("read -r line", "line=$(cat)"))
+    );
+    let tools = tools(home.path(), &command);
+    let ran = execute(
+        home.path(),
+        &[
+            "--tools",
+            &tools,
+            "--max-tool-failures",
+            "1",
+            "--fallback-tool-models",
+            "bundled",
+            "--learn-fallbacks",
+            "--output",
+            "events",
+        ],
+    );
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let events: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let steps: Vec<&str> = events
+        .iter()
+        .filter(|event| event["type"] == "fallback")
+        .map(|event| event["outcome"].as_str().unwrap())
+        .collect();
+    assert_eq!(steps[..2], ["asked", "called"], "{}", ran.out);
+    assert!(events.iter().any(|event| event["type"] == "usage" && event["model"] == "bundled"));
+    let rates = std::fs::read_to_string(home.path().join("state/callwright/fallbacks.json")).unwrap();
+    assert!(rates.contains("get_weather"), "{rates}");
 }
 
 #[test]
