@@ -1,4 +1,4 @@
-# make demo     sets the machine up, builds, and answers a question with a real tool call
+# make demo     sets the machine up, builds, makes a real tool call, and answers a question with two
 # make test     all checks: format, clippy, tests, docs
 # make install  puts a native build on the PATH
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
@@ -16,6 +16,9 @@ demo: setup
 	$(CARGO) build $(PROFILE)
 	@echo '$$ callwright run "What'\''s the weather in Beijing tomorrow?" --tools examples/weather.json'
 	@$(CARGO) run $(PROFILE) --quiet -- run "What's the weather in Beijing tomorrow?" --tools examples/weather.json
+	@echo '$$ callwright run "What'\''s the weather in New York and San Francisco?" --tools examples/weather.toml --execute'
+	@$(CARGO) run $(PROFILE) --quiet -- run "What's the weather in New York and San Francisco?" \
+		--tools examples/weather.toml --execute
 
 test: setup
 	$(CARGO) fmt --check

@@ -107,7 +107,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Asks a person whether a call may be executed.
+/// Asks a person whether a call may be executed; it is called for one call after the other.
 pub type Confirm = Box<dyn Fn(&ToolCall) -> bool + Send + Sync>;
 
 /// Runs tools, several at a time.

@@ -177,11 +177,11 @@ pub struct Attempt {
     pub messages: Vec<Message>,
 }
 
-/// Writes the attempts of a run that failed into a new file in `folder`, and returns its path.
+/// Writes the original error and the attempts of a run that failed into a new file in `folder`, and returns its path.
 ///
 /// # Errors
 /// [`ErrorKind::Io`] when it cannot be written.
-pub fn log_failure(folder: &Path, attempts: &[Attempt]) -> Result<PathBuf> {
+pub fn log_failure(folder: &Path, error: &str, attempts: &[Attempt]) -> Result<PathBuf> {
     std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, &error))?;
     let time = jiff::Zoned::now().strftime("%Y%m%dT%H%M%S%.3f").to_string();
     let tool: String = attempts.first().map_or("", |attempt| &attempt.tool).chars().take(40).collect();
@@ -197,7 +197,7 @@ pub fn log_failure(folder: &Path, attempts: &[Attempt]) -> Result<PathBuf> {
             })
         })
         .collect();
-    write(&path, &json!({"original_error": attempts.first().map(|first| &first["error"]), "attempts": attempts}))?;
+    write(&path, &json!({"error": error, "attempts": attempts}))?;
     Ok(path)
 }
 

@@ -24,7 +24,41 @@
 //! 3. [`message::Message`]: what was said, in OpenAI's form in and out.
 //! 4. [`format::parser::ParsedCall`]: a call, whether it is complete, whether it fits its tool, and what is wrong if not.
 //!
-//! To go on after a call, add its result as a [`message::Message::tool`] with the call's id, and let the model respond:
+//! To have the calls executed and answered, give the session an [`Agent`](session::Agent) and let it
+//! [run](Session::run): what fails is told to the model, mended, or given up with its error, and the conversation is
+//! valid whatever happens.
+//!
+//! ```
+//! use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
+//! use callwright::session::Agent;
+//! use callwright::{Session, Tools};
+//!
+//! #[derive(serde::Deserialize, schemars::JsonSchema)]
+//! struct City {
+//!     /// The city
+//!     city: String,
+//! }
+//!
+//! let mut agent = Agent::default();
+//! let weather = agent.executor.function("get_weather", "Get the weather for a city", |asked: City| {
+//!     Ok::<_, String>(format!("sunny in {}", asked.city))
+//! });
+//!
+//! // A model that says this, then that.
+//! let call = "### TOOL_CALL_START ###\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n### TOOL_CALL_END ###";
+//! let info = ModelInfo { context_train: 8192, ..Default::default() };
+//! let engine = ScriptedEngine::from_texts(info, [call, "Rome is sunny."]);
+//! let mut session = Session::new(Box::new(engine), None, None)?;
+//! session.set_tools(Tools::new([weather])?);
+//!
+//! session.ask_and_run("What's the weather in Rome?", &mut agent)?.ok()?;
+//! let said: Vec<&str> = session.messages().iter().map(|message| message.content.as_str()).collect();
+//! assert_eq!(said, ["What's the weather in Rome?", "", "sunny in Rome", "Rome is sunny."]);
+//! # Ok::<(), callwright::Error>(())
+//! ```
+//!
+//! To execute a call yourself, add its result as a [`message::Message::tool`] with the call's id, and let the model
+//! respond:
 //!
 //! ```no_run
 //! # use callwright::{Session, message::Message};

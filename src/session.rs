@@ -9,6 +9,7 @@ mod constrain;
 mod context;
 mod event;
 mod ids;
+mod open;
 mod options;
 mod record;
 mod rescue;
@@ -163,16 +164,6 @@ impl Session {
         &self.notices
     }
 
-    /// How calls are written.
-    pub fn format(&self) -> &Format {
-        &self.format
-    }
-
-    /// The chat template of a conversation with tools.
-    pub fn template(&self) -> &ChatTemplate {
-        self.templates.choose(true)
-    }
-
     /// What the model may call from now on.
     pub fn set_tools(&mut self, tools: Tools) {
         if !tools.is_empty() {
@@ -199,6 +190,21 @@ impl Session {
     /// The conversation so far.
     pub fn messages(&self) -> &[Message] {
         &self.messages
+    }
+
+    /// What the model may call.
+    pub fn tools(&self) -> &Tools {
+        &self.tools
+    }
+
+    /// What writes the prompts.
+    pub fn template(&self) -> &ChatTemplate {
+        self.templates.choose(!self.tools.is_empty())
+    }
+
+    /// How calls are written.
+    pub fn format(&self) -> &Format {
+        &self.format
     }
 
     /// How turns are generated.

@@ -157,7 +157,7 @@ fn little_is_held_beyond_what_is_handed_out() {
             for filler in FILLERS {
                 let named =
                     [(value.as_str(), "word "), (key.as_str(), "k"), (call, "\n"), ("", "word "), ("", "</too")];
-                let length = if named.contains(&(before, filler)) { INPUT } else { INPUT / 40 };
+                let length = if named.contains(&(before, filler)) { INPUT } else { INPUT / 80 };
                 check(Case { format, tools: None, before, filler, length }, name);
             }
         }
@@ -175,7 +175,7 @@ fn little_is_held_beyond_what_is_handed_out() {
         "<calls>text",
     ] {
         for filler in FILLERS {
-            check(Case { format, tools: None, before, filler, length: INPUT / 40 }, "array");
+            check(Case { format, tools: None, before, filler, length: INPUT / 80 }, "array");
         }
     }
     // Each of these values becomes another.

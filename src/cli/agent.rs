@@ -13,7 +13,6 @@ use callwright::{Error, ErrorKind};
 use clap::Args;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::Duration;
 
 /// How tools are executed.
@@ -99,19 +98,16 @@ impl AgentOptions {
     }
 
     /// What a run has at its disposal; the executor is taken out of the input.
-    pub fn agent(&self, input: &mut Input, model: &ModelOptions) -> Result<Agent> {
+    pub fn agent(&self, input: &mut Input, model: &ModelOptions, tools_needed: bool) -> Result<Agent> {
         let mut executor = std::mem::take(&mut input.executor);
-        runnable(&input.tools, &executor)?;
+        if tools_needed || !input.tools.is_empty() {
+            runnable(&input.tools, &executor)?;
+        }
         executor.jobs = self.tool_jobs.unwrap_or(executor.jobs);
         if self.yes {
             executor.confirm = Some(Box::new(|_| true));
         } else if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
-            // One question at a time.
-            let asking = Mutex::new(());
-            executor.confirm = Some(Box::new(move |call| {
-                let _one = asking.lock();
-                confirm(call)
-            }));
+            executor.confirm = Some(Box::new(confirm));
         }
         let default = Limits::default();
         let limits = Limits {

@@ -4,7 +4,7 @@ use super::bench::show;
 use super::bench_table::comparison;
 use super::generation::temperature;
 use super::input::{ModelOptions, load_engine, load_format, load_template, loading_bar, positive};
-use super::run::cancel_on_signal;
+use super::run::Interrupts;
 use super::{DONE, INTERRUPTED, THRESHOLD, notice, say};
 use anyhow::Result;
 use callwright::bench::ask::SessionAnswers;
@@ -329,7 +329,8 @@ pub fn run(args: RunArgs) -> Result<u8> {
     plan.parallel_cases = args.parallel_cases;
     let mut directory = RunDirectory::start(&out, plan, &suite, args.resume)?;
     directory.notices.iter().for_each(|text| notice(text));
-    let finished = ask(&args, &mut directory, &loaded)?;
+    let interrupts = Interrupts::listen()?;
+    let finished = interrupts.during(|| ask(&args, &mut directory, &loaded, &interrupts.flag()))?;
     let summary = Summary::new(&directory)?;
     show(&summary, args.json)?;
     if !finished {
@@ -341,14 +342,13 @@ pub fn run(args: RunArgs) -> Result<u8> {
 }
 
 /// Asks what has no answer yet; false where it was interrupted.
-fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded]) -> Result<bool> {
-    let cancel = cancel_on_signal()?;
+fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: &Arc<AtomicBool>) -> Result<bool> {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
     let style = "{wide_bar} {pos}/{len} {msg} {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar()));
     let plan = directory.plan.clone();
     let now = plan.now.clone();
-    let stop = Arc::clone(&cancel);
+    let stop = Arc::clone(cancel);
     let place = |configuration: &Configuration| {
         plan.configurations.iter().position(|one| one.id == configuration.id).unwrap_or(0)
     };
@@ -373,8 +373,8 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded]) -> Resul
         }
     };
     let finished = match args.parallel_cases {
-        1 => callwright::bench::run::run(directory, &mut open, &mut progress, &cancel)?,
-        count => run_parallel(directory, count, &mut open_sequences, &mut progress, &cancel)?,
+        1 => callwright::bench::run::run(directory, &mut open, &mut progress, cancel)?,
+        count => run_parallel(directory, count, &mut open_sequences, &mut progress, cancel)?,
     };
     bar.finish_and_clear();
     Ok(finished)

@@ -5,6 +5,7 @@ mod bench;
 mod bench_run;
 mod bench_score;
 mod bench_table;
+mod chat;
 mod generation;
 mod grammar;
 mod input;
@@ -46,7 +47,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
+    Chat(Box<chat::ChatArgs>),
     Render(render::RenderArgs),
     Parse(parse::ParseArgs),
     Grammar(grammar::GrammarArgs),
@@ -67,7 +69,8 @@ pub fn main() -> ExitCode {
     };
     log(cli.verbose);
     let result = match cli.command {
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(*args),
+        Command::Chat(args) => chat::run(*args),
         Command::Render(args) => render::run(args),
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),

@@ -179,7 +179,7 @@ impl Printer {
         self.document(|| {
             json!({
                 "messages": messages_to_json(session.messages()),
-                "usage": outcome.usage,
+                "usage": outcome.usage(),
                 "status": outcome.status,
                 "finish_reason": outcome.finish_reason,
                 "error": outcome.failure,

@@ -57,7 +57,8 @@ pub fn run(args: RunArgs) -> Result<u8> {
         None => open(&args)?,
     };
     // Not before: while a model is fetched or loaded nothing is there to be kept, and Ctrl-C ends the process at once.
-    session.options_mut().cancel = cancel_on_signal()?;
+    let interrupts = Interrupts::listen()?;
+    session.options_mut().cancel = interrupts.flag();
     let mut printer = Printer::new(args.output);
     let stop = Arc::clone(&session.options().cancel);
     let mut on_event = |event: &Event| {
@@ -66,13 +67,13 @@ pub fn run(args: RunArgs) -> Result<u8> {
         }
     };
     let Some(mut agent) = agent else {
-        let reply = session.respond(&mut on_event)?;
+        let reply = interrupts.during(|| session.respond(&mut on_event))?;
         // First: an answer that ended because nobody could read it was not interrupted.
         printer.finish(&session, &reply)?;
         tell(&reply);
         return Ok(if reply.finish_reason == FinishReason::Cancelled { INTERRUPTED } else { DONE });
     };
-    let outcome = session.run(&mut agent, &mut on_event)?;
+    let outcome = interrupts.during(|| session.run(&mut agent, &mut on_event))?;
     printer.finish_run(&session, &outcome)?;
     Ok(tell_run(&outcome))
 }
@@ -86,7 +87,7 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     // Before the model: what is wrong with the input should not take a model's loading to say.
     let mut input = args.conversation.read()?;
     let grammar = args.generation.grammar()?;
-    let agent = args.execute.then(|| args.agent.agent(&mut input, &args.model)).transpose()?;
+    let agent = args.execute.then(|| args.agent.agent(&mut input, &args.model, true)).transpose()?;
     let (mut session, entry) = args.model.open(false)?;
     *session.options_mut() = args.generation.options(&entry, input.tool_choice, grammar);
     session.set_tools(input.tools);
@@ -136,16 +137,38 @@ fn tell(reply: &Reply) {
     );
 }
 
-/// The flag that Ctrl-C raises; a second Ctrl-C does not wait.
-pub fn cancel_on_signal() -> Result<Arc<AtomicBool>> {
-    let cancel = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&cancel);
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            callwright::exec::kill_running();
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-    })
-    .context("cannot listen for Ctrl-C")?;
-    Ok(cancel)
+/// What Ctrl-C does: it ends an answer or a tool, and where there is none, or at the second time, the program.
+pub struct Interrupts {
+    cancel: Arc<AtomicBool>,
+    busy: Arc<AtomicBool>,
+}
+
+impl Interrupts {
+    pub fn listen() -> Result<Interrupts> {
+        let interrupts = Interrupts { cancel: Arc::default(), busy: Arc::default() };
+        let (cancel, busy) = (interrupts.flag(), Arc::clone(&interrupts.busy));
+        ctrlc::set_handler(move || {
+            if cancel.swap(true, Ordering::Relaxed) || !busy.load(Ordering::Relaxed) {
+                callwright::exec::kill_running();
+                std::process::exit(i32::from(INTERRUPTED));
+            }
+        })
+        .context("cannot listen for Ctrl-C")?;
+        Ok(interrupts)
+    }
+
+    /// The flag that is raised.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancel)
+    }
+
+    /// Does what Ctrl-C is to end.
+    pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.cancel.store(false, Ordering::Relaxed);
+        self.busy.store(true, Ordering::Relaxed);
+        let done = work();
+        self.busy.store(false, Ordering::Relaxed);
+        self.cancel.store(false, Ordering::Relaxed);
+        done
+    }
 }

@@ -26,9 +26,9 @@ pub trait Function: Send + Sync {
     fn call(&self, arguments: Map<String, Value>) -> Result<String, String>;
 }
 
-struct Typed<F>(F);
+struct Closure<F>(F);
 
-impl<F> Function for Typed<F>
+impl<F> Function for Closure<F>
 where
     F: Fn(Map<String, Value>) -> Result<String, String> + Send + Sync,
 {
@@ -56,7 +56,7 @@ impl Executor {
     {
         self.add(
             name,
-            Typed(move |arguments| {
+            Closure(move |arguments| {
                 let arguments: A =
                     serde_json::from_value(Value::Object(arguments)).map_err(|error| error.to_string())?;
                 let result = function(arguments).map_err(|error| error.to_string())?;

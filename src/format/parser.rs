@@ -5,16 +5,17 @@
 //! only where it may become a marker; a call's payload streams through a machine of its own. It never fails: what
 //! departs from the format ends as a call with its flags, repairs and diagnostics, or as text.
 
+mod markup;
+
 use super::calls::Calls;
-use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
-use super::markers::{Context, Found, START, Side, State};
+use super::event::{Diagnostic, Event, Repair, RepairKind};
+use super::markers::{Context, START, State};
 use super::reader::{PayloadReader, Terminator, Then};
 use super::text::Text;
 use super::{Format, Machinery, Payload, tail};
 use crate::error::Result;
 use crate::message::{Message, Role, ToolCall};
 use crate::tool::Tools;
-use serde_json::Value;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -110,6 +111,8 @@ impl Parsed {
 /// - A near miss of a start marker counts only if `{`, `[{` or a code fence follows, or the first letter of a name in
 ///   formats that begin with one; otherwise it is text. The same holds for a start marker in reasoning: it ends the
 ///   reasoning where a call follows.
+/// - A start marker of nothing but signs, such as `>>>`, counts only where a name and `{` follow, or a name at the text's
+///   end: text has such signs, too.
 /// - In a format without start marker a call is an object whose first keys are those of a call: the name, and the
 ///   arguments unless a known tool has that name. It must begin the answer or a line, or follow another call.
 /// - What follows a call's JSON up to the end marker is no text for the user: it is kept in [`ParsedCall::raw`]. Where
@@ -483,153 +486,6 @@ impl Parser {
         }
         self.consume(&held[found.end..]);
         self.give_held(held);
-    }
-
-    /// A marker outside of calls; `at` is the offset of `held`. False if it is just text.
-    fn marker_in_prose(&mut self, held: &[u8], found: Found) -> bool {
-        let marker = &held[found.start..found.end];
-        let place = self.at + found.start..self.at + found.end;
-        match found.sign.side {
-            Side::End => {
-                if found.start == 0
-                    && self.calls.repair
-                    && let Some(blank) = self.text.only_blank_since_call()
-                {
-                    let blank = std::mem::take(blank);
-                    return self.calls.extend_last(&blank, marker);
-                }
-                self.calls.diagnose(DiagnosticKind::StrayEndMarker, place);
-                return false;
-            }
-            Side::Start | Side::Bare => {
-                if !found.sign.exact && !self.calls.repair {
-                    let kind = DiagnosticKind::NotRepaired { repair: RepairKind::NearMissMarker };
-                    self.calls.diagnose(kind, place);
-                    return false;
-                }
-                if found.sign.side == Side::Bare && !self.is_bare_call(held, found.start) {
-                    return false;
-                }
-                self.leave_prose(&held[..found.start]);
-                self.begin_call(marker, found, place.start);
-            }
-            Side::ReasoningStart | Side::ReasoningEnd if !self.separate => return false,
-            Side::ReasoningStart => {
-                self.leave_prose(&held[..found.start]);
-                self.text.after_markup_here();
-                self.thinking = true;
-                self.reasoning.separate();
-            }
-            Side::ReasoningEnd | Side::SectionStart | Side::SectionEnd => {
-                self.leave_prose(&held[..found.start]);
-                self.text.after_markup_here();
-            }
-            Side::Markup => self.prose().push(&held[..found.start]),
-        }
-        true
-    }
-
-    /// Whether what looks like a call without a marker is one: it begins a line, and if it is a name alone, then a
-    /// tool has that name, as far as the tools are known.
-    fn is_bare_call(&self, held: &[u8], start: usize) -> bool {
-        if !self.text.begins_line(&held[..start]) {
-            return false;
-        }
-        match serde_json::Deserializer::from_slice(&held[start..]).into_iter::<Value>().next() {
-            Some(Ok(Value::Object(whole))) => {
-                whole.values().filter_map(Value::as_str).any(|name| self.calls.is_tool(name))
-            }
-            _ => true,
-        }
-    }
-
-    /// The text, or the reasoning, ends here for now, with `last`.
-    fn leave_prose(&mut self, last: &[u8]) {
-        let prose = self.prose();
-        prose.push(last);
-        prose.before_markup();
-        self.send_text();
-        if std::mem::take(&mut self.thinking) {
-            self.reasoning.after_markup_here();
-        }
-    }
-
-    /// A marker inside a call, which has what stands before it; `at` is the offset of `held`. False if it is part of
-    /// the payload.
-    fn marker_in_call(&mut self, held: &[u8], found: Found, context: Context) -> bool {
-        let offset = self.at;
-        if !found.sign.exact && !self.calls.repair {
-            let kind = DiagnosticKind::NotRepaired { repair: RepairKind::NearMissMarker };
-            self.calls.diagnose(kind, offset + found.start..offset + found.end);
-            return false;
-        }
-        let matched = &held[found.start..found.end];
-        // In a string the match takes in the brackets and the line break before the marker.
-        let before = match context {
-            Context::String => matched.iter().take_while(|b| b"}] \t\r\n".contains(b)).count(),
-            _ => 0,
-        };
-        let (tail, marker) = matched.split_at(before);
-        let place = offset + found.start + before..offset + found.end;
-        if !found.sign.exact {
-            if let Some(payload) = &mut self.payload {
-                payload.flush(&mut self.calls);
-            }
-            self.calls.depart(RepairKind::NearMissMarker, place.clone());
-        }
-        let empty = self.payload.as_ref().is_some_and(|payload| payload.is_empty());
-        match found.sign.side {
-            Side::End => self.end_call_at(place.start, Terminator::End, tail, marker),
-            Side::Start if self.calls.repair && empty => {
-                self.calls.depart(RepairKind::DoubledMarker, place);
-                self.calls.keep(marker);
-                self.calls.begin_payload();
-            }
-            Side::Start => {
-                self.end_call_at(place.start, Terminator::Start, tail, &[]);
-                self.text.before_markup();
-                self.send_text();
-                self.begin_call(marker, found, place.start);
-            }
-            _ => {
-                self.end_call_at(place.start, Terminator::Start, tail, &[]);
-                self.text.before_markup();
-                self.text.after_markup_here();
-            }
-        }
-        self.at = offset;
-        true
-    }
-
-    fn begin_call(&mut self, marker: &[u8], found: Found, start: usize) {
-        self.calls.open(start);
-        self.calls.keep(marker);
-        self.calls.begin_payload();
-        if !found.sign.exact {
-            self.calls.depart(RepairKind::NearMissMarker, start..start + marker.len());
-        }
-        self.payload = self.spare.take();
-    }
-
-    fn end_call_at(&mut self, at: usize, by: Terminator, tail: &[u8], marker: &[u8]) {
-        let here = std::mem::replace(&mut self.at, at);
-        self.end_call(by, tail, marker);
-        self.at = here;
-    }
-
-    /// The open call ends at `at`, before its marker.
-    fn end_call(&mut self, by: Terminator, tail: &[u8], marker: &[u8]) {
-        let Some(mut payload) = self.payload.take() else { return };
-        let text_at = payload.text_at().filter(|_| by != Terminator::End);
-        let text = text_at.map_or_else(Vec::new, |text_at| self.calls.take_back(text_at));
-        let at = text_at.unwrap_or(self.at);
-        let ending = payload.end(by, tail, at, self.machinery.stops(), &mut self.calls);
-        payload.reset();
-        self.spare = Some(payload);
-        self.calls.keep(tail);
-        self.calls.close(ending, marker);
-        self.text.after_call();
-        self.text.push(&text);
     }
 }
 

@@ -169,6 +169,11 @@ impl Text {
         !self.goes_on_line(bytes)
     }
 
+    /// Whether nothing but white space came.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.content.is_empty()
+    }
+
     /// What comes next is set apart from what came before.
     pub(crate) fn separate(&mut self) {
         if self.gap.is_empty() && !self.content.is_empty() {

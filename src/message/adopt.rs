@@ -113,8 +113,7 @@ fn answers(calls: &[ToolCall], old: &[Option<String>], after: &mut [Message], fi
     }
     let said = after[end..].iter().take_while(|message| message.role == Role::User).count();
     let goes_on = after.get(end + said).is_some_and(|message| message.role == Role::Assistant);
-    for offset in end..end + said.min(open.len()) {
-        let message = &mut after[offset];
+    for (offset, message) in after.iter_mut().enumerate().skip(end).take(said.min(open.len())) {
         let Some(at) = answered(message, calls, old, &open, goes_on) else { break };
         let call = &calls[open.remove(at)];
         message.role = Role::Tool;

@@ -8,6 +8,7 @@ use crate::format::parser::{Parsed, ParsedCall};
 use crate::message::Message;
 use crate::turn::{FinishReason, Status};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// What happens during a turn, as it happens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -251,10 +252,21 @@ pub struct Outcome {
     pub status: Status,
     /// Why the last answer ended.
     pub finish_reason: FinishReason,
-    /// What it took, by model; the session's own first.
-    pub usage: Vec<ModelUsage>,
+    /// What it took, by model, in the order in which they were asked.
+    pub models: Vec<ModelUsage>,
     /// Repairs, problems and departures, in the order in which they happened.
     pub notes: Vec<Note>,
     /// The original error, where a call was given up.
     pub failure: Option<String>,
+}
+
+impl Outcome {
+    /// What all models took together, and each of them.
+    pub fn usage(&self) -> Value {
+        let mut total = ModelUsage { model: String::new(), answers: 0, usage: Usage::default() };
+        self.models.iter().for_each(|spent| total.add(spent.usage));
+        let mut usage = json!(total.usage);
+        usage["models"] = json!(self.models);
+        usage
+    }
 }

@@ -5,6 +5,7 @@
 
 use super::answer::Ask;
 use super::event::{Done, Event, FallbackStep, ModelUsage, Note, Outcome, RetryStep, ToolResult};
+use super::open::{Open, OpenCall};
 use super::rescue::{Fallbacks, alone, recent};
 use super::{Session, ToolChoice, tell};
 use crate::engine::constraint::Mode;
@@ -16,6 +17,7 @@ use crate::message::{Message, ToolCall};
 use crate::turn::{Fault, Fell, FinishReason, Limits, Proposed, Ran, Reason, Status, Step, Told, Turn};
 use crate::{Error, ErrorKind, Result};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -66,7 +68,8 @@ impl Session {
             turn: Turn::new(limits),
             own,
             open: None,
-            first: true,
+            executed: false,
+            failure: None,
             finish: FinishReason::Stop,
             usage: Vec::new(),
             notes: Vec::new(),
@@ -85,48 +88,6 @@ impl Session {
     }
 }
 
-/// An answer with its calls, before it joins the conversation.
-struct Open {
-    message: Message,
-    calls: Vec<OpenCall>,
-}
-
-struct OpenCall {
-    call: ToolCall,
-    /// The result, or what went wrong.
-    came: Option<Result<String, String>>,
-    /// The call as the model wrote it and what was wrong with it, before others had a go at it.
-    original: Option<(ToolCall, String)>,
-    /// What is added to the result for the model.
-    remark: Option<&'static str>,
-    written: String,
-}
-
-impl OpenCall {
-    /// What the conversation gets of the call.
-    fn settled(self) -> (ToolCall, String) {
-        let (call, mut content) = match (self.came, self.original) {
-            (Some(Ok(result)), _) => (self.call, result),
-            // What others made of it failed, too: what the model wrote stands, with the error that it met.
-            (Some(Err(_)) | None, Some((call, error))) => (call, error),
-            (Some(Err(error)), None) => (self.call, error),
-            (None, None) => (self.call, tell::NOT_EXECUTED.to_owned()),
-        };
-        if let Some(remark) = self.remark {
-            content = format!("{content}\n{remark}");
-        }
-        (call, content)
-    }
-
-    /// The same, while the call is not settled yet.
-    fn content(&self) -> String {
-        match &self.came {
-            Some(Ok(text) | Err(text)) => text.clone(),
-            None => tell::NOT_EXECUTED.to_owned(),
-        }
-    }
-}
-
 struct Run<'a> {
     session: &'a mut Session,
     agent: &'a mut Agent,
@@ -134,8 +95,8 @@ struct Run<'a> {
     turn: Turn,
     own: String,
     open: Option<Open>,
-    /// Whether the model has not spoken yet.
-    first: bool,
+    /// Whether a call was executed.
+    executed: bool,
     finish: FinishReason,
     usage: Vec<ModelUsage>,
     notes: Vec<Note>,
@@ -144,6 +105,8 @@ struct Run<'a> {
     asked: Option<(String, String)>,
     /// The fallback models in the order in which they are asked for the call at hand.
     ladder: Vec<String>,
+    /// The original error of the call that was given up.
+    failure: Option<String>,
 }
 
 impl Run<'_> {
@@ -157,8 +120,9 @@ impl Run<'_> {
                     self.generate(None)?
                 }
                 Step::Answer(reason) => {
-                    if reason == Reason::Loop {
-                        self.note("loop", tell::LOOP.to_owned());
+                    match reason {
+                        Reason::Loop => self.note("loop", tell::LOOP.to_owned()),
+                        Reason::ToolFailed => self.failure = self.open.as_ref().and_then(Open::failure),
                     }
                     self.generate(Some(reason))?
                 }
@@ -178,15 +142,18 @@ impl Run<'_> {
         options.max_calls.get_or_insert(self.agent.limits.max_calls);
         if without_tools.is_some() {
             options.tool_choice = ToolChoice::None;
-        } else if !self.first && options.tool_choice != ToolChoice::None {
+        } else if self.executed && options.tool_choice != ToolChoice::None {
             // A call was required, and made; more would be required without end.
             options.tool_choice = ToolChoice::Auto;
         }
-        self.first = false;
         let reply = self.session.answer(&ask, self.on_event)?;
         self.spent(None, reply.usage);
         self.notes.extend(reply.notes);
         self.finish = reply.finish_reason;
+        let most = ask.options.max_calls.unwrap_or(usize::MAX);
+        if reply.calls.len() >= most && self.session.options.max_calls.is_none() {
+            self.note("answer", format!("the answer was ended after {most} calls"));
+        }
         let mut calls = Vec::with_capacity(reply.calls.len());
         let mut proposed = Vec::with_capacity(reply.calls.len());
         for (call, parsed) in reply.message.tool_calls.iter().zip(&reply.calls) {
@@ -223,7 +190,8 @@ impl Run<'_> {
         let Some(open) = &mut self.open else { return self.turn.executed(Vec::new()) };
         let known = indices.iter().filter_map(|&index| Some((index, open.calls.get(index)?.call.clone())));
         let (indices, calls): (Vec<usize>, Vec<ToolCall>) = known.unzip();
-        let cancel = std::sync::Arc::clone(&self.session.options.cancel);
+        self.executed = true;
+        let cancel = Arc::clone(&self.session.options.cancel);
         let started = Instant::now();
         let on_event = &mut *self.on_event;
         let results = self.agent.executor.run(&self.session.tools, &calls, &cancel, &mut |index, result| {
@@ -284,7 +252,8 @@ impl Run<'_> {
 
     /// Generates one call alone, under the grammar.
     fn regenerate(&mut self, index: usize) -> Step {
-        let Some((call, error)) = self.failing(index) else { return self.turn.regenerated(None) };
+        let failing = self.open.as_mut().and_then(|open| open.failing(index));
+        let Some((call, error)) = failing else { return self.turn.regenerated(None) };
         let messages = self.with_open(self.session.messages.clone());
         let ask = self.forced(messages, &call.name);
         let reply = self.session.answer(&ask, &mut |_| ());
@@ -317,7 +286,8 @@ impl Run<'_> {
 
     /// Asks a fallback model for one call.
     fn fall_back(&mut self, index: usize, place: usize, attempt: usize) -> Step {
-        let Some((call, error)) = self.failing(index) else { return self.turn.fell_back(Fell::Nothing) };
+        let failing = self.open.as_mut().and_then(|open| open.failing(index));
+        let Some((call, error)) = failing else { return self.turn.fell_back(Fell::Nothing) };
         let messages = self.with_open(recent(&self.session.messages));
         let mut ask = self.forced(messages, &call.name);
         let Some(fallbacks) = &mut self.agent.fallbacks else { return self.turn.fell_back(Fell::Exhausted) };
@@ -376,14 +346,6 @@ impl Run<'_> {
         self.turn.fell_back(Fell::Called(proposed))
     }
 
-    /// The call of the open answer that is being mended, and what is wrong with it.
-    fn failing(&mut self, index: usize) -> Option<(ToolCall, String)> {
-        let open = self.open.as_mut()?.calls.get_mut(index)?;
-        let error = open.content();
-        open.original.get_or_insert_with(|| (open.call.clone(), error.clone()));
-        Some((open.call.clone(), error))
-    }
-
     /// Puts another call in the place of a failing one; its id stays.
     fn replace(&mut self, index: usize, parsed: &ParsedCall, step: &'static str, model: &str, ask: &Ask) -> Proposed {
         let fault = fault(parsed, &ask.tools);
@@ -413,13 +375,7 @@ impl Run<'_> {
 
     /// A conversation with the open answer and what its calls have come to.
     fn with_open(&self, mut messages: Vec<Message>) -> Vec<Message> {
-        if let Some(open) = &self.open {
-            let tool_calls = open.calls.iter().map(|open| tell::nameable(open.call.clone())).collect();
-            messages.push(Message { tool_calls, ..open.message.clone() });
-            let results = open.calls.iter().map(|open| (tell::nameable(open.call.clone()), open.content()));
-            messages
-                .extend(results.map(|(call, content)| Message::tool(call.id.unwrap_or_default(), call.name, content)));
-        }
+        messages.extend(self.open.iter().flat_map(Open::so_far));
         messages
     }
 
@@ -435,7 +391,7 @@ impl Run<'_> {
         options.grammar = None;
         options.max_calls = Some(1);
         options.max_preamble = 0;
-        Ask { messages, tools: std::sync::Arc::clone(&session.tools), options }
+        Ask { messages, tools: Arc::clone(&session.tools), options }
     }
 
     /// Tells the model what to do otherwise; what it is told stands in the results.
@@ -464,41 +420,31 @@ impl Run<'_> {
 
     /// The open answer joins the conversation, with the results of its calls.
     fn commit(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        let settled: Vec<(ToolCall, String)> = open
-            .calls
-            .into_iter()
-            .map(|call| {
-                let (call, content) = call.settled();
-                (tell::nameable(call), content)
-            })
-            .collect();
-        let tool_calls = settled.iter().map(|(call, _)| call.clone()).collect();
-        self.session.messages.push(Message { tool_calls, ..open.message });
-        let results = settled.into_iter();
-        self.session
-            .messages
-            .extend(results.map(|(call, content)| Message::tool(call.id.unwrap_or_default(), call.name, content)));
+        self.session.messages.extend(self.open.take().into_iter().flat_map(Open::settled));
     }
 
     fn stop(&mut self, status: Status) -> Result<Outcome> {
+        let failure = match status {
+            Status::ToolFailed => self.failure.take().or_else(|| self.open.as_ref().and_then(Open::failure)),
+            _ => None,
+        };
+        if status == Status::Done && self.open.as_ref().is_some_and(|open| open.message.content.trim().is_empty()) {
+            self.note("answer", tell::EMPTY.to_owned());
+        }
         self.commit();
-        if status == Status::ToolFailed
-            && let Some(folder) = &self.agent.failure_log
-        {
-            match log_failure(folder, &self.attempts) {
+        if let (Some(failure), Some(folder)) = (&failure, &self.agent.failure_log) {
+            match log_failure(folder, failure, &self.attempts) {
                 Ok(path) => self.note("failure_log", format!("what was tried is in {}", path.display())),
                 Err(error) => self.note("failure_log", error.to_string()),
             }
         }
         (self.on_event)(&Event::done(Done { finish_reason: self.finish, status: Some(status) }));
-        let failure = (status == Status::ToolFailed).then(|| self.attempts.first().map(|first| first.error.clone()));
         Ok(Outcome {
             status,
             finish_reason: self.finish,
-            usage: std::mem::take(&mut self.usage),
+            models: std::mem::take(&mut self.usage),
             notes: std::mem::take(&mut self.notes),
-            failure: failure.flatten(),
+            failure,
         })
     }
 

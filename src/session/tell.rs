@@ -5,6 +5,8 @@ use crate::format::parser::ParsedCall;
 use crate::message::ToolCall;
 use crate::turn::Fault;
 
+/// What the result of a call begins with that has none.
+pub(super) const ERROR: &str = "error: ";
 /// For a call that the run ended before.
 pub(super) const NOT_EXECUTED: &str = "error: this call was not executed: the run ended before";
 /// For a call that was made before.
@@ -14,6 +16,8 @@ pub(super) const REPEATED: &str =
 pub(super) const LOOP: &str = "the model made the same call again and again; it was made to answer without tools";
 /// For the person, where nothing more may be spent on falling back.
 pub(super) const EXHAUSTED: &str = "the tokens or seconds for falling back are used up";
+/// For the person, where the model had nothing to say.
+pub(super) const EMPTY: &str = "the model's answer is empty";
 /// For the person, where a fallback model said something else.
 pub(super) const NO_CALL: &str = "the model wrote no call";
 
@@ -25,13 +29,15 @@ pub(super) fn not_executed(call: &ParsedCall, fault: Fault) -> String {
         Fault::Schema => "Call it again with arguments that fit.",
         _ => "Write the call again, complete and in the right format.",
     };
+    // A problem may be a question.
+    let stop = if problems.ends_with(['.', '?', '!']) { "" } else { "." };
     let subject = if call.name.is_empty() { "this call" } else { call.name.as_str() };
-    format!("error: {subject} was not executed: {problems}. {expected}")
+    format!("{ERROR}{subject} was not executed: {problems}{stop} {expected}")
 }
 
 /// The result of a call whose tool failed.
 pub(super) fn failed(failure: &Failure) -> String {
-    format!("error: {failure}")
+    format!("{ERROR}{failure}")
 }
 
 /// The call as a conversation can carry it: programs refuse one without a name.

@@ -1,6 +1,6 @@
 //! Messages in the shapes that are around, and every way in which a history can be wrong.
 
-use callwright::message::{Conversation, Message, ToolCall, check_order, open_calls};
+use callwright::message::{Conversation, Message, ToolCall, adopt, check_order, open_calls};
 use std::path::Path;
 
 /// Every case: what was read and how it is written again, or the error.
@@ -52,4 +52,31 @@ fn the_last_calls_may_be_open() {
     check_order(&history).unwrap();
     let open = open_calls(&history).unwrap();
     assert_eq!(open.iter().map(|call| call.id.as_deref()).collect::<Vec<_>>(), [Some("b")]);
+}
+
+/// Histories of other programs: what they become, and what is said of it; and again, when nothing is left to do.
+#[test]
+fn histories_of_other_programs_are_put_in_order() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/adopt");
+    let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    let mut report = String::new();
+    for name in names {
+        let name = name.to_str().unwrap();
+        report.push_str(&format!("=== {name}\n"));
+        match adopt(Conversation::from_file(folder.join(name)).unwrap().messages) {
+            Ok((messages, notices)) => {
+                for message in &messages {
+                    let ids: Vec<&str> = message.tool_calls.iter().filter_map(|call| call.id.as_deref()).collect();
+                    let id = message.tool_call_id.as_deref().unwrap_or_default();
+                    report.push_str(&format!("{} {id}{}: {}\n", message.role.as_str(), ids.join(" "), message.content));
+                }
+                report.push_str(&notices.iter().map(|notice| format!("- {notice}\n")).collect::<String>());
+                assert_eq!(adopt(messages.clone()).unwrap(), (messages, Vec::new()), "{name}");
+            }
+            Err(error) => report.push_str(&format!("{error}\n")),
+        }
+        report.push('\n');
+    }
+    insta::assert_snapshot!("adopted", report);
 }

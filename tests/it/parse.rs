@@ -184,8 +184,8 @@ fn describe(events: &[Event], parsed: &Parsed) -> String {
     out
 }
 
-/// Every case of a folder: its snapshot, every split in two, byte by byte, and in random pieces.
-fn check_cases(folder: &str, setup: &Setup) {
+/// How the cases of a folder are parsed: with its tools and its format, where it has them.
+fn setup(folder: &str, setup: &Setup) -> Setup {
     let mut setup = setup.clone();
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse").join(folder);
     if place.join("tools.json").exists() {
@@ -194,7 +194,12 @@ fn check_cases(folder: &str, setup: &Setup) {
     if place.join("format.jinja").exists() {
         setup.format = Some(Arc::new(Format::from_file(place.join("format.jinja")).unwrap()));
     }
-    let setup = &setup;
+    setup
+}
+
+/// Every case of a folder: its snapshot, every split in two, byte by byte, and in random pieces.
+fn check_cases(folder: &str, options: &Setup) {
+    let setup = &setup(folder, options);
     let files = case_files(folder);
     assert!(!files.is_empty());
     let mut pieces = Pieces(17);
@@ -257,7 +262,7 @@ fn cases_with_tools() {
 }
 
 /// Folders with a format of their own.
-const FOLDERS: [&str; 13] = [
+const FOLDERS: [&str; 14] = [
     "array",
     "bare",
     "bare_tools",
@@ -271,6 +276,7 @@ const FOLDERS: [&str; 13] = [
     "cdata",
     "python",
     "dialect",
+    "signs",
 ];
 
 #[test]
@@ -364,12 +370,17 @@ const FRAGMENTS: [&str; 58] = [
     "### TOOL_CALL_END ###\n",
 ];
 
-fn fragments() -> impl Strategy<Value = Vec<u8>> {
+/// Some of the fragments in a row, and a few random bytes between them.
+pub(crate) fn strung(fragments: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     let fragment = prop_oneof![
-        9 => proptest::sample::select(&FRAGMENTS[..]).prop_map(|text| text.as_bytes().to_vec()),
+        15 => proptest::sample::select(fragments).prop_map(|text| text.as_bytes().to_vec()),
         1 => proptest::collection::vec(any::<u8>(), 1..3),
     ];
     proptest::collection::vec(fragment, 0..24).prop_map(|parts| parts.concat())
+}
+
+fn fragments() -> impl Strategy<Value = Vec<u8>> {
+    strung(&FRAGMENTS)
 }
 
 fn in_call() -> impl Strategy<Value = Vec<u8>> {
@@ -407,7 +418,7 @@ fn json_object() -> impl Strategy<Value = String> {
     (value, blank()).prop_map(|(value, blank)| format!("{{{blank}\"value\":{blank}{value}{blank}}}"))
 }
 
-fn cut(input: &[u8], mut at: Vec<usize>) -> Vec<&[u8]> {
+pub(crate) fn cut(input: &[u8], mut at: Vec<usize>) -> Vec<&[u8]> {
     at.iter_mut().for_each(|at| *at %= input.len() + 1);
     at.extend([0, input.len()]);
     at.sort_unstable();
@@ -447,12 +458,12 @@ proptest! {
 #[test]
 fn every_repair_is_shown_by_a_case() {
     let mut seen: Vec<String> = Vec::new();
-    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse/types/tools.json");
-    let setup = Setup { tools: Some(Arc::new(Tools::from_file(tools).unwrap())), ..REPAIR };
-    let cases = case_files("repair").into_iter().map(|file| (&REPAIR, file));
-    for (setup, file) in cases.chain(case_files("types").into_iter().map(|file| (&setup, file))) {
-        let (_, parsed) = parse(setup, [&read_case(&file)[..]]);
-        seen.extend(parsed.repairs.iter().map(|repair| format!("{:?}", repair.kind)));
+    for folder in FOLDERS.into_iter().chain(["repair", "types"]) {
+        let setup = setup(folder, &REPAIR);
+        for file in case_files(folder) {
+            let (_, parsed) = parse(&setup, [&read_case(&file)[..]]);
+            seen.extend(parsed.repairs.iter().map(|repair| format!("{:?}", repair.kind)));
+        }
     }
     let kinds = [
         RepairKind::MissingEndMarker,
@@ -474,6 +485,10 @@ fn every_repair_is_shown_by_a_case() {
         RepairKind::KeyAlias,
         RepairKind::ValueType,
         RepairKind::ToolName,
+        RepairKind::UnescapedQuote,
+        RepairKind::OtherQuotes,
+        RepairKind::PositionalArgument,
+        RepairKind::JsonArguments,
     ];
     for kind in kinds {
         assert!(seen.contains(&format!("{kind:?}")), "{kind:?}");

@@ -1,7 +1,7 @@
 //! Calls between tags, in Python and in quotes of a format's own: what a format writes is read back, and no text
 //! breaks the machines that read them.
 
-use crate::parse::{Setup, check_splits, parse};
+use crate::parse::{Setup, check_splits, cut, parse, strung};
 use callwright::format::Format;
 use callwright::message::{Arguments, ToolCall};
 use callwright::tool::{Tool, Tools};
@@ -177,14 +177,6 @@ const FRAGMENTS: [&str; 94] = [
     "text (and more)\n",
 ];
 
-fn fragments() -> impl Strategy<Value = Vec<u8>> {
-    let fragment = prop_oneof![
-        20 => proptest::sample::select(&FRAGMENTS[..]).prop_map(|text| text.as_bytes().to_vec()),
-        1 => proptest::collection::vec(any::<u8>(), 1..3),
-    ];
-    proptest::collection::vec(fragment, 0..24).prop_map(|parts| parts.concat())
-}
-
 /// How a call begins in the formats, so that what follows comes into one.
 const BEGINNINGS: [&[&str]; 6] = [
     &[
@@ -199,13 +191,6 @@ const BEGINNINGS: [&[&str]; 6] = [
     &["", "<|call|>[", "<|call|>[plan(", "<|call|>[plan(city=\"", "<|call|>[plan(options={"],
     &["", "<|tool>call:plan{", "<|tool>call:plan{city:<|'|>"],
 ];
-
-fn cut(input: &[u8], mut at: Vec<usize>) -> Vec<&[u8]> {
-    at.iter_mut().for_each(|at| *at %= input.len() + 1);
-    at.extend([0, input.len()]);
-    at.sort_unstable();
-    at.windows(2).map(|ends| &input[ends[0]..ends[1]]).collect()
-}
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: ProptestConfig::default().cases.max(3000), ..ProptestConfig::default() })]
@@ -234,7 +219,7 @@ proptest! {
     fn no_text_breaks_them_and_no_split_changes_what_they_say(
         which in 0..FOLDERS.len(),
         beginning: prop::sample::Index,
-        rest in fragments(),
+        rest in strung(&FRAGMENTS),
         at in proptest::collection::vec(any::<usize>(), 0..6),
         repair: bool,
         known: bool,

@@ -6,7 +6,7 @@ use callwright::engine::{Engine, ModelInfo};
 use callwright::format::Format;
 use callwright::format::event::Event as Parsed;
 use callwright::message::{Conversation, Message, Role};
-use callwright::session::{Event, FinishReason, Session, ToolChoice};
+use callwright::session::{ContextPolicy, Event, FinishReason, Session, ToolChoice};
 use callwright::template::ChatTemplate;
 use callwright::{ErrorKind, Tools};
 use std::sync::atomic::Ordering;
@@ -163,6 +163,7 @@ fn a_prompt_that_does_not_fit_says_what_takes_the_room() {
     let info = ModelInfo { context_train: 2000, ..ModelInfo::default() };
     let mut session = Session::new(Box::new(ScriptedEngine::from_texts(info, ["Yes."])), None, None).unwrap();
     session.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
+    session.options_mut().context = ContextPolicy::Error;
     let filler = "word ".repeat(200);
     session
         .set_messages(vec![

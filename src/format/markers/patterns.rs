@@ -64,7 +64,7 @@ fn signs_alone(declaration: &Declaration, marker: &Marker) -> Option<String> {
         return None;
     }
     // A pattern that can begin anew inside of itself needs many states.
-    let name = format!(r"[^\x00-\x20\x7f\{{\[{}]+", escape(first));
+    let name = format!(r#"[^\x00-\x20\x7f\{{\[\(\)"'=,;{}]+"#, escape(first));
     Some(format!(r"(?:{})[ ]?{name}[ \t\r\n]{{0,4}}(?:\{{|```|\z)", marker.pattern()))
 }
 

@@ -10,6 +10,9 @@ use super::{DEPTH, Dialect, PENDING, State, Stops, Transducer};
 /// A string that is a value.
 const VALUE: Quoted = Quoted { quote: Quote::Double, key: false };
 
+/// How long a key may be, and what waits before it.
+const SHORT: usize = PENDING / 8;
+
 /// How far the lane has come, in the bytes that it was given.
 struct Place {
     i: usize,
@@ -30,9 +33,9 @@ impl Transducer {
         let waiting = self.out.len() - self.stable;
         let mut place = Place { i: 0, stable: None };
         while let Some(&byte) = input.get(place.i) {
-            // Broken characters grow when they are replaced.
+            // What waits for a later byte is bounded, and broken characters grow when they are replaced.
             let pending = place.stable.map_or(waiting + place.i, |stable| place.i - stable);
-            let taken = pending < PENDING / 4 && self.token(byte, input, &mut place, flags, markers);
+            let taken = pending < SHORT && self.token(byte, input, &mut place, flags, markers);
             if !taken || matches!(self.state, State::Done) {
                 break;
             }
@@ -70,7 +73,7 @@ impl Transducer {
         let next = match (self.state, byte) {
             (State::FirstKey | State::Key, b'"') => {
                 let (length, whole) = string(&input[place.i + 1..], flags, markers);
-                if !whole {
+                if !whole || length > SHORT {
                     return false;
                 }
                 place.i += length + 1;

@@ -1,0 +1,200 @@
+//! `callwright chat`: a conversation at the terminal.
+
+use super::agent::{AgentOptions, state_folder};
+use super::generation::GenerationOptions;
+use super::input::{ConversationOptions, Input, ModelOptions};
+use super::output::{Output, Printer};
+use super::run::{Interrupts, tell_run};
+use super::{DONE, complain, notice, say};
+use anyhow::Result;
+use callwright::message::{Conversation, Message, Role, messages_to_json};
+use callwright::session::{Agent, Session};
+use callwright::{Error, ErrorKind};
+use clap::Args;
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+/// Talk with a model, which may call tools
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    callwright chat --tools builtin\n  \
+    callwright chat -m qwen2.5-1.5b-instruct --tools tools.toml --messages earlier.json")]
+pub struct ChatArgs {
+    #[command(flatten)]
+    conversation: ConversationOptions,
+
+    #[command(flatten)]
+    model: ModelOptions,
+
+    #[command(flatten)]
+    generation: GenerationOptions,
+
+    #[command(flatten)]
+    agent: AgentOptions,
+}
+
+const HELP: &str = "\
+/tools            what the model may call
+/template         how the conversation is written for the model
+/undo             forget the last question and all that came of it
+/save FILE        write the conversation as OpenAI's JSON
+/load FILE        go on with the conversation in a file
+/quit             end; so does Ctrl-D
+A line that ends with \\ goes on in the next one. Ctrl-C ends an answer and keeps the conversation.
+";
+
+pub fn run(args: ChatArgs) -> Result<u8> {
+    let mut input = args.conversation.read_files()?;
+    let grammar = args.generation.grammar()?;
+    let mut agent = args.agent.agent(&mut input, &args.model, false)?;
+    let Input { messages, tools, tool_choice, .. } = input;
+    let (mut session, entry) = args.model.open(false)?;
+    *session.options_mut() = args.generation.options(&entry, tool_choice, grammar);
+    session.set_tools(tools);
+    session.set_messages(messages)?;
+    session.notices().iter().for_each(|text| notice(text));
+    let interrupts = Interrupts::listen()?;
+    session.options_mut().cancel = interrupts.flag();
+
+    let mut editor = DefaultEditor::new().map_err(terminal_error)?;
+    let history = state_folder().map(|folder| folder.join("chat_history"));
+    if let Some(path) = history.as_ref().filter(|path| path.exists()) {
+        // A history that cannot be read is no reason not to talk.
+        if let Err(error) = editor.load_history(path) {
+            notice(&format!("{} cannot be read: {error}", path.display()));
+        }
+    }
+    say(format_args!("{} · /help says what there is\n", entry.name));
+    if let Some(prompt) = &args.conversation.prompt {
+        ask(&mut session, &mut agent, &interrupts, prompt);
+    }
+    loop {
+        let line = match read(&mut editor) {
+            Ok(line) => line,
+            Err(ReadlineError::Interrupted) => {
+                say(format_args!("Ctrl-D ends the conversation\n"));
+                continue;
+            }
+            Err(ReadlineError::Eof) => break,
+            Err(error) => return Err(terminal_error(error).into()),
+        };
+        let line = line.trim();
+        if line.is_empty() {
+            continue;
+        }
+        let _ = editor.add_history_entry(line);
+        if let Some(command) = line.strip_prefix('/') {
+            match obey(&mut session, command) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => complain(&error.to_string()),
+            }
+        } else {
+            ask(&mut session, &mut agent, &interrupts, line);
+        }
+    }
+    if let Some(path) = history
+        && let Err(error) = save_history(&mut editor, &path)
+    {
+        notice(&error.to_string());
+    }
+    Ok(DONE)
+}
+
+/// A line; one that ends with a backslash goes on in the next.
+fn read(editor: &mut DefaultEditor) -> Result<String, ReadlineError> {
+    let mut text = editor.readline("> ")?;
+    while let Some(begun) = text.strip_suffix('\\') {
+        text = format!("{begun}\n{}", editor.readline("… ")?);
+    }
+    Ok(text)
+}
+
+fn terminal_error(error: ReadlineError) -> Error {
+    Error::new(ErrorKind::Io, format!("cannot read from the terminal: {error}"))
+}
+
+fn save_history(editor: &mut DefaultEditor, path: &Path) -> Result<(), Error> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, &error))?;
+    }
+    editor
+        .save_history(path)
+        .map_err(|error| Error::new(ErrorKind::Io, format!("cannot write {}: {error}", path.display())))
+}
+
+/// Asks the model; whatever comes of it, the conversation can go on.
+fn ask(session: &mut Session, agent: &mut Agent, interrupts: &Interrupts, prompt: &str) {
+    let before = session.messages().to_vec();
+    let mut messages = before.clone();
+    messages.push(Message::user(prompt));
+    let mut printer = Printer::new(Output::Text);
+    let cancel = interrupts.flag();
+    let came = session.set_messages(messages).and_then(|()| {
+        interrupts.during(|| {
+            session.run(agent, &mut |event| {
+                if !printer.event(event) {
+                    cancel.store(true, Ordering::Relaxed);
+                }
+            })
+        })
+    });
+    match came {
+        Ok(outcome) => drop(tell_run(&outcome)),
+        Err(error) => {
+            complain(&error.to_string());
+            if session.messages().len() <= before.len() + 1 {
+                // Nothing was answered: the question goes, too. What was in order before is in order.
+                let _ = session.set_messages(before);
+            }
+        }
+    }
+}
+
+/// Does what a line with a slash says; false when that is to end.
+fn obey(session: &mut Session, command: &str) -> Result<bool, Error> {
+    let (command, file) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+    let file = file.trim();
+    match command {
+        "help" => say(format_args!("{HELP}")),
+        "tools" if session.tools().is_empty() => say(format_args!("none; --tools FILE gives some\n")),
+        "tools" => {
+            for tool in session.tools().iter() {
+                say(format_args!("{}: {}\n", tool.name, tool.description));
+            }
+        }
+        "template" => say(format_args!("{}, calls as {}\n", session.template().name(), session.format().name)),
+        "undo" => {
+            let Some(last) = session.messages().iter().rposition(|message| message.role == Role::User) else {
+                say(format_args!("there is no question\n"));
+                return Ok(true);
+            };
+            let kept = session.messages()[..last].to_vec();
+            session.set_messages(kept)?;
+            say(format_args!("{} messages are left\n", session.messages().len()));
+        }
+        "save" | "load" if file.is_empty() => say(format_args!("/{command} FILE\n")),
+        "save" => {
+            let path = PathBuf::from(file);
+            let mut body = json!({"messages": messages_to_json(session.messages())});
+            if !session.tools().is_empty() {
+                body["tools"] = session.tools().to_json();
+            }
+            std::fs::write(&path, format!("{body:#}\n")).map_err(|error| Error::io("write", &path, &error))?;
+            say(format_args!("{} messages are in {file}\n", session.messages().len()));
+        }
+        "load" => {
+            let read = Conversation::from_file(file)?;
+            let known = session.notices().len();
+            session.set_messages(read.messages).map_err(|error| error.in_file(file))?;
+            session.notices()[known..].iter().for_each(|text| notice(text));
+            say(format_args!("{} messages\n", session.messages().len()));
+        }
+        "quit" | "exit" => return Ok(false),
+        _ => say(format_args!("there is no /{command}; /help says what there is\n")),
+    }
+    Ok(true)
+}

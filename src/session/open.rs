@@ -1,0 +1,82 @@
+//! An answer with calls, before it joins the conversation: what its calls have come to so far.
+
+use super::tell;
+use crate::message::{Message, ToolCall};
+
+/// An answer that waits for the results of its calls.
+pub(super) struct Open {
+    pub message: Message,
+    pub calls: Vec<OpenCall>,
+}
+
+pub(super) struct OpenCall {
+    pub call: ToolCall,
+    /// The result, or what went wrong.
+    pub came: Option<Result<String, String>>,
+    /// The call as the model wrote it and what was wrong with it, before others had a go at it.
+    pub original: Option<(ToolCall, String)>,
+    /// What is added to the result for the model.
+    pub remark: Option<&'static str>,
+    /// What was written for the call.
+    pub written: String,
+}
+
+impl Open {
+    /// The call in place `index`, which is to be mended, and what is wrong with it.
+    pub fn failing(&mut self, index: usize) -> Option<(ToolCall, String)> {
+        let open = self.calls.get_mut(index)?;
+        let error = open.content();
+        open.original.get_or_insert_with(|| (open.call.clone(), error.clone()));
+        Some((open.call.clone(), error))
+    }
+
+    /// What the first call that has failed met, before others had a go at it.
+    pub fn failure(&self) -> Option<String> {
+        let failed = self.calls.iter().find(|open| matches!(open.came, Some(Err(_))))?;
+        let error = failed.original.as_ref().map_or_else(|| failed.content(), |(_, error)| error.clone());
+        Some(error.strip_prefix(tell::ERROR).unwrap_or(&error).to_owned())
+    }
+
+    /// The answer and the results of its calls as they are now.
+    pub fn so_far(&self) -> Vec<Message> {
+        messages(&self.message, self.calls.iter().map(|open| (open.call.clone(), open.content())).collect())
+    }
+
+    /// The answer and the results of its calls for the conversation.
+    pub fn settled(self) -> Vec<Message> {
+        messages(&self.message, self.calls.into_iter().map(OpenCall::settled).collect())
+    }
+}
+
+fn messages(answer: &Message, calls: Vec<(ToolCall, String)>) -> Vec<Message> {
+    let calls: Vec<(ToolCall, String)> =
+        calls.into_iter().map(|(call, content)| (tell::nameable(call), content)).collect();
+    let tool_calls = calls.iter().map(|(call, _)| call.clone()).collect();
+    let mut messages = vec![Message { tool_calls, ..answer.clone() }];
+    let results = calls.into_iter();
+    messages.extend(results.map(|(call, content)| Message::tool(call.id.unwrap_or_default(), call.name, content)));
+    messages
+}
+
+impl OpenCall {
+    /// The result, or what is told in its place.
+    pub fn content(&self) -> String {
+        match &self.came {
+            Some(Ok(text) | Err(text)) => text.clone(),
+            None => tell::NOT_EXECUTED.to_owned(),
+        }
+    }
+
+    fn settled(self) -> (ToolCall, String) {
+        let content = self.content();
+        let (call, mut content) = match (self.came, self.original) {
+            // What others made of it failed, too: what the model wrote stands, with the error that it met.
+            (Some(Err(_)) | None, Some(original)) => original,
+            _ => (self.call, content),
+        };
+        if let Some(remark) = self.remark {
+            content = format!("{content}\n{remark}");
+        }
+        (call, content)
+    }
+}
