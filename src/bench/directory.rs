@@ -39,11 +39,16 @@ pub struct Plan {
     /// How many answers there are to each.
     pub repeat: usize,
     /// How many cases were asked at a time, in one context.
+    #[serde(default = "one")]
     pub parallel_cases: usize,
     /// What chat templates take for the time.
     pub now: String,
     /// What is compared.
     pub configurations: Vec<Configuration>,
+}
+
+fn one() -> usize {
+    1
 }
 
 impl Plan {
@@ -265,12 +270,9 @@ fn write_line(file: &mut File, value: &impl Serialize) -> std::io::Result<()> {
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
-    let path = folder.join(name);
-    let failed = |error: &std::io::Error| Error::io("write", &path, error);
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(&error))?;
-    file.write_all(text.as_bytes()).map_err(|error| failed(&error))?;
-    file.persist(&path).map_err(|error| failed(&error.error))?;
-    Ok(())
+    let (path, part) = (folder.join(name), folder.join(format!("{name}.part")));
+    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &path));
+    written.map_err(|error| Error::io("write", &path, &error))
 }
 
 /// The lines of a journal. A damaged last one is dropped with a notice, and with `cut` from the file as well.

@@ -27,13 +27,9 @@ struct Task {
     repeat: usize,
 }
 
-/// What came of a question.
-enum Told {
-    /// The answer; and whether it is the first that this thread gave.
-    Answer(Task, Result<Answer>, bool),
-    /// Nothing answers here.
-    Failed(Error),
-}
+/// What came of a question, and whether it was the first that its thread was asked; the error of what does not answer at
+/// all.
+type Told = Result<(Task, Result<Answer>, bool)>;
 
 /// As [`run`](super::run::run), with `count` cases at a time. `open` is asked once for the configurations that share a
 /// session.
@@ -88,7 +84,7 @@ pub fn run_parallel(
                     let mut answerer = match opened() {
                         Ok(answerer) => answerer,
                         Err(error) => {
-                            let _ = tell.send(Told::Failed(error));
+                            let _ = tell.send(Err(error));
                             return;
                         }
                     };
@@ -105,7 +101,7 @@ pub fn run_parallel(
                             Ok(Some(answer)) => Ok(answer),
                             Err(error) => Err(error),
                         };
-                        if tell.send(Told::Answer(task, answer, std::mem::take(&mut warm_up))).is_err() {
+                        if tell.send(Ok((task, answer, std::mem::take(&mut warm_up)))).is_err() {
                             return;
                         }
                     }
@@ -114,10 +110,7 @@ pub fn run_parallel(
             drop(tell);
             // The threads only answer: here is kept what they say, one after the other.
             let mut keep = |told: Told| {
-                let (task, answer, warm_up) = match told {
-                    Told::Answer(task, answer, warm_up) => (task, answer, warm_up),
-                    Told::Failed(error) => return Err(error),
-                };
+                let (task, answer, warm_up) = told?;
                 let configuration = &plan.configurations[task.configuration];
                 let case = &all[task.case];
                 let seed = configuration.seed(&case.id, task.repeat);
