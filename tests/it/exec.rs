@@ -176,8 +176,13 @@ fn processes_that_a_tool_leaves_behind_are_killed() {
 #[cfg(target_os = "linux")]
 #[test]
 fn output_that_a_process_out_of_reach_holds_is_not_waited_for_and_that_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let begun = folder.path().join("begun");
+    let begun = begun.display();
     let started = Instant::now();
-    let result = run(shell("setsid sleep 8 & echo done")).unwrap();
+    // Not before it has left the group: it would be killed with the others.
+    let script = format!("setsid sh -c 'touch {begun}; sleep 8' & while [ ! -e {begun} ]; do sleep 0.01; done; echo done");
+    let result = run(shell(&script)).unwrap();
     assert_eq!(result, "done\n[this may not be all: a process that the tool left behind holds its output]");
     assert!(started.elapsed() < Duration::from_secs(7));
 }
