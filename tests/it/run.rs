@@ -274,7 +274,7 @@ fn naughty(log: &Path) -> Tools {
     let script = toml::Value::from(script);
     let text = format!(
         "[[tool]]\nname = \"weather\"\ndescription = \"The weather\"\ncommand = [\"sh\", \"-c\", {script}]\n\
-         timeout_s = 0.4\nmax_output_bytes = 500\n[tool.parameters]\ntype = \"object\"\nrequired = [\"city\"]\n\
+         timeout_s = 2\nmax_output_bytes = 500\n[tool.parameters]\ntype = \"object\"\nrequired = [\"city\"]\n\
          properties = {{ city = {{ type = \"string\" }} }}\n"
     );
     Tools::from_toml(&text, "naughty.toml").unwrap()
@@ -282,14 +282,15 @@ fn naughty(log: &Path) -> Tools {
 
 #[test]
 fn every_fault_ends_well() {
-    let mut report = String::new();
-    for fault in faults() {
-        for parallel in [false, true] {
-            for with_fallback in [false, true] {
-                report += &cell(&fault, parallel, with_fallback);
-            }
-        }
-    }
+    // At the same time: those that hang take seconds.
+    let report: String = std::thread::scope(|scope| {
+        let cells = |fault: Fault| {
+            let each = [(false, false), (false, true), (true, false), (true, true)];
+            each.map(|(parallel, with_fallback)| cell(&fault, parallel, with_fallback)).concat()
+        };
+        let running: Vec<_> = faults().into_iter().map(|fault| scope.spawn(move || cells(fault))).collect();
+        running.into_iter().map(|cells| cells.join().unwrap()).collect()
+    });
     insta::assert_snapshot!("fault_matrix", report);
 }
 
