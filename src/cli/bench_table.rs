@@ -46,7 +46,7 @@ pub fn table(summary: &Summary<'_>) -> String {
             .map(|row| (one.outcomes[row.outcome as usize], row.name))
             .filter(|(count, _)| *count > 0)
             .collect();
-        wrong.sort_by_key(|one| std::cmp::Reverse(one.0));
+        wrong.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
         let wrong: Vec<String> = wrong.iter().map(|(count, name)| format!("{name} {count}")).collect();
         let wrong = if wrong.is_empty() { "nothing went wrong".to_owned() } else { wrong.join(", ") };
         text += &format!("{}: {} answers; {wrong}\n", one.label, one.samples.len());
