@@ -181,7 +181,8 @@ fn output_that_a_process_out_of_reach_holds_is_not_waited_for_and_that_is_said()
     let begun = begun.display();
     let started = Instant::now();
     // Not before it has left the group: it would be killed with the others.
-    let script = format!("setsid sh -c 'touch {begun}; sleep 8' & while [ ! -e {begun} ]; do sleep 0.01; done; echo done");
+    let script =
+        format!("setsid sh -c 'touch {begun}; sleep 8' & while [ ! -e {begun} ]; do sleep 0.01; done; echo done");
     let result = run(shell(&script)).unwrap();
     assert_eq!(result, "done\n[this may not be all: a process that the tool left behind holds its output]");
     assert!(started.elapsed() < Duration::from_secs(7));
