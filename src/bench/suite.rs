@@ -280,6 +280,7 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
         Some(Exact::Text(path)) => Tools::from_file(file.parent().unwrap_or(Path::new("")).join(path))?,
         Some(list) => tools(&to_value(list))?,
     };
+    let line = whole(line, members, &id, &tools)?;
     let gold = fields.get("bfcl").map(bfcl::Gold::read).transpose()?;
     let expected = match (fields.get("expected"), &gold) {
         (None, Some(gold)) => gold.expected()?,
@@ -301,9 +302,26 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
         tools: Arc::new(tools),
         expected,
         bfcl: gold,
-        line: line.to_owned(),
+        line,
         id,
     })
+}
+
+/// A case's line as it can stand in any file: with the tools that it names by path, and with an id.
+fn whole(line: &str, members: &[(String, Exact)], id: &str, tools: &Tools) -> Result<String> {
+    let by_path = members.iter().position(|(key, value)| key == "tools" && value.as_str().is_some());
+    let nameless = members.iter().all(|(key, _)| key != "id");
+    if by_path.is_none() && !nameless {
+        return Ok(line.to_owned());
+    }
+    let mut members = members.to_vec();
+    if let Some(place) = by_path {
+        members[place].1 = Exact::parse(&tools.to_json().to_string())?;
+    }
+    if nameless {
+        members.insert(0, ("id".to_owned(), Exact::Text(id.to_owned())));
+    }
+    Ok(Exact::Object(members).to_string())
 }
 
 fn expected_call(call: &Exact, tools: &Tools) -> Result<ExpectedCall> {

@@ -9,13 +9,16 @@ use std::collections::HashSet;
 const RESULT_WORDS: [&str; 6] =
     ["tool result", "tool_result", "<tool_re", "function result", "result of", "tool output"];
 
+/// Ids shorter than this are not looked for in texts.
+const SHORTEST_ID: usize = 4;
+
 /// Puts a history in order that another program made, and says what was changed.
 ///
 /// - A call without an id, or with one that an earlier call has, gets one of its own.
 /// - Results with an id go to the call that has it; then those without go to the calls that are left, first in, first
-///   out.
-/// - A user message that answers an open call becomes a tool message: it says the call's id or its tool's name, it is
-///   JSON, it begins as results do, or the model goes on after it.
+///   out, among those of the tool that they name if they name one.
+/// - A user message that answers an open call becomes a tool message: it says the call's id, it begins with its tool's
+///   name, it is JSON, it begins as results do, or the model goes on after it.
 ///
 /// ```
 /// use callwright::message::{Conversation, Role, adopt};
@@ -103,13 +106,16 @@ fn answers(calls: &[ToolCall], old: &[Option<String>], after: &mut [Message], fi
     let mut matched = 0;
     for (result, has_id) in nameless {
         // An id that no call has can only mean a call that had none.
-        let Some(at) = open.iter().position(|&call| !has_id || old[call].is_none()) else { continue };
+        let fits = |call: usize| !has_id || old[call].is_none();
+        let named = |call: usize| after[result].name.as_ref() == Some(&calls[call].name);
+        let by_name = open.iter().position(|&call| fits(call) && named(call));
+        let Some(at) = by_name.or_else(|| open.iter().position(|&call| fits(call))) else { continue };
         after[result].tool_call_id = calls[open.remove(at)].id.clone();
         matched += 1;
     }
     if matched > 0 {
         let results = count(matched, "result");
-        notices.push(format!("{results} after messages[{}] had no call's id; matched by position", first - 1));
+        notices.push(format!("{results} after messages[{}] had no call's id; matched by tool and position", first - 1));
     }
     let said = after[end..].iter().take_while(|message| message.role == Role::User).count();
     let goes_on = after.get(end + said).is_some_and(|message| message.role == Role::Assistant);
@@ -136,7 +142,13 @@ fn answered(
     goes_on: bool,
 ) -> Option<usize> {
     let text = message.content.trim();
-    let says = |wanted: &str| !wanted.is_empty() && text.contains(wanted);
+    // Whole words, and no short ones: `1` stands in many a question.
+    let is_word = |character: char| character.is_alphanumeric() || matches!(character, '_' | '-');
+    let says = |id: &str| id.len() >= SHORTEST_ID && text.split(|c| !is_word(c)).any(|word| word == id);
+    let begins = |name: &str| {
+        let text = text.trim_start_matches(['[', '`', '*', '"', '<']);
+        text.strip_prefix(name).is_some_and(|rest| !name.is_empty() && !rest.starts_with(is_word))
+    };
     let by_id = open.iter().position(|&call| {
         let id = old[call].as_deref().unwrap_or_default();
         message.tool_call_id.as_deref().is_some_and(|given| given == id) || says(id)
@@ -144,7 +156,7 @@ fn answered(
     let by_name = || {
         open.iter().position(|&call| {
             let name = calls[call].name.as_str();
-            message.name.as_deref() == Some(name) || says(name)
+            message.name.as_deref() == Some(name) || begins(name)
         })
     };
     let lower = text.to_lowercase();

@@ -1,7 +1,8 @@
 //! One answer of the model: from the messages to what was parsed of its text.
 
+use super::constrain::{self, Shortage};
 use super::event::{Event, Note, Reply, notes};
-use super::{Options, Session, ToolChoice, constrain};
+use super::{Options, Session, ToolChoice};
 use crate::Result;
 use crate::engine::Token;
 use crate::engine::constraint::Mode;
@@ -107,11 +108,11 @@ impl Session {
                 emit(event);
             });
         }
-        let mut no_room = false;
+        let mut shortage = Shortage::default();
         if let Some(constraint) = &constraint {
-            let (more, none) = constrain::end(constraint, &mut self.told);
+            let (more, found) = constrain::end(constraint, &mut self.told);
             told.extend(more);
-            no_room = none;
+            shortage = found;
         }
         if let Some(recorder) = &mut self.recorder {
             recorder.record(&*self.engine, &written.text, &written.tokens, &options.sampling, &generation)?;
@@ -122,7 +123,7 @@ impl Session {
         let finish_reason = match generation.end {
             End::Cancelled => FinishReason::Cancelled,
             End::Length => FinishReason::Length,
-            _ if no_room && parsed.calls.is_empty() => FinishReason::Length,
+            _ if shortage.no_room && parsed.calls.is_empty() => FinishReason::Length,
             End::EndOfTurn | End::Stopped if parsed.calls.is_empty() => FinishReason::Stop,
             End::EndOfTurn | End::Stopped => FinishReason::ToolCalls,
         };
@@ -135,7 +136,8 @@ impl Session {
         raw.extend(generation.tokens.iter().flat_map(|token| self.engine.token_bytes(*token)));
         let (message, calls) = (parsed.message(), parsed.calls);
         let (usage, tokens) = (generation.usage, generation.tokens);
-        Ok(Reply { message, calls, finish_reason, usage, notes, raw, tokens, prompt_tail })
+        let closed_early = shortage.closed_early;
+        Ok(Reply { message, calls, finish_reason, usage, notes, closed_early, raw, tokens, prompt_tail })
     }
 
     /// Writes the prompt of an answer.

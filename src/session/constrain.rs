@@ -73,8 +73,8 @@ fn without<'c>(options: &Options, error: Error) -> Result<(Option<Constraint<'c>
 }
 
 /// What a constraint has to tell once the answer is written, each thing that it does not enforce once in a session,
-/// and whether there was no room for a call.
-pub(super) fn end(constraint: &Constraint<'_>, known: &mut Vec<Unenforced>) -> (Vec<String>, bool) {
+/// and how the tokens that ran out showed.
+pub(super) fn end(constraint: &Constraint<'_>, known: &mut Vec<Unenforced>) -> (Vec<String>, Shortage) {
     let mut told: Vec<String> = constraint.notices().iter().map(ToString::to_string).collect();
     for unenforced in constraint.unenforced() {
         if !known.contains(unenforced) {
@@ -82,7 +82,21 @@ pub(super) fn end(constraint: &Constraint<'_>, known: &mut Vec<Unenforced>) -> (
             known.push(unenforced.clone());
         }
     }
-    (told, constraint.notices().contains(&Notice::NoRoomForCall))
+    let notices = constraint.notices();
+    let shortage = Shortage {
+        no_room: notices.contains(&Notice::NoRoomForCall),
+        closed_early: notices.contains(&Notice::ClosedEarly),
+    };
+    (told, shortage)
+}
+
+/// How tokens that ran out showed.
+#[derive(Default)]
+pub(super) struct Shortage {
+    /// A call was not begun.
+    pub no_room: bool,
+    /// A call was closed early.
+    pub closed_early: bool,
 }
 
 /// The format's end marker, where the token that ended the turn is what ends a call, too, as in some formats.

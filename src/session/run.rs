@@ -4,7 +4,7 @@
 //! is valid whatever happens, and can be gone on with after an error or an interruption.
 
 use super::answer::Ask;
-use super::event::{Done, Event, FallbackStep, ModelUsage, Note, Outcome, RetryStep, ToolResult, WithoutTools};
+use super::event::{Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, ToolResult, WithoutTools};
 use super::open::{Open, OpenCall};
 use super::rescue::{Fallbacks, alone, recent};
 use super::{Session, ToolChoice, tell};
@@ -153,7 +153,7 @@ impl Run<'_> {
             // A call was required, and made; more would be required without end.
             options.tool_choice = ToolChoice::Auto;
         }
-        let reply = self.session.answer(&ask, self.on_event)?;
+        let reply = distrust(self.session.answer(&ask, self.on_event)?);
         self.spent(None, reply.usage);
         self.notes.extend(reply.notes);
         self.finish = reply.finish_reason;
@@ -272,7 +272,9 @@ impl Run<'_> {
         });
         let parsed = match reply {
             Ok(reply) => {
+                let reply = distrust(reply);
                 self.spent(None, reply.usage);
+                self.notes.extend(reply.notes);
                 if reply.finish_reason == FinishReason::Cancelled {
                     self.finish = FinishReason::Cancelled;
                     return self.turn.cancelled();
@@ -330,7 +332,7 @@ impl Run<'_> {
             fallbacks.ask(&model, ask.clone())
         });
         let reply = match reply {
-            Ok(reply) => reply,
+            Ok(reply) => distrust(reply),
             Err(error) => {
                 (self.on_event)(&step("unavailable", None, error.to_string()));
                 self.notes.push(Note::plain("fallback", format!("{model}: {error}")));
@@ -481,6 +483,17 @@ impl Run<'_> {
 /// The conversation for the failure log, where there is one.
 fn kept(log: &Option<PathBuf>, messages: &[Message]) -> Vec<Message> {
     if log.is_some() { messages.to_vec() } else { Vec::new() }
+}
+
+/// A call that was closed because the tokens ran out fits its schema, but its values may be cut off: it is not whole.
+fn distrust(mut reply: Reply) -> Reply {
+    if reply.closed_early
+        && let Some(call) = reply.calls.last_mut()
+    {
+        call.complete = false;
+        call.problems.push(tell::CLOSED_EARLY.to_owned());
+    }
+    reply
 }
 
 /// What is wrong with a call, if anything is.

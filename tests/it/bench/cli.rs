@@ -9,6 +9,30 @@ fn cases() -> String {
 }
 
 #[test]
+fn a_run_holds_the_tools_that_its_suite_names_by_path() {
+    let home = tempfile::tempdir().unwrap();
+    let suite = home.path().join("cases.jsonl");
+    std::fs::write(home.path().join("tools.json"), r#"[{"name": "clock"}]"#).unwrap();
+    let case = r#"{"prompt": "What time is it?", "tools": "tools.json", "expected": "any"}"#;
+    std::fs::write(&suite, format!("// Without ids, which are the lines' numbers then.\n{case}\n\n{case}\n")).unwrap();
+    let out = home.path().join("run");
+    let bench = |arguments: &[&str]| {
+        let mut command = callwright(home.path());
+        command.args(["bench", "--limit", "2", "--suite"]).arg(&suite);
+        run(command.arg("--out").arg(&out).args(arguments))
+    };
+    assert_eq!(bench(&[]).code, 0);
+    let resumed = bench(&["--resume"]);
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+    let samples = std::fs::read_to_string(out.join("samples.jsonl")).unwrap();
+    assert!(samples.contains("line-2") && samples.contains("line-4") && samples.lines().count() == 2, "{samples}");
+    for command in ["report", "rescore"] {
+        let ran = run(callwright(home.path()).args(["bench", command]).arg(&out));
+        assert_eq!(ran.code, 0, "{command}: {}", ran.err);
+    }
+}
+
+#[test]
 fn a_suite_of_ones_own_from_init_to_report() {
     let home = tempfile::tempdir().unwrap();
     let suite = home.path().join("cases.jsonl");
