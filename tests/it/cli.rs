@@ -167,9 +167,10 @@ fn a_signal_before_there_is_an_answer_ends_the_program_at_once() {
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    // What a shell shows as 130. Waiting for the input to end would take for ever.
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(2));
+    // Not SIGINT, which a shell has its background jobs ignore, and the tests with them.
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    // What a shell shows as 143. Waiting for the input to end would take for ever.
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(15));
 }
 
 #[test]
