@@ -36,8 +36,8 @@ impl<'c> Constraint<'c> {
     /// A constraint at the beginning of an answer, which may call `tools`.
     ///
     /// # Errors
-    /// [`ErrorKind::Tools`] when no arguments fit a tool, [`ErrorKind::Format`] when the format cannot be written,
-    /// [`ErrorKind::Constraint`] when the grammar is refused.
+    /// [`ErrorKind::Tools`](crate::ErrorKind::Tools) when no arguments fit a tool, [`ErrorKind::Format`](crate::ErrorKind::Format) when the format cannot be written,
+    /// [`ErrorKind::Constraint`](crate::ErrorKind::Constraint) when the grammar is refused.
     pub fn new(
         compiler: &'c mut Compiler,
         format: &Format,
@@ -95,7 +95,7 @@ impl<'c> Constraint<'c> {
     /// A constraint that holds the whole answer to one grammar.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`] when the grammar is refused.
+    /// [`ErrorKind::Constraint`](crate::ErrorKind::Constraint) when the grammar is refused.
     pub fn whole(compiler: &'c mut Compiler, grammar: Grammar, jump: bool) -> Result<Constraint<'c>> {
         let begun = compiler.begin(&grammar.lark)?;
         let Some(call) = Call::begin(begun, 0, compiler.tokens(), b"") else {
