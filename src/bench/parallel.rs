@@ -3,11 +3,11 @@
 use super::configuration::Configuration;
 use super::directory::RunDirectory;
 use super::outcome::Outcome;
-use super::run::{Answer, Answerer, Progress, in_order, read_format, sample};
+use super::run::{Answer, Answerer, Progress, in_order, read_format, sample, so_far};
 use super::score::score;
 use super::suite::Case;
 use crate::error::{Error, ErrorKind, Result};
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 
@@ -47,9 +47,7 @@ pub fn run_parallel(
 ) -> Result<bool> {
     let plan = directory.plan.clone();
     let cases = in_order(&directory.suite.cases);
-    let kept: HashSet<(String, String, usize)> =
-        directory.samples.iter().map(|sample| (sample.case.clone(), sample.config.clone(), sample.repeat)).collect();
-    let mut progress = Progress { done: kept.len(), total: plan.total(), fresh: 0, correct: 0 };
+    let (kept, mut progress) = so_far(directory);
     on_progress(progress);
     let mut begin = 0;
     while begin < plan.configurations.len() {

@@ -59,6 +59,14 @@ pub struct Progress {
     pub correct: usize,
 }
 
+/// Which answers a run has already, by case, configuration and repeat, and how far it is with them.
+pub(super) fn so_far(directory: &RunDirectory) -> (HashSet<(String, String, usize)>, Progress) {
+    let kept: HashSet<_> =
+        directory.samples.iter().map(|sample| (sample.case.clone(), sample.config.clone(), sample.repeat)).collect();
+    let progress = Progress { done: kept.len(), total: directory.plan.total(), fresh: 0, correct: 0 };
+    (kept, progress)
+}
+
 /// Asks all that has no answer yet. `open` makes what answers for a configuration and those that share its session.
 ///
 /// The cases that offer the same tools are asked one after another, so that the beginning of their prompts is in the
@@ -74,9 +82,7 @@ pub fn run(
 ) -> Result<bool> {
     let plan = directory.plan.clone();
     let cases = in_order(&directory.suite.cases);
-    let kept: HashSet<(String, String, usize)> =
-        directory.samples.iter().map(|sample| (sample.case.clone(), sample.config.clone(), sample.repeat)).collect();
-    let mut progress = Progress { done: kept.len(), total: plan.total(), fresh: 0, correct: 0 };
+    let (kept, mut progress) = so_far(directory);
     on_progress(progress);
     let mut session: Option<(Box<dyn Answerer>, &Configuration)> = None;
     for configuration in &plan.configurations {

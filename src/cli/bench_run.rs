@@ -3,7 +3,7 @@
 use super::bench::show;
 use super::bench_table::comparison;
 use super::generation::temperature;
-use super::input::{ModelOptions, load_engine, load_format, load_template, loading_bar, positive};
+use super::input::{ModelOptions, load_format, load_template, positive};
 use super::run::Interrupts;
 use super::{DONE, INTERRUPTED, THRESHOLD, notice, say};
 use anyhow::Result;
@@ -18,7 +18,6 @@ use callwright::bench::suite::{Case, Suite};
 use callwright::bench::summary::{SCORES, Summary};
 use callwright::engine::Engine;
 use callwright::engine::constraint::Mode;
-use callwright::engine::llama::LoadOptions;
 use callwright::engine::llama::parallel::{MAX_SEQUENCES, Sequences};
 use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
@@ -383,20 +382,9 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
 /// One context for several cases, and what answers in each of its sequences.
 fn sequences_for(args: &RunArgs, loaded: &Loaded, cases: &[Case], now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
     let options = args.options(loaded);
-    let entry = options.entry()?;
-    let path = entry.ensure(&options.hub(), &mut super::model::Bars::new())?;
     let (session, _) = options.open(true)?;
     let longest = SessionAnswers::new(session, now, Arc::clone(stop))?.longest_prompt(cases);
-    let engine = load_engine(
-        &path,
-        LoadOptions {
-            context: args.ctx.or(entry.context.map(|context| context as usize)),
-            threads: args.threads,
-            gpu_layers: args.gpu_layers,
-            vocabulary_only: false,
-            on_progress: loading_bar(),
-        },
-    )?;
+    let (engine, entry) = options.load(false)?;
     let each = (longest + args.max_tokens).min(engine.context_limit());
     let sequences = Sequences::new(&engine, args.parallel_cases, each)?;
     let (template, format) = (loaded.template.clone().or(entry.template), loaded.format.clone().or(entry.format));

@@ -209,18 +209,7 @@ pub fn stdin_error(error: std::io::Error) -> Error {
 impl ModelOptions {
     /// Loads what was asked for; with `vocabulary_only` nothing can be generated.
     pub fn open(&self, vocabulary_only: bool) -> Result<(Session, ModelEntry)> {
-        let entry = self.entry()?;
-        let path = entry.ensure(&self.hub(), &mut Bars::new())?;
-        let engine = load_engine(
-            &path,
-            LoadOptions {
-                context: self.ctx.or(entry.context.map(|context| context as usize)),
-                threads: self.threads,
-                gpu_layers: self.gpu_layers,
-                vocabulary_only,
-                on_progress: loading_bar(),
-            },
-        )?;
+        let (engine, entry) = self.load(vocabulary_only)?;
         let trained = engine.model().context_train;
         if let Some(context) = self.ctx.filter(|context| *context > trained) {
             notice(&format!(
@@ -244,6 +233,20 @@ impl ModelOptions {
             self.format.as_ref().or(entry.format.as_ref()),
         )?;
         Ok((session, entry))
+    }
+
+    /// Fetches and loads the model that was asked for.
+    pub fn load(&self, vocabulary_only: bool) -> Result<(LlamaEngine, ModelEntry)> {
+        let entry = self.entry()?;
+        let path = entry.ensure(&self.hub(), &mut Bars::new())?;
+        let options = LoadOptions {
+            context: self.ctx.or(entry.context.map(|context| context as usize)),
+            threads: self.threads,
+            gpu_layers: self.gpu_layers,
+            vocabulary_only,
+            on_progress: loading_bar(),
+        };
+        Ok((load_engine(&path, options)?, entry))
     }
 
     /// The model that is asked for.
@@ -285,7 +288,7 @@ impl ModelOptions {
 }
 
 /// A model that llama.cpp can load.
-pub fn load_engine(path: &Path, options: LoadOptions) -> Result<LlamaEngine, Error> {
+fn load_engine(path: &Path, options: LoadOptions) -> Result<LlamaEngine, Error> {
     Gguf::open(path)?.check()?;
     LlamaEngine::load(path, options)
 }
@@ -323,7 +326,7 @@ pub fn load_template_format(name: &str) -> Result<Format> {
 }
 
 /// Shows how far loading is, on a terminal and once it takes a noticeable time.
-pub fn loading_bar() -> Option<Box<dyn FnMut(f32)>> {
+fn loading_bar() -> Option<Box<dyn FnMut(f32)>> {
     if !std::io::stderr().is_terminal() {
         return None;
     }

@@ -1,5 +1,6 @@
 //! Drafts from the prompt: they change how often the model is asked, and nothing else.
 
+use crate::byte_tokens;
 use callwright::engine::constraint::{Calls, Compiler, Constraint, Mode, Rules};
 use callwright::engine::generate::{Generation, Limits, generate};
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
@@ -39,19 +40,10 @@ impl Engine for Repeater {
         &self.info
     }
     fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>> {
-        Ok(prompt.iter().flat_map(|piece| piece.text.bytes()).map(|b| Token(i32::from(b))).collect())
+        Ok(byte_tokens::tokenize(prompt))
     }
     fn token_bytes(&self, token: Token) -> &[u8] {
-        const BYTES: [u8; 256] = {
-            let mut bytes = [0; 256];
-            let mut i = 0;
-            while i < 256 {
-                bytes[i] = i as u8;
-                i += 1;
-            }
-            bytes
-        };
-        usize::try_from(token.0).ok().and_then(|i| BYTES.get(i..i + 1)).unwrap_or_default()
+        byte_tokens::bytes(token)
     }
     fn is_end(&self, token: Token) -> bool {
         token.0 == 256

@@ -1,6 +1,7 @@
 //! One test binary, one module for each stage: linking llama.cpp once is enough. The cases are files in tests/cases.
 
 mod bench;
+mod byte_tokens;
 mod check;
 mod cli;
 mod closing;
