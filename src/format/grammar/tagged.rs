@@ -8,12 +8,16 @@ use crate::format::{Marker, TaggedCall};
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
 
+/// Keywords of objects whose members are written one by one, and only those that the schema names.
+pub(super) const MEMBERS: [&str; 5] = ["type", "properties", "required", "additionalProperties", "patternProperties"];
+
 /// Keywords of strings that a terminal can hold to.
 const LENGTHS: [&str; 2] = ["minLength", "maxLength"];
 
 impl Builder<'_> {
     pub(super) fn tagged_arguments(&mut self, tool: &Tool, tagged: &TaggedCall) -> Result<String> {
-        let Some(Value::Object(schema)) = tool.schema() else { return Ok(String::new()) };
+        let Some(schema) = self.schema(tool)? else { return Ok(String::new()) };
+        self.leave(&schema, &MEMBERS, "$");
         let mut parts = Vec::new();
         for (key, value, required) in properties(&schema) {
             let value = with_definitions(value, &schema);
@@ -52,6 +56,7 @@ impl Builder<'_> {
             && let Value::Object(object) = schema
         {
             if kinds == ["object"] && object.contains_key("properties") {
+                self.leave(object, &MEMBERS, path);
                 let mut parts = Vec::new();
                 for (key, value, required) in properties(object) {
                     let value = with_definitions(value, object);
@@ -63,6 +68,7 @@ impl Builder<'_> {
                 return Ok(self.rules.sequence(&parts));
             }
             if kinds == ["array"] && object.get("items").is_some_and(Value::is_object) {
+                self.leave(object, &["type", "items", "minItems", "maxItems"], path);
                 let items = with_definitions(&object["items"], object);
                 let item = self.tagged_argument(tool, "item", &items, tagged, &format!("{path}.items"))?;
                 let count = |key: &str| object.get(key).and_then(Value::as_u64);
