@@ -13,6 +13,8 @@ pub(super) const MEMBERS: [&str; 5] = ["type", "properties", "required", "additi
 
 /// Keywords of strings that a terminal can hold to.
 const LENGTHS: [&str; 2] = ["minLength", "maxLength"];
+/// Longer texts than this are not counted: the grammar engine gives up on a terminal that counts and looks out for a tag.
+const COUNTED: u64 = 1000;
 
 impl Builder<'_> {
     pub(super) fn tagged_arguments(&mut self, tool: &Tool, tagged: &TaggedCall) -> Result<String> {
@@ -120,13 +122,19 @@ impl Builder<'_> {
         if !begins.is_empty() {
             conditions.push(format!("/(?s:{begins}.*)/"));
         }
-        let count = |key: &str| schema.get(key).and_then(Value::as_u64);
-        if LENGTHS.iter().any(|key| schema.get(*key).is_some()) {
+        for keyword in LENGTHS {
+            if schema.get(keyword).and_then(Value::as_u64).is_some_and(|count| count > COUNTED) {
+                self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned() });
+            }
+        }
+        let count = |key: &str| schema.get(key).and_then(Value::as_u64).filter(|count| *count <= COUNTED);
+        let lengths = LENGTHS.iter().any(|key| count(key).is_some());
+        if lengths {
             let most = count("maxLength").map_or(String::new(), |most| most.to_string());
             conditions.push(format!("/(?s:.{{{},{most}}})/", count("minLength").unwrap_or(0)));
         }
         let pattern = schema.get("pattern").and_then(Value::as_str);
-        if pattern.is_some() || LENGTHS.iter().any(|key| schema.get(*key).is_some()) {
+        if pattern.is_some() || lengths {
             // White space at a value's edges may be the format's, and not count.
             conditions.push(r"/(?s:[^\s].*[^\s]|[^\s]?)/".to_owned());
         }
