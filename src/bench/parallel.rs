@@ -53,6 +53,7 @@ pub fn run_parallel(
     while begin < plan.configurations.len() {
         let first = &plan.configurations[begin];
         let length = plan.configurations[begin..].iter().take_while(|one| one.shares_session(first)).count();
+        let formats = plan.configurations[begin..begin + length].iter().map(read_format).collect::<Result<Vec<_>>>()?;
         let mut tasks = VecDeque::new();
         for (configuration, one) in plan.configurations.iter().enumerate().skip(begin).take(length) {
             for (place, (tools, case)) in cases.iter().enumerate() {
@@ -63,6 +64,7 @@ pub fn run_parallel(
                 }
             }
         }
+        let first_of_these = begin;
         begin += length;
         if tasks.is_empty() {
             continue;
@@ -113,8 +115,8 @@ pub fn run_parallel(
                 let case = &all[task.case];
                 let seed = configuration.seed(&case.id, task.repeat);
                 let (sample, prompt) = sample(case, configuration, task.repeat, seed, answer, warm_up);
-                let format = read_format(configuration)?;
-                let correct = score(case, &sample, &format, configuration.repair)?.outcome == Outcome::Correct;
+                let format = &formats[task.configuration - first_of_these];
+                let correct = score(case, &sample, format, configuration.repair)?.outcome == Outcome::Correct;
                 directory.append(sample, &prompt)?;
                 progress.done += 1;
                 progress.fresh += 1;
