@@ -38,7 +38,7 @@ pub struct Plan {
     pub cases: usize,
     /// How many answers there are to each.
     pub repeat: usize,
-    /// How many cases were asked at a time, in one context.
+    /// How many cases were asked at a time.
     #[serde(default = "one")]
     pub parallel_cases: usize,
     /// What chat templates take for the time.

@@ -46,7 +46,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Cases")]
     repeat: usize,
 
-    /// Ask N cases at a time, in one context: more answers a minute, each of them later
+    /// Ask N cases at a time: more answers a minute, each of them later
     #[arg(long, value_name = "N", value_parser = sequences, default_value_t = 1, help_heading = "Cases")]
     parallel_cases: usize,
 
