@@ -199,10 +199,11 @@ impl Marker {
     }
 
     /// The same with one letter missing, doubled, changed, added, or exchanged with the next one. `None` where so few
-    /// letters are in the marker that another word may be meant.
+    /// letters are in the marker that another word may be meant, or where it begins with a letter: a pattern that can
+    /// begin anew inside of itself needs many states.
     fn slip(&self) -> Option<String> {
         let parts = self.parts()?;
-        if parts.iter().filter(|part| part.letter).count() < LETTERS {
+        if parts[0].letter || parts.iter().filter(|part| part.letter).count() < LETTERS {
             return None;
         }
         // From the end to the beginning: the rest as it is, and the rest with a slip in it.
