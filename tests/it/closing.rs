@@ -283,6 +283,26 @@ fn a_second_call_is_begun_only_where_there_is_room_for_it() {
 }
 
 #[test]
+fn text_of_a_given_length_is_reckoned_with_the_fewest_tokens() {
+    let engine =
+        LlamaEngine::load(&bundled::path().unwrap(), LoadOptions { threads: Some(1), ..Default::default() }).unwrap();
+    let mut compiler = Compiler::for_format(engine.vocabulary().unwrap(), Format::delimited()).unwrap();
+    let mut needed = |schema: &str| {
+        let tool = Tool::new("f", "", Some(serde_json::from_str(schema).unwrap()));
+        let tools = Tools::new([tool]).unwrap();
+        let rules = rules(Mode::Strict, Calls::Required);
+        let mut constraint = Constraint::new(&mut compiler, Format::delimited(), &tools, None, rules).unwrap();
+        let error = constraint.next(10).unwrap_err().to_string();
+        error.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).max().unwrap()
+    };
+    let short: usize =
+        needed(r#"{"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "required": ["a"]}"#);
+    let long =
+        needed(r#"{"type": "object", "properties": {"a": {"type": "string", "minLength": 1000}}, "required": ["a"]}"#);
+    assert!(long < short + 300, "{short} {long}");
+}
+
+#[test]
 fn an_answer_held_to_a_schema_is_whole_or_not_begun() {
     let schema = serde_json::json!({"type": "array", "minItems": 120, "items": {"type": "integer"}});
     let ask = |max_tokens| {

@@ -33,6 +33,8 @@ const EXITS: usize = 12;
 const MISSES: usize = 3;
 /// Places in one token of the grammar at which it is tried whether all may end there.
 const ENDS: usize = 4;
+/// How often a character has to stand for it to be taken for something that fills up.
+const FILLED: usize = 12;
 /// How much longer a way may be that neither opens anything nor is mere white space, and is still preferred.
 const OPENING: usize = 40;
 
@@ -121,6 +123,29 @@ impl Closer {
             closer.refuel();
             found
         })
+    }
+
+    /// The same way with other text where it is filled up, which takes fewer tokens.
+    pub(super) fn denser(&mut self, way: Vec<u8>, fillers: &[Vec<u8>], tokens: &dyn Fn(&[u8]) -> usize) -> Vec<u8> {
+        let runs: Vec<&[u8]> = way.chunk_by(|a, b| a == b).collect();
+        if runs.iter().all(|run| run.len() < FILLED) {
+            return way;
+        }
+        let filled = |filler: &Vec<u8>| -> Vec<u8> {
+            let text = |run: &&[u8]| -> Vec<u8> {
+                if run.len() < FILLED { run.to_vec() } else { filler.iter().copied().cycle().take(run.len()).collect() }
+            };
+            runs.iter().flat_map(text).collect()
+        };
+        let others = fillers.iter().map(filled).filter(|other| {
+            self.guarded(|closer| {
+                closer.refuel();
+                closer.leads_out(other).then_some(())
+            })
+            .is_some()
+        });
+        let best = others.min_by_key(|other| tokens(other));
+        best.filter(|best| tokens(best) < tokens(&way)).unwrap_or(way)
     }
 
     /// The grammar engine limits the work on the lexer between two masks, shared by all that follow a grammar, and fails

@@ -58,6 +58,8 @@ pub(super) struct Tokens {
     no_trie: TokTrie,
     /// The tokens that end a turn.
     pub ends: Vec<TokenId>,
+    /// Texts of few tokens for their length.
+    fillers: Vec<Vec<u8>>,
     /// Control tokens that the format writes.
     markup: Vec<(Vec<u8>, Token)>,
 }
@@ -139,7 +141,10 @@ impl Compiler {
             trie = trie.with_eos_tokens(&ids);
         }
         let no_trie = TokTrie::from(&TokRxInfo::new(1, 0), &[vec![SPECIAL]]);
-        let tokens = Arc::new(Tokens { vocabulary, trie: OnceLock::new(), no_trie, ends: ids, markup: written_tokens });
+        let fillers = fillers(&vocabulary);
+        let trie_later = OnceLock::new();
+        let tokens =
+            Arc::new(Tokens { vocabulary, trie: trie_later, no_trie, ends: ids, fillers, markup: written_tokens });
         let env: TokEnv = tokens.clone();
         // It copies the tree for masks that it is not asked for: there must not be one yet.
         let factory = factory(&env).map_err(|error| failed(&error))?;
@@ -196,9 +201,13 @@ impl Compiler {
     /// # Errors
     /// [`ErrorKind::Constraint`] with the grammar engine's words when it refuses the grammar.
     pub(super) fn begin(&mut self, lark: &str) -> Result<Begun> {
+        let tokens = Arc::clone(&self.tokens);
         let begun = self.compiled(lark)?;
-        if !std::mem::replace(&mut begun.sought, true) {
-            begun.way = begun.closer.as_mut().and_then(|closer| closer.way(&[], 0, FIRST_EFFORT, &|_| true));
+        if !std::mem::replace(&mut begun.sought, true)
+            && let Some(closer) = &mut begun.closer
+        {
+            let way = closer.way(&[], 0, FIRST_EFFORT, &|_| true);
+            begun.way = way.map(|way| closer.denser(way, &tokens.fillers, &|text| tokens.tokenize(text).len()));
         }
         Ok(begun.clone())
     }
@@ -226,6 +235,19 @@ impl Compiler {
     pub(super) fn forget(&mut self, lark: &str) {
         self.kept.remove(lark);
     }
+}
+
+/// The longest token that is one character again and again, and the longest of small letters: what has to have a length
+/// is filled up with either.
+fn fillers(vocabulary: &Vocabulary) -> Vec<Vec<u8>> {
+    let plain = vocabulary.words.iter().filter(|word| !word.control).map(|word| &*word.bytes);
+    let is_fit = |byte: u8| matches!(byte, b' '..=b'~') && !b"\"\\'<>[]{}|`".contains(&byte);
+    let runs = plain
+        .clone()
+        .filter(|word| word.first().is_some_and(|first| is_fit(*first) && word.iter().all(|b| b == first)));
+    let letters = plain.filter(|word| !word.is_empty() && word.iter().all(u8::is_ascii_lowercase));
+    let longest = [runs.max_by_key(|word| word.len()), letters.max_by_key(|word| word.len())];
+    longest.into_iter().flatten().map(<[u8]>::to_vec).collect()
 }
 
 /// What makes parsers of grammars.

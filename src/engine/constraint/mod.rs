@@ -436,6 +436,7 @@ impl<'c> Constraint<'c> {
         };
         match self.open(hit, text)? {
             Some(call) => self.enter(call),
+            None if matches!(self.phase, Phase::Off) => {}
             None => self.fail("the text behind a call's marker is not what the grammar begins with")?,
         }
         Ok(())
@@ -445,7 +446,13 @@ impl<'c> Constraint<'c> {
     /// that.
     fn open(&mut self, hit: Hit, bytes: &[u8]) -> Result<Option<Call>> {
         let Some(grammar) = self.grammars.get(hit.which) else { return Ok(None) };
-        let begun = self.compiler.begin(&grammar.lark)?;
+        let begun = match self.compiler.begin(&grammar.lark) {
+            Ok(begun) => begun,
+            Err(error) => {
+                self.failed(&error)?;
+                return Ok(None);
+            }
+        };
         // A call without a marker begins with its own text, which is the marker.
         let mut behind = Vec::new();
         if self.bare {
@@ -474,8 +481,11 @@ impl<'c> Constraint<'c> {
         {
             self.compiler.forget(&grammar.lark);
         }
+        self.failed(&grammar_error(why))
+    }
+
+    fn failed(&mut self, error: &Error) -> Result<()> {
         self.phase = Phase::Off;
-        let error = grammar_error(why);
         if self.rules.mode == Mode::Strict {
             return Err(Error::new(ErrorKind::Constraint, format!("while generating: {}", error.message())));
         }
