@@ -129,11 +129,17 @@ impl Session {
         };
         told.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         on_event(&Event::usage(generation.usage, None));
-        let mut notes = notes(&parsed);
-        notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
-        notes.extend(told.into_iter().map(|message| Note::plain("constraint", message)));
         let mut raw = written.prefill.into_bytes();
         raw.extend(generation.tokens.iter().flat_map(|token| self.engine.token_bytes(*token)));
+        let misfits = match finish_reason {
+            FinishReason::Cancelled => Vec::new(),
+            _ => constrain::misfits(options, &raw, &shortage),
+        };
+        misfits.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
+        let mut notes = notes(&parsed);
+        notes.extend(misfits.into_iter().map(|message| Note::plain("problem", message)));
+        notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
+        notes.extend(told.into_iter().map(|message| Note::plain("constraint", message)));
         let (message, calls) = (parsed.message(), parsed.calls);
         let (usage, tokens) = (generation.usage, generation.tokens);
         let closed_early = shortage.closed_early;

@@ -32,6 +32,7 @@ mod payloads;
 mod program;
 mod run;
 mod run_cli;
+mod schemas;
 mod session;
 mod template;
 mod tool;
