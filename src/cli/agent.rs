@@ -1,6 +1,7 @@
 //! The options that say how tools are executed, and what is done where that fails.
 
 use super::input::{Input, ModelOptions, positive};
+use super::lines::TypedAhead;
 use anyhow::Result;
 use callwright::fallback::{Limits as Spending, Rates};
 use callwright::message::ToolCall;
@@ -120,12 +121,12 @@ impl AgentOptions {
     }
 
     /// Who is asked about tools that want to be asked about; Ctrl-C instead of an answer raises `cancel`.
-    pub fn confirm(&self, agent: &mut Agent, cancel: Arc<AtomicBool>) {
+    pub fn confirm(&self, agent: &mut Agent, cancel: Arc<AtomicBool>, typed: TypedAhead) {
         if self.yes {
             agent.executor.confirm = Some(Box::new(|_| true));
         } else if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
             agent.executor.confirm =
-                Some(Box::new(move |call| !cancel.load(Ordering::Relaxed) && confirm(call, &cancel)));
+                Some(Box::new(move |call| !cancel.load(Ordering::Relaxed) && confirm(call, &cancel, &typed)));
         }
     }
 
@@ -186,7 +187,8 @@ fn runnable(tools: &Tools, executor: &callwright::exec::Executor) -> Result<()> 
 }
 
 /// Asks at the terminal whether a call may be executed.
-fn confirm(call: &ToolCall, cancel: &AtomicBool) -> bool {
+fn confirm(call: &ToolCall, cancel: &AtomicBool, typed: &TypedAhead) -> bool {
+    typed.take_in();
     let shown = format!("{} {}", call.name, call.arguments.to_text()).replace(char::is_control, " ");
     // The terminal itself: standard output may be a file.
     let config = Config::builder().behavior(Behavior::PreferTerm).build();
