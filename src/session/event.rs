@@ -1,5 +1,6 @@
 //! What a turn says while it happens, and what it came to.
 
+use crate::Error;
 use crate::engine::Token;
 use crate::engine::generate::Usage;
 use crate::exec::FailureKind;
@@ -66,6 +67,11 @@ impl Event {
     pub(super) fn done(done: Done) -> Event {
         Event::Done(Tagged { r#type: "done", value: done })
     }
+
+    /// The end of a turn that failed.
+    pub(super) fn failed(error: &Error, status: Option<Status>) -> Event {
+        Event::done(Done { finish_reason: FinishReason::Error, status, error: Some(error.to_string()) })
+    }
 }
 
 /// What an answer took.
@@ -105,9 +111,10 @@ pub struct RetryStep {
     /// The tool, as the call names it.
     pub tool: String,
     /// `told`: the model is told what was wrong; `regenerated`: the call alone was generated again under the grammar;
-    /// `repeated`: the model is told that it made the call before.
+    /// `unavailable`: it is told that no other call of the tool would do better; `repeated`: it is told that it made the
+    /// call before.
     pub step: &'static str,
-    /// How often the tool has failed in a row.
+    /// How often the tool has failed in a row, where another call may mend it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failures: Option<usize>,
     /// The arguments that were generated.
@@ -171,6 +178,9 @@ pub struct Done {
     /// How a run ended, where tools are executed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
+    /// What failed, where that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// Something to tell, in words.
@@ -274,8 +284,10 @@ pub struct Outcome {
     pub models: Vec<ModelUsage>,
     /// Repairs, problems and departures, in the order in which they happened.
     pub notes: Vec<Note>,
-    /// The original error, where a call was given up.
+    /// The original error, where a call was given up; what failed, where that ended the run.
     pub failure: Option<String>,
+    /// What ended the run, with [`Status::Error`].
+    pub error: Option<Error>,
 }
 
 impl Outcome {

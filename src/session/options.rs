@@ -74,7 +74,8 @@ fn bad_choice(choice: &Value) -> Error {
 }
 
 /// What happens where prompt and answer do not fit the context.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ContextPolicy {
     /// What the model is shown of old results is shortened, then old turns are left out; each is told. The
     /// conversation itself stays whole.
