@@ -7,7 +7,7 @@
 use super::bfcl;
 use super::exact::Exact;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
-use crate::message::{Conversation, Message, check_order, open_calls};
+use crate::message::{Conversation, Message, Role, check_order, open_calls};
 use crate::text_file;
 use crate::tool::Tools;
 use serde_json::{Map, Number, Value};
@@ -274,6 +274,9 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
     check_order(&messages)?;
     if let Some(open) = open_calls(&messages)?.first() {
         return Err(wrong(format!("the call of {:?} at the end of the messages has no result", open.name)));
+    }
+    if !messages.iter().any(|message| message.role == Role::User) {
+        return Err(wrong("the messages hold no question: none of them is a user's"));
     }
     let tools = match fields.get("tools") {
         None => Tools::default(),

@@ -110,6 +110,15 @@ impl LlamaEngine {
         self.threads
     }
 
+    /// How many contexts with these threads occupy the processor; one where the threads were asked for, or a GPU decodes.
+    fn contexts_at_a_time(&self) -> usize {
+        let on_gpu = self.options.gpu_layers != Some(0) && backend().is_ok_and(LlamaBackend::supports_gpu_offload);
+        if on_gpu || self.options.threads.is_some() {
+            return 1;
+        }
+        (std::thread::available_parallelism().map_or(1, usize::from) / self.threads).max(1)
+    }
+
     fn new_context(&mut self, tokens: usize) -> Result<()> {
         let context = create_context(&self.model, tokens, BATCH, self.threads, 1)?;
         // SAFETY: the context borrows the model, which lives in an `Arc` that is neither moved out nor replaced while

@@ -1,10 +1,11 @@
 //! The calls of one text while they are being read: ids, events, what is reported about them, and how they end.
 
 use super::coerce::{Coercer, Coercion};
+use super::duplicates;
 use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
 use crate::message::Arguments;
 use crate::tool::{Tool, Tools};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -66,6 +67,8 @@ struct Open {
     changes: Vec<(usize, usize, String)>,
     /// The first value of the wrong type: where it stands in the arguments, and how.
     coerced: Option<(usize, String)>,
+    /// Arguments that came again, and where, as far as the payload's reader knows.
+    again: Vec<(String, Range<usize>)>,
 }
 
 /// How a call ended.
@@ -142,6 +145,7 @@ impl Calls {
             coercer: None,
             changes: Vec::new(),
             coerced: None,
+            again: Vec::new(),
         });
     }
 
@@ -207,10 +211,30 @@ impl Calls {
         }
     }
 
-    /// An argument that the open call has already.
-    pub(crate) fn duplicate_key(&mut self, key: &str, at: usize) {
-        let key = shortened(key);
-        self.diagnose(DiagnosticKind::DuplicateKey { key }, at..at + 1);
+    /// An argument that the open call has already. That is reported where the call ends, for every payload alike.
+    pub(crate) fn duplicate_key(&mut self, key: &str, place: Range<usize>) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.again.len() < DIAGNOSTICS) {
+            open.again.push((key.to_owned(), place));
+        }
+    }
+
+    /// Reports the keys that stand twice in the arguments.
+    fn report_again(&mut self, keys: &[String]) {
+        let Some(open) = self.open.as_mut().filter(|_| !keys.is_empty()) else { return };
+        let mut again = std::mem::take(&mut open.again);
+        let from = open.arguments_at.map_or(open.payload, |at| at.saturating_sub(open.start)).min(open.raw.len());
+        let mut places = duplicates::places(&open.raw[from..]);
+        let (from, whole) = (open.start + from, open.start..open.start + open.raw.len());
+        for key in keys {
+            let known = again.iter().position(|(name, _)| name == key).map(|index| again.remove(index).1);
+            let place = known.or_else(|| {
+                let place = places.get_mut(key)?.pop_front()?;
+                Some(from + place.start..from + place.end)
+            });
+            let place = place.map_or_else(|| whole.clone(), |place| place.start..place.end.min(whole.end));
+            self.depart(RepairKind::DuplicateKey, place.clone());
+            self.diagnose(DiagnosticKind::DuplicateKey { key: shortened(key) }, place);
+        }
     }
 
     /// A key beside name and arguments.
@@ -418,6 +442,10 @@ impl Calls {
         let text = self.end_arguments(text, sent);
         self.say_start();
         self.report_coercion();
+        let object = apart.then(|| duplicates::read_object(&text));
+        if let Some(Ok((_, again))) = &object {
+            self.report_again(again);
+        }
         self.keep(marker);
         let Some(open) = self.open.take() else { return };
         let (id, name) = (open.id.unwrap_or_default(), open.name.unwrap_or_default());
@@ -435,22 +463,24 @@ impl Calls {
         }
         let blamed = !open.blamed.is_empty();
         problems.extend(open.blamed);
-        let arguments = match serde_json::from_str::<Map<String, Value>>(&text) {
-            Ok(object) if apart => {
+        let arguments = match object {
+            // Without repairs nothing that was written is dropped.
+            Some(Ok((_, again))) if !again.is_empty() && !self.repair => Arguments::Raw(text),
+            Some(Ok((object, _))) => {
                 if text.capacity() <= SPARE {
                     self.spare_text = text;
                 }
                 Arguments::Object(object)
             }
-            Err(_) if apart && blamed => Arguments::Raw(text),
-            Err(error) if apart => {
+            Some(Err(_)) if blamed => Arguments::Raw(text),
+            Some(Err(error)) => {
                 problems.push(match serde_json::from_str::<Value>(&text) {
                     Ok(_) => "the arguments are not a JSON object".to_owned(),
                     Err(_) => format!("the arguments are not valid JSON: {error}"),
                 });
                 Arguments::Raw(text)
             }
-            _ => Arguments::Raw(text),
+            None => Arguments::Raw(text),
         };
         let unread = |error: &serde_json::Error| !error.to_string().contains("number out of range");
         if let Arguments::Raw(text) = &arguments

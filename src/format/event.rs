@@ -7,7 +7,8 @@ use std::ops::Range;
 /// One step of a parsed stream.
 ///
 /// Events are monotone: nothing that was said is taken back. The `delta`s of one call, joined, are exactly the
-/// arguments of the finished call, whatever the pieces in which the model's text arrived.
+/// arguments of the finished call, whatever the pieces in which the model's text arrived. (Read as JSON: of a key that
+/// the model wrote twice the last value counts, which is told by [`RepairKind::DuplicateKey`].)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
@@ -68,7 +69,7 @@ pub enum RepairKind {
     MissingEndMarker,
     /// A marker was written twice.
     DoubledMarker,
-    /// A marker in other case, or with other spaces or another number of `#`.
+    /// A marker in other case, with other spaces or another number of `#`, or with one letter wrong.
     NearMissMarker,
     /// The payload stood in a code fence.
     CodeFence,
@@ -80,6 +81,9 @@ pub enum RepairKind {
     TrailingComma,
     /// No comma between two members.
     MissingComma,
+    /// A key that stands twice in one object, or an argument given twice; the last value counts. All of it is in the
+    /// arguments' deltas, where a reader of JSON takes the last one, too.
+    DuplicateKey,
     /// Strings in single quotes.
     SingleQuotes,
     /// An object key without quotes.
@@ -124,6 +128,7 @@ impl RepairKind {
             RepairKind::SeveralCalls => "another call between the same markers",
             RepairKind::TrailingComma => "a comma before a closing bracket",
             RepairKind::MissingComma => "no comma between two members",
+            RepairKind::DuplicateKey => "a key twice in one object",
             RepairKind::SingleQuotes => "a string in single quotes",
             RepairKind::UnquotedKey => "a key without quotes",
             RepairKind::UnescapedControl => "an unescaped control character in a string",
@@ -174,9 +179,9 @@ pub enum DiagnosticKind {
     },
     /// The call's Python is broken beyond repair from here on.
     BrokenCall,
-    /// An argument that came twice; the last one counts.
+    /// An argument, or a key in one, that came twice. The last one counts; without repairs all of it is left as it is.
     DuplicateKey {
-        /// The argument's name.
+        /// The argument's name, or the key.
         key: String,
     },
     /// The call names no tool.
@@ -208,7 +213,7 @@ impl fmt::Display for Diagnostic {
             DiagnosticKind::BrokenJson => f.write_str("the call's JSON is broken beyond repair"),
             DiagnosticKind::BrokenCall => f.write_str("the call is broken beyond repair"),
             DiagnosticKind::DuplicateKey { key } => {
-                write!(f, "the argument {key:?} is there twice; the last one counts")
+                write!(f, "the key {key:?} is there twice in the call's arguments")
             }
             DiagnosticKind::IgnoredKey { key } => write!(f, "the call's key {key:?} is ignored"),
             DiagnosticKind::MissingName => f.write_str("the call names no tool"),

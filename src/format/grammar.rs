@@ -43,12 +43,14 @@ impl fmt::Display for Unenforced {
 }
 
 /// A grammar, and what of the schemas it leaves to be checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grammar {
     /// The text, in llguidance's dialect of Lark.
     pub lark: String,
     /// What is not enforced.
     pub unenforced: Vec<Unenforced>,
+    /// The schema that the whole answer has to fit, where it is JSON.
+    pub schema: Option<Value>,
 }
 
 impl Grammar {
@@ -72,7 +74,7 @@ impl Grammar {
             word.is_some_and(|end| line[end..].trim_start().starts_with("::="))
         });
         let lark = if is_gbnf { gbnf::to_lark(text)? } else { text.to_owned() };
-        Ok(Grammar { lark, unenforced: Vec::new() })
+        Ok(Grammar { lark, ..Grammar::default() })
     }
 
     /// The grammar in a file: its name's ending says which notation (`.gbnf`, `.lark`); with any other, its text does.
@@ -87,7 +89,7 @@ impl Grammar {
             Some("lark") => text,
             _ => return Grammar::from_text(&text).map_err(|error| error.in_file(path)),
         };
-        Ok(Grammar { lark, unenforced: Vec::new() })
+        Ok(Grammar { lark, ..Grammar::default() })
     }
 }
 
@@ -147,7 +149,7 @@ impl Format {
         let mut builder = Builder { format: self, rules: Rules::default(), unenforced: Vec::new(), check };
         let calls = builder.calls(tools)?;
         let start = builder.answer(&calls, scope)?;
-        Ok(Grammar { lark: builder.rules.finish(&start), unenforced: builder.unenforced })
+        Ok(Grammar { lark: builder.rules.finish(&start), unenforced: builder.unenforced, schema: None })
     }
 }
 

@@ -10,6 +10,7 @@ mod bytes;
 mod calls;
 mod coerce;
 mod declaration;
+mod duplicates;
 pub mod event;
 pub mod grammar;
 mod head;

@@ -84,8 +84,8 @@ pub(super) fn end(constraint: &Constraint<'_>, known: &mut Vec<Unenforced>) -> (
     }
     let notices = constraint.notices();
     let shortage = Shortage {
-        no_room: notices.contains(&Notice::NoRoomForCall),
-        closed_early: notices.contains(&Notice::ClosedEarly),
+        no_room: notices.iter().any(|notice| matches!(notice, Notice::NoRoomForCall(_))),
+        closed_early: notices.iter().any(|notice| matches!(notice, Notice::ClosedEarly(_))),
     };
     (told, shortage)
 }

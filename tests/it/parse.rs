@@ -407,12 +407,16 @@ fn json_object() -> impl Strategy<Value = String> {
     ];
     let blank = || proptest::sample::select(&["", " ", "\n  ", "\t"][..]);
     let value = leaf.prop_recursive(4, 24, 4, move |inner| {
-        let member = (".*", inner.clone(), blank()).prop_map(|(key, value, blank)| {
-            format!("{blank}{}{blank}:{blank}{value}{blank}", serde_json::Value::from(key))
-        });
+        // No key twice, which is JSON, but told.
+        let member = (".*", inner.clone(), blank());
+        let written = |(index, (key, value, blank)): (usize, (String, String, &str))| {
+            format!("{blank}{}{blank}:{blank}{value}{blank}", serde_json::Value::from(format!("{key}{index}")))
+        };
         prop_oneof![
             proptest::collection::vec(inner, 0..4).prop_map(|items| format!("[{}]", items.join(", "))),
-            proptest::collection::vec(member, 0..4).prop_map(|members| format!("{{{}}}", members.join(","))),
+            proptest::collection::vec(member, 0..4).prop_map(move |members| {
+                format!("{{{}}}", members.into_iter().enumerate().map(written).collect::<Vec<_>>().join(","))
+            }),
         ]
     });
     (value, blank()).prop_map(|(value, blank)| format!("{{{blank}\"value\":{blank}{value}{blank}}}"))
@@ -474,6 +478,7 @@ fn every_repair_is_shown_by_a_case() {
         RepairKind::SeveralCalls,
         RepairKind::TrailingComma,
         RepairKind::MissingComma,
+        RepairKind::DuplicateKey,
         RepairKind::SingleQuotes,
         RepairKind::UnquotedKey,
         RepairKind::UnescapedControl,

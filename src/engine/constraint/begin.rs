@@ -4,7 +4,7 @@ use super::call::Call;
 use super::closing::Ends;
 use super::compiler::{Compiler, grammar_error};
 use super::trigger::Trigger;
-use super::{Calls, Constraint, Mode, Phase, Rules};
+use super::{Calls, Constraint, Mode, Phase, Rules, Subject};
 use crate::Result;
 use crate::engine::vocabulary::Vocabulary;
 use crate::format::grammar::{Begins, Grammar, Scope};
@@ -85,6 +85,7 @@ impl<'c> Constraint<'c> {
             phase,
             called: false,
             primed: false,
+            subject: Subject::Call,
             draft: true,
             last: Vec::new(),
             notices: Vec::new(),
@@ -98,6 +99,7 @@ impl<'c> Constraint<'c> {
     /// [`ErrorKind::Constraint`](crate::ErrorKind::Constraint) when the grammar is refused.
     pub fn whole(compiler: &'c mut Compiler, grammar: Grammar, jump: bool) -> Result<Constraint<'c>> {
         let begun = compiler.begin(&grammar.lark)?;
+        let subject = Subject::Answer { json: grammar.schema.is_some() };
         let Some(call) = Call::begin(begun, 0, compiler.tokens(), b"") else {
             return Err(grammar_error("nothing fits it"));
         };
@@ -121,6 +123,7 @@ impl<'c> Constraint<'c> {
             thinking_end: String::new(),
             called: false,
             primed: true,
+            subject,
             draft: true,
             last: Vec::new(),
             notices: Vec::new(),

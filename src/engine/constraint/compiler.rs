@@ -1,6 +1,6 @@
 //! Grammars compiled for one vocabulary, and what follows from a grammar's state.
 
-use super::closing::{Closer, Ends};
+use super::closing::{Closer, Ends, FIRST_EFFORT};
 use crate::engine::Token;
 use crate::engine::vocabulary::Vocabulary;
 use crate::{Error, ErrorKind, Result};
@@ -39,8 +39,10 @@ pub(super) struct Begun {
     pub matcher: Matcher,
     /// Follows it to know the way out; none where that cannot be had.
     pub closer: Option<Closer>,
-    /// The way out from here, once it was sought.
+    /// The way out from here, where one was found.
     pub way: Option<Vec<u8>>,
+    /// Whether it was sought: where there is none, seeking takes long.
+    sought: bool,
 }
 
 /// The model's own tokenizer, as the grammar engine wants it.
@@ -166,7 +168,7 @@ impl Compiler {
                 let matcher = Matcher::new(parser);
                 match matcher.get_error() {
                     Some(why) => Err(grammar_error(&why)),
-                    None => Ok(place.insert(Begun { matcher, closer, way: None })),
+                    None => Ok(place.insert(Begun { matcher, closer, way: None, sought: false })),
                 }
             }
         }
@@ -178,8 +180,8 @@ impl Compiler {
     /// [`ErrorKind::Constraint`] with the grammar engine's words when it refuses the grammar.
     pub(super) fn begin(&mut self, lark: &str) -> Result<Begun> {
         let begun = self.compiled(lark)?;
-        if begun.way.is_none() {
-            begun.way = begun.closer.as_mut().and_then(|closer| closer.way(&[], 0, &|_| true));
+        if !std::mem::replace(&mut begun.sought, true) {
+            begun.way = begun.closer.as_mut().and_then(|closer| closer.way(&[], 0, FIRST_EFFORT, &|_| true));
         }
         Ok(begun.clone())
     }

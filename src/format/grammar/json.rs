@@ -279,5 +279,5 @@ pub fn json_grammar(value: &Value, flexible: bool) -> Result<Grammar> {
     let prepared = if flexible { prepared } else { with_fixed_space(prepared) };
     let mut rules = Rules::default();
     let start = rules.json(&prepared);
-    Ok(Grammar { lark: rules.finish(&start), unenforced })
+    Ok(Grammar { lark: rules.finish(&start), unenforced, schema: Some(value.clone()) })
 }

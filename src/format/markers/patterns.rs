@@ -5,6 +5,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Around, Declaration, Marker, Payload};
 use regex_automata::util::syntax;
 
+/// How many letters a marker has at least in which one may be wrong.
+const LETTERS: usize = 6;
+
 /// Markers are about bytes: `\w`, `\d` and `\s` are ASCII's, or a format with one of them would need thousands of states.
 pub(super) fn syntax_config() -> syntax::Config {
     syntax::Config::new().unicode(false).utf8(false)
@@ -75,8 +78,15 @@ fn brackets(declaration: &Declaration) -> Option<&'static str> {
 
 /// A near miss of the start marker, where a call follows.
 pub(super) fn near_start(declaration: &Declaration) -> Option<(Sign, String)> {
-    let near = declaration.start.as_ref()?.near_miss()?;
+    let start = declaration.start.as_ref()?;
+    let mut near = start.near_miss()?;
     let (lookahead, opening) = opening(declaration);
+    // A letter would not do to show a call: it takes a bracket.
+    if lookahead == Lookahead::Brackets
+        && let Some(slip) = start.slip()
+    {
+        near = format!("{near}|{slip}");
+    }
     let sign = Sign { side: Side::Start, exact: false, lookahead };
     Some((sign, format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{opening})")))
 }
@@ -164,7 +174,7 @@ impl Marker {
     /// The longest text that counts as this marker, near misses included.
     pub(in crate::format) fn longest(&self) -> Result<usize> {
         let mut longest = 0;
-        for pattern in [Some(self.pattern()), self.near_miss()].into_iter().flatten() {
+        for pattern in [Some(self.pattern()), self.near_miss(), self.slip()].into_iter().flatten() {
             let hir = syntax::parse_with(&pattern, &syntax_config()).map_err(|e| {
                 let reason = e.to_string();
                 let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
@@ -184,6 +194,43 @@ impl Marker {
     /// What models write for a literal marker: other case, other spaces, another number of a repeated sign, a
     /// separator left out. `None` where there is nothing to vary.
     pub(super) fn near_miss(&self) -> Option<String> {
+        let parts = self.parts()?;
+        Some(format!("(?i-u:{})", parts.iter().map(|part| part.pattern.as_str()).collect::<String>()))
+    }
+
+    /// The same with one letter missing, doubled, changed, added, or exchanged with the next one. `None` where so few
+    /// letters are in the marker that another word may be meant, or where it begins with a letter: a pattern that can
+    /// begin anew inside of itself needs many states.
+    fn slip(&self) -> Option<String> {
+        let parts = self.parts()?;
+        if parts[0].letter || parts.iter().filter(|part| part.letter).count() < LETTERS {
+            return None;
+        }
+        // From the end to the beginning: the rest as it is, and the rest with a slip in it.
+        let (mut behind, mut as_is, mut slipped) = (String::new(), String::new(), String::new());
+        for (index, part) in parts.iter().enumerate().rev() {
+            let Part { pattern, letter } = part;
+            // The first byte stays, so that few bytes of a text have to be looked at.
+            let mut ways = Vec::new();
+            if !slipped.is_empty() {
+                ways.push(format!("{pattern}{slipped}"));
+            }
+            if *letter && index > 0 {
+                ways.extend([format!("[a-z]{as_is}"), as_is.clone(), format!("[a-z]{pattern}{as_is}")]);
+                match parts.get(index + 1) {
+                    Some(next) if next.letter => ways.push(format!("{}{pattern}{behind}", next.pattern)),
+                    _ => ways.push(format!("{pattern}[a-z]{as_is}")),
+                }
+            }
+            slipped = if ways.len() == 1 { ways.swap_remove(0) } else { format!("(?:{})", ways.join("|")) };
+            behind = as_is;
+            as_is = format!("{pattern}{behind}");
+        }
+        Some(format!("(?i-u:{slipped})"))
+    }
+
+    /// The marker byte by byte, or run by run, each as models vary it.
+    fn parts(&self) -> Option<Vec<Part>> {
         let Marker::Literal(text) = self else { return None };
         let text = text.trim();
         if !text.bytes().any(|b| b.is_ascii_alphabetic()) {
@@ -192,30 +239,32 @@ impl Marker {
         let runs: Vec<&[u8]> = text.as_bytes().chunk_by(|a, b| a == b && !a.is_ascii_alphanumeric()).collect();
         let repeated = |run: &[u8]| run.len() > 1 && run[0].is_ascii_punctuation();
         let blank = |run: &[u8]| run[0].is_ascii_whitespace();
-        let mut pattern = String::from("(?i-u:");
-        for (index, run) in runs.iter().enumerate() {
+        let part = |index: usize| {
+            let run = runs[index];
             let last = index + 1 == runs.len();
             if blank(run) {
-                pattern.push_str("[ \\t]{0,3}");
-            } else if matches!(run, [b'_' | b'-']) {
-                pattern.push_str("[_ -]?");
-            } else if repeated(run) {
-                let after_blank = index > 0 && blank(runs[index - 1]);
-                if index > 0 && !after_blank {
-                    pattern.push_str("[ \\t]{0,3}");
-                }
-                let least = if last { 0 } else { 1 };
-                pattern.push_str(&format!("{}{{{least},{}}}", escape(run[0]), 2 * run.len()));
-                if !last && !blank(runs[index + 1]) {
-                    pattern.push_str("[ \\t]{0,3}");
-                }
-            } else {
-                pattern.extend(run.iter().map(|&b| escape(b)));
+                return "[ \\t]{0,3}".to_owned();
             }
-        }
-        pattern.push(')');
-        Some(pattern)
+            if matches!(run, [b'_' | b'-']) {
+                return "[_ -]?".to_owned();
+            }
+            if !repeated(run) {
+                return run.iter().map(|&b| escape(b)).collect();
+            }
+            let before = if index > 0 && !blank(runs[index - 1]) { "[ \\t]{0,3}" } else { "" };
+            let after = if !last && !blank(runs[index + 1]) { "[ \\t]{0,3}" } else { "" };
+            let least = if last { 0 } else { 1 };
+            format!("{before}{}{{{least},{}}}{after}", escape(run[0]), 2 * run.len())
+        };
+        let letter = |index: usize| runs[index][0].is_ascii_alphabetic();
+        Some((0..runs.len()).map(|index| Part { pattern: part(index), letter: letter(index) }).collect())
     }
+}
+
+/// A piece of a marker.
+struct Part {
+    pattern: String,
+    letter: bool,
 }
 
 /// One byte as a regular expression, valid in Unicode mode too.

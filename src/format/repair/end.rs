@@ -52,6 +52,12 @@ impl Transducer {
         match self.state {
             State::Number(number) if number.is_whole() => self.end_value(),
             State::Word { key: false } if LITERALS.contains(&&self.out[self.mark..]) => self.end_word(false, at),
+            State::QuoteEnd(quoted) if self.at_call() && !self.out[self.mark + 1..].trim_ascii().is_empty() => {
+                // A word behind it, of which nobody knows what it was to be.
+                let word = self.out.split_off(self.mark + 1);
+                self.end_string(quoted);
+                self.out.push_str(&word);
+            }
             State::QuoteEnd(quoted) => self.end_string(quoted),
             State::Opening(quoted, 2..) => {
                 self.close_quotes(quoted);

@@ -7,6 +7,8 @@ use crate::format::event::RepairKind;
 
 /// How much white space is kept between two literals that may be one string.
 const BLANK: usize = 64;
+/// How long a word may be that waits for `=`.
+const WORD: usize = 64;
 
 impl Transducer {
     /// The names of the parameters, in order, for arguments that have none, and whether the first takes an object.
@@ -279,9 +281,44 @@ impl Transducer {
         }
     }
 
-    /// After a quote that closes a string: another literal goes on with it, and before a word it was part of it.
+    /// After a quote that closes a string: another literal goes on with it, before a word and `=` a comma is missing, and
+    /// before any other word the quote was part of the string.
     pub(super) fn python_quote_end(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
         let Quote::Python { single, .. } = quoted.quote else { return self.refuse() };
+        let waiting = self.out[self.mark + 1..].trim_ascii_start();
+        let (word, count) = (waiting.trim_ascii_end(), waiting.len());
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'0'..=b'9'
+                if self.at_call() && !quoted.key && (count > 0 || !byte.is_ascii_digit()) =>
+            {
+                if word.len() == count && count < WORD {
+                    self.put(byte);
+                    return true;
+                }
+            }
+            b' ' | b'\t' | b'\r' | b'\n' if (1..WORD).contains(&count) => {
+                self.put(byte);
+                return true;
+            }
+            b'=' if count > 0 && self.is_parameter(word) => {
+                let name = quoted_json(word);
+                if self.depart(RepairKind::MissingComma, at - count) {
+                    self.out.truncate(self.mark + 1);
+                    self.end_string(quoted);
+                    self.out.push_str(", ");
+                    self.out.push_str(&name);
+                    self.state = State::Colon;
+                }
+                return false;
+            }
+            _ => {}
+        }
+        if count > 0 {
+            if self.depart(RepairKind::UnescapedQuote, at - count) {
+                self.unclose(quoted, quote(single));
+            }
+            return false;
+        }
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => {
                 if self.out.len() - self.mark < BLANK {
@@ -310,6 +347,11 @@ impl Transducer {
             }
             _ => self.refuse(),
         }
+    }
+
+    /// Whether a word may be the name of an argument: one of the tool's, as far as they are known.
+    fn is_parameter(&self, word: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|name| name == word)
     }
 
     /// After a sign or a point that JSON does not let a number begin with.

@@ -258,12 +258,12 @@ impl Transducer {
         }
     }
 
-    /// The quote at the mark is part of the string, and so is the white space behind it.
+    /// The quote at the mark is part of the string, and so is what waits behind it: white space, perhaps a word.
     pub(super) fn unclose(&mut self, quoted: Quoted, quote: u8) {
         let tail = self.out.split_off(self.mark);
         self.out.push_str(if quote == b'"' { "\\\"" } else { "'" });
-        for blank in tail.bytes().skip(1) {
-            if blank == b' ' { self.out.push(' ') } else { self.escape_control(blank) }
+        for byte in tail.bytes().skip(1) {
+            if byte.is_ascii_control() { self.escape_control(byte) } else { self.out.push(char::from(byte)) }
         }
         self.state = State::String(quoted);
         self.settle_string(quoted);

@@ -156,7 +156,7 @@ impl TaggedPayload {
                 self.output.push(if frame.kind == Kind::Array { "[" } else { "{" });
             }
         } else if self.given.contains(&key) {
-            calls.duplicate_key(&key, self.key_at);
+            calls.duplicate_key(&key, self.key_at..self.key_at + key.len());
         } else if self.given.len() < KEYS {
             self.given.push(key.clone());
         }

@@ -71,6 +71,8 @@ fn what_is_wrong_with_a_case_is_said_with_its_line() {
             r#"{"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}], "expected": []}"#,
             "the call of \"f\" at the end of the messages has no result",
         ),
+        (r#"{"messages": [], "expected": []}"#, "the messages hold no question: none of them is a user's"),
+        (r#"{"messages": [{"role": "system", "content": "x"}], "expected": []}"#, "the messages hold no question"),
     ];
     for (line, message) in lines {
         let error = read(&format!("// a comment\n\n{line}\n")).unwrap_err();

@@ -1,0 +1,174 @@
+//! Keys that stand twice in one object of a call's arguments.
+//!
+//! JSON lets them pass, and readers differ in which value they take. Here it is the last one, as in Python and in
+//! JavaScript, and each such key is reported: a call must not run with an argument that its model did not settle on
+//! without anybody being told.
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::ops::Range;
+
+/// How many of them are told.
+const MOST: usize = 128;
+
+/// The JSON object that `text` is, and the keys that came again in it or in an object inside of it.
+pub(super) fn read_object(text: &str) -> serde_json::Result<(Map<String, Value>, Vec<String>)> {
+    let mut again = Vec::new();
+    let mut json = serde_json::Deserializer::from_str(text);
+    let object = json.deserialize_map(Object(&mut again))?;
+    json.end()?;
+    Ok((object, again))
+}
+
+/// Reads an object and notes the keys that come again.
+struct Object<'a>(&'a mut Vec<String>);
+
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Map<String, Value>, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            let value = entries.next_value_seed(Any(self.0))?;
+            match object.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                }
+                Entry::Occupied(mut entry) => {
+                    if self.0.len() < MOST {
+                        self.0.push(entry.key().clone());
+                    }
+                    entry.insert(value);
+                }
+            }
+        }
+        Ok(object)
+    }
+}
+
+/// The same for any value.
+struct Any<'a>(&'a mut Vec<String>);
+
+impl<'de> DeserializeSeed<'de> for Any<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Value, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Any<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Any(self.0))? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Value, A::Error> {
+        Object(self.0).visit_map(entries).map(Value::Object)
+    }
+}
+
+/// Where keys come again in what a model wrote: in objects, and among the arguments of a Python call. Only for telling
+/// their places, so it need not be right about what is broken.
+pub(super) fn places(source: &[u8]) -> HashMap<String, VecDeque<Range<usize>>> {
+    let mut found: HashMap<String, VecDeque<Range<usize>>> = HashMap::new();
+    let mut open: Vec<HashSet<Cow<'_, str>>> = vec![HashSet::new()];
+    let mut i = 0;
+    while i < source.len() {
+        let start = i;
+        match source[i] {
+            b'"' | b'\'' => i = string_end(source, i),
+            b'{' | b'[' | b'(' => {
+                open.push(HashSet::new());
+                i += 1;
+            }
+            b'}' | b']' | b')' => {
+                if open.len() > 1 {
+                    open.pop();
+                }
+                i += 1;
+            }
+            byte if in_word(byte) => i += source[i..].iter().take_while(|&&byte| in_word(byte)).count(),
+            _ => i += 1,
+        }
+        let next = source[i..].iter().find(|byte| !byte.is_ascii_whitespace());
+        let Some(key) = key(&source[start..i]).filter(|_| matches!(next, Some(b':' | b'='))) else { continue };
+        if let Some(keys) = open.last_mut()
+            && !keys.insert(key.clone())
+        {
+            found.entry(key.into_owned()).or_default().push_back(start..i);
+        }
+    }
+    found
+}
+
+/// The key that a string or a word is.
+fn key(written: &[u8]) -> Option<Cow<'_, str>> {
+    let text = std::str::from_utf8(written).ok()?;
+    match written.first()? {
+        b'"' => String::deserialize(&mut serde_json::Deserializer::from_str(text)).ok().map(Cow::Owned),
+        b'\'' => Some(Cow::Borrowed(text.trim_matches('\''))),
+        &byte => in_word(byte).then_some(Cow::Borrowed(text)),
+    }
+}
+
+fn in_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-') || byte >= 0x80
+}
+
+/// Where the string ends that begins at `start`.
+fn string_end(source: &[u8], start: usize) -> usize {
+    let mut i = start + 1;
+    while let Some(&byte) = source.get(i) {
+        i += if byte == b'\\' { 2 } else { 1 };
+        if byte == source[start] {
+            break;
+        }
+    }
+    i.min(source.len())
+}
