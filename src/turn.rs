@@ -144,6 +144,8 @@ pub enum Told {
     Failed {
         /// The call's place in the answer.
         call: usize,
+        /// In which way.
+        fault: Fault,
         /// How often the tool has failed in a row.
         failures: usize,
     },
@@ -483,7 +485,11 @@ impl Turn {
                     }
                 }
                 Some(Ran::Failed(Fault::Tool)) => told.push(Told::Unavailable { call: index }),
-                _ => told.push(Told::Failed { call: index, failures: self.failures(&call.tool) }),
+                Some(Ran::Failed(fault)) => {
+                    told.push(Told::Failed { call: index, fault: *fault, failures: self.failures(&call.tool) });
+                }
+                // Each call has come to something before this.
+                None => {}
             }
         }
         self.calls.clear();

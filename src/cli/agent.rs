@@ -2,6 +2,7 @@
 
 use super::input::{Input, ModelOptions, positive};
 use super::lines::TypedAhead;
+use super::say;
 use anyhow::Result;
 use callwright::fallback::{Limits as Spending, Rates};
 use callwright::message::ToolCall;
@@ -192,10 +193,18 @@ fn confirm(call: &ToolCall, cancel: &AtomicBool, typed: &TypedAhead) -> bool {
     let shown = format!("{} {}", call.name, call.arguments.to_text()).replace(char::is_control, " ");
     // The terminal itself: standard output may be a file.
     let config = Config::builder().behavior(Behavior::PreferTerm).build();
-    let answer =
-        DefaultEditor::with_config(config).and_then(|mut editor| editor.readline(&format!("Run {shown}? [y/N] ")));
-    if matches!(answer, Err(ReadlineError::Interrupted)) {
-        cancel.store(true, Ordering::Relaxed);
+    let Ok(mut editor) = DefaultEditor::with_config(config) else { return false };
+    loop {
+        let answer = editor.readline(&format!("Run {shown}? [y/N] "));
+        if matches!(answer, Err(ReadlineError::Interrupted)) {
+            cancel.store(true, Ordering::Relaxed);
+        }
+        let Ok(answer) = answer else { return false };
+        match answer.trim().to_lowercase().as_str() {
+            "y" | "yes" => return true,
+            "" | "n" | "no" => return false,
+            // Something else was meant, to be said to the model perhaps.
+            _ => say(format_args!("y runs it, n does not; the conversation goes on behind that\n")),
+        }
     }
-    answer.is_ok_and(|answer| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

@@ -68,6 +68,8 @@ impl Session {
             ask.messages.iter().flat_map(|m| &m.tool_calls).filter_map(|call| call.id.clone()).collect();
         let parser_options = ParserOptions {
             repair: options.repair,
+            coerce: options.coerce,
+            normalize_names: options.normalize_names,
             first_call: taken_ids.len() + 1,
             taken_ids,
             prompt_tail: self.prompt_tail(&shown, &written),

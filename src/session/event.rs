@@ -7,7 +7,7 @@ use crate::exec::FailureKind;
 use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
 use crate::format::parser::{Parsed, ParsedCall};
 use crate::message::Message;
-use crate::turn::{FinishReason, Reason, Status};
+use crate::turn::{Fault, FinishReason, Reason, Status};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -114,6 +114,9 @@ pub struct RetryStep {
     /// `unavailable`: it is told that no other call of the tool would do better; `repeated`: it is told that it made the
     /// call before.
     pub step: &'static str,
+    /// In which way the call failed, where it was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
     /// How often the tool has failed in a row, where another call may mend it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failures: Option<usize>,

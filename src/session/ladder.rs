@@ -49,6 +49,7 @@ impl Run<'_> {
             id,
             tool: call.name,
             step: "regenerated",
+            fault: None,
             failures: None,
             arguments: proposed.as_ref().map(|proposed| proposed.arguments.clone()),
             message: error,

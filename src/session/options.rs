@@ -111,6 +111,10 @@ pub struct Options {
     pub draft: bool,
     /// Whether the parser mends what departs from the format, or only reports it.
     pub repair: bool,
+    /// Whether, where it mends, values of another type than the schema wants are converted.
+    pub coerce: bool,
+    /// Whether, where it mends, a tool's name in other case or with other separators is put right.
+    pub normalize_names: bool,
     /// What to do where the conversation does not fit the context.
     pub context: ContextPolicy,
     /// What the chat template's clock reads; the time now, if `None`.
@@ -133,6 +137,8 @@ impl Default for Options {
             jump: true,
             draft: true,
             repair: true,
+            coerce: true,
+            normalize_names: true,
             context: ContextPolicy::default(),
             now: None,
             cancel: Arc::default(),

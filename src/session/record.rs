@@ -37,9 +37,18 @@ struct Request {
     #[serde(default)]
     max_preamble: usize,
     repair: bool,
+    #[serde(default = "yes")]
+    coerce: bool,
+    #[serde(default = "yes")]
+    normalize_names: bool,
     #[serde(default)]
     context: ContextPolicy,
     now: Option<DateTime>,
+}
+
+/// What recordings that do not say it were made with.
+fn yes() -> bool {
+    true
 }
 
 /// What a recording holds beside the tokens.
@@ -86,6 +95,8 @@ impl Session {
             constrain: options.constrain,
             max_preamble: options.max_preamble,
             repair: options.repair,
+            coerce: options.coerce,
+            normalize_names: options.normalize_names,
             context: options.context,
             now: options.now,
         };
@@ -129,6 +140,8 @@ impl Session {
             constrain: request.constrain,
             max_preamble: request.max_preamble,
             repair: request.repair,
+            coerce: request.coerce,
+            normalize_names: request.normalize_names,
             context: request.context,
             now: request.now,
             ..Options::default()

@@ -284,8 +284,8 @@ impl Run<'_> {
     fn tell(&mut self, told: &[Told]) {
         let Some(open) = &mut self.open else { return };
         for told in told {
-            let (index, step, failures, remark) = match told {
-                Told::Failed { call, failures } => (*call, "told", Some(*failures), None),
+            let (index, step, failed, remark) = match told {
+                Told::Failed { call, fault, failures } => (*call, "told", Some((*fault, *failures)), None),
                 Told::Unavailable { call } => (*call, "unavailable", None, Some(tell::UNAVAILABLE)),
                 Told::Repeated { call } => (*call, "repeated", None, Some(tell::REPEATED)),
             };
@@ -295,7 +295,8 @@ impl Run<'_> {
                 id: call.call.id.clone().unwrap_or_default(),
                 tool: call.call.name.clone(),
                 step,
-                failures,
+                fault: failed.map(|(fault, _)| fault),
+                failures: failed.map(|(_, failures)| failures),
                 arguments: None,
                 message: if step == "repeated" { tell::REPEATED.to_owned() } else { call.content() },
             }));

@@ -378,9 +378,12 @@ fn the_results_of_failures_say_what_is_expected() {
     ]
     .join("\n");
     let (mut session, mut agent, _) = prepared([bad.as_str(), "I do not know."]);
-    let (outcome, _) = run(&mut session, &mut agent, "?");
+    let (outcome, events) = run(&mut session, &mut agent, "?");
     assert_eq!(outcome.status, Status::Done);
     insta::assert_snapshot!(conversation(session.messages()));
+    let told = events.iter().filter(|event| event["step"] == "told");
+    let faults: Vec<&str> = told.map(|event| event["fault"].as_str().unwrap()).collect();
+    assert_eq!(faults, ["schema", "unknown_tool", "format", "format", "execution"]);
 }
 
 #[test]
