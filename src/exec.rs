@@ -108,6 +108,9 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// What the calls of an answer came to, in their order.
+pub(crate) type Results = Vec<Result<String, Failure>>;
+
 /// Asks a person whether a call may be executed; it is called for one call after the other.
 pub type Confirm = Box<dyn Fn(&ToolCall) -> bool + Send + Sync>;
 
@@ -115,7 +118,7 @@ pub type Confirm = Box<dyn Fn(&ToolCall) -> bool + Send + Sync>;
 pub struct Executor {
     functions: HashMap<String, Arc<dyn Function>>,
     /// The results that are given in place of running anything.
-    recorded: Option<Mutex<VecDeque<Vec<Result<String, Failure>>>>>,
+    recorded: Option<Mutex<VecDeque<Results>>>,
     /// At most this many tools run at a time.
     pub jobs: usize,
     /// How long a tool may take that does not say.
@@ -154,7 +157,7 @@ impl Executor {
     }
 
     /// An executor that runs nothing: each time it gives the next of these results.
-    pub(crate) fn repeating(results: Vec<Vec<Result<String, Failure>>>) -> Executor {
+    pub(crate) fn repeating(results: Vec<Results>) -> Executor {
         Executor { recorded: Some(Mutex::new(results.into())), ..Executor::default() }
     }
 

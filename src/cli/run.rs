@@ -53,6 +53,11 @@ pub struct RunArgs {
 }
 
 pub fn run(args: RunArgs) -> Result<u8> {
+    if let Some(option) = args.agent.given().filter(|_| args.replay.is_some()) {
+        return Err(Error::new(ErrorKind::Config, format!("{option} means nothing for a run that is repeated"))
+            .hint("a recorded run is repeated as it was")
+            .into());
+    }
     let (mut session, agent) = match &args.replay {
         Some(path) => Session::replay_run(path)?,
         None => open(&args)?,

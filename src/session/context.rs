@@ -68,11 +68,13 @@ impl Session {
             let tokens = written.tokens.len();
             let cut = tokens + room > limit && ask.options.context == ContextPolicy::Shorten;
             let cut = if cut { self.cut(&ask.messages, tokens + room - limit) } else { None };
+            if let Some(recorder) = &mut self.recorder
+                && (cut.is_some() || tokens >= limit)
+            {
+                recorder.measured(&written.text, tokens)?;
+            }
             match cut {
                 Some(cut) => {
-                    if let Some(recorder) = &mut self.recorder {
-                        recorder.measured(&written.text, tokens)?;
-                    }
                     // What is cut again, or left out after all, is told as it is in the end.
                     told.retain(|before| before.range.end <= cut.range.start || cut.range.end <= before.range.start);
                     told.push(cut);

@@ -6,7 +6,7 @@ use crate::engine::generate::End;
 use crate::engine::sampler::Sampling;
 use crate::engine::scripted::{Recorder, ScriptedEngine};
 use crate::error::Location;
-use crate::exec::{Executor, Failure};
+use crate::exec::{Executor, Results};
 use crate::format::Format;
 use crate::message::{Conversation, messages_to_json};
 use crate::template::ChatTemplate;
@@ -60,7 +60,7 @@ pub(super) enum Beside {
     /// How the next answer ended.
     Ended(Ended),
     /// What the calls of an answer came to.
-    Executed(Vec<Result<String, Failure>>),
+    Executed(Results),
 }
 
 /// How an answer ended, which its tokens do not say.

@@ -154,6 +154,9 @@ fn what_cannot_be_executed_is_said_before_the_model_is_loaded() {
         vec!["run", "?", "--execute", "--tools", TOOLS, "--fallback-tool-models", "no-such-model"],
         vec!["run", "?", "--execute", "--tools", "builtin:clock,abacus"],
         vec!["run", "?", "--execute", "--tools", TOOLS, "--max-turns", "0"],
+        vec!["run", "--replay", "run.jsonl", "--max-turns", "3"],
+        vec!["run", "--replay", "run.jsonl", "--execute"],
+        vec!["run", "?", "--execute", "--tools", TOOLS, "--record", "run.jsonl", "--fallback-tool-models", "bundled"],
         vec!["chat", "--tools", json],
     ] {
         let ran = run(callwright(home.path()).args(&args));

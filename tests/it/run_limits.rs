@@ -12,7 +12,7 @@ use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::fallback::Limits as Spending;
 use callwright::message::Message;
-use callwright::session::{Agent, Event, Fallbacks, Outcome, Session};
+use callwright::session::{Agent, ContextPolicy, Event, Fallbacks, Outcome, Session};
 use callwright::template::Piece;
 use callwright::turn::{FinishReason, Limits, Status};
 use callwright::{Error, ErrorKind, Tools};
@@ -281,21 +281,29 @@ fn a_recorded_run_is_repeated_without_its_tools() {
 fn a_recorded_run_repeats_what_did_not_fit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
-    let mut agent = Agent::default();
-    let tool = agent.executor.function("weather", "", |_: City| Ok::<_, String>("sunny ".repeat(1000)));
-    let texts = [weather("Rome"), weather("Oslo")];
-    let info = ModelInfo { context_train: 4000, ..info("main") };
-    let engine = ScriptedEngine::from_texts(info, [texts[0].as_str(), texts[1].as_str(), "Sunny."]);
-    let mut session = Session::new(Box::new(engine), None, None).unwrap();
-    session.set_tools(Tools::new([tool]).unwrap());
-    session.set_messages(vec![Message::user("?")]).unwrap();
-    session.record(&path).unwrap();
-    let mut events = Vec::new();
-    let outcome =
-        session.run(&mut agent, &mut |event: &Event| events.push(serde_json::to_value(event).unwrap())).unwrap();
-    assert_eq!(outcome.status, Status::Done);
-    assert!(kinds(&events).contains(&"context".to_owned()), "{events:#?}");
-    assert_eq!(timeless(&repeated(&path).2), timeless(&events));
+    for (policy, status) in [(ContextPolicy::Shorten, Status::Done), (ContextPolicy::Error, Status::Error)] {
+        let mut agent = Agent::default();
+        let tool = agent.executor.function("weather", "", |_: City| Ok::<_, String>("sunny ".repeat(1000)));
+        let texts = [weather("Rome"), weather("Oslo")];
+        let info = ModelInfo { context_train: 4000, ..info("main") };
+        let engine = ScriptedEngine::from_texts(info, [texts[0].as_str(), texts[1].as_str(), "Sunny."]);
+        let mut session = Session::new(Box::new(engine), None, None).unwrap();
+        session.options_mut().context = policy;
+        session.set_tools(Tools::new([tool]).unwrap());
+        session.set_messages(vec![Message::user("?")]).unwrap();
+        session.record(&path).unwrap();
+        let mut events = Vec::new();
+        let outcome =
+            session.run(&mut agent, &mut |event: &Event| events.push(serde_json::to_value(event).unwrap())).unwrap();
+        assert_eq!(outcome.status, status);
+        assert_eq!(kinds(&events).contains(&"context".to_owned()), policy == ContextPolicy::Shorten, "{events:#?}");
+        let (again, ended, repeated) = repeated(&path);
+        assert_eq!(again.messages(), session.messages());
+        assert_eq!(ended, serde_json::to_value(status).unwrap());
+        // What takes the room of a prompt is not recorded, only that it does not fit.
+        let but_done = |events: &[Value]| timeless(&events[..events.len() - 1]);
+        assert_eq!(but_done(&repeated), but_done(&events));
+    }
 }
 
 #[test]
