@@ -72,7 +72,10 @@ fn what_is_wrong_with_a_case_is_said_with_its_line() {
             "the call \"1\" of f in messages[0] has no result yet",
         ),
         (r#"{"messages": [], "expected": []}"#, "there is no question: the conversation is empty"),
-        (r#"{"messages": [{"role": "system", "content": "x"}], "expected": []}"#, "there is no question: no message is the user's"),
+        (
+            r#"{"messages": [{"role": "system", "content": "x"}], "expected": []}"#,
+            "there is no question: no message is the user's",
+        ),
     ];
     for (line, message) in lines {
         let error = read(&format!("// a comment\n\n{line}\n")).unwrap_err();
