@@ -32,6 +32,14 @@ pub struct GenerationOptions {
     #[arg(long, help_heading = "Conversation")]
     no_repair: bool,
 
+    /// Report a value of another type than the schema wants, and do not convert it
+    #[arg(long, help_heading = "Conversation")]
+    no_coerce: bool,
+
+    /// Report a tool's name in other case or with other separators, and do not put it right
+    #[arg(long, help_heading = "Conversation")]
+    no_normalize: bool,
+
     /// Where the conversation does not fit the context: show the model less of old results and turns, or end
     #[arg(long, value_name = "shorten|error", default_value = "shorten", help_heading = "Conversation")]
     context_policy: Policy,
@@ -74,6 +82,8 @@ impl GenerationOptions {
             jump: !self.constraint.no_jump,
             draft: !self.constraint.no_draft,
             repair: !self.no_repair,
+            coerce: !self.no_coerce,
+            normalize_names: !self.no_normalize,
             ..Options::default()
         }
     }

@@ -8,6 +8,7 @@ use crate::format::grammar::Unenforced;
 use crate::format::{Format, Marker};
 use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
 
 /// The constraint of a turn that begins with a text and may begin in reasoning, and what to tell of it; none where
 /// nothing is constrained.
@@ -92,7 +93,7 @@ pub(super) fn end(constraint: &Constraint<'_>, known: &mut Vec<Unenforced>) -> (
 }
 
 /// How tokens that ran out showed.
-#[derive(Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Shortage {
     /// A call was not begun.
     pub no_room: bool,
