@@ -37,7 +37,11 @@ fn what_ends_at_a_bound_is_not_tried_again() {
     let home = tempfile::tempdir().unwrap();
     for (name, source, why) in [
         ("endless.jinja", std::fs::read_to_string(case("endless.jinja")).unwrap(), "the template takes too many steps"),
-        ("long.jinja", "{% for i in range(90000) %}{{ 'x' * 9000 }}{% endfor %}".to_owned(), "the template writes more than"),
+        (
+            "long.jinja",
+            "{% for i in range(90000) %}{{ 'x' * 9000 }}{% endfor %}".to_owned(),
+            "the template writes more than",
+        ),
         ("deep.jinja", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}".to_owned(), "call each other too deeply"),
     ] {
         std::fs::write(home.path().join(name), source).unwrap();
