@@ -19,12 +19,18 @@ mod budget;
 mod desugar;
 mod environment;
 mod failure;
+mod filters;
+mod format;
 mod lists;
 mod methods;
+mod operators;
 mod overlay;
 mod probe;
 mod python;
 mod reserved;
+mod sequences;
+mod text_filters;
+mod trials;
 mod variables;
 mod variants;
 
@@ -49,6 +55,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
+use trials::Trials;
 use variables::CallShape;
 
 /// How long a prompt may be, unless [`ChatTemplate::with_output_limit`] says otherwise.
@@ -64,6 +71,7 @@ pub struct ChatTemplate {
     capabilities: OnceLock<Capabilities>,
     roles: OnceLock<Roles>,
     demanded: OnceLock<Map<String, serde_json::Value>>,
+    trials: Trials,
 }
 
 /// What to render.
@@ -145,6 +153,7 @@ impl ChatTemplate {
             capabilities: OnceLock::new(),
             roles: OnceLock::new(),
             demanded: OnceLock::new(),
+            trials: Trials::default(),
         };
         match compiled {
             Ok(()) => Ok(template),

@@ -131,7 +131,9 @@ impl<'a> Subject<'a> {
             reserved: None,
             overlay,
         };
-        Ok(self.template.render(&request)?.text())
+        // What it can write is found out first, in trials of its own.
+        self.template.capabilities();
+        Ok(self.template.trial(|| self.template.render(&request))?.text())
     }
 }
 

@@ -214,7 +214,8 @@ impl Parts<'_> {
         variables.insert("bos_token".into(), json!(self.subject.bos_token));
         variables.insert("eos_token".into(), json!(self.subject.eos_token));
         variables.extend(self.subject.variables.clone());
-        let text = self.subject.template.render_vars(&Value::Object(variables), Some(CLOCK))?;
+        let template = self.subject.template;
+        let text = template.trial(|| template.render_vars(&Value::Object(variables), Some(CLOCK)))?;
         Ok(match text.contains("Heimaey") {
             true if text == expected => Outcome::Pass,
             true => Outcome::Changed { how: format!("as {:?}", around(&text, common(&expected, &text))) },

@@ -264,10 +264,12 @@ fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
         Some(meant) if !Path::new(name).exists() => error.hint(format!("did you mean the built-in `{meant}`?")),
         _ => error,
     })?;
-    let question = [Message::user("When does the ferry leave?")];
-    let written = template.render(&RenderRequest { messages: &question, ..RenderRequest::default() });
-    let section_only = written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content));
     let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))?;
+    let section_only = declared.is_some() && {
+        let question = [Message::user("When does the ferry leave?")];
+        let written = template.render(&RenderRequest { messages: &question, ..RenderRequest::default() });
+        written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content))
+    };
     Ok(match declared.filter(|_| section_only) {
         Some(format) => (plain()?, Some(format)),
         None => (template, None),

@@ -157,6 +157,24 @@ impl JsonPayload {
         }
     }
 
+    /// A machine for calls that are JSON objects, from offset `at` on, in a format that writes them otherwise; `array_at`
+    /// is where a list of them began.
+    pub(crate) fn instead(
+        array_at: Option<usize>,
+        open_ended: bool,
+        at: usize,
+        stops: &Stops,
+        calls: &mut Calls,
+    ) -> Box<JsonPayload> {
+        calls.depart(RepairKind::ExtraWrapping, at..at + 1);
+        let keys = Arc::new(JsonCall { array: array_at.is_some(), ..JsonCall::default() });
+        let mut json = JsonPayload::new(&keys, open_ended, calls.repair);
+        if let Some(at) = array_at {
+            json.feed(b"[", at, stops, false, calls);
+        }
+        Box::new(json)
+    }
+
     /// A machine for arguments without an object around them.
     pub(crate) fn arguments_only(dialect: &Dialect, open_ended: bool, repair: bool) -> JsonPayload {
         let arguments = Transducer::of(dialect.clone(), repair);

@@ -276,6 +276,20 @@ impl Format {
         })
     }
 
+    /// The name of the built-in format that looks like this one in a model's text, if there is one.
+    pub fn known_as(&self) -> Option<&'static str> {
+        let text =
+            |marker: &Option<Marker>| marker.as_ref().and_then(Marker::text).unwrap_or_default().trim().to_owned();
+        let same = |other: &Format| {
+            let section = |format: &Format| format.section.as_ref().map(|section| text(&Some(section.start.clone())));
+            text(&self.start) == text(&other.start)
+                && text(&self.end) == text(&other.end)
+                && section(self) == section(other)
+                && self.payload == other.payload
+        };
+        BUILTIN.iter().find(|builtin| same(builtin.format())).map(|builtin| builtin.name)
+    }
+
     /// The default: plain markers around a JSON object.
     pub fn delimited() -> &'static Format {
         BUILTIN[0].format()

@@ -2,7 +2,6 @@
 //!
 //! The arguments, parentheses included, go through a [`Transducer`] of that dialect and come out as a JSON object.
 
-use super::JsonCall;
 use super::calls::{Calls, Ending};
 use super::event::{DiagnosticKind, RepairKind};
 use super::json::JsonPayload;
@@ -11,7 +10,6 @@ use super::reader::{PayloadReader, Terminator, Then};
 use super::repair::{Cut, Dialect, Stops, Transducer};
 use super::schema::{self, Step, Types};
 use std::ops::Range;
-use std::sync::Arc;
 
 /// How long a name may be.
 const NAME: usize = 256;
@@ -170,13 +168,7 @@ impl PythonPayload {
                 }
             }
             b'{' if self.repair => {
-                calls.depart(RepairKind::ExtraWrapping, at..at + 1);
-                let keys = JsonCall { array: self.array_at.is_some(), ..JsonCall::default() };
-                let mut json = JsonPayload::new(&Arc::new(keys), self.open_ended, self.repair);
-                if let Some(at) = self.array_at {
-                    json.feed(b"[", at, stops, false, calls);
-                }
-                self.json = Some(Box::new(json));
+                self.json = Some(JsonPayload::instead(self.array_at, self.open_ended, at, stops, calls));
                 return Did::Look;
             }
             b'`' => {

@@ -9,7 +9,6 @@ mod plan;
 mod tags;
 mod value;
 
-use super::JsonCall;
 use super::calls::{Calls, Ending};
 use super::event::{DiagnosticKind, RepairKind};
 use super::head::{HeadRead, HeadReader, HeadStep};
@@ -137,9 +136,9 @@ impl TaggedPayload {
     }
 
     /// One byte outside of values.
-    fn step(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
+    fn step(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Did {
         match self.state {
-            State::Head => self.head(byte, at, calls),
+            State::Head => self.head(byte, at, stops, calls),
             State::Between => self.between(byte, at, calls),
             State::Key => self.key(byte, at, calls),
             State::ValueStart => self.value_start(byte, at, calls),
@@ -148,11 +147,9 @@ impl TaggedPayload {
         }
     }
 
-    fn head(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
+    fn head(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Did {
         if self.head.is_empty() && self.repair && matches!(byte, b'{' | b'[') {
-            calls.depart(RepairKind::ExtraWrapping, at..at + 1);
-            let keys = Arc::new(JsonCall::default());
-            self.json = Some(Box::new(JsonPayload::new(&keys, self.plan.open_ended, self.repair)));
+            self.json = Some(JsonPayload::instead(None, self.plan.open_ended, at, stops, calls));
             return Did::Look;
         }
         match self.head.push(byte, at, calls.index()) {
@@ -361,7 +358,7 @@ impl PayloadReader for TaggedPayload {
                     if markers && (stops.in_structure(input[i]) || self.is_over(at + i)) {
                         break;
                     }
-                    match self.step(input[i], at + i, calls) {
+                    match self.step(input[i], at + i, stops, calls) {
                         Did::Taken => i += 1,
                         Did::Look => {}
                         Did::Again(from) => return (i + 1, Then::Again(from)),

@@ -35,9 +35,17 @@ impl Chosen {
             return Ok(Chosen { format: format.clone(), native: Some(Map::new()), notices });
         }
         let mut chosen = Chosen::overlay(template, Format::delimited().clone());
-        let why = match inference.notes.as_slice() {
-            [] => "it does not write tools, calls and results".to_owned(),
-            notes => notes.join("; "),
+        let lacking = template.capabilities().lacking().join(" and ");
+        let why = match (&inference.format, inference.notes.as_slice()) {
+            // It could be laid over the template, if it has a name.
+            (Some(format), _) => match format.known_as() {
+                Some(known) => {
+                    format!("it writes calls in the format {known}, but not {lacking}; --format {known} adds that")
+                }
+                None => format!("it writes calls in a format of its own, but not {lacking}"),
+            },
+            (None, []) => format!("it does not write {lacking}"),
+            (None, notes) => notes.join("; "),
         };
         chosen.notices.push(format!(
             "{name}: {why}; tools and calls are written in the format {} (--format NAME|FILE gives another)",

@@ -3,6 +3,7 @@
 //! Templates come from strangers. minijinja counts instructions; what it does not see is text that grows inside one
 //! instruction or a capture, so everything that makes text asks here first.
 
+use super::failure;
 use super::reserved::Table;
 use jiff::civil::DateTime;
 use minijinja::value::{Object, Value};
@@ -20,7 +21,11 @@ pub(super) struct Budget {
     levels: usize,
     captured: AtomicUsize,
     nested: AtomicUsize,
+    copied: AtomicUsize,
 }
+
+/// How many bytes one rendering may copy from text and lists that it makes longer.
+const COPIED: usize = 512 << 20;
 
 /// How many levels one rendering may put around values in all; a thread of 2 MiB stack has to drop them.
 const NESTING: usize = 1000;
@@ -28,7 +33,13 @@ const NESTING: usize = 1000;
 impl Budget {
     /// `items`: how many messages and tools there are, each of which a template may put into a list a few times.
     pub(super) fn new(limit: usize, items: usize) -> Budget {
-        Budget { limit, levels: NESTING + 4 * items, captured: AtomicUsize::new(0), nested: AtomicUsize::new(0) }
+        Budget {
+            limit,
+            levels: NESTING + 4 * items,
+            captured: AtomicUsize::new(0),
+            nested: AtomicUsize::new(0),
+            copied: AtomicUsize::new(0),
+        }
     }
 
     /// Fails where a single text has become longer than a whole prompt may be.
@@ -43,12 +54,20 @@ impl Budget {
         if before.saturating_add(length) > self.limit.saturating_mul(4) { Err(self.exceeded()) } else { Ok(()) }
     }
 
+    /// Counts bytes that were copied into a longer value.
+    pub(super) fn copy(&self, length: usize) -> Result<(), Error> {
+        if self.copied.fetch_add(length, Ordering::Relaxed) < COPIED {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::InvalidOperation, failure::COPIES))
+    }
+
     /// Counts levels that were put around a value.
     pub(super) fn nest(&self, levels: usize) -> Result<(), Error> {
         if self.nested.fetch_add(levels, Ordering::Relaxed) < self.levels {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::InvalidOperation, "the template nests values too deeply"))
+        Err(Error::new(ErrorKind::InvalidOperation, failure::NESTING))
     }
 
     fn exceeded(&self) -> Error {

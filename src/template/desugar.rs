@@ -1,8 +1,9 @@
 //! Rewrites a template where minijinja would do something else than Jinja2, without moving a line.
 //!
 //! minijinja has no custom tags, and its operators cannot be replaced, so the differences are written into the
-//! source before it is compiled: `{% generation %}` becomes a scope of its own, operands of `~` are turned into text
-//! as Python would, slices are Python's, loops refuse `none`, and what can make a value grow is put under the budget.
+//! source before it is compiled: `{% generation %}` becomes a scope of its own, operators become calls of functions that
+//! do what Python does, slices and tuples are Python's, loops refuse `none`, and what can make a value grow is put under
+//! the budget.
 //! Positions in errors are mapped back.
 
 use super::environment::helper;
@@ -94,9 +95,9 @@ impl Rewriter<'_> {
                         .map_or(tokens.len(), |length| index + length);
                     let inner = &tokens[index + 1..end];
                     if block {
-                        self.tag(inner)
-                    } else {
-                        self.expression(inner)
+                        self.tag(inner);
+                    } else if self.expression(inner, 0) {
+                        self.bare_tuple(inner);
                     }
                     index = end + 1;
                 }
@@ -113,27 +114,35 @@ impl Rewriter<'_> {
 
     fn tag(&mut self, tokens: &[(Token<'_>, Span)]) {
         let Some((Token::Ident(keyword), span)) = tokens.first() else { return };
-        let rest = &tokens[1..];
+        let find = |wanted: fn(&Token<'_>) -> bool| tokens.iter().position(|(token, _)| wanted(token));
         match *keyword {
-            "generation" if rest.is_empty() => self.replace(span, "with      "),
-            "endgeneration" if rest.is_empty() => self.replace(span, "endwith      "),
+            "generation" if tokens.len() == 1 => self.replace(span, "with      "),
+            "endgeneration" if tokens.len() == 1 => self.replace(span, "endwith      "),
             "for" => {
-                self.expression(rest);
-                self.iterable(rest);
+                let start = find(|token| matches!(token, Token::Ident("in"))).map_or(tokens.len(), |at| at + 1);
+                self.expression(tokens, start);
+                self.iterable(tokens, start);
             }
             "macro" | "call" | "filter" => {
                 self.captures += 1;
-                self.expression(rest);
+                self.expression(tokens, 1);
             }
-            "set" => {
-                self.expression(rest);
-                match rest.iter().position(|(token, _)| matches!(token, Token::Assign)) {
-                    Some(assign) => self.stored(&rest[assign + 1..]),
-                    None => self.captures += 1,
+            "set" => match find(|token| matches!(token, Token::Assign)) {
+                Some(assign) => {
+                    if self.expression(tokens, assign + 1) {
+                        self.bare_tuple(&tokens[assign + 1..]);
+                    }
+                    self.stored(&tokens[assign + 1..]);
                 }
-            }
+                None => {
+                    self.expression(tokens, 1);
+                    self.captures += 1;
+                }
+            },
             "endmacro" | "endcall" | "endfilter" | "endset" => self.captures = self.captures.saturating_sub(1),
-            _ => self.expression(rest),
+            _ => {
+                self.expression(tokens, 1);
+            }
         }
     }
 
@@ -142,10 +151,9 @@ impl Rewriter<'_> {
         self.base.replace_range(span.start_offset as usize..span.end_offset as usize, with);
     }
 
-    fn iterable(&mut self, tokens: &[(Token<'_>, Span)]) {
-        let Some(start) = tokens.iter().position(|(token, _)| matches!(token, Token::Ident("in"))) else { return };
+    fn iterable(&mut self, tokens: &[(Token<'_>, Span)], start: usize) {
         let mut depth = 0usize;
-        let mut end = start + 1;
+        let mut end = start;
         while end < tokens.len() {
             match &tokens[end].0 {
                 token if opens(token) => depth += 1,
@@ -155,10 +163,18 @@ impl Rewriter<'_> {
             }
             end += 1;
         }
-        if end > start + 1 {
-            let range = (tokens[start + 1].1.start_offset as usize, tokens[end - 1].1.end_offset as usize);
+        if end > start {
+            let range = (tokens[start].1.start_offset as usize, tokens[end - 1].1.end_offset as usize);
             // The second pair keeps `for x in 1, 2` a list.
             self.wrap(range, &format!("{}((", helper::ITERATE), "))");
+        }
+    }
+
+    /// A tuple without parentheses.
+    fn bare_tuple(&mut self, tokens: &[(Token<'_>, Span)]) {
+        if let (Some((_, first)), Some((_, last))) = (tokens.first(), tokens.last()) {
+            let range = (first.start_offset as usize, last.end_offset as usize);
+            self.wrap(range, &format!("{}((", helper::TUPLE), "))");
         }
     }
 
@@ -196,54 +212,91 @@ impl Rewriter<'_> {
         self.edits.push((end, Side::Close, after.to_owned()));
     }
 
-    fn expression(&mut self, tokens: &[(Token<'_>, Span)]) {
+    /// Rewrites the operators, slices and tuples from token `start` on; says whether there is a comma outside of brackets.
+    fn expression(&mut self, tokens: &[(Token<'_>, Span)], start: usize) -> bool {
         let mut levels = vec![Level::default()];
-        for (index, (token, span)) in tokens.iter().enumerate() {
+        for index in start..tokens.len() {
+            let (token, span) = &tokens[index];
             let range = (span.start_offset as usize, span.end_offset as usize);
             let previous = index.checked_sub(1).map(|index| &tokens[index].0);
-            let Some(level) = levels.last_mut() else { return };
+            let Some(level) = levels.last_mut() else { return false };
             match token {
                 _ if opens(token) => {
-                    level.extend(range, false);
-                    let subscript = matches!(token, Token::BracketOpen) && previous.is_some_and(ends_operand);
+                    level.extend(range);
+                    let postfix = previous.is_some_and(ends_operand) || self.is_test(tokens, index);
                     let list =
                         self.mutable_lists && matches!((token, previous), (Token::BracketOpen, Some(Token::Assign)));
-                    levels.push(Level { open: Some(range.0), subscript, list, ..Level::default() });
+                    levels.push(Level {
+                        open: Some(range.0),
+                        subscript: postfix && matches!(token, Token::BracketOpen),
+                        group: !postfix && matches!(token, Token::ParenOpen),
+                        list,
+                        ..Level::default()
+                    });
                 }
                 _ if closes(token) => {
                     if let Some(mut inner) = levels.pop() {
-                        inner.finish(self);
-                        match inner.open {
-                            Some(open) if !inner.colons.is_empty() => self.slice(open, &inner.colons, range.0),
-                            Some(open) if inner.list => self.wrap((open, range.1), &format!("{}(", helper::LIST), ")"),
+                        let empty = inner.operand.is_none() && !inner.comma;
+                        inner.close(self, STAGES);
+                        let all = inner.open.map(|open| (open, range.1));
+                        match all {
+                            Some(all) if !inner.colons.is_empty() => self.slice(all.0, &inner.colons, range.0),
+                            Some(all) if inner.list => self.wrap(all, &format!("{}(", helper::LIST), ")"),
+                            Some(all) if inner.group && (inner.comma || empty) => {
+                                self.wrap(all, &format!("{}(", helper::TUPLE), ")");
+                            }
                             _ => {}
                         }
                     }
                     match levels.last_mut() {
-                        Some(level) => level.extend(range, false),
-                        None => return,
+                        Some(level) => level.extend(range),
+                        None => return false,
                     }
                 }
                 Token::Colon if level.subscript => {
-                    level.finish(self);
+                    level.close(self, STAGES);
                     level.colons.push(range.0);
                 }
-                Token::Tilde => level.concatenate(self),
-                Token::Mul | Token::Div | Token::FloorDiv | Token::Mod if level.operand.is_some() => {
-                    level.end_factor();
-                    level.product |= matches!(token, Token::Mul);
+                // A sign that changes nothing, and which minijinja does not know.
+                Token::Plus if level.operand.is_none() => self.base.replace_range(range.0..range.1, " "),
+                Token::Minus if level.operand.is_none() || matches!(previous, Some(Token::Minus)) => {
+                    level.extend(range)
                 }
-                Token::Plus | Token::Minus if level.operand.is_some() => {
-                    level.end_term(self);
-                    level.sum |= matches!(token, Token::Plus);
-                }
-                _ if separates(token, previous) => level.finish(self),
-                Token::Str(_) | Token::String(_) | Token::Int(_) | Token::Float(_) => level.extend(range, true),
-                _ => level.extend(range, false),
+                _ => match operator(token) {
+                    Some((stage, text)) => level.operate(self, stage, range, text),
+                    None if separates(token, previous) => {
+                        level.close(self, STAGES);
+                        level.comma |= matches!(token, Token::Comma);
+                    }
+                    None => level.extend(range),
+                },
             }
         }
+        let comma = levels.first().is_some_and(|level| level.comma);
         while let Some(mut level) = levels.pop() {
-            level.finish(self);
+            level.close(self, STAGES);
+        }
+        comma
+    }
+
+    /// Whether the bracket at `index` holds the arguments of the test `in`.
+    fn is_test(&self, tokens: &[(Token<'_>, Span)], index: usize) -> bool {
+        let word = |back: usize| index.checked_sub(back).map(|index| &tokens[index].0);
+        let is = |back: usize| matches!(word(back), Some(Token::Ident("is")));
+        matches!(word(1), Some(Token::Ident("in"))) && (is(2) || is(3) && matches!(word(2), Some(Token::Ident("not"))))
+    }
+
+    /// Writes a call in the place of operators: `a + b - c` becomes `__sum(a, "+", b, "-", c)`.
+    fn call(&mut self, stage: usize, range: (usize, usize), operators: &[((usize, usize), &'static str)]) {
+        if stage == COMPARISON && matches!(operators, [(_, "==" | "!=")]) {
+            return;
+        }
+        self.wrap(range, &format!("{}(", FUNCTIONS[stage]), ")");
+        for ((start, end), text) in operators {
+            self.base.replace_range(start..end, &format!("{:1$}", ",", end - start));
+            if stage != CONCATENATION {
+                self.edits.push((*end, Side::Close, format!("\"{text}\",")));
+            }
         }
     }
 
@@ -277,18 +330,36 @@ fn closes(token: &Token<'_>) -> bool {
     matches!(token, Token::ParenClose | Token::BracketClose | Token::BraceClose)
 }
 
-/// Whether `token` binds looser than `+`, so that an operand cannot reach over it.
+/// Which operators there are, those that bind tightest first, and the functions that do their work.
+const FUNCTIONS: [&str; STAGES] = [helper::POWER, helper::PRODUCT, helper::CONCATENATE, helper::SUM, helper::COMPARE];
+const STAGES: usize = 5;
+const CONCATENATION: usize = 2;
+const COMPARISON: usize = 4;
+
+fn operator(token: &Token<'_>) -> Option<(usize, &'static str)> {
+    Some(match token {
+        Token::Pow => (0, "**"),
+        Token::Mul => (1, "*"),
+        Token::Div => (1, "/"),
+        Token::FloorDiv => (1, "//"),
+        Token::Mod => (1, "%"),
+        Token::Tilde => (CONCATENATION, "~"),
+        Token::Plus => (3, "+"),
+        Token::Minus => (3, "-"),
+        Token::Eq => (COMPARISON, "=="),
+        Token::Ne => (COMPARISON, "!="),
+        Token::Gt => (COMPARISON, ">"),
+        Token::Gte => (COMPARISON, ">="),
+        Token::Lt => (COMPARISON, "<"),
+        Token::Lte => (COMPARISON, "<="),
+        _ => return None,
+    })
+}
+
+/// Whether `token` binds looser than a comparison, so that an operand cannot reach over it.
 fn separates(token: &Token<'_>, previous: Option<&Token<'_>>) -> bool {
     match token {
-        Token::Comma
-        | Token::Colon
-        | Token::Assign
-        | Token::Eq
-        | Token::Ne
-        | Token::Gt
-        | Token::Gte
-        | Token::Lt
-        | Token::Lte => true,
+        Token::Comma | Token::Colon | Token::Assign => true,
         // `x is not in y` and `x.in` are names of tests and attributes.
         Token::Ident("in" | "not") => !matches!(previous, Some(Token::Ident("is" | "not") | Token::Dot | Token::Pipe)),
         Token::Ident("and" | "or" | "if" | "else" | "recursive") => !matches!(previous, Some(Token::Dot | Token::Pipe)),
@@ -305,10 +376,14 @@ fn ends_operand(token: &Token<'_>) -> bool {
     }
 }
 
-/// A range of the source, and whether it is a single literal.
-type Operand = ((usize, usize), bool);
+/// Operands and what stands between them.
+#[derive(Default)]
+struct Chain {
+    operands: Vec<(usize, usize)>,
+    operators: Vec<((usize, usize), &'static str)>,
+}
 
-/// The sum that is being read at one depth of brackets.
+/// What is being read at one depth of brackets.
 #[derive(Default)]
 struct Level {
     /// Where the bracket is, and whether it subscripts something; the colons that make a slice of it.
@@ -317,76 +392,39 @@ struct Level {
     colons: Vec<usize>,
     /// Whether it is a list that the template may want to change.
     list: bool,
+    /// Whether it is a parenthesis that calls nothing, and whether it has a comma in it.
+    group: bool,
+    comma: bool,
     /// The operand being read.
-    operand: Option<Operand>,
-    /// Finished factors of the product being read.
-    factors: Vec<Operand>,
-    product: bool,
-    /// Finished operands of the `~` chain being read.
-    chain: Vec<(usize, usize)>,
-    /// Finished operands of the sum.
-    terms: Vec<Operand>,
-    sum: bool,
+    operand: Option<(usize, usize)>,
+    /// The operations that are not over, for each strength of operators.
+    chains: [Chain; STAGES],
 }
 
 impl Level {
-    fn extend(&mut self, (start, end): (usize, usize), literal: bool) {
-        self.operand = Some(match self.operand {
-            None => ((start, end), literal),
-            Some(((start, _), _)) => ((start, end), false),
-        });
+    fn extend(&mut self, (start, end): (usize, usize)) {
+        let start = self.operand.map_or(start, |(start, _)| start);
+        self.operand = Some((start, end));
     }
 
-    fn end_factor(&mut self) {
-        self.factors.extend(self.operand.take());
+    /// An operator: what binds tighter before it is over.
+    fn operate(&mut self, rewriter: &mut Rewriter<'_>, stage: usize, range: (usize, usize), text: &'static str) {
+        let Some(operand) = self.close(rewriter, stage) else { return };
+        self.chains[stage].operands.push(operand);
+        self.chains[stage].operators.push((range, text));
     }
 
-    /// The product that has been read; a plain operand is one of a single factor.
-    fn end_product(&mut self, rewriter: &mut Rewriter<'_>) -> Option<Operand> {
-        self.end_factor();
-        let (first, last) = (*self.factors.first()?, *self.factors.last()?);
-        let whole = ((first.0.0, last.0.1), first.1 && self.factors.len() == 1);
-        if self.product {
-            // Literals too: minijinja multiplies constants when it compiles, where an overflow is a panic.
-            for (range, _) in &self.factors {
-                rewriter.wrap(*range, &format!("{}(", helper::FACTOR), ")");
-            }
-            rewriter.wrap(whole.0, &format!("{}(", helper::OPERAND), ")");
-        }
-        self.factors.clear();
-        self.product = false;
-        Some(whole)
-    }
-
-    fn concatenate(&mut self, rewriter: &mut Rewriter<'_>) {
-        if let Some((range, _)) = self.end_product(rewriter) {
-            self.chain.push(range);
-        }
-    }
-
-    fn end_term(&mut self, rewriter: &mut Rewriter<'_>) {
-        let Some((range, literal)) = self.end_product(rewriter) else { return };
-        if self.chain.is_empty() {
-            self.terms.push((range, literal));
-            return;
-        }
-        self.chain.push(range);
-        let whole = (self.chain[0].0, range.1);
-        for range in self.chain.drain(..) {
-            rewriter.wrap(range, &format!("{}(", helper::TEXT), ")");
-        }
-        self.terms.push((whole, false));
-    }
-
-    fn finish(&mut self, rewriter: &mut Rewriter<'_>) {
-        self.end_term(rewriter);
-        if self.sum {
-            for (range, _) in self.terms.iter().filter(|(_, literal)| !literal) {
-                rewriter.wrap(*range, &format!("{}(", helper::OPERAND), ")");
+    /// Ends the operations up to that strength; they are an operand of the next one.
+    fn close(&mut self, rewriter: &mut Rewriter<'_>, stages: usize) -> Option<(usize, usize)> {
+        let mut operand = self.operand.take();
+        for (stage, chain) in self.chains.iter_mut().take(stages).enumerate() {
+            let Chain { operands, operators } = std::mem::take(chain);
+            if let (Some((_, end)), Some((start, _))) = (operand, operands.first()) {
+                let whole = (*start, end);
+                rewriter.call(stage, whole, &operators);
+                operand = Some(whole);
             }
         }
-        self.terms.clear();
-        self.chain.clear();
-        self.sum = false;
+        operand
     }
 }

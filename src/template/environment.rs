@@ -3,11 +3,16 @@
 //! Jinja2's immutable sandbox with `trim_blocks`, `lstrip_blocks` and loop controls, Python's methods on strings,
 //! lists and dicts, `tojson` as `json.dumps`, `raise_exception` and `strftime_now`. Where minijinja is more lenient
 //! than Jinja2, it is made to fail as well: a template that tests whether something works must get the same answer.
+//!
+//! `tests/cases/templates/python-differences.tsv` lists what is known to differ still: no bytes, no methods as values, no
+//! `varargs`, `urlize` and `lipsum`; what a generator holds is printed, where Python prints its address.
 
 use super::budget::scope;
 use super::lists::MutableList;
-use super::methods;
+use super::methods::{self, Arguments};
 use super::python;
+use super::sequences::{Cycler, Range, Tuple};
+use super::{filters, operators, text_filters};
 use jiff::Zoned;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
@@ -21,10 +26,13 @@ const RECURSION: usize = 240;
 /// The names that [`desugar`](super::desugar) writes into a template.
 pub(super) mod helper {
     pub const ITERATE: &str = "__iterate";
-    pub const TEXT: &str = "__text";
-    pub const OPERAND: &str = "__operand";
     pub const SPEND: &str = "__spend";
-    pub const FACTOR: &str = "__factor";
+    pub const POWER: &str = "__power";
+    pub const PRODUCT: &str = "__product";
+    pub const CONCATENATE: &str = "__concatenate";
+    pub const SUM: &str = "__sum";
+    pub const COMPARE: &str = "__compare";
+    pub const TUPLE: &str = "__tuple";
     pub const STORED: &str = "__stored";
     pub const SLICE: &str = "__slice";
     pub const LIST: &str = "__list";
@@ -48,16 +56,12 @@ pub(super) fn environment(uncounted: bool) -> Environment<'static> {
     env.add_filter("count", length);
     env.add_filter("list", list);
     env.add_filter("trim", trim);
-    env.add_filter("safe", |value: Value| value);
     env.add_filter("upper", |state: &State, value: &Value| string(state, value).map(|text| text.to_uppercase()));
     env.add_filter("lower", |state: &State, value: &Value| string(state, value).map(|text| text.to_lowercase()));
     env.add_filter("replace", replace);
     env.add_filter("int", int);
     env.add_filter("float", float);
-    env.add_filter("format", |state: &State, format: &str, values: Rest<Value>| {
-        methods::check_format(format, '%', &values, &scope(state)?.budget)?;
-        minijinja::format_filter(minijinja::FormatStyle::Printf, format, &values)
-    });
+    env.add_filter("format", format_filter);
     env.add_filter("indent", indent);
     env.add_filter("batch", |state: &State, value: Value, count: usize, fill: Option<Value>| {
         minijinja::filters::batch(state, value, small(count)?, fill)
@@ -65,18 +69,29 @@ pub(super) fn environment(uncounted: bool) -> Environment<'static> {
     env.add_filter("slice", |state: &State, value: Value, count: usize, fill: Option<Value>| {
         minijinja::filters::slice(state, value, small(count)?, fill)
     });
+    filters::register(&mut env);
+    text_filters::register(&mut env);
     // Python's notions: a string is a sequence, a boolean is a number, none is nothing to iterate over.
     env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-    env.add_test("sequence", |value: &Value| value.is_undefined() || value.len().is_some());
+    env.add_test("sequence", |value: &Value| {
+        value.is_undefined() || value.kind() != ValueKind::Iterable && value.len().is_some()
+    });
     env.add_test("number", |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
-    env.add_test("callable", |value: &Value| value.kind() == ValueKind::Plain);
+    env.add_test("callable", |value: &Value| value.is_undefined() || value.kind() == ValueKind::Plain);
     env.add_function("raise_exception", raise_exception);
     env.add_function("strftime_now", strftime_now);
+    env.add_function("range", |arguments: Rest<Value>| Range::value(&arguments));
+    env.add_function("dict", dict);
+    env.add_function("cycler", |items: Rest<Value>| Cycler::value(items.0));
+    env.add_function("joiner", minijinja_contrib::globals::joiner);
     env.add_function(helper::ITERATE, iterate);
-    env.add_function(helper::TEXT, text);
-    env.add_function(helper::OPERAND, operand);
     env.add_function(helper::SPEND, spend);
-    env.add_function(helper::FACTOR, factor);
+    env.add_function(helper::POWER, operators::power);
+    env.add_function(helper::PRODUCT, operators::product);
+    env.add_function(helper::CONCATENATE, operators::concatenate);
+    env.add_function(helper::SUM, operators::sum);
+    env.add_function(helper::COMPARE, operators::compare);
+    env.add_function(helper::TUPLE, Tuple::of);
     env.add_function(helper::STORED, stored);
     env.add_function(helper::LIST, MutableList::copy_of);
     env
@@ -84,6 +99,12 @@ pub(super) fn environment(uncounted: bool) -> Environment<'static> {
 
 fn emit(out: &mut Output, state: &State, value: &Value) -> Result<(), Error> {
     let scope = scope(state)?;
+    // In a block of `autoescape`.
+    if !matches!(state.auto_escape(), AutoEscape::None) && !value.is_safe() {
+        let text = operators::escaped(&python::str(value, &scope.budget)?);
+        scope.budget.spend(text.len())?;
+        return out.write_str(&text).map_err(Error::from);
+    }
     match value.as_str() {
         Some(text) => {
             scope.budget.spend(text.len())?;
@@ -115,11 +136,84 @@ fn raise_exception(state: &State, message: &Value) -> Result<Value, Error> {
 }
 
 fn strftime_now(state: &State, format: &str) -> Result<String, Error> {
-    let formatted = match scope(state)?.now {
-        Some(now) => jiff::fmt::strtime::format(format, now),
-        None => jiff::fmt::strtime::format(format, &Zoned::now()),
+    let now = scope(state)?.now.unwrap_or_else(|| Zoned::now().datetime());
+    let mut out = String::new();
+    let mut rest = format;
+    while let Some((before, after)) = rest.split_once('%') {
+        out.push_str(before);
+        let letter = after.trim_start_matches(['-', '_', '0', '^', '#']).chars().next();
+        let length = letter.map_or(after.len(), |letter| after.find(letter).unwrap_or(0) + letter.len_utf8());
+        let directive = &rest[before.len()..before.len() + 1 + length];
+        rest = &after[length..];
+        // As in the C locale, of a time without a zone; what is no directive stays.
+        let directive = match letter {
+            Some('c') => "%a %b %e %H:%M:%S %Y",
+            Some('x') => "%m/%d/%y",
+            Some('X') => "%H:%M:%S",
+            Some('f') => "%6f",
+            Some('Z' | 'z') => continue,
+            Some('+' | ':' | '.' | 'q' | 'Q' | 'J' | 'K' | 'N' | 'L' | 'i' | 'o' | 'v') | None => {
+                out.push_str(directive);
+                continue;
+            }
+            Some(_) => directive,
+        };
+        out.push_str(
+            &jiff::fmt::strtime::format(directive, now).map_err(|error| {
+                Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {error}"))
+            })?,
+        );
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// A dict of another one, or of pairs, with more entries by name.
+fn dict(arguments: Rest<Value>) -> Result<Value, Error> {
+    let (named, positional) = methods::keywords(&arguments)?;
+    let mut entries: Vec<(Value, Value)> = Vec::new();
+    match positional {
+        [] => {}
+        [value] if value.kind() == ValueKind::Map => {
+            for key in value.try_iter()? {
+                let item = value.get_item(&key)?;
+                entries.push((key, item));
+            }
+        }
+        [value] => {
+            for pair in iterate(value.clone())?.try_iter()? {
+                match pair.try_iter()?.collect::<Vec<_>>().as_slice() {
+                    [key, item] => entries.push((key.clone(), item.clone())),
+                    _ => return Err(Error::new(ErrorKind::InvalidOperation, "dict wants pairs")),
+                }
+            }
+        }
+        _ => return Err(Error::from(ErrorKind::TooManyArguments)),
+    }
+    for name in named.args() {
+        entries.push((Value::from(name), named.get(name)?));
+    }
+    Ok(Value::from_iter(entries))
+}
+
+/// `format % values`.
+fn format_filter(state: &State, format: &Value, values: Rest<Value>) -> Result<String, Error> {
+    let budget = &scope(state)?.budget;
+    let format = python::str(format, budget)?;
+    let (named, positional) = methods::keywords(&values)?;
+    let mut entries: Vec<(Value, Value)> = Vec::new();
+    for name in named.args() {
+        entries.push((Value::from(name), named.get(name)?));
+    }
+    let values = match (entries.is_empty(), positional) {
+        (true, positional) => Tuple::value(positional.to_vec()),
+        (false, []) => Value::from_iter(entries),
+        _ => {
+            let message = "can't handle positional and keyword arguments at the same time";
+            return Err(Error::new(ErrorKind::InvalidOperation, message));
+        }
     };
-    formatted.map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {error}")))
+    super::format::printf(&format, &values, budget)
 }
 
 fn text(state: &State, value: &Value) -> Result<Value, Error> {
@@ -141,7 +235,7 @@ fn int(value: Value, arguments: Rest<Value>) -> Result<Value, Error> {
     let base = positional.get(1).cloned().or(kwargs.get("base")?).map_or(Ok(10), u32::try_from)?;
     let number = match value.as_str() {
         Some(text) => {
-            let text = text.trim().to_ascii_lowercase();
+            let text = digits(text).to_ascii_lowercase();
             let digits = match base {
                 2 => text.strip_prefix("0b"),
                 8 => text.strip_prefix("0o"),
@@ -159,6 +253,17 @@ fn int(value: Value, arguments: Rest<Value>) -> Result<Value, Error> {
     Ok(number.unwrap_or(default))
 }
 
+/// A number's text without the underscores that Python lets stand between two digits.
+fn digits(text: &str) -> String {
+    let text = text.trim();
+    let bytes = text.as_bytes();
+    let between = |at: usize| {
+        let digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_alphanumeric);
+        digit(at.checked_sub(1)) && digit(Some(at + 1))
+    };
+    text.char_indices().filter(|(at, c)| *c != '_' || !between(*at)).map(|(_, c)| c).collect()
+}
+
 fn truncated(number: f64) -> Option<Value> {
     if number.is_finite() { Some(Value::from(number.trunc() as i128)) } else { None }
 }
@@ -166,7 +271,7 @@ fn truncated(number: f64) -> Option<Value> {
 /// Python's `float`, which gives a default instead of failing.
 fn float(value: Value, default: Option<Value>) -> Value {
     let number = match value.as_str() {
-        Some(text) => text.trim().parse().ok(),
+        Some(text) => digits(text).parse().ok(),
         None if value.kind() == ValueKind::Bool => Some(if value.is_true() { 1.0 } else { 0.0 }),
         None => f64::try_from(value).ok(),
     };
@@ -212,29 +317,17 @@ fn indent(state: &State, value: &Value, arguments: Rest<Value>) -> Result<String
     Ok(out)
 }
 
-fn replace(state: &State, value: &Value, old: &str, new: &str, count: Option<i64>) -> Result<Value, Error> {
+fn replace(state: &State, value: &Value, arguments: Rest<Value>) -> Result<Value, Error> {
     let text = Value::from(string(state, value)?);
-    let count = Value::from(count.unwrap_or(-1));
-    methods::call(state, &text, "replace", &[Value::from(old), Value::from(new), count])
-}
-
-/// An operand of `+`, or a product: text and lists may only become so long.
-fn operand(state: &State, value: Value) -> Result<Value, Error> {
-    if let Some(text) = value.as_str() {
-        scope(state)?.budget.check(text.len())?;
-    } else if matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable) {
-        scope(state)?.budget.check(value.len().unwrap_or(0).saturating_mul(size_of::<Value>()))?;
-    }
-    Ok(value)
-}
-
-/// A factor; a list is repeated without a check for overflow.
-fn factor(state: &State, value: Value) -> Result<Value, Error> {
-    if value.is_integer() && i64::try_from(value.clone()).is_ok_and(|count| count > 1 << 31) {
-        let message = format!("{value} is too large a factor");
-        return Err(Error::new(ErrorKind::InvalidOperation, message));
-    }
-    operand(state, value)
+    let mut arguments = Arguments::new(&arguments)?;
+    let mut part = |name: &str| -> Result<Value, Error> {
+        let part = arguments.take(name)?.ok_or_else(|| Error::from(ErrorKind::MissingArgument))?;
+        string(state, &part).map(Value::from)
+    };
+    let (old, new) = (part("old")?, part("new")?);
+    let count = arguments.take("count")?.filter(|count| !count.is_none()).unwrap_or_else(|| Value::from(-1));
+    arguments.end()?;
+    methods::call(state, &text, "replace", &[old, new, count])
 }
 
 /// A value that a variable is set to, written with `nesting` brackets. Dropping a value takes stack for each level.

@@ -7,6 +7,19 @@ use crate::error::{Error, ErrorKind, Location};
 use crate::json;
 use minijinja::ErrorKind as Kind;
 
+/// What is said where a rendering ends at a bound.
+const BOUNDS: [&str; 5] = [STEPS, LENGTH, DEPTH, COPIES, NESTING];
+const STEPS: &str = "the template takes too many steps";
+const LENGTH: &str = "the template writes more than";
+const DEPTH: &str = "the template's macros call each other too deeply";
+pub(super) const COPIES: &str = "the template copies too much text";
+pub(super) const NESTING: &str = "the template nests values too deeply";
+
+/// Whether a rendering ended at a bound, so that another one will as well.
+pub(super) fn is_bound(error: &Error) -> bool {
+    error.kind() == ErrorKind::Template && BOUNDS.iter().any(|bound| error.message().starts_with(bound))
+}
+
 /// What an error points into.
 pub(super) struct Source<'a> {
     pub name: &'a str,
@@ -56,18 +69,14 @@ fn explained(error: &minijinja::Error) -> (String, Option<String>) {
         let inner = current.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
         let inner = inner.and_then(|error| error.downcast_ref::<TooLong>());
         if let Some(TooLong { limit }) = current.downcast_ref::<TooLong>().or(inner) {
-            return (format!("the template writes more than {}", bytes(*limit)), None);
+            return (format!("{LENGTH} {}", bytes(*limit)), None);
         }
         cause = current.source();
     }
     let detail = error.detail().unwrap_or_default();
     match error.kind() {
-        Kind::OutOfFuel => {
-            ("the template takes too many steps".to_owned(), Some("is there an endless loop?".to_owned()))
-        }
-        _ if detail == "recursion limit exceeded" => {
-            ("the template's macros call each other too deeply".to_owned(), None)
-        }
+        Kind::OutOfFuel => (STEPS.to_owned(), Some("is there an endless loop?".to_owned())),
+        _ if detail == "recursion limit exceeded" => (DEPTH.to_owned(), None),
         Kind::UndefinedError if detail.is_empty() => ("a member of something undefined is used".to_owned(), None),
         kind if detail.is_empty() => (kind.to_string(), None),
         // minijinja says the kind again in most details.

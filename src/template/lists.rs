@@ -1,5 +1,6 @@
 //! Lists that minijinja does not have: slices as Python cuts them, and lists that change.
 
+use super::sequences::{Range, Tuple};
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,14 @@ pub(super) fn slice(value: &Value, arguments: &[Value]) -> Result<Value, Error> 
             Ok(indices(characters.len(), start, stop, step).map(|index| characters[index]).collect::<String>().into())
         }
         ValueKind::Seq | ValueKind::Iterable => {
+            if let Some(range) = value.downcast_object_ref::<Range>() {
+                return Ok(range.cut(indices(range.len(), start, stop, step), step));
+            }
             let items: Vec<Value> = value.try_iter()?.collect();
+            if value.downcast_object_ref::<Tuple>().is_some() {
+                let cut = indices(items.len(), start, stop, step).map(|index| items[index].clone());
+                return Ok(Tuple::value(cut.collect()));
+            }
             Ok(indices(items.len(), start, stop, step).map(|index| items[index].clone()).collect())
         }
         ValueKind::Undefined => Err(Error::from(ErrorKind::UndefinedError)),

@@ -5,7 +5,10 @@
 
 use super::budget::{Budget, scope};
 use super::environment::helper;
+use super::format;
 use super::lists;
+use super::operators::Number;
+use super::sequences::{Tuple, View};
 use minijinja::value::{Kwargs, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
 
@@ -24,8 +27,21 @@ pub(super) fn call(state: &State, value: &Value, method: &str, arguments: &[Valu
         return Ok(result);
     }
     match (value.kind(), method) {
+        (ValueKind::Map, "keys" | "values" | "items") => {
+            from_args::<()>(arguments)?;
+            View::value(value, method)
+        }
         (ValueKind::Map, "copy") => Ok(value.clone()),
         (ValueKind::Seq | ValueKind::Iterable, "copy") => Ok(value.clone()),
+        (ValueKind::Number | ValueKind::Bool, "is_integer" | "bit_length") => {
+            from_args::<()>(arguments)?;
+            match (Number::of(value), method) {
+                (Some(Number::Float(number)), "is_integer") => Ok(Value::from(number.fract() == 0.0)),
+                (Some(Number::Integer(_)), "is_integer") => Ok(Value::from(true)),
+                (Some(Number::Integer(number)), _) => Ok(Value::from(128 - number.unsigned_abs().leading_zeros())),
+                _ => Err(Error::from(ErrorKind::UnknownMethod)),
+            }
+        }
         (ValueKind::Seq, "index") => {
             let (wanted,): (&Value,) = from_args(arguments)?;
             let found = value.try_iter()?.position(|item| item == *wanted);
@@ -87,7 +103,7 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
                 "partition" => text.split_once(separator).map_or([text, "", ""], |(a, b)| [a, separator, b]),
                 _ => text.rsplit_once(separator).map_or(["", "", text], |(a, b)| [a, separator, b]),
             };
-            parts.into_iter().map(Value::from).collect()
+            Tuple::value(parts.into_iter().map(Value::from).collect())
         }
         "splitlines" => {
             let (keep, _, kwargs) = optional_kwargs(arguments)?;
@@ -95,23 +111,51 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
             split_lines(text, keep).into_iter().map(Value::from).collect()
         }
         "find" | "rfind" | "index" | "rindex" => {
-            let (wanted,): (&str,) = from_args(arguments)?;
-            let found = if method.starts_with('r') { text.rfind(wanted) } else { text.find(wanted) };
+            let (wanted, from, to): (&str, Option<Value>, Option<Value>) = from_args(arguments)?;
+            let (part, before) = part(text, from, to)?;
+            let found = part.and_then(|part| {
+                let at = if method.starts_with('r') { part.rfind(wanted) } else { part.find(wanted) };
+                at.map(|at| before + part[..at].chars().count())
+            });
             match found {
-                Some(offset) => Value::from(text[..offset].chars().count()),
+                Some(index) => Value::from(index),
                 None if method.ends_with("find") => Value::from(-1),
                 None => return Err(invalid("substring not found")),
             }
         }
         "count" => {
-            let (wanted,): (&str,) = from_args(arguments)?;
-            Value::from(match wanted {
-                "" => text.chars().count() + 1,
-                _ => text.matches(wanted).count(),
+            let (wanted, from, to): (&str, Option<Value>, Option<Value>) = from_args(arguments)?;
+            Value::from(match part(text, from, to)?.0 {
+                None => 0,
+                Some(part) if wanted.is_empty() => part.chars().count() + 1,
+                Some(part) => part.matches(wanted).count(),
             })
         }
+        "startswith" | "endswith" => {
+            let (wanted, from, to): (Value, Option<Value>, Option<Value>) = from_args(arguments)?;
+            let part = part(text, from, to)?.0;
+            let fits = |wanted: &Value| -> Result<bool, Error> {
+                let wanted =
+                    wanted.as_str().ok_or_else(|| invalid("startswith and endswith want text, or a tuple of it"))?;
+                Ok(part.is_some_and(|part| match method {
+                    "startswith" => part.starts_with(wanted),
+                    _ => part.ends_with(wanted),
+                }))
+            };
+            let fits = match wanted.kind() {
+                // A list, which Python does not take, stands for a tuple in other engines.
+                ValueKind::Seq => {
+                    wanted.try_iter()?.map(|wanted| fits(&wanted)).collect::<Result<Vec<_>, _>>()?.contains(&true)
+                }
+                _ => fits(&wanted)?,
+            };
+            Value::from(fits)
+        }
         "replace" => {
-            let (old, new, count): (&str, &str, Option<i64>) = from_args(arguments)?;
+            let (named, positional) = keywords(arguments)?;
+            let (old, new, count): (&str, &str, Option<i64>) = from_args(positional)?;
+            let count = count.or(named.get("count")?);
+            named.assert_all_used()?;
             let count = count.and_then(|count| usize::try_from(count).ok());
             budget.check(text.len())?;
             let places = text.matches(old).take(count.unwrap_or(usize::MAX)).count();
@@ -144,7 +188,26 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
             let (suffix,): (&str,) = from_args(arguments)?;
             Value::from(text.strip_suffix(suffix).unwrap_or(text))
         }
-        "isdigit" | "isnumeric" | "isdecimal" => every(text, char::is_numeric),
+        "isnumeric" => every(text, char::is_numeric),
+        "isdigit" | "isdecimal" => {
+            every(text, |c| c.is_numeric() && (is_decimal(c) || method == "isdigit" && is_digit(c)))
+        }
+        "istitle" => Value::from(is_title(text)),
+        "isprintable" => Value::from(text.chars().all(|c| c == ' ' || !c.is_control() && !c.is_whitespace())),
+        "isidentifier" => {
+            let begins = |c: char| c.is_alphabetic() || c == '_';
+            let rest = |c: char| begins(c) || c.is_numeric();
+            Value::from(text.starts_with(begins) && text.chars().all(rest))
+        }
+        "title" => Value::from(title(text)),
+        "expandtabs" => {
+            let (size, named): (Option<i64>, Kwargs) = from_args(arguments)?;
+            let size = size.or(named.get("tabsize")?).unwrap_or(8);
+            named.assert_all_used()?;
+            let size = usize::try_from(size).unwrap_or(0);
+            budget.check(text.matches('\t').count().saturating_mul(size).saturating_add(text.len()))?;
+            Value::from(expand_tabs(text, size))
+        }
         "isalpha" => every(text, char::is_alphabetic),
         "isalnum" => every(text, char::is_alphanumeric),
         "isspace" => every(text, white_space),
@@ -159,8 +222,14 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
                 .collect::<String>(),
         ),
         "format" => {
-            check_format(text, '{', arguments, budget)?;
-            return Ok(None);
+            let (named, positional) = keywords(arguments)?;
+            Value::from(format::braces(text, positional, &named, budget)?)
+        }
+        "format_map" => {
+            let (dict,): (&Value,) = from_args(arguments)?;
+            let named = dict.try_iter()?.map(|key| Ok((key.to_string(), dict.get_item(&key)?)));
+            let named = named.collect::<Result<Kwargs, Error>>()?;
+            Value::from(format::braces(text, &[], &named, budget)?)
         }
         "zfill" | "ljust" | "rjust" | "center" => {
             let (width, fill): (i64, Option<char>) = from_args(arguments)?;
@@ -170,6 +239,99 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
         }
         _ => return Ok(None),
     }))
+}
+
+/// `text[from:to]`, where `from` is no further than the end, and how many characters stand before it.
+fn part(text: &str, from: Option<Value>, to: Option<Value>) -> Result<(Option<&str>, usize), Error> {
+    let bound = |value: Option<Value>| value.filter(|value| !value.is_none()).map(i64::try_from).transpose();
+    let (from, to) = (bound(from)?, bound(to)?);
+    if from.is_none() && to.is_none() {
+        return Ok((Some(text), 0));
+    }
+    let length = text.chars().count();
+    let index = |bound: i64| {
+        let bound = if bound < 0 { bound.saturating_add(length as i64) } else { bound };
+        usize::try_from(bound).unwrap_or(0)
+    };
+    let (from, to) = (from.map_or(0, index), to.map_or(length, index).min(length));
+    if from > to {
+        return Ok((None, 0));
+    }
+    let offset = |count: usize| text.char_indices().nth(count).map_or(text.len(), |(at, _)| at);
+    Ok((Some(&text[offset(from)..offset(to)]), from))
+}
+
+/// Whether it is a digit of the decimal digits of some script, which stand together from zero to nine.
+fn is_decimal(c: char) -> bool {
+    c.is_ascii_digit()
+        || !c.is_ascii()
+            && !is_digit(c)
+            && c.is_numeric()
+            && !c.is_alphabetic()
+            && DECIMAL_ZEROS.iter().any(|&zero| (zero..zero + 10).contains(&u32::from(c)))
+}
+
+/// The zeros of the scripts that have ten digits.
+const DECIMAL_ZEROS: [u32; 22] = [
+    0x660, 0x6F0, 0x7C0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66, 0xDE6, 0xE50, 0xED0, 0xF20,
+    0x1040, 0x1090, 0x17E0, 0x1810, 0xA620, 0xFF10,
+];
+
+/// Whether it is a digit that is raised, lowered or in a circle.
+fn is_digit(c: char) -> bool {
+    matches!(c, '²' | '³' | '¹' | '⁰' | '⁴'..='⁹' | '₀'..='₉' | '①'..='⑨' | '⑴'..='⑼' | '⒈'..='⒐')
+}
+
+/// Upper case where a word begins, lower case in it; whatever has no case begins a word.
+fn title(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut inside = false;
+    for c in text.chars() {
+        let cased = c.is_lowercase() || c.is_uppercase();
+        if cased && !inside {
+            let mut upper = c.to_uppercase();
+            out.extend(upper.next());
+            out.extend(upper.flat_map(char::to_lowercase));
+        } else {
+            out.extend(c.to_lowercase());
+        }
+        inside = cased;
+    }
+    out
+}
+
+fn is_title(text: &str) -> bool {
+    let mut inside = false;
+    let mut any = false;
+    for c in text.chars() {
+        let (upper, lower) = (c.is_uppercase(), c.is_lowercase());
+        if upper && inside || lower && !inside {
+            return false;
+        }
+        inside = upper || lower;
+        any |= inside;
+    }
+    any
+}
+
+fn expand_tabs(text: &str, size: usize) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    for c in text.chars() {
+        match c {
+            '\t' if size == 0 => {}
+            '\t' => {
+                let count = size - column % size;
+                out.extend(std::iter::repeat_n(' ', count));
+                column += count;
+            }
+            _ => {
+                out.push(c);
+                column = if matches!(c, '\n' | '\r') { 0 } else { column + 1 };
+            }
+        }
+    }
+    out
 }
 
 fn optional_kwargs(arguments: &[Value]) -> Result<(Option<Value>, Option<Value>, Kwargs), Error> {
@@ -232,7 +394,7 @@ fn split_white_space(text: &str, limit: Option<usize>, from_right: bool) -> Vec<
     parts
 }
 
-fn split_lines(text: &str, keep: bool) -> Vec<&str> {
+pub(super) fn split_lines(text: &str, keep: bool) -> Vec<&str> {
     let breaks = |c: char| {
         matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
     };
@@ -279,12 +441,48 @@ pub(super) fn keywords(arguments: &[Value]) -> Result<(Kwargs, &[Value]), Error>
     }
 }
 
-/// Refuses a format that makes gigabytes of nothing, or repeats a long text many times.
-pub(super) fn check_format(format: &str, sign: char, arguments: &[Value], budget: &Budget) -> Result<(), Error> {
-    let widest = format.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
-    if widest > 5 {
-        return Err(invalid("a width in the format is too large"));
+/// The arguments of a filter, each by its place or by its name.
+pub(super) struct Arguments<'a> {
+    positional: &'a [Value],
+    named: Kwargs,
+}
+
+impl<'a> Arguments<'a> {
+    pub(super) fn new(arguments: &'a [Value]) -> Result<Arguments<'a>, Error> {
+        let (named, positional) = keywords(arguments)?;
+        Ok(Arguments { positional, named })
     }
-    let longest = arguments.iter().filter_map(|value| value.as_str()).map(str::len).max().unwrap_or(0);
-    budget.check(format.matches(sign).count().saturating_mul(longest).saturating_add(format.len()))
+
+    /// The next one.
+    pub(super) fn take(&mut self, name: &str) -> Result<Option<Value>, Error> {
+        match self.positional.split_first() {
+            Some((first, rest)) => {
+                self.positional = rest;
+                Ok(Some(first.clone()))
+            }
+            None if self.named.has(name) => self.named.get(name).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, Error> {
+        Ok(self.take(name)?.is_some_and(|value| value.is_true()))
+    }
+
+    pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, Error> {
+        Ok(self.take(name)?.filter(|value| !value.is_none()).map(|value| value.to_string()))
+    }
+
+    pub(super) fn size(&mut self, name: &str) -> Result<Option<usize>, Error> {
+        self.take(name)?.filter(|value| !value.is_none()).map(usize::try_from).transpose()
+    }
+
+    /// There must be no more.
+    pub(super) fn end(self) -> Result<(), Error> {
+        if self.positional.is_empty() {
+            self.named.assert_all_used()
+        } else {
+            Err(Error::from(ErrorKind::TooManyArguments))
+        }
+    }
 }

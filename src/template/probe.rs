@@ -25,7 +25,13 @@ impl Capabilities {
     /// Whether it can carry a conversation with tools by itself. If not, it needs an
     /// [`Overlay`](super::Overlay).
     pub fn native_tools(&self) -> bool {
-        self.tools && self.calls && self.results
+        self.lacking().is_empty()
+    }
+
+    /// What it lacks for that, in words.
+    pub fn lacking(&self) -> Vec<&'static str> {
+        let needed = [(self.tools, "the tools"), (self.calls, "calls"), (self.results, "the results of calls")];
+        needed.into_iter().filter(|(there, _)| !there).map(|(_, what)| what).collect()
     }
 }
 
@@ -155,7 +161,7 @@ fn rendered(
             message["reasoning"] = reasoning;
         }
     }
-    template.render_vars(&Value::Object(context), None).ok()
+    template.trial(|| template.render_vars(&Value::Object(context), None)).ok()
 }
 
 impl ChatTemplate {
@@ -170,7 +176,7 @@ fn demanded(template: &ChatTemplate) -> Map<String, Value> {
     let plain = |tools: Option<Value>, more: &Map<String, Value>| {
         let mut context = variables(&RenderRequest::default(), &[Message::user(USER)], tools, CallShape::default());
         context.extend(more.clone());
-        template.render_vars(&Value::Object(context), None).is_ok()
+        template.trial(|| template.render_vars(&Value::Object(context), None)).is_ok()
     };
     let tools = || Some(json!([tool().to_json()]));
     if plain(None, &Map::new()) || plain(tools(), &Map::new()) {

@@ -5,6 +5,7 @@
 
 use super::budget::Budget;
 use super::reserved::{Table, json_escapes};
+use super::sequences::{Range, Tuple, View};
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::fmt::Write;
@@ -33,6 +34,36 @@ pub(super) fn write_str(out: &mut String, value: &Value, budget: &Budget) -> Res
     }
 }
 
+/// `repr(value)`.
+pub(super) fn repr(value: &Value, budget: &Budget) -> Result<String, Error> {
+    let mut out = String::new();
+    write_repr(&mut out, value, budget, 0)?;
+    Ok(out)
+}
+
+/// `repr(value)` with the keys of dicts in order, as `pprint` writes them.
+pub(super) fn sorted_repr(value: &Value, budget: &Budget) -> Result<String, Error> {
+    repr(&sorted(value, 0)?, budget)
+}
+
+fn sorted(value: &Value, depth: usize) -> Result<Value, Error> {
+    check_depth(depth)?;
+    let items = |value: &Value| value.try_iter()?.map(|item| sorted(&item, depth + 1)).collect::<Result<Vec<_>, _>>();
+    match value.kind() {
+        ValueKind::Map => {
+            let mut entries = Vec::new();
+            for key in value.try_iter()? {
+                entries.push((key.clone(), sorted(&value.get_item(&key)?, depth + 1)?));
+            }
+            entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+            Ok(Value::from_iter(entries))
+        }
+        ValueKind::Seq if value.downcast_object_ref::<Tuple>().is_some() => Ok(Tuple::value(items(value)?)),
+        ValueKind::Seq if value.downcast_object_ref::<Range>().is_none() => Ok(Value::from(items(value)?)),
+        _ => Ok(value.clone()),
+    }
+}
+
 /// How deep a value may be that is printed; a namespace may contain itself.
 const DEPTH: usize = 200;
 
@@ -51,16 +82,42 @@ fn write_repr(out: &mut String, value: &Value, budget: &Budget, depth: usize) ->
         ValueKind::None => out.push_str("None"),
         ValueKind::Bool => out.push_str(if value.is_true() { "True" } else { "False" }),
         ValueKind::Number => write_number(out, value, "nan", "inf"),
+        ValueKind::String if value.is_safe() => {
+            out.push_str("Markup(");
+            quote(out, value.as_str().unwrap_or_default());
+            out.push(')');
+        }
         ValueKind::String => quote(out, value.as_str().unwrap_or_default()),
         ValueKind::Seq | ValueKind::Iterable => {
-            out.push('[');
+            if let Some(Range { start, stop, step }) = value.downcast_object_ref() {
+                let step = if *step == 1 { String::new() } else { format!(", {step}") };
+                let _ = write!(out, "range({start}, {stop}{step})");
+                return Ok(());
+            }
+            let view = value.downcast_object_ref().map(|View { name, .. }| *name);
+            let tuple = value.downcast_object_ref::<Tuple>().map(|tuple| tuple.items.len());
+            if let Some(name) = view {
+                let _ = write!(out, "{name}(");
+            }
+            out.push(if tuple.is_some() { '(' } else { '[' });
             for (index, item) in value.try_iter()?.enumerate() {
                 if index > 0 {
                     out.push_str(", ");
                 }
                 write_repr(out, &item, budget, depth + 1)?;
             }
-            out.push(']');
+            out.push_str(match tuple {
+                Some(1) => ",)",
+                Some(_) => ")",
+                None => "]",
+            });
+            if view.is_some() {
+                out.push(')');
+            }
+        }
+        ValueKind::Map if value.as_object().is_some_and(|object| object.type_name().ends_with("::Loop")) => {
+            let (index, length) = (value.get_attr("index")?, value.get_attr("length")?);
+            let _ = write!(out, "<LoopContext {index}/{length}>");
         }
         ValueKind::Map => {
             out.push('{');
@@ -185,7 +242,7 @@ impl JsonWriter<'_> {
             ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number => write_number(&mut self.out, value, "NaN", "Infinity"),
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),
-            ValueKind::Seq | ValueKind::Iterable => {
+            ValueKind::Seq | ValueKind::Iterable if value.downcast_object_ref::<View>().is_none() => {
                 self.out.push('[');
                 let mut any = false;
                 for item in value.try_iter()? {

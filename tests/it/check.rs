@@ -33,6 +33,43 @@ fn a_sound_template_and_a_careless_one() {
 }
 
 #[test]
+fn what_ends_at_a_bound_is_not_tried_again() {
+    let home = tempfile::tempdir().unwrap();
+    for (name, source, why) in [
+        ("endless.jinja", std::fs::read_to_string(case("endless.jinja")).unwrap(), "the template takes too many steps"),
+        (
+            "long.jinja",
+            "{% for i in range(90000) %}{{ 'x' * 9000 }}{% endfor %}".to_owned(),
+            "the template writes more than",
+        ),
+        ("deep.jinja", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}".to_owned(), "call each other too deeply"),
+    ] {
+        std::fs::write(home.path().join(name), source).unwrap();
+        let start = std::time::Instant::now();
+        let ran = run(callwright(home.path()).current_dir(home.path()).args(["template", "check", name]));
+        assert_eq!(ran.code, 3, "{}", ran.out);
+        assert!(ran.out.contains("not tried: another conversation ended with: "), "{}", ran.out);
+        assert!(ran.out.contains(why) && ran.out.contains("as above"), "{}", ran.out);
+        // Two seconds on a machine that does nothing else; each of some sixty renders would take half a second.
+        assert!(start.elapsed().as_secs() < 15, "{name}: {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn what_a_template_lacks_is_named_with_the_format_of_its_calls() {
+    let ask = |source: String| {
+        let engine = Box::new(ScriptedEngine::from_texts(ModelInfo::default(), ["Hello."]));
+        let template = ChatTemplate::new("mine.jinja", source).unwrap();
+        let mut session = Session::new(engine, Some(template), None).unwrap();
+        session.set_tools(Tools::from_json(r#"[{"name": "clock"}]"#, "tools").unwrap());
+        session.notices().join("\n")
+    };
+    let source = std::fs::read_to_string(case("toolless.jinja")).unwrap();
+    let own = source.replace("tool_call>", "do>");
+    insta::assert_snapshot!([ask(source.clone()), ask(own)].join("\n"));
+}
+
+#[test]
 fn json_says_the_same() {
     let home = tempfile::tempdir().unwrap();
     let ran = run(callwright(home.path()).args(["template", "check", "--json"]).arg(case("careless.jinja")));

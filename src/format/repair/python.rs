@@ -289,12 +289,14 @@ impl Transducer {
         let (word, count) = (waiting.trim_ascii_end(), waiting.len());
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'0'..=b'9'
-                if self.at_call() && !quoted.key && (count > 0 || !byte.is_ascii_digit()) =>
+                if self.at_call()
+                    && !quoted.key
+                    && (count > 0 || !byte.is_ascii_digit())
+                    && word.len() == count
+                    && count < WORD =>
             {
-                if word.len() == count && count < WORD {
-                    self.put(byte);
-                    return true;
-                }
+                self.put(byte);
+                return true;
             }
             b' ' | b'\t' | b'\r' | b'\n' if (1..WORD).contains(&count) => {
                 self.put(byte);

@@ -1,6 +1,7 @@
-"""Writes python.jsonl beside this file: small templates and what Jinja2 3.1.6 makes of them.
+"""Writes python.jsonl and expressions.jsonl beside this file: small templates and what Jinja2 3.1.6 makes of them.
 
-Run it with Jinja2 installed after adding a case; the environment is that of transformers' apply_chat_template.
+Run it with Jinja2 installed after adding a case, here or as a line {"template": …} of expressions.jsonl; the environment
+is that of transformers' apply_chat_template.
 """
 
 import datetime
@@ -11,6 +12,8 @@ import jinja2
 from jinja2.ext import Extension
 from jinja2.nodes import CallBlock
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+FOLDER = pathlib.Path(__file__).parent
 
 VARS = {
     "s": "  Ünï <b>'x'</b> \t\n",
@@ -248,14 +251,20 @@ def main():
             cases[-1] += "\n" + line
         else:
             cases.append(line)
-    rows = [json.dumps({"vars": VARS}, ensure_ascii=True)]
+    write("python.jsonl", env, VARS, cases)
+    lines = (FOLDER / "expressions.jsonl").read_text().splitlines()
+    write("expressions.jsonl", env, json.loads(lines[0])["vars"], [json.loads(line)["template"] for line in lines[1:]])
+
+
+def write(name, env, variables, cases):
+    rows = [json.dumps({"vars": variables}, ensure_ascii=True)]
     for case in cases:
         try:
-            row = {"template": case, "expected": env.from_string(case).render(**VARS)}
+            row = {"template": case, "expected": env.from_string(case).render(**variables)}
         except Exception as error:
             row = {"template": case, "error": f"{type(error).__name__}: {error}"}
         rows.append(json.dumps(row, ensure_ascii=True))
-    pathlib.Path(__file__).with_suffix(".jsonl").write_text("\n".join(rows) + "\n")
+    (FOLDER / name).write_text("\n".join(rows) + "\n")
 
 
 main()
