@@ -1,7 +1,6 @@
 //! The options that say how an answer is generated.
 
 use super::input::{positive, read_json};
-use super::notice;
 use anyhow::Result;
 use callwright::engine::constraint::Mode;
 use callwright::engine::sampler::Sampling;
@@ -142,9 +141,7 @@ impl ConstraintOptions {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Ok(Some(Grammar::from_file(path)?)),
             (None, Some(path)) => {
-                let grammar = json_grammar(&read_json(path)?, false).map_err(|error| error.in_file(path))?;
-                grammar.unenforced.iter().for_each(|unenforced| notice(&unenforced.to_string()));
-                Ok(Some(grammar))
+                Ok(Some(json_grammar(&read_json(path)?, false).map_err(|error| error.in_file(path))?))
             }
             (None, None) => Ok(None),
         }

@@ -77,7 +77,13 @@ pub fn run(args: RunArgs) -> Result<u8> {
         // First: an answer that ended because nobody could read it was not interrupted.
         printer.finish(&session, &reply)?;
         tell(&reply);
-        return Ok(if reply.finish_reason == FinishReason::Cancelled { INTERRUPTED } else { DONE });
+        // A problem that is no call's is the answer's own: it does not fit its grammar or schema.
+        let misfit = reply.notes.iter().any(|note| note.kind == "problem" && note.call.is_none());
+        return Ok(match reply.finish_reason {
+            FinishReason::Cancelled => INTERRUPTED,
+            _ if misfit => FAILED,
+            _ => DONE,
+        });
     };
     args.agent.confirm(&mut agent, interrupts.flag(), TypedAhead::default());
     let outcome = interrupts.during(|| session.run(&mut agent, &mut on_event))?;

@@ -8,6 +8,7 @@
 mod gbnf;
 mod json;
 mod native;
+mod references;
 mod rules;
 mod schema;
 mod tagged;
@@ -17,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::tool::Tool;
 use rules::{Rules, literal};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fmt;
 use std::path::Path;
 
@@ -275,6 +276,24 @@ impl Builder<'_> {
         })
     }
 
+    /// The schema of a tool's arguments, whose references all lead somewhere.
+    fn schema(&mut self, tool: &Tool) -> Result<Option<Map<String, Value>>> {
+        let Some(schema) = tool.schema() else { return Ok(None) };
+        let (schema, dropped) = references::resolved(json::as_object(schema))
+            .map_err(|place| json::endless(&format!("tool {:?}: ", tool.name), &place))?;
+        self.unenforced.extend(dropped);
+        Ok(schema.as_object().cloned())
+    }
+
+    /// Says of a part of a schema which keywords the grammar takes no notice of.
+    fn leave(&mut self, schema: &Map<String, Value>, heeded: &[&str], path: &str) {
+        for keyword in schema.keys().filter(|keyword| !heeded.contains(&keyword.as_str())) {
+            if schema::restricts(keyword) {
+                self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.clone() });
+            }
+        }
+    }
+
     fn call(&mut self, tool: &Tool) -> Result<String> {
         let already = self.unenforced.len();
         let format = self.format;
@@ -303,9 +322,14 @@ impl Builder<'_> {
                 vec![literal(&format!("{}(", tool.name)), arguments, literal(")")]
             }
         };
-        for unenforced in &mut self.unenforced[already..] {
-            unenforced.tool = Some(tool.name.clone());
+        let mut told: Vec<Unenforced> = Vec::new();
+        for unenforced in self.unenforced.drain(already..) {
+            let unenforced = Unenforced { tool: Some(tool.name.clone()), ..unenforced };
+            if !told.contains(&unenforced) {
+                told.push(unenforced);
+            }
         }
+        self.unenforced.extend(told);
         Ok(self.rules.sequence(&parts))
     }
 

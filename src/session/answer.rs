@@ -121,8 +121,7 @@ impl Session {
             told.extend(more);
             shortage = found;
         }
-        let Shortage { no_room, closed_early } = shortage;
-        let mut ended = Ended { end: generation.end, no_room, closed_early };
+        let mut ended = Ended { end: generation.end, shortage };
         if let Some(recorder) = &mut self.recorder {
             recorder.beside(&Beside::Ended(ended))?;
             recorder.record(&*self.engine, &written.text, &written.tokens, &options.sampling, &generation)?;
@@ -137,20 +136,26 @@ impl Session {
         let finish_reason = match ended.end {
             End::Cancelled => FinishReason::Cancelled,
             End::Length | End::Late => FinishReason::Length,
-            _ if ended.no_room && parsed.calls.is_empty() => FinishReason::Length,
+            _ if ended.shortage.no_room && parsed.calls.is_empty() => FinishReason::Length,
             End::EndOfTurn | End::Stopped if parsed.calls.is_empty() => FinishReason::Stop,
             End::EndOfTurn | End::Stopped => FinishReason::ToolCalls,
         };
         told.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         on_event(&Event::usage(generation.usage, None));
-        let mut notes = notes(&parsed);
-        notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
-        notes.extend(told.into_iter().map(|message| Note::plain("constraint", message)));
         let mut raw = written.prefill.into_bytes();
         raw.extend(generation.tokens.iter().flat_map(|token| self.engine.token_bytes(*token)));
+        let misfits = match finish_reason {
+            FinishReason::Cancelled => Vec::new(),
+            _ => constrain::misfits(options, &raw, &ended.shortage),
+        };
+        misfits.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
+        let mut notes = notes(&parsed);
+        notes.extend(misfits.into_iter().map(|message| Note::plain("problem", message)));
+        notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
+        notes.extend(told.into_iter().map(|message| Note::plain("constraint", message)));
         let (message, calls) = (parsed.message(), parsed.calls);
         let (usage, tokens) = (generation.usage, generation.tokens);
-        let closed_early = ended.closed_early;
+        let closed_early = ended.shortage.closed_early;
         Ok(Reply { message, calls, finish_reason, usage, notes, closed_early, raw, tokens, prompt_tail })
     }
 

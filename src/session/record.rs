@@ -1,5 +1,6 @@
 //! Recording a session and repeating it without its model.
 
+use super::constrain::Shortage;
 use super::{Agent, ContextPolicy, Options, Session, ToolChoice};
 use crate::engine::constraint::Mode;
 use crate::engine::generate::End;
@@ -67,8 +68,8 @@ pub(super) enum Beside {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Ended {
     pub end: End,
-    pub no_room: bool,
-    pub closed_early: bool,
+    #[serde(flatten)]
+    pub shortage: Shortage,
 }
 
 impl Session {

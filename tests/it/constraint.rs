@@ -190,5 +190,7 @@ fn a_grammar_of_ones_own_holds_the_whole_answer() {
 
     session.set_messages(Vec::new()).unwrap();
     session.options_mut().grammar = Some(Grammar { lark: "start: nonsense\n".into(), ..Grammar::default() });
-    assert_eq!(session.ask("Well?").unwrap_err().kind(), ErrorKind::Constraint);
+    let error = session.ask("Well?").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Syntax);
+    insta::assert_snapshot!(error);
 }

@@ -35,6 +35,7 @@ mod run;
 mod run_cli;
 mod run_context;
 mod run_limits;
+mod schemas;
 mod session;
 mod template;
 mod tool;

@@ -3,9 +3,10 @@
 use super::closing::{Closer, EFFORT, FIRST_EFFORT};
 use super::compiler::{Begun, Tokens, id, is_complete};
 use super::forced::spell;
+use super::masks::Masks;
 use crate::engine::Token;
 use llguidance::Matcher;
-use llguidance::toktrie::TokenId;
+use llguidance::toktrie::{SimpleVob, TokenId, TokenizerEnv};
 
 /// Forced text may take this many tokens more than it was counted with, where it meets other text.
 pub(super) const SPARE: usize = 2;
@@ -118,6 +119,25 @@ impl Call {
     pub(super) fn is_due(&self, left: usize, tokens: &Tokens, last: &[Token]) -> bool {
         let Some(way) = self.way.as_ref().filter(|way| !way.is_empty()) else { return false };
         way.len() + SPARE > left && spell(tokens, last, way).len() + SPARE > left
+    }
+
+    /// The tokens that may come next, with those that end a turn where it may end here.
+    ///
+    /// # Errors
+    /// What the grammar engine says when it fails.
+    pub(super) fn mask(&mut self, masks: &Masks, tokens: &Tokens) -> Result<SimpleVob, String> {
+        let Some(closer) = &mut self.closer else {
+            return self.matcher.compute_mask().map_err(|error| error.to_string());
+        };
+        // What is forced may be written in one way only, the tokenizer's.
+        if let Some(first) = self.matcher.compute_ff_tokens().first() {
+            return Ok(tokens.tok_trie().singleton_token_set(*first));
+        }
+        let mut mask = closer.mask(masks).ok_or("the state of the grammar is lost")?;
+        if is_complete(&mut self.matcher) {
+            tokens.ends.iter().for_each(|end| mask.allow_token(*end));
+        }
+        Ok(mask)
     }
 
     /// Whether a token fits, or the call may end where it is an end.

@@ -5,6 +5,7 @@
 //! search that goes through the lexer's states within a token of the grammar, and from one such token to the next
 //! prefers what closes to what opens.
 
+use super::masks::Masks;
 use llguidance::TokenParser;
 use llguidance::derivre::{NextByte, StateID};
 use llguidance::earley::{BiasComputer, Parser, ParserRecognizer};
@@ -127,6 +128,16 @@ impl Closer {
     fn refuel(&mut self) {
         self.parser.invalidate_bias_cache();
         self.parser.compute_bias(&NoMask(self.tokens.clone()), b"");
+        self.parser.invalidate_bias_cache();
+    }
+
+    /// The tokens that may come next; `None` where the grammar engine has failed.
+    pub(super) fn mask(&mut self, masks: &Masks) -> Option<SimpleVob> {
+        self.guarded(|closer| {
+            let mask = closer.parser.compute_bias(masks, b"");
+            closer.broken |= closer.parser.get_error().is_some();
+            (!closer.broken).then_some(mask)
+        })
     }
 
     /// Runs what may fail inside of the grammar engine; a panic there ends this closer, not the program.

@@ -11,6 +11,7 @@ mod call;
 mod closing;
 mod compiler;
 mod forced;
+mod masks;
 mod rules;
 mod trigger;
 
@@ -331,7 +332,7 @@ impl<'c> Constraint<'c> {
             return Ok(None);
         }
         let started = Instant::now();
-        let mask = call.matcher.compute_mask();
+        let mask = call.mask(self.compiler.masks(), self.compiler.tokens());
         self.mask_times.push(started.elapsed());
         match mask {
             Ok(mut mask) => {
@@ -344,7 +345,7 @@ impl<'c> Constraint<'c> {
                 Ok(Some(Ok(sampler.sample_among(logits, mask.as_slice()))))
             }
             Err(error) => {
-                self.fail(&error.to_string())?;
+                self.fail(&error)?;
                 Ok(None)
             }
         }

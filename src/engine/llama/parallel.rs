@@ -7,6 +7,7 @@
 
 use super::{BATCH, LlamaEngine, create_context, engine_error};
 use crate::engine::sampler::Sampling;
+use crate::engine::threads::Threads;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token};
 use crate::template::Piece;
@@ -77,11 +78,12 @@ impl Sequences {
             let message = format!("{count} sequences in one context; llama.cpp has 1 to {MAX_SEQUENCES}");
             return Err(Error::new(ErrorKind::Engine, message));
         }
-        let contexts = engine.contexts_at_a_time().min(count);
+        let (contexts, threads) = engine.contexts_at_a_time();
+        let contexts = contexts.min(count);
         let contexts = (0..contexts).map(|context| {
             // As even as it goes: 8 in 3 contexts are 3, 3 and 2.
             let count = (count - context).div_ceil(contexts);
-            Shared::new(engine, count, tokens_each).map(Arc::new)
+            Shared::new(engine, threads, count, tokens_each).map(Arc::new)
         });
         Ok(Sequences { contexts: contexts.collect::<Result<_>>()? })
     }
@@ -107,7 +109,7 @@ impl Sequences {
             model,
             info: shared.info.clone(),
             options: Default::default(),
-            threads: 1,
+            threads: Threads::of(1),
             cached: Vec::new(),
             rows: Vec::new(),
         };
@@ -117,9 +119,9 @@ impl Sequences {
 
 impl Shared {
     /// A context for `count` sequences.
-    fn new(engine: &LlamaEngine, count: usize, tokens_each: usize) -> Result<Shared> {
+    fn new(engine: &LlamaEngine, threads: usize, count: usize, tokens_each: usize) -> Result<Shared> {
         let model = Arc::clone(&engine.model);
-        let context = create_context(&model, tokens_each, BATCH, engine.threads, count)?;
+        let context = create_context(&model, tokens_each, BATCH, threads, count)?;
         // SAFETY: the context borrows the model, which lives in an `Arc` beside it that is never replaced and that is
         // declared behind the state, so that the context is dropped first.
         let context = Context(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
