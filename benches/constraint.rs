@@ -12,7 +12,6 @@ use callwright::engine::sampler::{Sampler, Sampling};
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
-use callwright::format::grammar::{Begins, Scope};
 use callwright::format::parser::{Parser, ParserOptions};
 use callwright::message::{Arguments, ToolCall};
 use callwright::models::bundled;
@@ -263,6 +262,8 @@ struct Told<'e> {
     cached: Vec<Token>,
     logits: Vec<f32>,
     likeliest: usize,
+    /// Whether it would rather end its turn, at every token.
+    tired: bool,
 }
 
 impl Told<'_> {
@@ -278,6 +279,7 @@ impl Told<'_> {
             cached: Vec::new(),
             logits,
             likeliest: 0,
+            tired: false,
         }
     }
 }
@@ -317,6 +319,9 @@ impl Engine for Told<'_> {
         let next = self.text.get(said).and_then(|token| usize::try_from(token.0).ok()).unwrap_or(end);
         self.logits[self.likeliest] = f32::NEG_INFINITY;
         self.logits[next] = 0.0;
+        if self.tired {
+            self.logits[end] = 1.0;
+        }
         self.likeliest = next;
         self.model.as_mut().map_or(Ok(()), |model| model.decode(tokens))
     }
@@ -463,19 +468,13 @@ fn gbnf(path: &Path, vocabulary: &Vocabulary, compiler: &mut Compiler, cases: &[
         let Some(answer) = &case.answer else { continue };
         let Ok(mut sampler) = LlamaSampler::grammar(&model, &calls_gbnf(&case.tools), "root") else { continue };
         let text = Format::delimited().write_calls(std::slice::from_ref(answer));
-        let tools: Vec<&Tool> = case.tools.iter().collect();
-        let scope = Scope { begins: Begins::Answer, max_calls: Some(1), only_calls: true };
-        let grammar = Format::delimited().grammar(&tools, scope).expect("the tools have a grammar");
-        let mut matcher = compiler.matcher(&grammar.lark).expect("the grammar is compiled");
-        for token in vocabulary.tokenize(text.as_bytes()) {
-            let started = Instant::now();
-            let mask = matcher.compute_mask();
-            masks.push(started.elapsed());
-            let id = u32::try_from(token.0).unwrap_or(u32::MAX);
-            if !mask.is_ok_and(|mask| mask.is_allowed(id)) || matcher.consume_token(id).is_err() {
-                break;
-            }
-        }
+        let rules = rules(false, Calls::Required);
+        let mut constraint =
+            Constraint::new(compiler, Format::delimited(), &case.tools, None, rules).expect("it has a grammar");
+        let mut told = Told::new(None, vocabulary, vocabulary.tokenize(text.as_bytes()));
+        told.tired = true;
+        say(&mut told, &mut constraint);
+        masks.extend_from_slice(constraint.mask_times());
         let payload = text.lines().nth(1).unwrap_or_default();
         for token in vocabulary.tokenize(payload.as_bytes()) {
             let mut array = LlamaTokenDataArray::new(candidates.clone(), false);

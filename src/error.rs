@@ -100,10 +100,10 @@ impl fmt::Display for Location {
 ///
 /// Its `Display` is complete, over several lines where that helps: place and message, then the excerpt it points
 /// at, then a hint.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Error(Box<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 struct Inner {
     kind: ErrorKind,
     message: String,

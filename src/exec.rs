@@ -39,16 +39,17 @@ mod function;
 
 pub use builtin::BUILTIN;
 pub use command::kill_running;
+pub(crate) use command::without_marks;
 pub use function::Function;
 
 use crate::message::{Arguments, ToolCall};
 use crate::tool::{Tool, Tools};
 use crate::turn::Fault;
-use serde::Serialize;
-use std::collections::HashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 /// Seconds that a tool may take, where it does not say.
@@ -57,7 +58,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(30);
 pub const MAX_OUTPUT: usize = 64 << 10;
 
 /// Why there is no result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
     /// The tool says so: its exit status, or its error.
@@ -77,7 +78,7 @@ pub enum FailureKind {
 }
 
 /// A tool that gave no result.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// Why.
     pub kind: FailureKind,
@@ -107,12 +108,17 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// What the calls of an answer came to, in their order.
+pub(crate) type Results = Vec<Result<String, Failure>>;
+
 /// Asks a person whether a call may be executed; it is called for one call after the other.
 pub type Confirm = Box<dyn Fn(&ToolCall) -> bool + Send + Sync>;
 
 /// Runs tools, several at a time.
 pub struct Executor {
     functions: HashMap<String, Arc<dyn Function>>,
+    /// The results that are given in place of running anything.
+    recorded: Option<Mutex<VecDeque<Results>>>,
     /// At most this many tools run at a time.
     pub jobs: usize,
     /// How long a tool may take that does not say.
@@ -125,7 +131,14 @@ pub struct Executor {
 
 impl Default for Executor {
     fn default() -> Executor {
-        Executor { functions: HashMap::new(), jobs: 4, timeout: TIMEOUT, max_output: MAX_OUTPUT, confirm: None }
+        Executor {
+            functions: HashMap::new(),
+            recorded: None,
+            jobs: 4,
+            timeout: TIMEOUT,
+            max_output: MAX_OUTPUT,
+            confirm: None,
+        }
     }
 }
 
@@ -141,6 +154,11 @@ impl Executor {
     /// An executor that runs the programs that tools files name.
     pub fn new() -> Executor {
         Executor::default()
+    }
+
+    /// An executor that runs nothing: each time it gives the next of these results.
+    pub(crate) fn repeating(results: Vec<Results>) -> Executor {
+        Executor { recorded: Some(Mutex::new(results.into())), ..Executor::default() }
     }
 
     /// Runs `function` whenever the tool `name` is called, whatever its file says.
@@ -165,6 +183,13 @@ impl Executor {
         cancel: &AtomicBool,
         on_end: &mut dyn FnMut(usize, &Result<String, Failure>),
     ) -> Vec<Result<String, Failure>> {
+        if let Some(recorded) = &self.recorded {
+            let next = recorded.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let other = || Failure::new(FailureKind::NotRunnable, "the recording has no result for this call");
+            let results = next.filter(|next| next.len() == calls.len()).unwrap_or(vec![Err(other()); calls.len()]);
+            results.iter().enumerate().for_each(|(index, result)| on_end(index, result));
+            return results;
+        }
         let mut results: Vec<Option<Result<String, Failure>>> =
             calls.iter().map(|call| self.refused(tools, call).map(Err)).collect();
         let waiting: Vec<usize> = (0..calls.len()).filter(|&index| results[index].is_none()).collect();

@@ -16,9 +16,9 @@ use std::time::Duration;
 /// How much may be spent on falling back in one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// Tokens of prompts and answers together.
+    /// Tokens of prompts and answers together; an answer is ended where they are used up.
     pub max_tokens: usize,
-    /// Time, loading included.
+    /// Time, loading included, which is the one thing that cannot be ended: after it nothing more is asked.
     pub max_time: Duration,
     /// Bytes of models that stay loaded, of their files' sizes together.
     pub memory: u64,

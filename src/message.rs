@@ -19,7 +19,7 @@ mod order;
 mod read;
 
 pub use adopt::adopt;
-pub use order::{check_order, open_calls};
+pub use order::{check_answered, check_order, check_question, open_calls};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -9,6 +9,7 @@ mod constrain;
 mod context;
 mod event;
 mod ids;
+mod ladder;
 mod open;
 mod options;
 mod record;
@@ -16,21 +17,25 @@ mod rescue;
 mod run;
 mod tell;
 
+#[cfg(doc)]
+use crate::ErrorKind;
+use crate::Result;
 use crate::engine::constraint::Compiler;
 use crate::engine::llama::{LlamaEngine, LoadOptions};
 use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
 use crate::format::grammar::Unenforced;
-use crate::message::{Message, adopt, open_calls};
+use crate::message::{Message, adopt, check_question};
 use crate::models::Gguf;
 use crate::template::{ChatTemplate, ChatTemplates, Prompt, Reserved};
 use crate::tool::Tools;
-use crate::{Error, ErrorKind, Result};
 use answer::Ask;
 use chosen::Chosen;
+use record::Ended;
 use serde_json::{Map, Value};
 use std::cell::OnceCell;
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -72,6 +77,8 @@ pub struct Session {
     messages: Vec<Message>,
     options: Options,
     recorder: Option<Recorder>,
+    /// How the answers ended that are being repeated.
+    replayed: VecDeque<Ended>,
     notices: Vec<String>,
     compiler: Option<Compiler>,
     /// What was said already of what the grammar does not enforce.
@@ -150,6 +157,7 @@ impl Session {
             messages: Vec::new(),
             options: Options::default(),
             recorder: None,
+            replayed: VecDeque::new(),
             notices,
             compiler: None,
             told: Vec::new(),
@@ -243,22 +251,20 @@ impl Session {
     /// Lets the model take its turn, telling `on_event` what it writes while it does.
     ///
     /// # Errors
-    /// [`ErrorKind::ContextOverflow`] when the prompt does not fit, [`ErrorKind::Template`], [`ErrorKind::Engine`].
-    /// The conversation is then as it was.
+    /// [`ErrorKind::ContextOverflow`] when the prompt does not fit, [`ErrorKind::Messages`] when there is nothing to
+    /// answer, [`ErrorKind::Template`], [`ErrorKind::Engine`]. The conversation is then as it was.
     pub fn respond(&mut self, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
-        let reply = self.answer(&self.turn()?, on_event)?;
-        on_event(&Event::done(Done { finish_reason: reply.finish_reason, status: None }));
+        let reply = self.turn().and_then(|ask| self.answer(&ask, on_event));
+        let reply = reply.inspect_err(|error| on_event(&Event::failed(error, None)))?;
+        on_event(&Event::done(Done { finish_reason: reply.finish_reason, status: None, error: None }));
         self.messages.push(reply.message.clone());
         Ok(reply)
     }
 
     /// What the model is asked in its next turn.
     fn turn(&self) -> Result<Ask> {
-        if let Some(call) = open_calls(&self.messages)?.first() {
-            let message = format!("the call of {} has no result yet", call.name);
-            return Err(Error::new(ErrorKind::Messages, message)
-                .hint("add a message of role tool with its tool_call_id before the model speaks again"));
-        }
-        Ok(Ask { messages: self.messages.clone(), tools: Arc::clone(&self.tools), options: self.options.clone() })
+        check_question(&self.messages)?;
+        let (messages, options) = (self.messages.clone(), self.options.clone());
+        Ok(Ask { messages, tools: Arc::clone(&self.tools), options, until: None })
     }
 }

@@ -107,7 +107,7 @@ impl Tool {
     fn compile(&self, in_file: &str) -> Result<Option<jsonschema::Validator>> {
         let Some(schema) = self.schema() else { return Ok(None) };
         jsonschema::validator_for(&schema).map(Some).map_err(|error| {
-            let message = format!("{in_file}tool {:?}: {}", self.name, problem::schema_sentence(&error));
+            let message = format!("{in_file}tool {:?}: {}", self.name, problem::schema_sentence(&error, "parameters"));
             Error::new(ErrorKind::Tools, message)
         })
     }
@@ -244,4 +244,24 @@ impl Tools {
             None => format!("there is no tool named {name:?}; the tools are: {}", names.join(", ")),
         }
     }
+}
+
+/// What is wrong with a value that is to fit a schema; empty when nothing is.
+///
+/// # Errors
+/// [`ErrorKind::Tools`] when the schema is none.
+pub(crate) fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
+    // What the newest draft does not know (a list of `items`) may be an older one's.
+    let validator =
+        jsonschema::validator_for(schema).or_else(|error| jsonschema::draft7::new(schema).map_err(|_| error));
+    let validator = validator.map_err(|error| {
+        let message = format!("the schema is not one: {}", problem::schema_sentence(&error, "$"));
+        Error::new(ErrorKind::Tools, message)
+    })?;
+    // At the top it speaks of what a tool is called with.
+    let of_value = |sentence: String| match sentence.strip_prefix("the arguments") {
+        Some(rest) => format!("the value{rest}"),
+        None => sentence,
+    };
+    Ok(problem::sentences(&validator, value).into_iter().map(of_value).collect())
 }

@@ -9,6 +9,10 @@
 //! fallback model is asked for it; then it is given up, and the model answers without tools. Failures are counted for
 //! each tool: once for an answer in which a call of the tool failed, and from nothing after one in which none did.
 //!
+//! What no other call can mend ([`Fault::Tool`]: a program that is not there, one that hangs, a person who says no) is
+//! not the model's failure, and no model could do better. It is told once; where the model calls the tool again and it
+//! fails so again, the call is given up.
+//!
 //! ```
 //! use callwright::turn::{FinishReason, Limits, Proposed, Ran, Status, Step, Turn};
 //!
@@ -19,7 +23,7 @@
 //! assert_eq!(turn.generated(FinishReason::Stop, vec![]), Step::Stop(Status::Done));
 //! ```
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 
@@ -35,10 +39,12 @@ pub enum FinishReason {
     Length,
     /// The caller ended it.
     Cancelled,
+    /// There is none: generating it failed.
+    Error,
 }
 
 /// What a run may do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// At most this many answers of the model.
     pub max_turns: usize,
@@ -82,7 +88,7 @@ pub enum Fault {
     Schema,
     /// The tool ran and failed; with other arguments it may not.
     Execution,
-    /// The tool could not be run, did not end, or was not allowed to: no other call of it would do better.
+    /// The tool could not be run, did not end in time, or was not allowed to run: no other call of it would do better.
     Tool,
 }
 
@@ -138,8 +144,15 @@ pub enum Told {
     Failed {
         /// The call's place in the answer.
         call: usize,
+        /// In which way.
+        fault: Fault,
         /// How often the tool has failed in a row.
         failures: usize,
+    },
+    /// What became of this call, and that no other call of the tool would do better.
+    Unavailable {
+        /// The call's place in the answer.
+        call: usize,
     },
     /// That this call was made before, with the same result.
     Repeated {
@@ -174,6 +187,8 @@ pub enum Status {
     MaxTurns,
     /// The caller ended it.
     Cancelled,
+    /// An answer could not be generated.
+    Error,
 }
 
 impl fmt::Display for Status {
@@ -185,6 +200,7 @@ impl fmt::Display for Status {
             Status::Loop => "the model makes the same call again and again",
             Status::MaxTurns => "the model still calls tools after --max-turns answers",
             Status::Cancelled => "interrupted",
+            Status::Error => "an answer could not be generated",
         })
     }
 }
@@ -230,13 +246,24 @@ struct Call {
     came: Option<Ran>,
 }
 
+impl Call {
+    fn fault(&self) -> Option<Fault> {
+        match self.came {
+            Some(Ran::Failed(fault)) => Some(fault),
+            _ => None,
+        }
+    }
+}
+
 /// A run, from the question to its end. It starts with [`Step::Generate`].
 #[derive(Debug)]
 pub struct Turn {
     limits: Limits,
     turns: usize,
-    /// Failures in a row, by tool.
+    /// Failures in a row that another call may mend, by tool.
     failures: BTreeMap<String, usize>,
+    /// Failures in a row that no other call can mend, by tool.
+    unavailable: BTreeMap<String, usize>,
     /// How often a tool gave the same result to the same arguments.
     seen: HashMap<(String, String, String), usize>,
     /// The calls of the answer at hand.
@@ -250,6 +277,8 @@ pub struct Turn {
 
 /// Names that no tool has are counted together: a model that makes names up makes up another each time.
 const UNKNOWN: &str = "";
+/// At the second failure that no other call can mend, the model has not heeded what it was told at the first.
+const MOST_UNAVAILABLE: usize = 2;
 
 impl Turn {
     /// A run that may do this much.
@@ -258,6 +287,7 @@ impl Turn {
             limits,
             turns: 0,
             failures: BTreeMap::new(),
+            unavailable: BTreeMap::new(),
             seen: HashMap::new(),
             calls: Vec::new(),
             failed: VecDeque::new(),
@@ -267,7 +297,7 @@ impl Turn {
         }
     }
 
-    /// How often the tool has failed in a row.
+    /// How often the tool has failed in a row, in a way that another call may mend.
     pub fn failures(&self, tool: &str) -> usize {
         self.failures.get(tool).copied().unwrap_or(0)
     }
@@ -314,6 +344,7 @@ impl Turn {
                 let tool = call.tool.clone();
                 if rescued {
                     self.failures.remove(&tool);
+                    self.unavailable.remove(&tool);
                     self.leave();
                 }
                 self.climb()
@@ -372,20 +403,31 @@ impl Turn {
 
     /// Counts what has failed in the answer, and puts on the ladder what has failed too often.
     fn count(&mut self) -> Step {
-        let mut tools: BTreeMap<&str, bool> = BTreeMap::new();
+        let mut tools: BTreeMap<&str, Vec<Fault>> = BTreeMap::new();
         for call in &self.calls {
-            *tools.entry(&call.tool).or_default() |= matches!(call.came, Some(Ran::Failed(_)));
+            let fault = call.fault();
+            tools.entry(&call.tool).or_default().extend(fault);
         }
-        for (tool, failed) in tools {
-            if failed {
-                *self.failures.entry(tool.to_owned()).or_default() += 1;
-            } else {
+        for (tool, faults) in tools {
+            if faults.is_empty() {
                 self.failures.remove(tool);
+                self.unavailable.remove(tool);
+            }
+            if faults.iter().any(|fault| fault.is_recoverable()) {
+                *self.failures.entry(tool.to_owned()).or_default() += 1;
+            }
+            if faults.iter().any(|fault| !fault.is_recoverable()) {
+                *self.unavailable.entry(tool.to_owned()).or_default() += 1;
             }
         }
         let most = if self.limits.tell { self.limits.max_tool_failures } else { 1 };
-        let failed = self.calls.iter().enumerate().filter(|(_, call)| matches!(call.came, Some(Ran::Failed(_))));
-        self.failed = failed.filter(|(_, call)| self.failures(&call.tool) >= most).map(|(index, _)| index).collect();
+        let too_often = |call: &Call| match call.fault() {
+            None => false,
+            Some(fault) if fault.is_recoverable() => self.failures(&call.tool) >= most,
+            Some(_) => self.unavailable.get(&call.tool) >= Some(&most.min(MOST_UNAVAILABLE)),
+        };
+        let failed = self.calls.iter().enumerate().filter(|(_, call)| too_often(call));
+        self.failed = failed.map(|(index, _)| index).collect();
         self.rung = Rung::Told;
         self.given_up = false;
         self.climb()
@@ -442,7 +484,12 @@ impl Turn {
                         told.push(Told::Repeated { call: index });
                     }
                 }
-                _ => told.push(Told::Failed { call: index, failures: self.failures(&call.tool) }),
+                Some(Ran::Failed(Fault::Tool)) => told.push(Told::Unavailable { call: index }),
+                Some(Ran::Failed(fault)) => {
+                    told.push(Told::Failed { call: index, fault: *fault, failures: self.failures(&call.tool) });
+                }
+                // Each call has come to something before this.
+                None => {}
             }
         }
         self.calls.clear();

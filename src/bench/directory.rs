@@ -38,7 +38,7 @@ pub struct Plan {
     pub cases: usize,
     /// How many answers there are to each.
     pub repeat: usize,
-    /// How many cases were asked at a time, in one context.
+    /// How many cases were asked at a time.
     #[serde(default = "one")]
     pub parallel_cases: usize,
     /// What chat templates take for the time.
@@ -89,6 +89,9 @@ impl Plan {
     }
 }
 
+/// The files that a run begins with: what one leaves that was killed before run.json was there.
+const BEGINNING: [&str; 4] = ["suite.jsonl", "samples.jsonl", "prompts.jsonl", "run.json"];
+
 /// What chat templates take for the time, so that a prompt does not change from day to day.
 const NOW: &str = "2025-01-01T12:00:00";
 
@@ -110,17 +113,36 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
+    /// Whether a run can begin at `path`: nothing is there, or an empty directory, or what a killed beginning left.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Suite`] when a run is there, or anything else; [`ErrorKind::Io`].
+    pub fn check_free(path: &Path) -> Result<()> {
+        if path.join("run.json").exists() {
+            return Err(wrong(format!("there is a run in {}", path.display()))
+                .hint("--resume goes on with it, --out DIR starts one elsewhere"));
+        }
+        if !path.exists() {
+            return Ok(());
+        }
+        let entries = std::fs::read_dir(path).map_err(|error| Error::io("read", path, &error))?;
+        for entry in entries {
+            let name = entry.map_err(|error| Error::io("read", path, &error))?.file_name();
+            let name = name.to_string_lossy();
+            if !BEGINNING.contains(&name.trim_end_matches(".part")) {
+                return Err(wrong(format!("{} is not empty and no run: it has {name}", path.display()))
+                    .hint("--out names a new directory, or one that a run began in"));
+            }
+        }
+        Ok(())
+    }
+
     /// Starts a run at `path`, or, with `resume`, goes on with the one that is there.
     ///
     /// # Errors
     /// [`ErrorKind::Suite`] when there is a run and it is not to be resumed, or is another one; [`ErrorKind::Io`].
     pub fn start(path: &Path, plan: Plan, suite: &Suite, resume: bool) -> Result<RunDirectory> {
-        let described = path.join("run.json");
-        if described.exists() {
-            if !resume {
-                return Err(wrong(format!("there is a run in {}", path.display()))
-                    .hint("--resume goes on with it, --out DIR starts one elsewhere"));
-            }
+        if resume && path.join("run.json").exists() {
             let mut found = RunDirectory::read(path, true)?;
             if let Some(what) = found.plan.difference(&plan) {
                 return Err(wrong(format!("the run in {} differs in {what}", path.display()))
@@ -129,6 +151,7 @@ impl RunDirectory {
             found.journal = Some((append(path, "samples.jsonl")?, append(path, "prompts.jsonl")?));
             return Ok(found);
         }
+        RunDirectory::check_free(path)?;
         std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, &error))?;
         write(path, "suite.jsonl", &suite.to_text())?;
         let run = RunDirectory {

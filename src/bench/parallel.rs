@@ -2,9 +2,7 @@
 
 use super::configuration::Configuration;
 use super::directory::RunDirectory;
-use super::outcome::Outcome;
-use super::run::{Answer, Answerer, Progress, in_order, read_format, sample, so_far};
-use super::score::score;
+use super::run::{Answer, Answerer, Asked, Journal, Progress, in_order, read_format};
 use super::suite::Case;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
@@ -47,8 +45,8 @@ pub fn run_parallel(
 ) -> Result<bool> {
     let plan = directory.plan.clone();
     let cases = in_order(&directory.suite.cases);
-    let (kept, mut progress) = so_far(directory);
-    on_progress(progress);
+    let mut journal = Journal::new(directory, on_progress);
+    let formats = plan.configurations.iter().map(read_format).collect::<Result<Vec<_>>>()?;
     let mut begin = 0;
     while begin < plan.configurations.len() {
         let first = &plan.configurations[begin];
@@ -57,7 +55,7 @@ pub fn run_parallel(
         for (configuration, one) in plan.configurations.iter().enumerate().skip(begin).take(length) {
             for (place, (tools, case)) in cases.iter().enumerate() {
                 for repeat in 0..plan.repeat {
-                    if !kept.contains(&(case.id.clone(), one.id.clone(), repeat)) {
+                    if journal.lacks(case, one, repeat) {
                         tasks.push_back(Task { configuration, case: place, tools: *tools, repeat });
                     }
                 }
@@ -109,18 +107,10 @@ pub fn run_parallel(
             // The threads only answer: here is kept what they say, one after the other.
             let mut keep = |told: Told| {
                 let (task, answer, warm_up) = told?;
-                let configuration = &plan.configurations[task.configuration];
-                let case = &all[task.case];
-                let seed = configuration.seed(&case.id, task.repeat);
-                let (sample, prompt) = sample(case, configuration, task.repeat, seed, answer, warm_up);
-                let format = read_format(configuration)?;
-                let correct = score(case, &sample, &format, configuration.repair)?.outcome == Outcome::Correct;
-                directory.append(sample, &prompt)?;
-                progress.done += 1;
-                progress.fresh += 1;
-                progress.correct += usize::from(correct);
-                on_progress(progress);
-                Ok(())
+                let format = &formats[task.configuration];
+                let (configuration, case) = (&plan.configurations[task.configuration], &all[task.case]);
+                let asked = Asked { case, configuration, format, repeat: task.repeat };
+                journal.keep(&asked, answer, warm_up)
             };
             // When one cannot be kept the channel closes, and the threads end.
             let result = told.into_iter().try_for_each(&mut keep);

@@ -59,12 +59,52 @@ pub struct Progress {
     pub correct: usize,
 }
 
-/// Which answers a run has already, by case, configuration and repeat, and how far it is with them.
-pub(super) fn so_far(directory: &RunDirectory) -> (HashSet<(String, String, usize)>, Progress) {
-    let kept: HashSet<_> =
-        directory.samples.iter().map(|sample| (sample.case.clone(), sample.config.clone(), sample.repeat)).collect();
-    let progress = Progress { done: kept.len(), total: directory.plan.total(), fresh: 0, correct: 0 };
-    (kept, progress)
+/// Keeps what comes of a run, and tells how far it is.
+pub(super) struct Journal<'a> {
+    directory: &'a mut RunDirectory,
+    /// Which answers the run has already, by case, configuration and repeat.
+    kept: HashSet<(String, String, usize)>,
+    progress: Progress,
+    on_progress: &'a mut dyn FnMut(Progress),
+}
+
+impl<'a> Journal<'a> {
+    pub(super) fn new(directory: &'a mut RunDirectory, on_progress: &'a mut dyn FnMut(Progress)) -> Journal<'a> {
+        let kept: HashSet<_> = directory
+            .samples
+            .iter()
+            .map(|sample| (sample.case.clone(), sample.config.clone(), sample.repeat))
+            .collect();
+        let progress = Progress { done: kept.len(), total: directory.plan.total(), fresh: 0, correct: 0 };
+        on_progress(progress);
+        Journal { directory, kept, progress, on_progress }
+    }
+
+    /// Whether this was not asked yet.
+    pub(super) fn lacks(&self, case: &Case, configuration: &Configuration, repeat: usize) -> bool {
+        !self.kept.contains(&(case.id.clone(), configuration.id.clone(), repeat))
+    }
+
+    /// Keeps an answer: it is on the disk before this returns.
+    pub(super) fn keep(&mut self, asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> Result<()> {
+        let (sample, prompt) = sample(asked, answer, warm_up);
+        let correct = score(asked.case, &sample, asked.format, asked.configuration.repair)?.outcome == Outcome::Correct;
+        self.directory.append(sample, &prompt)?;
+        self.progress.done += 1;
+        self.progress.fresh += 1;
+        self.progress.correct += usize::from(correct);
+        (self.on_progress)(self.progress);
+        Ok(())
+    }
+}
+
+/// A case, as it is asked once.
+pub(super) struct Asked<'a> {
+    pub case: &'a Case,
+    pub configuration: &'a Configuration,
+    /// What the configuration's answers are written in.
+    pub format: &'a Format,
+    pub repeat: usize,
 }
 
 /// Asks all that has no answer yet. `open` makes what answers for a configuration and those that share its session.
@@ -82,24 +122,21 @@ pub fn run(
 ) -> Result<bool> {
     let plan = directory.plan.clone();
     let cases = in_order(&directory.suite.cases);
-    let (kept, mut progress) = so_far(directory);
-    on_progress(progress);
+    let mut journal = Journal::new(directory, on_progress);
     let mut session: Option<(Box<dyn Answerer>, &Configuration)> = None;
     for configuration in &plan.configurations {
-        let left = |case: &Case, repeat: usize| !kept.contains(&(case.id.clone(), configuration.id.clone(), repeat));
-        if !cases.iter().any(|(_, case)| (0..plan.repeat).any(|repeat| left(case, repeat))) {
-            continue;
-        }
         let format = read_format(configuration)?;
         // The first answer of a session pays for what later ones find done.
-        let mut warm_up = false;
-        if session.as_ref().is_none_or(|(_, opened)| !opened.shares_session(configuration)) {
+        let mut warm_up = session.as_ref().is_none_or(|(_, opened)| !opened.shares_session(configuration));
+        if warm_up {
             // Before the next one: two models at a time may not fit the memory.
             session = None;
-            warm_up = true;
         }
         for (_, case) in &cases {
-            for repeat in (0..plan.repeat).filter(|repeat| left(case, *repeat)) {
+            for repeat in 0..plan.repeat {
+                if !journal.lacks(case, configuration, repeat) {
+                    continue;
+                }
                 if cancel.load(Ordering::Relaxed) {
                     return Ok(false);
                 }
@@ -107,19 +144,13 @@ pub fn run(
                     Some(session) => session,
                     None => session.insert((open(configuration)?, configuration)),
                 };
-                let seed = configuration.seed(&case.id, repeat);
-                let answer = match answerer.answer(case, configuration, seed) {
+                let answer = match answerer.answer(case, configuration, configuration.seed(&case.id, repeat)) {
                     Ok(None) => return Ok(false),
                     Ok(Some(answer)) => Ok(answer),
                     Err(error) => Err(error),
                 };
-                let (sample, prompt) = sample(case, configuration, repeat, seed, answer, std::mem::take(&mut warm_up));
-                let correct = score(case, &sample, &format, configuration.repair)?.outcome == Outcome::Correct;
-                directory.append(sample, &prompt)?;
-                progress.done += 1;
-                progress.fresh += 1;
-                progress.correct += usize::from(correct);
-                on_progress(progress);
+                let asked = Asked { case, configuration, format: &format, repeat };
+                journal.keep(&asked, answer, std::mem::take(&mut warm_up))?;
             }
         }
     }
@@ -145,14 +176,9 @@ pub(super) fn in_order(cases: &[Case]) -> Vec<(usize, Case)> {
     keyed
 }
 
-pub(super) fn sample(
-    case: &Case,
-    configuration: &Configuration,
-    repeat: usize,
-    seed: u64,
-    answer: Result<Answer>,
-    warm_up: bool,
-) -> (Sample, String) {
+/// The journal's line for an answer, and the prompt's text.
+fn sample(asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> (Sample, String) {
+    let Asked { case, configuration, repeat, .. } = asked;
     let (answer, failure) = match answer {
         Ok(answer) => (answer, None),
         Err(error) => {
@@ -168,8 +194,8 @@ pub(super) fn sample(
     let sample = Sample {
         case: case.id.clone(),
         config: configuration.id.clone(),
-        repeat,
-        seed,
+        repeat: *repeat,
+        seed: configuration.seed(&case.id, *repeat),
         prompt_sha256: prompt_hash(&answer.prompt),
         prompt_tail: answer.prompt_tail,
         raw: answer.raw,

@@ -7,7 +7,7 @@
 use super::bfcl;
 use super::exact::Exact;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
-use crate::message::{Conversation, Message, check_order, open_calls};
+use crate::message::{Conversation, Message, check_question};
 use crate::text_file;
 use crate::tool::Tools;
 use serde_json::{Map, Number, Value};
@@ -271,10 +271,7 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
         (None, Some(prompt)) => vec![Message::user(prompt)],
         _ => return Err(wrong("a case has either \"messages\" or \"prompt\"")),
     };
-    check_order(&messages)?;
-    if let Some(open) = open_calls(&messages)?.first() {
-        return Err(wrong(format!("the call of {:?} at the end of the messages has no result", open.name)));
-    }
+    check_question(&messages)?;
     let tools = match fields.get("tools") {
         None => Tools::default(),
         Some(Exact::Text(path)) => Tools::from_file(file.parent().unwrap_or(Path::new("")).join(path))?,

@@ -1,6 +1,8 @@
 //! The options that say how tools are executed, and what is done where that fails.
 
 use super::input::{Input, ModelOptions, positive};
+use super::lines::TypedAhead;
+use super::say;
 use anyhow::Result;
 use callwright::fallback::{Limits as Spending, Rates};
 use callwright::message::ToolCall;
@@ -120,12 +122,12 @@ impl AgentOptions {
     }
 
     /// Who is asked about tools that want to be asked about; Ctrl-C instead of an answer raises `cancel`.
-    pub fn confirm(&self, agent: &mut Agent, cancel: Arc<AtomicBool>) {
+    pub fn confirm(&self, agent: &mut Agent, cancel: Arc<AtomicBool>, typed: TypedAhead) {
         if self.yes {
             agent.executor.confirm = Some(Box::new(|_| true));
         } else if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
             agent.executor.confirm =
-                Some(Box::new(move |call| !cancel.load(Ordering::Relaxed) && confirm(call, &cancel)));
+                Some(Box::new(move |call| !cancel.load(Ordering::Relaxed) && confirm(call, &cancel, &typed)));
         }
     }
 
@@ -186,14 +188,23 @@ fn runnable(tools: &Tools, executor: &callwright::exec::Executor) -> Result<()> 
 }
 
 /// Asks at the terminal whether a call may be executed.
-fn confirm(call: &ToolCall, cancel: &AtomicBool) -> bool {
+fn confirm(call: &ToolCall, cancel: &AtomicBool, typed: &TypedAhead) -> bool {
+    typed.take_in();
     let shown = format!("{} {}", call.name, call.arguments.to_text()).replace(char::is_control, " ");
     // The terminal itself: standard output may be a file.
     let config = Config::builder().behavior(Behavior::PreferTerm).build();
-    let answer =
-        DefaultEditor::with_config(config).and_then(|mut editor| editor.readline(&format!("Run {shown}? [y/N] ")));
-    if matches!(answer, Err(ReadlineError::Interrupted)) {
-        cancel.store(true, Ordering::Relaxed);
+    let Ok(mut editor) = DefaultEditor::with_config(config) else { return false };
+    loop {
+        let answer = editor.readline(&format!("Run {shown}? [y/N] "));
+        if matches!(answer, Err(ReadlineError::Interrupted)) {
+            cancel.store(true, Ordering::Relaxed);
+        }
+        let Ok(answer) = answer else { return false };
+        match answer.trim().to_lowercase().as_str() {
+            "y" | "yes" => return true,
+            "" | "n" | "no" => return false,
+            // Something else was meant, to be said to the model perhaps.
+            _ => say(format_args!("y runs it, n does not; the conversation goes on behind that\n")),
+        }
     }
-    answer.is_ok_and(|answer| matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

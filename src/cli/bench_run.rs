@@ -46,7 +46,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Cases")]
     repeat: usize,
 
-    /// Ask N cases at a time, in one context: more answers a minute, each of them later
+    /// Ask N cases at a time: more answers a minute, each of them later
     #[arg(long, value_name = "N", value_parser = sequences, default_value_t = 1, help_heading = "Cases")]
     parallel_cases: usize,
 
@@ -317,9 +317,9 @@ pub fn run(args: RunArgs) -> Result<u8> {
         .out
         .clone()
         .unwrap_or_else(|| PathBuf::from(jiff::Zoned::now().strftime("bench-%Y%m%d-%H%M%S").to_string()));
-    if out.join("run.json").exists() && !args.resume {
+    if !args.resume {
         // Before a model is loaded.
-        RunDirectory::start(&out, Plan::new(&suite, Vec::new(), args.repeat), &suite, false)?;
+        RunDirectory::check_free(&out)?;
     }
     let Some(case) = suite.cases.first() else { return Ok(DONE) };
     let (configurations, loaded): (Vec<_>, Vec<_>) = args.configurations(case)?.into_iter().unzip();

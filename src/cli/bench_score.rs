@@ -1,7 +1,7 @@
 //! `callwright bench score`: answers that another system gave, by the leaderboard's checker.
 
 use super::input::{read_text, stdin_error};
-use super::{DONE, say};
+use super::{DONE, notice, say};
 use anyhow::Result;
 use callwright::bench::bfcl::{CRASH, check};
 use callwright::bench::exact::Exact;
@@ -10,7 +10,7 @@ use callwright::error::Location;
 use callwright::{Error, ErrorKind};
 use clap::Args;
 use serde_json::json;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -46,6 +46,7 @@ pub fn run(args: ScoreArgs) -> Result<u8> {
     };
     let name = if standard_input { Path::new("<standard input>") } else { &args.file };
     let mut counts: BTreeMap<&str, (usize, usize, usize)> = BTreeMap::new();
+    let (mut answered, mut again) = (HashSet::new(), 0);
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let at = |error: Error| {
@@ -54,6 +55,7 @@ pub fn run(args: ScoreArgs) -> Result<u8> {
         };
         let answer = Answer::read(line).map_err(at)?;
         let (case, verdict) = answer.verdict(&cases, args.underscore_to_dot).map_err(at)?;
+        again += usize::from(!answered.insert(case.id.as_str()));
         writeln!(out, "{}", json!({"id": case.id, "valid": verdict.is_ok(), "error_type": verdict.err()}))?;
         let (valid, all, crashed) = counts.entry(&case.category).or_default();
         *valid += usize::from(verdict.is_ok());
@@ -65,6 +67,9 @@ pub fn run(args: ScoreArgs) -> Result<u8> {
         let crashed =
             if crashed > 0 { format!(", {crashed} would crash the leaderboard's checker") } else { String::new() };
         say(format_args!("{category}: {valid} of {all} valid ({:.1}%{crashed})\n", 100.0 * valid as f64 / all as f64));
+    }
+    if again > 0 {
+        notice(&format!("{again} lines answer a case that an earlier line answers; each line counts"));
     }
     Ok(DONE)
 }

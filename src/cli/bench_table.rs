@@ -48,7 +48,11 @@ pub fn table(summary: &Summary<'_>) -> String {
             .collect();
         wrong.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
         let wrong: Vec<String> = wrong.iter().map(|(count, name)| format!("{name} {count}")).collect();
-        let wrong = if wrong.is_empty() { "nothing went wrong".to_owned() } else { wrong.join(", ") };
+        let wrong = match wrong.join(", ") {
+            _ if one.samples.is_empty() => "nothing to judge yet".to_owned(),
+            none if none.is_empty() => "nothing went wrong".to_owned(),
+            some => some,
+        };
         text += &format!("{}: {} answers; {wrong}\n", one.label, one.samples.len());
     }
     if summary.missing() > 0 {

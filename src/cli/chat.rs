@@ -3,15 +3,15 @@
 use super::agent::{AgentOptions, state_folder};
 use super::generation::GenerationOptions;
 use super::input::{ConversationOptions, Input, ModelOptions};
+use super::lines::{Lines, TypedAhead};
 use super::output::{Output, Printer};
 use super::run::{Interrupts, tell_run};
 use super::{DONE, complain, notice, say};
 use anyhow::Result;
-use callwright::message::{Conversation, Message, Role, messages_to_json};
+use callwright::message::{Conversation, Message, Role, adopt, check_answered, messages_to_json};
 use callwright::session::{Agent, Session};
 use callwright::{Error, ErrorKind};
 use clap::Args;
-use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -58,13 +58,14 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     session.notices().iter().for_each(|text| notice(text));
     let interrupts = Interrupts::listen()?;
     session.options_mut().cancel = interrupts.flag();
-    args.agent.confirm(&mut agent, interrupts.flag());
+    let typed = TypedAhead::default();
+    args.agent.confirm(&mut agent, interrupts.flag(), typed.clone());
 
-    let mut editor = DefaultEditor::new().map_err(terminal_error)?;
+    let mut lines = Lines::open(typed).map_err(terminal_error)?;
     let history = state_folder().map(|folder| folder.join("chat_history"));
     if let Some(path) = history.as_ref().filter(|path| path.exists()) {
         // A history that cannot be read is no reason not to talk.
-        if let Err(error) = editor.load_history(path) {
+        if let Err(error) = lines.load_history(path) {
             notice(&format!("{} cannot be read: {error}", path.display()));
         }
     }
@@ -73,56 +74,54 @@ pub fn run(args: ChatArgs) -> Result<u8> {
         ask(&mut session, &mut agent, &interrupts, prompt);
     }
     loop {
-        let line = match read(&mut editor) {
-            Ok(line) => line,
+        let text = match lines.next() {
+            Ok(text) => text,
             Err(ReadlineError::Interrupted) => {
                 say(format_args!("Ctrl-D ends the conversation\n"));
                 continue;
             }
             Err(ReadlineError::Eof) => break,
+            // One line; those behind it can be read.
+            Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
+                complain(&error.to_string());
+                continue;
+            }
             Err(error) => return Err(terminal_error(error).into()),
         };
-        let line = line.trim();
-        if line.is_empty() {
+        let text = text.trim();
+        if text.is_empty() {
             continue;
         }
-        let _ = editor.add_history_entry(line);
-        if let Some(command) = line.strip_prefix('/') {
+        lines.remember(text);
+        if let Some(pasted) = text.strip_prefix('/') {
+            let (command, rest) = pasted.split_once('\n').unwrap_or((pasted, ""));
+            lines.put_back(rest);
             match obey(&mut session, command) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => complain(&error.to_string()),
             }
         } else {
-            ask(&mut session, &mut agent, &interrupts, line);
+            ask(&mut session, &mut agent, &interrupts, text);
         }
     }
     if let Some(path) = history
-        && let Err(error) = save_history(&mut editor, &path)
+        && let Err(error) = save_history(&mut lines, &path)
     {
         notice(&error.to_string());
     }
     Ok(DONE)
 }
 
-/// A line; one that ends with a backslash goes on in the next.
-fn read(editor: &mut DefaultEditor) -> Result<String, ReadlineError> {
-    let mut text = editor.readline("> ")?;
-    while let Some(begun) = text.strip_suffix('\\') {
-        text = format!("{begun}\n{}", editor.readline("… ")?);
-    }
-    Ok(text)
-}
-
 fn terminal_error(error: ReadlineError) -> Error {
     Error::new(ErrorKind::Io, format!("cannot read from the terminal: {error}"))
 }
 
-fn save_history(editor: &mut DefaultEditor, path: &Path) -> Result<(), Error> {
+fn save_history(lines: &mut Lines, path: &Path) -> Result<(), Error> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, &error))?;
     }
-    editor
+    lines
         .save_history(path)
         .map_err(|error| Error::new(ErrorKind::Io, format!("cannot write {}: {error}", path.display())))
 }
@@ -189,9 +188,10 @@ fn obey(session: &mut Session, command: &str) -> Result<bool, Error> {
         }
         "load" => {
             let read = Conversation::from_file(file)?;
-            let known = session.notices().len();
-            session.set_messages(read.messages).map_err(|error| error.in_file(file))?;
-            session.notices()[known..].iter().for_each(|text| notice(text));
+            let (messages, notices) = adopt(read.messages).map_err(|error| error.in_file(file))?;
+            check_answered(&messages).map_err(|error| error.in_file(file))?;
+            session.set_messages(messages)?;
+            notices.iter().for_each(|text| notice(text));
             say(format_args!("{} messages\n", session.messages().len()));
         }
         "quit" | "exit" => return Ok(false),

@@ -1,7 +1,6 @@
 //! The options that say how an answer is generated.
 
 use super::input::{positive, read_json};
-use super::notice;
 use anyhow::Result;
 use callwright::engine::constraint::Mode;
 use callwright::engine::sampler::Sampling;
@@ -32,6 +31,14 @@ pub struct GenerationOptions {
     /// Report what departs from the format, and do not mend it: such a call is invalid
     #[arg(long, help_heading = "Conversation")]
     no_repair: bool,
+
+    /// Report a value of another type than the schema wants, and do not convert it
+    #[arg(long, help_heading = "Conversation")]
+    no_coerce: bool,
+
+    /// Report a tool's name in other case or with other separators, and do not put it right
+    #[arg(long, help_heading = "Conversation")]
+    no_normalize: bool,
 
     /// Where the conversation does not fit the context: show the model less of old results and turns, or end
     #[arg(long, value_name = "shorten|error", default_value = "shorten", help_heading = "Conversation")]
@@ -75,6 +82,8 @@ impl GenerationOptions {
             jump: !self.constraint.no_jump,
             draft: !self.constraint.no_draft,
             repair: !self.no_repair,
+            coerce: !self.no_coerce,
+            normalize_names: !self.no_normalize,
             ..Options::default()
         }
     }
@@ -132,9 +141,7 @@ impl ConstraintOptions {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Ok(Some(Grammar::from_file(path)?)),
             (None, Some(path)) => {
-                let grammar = json_grammar(&read_json(path)?, false).map_err(|error| error.in_file(path))?;
-                grammar.unenforced.iter().for_each(|unenforced| notice(&unenforced.to_string()));
-                Ok(Some(grammar))
+                Ok(Some(json_grammar(&read_json(path)?, false).map_err(|error| error.in_file(path))?))
             }
             (None, None) => Ok(None),
         }

@@ -9,7 +9,7 @@ use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
 use callwright::exec::{BUILTIN, Executor};
 use callwright::format::Format;
-use callwright::message::{Conversation, Message, Role, adopt};
+use callwright::message::{Conversation, Message, Role, adopt, check_answered, check_question};
 use callwright::models::{Gguf, Hub, ModelEntry, Models};
 use callwright::session::{Open, Session, ToolChoice};
 use callwright::template::ChatTemplate;
@@ -112,6 +112,8 @@ impl ConversationOptions {
             }
             input.messages.push(Message::user(prompt));
         }
+        // Before the model is loaded.
+        check_question(&input.messages).map_err(|error| self.in_messages(error))?;
         Ok(input)
     }
 
@@ -126,10 +128,7 @@ impl ConversationOptions {
             Some(path) => Conversation::from_file(path)?,
         };
         let mut tools = match &conversation.tools {
-            Some(value) => Tools::from_value(value).map_err(|error| match &self.messages {
-                Some(path) => error.in_file(path),
-                None => error,
-            })?,
+            Some(value) => Tools::from_value(value).map_err(|error| self.in_messages(error))?,
             None => Tools::default(),
         };
         let mut executor = Executor::new();
@@ -140,16 +139,23 @@ impl ConversationOptions {
             (None, None) => ToolChoice::Auto,
         };
         // Here, where the file's name is known; the session would find the same.
-        let (mut messages, notices) = adopt(conversation.messages).map_err(|error| match &self.messages {
-            Some(path) => error.in_file(path),
-            None => error,
-        })?;
+        let (mut messages, notices) = adopt(conversation.messages).map_err(|error| self.in_messages(error))?;
+        check_answered(&messages).map_err(|error| self.in_messages(error))?;
         notices.iter().for_each(|text| notice(text));
         if let Some(system) = &self.system {
             messages.retain(|message| message.role != Role::System);
             messages.insert(0, Message::system(system));
         }
         Ok(Input { messages, tools, tool_choice: choice, executor })
+    }
+
+    /// An error in what --messages gave, with its file's name.
+    fn in_messages(&self, error: Error) -> Error {
+        match &self.messages {
+            Some(path) if path.as_os_str() == "-" => error.in_file("<standard input>"),
+            Some(path) => error.in_file(path),
+            None => error,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod chat;
 mod generation;
 mod grammar;
 mod input;
+mod lines;
 mod model;
 mod output;
 mod parse;

@@ -125,16 +125,20 @@ impl Printer {
             }
             Event::Parsed(Parsed::Reasoning { delta }) => self.think(delta),
             Event::ToolResult(result) => self.result(result)?,
-            Event::Retry(retry) if retry.step != "told" => {
+            Event::Retry(retry) if matches!(retry.step, "regenerated" | "repeated") => {
                 self.aside(&format!("{} {}", retry.step, retry.arguments.as_deref().unwrap_or(&retry.tool)))?;
             }
             Event::Fallback(step) => {
                 let more = step.arguments.as_ref().unwrap_or(&step.message);
                 self.aside(&format!("fallback {} {}: {more}", step.model, step.outcome))?;
             }
-            Event::Context(told) => self.aside(&told.message)?,
             Event::WithoutTools(why) => self.aside(&format!("answering without tools: {}", why.message))?,
-            Event::Parsed(Parsed::Repair(_)) | Event::Constraint(_) | Event::Usage(_) | Event::Retry(_) => {}
+            // What is left is told when the turn is over.
+            Event::Parsed(Parsed::Repair(_))
+            | Event::Constraint(_)
+            | Event::Context(_)
+            | Event::Usage(_)
+            | Event::Retry(_) => {}
             Event::Done { .. } => self.end_line()?,
         }
         Ok(())

@@ -3,6 +3,7 @@
 use super::agent::AgentOptions;
 use super::generation::GenerationOptions;
 use super::input::{ConversationOptions, ModelOptions};
+use super::lines::TypedAhead;
 use super::output::{Output, Printer};
 use super::{DONE, FAILED, INTERRUPTED, complain, notice};
 use anyhow::{Context, Result};
@@ -41,19 +42,24 @@ pub struct RunArgs {
     #[arg(long, value_name = "FORM", default_value = "text", help_heading = "Output")]
     output: Output,
 
-    /// Keep the tokens of this run in FILE
-    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = ["replay", "execute"])]
+    /// Keep the tokens of this run in FILE, and with --execute the tools' results; no fallback model is asked then
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = ["replay", "fallback_tool_models"])]
     record: Option<PathBuf>,
 
-    /// Repeat a recorded run, without its model: only --output goes with it
+    /// Repeat a recorded run, without its model and without executing its tools: only --output goes with it
     #[arg(long, value_name = "FILE", help_heading = "Output",
           conflicts_with_all = ["prompt", "tools", "messages", "system", "tool_choice", "model", "template", "format", "execute"])]
     replay: Option<PathBuf>,
 }
 
 pub fn run(args: RunArgs) -> Result<u8> {
+    if let Some(option) = args.agent.given().filter(|_| args.replay.is_some()) {
+        return Err(Error::new(ErrorKind::Config, format!("{option} means nothing for a run that is repeated"))
+            .hint("a recorded run is repeated as it was")
+            .into());
+    }
     let (mut session, agent) = match &args.replay {
-        Some(path) => (Session::replay(path)?, None),
+        Some(path) => Session::replay_run(path)?,
         None => open(&args)?,
     };
     // Not before: while a model is fetched or loaded nothing is there to be kept, and Ctrl-C ends the process at once.
@@ -71,9 +77,15 @@ pub fn run(args: RunArgs) -> Result<u8> {
         // First: an answer that ended because nobody could read it was not interrupted.
         printer.finish(&session, &reply)?;
         tell(&reply);
-        return Ok(if reply.finish_reason == FinishReason::Cancelled { INTERRUPTED } else { DONE });
+        // A problem that is no call's is the answer's own: it does not fit its grammar or schema.
+        let misfit = reply.notes.iter().any(|note| note.kind == "problem" && note.call.is_none());
+        return Ok(match reply.finish_reason {
+            FinishReason::Cancelled => INTERRUPTED,
+            _ if misfit => FAILED,
+            _ => DONE,
+        });
     };
-    args.agent.confirm(&mut agent, interrupts.flag());
+    args.agent.confirm(&mut agent, interrupts.flag(), TypedAhead::default());
     let outcome = interrupts.during(|| session.run(&mut agent, &mut on_event))?;
     printer.finish_run(&session, &outcome)?;
     Ok(tell_run(&outcome))
@@ -88,7 +100,10 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     // Before the model: what is wrong with the input should not take a model's loading to say.
     let mut input = args.conversation.read()?;
     let grammar = args.generation.grammar()?;
-    let agent = args.execute.then(|| args.agent.agent(&mut input, &args.model, true)).transpose()?;
+    let mut agent = args.execute.then(|| args.agent.agent(&mut input, &args.model, true)).transpose()?;
+    if let Some(agent) = agent.as_mut().filter(|_| args.record.is_some()) {
+        agent.fallbacks = None;
+    }
     let (mut session, entry) = args.model.open(false)?;
     *session.options_mut() = args.generation.options(&entry, input.tool_choice, grammar);
     session.set_tools(input.tools);
@@ -111,6 +126,7 @@ pub fn tell_run(outcome: &Outcome) -> u8 {
             notice("interrupted");
             return INTERRUPTED;
         }
+        (Status::Error, Some(failure)) => complain(failure),
         (status, Some(failure)) => complain(&format!("{status}: {failure}")),
         (status, None) => complain(&status.to_string()),
     }
@@ -125,7 +141,7 @@ fn tell(reply: &Reply) {
     match reply.finish_reason {
         FinishReason::Length => notice("the answer was cut off by --max-tokens or the end of the context"),
         FinishReason::Cancelled => notice("interrupted"),
-        FinishReason::Stop | FinishReason::ToolCalls => {}
+        FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Error => {}
     }
     let usage = &reply.usage;
     tracing::debug!(

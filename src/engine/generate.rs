@@ -5,7 +5,7 @@ use super::draft::Drafter;
 use super::sampler::{Sampler, Sampling};
 use super::{Engine, Token};
 use crate::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::{AddAssign, ControlFlow};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ const PROMPT_CHUNK: usize = 512;
 const DRAFT_BEHIND: usize = 256;
 
 /// Why generation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
     /// The model ended its turn.
@@ -26,6 +26,8 @@ pub enum End {
     Length,
     /// The caller wanted no more.
     Stopped,
+    /// The time was over.
+    Late,
     /// The cancel flag was raised.
     Cancelled,
 }
@@ -105,7 +107,23 @@ pub fn generate(
     prompt: &[Token],
     sampling: &Sampling,
     limits: Limits<'_>,
+    constraint: Option<&mut Constraint<'_>>,
+    on_token: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<Generation> {
+    generate_until(engine, prompt, sampling, limits, constraint, None, on_token)
+}
+
+/// The same, and from the time `until` on no token more: [`End::Late`].
+///
+/// # Errors
+/// Those of [`generate`].
+pub fn generate_until(
+    engine: &mut dyn Engine,
+    prompt: &[Token],
+    sampling: &Sampling,
+    limits: Limits<'_>,
     mut constraint: Option<&mut Constraint<'_>>,
+    until: Option<Instant>,
     on_token: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<Generation> {
     let started = Instant::now();
@@ -121,12 +139,15 @@ pub fn generate(
     engine.truncate(common.min(prompt.len().saturating_sub(1)));
     usage.cached_tokens = engine.cached().len();
 
-    let cancelled = || limits.cancel.load(Ordering::Relaxed);
+    let ended = || {
+        let cancelled = limits.cancel.load(Ordering::Relaxed).then_some(End::Cancelled);
+        cancelled.or_else(|| until.filter(|until| *until <= Instant::now()).map(|_| End::Late))
+    };
     let mut sampler = Sampler::new(*sampling);
     for chunk in prompt[usage.cached_tokens..].chunks(PROMPT_CHUNK) {
-        if cancelled() {
+        if let Some(end) = ended() {
             usage.prompt_time = started.elapsed();
-            return Ok(Generation { tokens, end: End::Cancelled, end_token: None, usage });
+            return Ok(Generation { tokens, end, end_token: None, usage });
         }
         engine.decode(chunk)?;
     }
@@ -141,8 +162,8 @@ pub fn generate(
     let mut cut = false;
     let mut drafts = Drafts::new(prompt);
     let end = 'answer: loop {
-        if cancelled() {
-            break End::Cancelled;
+        if let Some(end) = ended() {
+            break end;
         }
         let left = max_tokens - tokens.len();
         if left == 0 {

@@ -5,8 +5,9 @@
 
 pub mod parallel;
 
+use super::threads::{self, Threads};
 use super::vocabulary::{Vocabulary, Word};
-use super::{Engine, ModelInfo, Token, threads};
+use super::{Engine, ModelInfo, Token};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
 use llama_cpp_2::context::LlamaContext;
@@ -61,7 +62,7 @@ pub struct LlamaEngine {
     model: Arc<LlamaModel>,
     info: ModelInfo,
     options: LoadOptions,
-    threads: usize,
+    threads: Threads,
     cached: Vec<Token>,
     pieces: Vec<OnceCell<Box<[u8]>>>,
     /// Which of the last batch's tokens have logits.
@@ -97,21 +98,33 @@ impl LlamaEngine {
         let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
         let model = Arc::new(model);
         let threads = match options.threads {
-            Some(threads) => threads.clamp(1, MAX_THREADS),
-            None if options.vocabulary_only => 1,
-            None => threads::fastest(|threads| one_token_steps(&model, threads)),
+            Some(threads) => Threads::of(threads.clamp(1, MAX_THREADS)),
+            None if options.vocabulary_only => Threads::of(1),
+            None => threads::measured(|threads| one_token_steps(&model, threads)),
         };
-        tracing::debug!(model = info.name, threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
+        tracing::debug!(model = info.name, ?threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
         Ok(LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, rows: Vec::new() })
     }
 
     /// How many threads decode.
     pub fn threads(&self) -> usize {
-        self.threads
+        self.threads.fastest
+    }
+
+    /// How many contexts, with how many threads each, decode at the same time where there is work for all: one, unless
+    /// so few threads are nearly as fast that the processor has room for more.
+    fn contexts_at_a_time(&self) -> (usize, usize) {
+        let Threads { fastest, fewest } = self.threads;
+        let on_gpu = self.options.gpu_layers != Some(0) && backend().is_ok_and(LlamaBackend::supports_gpu_offload);
+        let contexts = std::thread::available_parallelism().map_or(1, usize::from) / fewest;
+        if on_gpu || self.options.threads.is_some() || contexts < 2 {
+            return (1, fastest);
+        }
+        (contexts, fewest)
     }
 
     fn new_context(&mut self, tokens: usize) -> Result<()> {
-        let context = create_context(&self.model, tokens, BATCH, self.threads, 1)?;
+        let context = create_context(&self.model, tokens, BATCH, self.threads.fastest, 1)?;
         // SAFETY: the context borrows the model, which lives in an `Arc` that is neither moved out nor replaced while
         // `self` lives, and `context` is declared before `model`, so that it is dropped first.
         self.context = Some(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });

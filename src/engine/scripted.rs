@@ -28,6 +28,22 @@ pub struct Header {
     pub context_limit: usize,
     /// All that is needed to ask the same again, for the caller to read back.
     pub request: Value,
+    /// What the caller wrote beside the generations, with the line's number.
+    #[serde(skip)]
+    pub beside: Vec<(usize, Value)>,
+}
+
+/// Something that the caller wrote.
+#[derive(Serialize, Deserialize)]
+struct Beside<T> {
+    beside: T,
+}
+
+/// How long a prompt was that was not sent.
+#[derive(Serialize, Deserialize)]
+struct Measured {
+    measured_sha256: String,
+    tokens: usize,
 }
 
 /// One recorded generation.
@@ -80,6 +96,7 @@ impl Recorder {
             model: engine.model().clone(),
             context_limit: engine.context_limit(),
             request,
+            beside: Vec::new(),
         })?;
         Ok(recorder)
     }
@@ -100,6 +117,22 @@ impl Recorder {
         self.line(&Generation { prompt_sha256: hash(text), prompt: prompt.to_vec(), sampling: *sampling, produced })
     }
 
+    /// Adds something of the caller's, which is in [`Header::beside`] again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when the file cannot be written.
+    pub fn beside(&mut self, value: &impl Serialize) -> Result<()> {
+        self.line(&Beside { beside: value })
+    }
+
+    /// Adds how long a prompt is that is tokenized and not sent.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when the file cannot be written.
+    pub fn measured(&mut self, text: &str, tokens: usize) -> Result<()> {
+        self.line(&Measured { measured_sha256: hash(text), tokens })
+    }
+
     fn line(&mut self, value: &impl Serialize) -> Result<()> {
         let written = serde_json::to_string(value).map_err(std::io::Error::from).and_then(|mut line| {
             line.push('\n');
@@ -118,6 +151,8 @@ pub struct ScriptedEngine {
     vocabulary: BTreeMap<Token, Vec<u8>>,
     end: Token,
     generations: std::vec::IntoIter<Generation>,
+    /// How long prompts were that were not sent, by their hashes.
+    measured: BTreeMap<String, usize>,
     current: Option<Generation>,
     /// Hand-written scripts answer any prompt.
     any_prompt: bool,
@@ -173,13 +208,22 @@ impl ScriptedEngine {
                 .hint("--record FILE writes one")
         };
         let (line, first) = lines.next().ok_or_else(|| damaged(0, &"the file is empty"))?;
-        let header: Header = serde_json::from_str(first).map_err(|error| damaged(line, &error))?;
+        let mut header: Header = serde_json::from_str(first).map_err(|error| damaged(line, &error))?;
         if header.callwright_recording != 1 {
             return Err(damaged(line, &format!("its version is {}", header.callwright_recording)));
         }
         let mut generations = Vec::new();
         let mut vocabulary = BTreeMap::new();
+        let mut measured = BTreeMap::new();
         for (line, text) in lines {
+            if let Ok(Beside { beside }) = serde_json::from_str(text) {
+                header.beside.push((line + 1, beside));
+                continue;
+            }
+            if let Ok(Measured { measured_sha256, tokens }) = serde_json::from_str(text) {
+                measured.insert(measured_sha256, tokens);
+                continue;
+            }
             let generation: Generation = serde_json::from_str(text).map_err(|error| damaged(line, &error))?;
             for (token, bytes) in &generation.produced {
                 if !(0..1 << 24).contains(&token.0) {
@@ -192,6 +236,7 @@ impl ScriptedEngine {
         let last = vocabulary.last_key_value().map_or(0, |(token, _)| token.0);
         let engine = ScriptedEngine {
             vocabulary,
+            measured,
             ..ScriptedEngine::new(header.model.clone(), header.context_limit, Token(last + 1), generations)
         };
         Ok((engine, header))
@@ -204,6 +249,7 @@ impl ScriptedEngine {
             vocabulary: BTreeMap::new(),
             end,
             generations: generations.into_iter(),
+            measured: BTreeMap::new(),
             current: None,
             any_prompt: false,
             prompt_len: 0,
@@ -227,7 +273,8 @@ impl Engine for ScriptedEngine {
         }
         let wanted = hash(&text);
         let recorded = self.generations.as_slice().iter().find(|generation| generation.prompt_sha256 == wanted);
-        recorded.map(|generation| generation.prompt.clone()).ok_or_else(|| {
+        let measured = || self.measured.get(&wanted).map(|tokens| vec![self.end; *tokens]);
+        recorded.map(|generation| generation.prompt.clone()).or_else(measured).ok_or_else(|| {
             Error::new(ErrorKind::Replay, "the recording has no answer to this prompt: what is asked has changed")
                 .hint("replay with the same messages, tools, template and format, or record again")
         })

@@ -11,15 +11,34 @@ const STEPS: usize = 5;
 /// Steps are no longer repeated once this much time is spent on them.
 const BUDGET: Duration = Duration::from_millis(300);
 
-/// The fastest thread count, from all cores downwards by halves.
+/// Decoding with fewer threads is as good, where several contexts can have the cores, if it takes so much longer at most.
+const NEARLY: f64 = 1.3;
+
+/// How many threads decode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Threads {
+    /// Fastest.
+    pub fastest: usize,
+    /// Nearly as fast, and the fewest that do.
+    pub fewest: usize,
+}
+
+impl Threads {
+    /// So many, measured or not.
+    pub(super) fn of(count: usize) -> Threads {
+        Threads { fastest: count, fewest: count }
+    }
+}
+
+/// The best thread counts, from all cores downwards by halves.
 ///
 /// `start` prepares a count and returns the closure that times one step; either gives `None` when it fails, and the
 /// count is passed over.
-pub(super) fn fastest<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> Option<S>) -> usize {
+pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> Option<S>) -> Threads {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let counts = std::iter::successors(Some(cores), |count| (*count > 1).then_some(count / 2));
     let began = Instant::now();
-    let mut best: Option<(Duration, usize)> = None;
+    let mut timed: Vec<(Duration, usize)> = Vec::new();
     for count in counts {
         let Some(mut step) = start(count) else { continue };
         // The first step also pays for pages and caches.
@@ -31,14 +50,15 @@ pub(super) fn fastest<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> O
         times.sort_unstable();
         let Some(&median) = times.get(times.len() / 2) else { continue };
         tracing::debug!(threads = count, ?median, "timed decoding steps");
-        match best {
-            // Fewer threads are clearly slower: still fewer will be too.
-            Some((least, _)) if median > least.mul_f64(1.5) => break,
-            Some((least, _)) if median >= least => {}
-            _ => best = Some((median, count)),
+        timed.push((median, count));
+        // Fewer threads are clearly slower: still fewer will be too.
+        if timed.iter().min().is_some_and(|(least, _)| median > least.mul_f64(1.5)) {
+            break;
         }
     }
-    best.map_or(1, |(_, count)| count)
+    let (least, fastest) = timed.iter().min().copied().unwrap_or((Duration::ZERO, 1));
+    let nearly = timed.iter().filter(|(median, _)| *median <= least.mul_f64(NEARLY));
+    Threads { fastest, fewest: nearly.map(|(_, count)| *count).min().unwrap_or(fastest) }
 }
 
 #[cfg(test)]
@@ -48,7 +68,7 @@ mod tests {
     #[test]
     fn the_least_median_wins_and_one_disturbed_step_does_not_matter() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let chosen = fastest(|count| {
+        let chosen = measured(|count| {
             let mut calls = 0;
             Some(move || {
                 calls += 1;
@@ -56,14 +76,21 @@ mod tests {
                 Some(Duration::from_micros(100 * count as u64 * disturbed))
             })
         });
-        assert_eq!(chosen, 1);
-        let chosen = fastest(|count| Some(move || Some(Duration::from_micros(1000 / count as u64))));
-        assert_eq!(chosen, cores);
+        assert_eq!(chosen, Threads::of(1));
+        let chosen = measured(|count| Some(move || Some(Duration::from_micros(1000 / count as u64))));
+        assert_eq!(chosen, Threads::of(cores));
+    }
+
+    #[test]
+    fn the_fewest_are_nearly_as_fast() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let chosen = measured(|count| Some(move || Some(Duration::from_micros(1000 - count as u64))));
+        assert_eq!(chosen, Threads { fastest: cores, fewest: 1 });
     }
 
     #[test]
     fn counts_that_fail_are_passed_over() {
-        assert_eq!(fastest(|_| None::<fn() -> Option<Duration>>), 1);
-        assert_eq!(fastest(|_| Some(|| None)), 1);
+        assert_eq!(measured(|_| None::<fn() -> Option<Duration>>), Threads::of(1));
+        assert_eq!(measured(|_| Some(|| None)), Threads::of(1));
     }
 }

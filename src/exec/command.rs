@@ -2,6 +2,11 @@
 //!
 //! The arguments go to the program's standard input as JSON, its standard output is the result. A program that floods
 //! is read to its end and mostly thrown away, never kept in memory; one that leaves processes behind loses them.
+//!
+//! A tool is killed as a process group. A process that leaves its group (`setsid`, a daemon) is out of reach: it lives
+//! on, whatever becomes of the tool, and is not waited for. Where it holds the tool's output open, what was read until
+//! two seconds after the tool's end is the result, with a mark that it may not be all. Who runs tools that are not to
+//! be trusted with that needs a container, or a cgroup, around the whole program.
 
 use super::{Failure, FailureKind, cancelled, timed_out};
 use crate::tool::{Exec, Output};
@@ -18,6 +23,11 @@ const COMPLAINT: usize = 2 << 10;
 const GRACE: Duration = Duration::from_secs(2);
 /// How long at most between two looks at whether the program has ended.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// What is said behind a result that is not the tool's whole output as it was: each on a line of its own.
+const HELD: &str = "\n[this may not be all: a process that the tool left behind holds its output]";
+const REPLACED: &str = "\n[some bytes of this were not UTF-8 and were replaced]";
+const CUT: &str = "\n[cut: these are the first ";
 
 /// What a program may take.
 #[derive(Debug, Clone, Copy)]
@@ -174,12 +184,14 @@ pub(super) fn run(
             std::mem::take(&mut *captured.lock().unwrap_or_else(PoisonError::into_inner))
         })
     };
-    let text = result(exec, name, status, take(stdout), take(stderr), limits.max_output)?;
-    Ok(if held {
-        format!("{text}\n[this may not be all: a process that the tool left behind holds its output]")
-    } else {
-        text
-    })
+    let (out, err) = (take(stdout), take(stderr));
+    if !status.success() {
+        return Err(unsuccessful(name, status, &out, &err));
+    }
+    match exec.output {
+        Output::Json => json(name, &out, held),
+        Output::Text => Ok(cut(&out.kept, out.total, limits.max_output) + if held { HELD } else { "" }),
+    }
 }
 
 fn wait(child: &mut Child, name: &str, timeout: Duration, cancel: &AtomicBool) -> Result<ExitStatus, Failure> {
@@ -205,34 +217,37 @@ fn wait(child: &mut Child, name: &str, timeout: Duration, cancel: &AtomicBool) -
     }
 }
 
-fn result(
-    exec: &Exec,
-    name: &str,
-    status: ExitStatus,
-    out: Captured,
-    err: Captured,
-    max_output: usize,
-) -> Result<String, Failure> {
-    if !status.success() {
-        let complaint = [err, out].into_iter().map(|stream| String::from_utf8_lossy(&stream.kept).trim().to_owned());
-        let complaint = complaint.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
-        let complaint = if complaint.is_empty() { complaint } else { format!(": {}", last(&complaint, COMPLAINT)) };
-        return Err(match status.code() {
-            Some(code) => {
-                Failure::new(FailureKind::Reported, format!("{name} failed with exit status {code}{complaint}"))
-            }
-            None => Failure::new(FailureKind::Crashed, format!("{name} crashed ({status}){complaint}")),
-        });
+fn unsuccessful(name: &str, status: ExitStatus, out: &Captured, err: &Captured) -> Failure {
+    let complaint = [err, out].into_iter().map(|stream| String::from_utf8_lossy(&stream.kept).trim().to_owned());
+    let complaint = complaint.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+    let complaint = if complaint.is_empty() { complaint } else { format!(": {}", last(&complaint, COMPLAINT)) };
+    match status.code() {
+        Some(code) => Failure::new(FailureKind::Reported, format!("{name} failed with exit status {code}{complaint}")),
+        None => Failure::new(FailureKind::Crashed, format!("{name} crashed ({status}){complaint}")),
     }
-    let text = cut(&out.kept, out.total, max_output);
-    if exec.output == Output::Json
-        && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&text)
-    {
-        let shown: String = text.chars().take(200).collect();
-        let message = format!("{name} should print JSON, and did not ({error}): {shown}");
-        return Err(Failure::new(FailureKind::NotJson, message));
+}
+
+/// The JSON that a tool printed as it is: a mark behind it would make something else of it.
+fn json(name: &str, out: &Captured, held: bool) -> Result<String, Failure> {
+    let failed = |what: String| {
+        let held = if held { HELD } else { "" };
+        Err(Failure::new(FailureKind::NotJson, format!("{name} should print JSON, and {what}{held}")))
+    };
+    if out.total > out.kept.len() {
+        return failed(format!(
+            "printed {} bytes, of which {} can be kept: ask it for less",
+            out.total,
+            out.kept.len()
+        ));
     }
-    Ok(text)
+    let Ok(text) = std::str::from_utf8(&out.kept) else { return failed("what it printed is not UTF-8".to_owned()) };
+    match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        Ok(_) => Ok(text.trim_end_matches(['\n', '\r']).to_owned()),
+        Err(error) => {
+            let shown: String = text.trim_end_matches(['\n', '\r']).chars().take(200).collect();
+            failed(format!("did not ({error}): {shown}"))
+        }
+    }
 }
 
 /// The end of a text, of at most so many bytes.
@@ -242,6 +257,17 @@ fn last(text: &str, most: usize) -> &str {
         at += 1;
     }
     &text[at..]
+}
+
+/// A result without what [`cut`] and [`run`] have said behind it, and that.
+pub(crate) fn without_marks(result: &str) -> (&str, &str) {
+    let mut end = result.len();
+    while let Some(at) = result[..end].rfind('\n')
+        && [HELD, REPLACED, CUT].iter().any(|mark| result[at..end].starts_with(mark))
+    {
+        end = at;
+    }
+    result.split_at(end)
 }
 
 /// Output as text: marked where it was cut at `most` bytes, and where it is no UTF-8.
@@ -256,10 +282,10 @@ pub(super) fn cut(bytes: &[u8], total: usize, most: usize) -> String {
     let text = String::from_utf8_lossy(kept);
     let mut text = text.trim_end_matches(['\n', '\r']).to_owned();
     if std::str::from_utf8(kept).is_err() {
-        text += "\n[some bytes of this were not UTF-8 and were replaced]";
+        text += REPLACED;
     }
     if !whole {
-        text += &format!("\n[cut: these are the first {} of {total} bytes]", kept.len());
+        text += &format!("{CUT}{} of {total} bytes]", kept.len());
     }
     text
 }

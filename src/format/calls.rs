@@ -88,6 +88,9 @@ pub(crate) struct Calls {
     pub repairs: Vec<Repair>,
     pub diagnostics: Vec<Diagnostic>,
     pub repair: bool,
+    /// Whether, where departures are repaired, these are, too.
+    pub coerce: bool,
+    pub normalize_names: bool,
     /// Whether the format writes ids, so that a call's start waits for its id.
     pub ids: bool,
     tools: Option<Arc<Tools>>,
@@ -114,6 +117,8 @@ impl Calls {
             repairs: Vec::new(),
             diagnostics: Vec::new(),
             repair,
+            coerce: true,
+            normalize_names: true,
             ids: false,
             tools,
             first,
@@ -178,20 +183,30 @@ impl Calls {
     /// Notes a departure; false if it must not be repaired.
     pub(crate) fn depart(&mut self, kind: RepairKind, range: Range<usize>) -> bool {
         let fresh = self.is_news(kind);
+        let repair = self.repairs(kind);
         if let Some(open) = &mut self.open {
-            open.refused |= !self.repair;
+            open.refused |= !repair;
             if fresh {
                 open.seen.push(kind);
             }
         }
-        if fresh && self.repair {
+        if fresh && repair {
             let repair = Repair { kind, range };
             self.repairs.push(repair.clone());
             self.events.push(Event::Repair(repair));
         } else if fresh {
             self.diagnose(DiagnosticKind::NotRepaired { repair: kind }, range);
         }
+        repair
+    }
+
+    fn repairs(&self, kind: RepairKind) -> bool {
         self.repair
+            && match kind {
+                RepairKind::ValueType => self.coerce,
+                RepairKind::ToolName => self.normalize_names,
+                _ => true,
+            }
     }
 
     pub(crate) fn diagnose(&mut self, kind: DiagnosticKind, range: Range<usize>) {
@@ -359,7 +374,7 @@ impl Calls {
     fn coerce(&mut self, Coercion { start, written, wanted }: Coercion) {
         let size = |open: &Open| open.changes.iter().map(|(.., wanted)| wanted.len()).sum::<usize>();
         let room = self.open.as_ref().is_some_and(|open| open.changes.len() < CHANGES && size(open) < SPARE);
-        let repair = self.repair && room;
+        let repair = self.repairs(RepairKind::ValueType) && room;
         self.say_delta(if repair { &wanted } else { &written });
         let Some(open) = &mut self.open else { return };
         if repair {

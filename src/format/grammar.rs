@@ -8,6 +8,7 @@
 mod gbnf;
 mod json;
 mod native;
+mod references;
 mod rules;
 mod schema;
 mod tagged;
@@ -17,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::tool::Tool;
 use rules::{Rules, literal};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fmt;
 use std::path::Path;
 
@@ -43,12 +44,14 @@ impl fmt::Display for Unenforced {
 }
 
 /// A grammar, and what of the schemas it leaves to be checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grammar {
     /// The text, in llguidance's dialect of Lark.
     pub lark: String,
     /// What is not enforced.
     pub unenforced: Vec<Unenforced>,
+    /// The schema that the whole answer has to fit, where it is JSON.
+    pub schema: Option<Value>,
 }
 
 impl Grammar {
@@ -72,7 +75,7 @@ impl Grammar {
             word.is_some_and(|end| line[end..].trim_start().starts_with("::="))
         });
         let lark = if is_gbnf { gbnf::to_lark(text)? } else { text.to_owned() };
-        Ok(Grammar { lark, unenforced: Vec::new() })
+        Ok(Grammar { lark, ..Grammar::default() })
     }
 
     /// The grammar in a file: its name's ending says which notation (`.gbnf`, `.lark`); with any other, its text does.
@@ -87,7 +90,7 @@ impl Grammar {
             Some("lark") => text,
             _ => return Grammar::from_text(&text).map_err(|error| error.in_file(path)),
         };
-        Ok(Grammar { lark, unenforced: Vec::new() })
+        Ok(Grammar { lark, ..Grammar::default() })
     }
 }
 
@@ -147,7 +150,7 @@ impl Format {
         let mut builder = Builder { format: self, rules: Rules::default(), unenforced: Vec::new(), check };
         let calls = builder.calls(tools)?;
         let start = builder.answer(&calls, scope)?;
-        Ok(Grammar { lark: builder.rules.finish(&start), unenforced: builder.unenforced })
+        Ok(Grammar { lark: builder.rules.finish(&start), unenforced: builder.unenforced, schema: None })
     }
 }
 
@@ -273,6 +276,24 @@ impl Builder<'_> {
         })
     }
 
+    /// The schema of a tool's arguments, whose references all lead somewhere.
+    fn schema(&mut self, tool: &Tool) -> Result<Option<Map<String, Value>>> {
+        let Some(schema) = tool.schema() else { return Ok(None) };
+        let (schema, dropped) = references::resolved(json::as_object(schema))
+            .map_err(|place| json::endless(&format!("tool {:?}: ", tool.name), &place))?;
+        self.unenforced.extend(dropped);
+        Ok(schema.as_object().cloned())
+    }
+
+    /// Says of a part of a schema which keywords the grammar takes no notice of.
+    fn leave(&mut self, schema: &Map<String, Value>, heeded: &[&str], path: &str) {
+        for keyword in schema.keys().filter(|keyword| !heeded.contains(&keyword.as_str())) {
+            if schema::restricts(keyword) {
+                self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.clone() });
+            }
+        }
+    }
+
     fn call(&mut self, tool: &Tool) -> Result<String> {
         let already = self.unenforced.len();
         let format = self.format;
@@ -301,9 +322,14 @@ impl Builder<'_> {
                 vec![literal(&format!("{}(", tool.name)), arguments, literal(")")]
             }
         };
-        for unenforced in &mut self.unenforced[already..] {
-            unenforced.tool = Some(tool.name.clone());
+        let mut told: Vec<Unenforced> = Vec::new();
+        for unenforced in self.unenforced.drain(already..) {
+            let unenforced = Unenforced { tool: Some(tool.name.clone()), ..unenforced };
+            if !told.contains(&unenforced) {
+                told.push(unenforced);
+            }
         }
+        self.unenforced.extend(told);
         Ok(self.rules.sequence(&parts))
     }
 

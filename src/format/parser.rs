@@ -32,6 +32,10 @@ const EVENTS: usize = 128;
 pub struct ParserOptions {
     /// Whether departures from the format are repaired; otherwise they are only reported.
     pub repair: bool,
+    /// Whether, where departures are repaired, values of another type than the schema wants are converted.
+    pub coerce: bool,
+    /// Whether, where departures are repaired, a tool's name in other case or with other separators is put right.
+    pub normalize_names: bool,
     /// The number of the first call: ids are minted from it, `call00001` for 1.
     pub first_call: usize,
     /// Ids that the conversation has already given to calls.
@@ -48,6 +52,8 @@ impl Default for ParserOptions {
     fn default() -> ParserOptions {
         ParserOptions {
             repair: true,
+            coerce: true,
+            normalize_names: true,
             first_call: 1,
             taken_ids: Vec::new(),
             prompt_tail: String::new(),
@@ -182,6 +188,7 @@ impl Parser {
         let machinery = format.machinery()?;
         let spare = Some(machinery.plan.reader(options.repair));
         let mut calls = Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect());
+        (calls.coerce, calls.normalize_names) = (options.coerce, options.normalize_names);
         calls.ids = matches!(&format.payload, Payload::Json(keys) if keys.id.is_some());
         let tail = tail::of_answer(&options.prompt_tail, format);
         Ok(Parser {

@@ -6,8 +6,11 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 /// What user messages begin with that old programs wrote for a tool's result, in lower case.
-const RESULT_WORDS: [&str; 6] =
-    ["tool result", "tool_result", "<tool_re", "function result", "result of", "tool output"];
+const RESULT_WORDS: [&str; 5] = ["tool result", "tool_result", "function result", "result of", "tool output"];
+/// What a tag begins with that does, too.
+const RESULT_TAG: &str = "<tool_re";
+/// What follows a tool's name where its result does.
+const AFTER_NAME: [&str; 5] = ["(", " returned", " result", " output", " response"];
 
 /// Ids shorter than this are not looked for in texts.
 const SHORTEST_ID: usize = 4;
@@ -17,8 +20,9 @@ const SHORTEST_ID: usize = 4;
 /// - A call without an id, or with one that an earlier call has, gets one of its own.
 /// - Results with an id go to the call that has it; then those without go to the calls that are left, first in, first
 ///   out, among those of the tool that they name if they name one.
-/// - A user message that answers an open call becomes a tool message: it says the call's id, it begins with its tool's
-///   name, it is JSON, it begins as results do, or the model goes on after it.
+/// - A user message that answers an open call becomes a tool message: it is headed by the call's id or its tool's name,
+///   it is JSON, or it is headed as results are. Mere prose stays the user's, even where the model goes on after it: that
+///   a call has no result is then an error, which says what to do.
 ///
 /// ```
 /// use callwright::message::{Conversation, Role, adopt};
@@ -142,27 +146,54 @@ fn answered(
     goes_on: bool,
 ) -> Option<usize> {
     let text = message.content.trim();
-    // Whole words, and no short ones: `1` stands in many a question.
-    let is_word = |character: char| character.is_alphanumeric() || matches!(character, '_' | '-');
-    let says = |id: &str| id.len() >= SHORTEST_ID && text.split(|c| !is_word(c)).any(|word| word == id);
-    let begins = |name: &str| {
-        let text = text.trim_start_matches(['[', '`', '*', '"', '<']);
-        text.strip_prefix(name).is_some_and(|rest| !name.is_empty() && !rest.starts_with(is_word))
+    let json = serde_json::from_str::<Value>(text).ok();
+    let names = |id: &str| match &json {
+        Some(Value::Object(fields)) => fields.values().any(|value| value == id),
+        _ => id.len() >= SHORTEST_ID && heads(text, id),
     };
     let by_id = open.iter().position(|&call| {
         let id = old[call].as_deref().unwrap_or_default();
-        message.tool_call_id.as_deref().is_some_and(|given| given == id) || says(id)
+        !id.is_empty() && (message.tool_call_id.as_deref() == Some(id) || names(id))
     });
     let by_name = || {
         open.iter().position(|&call| {
             let name = calls[call].name.as_str();
-            message.name.as_deref() == Some(name) || begins(name)
+            message.name.as_deref() == Some(name) || begins(text, name)
         })
     };
     let lower = text.to_lowercase();
-    let is_result = goes_on
-        || message.tool_call_id.is_some()
-        || RESULT_WORDS.iter().any(|words| lower.starts_with(words))
-        || matches!(serde_json::from_str(text), Ok(Value::Object(_) | Value::Array(_) | Value::Number(_)));
+    let headed = lower.lines().next().is_some_and(|line| line.contains(':')) || text.contains('\n');
+    let is_result = message.tool_call_id.is_some()
+        || lower.starts_with(RESULT_TAG)
+        || headed && RESULT_WORDS.iter().any(|words| lower.starts_with(words))
+        || match json {
+            Some(Value::Object(_) | Value::Array(_) | Value::Number(_)) => true,
+            // A person seldom writes these, and never where the model then goes on.
+            Some(Value::String(_) | Value::Bool(_) | Value::Null) => goes_on,
+            None => false,
+        };
     by_id.or_else(by_name).or(if is_result && !open.is_empty() { Some(0) } else { None })
+}
+
+fn is_word(character: char) -> bool {
+    character.is_alphanumeric() || matches!(character, '_' | '-')
+}
+
+/// Whether the first line sets a word before what follows, as in `call_1: …`, `Result (call_1) = …` and `[call_1] …`:
+/// that it stands there is not enough, for people ask about calls, too.
+fn heads(text: &str, word: &str) -> bool {
+    let (line, more) = text.split_once('\n').map_or((text, false), |(line, _)| (line, true));
+    line.match_indices(word).any(|(at, _)| {
+        let rest = &line[at + word.len()..];
+        let whole = !line[..at].ends_with(is_word) && !rest.starts_with(is_word);
+        let behind = rest.trim_start_matches([')', ']', '}', '>', '"', '\'', '`', '*', ' ']);
+        whole && (behind.starts_with([':', '=', '→']) || rest.starts_with([']', '>']) || behind.is_empty() && more)
+    })
+}
+
+/// Whether a text begins with a tool's name as its result does.
+fn begins(text: &str, name: &str) -> bool {
+    let bare = text.trim_start_matches(['[', '`', '*', '"', '<', '(']);
+    let rest = bare.strip_prefix(name).filter(|rest| !name.is_empty() && !rest.starts_with(is_word));
+    rest.is_some_and(|rest| AFTER_NAME.iter().any(|after| rest.starts_with(after)) || heads(text, name))
 }

@@ -4,6 +4,38 @@ use super::{Message, Role, ToolCall};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 
+/// Checks that a model can speak next: that there is something to answer, and that every call has its result.
+///
+/// ```
+/// use callwright::message::{Message, check_question};
+/// assert!(check_question(&[Message::system("Be brief."), Message::user("Hello")]).is_ok());
+/// assert_eq!(check_question(&[]).unwrap_err().message(), "there is no question: the conversation is empty");
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Messages`], and those of [`check_order`].
+pub fn check_question(messages: &[Message]) -> Result<()> {
+    check_answered(messages)?;
+    if messages.iter().any(|message| matches!(message.role, Role::User | Role::Tool)) {
+        return Ok(());
+    }
+    let what = if messages.is_empty() { "the conversation is empty" } else { "no message is the user's" };
+    Err(Error::new(ErrorKind::Messages, format!("there is no question: {what}"))
+        .hint("add a message of role user, or give the question beside the conversation"))
+}
+
+/// Checks that every call has its result, as [`check_order`] does, and the last ones, too.
+///
+/// # Errors
+/// [`ErrorKind::Messages`] with the call that has none, and those of [`check_order`].
+pub fn check_answered(messages: &[Message]) -> Result<()> {
+    let open = walk(messages)?;
+    let Some(first) = open.first() else { return Ok(()) };
+    let text = format!("the {} in messages[{}] has no result yet", first.described(), first.message);
+    Err(Error::new(ErrorKind::Messages, text)
+        .hint("add a message of role tool with its tool_call_id before the model speaks again"))
+}
+
 struct Open<'a> {
     call: &'a ToolCall,
     message: usize,
@@ -53,7 +85,13 @@ fn walk(messages: &[Message]) -> Result<Vec<Open<'_>>> {
                 first.described(),
                 first.message
             );
-            return Err(Error::new(ErrorKind::Messages, text));
+            let error = Error::new(ErrorKind::Messages, text);
+            return Err(match (&first.call.id, message.role) {
+                (Some(id), Role::User) => {
+                    error.hint(format!("if it is the call's result, give it role tool and tool_call_id {id:?}"))
+                }
+                _ => error,
+            });
         }
         for (position, call) in message.tool_calls.iter().enumerate() {
             if let Some(id) = call.id.as_deref()

@@ -2,11 +2,12 @@
 
 use super::constrain::{self, Shortage};
 use super::event::{Event, Note, Reply, notes};
+use super::record::{Beside, Ended};
 use super::{Options, Session, ToolChoice};
 use crate::Result;
 use crate::engine::Token;
 use crate::engine::constraint::Mode;
-use crate::engine::generate::{End, Limits, generate};
+use crate::engine::generate::{End, Limits, generate_until};
 use crate::format::event::Event as ParserEvent;
 use crate::format::parser::{Parser, ParserOptions};
 use crate::message::Message;
@@ -15,6 +16,7 @@ use crate::tool::Tools;
 use crate::turn::FinishReason;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What the model is asked for one answer.
 #[derive(Clone)]
@@ -22,6 +24,8 @@ pub(super) struct Ask {
     pub messages: Vec<Message>,
     pub tools: Arc<Tools>,
     pub options: Options,
+    /// When the answer is ended, if it has not by then.
+    pub until: Option<Instant>,
 }
 
 impl Ask {
@@ -36,7 +40,7 @@ pub(super) struct Written {
     pub prompt: Prompt,
     pub tokens: Vec<Token>,
     /// The prompt's text, with the beginning of the answer.
-    text: String,
+    pub text: String,
     /// The beginning of an answer that the tool choice leaves no doubt about.
     prefill: String,
     /// Whether the answer begins in reasoning.
@@ -64,6 +68,8 @@ impl Session {
             ask.messages.iter().flat_map(|m| &m.tool_calls).filter_map(|call| call.id.clone()).collect();
         let parser_options = ParserOptions {
             repair: options.repair,
+            coerce: options.coerce,
+            normalize_names: options.normalize_names,
             first_call: taken_ids.len() + 1,
             taken_ids,
             prompt_tail: self.prompt_tail(&shown, &written),
@@ -91,12 +97,13 @@ impl Session {
             (written.prefill.as_bytes(), written.thinking),
         )?;
         let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel };
-        let mut generation = generate(
+        let mut generation = generate_until(
             &mut *self.engine,
             &written.tokens,
             &options.sampling,
             limits,
             constraint.as_mut(),
+            ask.until,
             &mut |bytes| {
                 let mut ended = 0;
                 parser.push(bytes, &mut |event| ended = emit(event));
@@ -114,29 +121,41 @@ impl Session {
             told.extend(more);
             shortage = found;
         }
+        let mut ended = Ended { end: generation.end, shortage };
         if let Some(recorder) = &mut self.recorder {
+            recorder.beside(&Beside::Ended(ended))?;
             recorder.record(&*self.engine, &written.text, &written.tokens, &options.sampling, &generation)?;
+        }
+        // Nothing is constrained, cancelled or late when it is repeated.
+        if let Some(recorded) = self.replayed.pop_front() {
+            ended = recorded;
         }
         let parsed = parser.finish(&mut |event| {
             emit(event);
         });
-        let finish_reason = match generation.end {
+        let finish_reason = match ended.end {
             End::Cancelled => FinishReason::Cancelled,
-            End::Length => FinishReason::Length,
-            _ if shortage.no_room && parsed.calls.is_empty() => FinishReason::Length,
+            End::Length | End::Late => FinishReason::Length,
+            _ if ended.shortage.no_room && parsed.calls.is_empty() => FinishReason::Length,
             End::EndOfTurn | End::Stopped if parsed.calls.is_empty() => FinishReason::Stop,
             End::EndOfTurn | End::Stopped => FinishReason::ToolCalls,
         };
         told.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         on_event(&Event::usage(generation.usage, None));
-        let mut notes = notes(&parsed);
-        notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
-        notes.extend(told.into_iter().map(|message| Note::plain("constraint", message)));
         let mut raw = written.prefill.into_bytes();
         raw.extend(generation.tokens.iter().flat_map(|token| self.engine.token_bytes(*token)));
+        let misfits = match finish_reason {
+            FinishReason::Cancelled => Vec::new(),
+            _ => constrain::misfits(options, &raw, &ended.shortage),
+        };
+        misfits.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
+        let mut notes = notes(&parsed);
+        notes.extend(misfits.into_iter().map(|message| Note::plain("problem", message)));
+        notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
+        notes.extend(told.into_iter().map(|message| Note::plain("constraint", message)));
         let (message, calls) = (parsed.message(), parsed.calls);
         let (usage, tokens) = (generation.usage, generation.tokens);
-        let closed_early = shortage.closed_early;
+        let closed_early = ended.shortage.closed_early;
         Ok(Reply { message, calls, finish_reason, usage, notes, closed_early, raw, tokens, prompt_tail })
     }
 
@@ -153,6 +172,11 @@ impl Session {
         }
         let tokens = self.engine.tokenize(&prompt.pieces)?;
         Ok(Written { prompt, tokens, text, thinking: opened && prefill.is_empty(), prefill })
+    }
+
+    /// Whether the chat template writes such a prompt at all.
+    pub(super) fn renders(&self, ask: &Ask) -> bool {
+        self.templates.choose(ask.shown_tools().is_some()).render(&self.request(ask)).is_ok()
     }
 
     fn request<'a>(&'a self, ask: &'a Ask) -> RenderRequest<'a> {

@@ -6,8 +6,9 @@ use crate::engine::constraint::{Calls, Compiler, Constraint, Mode, Notice, Rules
 use crate::engine::generate::Generation;
 use crate::format::grammar::Unenforced;
 use crate::format::{Format, Marker};
-use crate::tool::Tools;
+use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
 
 /// The constraint of a turn that begins with a text and may begin in reasoning, and what to tell of it; none where
 /// nothing is constrained.
@@ -84,19 +85,39 @@ pub(super) fn end(constraint: &Constraint<'_>, known: &mut Vec<Unenforced>) -> (
     }
     let notices = constraint.notices();
     let shortage = Shortage {
-        no_room: notices.contains(&Notice::NoRoomForCall),
-        closed_early: notices.contains(&Notice::ClosedEarly),
+        no_room: notices.iter().any(|notice| matches!(notice, Notice::NoRoomForCall(_))),
+        closed_early: notices.iter().any(|notice| matches!(notice, Notice::ClosedEarly(_))),
+        cut_off: notices.iter().any(|notice| matches!(notice, Notice::CutOff(_))),
     };
     (told, shortage)
 }
 
 /// How tokens that ran out showed.
-#[derive(Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Shortage {
     /// A call was not begun.
     pub no_room: bool,
-    /// A call was closed early.
+    /// A call or an answer was closed early.
     pub closed_early: bool,
+    /// A call or an answer was cut off.
+    pub cut_off: bool,
+}
+
+/// What is wrong with an answer that is held to a grammar of its own: that it was cut off, or what of its schema it does
+/// not fit, which the grammar may not enforce.
+pub(super) fn misfits(options: &Options, answer: &[u8], shortage: &Shortage) -> Vec<String> {
+    let Some(grammar) = &options.grammar else { return Vec::new() };
+    if shortage.cut_off {
+        return vec!["the answer is not whole".to_owned()];
+    }
+    let Some(schema) = &grammar.schema else { return Vec::new() };
+    match serde_json::from_slice(answer) {
+        Ok(value) => {
+            let wrong = misfits_of(schema, &value).unwrap_or_else(|error| vec![error.message().to_owned()]);
+            wrong.into_iter().map(|wrong| format!("the answer does not fit the schema: {wrong}")).collect()
+        }
+        Err(error) => vec![format!("the answer is no JSON: {error}")],
+    }
 }
 
 /// The format's end marker, where the token that ended the turn is what ends a call, too, as in some formats.

@@ -2,10 +2,11 @@
 //! the last one ended.
 
 use super::answer::{Ask, Written};
-use super::{ContextPolicy, Session};
+use super::{ContextPolicy, Session, tell};
 use crate::message::{Message, Role};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, exec};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// To how many bytes an old result is shortened.
 const SHORT: usize = 200;
@@ -18,6 +19,12 @@ pub(super) struct Cuts {
     /// How many bytes are left of a result.
     results: BTreeMap<usize, usize>,
     dropped: BTreeSet<usize>,
+}
+
+/// Something that was cut: which messages, and how that is told.
+struct Cut {
+    range: Range<usize>,
+    told: String,
 }
 
 /// What is known of the last answer.
@@ -54,27 +61,36 @@ impl Session {
         // A large --max-tokens is a limit, not a wish: a quarter of the context is room enough.
         let room = ask.options.max_tokens.min(limit / 4).max(1);
         let before = self.cuts.clone();
-        let mut told = Vec::new();
+        let mut told: Vec<Cut> = Vec::new();
         loop {
             let shown = self.shown(ask);
             let written = self.write(&shown)?;
             let tokens = written.tokens.len();
             let cut = tokens + room > limit && ask.options.context == ContextPolicy::Shorten;
             let cut = if cut { self.cut(&ask.messages, tokens + room - limit) } else { None };
+            if let Some(recorder) = &mut self.recorder
+                && (cut.is_some() || tokens >= limit)
+            {
+                recorder.measured(&written.text, tokens)?;
+            }
             match cut {
-                Some(message) => told.push(message),
+                Some(cut) => {
+                    // What is cut again, or left out after all, is told as it is in the end.
+                    told.retain(|before| before.range.end <= cut.range.start || cut.range.end <= before.range.start);
+                    told.push(cut);
+                }
                 None if tokens >= limit => {
                     self.cuts = before;
                     return Err(self.overflow(ask, tokens, limit));
                 }
-                None => return Ok((shown, written, told)),
+                None => return Ok((shown, written, told.into_iter().map(|cut| cut.told).collect())),
             }
         }
     }
 
     /// Leaves one more thing out, and says what: an old result, the last results as far as they are very long, whole
     /// old turns, and the last results again.
-    fn cut(&mut self, messages: &[Message], excess: usize) -> Option<String> {
+    fn cut(&mut self, messages: &[Message], excess: usize) -> Option<Cut> {
         let question = messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
         let last_calls = messages.iter().rposition(|message| !message.tool_calls.is_empty()).unwrap_or(0);
         let kept = |index: usize| self.cuts.results.get(&index).copied().unwrap_or(usize::MAX);
@@ -98,26 +114,28 @@ impl Session {
                 range.start,
                 range.end - 1
             );
-            self.cuts.dropped.extend(range.filter(|&index| messages[index].role != Role::System));
-            return Some(told);
+            let dropped = range.clone().filter(|&index| messages[index].role != Role::System);
+            self.cuts.dropped.extend(dropped);
+            return Some(Cut { range, told });
         }
         let index = longest.filter(|&index| length(index) > SHORT)?;
         let most = length(index).saturating_sub(excess.max(length(index) / 8)).max(SHORT);
         Some(self.shorten(messages, index, most))
     }
 
-    fn shorten(&mut self, messages: &[Message], index: usize, most: usize) -> String {
+    fn shorten(&mut self, messages: &[Message], index: usize, most: usize) -> Cut {
         self.cuts.results.insert(index, most);
         let message = &messages[index];
         let name = message.name.as_deref().unwrap_or("a tool");
-        let bytes = message.content.len();
-        format!(
+        let bytes = parts(&message.content).0.len();
+        let told = format!(
             "the result of {name} in messages[{index}] is shown to the model up to byte {most} of {bytes}: the prompt would not fit"
-        )
+        );
+        Cut { range: index..index + 1, told }
     }
 
     /// The oldest turn that can go: a question with all that came of it, or in the current turn calls with results.
-    fn oldest_turn(&self, messages: &[Message], question: usize, last_calls: usize) -> Option<std::ops::Range<usize>> {
+    fn oldest_turn(&self, messages: &[Message], question: usize, last_calls: usize) -> Option<Range<usize>> {
         let goes = |index: &usize| !self.cuts.dropped.contains(index) && messages[*index].role != Role::System;
         let next = |from: usize, to: usize, role: Role| {
             (from + 1..to).find(|&index| messages[index].role == role).unwrap_or(to)
@@ -191,14 +209,21 @@ impl Session {
     }
 }
 
-/// The beginning of a result, marked.
+/// A result, and what was said behind it: that it was cut before, that the call was made before.
+fn parts(content: &str) -> (&str, &str) {
+    let (unremarked, _) = tell::without_remark(content);
+    content.split_at(exec::without_marks(unremarked).0.len())
+}
+
+/// The beginning of a result, marked; what was said behind the result stays there.
 fn shortened(content: &str, most: usize) -> String {
-    if content.len() <= most {
+    let (text, marks) = parts(content);
+    if text.len() <= most {
         return content.to_owned();
     }
     let mut end = most;
-    while !content.is_char_boundary(end) {
+    while !text.is_char_boundary(end) {
         end -= 1;
     }
-    format!("{}\n[shortened: {end} of {} bytes]", &content[..end], content.len())
+    format!("{}\n[shortened: {end} of {} bytes]{marks}", &text[..end], text.len())
 }

@@ -1,12 +1,13 @@
 //! What a turn says while it happens, and what it came to.
 
+use crate::Error;
 use crate::engine::Token;
 use crate::engine::generate::Usage;
 use crate::exec::FailureKind;
 use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
 use crate::format::parser::{Parsed, ParsedCall};
 use crate::message::Message;
-use crate::turn::{FinishReason, Reason, Status};
+use crate::turn::{Fault, FinishReason, Reason, Status};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -66,6 +67,11 @@ impl Event {
     pub(super) fn done(done: Done) -> Event {
         Event::Done(Tagged { r#type: "done", value: done })
     }
+
+    /// The end of a turn that failed.
+    pub(super) fn failed(error: &Error, status: Option<Status>) -> Event {
+        Event::done(Done { finish_reason: FinishReason::Error, status, error: Some(error.to_string()) })
+    }
 }
 
 /// What an answer took.
@@ -105,9 +111,13 @@ pub struct RetryStep {
     /// The tool, as the call names it.
     pub tool: String,
     /// `told`: the model is told what was wrong; `regenerated`: the call alone was generated again under the grammar;
-    /// `repeated`: the model is told that it made the call before.
+    /// `unavailable`: it is told that no other call of the tool would do better; `repeated`: it is told that it made the
+    /// call before.
     pub step: &'static str,
-    /// How often the tool has failed in a row.
+    /// In which way the call failed, where it was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Fault>,
+    /// How often the tool has failed in a row, where another call may mend it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failures: Option<usize>,
     /// The arguments that were generated.
@@ -171,6 +181,9 @@ pub struct Done {
     /// How a run ended, where tools are executed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
+    /// What failed, where that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// Something to tell, in words.
@@ -274,8 +287,10 @@ pub struct Outcome {
     pub models: Vec<ModelUsage>,
     /// Repairs, problems and departures, in the order in which they happened.
     pub notes: Vec<Note>,
-    /// The original error, where a call was given up.
+    /// The original error, where a call was given up; what failed, where that ended the run.
     pub failure: Option<String>,
+    /// What ended the run, with [`Status::Error`].
+    pub error: Option<Error>,
 }
 
 impl Outcome {

@@ -56,7 +56,7 @@ impl Session {
                 let call =
                     ToolCall { id: Some(id.to_owned()), name: "probe".to_owned(), arguments: Arguments::from_text("") };
                 let messages = vec![Message::user("?"), Message::calls(vec![call]), Message::tool(id, "probe", "!")];
-                self.write(&Ask { messages, ..ask.clone() }).is_ok()
+                self.renders(&Ask { messages, ..ask.clone() })
             };
             !renders(LONG) && renders(SHORT)
         })

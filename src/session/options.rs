@@ -74,7 +74,8 @@ fn bad_choice(choice: &Value) -> Error {
 }
 
 /// What happens where prompt and answer do not fit the context.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ContextPolicy {
     /// What the model is shown of old results is shortened, then old turns are left out; each is told. The
     /// conversation itself stays whole.
@@ -110,6 +111,10 @@ pub struct Options {
     pub draft: bool,
     /// Whether the parser mends what departs from the format, or only reports it.
     pub repair: bool,
+    /// Whether, where it mends, values of another type than the schema wants are converted.
+    pub coerce: bool,
+    /// Whether, where it mends, a tool's name in other case or with other separators is put right.
+    pub normalize_names: bool,
     /// What to do where the conversation does not fit the context.
     pub context: ContextPolicy,
     /// What the chat template's clock reads; the time now, if `None`.
@@ -132,6 +137,8 @@ impl Default for Options {
             jump: true,
             draft: true,
             repair: true,
+            coerce: true,
+            normalize_names: true,
             context: ContextPolicy::default(),
             now: None,
             cancel: Arc::default(),

@@ -1,14 +1,18 @@
 //! Recording a session and repeating it without its model.
 
-use super::{Options, Session, ToolChoice};
+use super::constrain::Shortage;
+use super::{Agent, ContextPolicy, Options, Session, ToolChoice};
 use crate::engine::constraint::Mode;
+use crate::engine::generate::End;
 use crate::engine::sampler::Sampling;
 use crate::engine::scripted::{Recorder, ScriptedEngine};
 use crate::error::Location;
+use crate::exec::{Executor, Results};
 use crate::format::Format;
 use crate::message::{Conversation, messages_to_json};
 use crate::template::ChatTemplate;
 use crate::tool::Tools;
+use crate::turn::Limits;
 use crate::{Error, ErrorKind, Result};
 use jiff::Zoned;
 use jiff::civil::DateTime;
@@ -34,11 +38,43 @@ struct Request {
     #[serde(default)]
     max_preamble: usize,
     repair: bool,
+    #[serde(default = "yes")]
+    coerce: bool,
+    #[serde(default = "yes")]
+    normalize_names: bool,
+    #[serde(default)]
+    context: ContextPolicy,
     now: Option<DateTime>,
 }
 
+/// What recordings that do not say it were made with.
+fn yes() -> bool {
+    true
+}
+
+/// What a recording holds beside the tokens.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Beside {
+    /// A run begins, which may do this much.
+    Run(Limits),
+    /// How the next answer ended.
+    Ended(Ended),
+    /// What the calls of an answer came to.
+    Executed(Results),
+}
+
+/// How an answer ended, which its tokens do not say.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Ended {
+    pub end: End,
+    #[serde(flatten)]
+    pub shortage: Shortage,
+}
+
 impl Session {
-    /// From now on writes every generation to `path`, so that [`Session::replay`] can repeat it.
+    /// From now on writes every generation to `path`, so that [`Session::replay`] can repeat it, and of a run the tools'
+    /// results, too, so that [`Session::replay_run`] can.
     ///
     /// The chat template's clock stops here: a prompt with another time in it would not be the recorded one.
     ///
@@ -60,6 +96,9 @@ impl Session {
             constrain: options.constrain,
             max_preamble: options.max_preamble,
             repair: options.repair,
+            coerce: options.coerce,
+            normalize_names: options.normalize_names,
+            context: options.context,
             now: options.now,
         };
         let request = serde_json::to_value(request)
@@ -73,6 +112,15 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Replay`] with the line when the file is no recording.
     pub fn replay(path: impl AsRef<Path>) -> Result<Session> {
+        Ok(Session::replay_run(path)?.0)
+    }
+
+    /// The same, and where a [run](Session::run) was recorded, what repeats it: no tool is executed, each call gets the
+    /// result that it got.
+    ///
+    /// # Errors
+    /// Those of [`Session::replay`].
+    pub fn replay_run(path: impl AsRef<Path>) -> Result<(Session, Option<Agent>)> {
         let path = path.as_ref();
         let (engine, header) = ScriptedEngine::replay(path)?;
         let request: Request =
@@ -93,9 +141,25 @@ impl Session {
             constrain: request.constrain,
             max_preamble: request.max_preamble,
             repair: request.repair,
+            coerce: request.coerce,
+            normalize_names: request.normalize_names,
+            context: request.context,
             now: request.now,
             ..Options::default()
         };
-        Ok(session)
+        let (mut limits, mut results) = (None, Vec::new());
+        for (line, beside) in header.beside {
+            let place = Location { file: Some(path.to_owned()), line: Some(line), column: None };
+            let beside = serde_json::from_value(beside).map_err(|error| {
+                Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}")).at(place)
+            })?;
+            match beside {
+                Beside::Run(first) => drop(limits.get_or_insert(first)),
+                Beside::Ended(ended) => session.replayed.push_back(ended),
+                Beside::Executed(executed) => results.push(executed),
+            }
+        }
+        let agent = limits.map(|limits| Agent { executor: Executor::repeating(results), limits, ..Agent::default() });
+        Ok((session, agent))
     }
 }

@@ -12,6 +12,13 @@ use std::time::{Duration, Instant};
 /// Opens the model of a name; says how many bytes it takes.
 pub type Open = Box<dyn FnMut(&str) -> Result<(Session, u64)>>;
 
+/// What asking a fallback model came to.
+pub(super) enum Asked {
+    Answered(Box<Reply>),
+    /// Not enough may be spent any more.
+    Exhausted,
+}
+
 /// The models that help where a call keeps failing.
 pub struct Fallbacks {
     models: Vec<String>,
@@ -76,22 +83,35 @@ impl Fallbacks {
         fallback::order(&self.models, own, tool, &self.rates)
     }
 
-    /// Asks a model, which is loaded where it is not.
-    pub(super) fn ask(&mut self, model: &str, ask: Ask) -> Result<Reply> {
+    /// Asks a model, which is loaded where it is not. Its answer is ended where nothing more may be spent; only loading
+    /// cannot be.
+    pub(super) fn ask(&mut self, model: &str, mut ask: Ask) -> Result<Asked> {
+        if self.exhausted() {
+            return Ok(Asked::Exhausted);
+        }
         let started = Instant::now();
+        let most = self.limits.max_tokens - self.tokens;
+        // Too far away to be reckoned with is no limit.
+        ask.until = started.checked_add(self.limits.max_time - self.time);
         let Fallbacks { warm, open, .. } = self;
-        let answer = warm.get(model, || open(model)).and_then(|session| {
-            let mut asked = ask.options.clone();
-            asked.sampling = session.options.sampling;
+        let asked = warm.get(model, || open(model)).and_then(|session| {
+            ask.options.sampling = session.options.sampling;
             // Another conversation each time.
             session.cuts = Default::default();
-            session.answer(&Ask { options: asked, ..ask }, &mut |_: &Event| ())
+            let prompt = session.fit(&ask)?.1.tokens.len();
+            let late = ask.until.is_some_and(|until| until <= Instant::now());
+            if prompt >= most || late {
+                return Ok(Asked::Exhausted);
+            }
+            ask.options.max_tokens = ask.options.max_tokens.min(most - prompt);
+            let reply = session.answer(&ask, &mut |_: &Event| ())?;
+            Ok(Asked::Answered(Box::new(reply)))
         });
         self.time += started.elapsed();
-        if let Ok(reply) = &answer {
+        if let Ok(Asked::Answered(reply)) = &asked {
             self.tokens += reply.usage.prompt_tokens + reply.usage.completion_tokens;
         }
-        answer
+        asked
     }
 
     /// Remembers how a model's call went.

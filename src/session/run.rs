@@ -3,18 +3,17 @@
 //! The conversation grows by whole steps only: an answer with calls joins it together with all of their results. So it
 //! is valid whatever happens, and can be gone on with after an error or an interruption.
 
-use super::answer::Ask;
-use super::event::{Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, ToolResult, WithoutTools};
+use super::event::{Done, Event, ModelUsage, Note, Outcome, Reply, RetryStep, ToolResult, WithoutTools};
 use super::open::{Open, OpenCall};
-use super::rescue::{Fallbacks, alone, recent};
+use super::record::Beside;
+use super::rescue::Fallbacks;
 use super::{Session, ToolChoice, tell};
-use crate::engine::constraint::Mode;
 use crate::engine::generate::Usage;
-use crate::exec::Executor;
+use crate::exec::{Executor, Failure, FailureKind};
 use crate::fallback::{Attempt, log_failure};
 use crate::format::parser::ParsedCall;
 use crate::message::{Message, ToolCall};
-use crate::turn::{Fault, Fell, FinishReason, Limits, Proposed, Ran, Reason, Status, Step, Told, Turn};
+use crate::turn::{Fault, FinishReason, Limits, Proposed, Ran, Reason, Status, Step, Told, Turn};
 use crate::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,11 +55,20 @@ impl Session {
     /// their results, so that the conversation is valid whatever happens.
     ///
     /// # Errors
-    /// Those of [`Session::respond`]. What had joined the conversation before stays there.
+    /// Those of [`Session::respond`] where the first answer fails; the conversation is then as it was. An answer that
+    /// fails later ends the run with [`Status::Error`]: what was executed before it is in the conversation, and the
+    /// outcome carries the error. [`ErrorKind::Config`] where a recorded run is given fallback models.
     pub fn run(&mut self, agent: &mut Agent, on_event: &mut dyn FnMut(&Event)) -> Result<Outcome> {
+        if self.recorder.is_some() && agent.fallbacks.is_some() {
+            return Err(Error::new(ErrorKind::Config, "a run with fallback models cannot be recorded")
+                .hint("a recording holds what one model says"));
+        }
         let mut limits = agent.limits.clone();
         let own = self.engine.model().name.clone();
         limits.fallback_models = agent.fallbacks.as_ref().map_or(0, |fallbacks| fallbacks.count(&own));
+        if let Some(recorder) = &mut self.recorder {
+            recorder.beside(&Beside::Run(limits.clone()))?;
+        }
         if let Some(fallbacks) = &mut agent.fallbacks {
             fallbacks.begin();
         }
@@ -80,7 +88,14 @@ impl Session {
             agent,
             on_event,
         };
-        let ended = run.drive();
+        let ended = match run.drive() {
+            Ok(status) => Ok(run.stop(status)),
+            Err(error) if run.usage.is_empty() => {
+                (run.on_event)(&Event::failed(&error, Some(Status::Error)));
+                Err(error)
+            }
+            Err(error) => Ok(run.fail(error)),
+        };
         if let Some(fallbacks) = &mut agent.fallbacks {
             fallbacks.end();
         }
@@ -88,29 +103,29 @@ impl Session {
     }
 }
 
-struct Run<'a> {
-    session: &'a mut Session,
-    agent: &'a mut Agent,
-    on_event: &'a mut dyn FnMut(&Event),
-    turn: Turn,
-    own: String,
-    open: Option<Open>,
+pub(super) struct Run<'a> {
+    pub session: &'a mut Session,
+    pub agent: &'a mut Agent,
+    pub on_event: &'a mut dyn FnMut(&Event),
+    pub turn: Turn,
+    pub own: String,
+    pub open: Option<Open>,
     /// Whether a call was executed.
     executed: bool,
-    finish: FinishReason,
+    pub finish: FinishReason,
     usage: Vec<ModelUsage>,
-    notes: Vec<Note>,
-    attempts: Vec<Attempt>,
+    pub notes: Vec<Note>,
+    pub attempts: Vec<Attempt>,
     /// The fallback model whose call is being executed, and for which tool.
-    asked: Option<(String, String)>,
+    pub asked: Option<(String, String)>,
     /// The fallback models in the order in which they are asked for the call at hand.
-    ladder: Vec<String>,
+    pub ladder: Vec<String>,
     /// The original error of the call that was given up.
     failure: Option<String>,
 }
 
 impl Run<'_> {
-    fn drive(&mut self) -> Result<Outcome> {
+    fn drive(&mut self) -> Result<Status> {
         let mut step = Step::Generate;
         loop {
             step = match step {
@@ -136,7 +151,7 @@ impl Run<'_> {
                 Step::Execute(calls) => self.execute(&calls),
                 Step::Regenerate(call) => self.regenerate(call),
                 Step::FallBack { call, model, attempt } => self.fall_back(call, model, attempt),
-                Step::Stop(status) => return self.stop(status),
+                Step::Stop(status) => return Ok(status),
             };
         }
     }
@@ -216,6 +231,14 @@ impl Run<'_> {
                 seconds: started.elapsed().as_millis() as f64 / 1e3,
             }));
         });
+        if let Some(recorder) = &mut self.session.recorder
+            && let Err(error) = recorder.beside(&Beside::Executed(results.clone()))
+        {
+            self.notes.push(Note::plain("record", error.to_string()));
+        }
+        let interrupted =
+            |result: &Result<String, _>| matches!(result, Err(Failure { kind: FailureKind::Cancelled, .. }));
+        let cancelled = cancel.load(Ordering::Relaxed) || results.iter().any(interrupted);
         let asked = self.asked.take();
         let (model, step) = match &asked {
             Some((model, _)) => (model.clone(), "fallback"),
@@ -250,185 +273,32 @@ impl Run<'_> {
                 }
             }
         }
-        if cancel.load(Ordering::Relaxed) {
+        if cancelled {
             self.finish = FinishReason::Cancelled;
             return self.turn.cancelled();
         }
         self.turn.executed(ran)
     }
 
-    /// Generates one call alone, under the grammar.
-    fn regenerate(&mut self, index: usize) -> Step {
-        let failing = self.open.as_mut().and_then(|open| open.failing(index));
-        let Some((call, error)) = failing else { return self.turn.regenerated(None) };
-        let messages = self.with_open(self.session.messages.clone());
-        let ask = self.forced(messages, &call.name);
-        let on_event = &mut *self.on_event;
-        // What is written for the call is told when it is whole.
-        let reply = self.session.answer(&ask, &mut |event| {
-            if !matches!(event, Event::Parsed(_)) {
-                on_event(event);
-            }
-        });
-        let parsed = match reply {
-            Ok(reply) => {
-                let reply = distrust(reply);
-                self.spent(None, reply.usage);
-                self.notes.extend(reply.notes);
-                if reply.finish_reason == FinishReason::Cancelled {
-                    self.finish = FinishReason::Cancelled;
-                    return self.turn.cancelled();
-                }
-                reply.calls.into_iter().next()
-            }
-            Err(error) => {
-                self.note("retry", format!("{} could not be called again: {error}", call.name));
-                None
-            }
-        };
-        let proposed = parsed.map(|parsed| self.replace(index, &parsed, "regenerated", &self.own.clone(), &ask));
-        let id = call.id.unwrap_or_default();
-        (self.on_event)(&Event::retry(RetryStep {
-            id,
-            tool: call.name,
-            step: "regenerated",
-            failures: None,
-            arguments: proposed.as_ref().map(|proposed| proposed.arguments.clone()),
-            message: error,
-        }));
-        self.turn.regenerated(proposed)
-    }
-
-    /// Asks a fallback model for one call.
-    fn fall_back(&mut self, index: usize, place: usize, attempt: usize) -> Step {
-        let failing = self.open.as_mut().and_then(|open| open.failing(index));
-        let Some((call, error)) = failing else { return self.turn.fell_back(Fell::Nothing) };
-        let messages = self.with_open(recent(&self.session.messages));
-        let mut ask = self.forced(messages, &call.name);
-        let Some(fallbacks) = &mut self.agent.fallbacks else { return self.turn.fell_back(Fell::Exhausted) };
-        if (place, attempt) == (0, 0) {
-            // Once for a call: what is learned on the way must not change whose turn it is.
-            self.ladder = fallbacks.order(&self.own, &call.name);
-        }
-        let Some(model) = self.ladder.get(place).cloned() else { return self.turn.fell_back(Fell::Exhausted) };
-        let step = |outcome, arguments, message| {
-            Event::fallback(FallbackStep {
-                id: call.id.clone().unwrap_or_default(),
-                tool: call.name.clone(),
-                model: model.clone(),
-                attempt: attempt + 1,
-                outcome,
-                arguments,
-                message,
-            })
-        };
-        if fallbacks.exhausted() {
-            (self.on_event)(&step("exhausted", None, tell::EXHAUSTED.to_owned()));
-            return self.turn.fell_back(Fell::Exhausted);
-        }
-        (self.on_event)(&step("asked", None, error));
-        let reply = alone(&ask.tools, &call.name).and_then(|tools| {
-            ask.tools = tools;
-            fallbacks.ask(&model, ask.clone())
-        });
-        let reply = match reply {
-            Ok(reply) => distrust(reply),
-            Err(error) => {
-                (self.on_event)(&step("unavailable", None, error.to_string()));
-                self.notes.push(Note::plain("fallback", format!("{model}: {error}")));
-                return self.turn.fell_back(Fell::Unavailable);
-            }
-        };
-        self.spent(Some(&model), reply.usage);
-        if reply.finish_reason == FinishReason::Cancelled {
-            self.finish = FinishReason::Cancelled;
-            return self.turn.cancelled();
-        }
-        let Some(parsed) = reply.calls.into_iter().next() else {
-            (self.on_event)(&step("failed", None, tell::NO_CALL.to_owned()));
-            return self.turn.fell_back(Fell::Nothing);
-        };
-        let proposed = self.replace(index, &parsed, "fallback", &model, &ask);
-        let outcome = if proposed.fault.is_none() { "called" } else { "failed" };
-        (self.on_event)(&step(outcome, Some(proposed.arguments.clone()), parsed.problems.join("; ")));
-        if proposed.fault.is_none() {
-            self.asked = Some((model, call.name));
-        } else if let Some(fallbacks) = &mut self.agent.fallbacks
-            && let Err(error) = fallbacks.learned(&model, &call.name, false)
-        {
-            self.notes.push(Note::plain("fallback", error.to_string()));
-        }
-        self.turn.fell_back(Fell::Called(proposed))
-    }
-
-    /// Puts another call in the place of a failing one; its id stays.
-    fn replace(&mut self, index: usize, parsed: &ParsedCall, step: &'static str, model: &str, ask: &Ask) -> Proposed {
-        let fault = fault(parsed, &ask.tools);
-        let error = fault.map(|fault| tell::not_executed(parsed, fault));
-        if let Some(open) = self.open.as_mut().and_then(|open| open.calls.get_mut(index)) {
-            open.written.clone_from(&parsed.raw);
-            open.call.arguments = parsed.arguments.clone();
-            if fault.is_none() {
-                open.call.name.clone_from(&parsed.name);
-            }
-            if let Some((fault, error)) = fault.zip(error) {
-                self.attempts.push(Attempt {
-                    call: open.call.id.clone().unwrap_or_default(),
-                    tool: open.call.name.clone(),
-                    model: model.to_owned(),
-                    step,
-                    written: parsed.raw.clone(),
-                    fault,
-                    error: error.clone(),
-                    messages: kept(&self.agent.failure_log, &ask.messages),
-                });
-                open.came = Some(Err(error));
-            }
-        }
-        Proposed { tool: parsed.name.clone(), arguments: parsed.arguments.to_text(), fault }
-    }
-
-    /// A conversation with the open answer and what its calls have come to.
-    fn with_open(&self, mut messages: Vec<Message>) -> Vec<Message> {
-        messages.extend(self.open.iter().flat_map(Open::so_far));
-        messages
-    }
-
-    /// One call of a tool and nothing else, or of any tool where there is none of that name.
-    fn forced(&self, messages: Vec<Message>, tool: &str) -> Ask {
-        let session = &self.session;
-        let mut options = session.options.clone();
-        options.tool_choice = match session.tools.get(tool) {
-            Some(_) => ToolChoice::Tool(tool.to_owned()),
-            None => ToolChoice::Required,
-        };
-        options.constrain = Mode::Strict;
-        options.grammar = None;
-        options.max_calls = Some(1);
-        options.max_preamble = 0;
-        Ask { messages, tools: Arc::clone(&session.tools), options }
-    }
-
     /// Tells the model what to do otherwise; what it is told stands in the results.
     fn tell(&mut self, told: &[Told]) {
         let Some(open) = &mut self.open else { return };
         for told in told {
-            let (index, failures) = match told {
-                Told::Failed { call, failures } => (*call, Some(*failures)),
-                Told::Repeated { call } => (*call, None),
+            let (index, step, failed, remark) = match told {
+                Told::Failed { call, fault, failures } => (*call, "told", Some((*fault, *failures)), None),
+                Told::Unavailable { call } => (*call, "unavailable", None, Some(tell::UNAVAILABLE)),
+                Told::Repeated { call } => (*call, "repeated", None, Some(tell::REPEATED)),
             };
             let Some(call) = open.calls.get_mut(index) else { continue };
-            if failures.is_none() {
-                call.remark = Some(tell::REPEATED);
-            }
-            let message = if failures.is_some() { call.content() } else { tell::REPEATED.to_owned() };
+            call.remark = remark;
             (self.on_event)(&Event::retry(RetryStep {
                 id: call.call.id.clone().unwrap_or_default(),
                 tool: call.call.name.clone(),
-                step: if failures.is_some() { "told" } else { "repeated" },
-                failures,
+                step,
+                fault: failed.map(|(fault, _)| fault),
+                failures: failed.map(|(_, failures)| failures),
                 arguments: None,
-                message,
+                message: if step == "repeated" { tell::REPEATED.to_owned() } else { call.content() },
             }));
         }
     }
@@ -438,7 +308,7 @@ impl Run<'_> {
         self.session.messages.extend(self.open.take().into_iter().flat_map(Open::settled));
     }
 
-    fn stop(&mut self, status: Status) -> Result<Outcome> {
+    fn stop(&mut self, status: Status) -> Outcome {
         let failure = match status {
             Status::ToolFailed => self.failure.take().or_else(|| self.open.as_ref().and_then(Open::failure)),
             _ => None,
@@ -453,22 +323,34 @@ impl Run<'_> {
                 Err(error) => self.note("failure_log", error.to_string()),
             }
         }
-        (self.on_event)(&Event::done(Done { finish_reason: self.finish, status: Some(status) }));
-        Ok(Outcome {
+        (self.on_event)(&Event::done(Done { finish_reason: self.finish, status: Some(status), error: None }));
+        self.outcome(status, failure, None)
+    }
+
+    /// The end of a run in which an answer could not be generated.
+    fn fail(&mut self, error: Error) -> Outcome {
+        self.finish = FinishReason::Error;
+        (self.on_event)(&Event::failed(&error, Some(Status::Error)));
+        self.outcome(Status::Error, Some(error.to_string()), Some(error))
+    }
+
+    fn outcome(&mut self, status: Status, failure: Option<String>, error: Option<Error>) -> Outcome {
+        Outcome {
             status,
             finish_reason: self.finish,
             models: std::mem::take(&mut self.usage),
             notes: std::mem::take(&mut self.notes),
             failure,
-        })
+            error,
+        }
     }
 
-    fn note(&mut self, kind: &'static str, message: String) {
+    pub(super) fn note(&mut self, kind: &'static str, message: String) {
         self.notes.push(Note::plain(kind, message));
     }
 
     /// Counts what a model took.
-    fn spent(&mut self, model: Option<&str>, usage: Usage) {
+    pub(super) fn spent(&mut self, model: Option<&str>, usage: Usage) {
         let name = model.unwrap_or(&self.own);
         if model.is_some() {
             (self.on_event)(&Event::usage(usage, Some(name.to_owned())));
@@ -481,12 +363,12 @@ impl Run<'_> {
 }
 
 /// The conversation for the failure log, where there is one.
-fn kept(log: &Option<PathBuf>, messages: &[Message]) -> Vec<Message> {
+pub(super) fn kept(log: &Option<PathBuf>, messages: &[Message]) -> Vec<Message> {
     if log.is_some() { messages.to_vec() } else { Vec::new() }
 }
 
 /// A call that was closed because the tokens ran out fits its schema, but its values may be cut off: it is not whole.
-fn distrust(mut reply: Reply) -> Reply {
+pub(super) fn distrust(mut reply: Reply) -> Reply {
     if reply.closed_early
         && let Some(call) = reply.calls.last_mut()
     {
@@ -497,7 +379,7 @@ fn distrust(mut reply: Reply) -> Reply {
 }
 
 /// What is wrong with a call, if anything is.
-fn fault(call: &ParsedCall, tools: &crate::Tools) -> Option<Fault> {
+pub(super) fn fault(call: &ParsedCall, tools: &crate::Tools) -> Option<Fault> {
     if call.complete && call.valid {
         return None;
     }
@@ -513,11 +395,13 @@ impl Outcome {
     /// The run as a result: an error where it did not end with an answer.
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`] with the original error of the tool, or with what ended the run.
+    /// What ended the run where an answer could not be generated; otherwise [`ErrorKind::Engine`] with the original
+    /// error of the tool, or with what ended the run.
     pub fn ok(self) -> Result<Outcome> {
-        match self.status {
-            Status::Done => Ok(self),
-            status => Err(Error::new(ErrorKind::Engine, self.failure.clone().unwrap_or_else(|| status.to_string()))),
+        if self.status == Status::Done {
+            return Ok(self);
         }
+        let message = self.failure.unwrap_or_else(|| self.status.to_string());
+        Err(self.error.unwrap_or_else(|| Error::new(ErrorKind::Engine, message)))
     }
 }

@@ -12,6 +12,8 @@ pub(super) const NOT_EXECUTED: &str = "error: this call was not executed: the ru
 /// For a call that was made before.
 pub(super) const REPEATED: &str =
     "[This call was made before and gave the same result. Do not make it again: answer with what is known.]";
+/// For a call of a tool that fails however it is called.
+pub(super) const UNAVAILABLE: &str = "[No other call of this tool would do better. Do not call it again: answer with what is known, or say what is missing.]";
 /// For the person, where the model was made to answer.
 pub(super) const LOOP: &str = "the model made the same call again and again; it was made to answer without tools";
 /// For the person, where nothing more may be spent on falling back.
@@ -41,6 +43,12 @@ pub(super) fn not_executed(call: &ParsedCall, fault: Fault) -> String {
 /// The result of a call whose tool failed.
 pub(super) fn failed(failure: &Failure) -> String {
     format!("{ERROR}{failure}")
+}
+
+/// A result without the remark behind it, and that.
+pub(super) fn without_remark(content: &str) -> (&str, &str) {
+    let at = [REPEATED, UNAVAILABLE].iter().find_map(|remark| content.strip_suffix(remark)?.strip_suffix('\n'));
+    content.split_at(at.map_or(content.len(), str::len))
 }
 
 /// The call as a conversation can carry it: programs refuse one without a name.

@@ -31,11 +31,11 @@ pub(super) fn dotted(pointer: &str) -> String {
     path
 }
 
-/// What is wrong with a schema that cannot be compiled.
-pub(super) fn schema_sentence(error: &ValidationError<'_>) -> String {
+/// What is wrong with a schema that cannot be compiled, and is called `name`.
+pub(super) fn schema_sentence(error: &ValidationError<'_>, name: &str) -> String {
     match error.kind() {
-        Kind::Referencing(source) => format!("parameters: $ref: {source}"),
-        _ => sentence(error, "parameters"),
+        Kind::Referencing(source) => format!("{name}: $ref: {source}"),
+        _ => sentence(error, name),
     }
 }
 

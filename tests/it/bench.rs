@@ -1,6 +1,7 @@
 //! The benchmark: cases, scores, journal and reports.
 
 mod bfcl;
+mod browser;
 mod cli;
 mod fake;
 mod kill;

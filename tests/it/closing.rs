@@ -8,7 +8,7 @@ use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
-use callwright::format::grammar::Grammar;
+use callwright::format::grammar::{Begins, Grammar, Scope, json_grammar};
 use callwright::format::parser::{Parsed, Parser, ParserOptions};
 use callwright::models::bundled;
 use callwright::session::{FinishReason, ToolChoice};
@@ -27,8 +27,11 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let cases: Vec<Map<String, Value>> =
-        serde_json::from_str(include_str!("../cases/constraint/closing.json")).unwrap();
+    read(include_str!("../cases/constraint/closing.json"))
+}
+
+fn read(cases: &str) -> Vec<Case> {
+    let cases: Vec<Map<String, Value>> = serde_json::from_str(cases).unwrap();
     let case = |mut case: Map<String, Value>| {
         let name = case.remove("name").unwrap().as_str().unwrap().to_owned();
         let arguments = case.remove("arguments").unwrap().as_str().unwrap().to_owned();
@@ -42,7 +45,8 @@ fn rules(mode: Mode, calls: Calls) -> Rules {
     Rules { mode, calls, max_calls: None, max_preamble: 0, max_thinking: None, jump: true, thinking: false }
 }
 
-/// What came of a generation: the text, what was told, and whether the tokens ran out.
+/// What came of a generation: the text, what was told, and whether the tokens ran out. Where a required call has no room
+/// there is only that to tell, and nothing was written.
 fn write(
     engine: &mut dyn Engine,
     constraint: &mut Constraint<'_>,
@@ -56,7 +60,13 @@ fn write(
         text.extend_from_slice(bytes);
         ControlFlow::Continue(())
     });
-    let made = made.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&text)));
+    let made = match made {
+        Err(error) if error.message().contains("tokens left") && text.is_empty() => {
+            assert_eq!(error.kind(), ErrorKind::Constraint);
+            return (text, vec![error.message().to_owned()], End::Stopped);
+        }
+        made => made.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&text))),
+    };
     assert!(made.tokens.len() <= max_tokens);
     (text, constraint.notices().iter().map(ToString::to_string).collect(), made.end)
 }
@@ -139,6 +149,178 @@ fn whatever_the_format_a_model_that_writes_at_random_closes_its_calls() {
     assert!(calls as u64 > seed / 2, "{calls} calls");
 }
 
+/// Arguments that are long even where they are as short as they may be.
+fn long_cases() -> Vec<Case> {
+    let cases = [
+        ("150 items", r#"{"a": {"type": "array", "minItems": 150, "items": {"type": "integer"}}}"#),
+        (
+            "90 objects",
+            r#"{"a": {"type": "array", "minItems": 90, "items": {"type": "object",
+            "properties": {"k": {"type": "string", "enum": ["one", "three"]}}, "required": ["k"]}}}"#,
+        ),
+        ("5000 characters", r#"{"a": {"type": "string", "minLength": 5000}}"#),
+        ("a pattern of 700", r#"{"a": {"type": "string", "pattern": "^[a-f]{700}$"}}"#),
+        ("a constant of 780", r#"{"a": {"const": "CONSTANT"}}"#),
+    ];
+    let case = |(name, properties): (&str, &str)| {
+        let properties = properties.replace("CONSTANT", &"All work and no play. ".repeat(36)[..780]);
+        let schema = format!(r#"{{"type": "object", "properties": {properties}, "required": ["a"]}}"#);
+        let tool = Tool::new("f", "", Some(serde_json::from_str(&schema).unwrap()));
+        let arguments = match name {
+            "150 items" => format!(r#"{{"a": [{}7]}}"#, "12345, ".repeat(200)),
+            "90 objects" => format!(r#"{{"a": [{}{{"k": "one"}}]}}"#, r#"{"k": "three"}, "#.repeat(100)),
+            "5000 characters" => format!(r#"{{"a": "{}"}}"#, "once upon a time ".repeat(350)),
+            _ => r#"{"a": "#.to_owned(),
+        };
+        Case { name: name.to_owned(), tools: Tools::new(vec![tool]).unwrap(), arguments }
+    };
+    cases.into_iter().map(case).collect()
+}
+
+#[test]
+fn a_call_that_must_be_long_is_whole_or_not_begun() {
+    let format = Format::delimited();
+    let mut wrong = Vec::new();
+    for case in long_cases() {
+        let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+        let script = format!("### TOOL_CALL_START ###\n{{\"name\": \"f\", \"arguments\": {}", case.arguments);
+        // Only just too little and only just enough are found by looking at what is whole.
+        let mut calls_of = |mode: Mode, calls: Calls, budget: usize| {
+            let info = ModelInfo { context_train: 16_384, ..Default::default() };
+            let mut engine = ScriptedEngine::from_texts(info, [&*script]);
+            let mut constraint = Constraint::new(&mut compiler, format, &case.tools, None, rules(mode, calls)).unwrap();
+            let (text, told, end) = write(&mut engine, &mut constraint, Sampling::default(), budget);
+            let parsed = parse(format, &case.tools, &text);
+            let shown = String::from_utf8_lossy(&text).into_owned();
+            let few = told.iter().any(|told| told.contains("tokens left"));
+            if !is_sound(&parsed) || parsed.calls.is_empty() && !few {
+                wrong.push(format!("{}, {mode:?}, {budget} tokens: {end:?} {told:?} {shown}", case.name));
+            }
+            (parsed.calls.len(), told.join(" "))
+        };
+        for (mode, calls) in
+            [(Mode::Strict, Calls::Required), (Mode::Auto, Calls::Required), (Mode::Auto, Calls::Allowed)]
+        {
+            let (none, why) = calls_of(mode, calls.clone(), 400);
+            let shortest: usize =
+                why.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).max().unwrap();
+            // What is left is what it is when the marker is written, all but its last token.
+            let shortest = shortest + if calls == Calls::Allowed { "### TOOL_CALL_START ##".len() } else { 0 };
+            assert!(none == 0 && shortest > 400, "{}: {why}", case.name);
+            assert_eq!(calls_of(mode, calls.clone(), shortest - 1).0, 0, "{}", case.name);
+            for more in if case.name == "5000 characters" { vec![2] } else { vec![2, 3, 20, 1000] } {
+                assert!(calls_of(mode, calls.clone(), shortest + more).0 > 0, "{}: {shortest} + {more}", case.name);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n"));
+}
+
+#[test]
+fn whatever_the_format_a_call_that_must_be_long_is_whole_or_not_begun() {
+    // One of each kind of payload and notation.
+    let (mut wrong, mut relaxed) = (Vec::new(), Vec::new());
+    for name in ["qwen3-coder", "gemma-4", "lfm2", "minimax-m2", "mistral-old", "deepseek-v3.1"] {
+        let format = Format::builtin(name).unwrap();
+        // Text of 5000 characters takes a while with tokens of one byte: once in JSON, once between tags.
+        let is_once = |case: &Case| case.name != "5000 characters" || ["qwen3-coder", "lfm2"].contains(&name);
+        for case in long_cases().into_iter().filter(is_once) {
+            let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+            let mut write = |budget: usize| {
+                let info = ModelInfo { context_train: 16_384, ..Default::default() };
+                let mut engine = ScriptedEngine::from_texts(info, ["No."]);
+                let rules = rules(Mode::Strict, Calls::Required);
+                let mut constraint = Constraint::new(&mut compiler, format, &case.tools, None, rules)
+                    .unwrap_or_else(|error| panic!("{name}, {}: {error}", case.name));
+                let (text, told, _) = write(&mut engine, &mut constraint, Sampling::default(), budget);
+                (parse(format, &case.tools, &text), told.join(" "), String::from_utf8_lossy(&text).into_owned())
+            };
+            let (parsed, why, _) = write(250);
+            let tools: Vec<&Tool> = case.tools.iter().collect();
+            let scope = Scope { begins: Begins::Answer, max_calls: None, only_calls: true };
+            if !format.grammar(&tools, scope).unwrap().unenforced.is_empty() {
+                relaxed.push(format!("{name}, {}", case.name));
+                continue;
+            }
+            let shortest: Option<usize> = why.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).max();
+            let Some(shortest) = shortest.filter(|shortest| *shortest > 250 && parsed.calls.is_empty()) else {
+                wrong.push(format!("{name}, {}: {why}", case.name));
+                continue;
+            };
+            let (parsed, told, text) = write(shortest + 40);
+            if !is_sound(&parsed) || parsed.calls.is_empty() {
+                wrong.push(format!("{name}, {}, {shortest} + 40: {told} {text}", case.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+    // Text between tags is not counted that far, which is told.
+    insta::assert_snapshot!(relaxed.join("\n"));
+}
+
+#[test]
+fn a_second_call_is_begun_only_where_there_is_room_for_it() {
+    let format = Format::delimited();
+    let case = long_cases().remove(0);
+    let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+    let one = format!(
+        "### TOOL_CALL_START ###\n{{\"name\": \"f\", \"arguments\": {}}}\n### TOOL_CALL_END ###",
+        case.arguments
+    );
+    for (mode, calls) in [(Mode::Strict, Calls::Required), (Mode::Auto, Calls::Allowed)] {
+        for (budget, whole) in [(one.len() + 3, 1), (one.len() + 300, 1), (one.len() + 700, 2), (2 * one.len() + 20, 2)]
+        {
+            let info = ModelInfo { context_train: 16_384, ..Default::default() };
+            let mut engine = ScriptedEngine::from_texts(info, [format!("{one}\n{one}").as_str()]);
+            let mut constraint =
+                Constraint::new(&mut compiler, format, &case.tools, None, rules(mode, calls.clone())).unwrap();
+            let (text, told, end) = write(&mut engine, &mut constraint, Sampling::default(), budget);
+            let parsed = parse(format, &case.tools, &text);
+            let shown = String::from_utf8_lossy(&text);
+            assert!(is_sound(&parsed) && parsed.calls.len() == whole, "{mode:?} {budget}: {end:?} {told:?} {shown}");
+        }
+    }
+}
+
+#[test]
+fn text_of_a_given_length_is_reckoned_with_the_fewest_tokens() {
+    let engine =
+        LlamaEngine::load(&bundled::path().unwrap(), LoadOptions { threads: Some(1), ..Default::default() }).unwrap();
+    let mut compiler = Compiler::for_format(engine.vocabulary().unwrap(), Format::delimited()).unwrap();
+    let mut needed = |schema: &str| {
+        let tool = Tool::new("f", "", Some(serde_json::from_str(schema).unwrap()));
+        let tools = Tools::new([tool]).unwrap();
+        let rules = rules(Mode::Strict, Calls::Required);
+        let mut constraint = Constraint::new(&mut compiler, Format::delimited(), &tools, None, rules).unwrap();
+        let error = constraint.next(10).unwrap_err().to_string();
+        error.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).max().unwrap()
+    };
+    let short: usize =
+        needed(r#"{"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}, "required": ["a"]}"#);
+    let long =
+        needed(r#"{"type": "object", "properties": {"a": {"type": "string", "minLength": 1000}}, "required": ["a"]}"#);
+    assert!(long < short + 300, "{short} {long}");
+}
+
+#[test]
+fn an_answer_held_to_a_schema_is_whole_or_not_begun() {
+    let schema = serde_json::json!({"type": "array", "minItems": 120, "items": {"type": "integer"}});
+    let ask = |max_tokens| {
+        let mut session = session(&format!("[{}", "1234567, ".repeat(200)));
+        session.options_mut().grammar = Some(json_grammar(&schema, false).unwrap());
+        session.options_mut().max_tokens = max_tokens;
+        session.ask("Numbers?")
+    };
+    let error = ask(300).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Constraint);
+    insta::assert_snapshot!(error);
+    let reply = ask(500).unwrap();
+    let numbers: Vec<i64> = serde_json::from_str(&reply.message.content).unwrap();
+    assert!(numbers.len() >= 120);
+    let notes: Vec<&str> = reply.notes.iter().map(|note| &*note.message).collect();
+    insta::assert_snapshot!(notes.join("\n"));
+}
+
 fn session(text: &str) -> Session {
     let info = ModelInfo { context_train: 16_384, ..Default::default() };
     let mut session = Session::new(Box::new(ScriptedEngine::from_texts(info, [text])), None, None).unwrap();
@@ -162,7 +344,7 @@ fn a_grammar_to_whose_end_no_way_is_known_says_that_it_was_cut_off() {
     let mut session = session(&"on and ".repeat(10));
     // The grammar engine cannot go back in a grammar that counts tokens, so that no way can be sought.
     let lark = "start: text \"!\"\ntext[max_tokens=500]: /[a-z ]+/\n".into();
-    session.options_mut().grammar = Some(Grammar { lark, unenforced: Vec::new() });
+    session.options_mut().grammar = Some(Grammar { lark, ..Grammar::default() });
     session.options_mut().max_tokens = 20;
     let reply = session.ask("Go on.").unwrap();
     assert_eq!(reply.finish_reason, FinishReason::Length);

@@ -99,6 +99,9 @@ fn failures_say_what_was_wrong() {
         ("no command", Exec::default()),
         ("no JSON", json("echo sunny")),
         ("half of it", json("echo '{\"a\": '")),
+        ("more JSON than is kept", Exec { max_output_bytes: Some(5), ..json("echo '[1, 2, 3]'") }),
+        ("JSON that is not UTF-8", json("printf '\"\\377\"'")),
+        ("JSON and more", json("echo '{} {}'")),
         ("too slow", Exec { timeout_s: Some(0.2), ..shell("sleep 20") }),
     ] {
         let (kind, message) = failure(exec);
@@ -186,6 +189,11 @@ fn output_that_a_process_out_of_reach_holds_is_not_waited_for_and_that_is_said()
     let result = run(shell(&script)).unwrap();
     assert_eq!(result, "done\n[this may not be all: a process that the tool left behind holds its output]");
     assert!(started.elapsed() < Duration::from_secs(7));
+    // JSON stays JSON.
+    std::fs::remove_file(folder.path().join("begun")).unwrap();
+    let result =
+        run(Exec { output: Output::Json, ..shell(&script.replace("echo done", "echo '{\"a\": 1}'")) }).unwrap();
+    assert_eq!(result, "{\"a\": 1}");
 }
 
 #[test]

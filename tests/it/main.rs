@@ -2,6 +2,7 @@
 
 mod bench;
 mod byte_tokens;
+mod chat_cli;
 mod check;
 mod cli;
 mod closing;
@@ -32,6 +33,9 @@ mod payloads;
 mod program;
 mod run;
 mod run_cli;
+mod run_context;
+mod run_limits;
+mod schemas;
 mod session;
 mod template;
 mod tool;

@@ -2,7 +2,6 @@
 
 use crate::program::{Ran, callwright, run};
 use serde_json::Value;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -155,6 +154,9 @@ fn what_cannot_be_executed_is_said_before_the_model_is_loaded() {
         vec!["run", "?", "--execute", "--tools", TOOLS, "--fallback-tool-models", "no-such-model"],
         vec!["run", "?", "--execute", "--tools", "builtin:clock,abacus"],
         vec!["run", "?", "--execute", "--tools", TOOLS, "--max-turns", "0"],
+        vec!["run", "--replay", "run.jsonl", "--max-turns", "3"],
+        vec!["run", "--replay", "run.jsonl", "--execute"],
+        vec!["run", "?", "--execute", "--tools", TOOLS, "--record", "run.jsonl", "--fallback-tool-models", "bundled"],
         vec!["chat", "--tools", json],
     ] {
         let ran = run(callwright(home.path()).args(&args));
@@ -211,78 +213,84 @@ fn ctrl_c_kills_the_tools_and_keeps_the_conversation() {
 }
 
 #[test]
-fn a_chat_is_saved_undone_and_loaded() {
+fn an_overflow_in_the_middle_prints_what_was_done() {
     let home = tempfile::tempdir().unwrap();
-    let file = home.path().join("chat.json");
-    let broken = home.path().join("broken.json");
-    let lines_file = home.path().join("lines.json");
-    std::fs::write(&broken, "[{\"role\": \"nobody\", \"content\": \"\"}]").unwrap();
-    let lines = [
-        "/help".to_owned(),
-        "/tools".to_owned(),
-        "/template".to_owned(),
-        "/undo".to_owned(),
-        QUESTION.to_owned(),
-        format!("/save {}", file.display()),
-        "/undo".to_owned(),
-        "/undo".to_owned(),
-        format!("/load {}", file.display()),
-        format!("/load {}", broken.display()),
-        "/load".to_owned(),
-        "/sing".to_owned(),
-        "What's the weather in Beijing \\".to_owned(),
-        "tomorrow?".to_owned(),
-        format!("/save {}", lines_file.display()),
-        "/quit".to_owned(),
-        "never read".to_owned(),
-    ];
-    let mut child = callwright(home.path())
-        .args(["chat", "--tools", TOOLS])
-        .env("XDG_STATE_HOME", home.path().join("state"))
-        .stdin_piped();
-    child.stdin.take().unwrap().write_all((lines.join("\n") + "\n").as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!(output.status.code(), Some(0), "{err}");
-    assert!(out.contains("← get_weather New York: 21 °C, sunny\n← get_weather San Francisco: 16 °C, fog\n"), "{out}");
-    for said in [
-        "/undo             forget the last question",
-        "get_weather: Get the weather forecast for a city",
-        ", calls as ",
-        "there is no question",
-        "5 messages are in ",
-        "0 messages are left",
-        "5 messages\n",
-        "messages[0].role is \"nobody\"",
-        "/load FILE",
-        "there is no /sing; /help says what there is",
+    let tools = tools(home.path(), "command = [\"sh\", \"-c\", \"yes sunny | head -c 3000\"]");
+    let small = ["--tools", &tools, "--ctx", "512", "--context-policy", "error"];
+    let with = |output: &str| execute(home.path(), &[&small[..], &["--output", output]].concat());
+
+    let ran = with("json");
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let overflow = "the prompt has ";
+    assert!(ran.err.starts_with(&format!("error: {overflow}")), "{}", ran.err);
+    let document: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&document["status"], &document["finish_reason"]), (&"error".into(), &"error".into()));
+    assert!(document["error"].as_str().unwrap().starts_with(overflow), "{document}");
+    assert_eq!(document["usage"]["models"][0]["answers"], 1);
+    let roles: Vec<&str> =
+        document["messages"].as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "tool"]);
+    assert!(document["messages"][2]["content"].as_str().unwrap().starts_with("sunny\nsunny\n"), "{document}");
+
+    let ran = with("events");
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let events: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(events.iter().filter(|event| event["type"] == "tool_result").count(), 2);
+    let done = events.last().unwrap();
+    assert_eq!((&done["type"], &done["status"]), (&"done".into(), &"error".into()));
+    assert!(done["error"].as_str().unwrap().starts_with(overflow), "{done}");
+
+    let ran = with("text");
+    assert_eq!((ran.code, ran.out.matches("← get_weather sunny sunny").count()), (1, 2), "{ran:?}");
+    assert!(ran.err.contains(&format!("error: {overflow}")), "{}", ran.err);
+
+    // Where already the first prompt does not fit, nothing was done, and the input is at fault.
+    let ran =
+        execute(home.path(), &["--tools", &tools, "--ctx", "16", "--context-policy", "error", "--output", "events"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    let done: Value = serde_json::from_str(ran.out.trim()).unwrap();
+    assert_eq!((&done["type"], &done["finish_reason"]), (&"done".into(), &"error".into()));
+}
+
+#[test]
+fn a_run_is_recorded_and_repeated_without_its_tools() {
+    let home = tempfile::tempdir().unwrap();
+    let (recording, mark) = (home.path().join("run.jsonl"), home.path().join("ran"));
+    let tools = tools(home.path(), &format!("command = [\"sh\", \"-c\", \"echo x >> {0}; cat {0}\"]", mark.display()));
+    let file = recording.to_str().unwrap();
+    let ran = execute(home.path(), &["--tools", &tools, "--tool-jobs", "1", "--record", file]);
+    let executed = std::fs::read_to_string(&mark).unwrap();
+    assert!(ran.out.contains("← get_weather x\n← get_weather x x\n"), "{ran:?}");
+    let again = run(callwright(home.path()).args(["run", "--replay", file]));
+    assert_eq!((again.code, again.out), (ran.code, ran.out));
+    assert_eq!(std::fs::read_to_string(&mark).unwrap(), executed, "a tool was executed");
+}
+
+#[test]
+fn a_conversation_that_cannot_be_answered_is_refused_before_the_model_is_loaded() {
+    let home = tempfile::tempdir().unwrap();
+    let mut report = String::new();
+    for (what, conversation) in [
+        ("empty", "[]"),
+        ("system", r#"[{"role": "system", "content": "Be brief."}]"#),
+        (
+            "open",
+            r#"[{"role": "user", "content": "Time?"}, {"role": "assistant", "tool_calls":
+                [{"id": "call_1", "function": {"name": "clock", "arguments": "{}"}}]}]"#,
+        ),
     ] {
-        assert!(err.contains(said), "{said:?} is not in {err}");
-    }
-    let asked: Value = serde_json::from_str(&std::fs::read_to_string(&lines_file).unwrap()).unwrap();
-    assert_eq!(asked["messages"][5]["content"], "What's the weather in Beijing \ntomorrow?");
-    let saved: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-    assert_eq!(saved["messages"].as_array().unwrap().len(), 5);
-    assert_eq!(saved["tools"][0]["function"]["name"], "get_weather");
-    let history = std::fs::read_to_string(home.path().join("state/callwright/chat_history")).unwrap();
-    assert!(history.contains(QUESTION) && !history.contains("never read"), "{history}");
-}
-
-/// `assert_cmd` hands no running process out.
-trait Piped {
-    fn stdin_piped(&mut self) -> std::process::Child;
-}
-
-impl Piped for assert_cmd::Command {
-    fn stdin_piped(&mut self) -> std::process::Child {
-        let mut command = Command::new(self.get_program());
-        command.args(self.get_args());
-        for (name, value) in self.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
+        let path = home.path().join(format!("{what}.json"));
+        std::fs::write(&path, conversation).unwrap();
+        let file = path.to_str().unwrap();
+        for args in [vec!["run", "--messages", file], vec!["run", "5", "--messages", file]] {
+            if args.len() == 4 && what != "open" {
+                continue;
+            }
+            let ran = run(callwright(home.path()).args(&args).args(["-m", "no-such-model.gguf"]));
+            assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?} {ran:?}");
+            report += &format!("$ callwright {}\n{}\n", args.join(" "), ran.err)
+                .replace(&home.path().display().to_string(), "<home>");
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
+    insta::assert_snapshot!("conversations_that_are_refused", report);
 }

@@ -141,6 +141,29 @@ fn a_constrained_call_is_never_cut_off() {
     assert!(reply.notes.iter().any(|note| note.kind == "constraint"), "{:?}", reply.notes);
 }
 
+/// What becomes of a call whose end marker is missing, whose tool is in other case, and whose number is a string.
+#[test]
+fn each_step_of_mending_can_be_switched_off() {
+    let tools =
+        r#"[{"name": "wait", "parameters": {"type": "object", "properties": {"seconds": {"type": "integer"}}}}]"#;
+    let mut came = Vec::new();
+    for (repair, coerce, normalize_names) in
+        [(true, true, true), (true, false, true), (true, true, false), (false, true, true)]
+    {
+        let mut session =
+            session(["### TOOL_CALL_START ###\n{\"name\": \"Wait\", \"arguments\": {\"seconds\": \"5\"}}"]);
+        session.set_tools(Tools::from_json(tools, "tools.json").unwrap());
+        let options = session.options_mut();
+        (options.repair, options.coerce, options.normalize_names) = (repair, coerce, normalize_names);
+        options.constrain = Mode::Off;
+        let reply = session.ask("?").unwrap();
+        let mended = reply.notes.iter().filter_map(|note| Some(note.repair.as_ref()?.kind)).collect::<Vec<_>>();
+        let call = &reply.calls[0];
+        came.push(format!("{} {} valid: {} {mended:?}", call.name, call.arguments.to_text(), call.valid));
+    }
+    insta::assert_snapshot!(came.join("\n"));
+}
+
 #[test]
 fn cancelling_keeps_what_was_produced() {
     let mut session = session(["One two three"]);

@@ -103,7 +103,8 @@ fn shown(step: &Step) -> String {
     match step {
         Step::Generate => "generate".to_owned(),
         Step::Retry(told) => told.iter().fold("retry".to_owned(), |text, told| match told {
-            Told::Failed { call, failures } => format!("{text} {call}:{failures}"),
+            Told::Failed { call, failures, .. } => format!("{text} {call}:{failures}"),
+            Told::Unavailable { call } => format!("{text} u{call}"),
             Told::Repeated { call } => format!("{text} r{call}"),
         }),
         Step::Execute(calls) => calls.iter().fold("execute".to_owned(), |text, call| format!("{text} {call}")),

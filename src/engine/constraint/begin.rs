@@ -2,9 +2,9 @@
 
 use super::call::Call;
 use super::closing::Ends;
-use super::compiler::{Compiler, grammar_error};
+use super::compiler::{Compiler, grammar_error, own_grammar};
 use super::trigger::Trigger;
-use super::{Calls, Constraint, Mode, Phase, Rules};
+use super::{Calls, Constraint, Mode, Phase, Rules, Subject};
 use crate::Result;
 use crate::engine::vocabulary::Vocabulary;
 use crate::format::grammar::{Begins, Grammar, Scope};
@@ -85,6 +85,7 @@ impl<'c> Constraint<'c> {
             phase,
             called: false,
             primed: false,
+            subject: Subject::Call,
             draft: true,
             last: Vec::new(),
             notices: Vec::new(),
@@ -95,11 +96,12 @@ impl<'c> Constraint<'c> {
     /// A constraint that holds the whole answer to one grammar.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`](crate::ErrorKind::Constraint) when the grammar is refused.
+    /// [`ErrorKind::Syntax`](crate::ErrorKind::Syntax) when the grammar is refused.
     pub fn whole(compiler: &'c mut Compiler, grammar: Grammar, jump: bool) -> Result<Constraint<'c>> {
-        let begun = compiler.begin(&grammar.lark)?;
+        let begun = compiler.begin(&grammar.lark).map_err(own_grammar)?;
+        let subject = Subject::Answer { json: grammar.schema.is_some() };
         let Some(call) = Call::begin(begun, 0, compiler.tokens(), b"") else {
-            return Err(grammar_error("nothing fits it"));
+            return Err(own_grammar(grammar_error("nothing fits it")));
         };
         Ok(Constraint {
             compiler,
@@ -121,6 +123,7 @@ impl<'c> Constraint<'c> {
             thinking_end: String::new(),
             called: false,
             primed: true,
+            subject,
             draft: true,
             last: Vec::new(),
             notices: Vec::new(),

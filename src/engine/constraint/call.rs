@@ -1,14 +1,15 @@
 //! A call that is being written: where it stands in its grammar, and how it can be brought to its end.
 
-use super::closing::Closer;
+use super::closing::{Closer, EFFORT, FIRST_EFFORT};
 use super::compiler::{Begun, Tokens, id, is_complete};
 use super::forced::spell;
+use super::masks::Masks;
 use crate::engine::Token;
 use llguidance::Matcher;
-use llguidance::toktrie::TokenId;
+use llguidance::toktrie::{SimpleVob, TokenId, TokenizerEnv};
 
 /// Forced text may take this many tokens more than it was counted with, where it meets other text.
-const SPARE: usize = 2;
+pub(super) const SPARE: usize = 2;
 
 /// A call, or a section of them, that was begun.
 pub(super) struct Call {
@@ -18,6 +19,8 @@ pub(super) struct Call {
     closer: Option<Closer>,
     /// What brings it to its end from here, where that is known.
     way: Option<Vec<u8>>,
+    /// What would have brought it to its end from its beginning: what another call behind it may need, too.
+    first: Vec<u8>,
     /// With how many tokens left a way was last sought in vain.
     sought: usize,
 }
@@ -33,25 +36,26 @@ pub(super) enum Taken {
 impl Call {
     /// The call behind a marker, which `behind` has gone on with; `None` where the grammar does not allow that.
     pub(super) fn begin(begun: Begun, grammar: usize, tokens: &Tokens, behind: &[u8]) -> Option<Call> {
-        let Begun { mut matcher, closer, way } = begun;
+        let Begun { mut matcher, closer, way, .. } = begun;
         let ids: Vec<TokenId> = tokens.tokenize(behind).iter().map(|token| id(*token)).collect();
         let fits = matcher.validate_tokens(&ids).is_ok_and(|count| count == ids.len());
         if !fits || matcher.consume_tokens(&ids).is_err() {
             return None;
         }
-        let mut call = Call { matcher, grammar, closer, way, sought: usize::MAX };
-        call.follow(behind);
+        let first = way.clone().unwrap_or_default();
+        let mut call = Call { matcher, grammar, closer, way, first, sought: usize::MAX };
+        call.follow(behind, FIRST_EFFORT);
         Some(call)
     }
 
     /// Takes bytes, and as much of the known way as they are.
-    fn follow(&mut self, bytes: &[u8]) {
+    fn follow(&mut self, bytes: &[u8], effort: usize) {
         if let Some(closer) = &mut self.closer {
             closer.push(bytes);
             let way = self.way.take();
             self.way = match way.as_deref().and_then(|way| way.strip_prefix(bytes)) {
                 Some(rest) => Some(rest.to_vec()),
-                None => closer.way(way.as_deref().unwrap_or_default(), bytes.len(), &|_| true),
+                None => way.and_then(|way| closer.way(&way, bytes.len(), effort, &|_| true)),
             };
         }
     }
@@ -63,7 +67,7 @@ impl Call {
     pub(super) fn push(&mut self, token: Token, bytes: &[u8]) -> Result<(), String> {
         self.matcher.consume_token(id(token)).map_err(|error| error.to_string())?;
         if self.way.is_some() {
-            self.follow(bytes);
+            self.follow(bytes, EFFORT);
         } else if let Some(closer) = &mut self.closer {
             closer.push(bytes);
         }
@@ -86,7 +90,9 @@ impl Call {
         let fits = |way: &[u8]| way.len() <= left || spell(tokens, &last, way).len() <= left;
         closer.push(bytes);
         let rest = before.strip_prefix(bytes).filter(|rest| fits(rest)).map(<[u8]>::to_vec);
-        let Some(way) = rest.or_else(|| closer.way(before, bytes.len(), &fits)) else {
+        // Behind a call that may be the last, another one begins.
+        let hint = if before.is_empty() { &self.first } else { before };
+        let Some(way) = rest.or_else(|| closer.way(hint, bytes.len(), EFFORT, &fits)) else {
             closer.pop(bytes.len());
             return Ok(Taken::NoRoom);
         };
@@ -100,7 +106,7 @@ impl Call {
         if left <= self.sought / 4 * 3 {
             self.sought = left;
             let fits = |way: &[u8]| spell(tokens, last, way).len() <= left;
-            self.way = self.closer.as_mut().and_then(|closer| closer.way(&[], 0, &fits));
+            self.way = self.closer.as_mut().and_then(|closer| closer.way(&[], 0, EFFORT, &fits));
         }
     }
 
@@ -113,6 +119,25 @@ impl Call {
     pub(super) fn is_due(&self, left: usize, tokens: &Tokens, last: &[Token]) -> bool {
         let Some(way) = self.way.as_ref().filter(|way| !way.is_empty()) else { return false };
         way.len() + SPARE > left && spell(tokens, last, way).len() + SPARE > left
+    }
+
+    /// The tokens that may come next, with those that end a turn where it may end here.
+    ///
+    /// # Errors
+    /// What the grammar engine says when it fails.
+    pub(super) fn mask(&mut self, masks: &Masks, tokens: &Tokens) -> Result<SimpleVob, String> {
+        let Some(closer) = &mut self.closer else {
+            return self.matcher.compute_mask().map_err(|error| error.to_string());
+        };
+        // What is forced may be written in one way only, the tokenizer's.
+        if let Some(first) = self.matcher.compute_ff_tokens().first() {
+            return Ok(tokens.tok_trie().singleton_token_set(*first));
+        }
+        let mut mask = closer.mask(masks).ok_or("the state of the grammar is lost")?;
+        if is_complete(&mut self.matcher) {
+            tokens.ends.iter().for_each(|end| mask.allow_token(*end));
+        }
+        Ok(mask)
     }
 
     /// Whether a token fits, or the call may end where it is an end.

@@ -5,20 +5,26 @@
 //! search that goes through the lexer's states within a token of the grammar, and from one such token to the next
 //! prefers what closes to what opens.
 
+use super::masks::Masks;
 use llguidance::TokenParser;
 use llguidance::derivre::{NextByte, StateID};
 use llguidance::earley::{BiasComputer, Parser, ParserRecognizer};
 use llguidance::panic_utils::catch_unwind;
 use llguidance::toktrie::{Recognizer, SimpleVob, TokEnv, TokTrie};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-/// Lexer states that one search looks at, at most: some ten milliseconds.
-const EFFORT: usize = 1500;
-/// Of these, the ones within one token of the grammar: all that are near, then, where that does not suffice, straight on.
+/// Lexer states that a search behind each token looks at, at most: some ten milliseconds.
+pub(super) const EFFORT: usize = 1500;
+/// The same for the first search of a grammar, which all others go by: a second at the very worst, once.
+pub(super) const FIRST_EFFORT: usize = 100_000;
+/// Of these, the ones within one token of the grammar: all that are near, then, where that does not suffice, straight
+/// on. Where that is not far enough either, the search goes on from there.
 const NEAR: usize = 120;
 const FAR: usize = 600;
+/// Texts that led on from a state of the lexer, and are tried where it comes up again.
+const KNOWN: usize = 4;
 /// Lexer states that are looked at behind the first that leads on, for a better one.
 const MORE: usize = 50;
 /// Different continuations kept behind one token of the grammar.
@@ -27,6 +33,8 @@ const EXITS: usize = 12;
 const MISSES: usize = 3;
 /// Places in one token of the grammar at which it is tried whether all may end there.
 const ENDS: usize = 4;
+/// How often a character has to stand for it to be taken for something that fills up.
+const FILLED: usize = 12;
 /// How much longer a way may be that neither opens anything nor is mere white space, and is still preferred.
 const OPENING: usize = 40;
 
@@ -47,6 +55,17 @@ pub(super) struct Closer {
     ends: Arc<Ends>,
     /// The grammar engine failed; nothing more is known.
     broken: bool,
+}
+
+/// How the lexer's states within one token of the grammar are gone through.
+#[derive(Clone, Copy)]
+enum Reach<'a> {
+    /// Only the ends of these texts are looked at.
+    Known(&'a [Vec<u8>]),
+    /// Breadth first.
+    Near,
+    /// Straight on and back.
+    Straight,
 }
 
 /// Where one token of the grammar can lead.
@@ -76,11 +95,18 @@ impl Closer {
         self.guarded(|closer| closer.parser.rollback(count).ok());
     }
 
-    /// A text that ends the grammar, for which `fits` holds; `None` where none was found.
+    /// A text that ends the grammar, for which `fits` holds; `None` where none was found with this `effort`.
     ///
-    /// Shorter ways are preferred, but the shortest need not be found. `before` is the way that was known `taken` bytes ago. What is left of it is tried first: in a text that goes on
-    /// all of it is still good, in one of a given length as much less as was written.
-    pub(super) fn way(&mut self, before: &[u8], taken: usize, fits: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+    /// Shorter ways are preferred, but the shortest need not be found. `before` is the way that was known `taken` bytes
+    /// ago. What is left of it is tried first: in a text that goes on all of it is still good, in one of a given length
+    /// as much less as was written.
+    pub(super) fn way(
+        &mut self,
+        before: &[u8],
+        taken: usize,
+        effort: usize,
+        fits: &dyn Fn(&[u8]) -> bool,
+    ) -> Option<Vec<u8>> {
         self.guarded(|closer| {
             closer.refuel();
             if closer.is_end() {
@@ -93,10 +119,33 @@ impl Closer {
                     return Some(rest.to_vec());
                 }
             }
-            let found = closer.search(before, fits);
+            let found = closer.search(before, effort, fits);
             closer.refuel();
             found
         })
+    }
+
+    /// The same way with other text where it is filled up, which takes fewer tokens.
+    pub(super) fn denser(&mut self, way: Vec<u8>, fillers: &[Vec<u8>], tokens: &dyn Fn(&[u8]) -> usize) -> Vec<u8> {
+        let runs: Vec<&[u8]> = way.chunk_by(|a, b| a == b).collect();
+        if runs.iter().all(|run| run.len() < FILLED) {
+            return way;
+        }
+        let filled = |filler: &Vec<u8>| -> Vec<u8> {
+            let text = |run: &&[u8]| -> Vec<u8> {
+                if run.len() < FILLED { run.to_vec() } else { filler.iter().copied().cycle().take(run.len()).collect() }
+            };
+            runs.iter().flat_map(text).collect()
+        };
+        let others = fillers.iter().map(filled).filter(|other| {
+            self.guarded(|closer| {
+                closer.refuel();
+                closer.leads_out(other).then_some(())
+            })
+            .is_some()
+        });
+        let best = others.min_by_key(|other| tokens(other));
+        best.filter(|best| tokens(best) < tokens(&way)).unwrap_or(way)
     }
 
     /// The grammar engine limits the work on the lexer between two masks, shared by all that follow a grammar, and fails
@@ -104,6 +153,16 @@ impl Closer {
     fn refuel(&mut self) {
         self.parser.invalidate_bias_cache();
         self.parser.compute_bias(&NoMask(self.tokens.clone()), b"");
+        self.parser.invalidate_bias_cache();
+    }
+
+    /// The tokens that may come next; `None` where the grammar engine has failed.
+    pub(super) fn mask(&mut self, masks: &Masks) -> Option<SimpleVob> {
+        self.guarded(|closer| {
+            let mask = closer.parser.compute_bias(masks, b"");
+            closer.broken |= closer.parser.get_error().is_some();
+            (!closer.broken).then_some(mask)
+        })
     }
 
     /// Runs what may fail inside of the grammar engine; a panic there ends this closer, not the program.
@@ -151,30 +210,48 @@ impl Closer {
         })
     }
 
-    fn search(&mut self, before: &[u8], fits: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
+    fn search(&mut self, before: &[u8], effort: usize, fits: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         let mut path = Vec::new();
-        let found = self.descend(&mut path, before, fits);
+        let found = self.descend(&mut path, before, effort, fits);
         self.broken |= self.parser.rollback(path.len()).is_err();
         found
     }
 
     /// Depth first, from one token of the grammar to the next; `path` is what was taken.
-    fn descend(&mut self, path: &mut Vec<u8>, before: &[u8], fits: &dyn Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
-        let (mut effort, mut misses) = (EFFORT, 0);
+    fn descend(
+        &mut self,
+        path: &mut Vec<u8>,
+        before: &[u8],
+        mut effort: usize,
+        fits: &dyn Fn(&[u8]) -> bool,
+    ) -> Option<Vec<u8>> {
+        let mut misses = 0;
+        // What led on from a state of the lexer: in a list each item begins in the same one.
+        let mut known: HashMap<StateID, Vec<Vec<u8>>> = HashMap::new();
         // At each place on the path: what else may be tried from there, the best last, and how long the path is there.
         let mut places: Vec<(Vec<Vec<u8>>, usize)> = Vec::new();
         loop {
+            effort = effort.saturating_sub(1);
             // The empty rest first: it may be the end already.
-            let mut rests = (0..=before.len()).rev().map(|skip| before[skip..].to_vec());
-            let mut way = rests.find(|rest| self.leads_out(rest));
+            let mut rests = (0..=before.len()).rev().map(|skip| &before[skip..]);
+            let mut way = rests.find(|rest| self.leads_out(rest)).map(<[u8]>::to_vec);
             let mut expansion = Expansion::default();
             if way.is_none() {
                 self.refuel();
                 self.end_value(&mut expansion);
-                for straight in [false, true] {
+                let state = self.speculate(|grammar| grammar.lexer_state());
+                let stems = known.get(&state).cloned().unwrap_or_default();
+                for reach in [Reach::Known(&stems), Reach::Near, Reach::Straight] {
                     if expansion.exits.is_empty() && expansion.ends.is_empty() {
-                        self.expand(straight, &mut effort, &mut expansion);
+                        self.expand(reach, &mut effort, &mut expansion);
+                        self.refuel();
                     }
+                }
+                expansion.exits.sort_by_key(|(cost, _)| *cost);
+                if stems.is_empty() {
+                    let exits = expansion.exits.iter().map(|(_, text)| &text[..text.len().saturating_sub(1)]);
+                    let stems = exits.chain(expansion.ends.iter().map(Vec::as_slice));
+                    known.insert(state, stems.take(KNOWN).map(<[u8]>::to_vec).collect());
                 }
                 way = expansion.ends.iter().find(|end| self.leads_out(end)).cloned();
             }
@@ -185,8 +262,7 @@ impl Closer {
                 }
                 misses += 1;
             }
-            expansion.exits.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
-            places.push((expansion.exits.into_iter().map(|(_, text)| text).collect(), path.len()));
+            places.push((expansion.exits.into_iter().rev().map(|(_, text)| text).collect(), path.len()));
             // On to the best that is left, here or further back.
             loop {
                 let (exits, length) = places.last_mut()?;
@@ -232,23 +308,34 @@ impl Closer {
         });
     }
 
-    /// Goes through the lexer's states up to the texts that end the token of the grammar in which it is: breadth first,
-    /// or straight on and back.
-    fn expand(&mut self, straight: bool, effort: &mut usize, found: &mut Expansion) {
+    /// Goes through the lexer's states up to the texts that end the token of the grammar in which it is.
+    fn expand(&mut self, reach: Reach<'_>, effort: &mut usize, found: &mut Expansion) {
         let Expansion { ends, exits } = found;
         let format = Arc::clone(&self.ends);
-        let mut left = if straight { FAR } else { NEAR };
+        let straight = matches!(reach, Reach::Straight);
+        let (mut left, begin) = match reach {
+            Reach::Known(texts) => (texts.len(), texts.to_vec()),
+            Reach::Near => (NEAR, vec![Vec::new()]),
+            Reach::Straight => (FAR, vec![Vec::new()]),
+        };
         self.speculate(|grammar| {
             let mut reached: HashSet<StateID> = HashSet::new();
             let mut seen = HashSet::from([grammar.lexer_state()]);
-            let mut queue = VecDeque::from([Vec::new()]);
+            let mut queue = VecDeque::from(begin);
+            // Where the grammar stands.
+            let mut at: Vec<u8> = Vec::new();
+            let mut farthest = Vec::new();
             while let Some(way) = if straight { queue.pop_back() } else { queue.pop_front() } {
                 if *effort == 0 || left == 0 || exits.len() >= EXITS {
                     break;
                 }
                 (*effort, left) = (*effort - 1, left - 1);
-                if !way.iter().all(|byte| grammar.try_push_byte(*byte)) {
-                    break;
+                let common = at.iter().zip(&way).take_while(|(a, b)| a == b).count();
+                grammar.pop_bytes(at.len() - common);
+                at.truncate(common);
+                at.extend(way[common..].iter().take_while(|byte| grammar.try_push_byte(**byte)));
+                if at != way {
+                    continue;
                 }
                 let state = grammar.lexer_state();
                 if !way.is_empty() && ends.len() < ENDS && !grammar.lexer_mut().try_lexeme_end(state).is_error() {
@@ -277,15 +364,21 @@ impl Closer {
                             left = left.min(MORE);
                         }
                         exits.push((cost(&text, &format), text));
-                    } else if !ended && seen.insert(next) {
+                    } else if !ended && !matches!(reach, Reach::Known(_)) && seen.insert(next) {
                         onward.push([way.as_slice(), &[byte]].concat());
                     }
                 }
-                grammar.pop_bytes(way.len());
                 if straight {
                     onward.reverse();
+                    if way.len() > farthest.len() {
+                        farthest = way;
+                    }
                 }
                 queue.extend(onward);
+            }
+            grammar.pop_bytes(at.len());
+            if straight && left == 0 && exits.is_empty() && ends.is_empty() {
+                exits.push((farthest.len(), farthest));
             }
         });
     }

@@ -1,6 +1,7 @@
 //! Grammars compiled for one vocabulary, and what follows from a grammar's state.
 
-use super::closing::{Closer, Ends};
+use super::closing::{Closer, Ends, FIRST_EFFORT};
+use super::masks::{Masks, TEXTS};
 use crate::engine::Token;
 use crate::engine::vocabulary::Vocabulary;
 use crate::{Error, ErrorKind, Result};
@@ -9,13 +10,10 @@ use llguidance::toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, Tok
 use llguidance::{Matcher, ParserFactory};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Marks the tokens that no text of a grammar matches.
 const SPECIAL: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
-/// Tokens that fit a JSON string as a whole, so that a mask need not look at each. The grammar engine has more such
-/// sets by default, for strings of bounded length, too: each takes longer to prepare than it ever saves.
-const SLICES: [&str; 1] = [r#"[^"\\\x00-\x1F\x7F]+"#];
 /// Work on the lexer between two masks, in the grammar engine's measure of some 0.1 µs. Its default suits programs that
 /// make a mask for each token.
 const LEXER_FUEL: u64 = 4_000_000;
@@ -28,7 +26,10 @@ const KEPT: usize = 32;
 /// each answer.
 pub struct Compiler {
     factory: ParserFactory,
+    /// For grammars that the engine itself has to make masks for.
+    own_masks: Option<ParserFactory>,
     tokens: Arc<Tokens>,
+    masks: Masks,
     kept: HashMap<String, Begun>,
     ends: Arc<Ends>,
 }
@@ -39,8 +40,10 @@ pub(super) struct Begun {
     pub matcher: Matcher,
     /// Follows it to know the way out; none where that cannot be had.
     pub closer: Option<Closer>,
-    /// The way out from here, once it was sought.
+    /// The way out from here, where one was found.
     pub way: Option<Vec<u8>>,
+    /// Whether it was sought: where there is none, seeking takes long.
+    sought: bool,
 }
 
 /// The model's own tokenizer, as the grammar engine wants it.
@@ -49,14 +52,21 @@ pub(super) struct Begun {
 /// appended as tokens.
 pub(super) struct Tokens {
     pub vocabulary: Vocabulary,
-    trie: TokTrie,
+    /// The tree of all tokens.
+    trie: OnceLock<TokTrie>,
+    /// Takes its place until it is set.
+    no_trie: TokTrie,
+    /// The tokens that end a turn.
+    pub ends: Vec<TokenId>,
+    /// Texts of few tokens for their length.
+    fillers: Vec<Vec<u8>>,
     /// Control tokens that the format writes.
     markup: Vec<(Vec<u8>, Token)>,
 }
 
 impl TokenizerEnv for Tokens {
     fn tok_trie(&self) -> &TokTrie {
-        &self.trie
+        self.trie.get().unwrap_or(&self.no_trie)
     }
 
     fn tokenize_bytes(&self, text: &[u8]) -> Vec<TokenId> {
@@ -130,26 +140,32 @@ impl Compiler {
         if ids.len() > 1 {
             trie = trie.with_eos_tokens(&ids);
         }
-        let tokens = Arc::new(Tokens { vocabulary, trie, markup: written_tokens });
+        let no_trie = TokTrie::from(&TokRxInfo::new(1, 0), &[vec![SPECIAL]]);
+        let fillers = fillers(&vocabulary);
+        let trie_later = OnceLock::new();
+        let tokens =
+            Arc::new(Tokens { vocabulary, trie: trie_later, no_trie, ends: ids, fillers, markup: written_tokens });
         let env: TokEnv = tokens.clone();
-        let capabilities = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
-        let mut factory =
-            ParserFactory::new(&env, capabilities, &SLICES.map(str::to_owned)).map_err(|error| failed(&error))?;
-        factory.quiet();
-        factory.limits_mut().verbose_errors = false;
-        factory.limits_mut().step_lexer_fuel = LEXER_FUEL;
-        Ok(Compiler { factory, tokens, kept: HashMap::new(), ends: Arc::new(ends) })
+        // It copies the tree for masks that it is not asked for: there must not be one yet.
+        let factory = factory(&env).map_err(|error| failed(&error))?;
+        tokens.trie.get_or_init(|| trie);
+        let masks = Masks::new(Arc::clone(&tokens));
+        Ok(Compiler { factory, own_masks: None, tokens, masks, kept: HashMap::new(), ends: Arc::new(ends) })
     }
 
     pub(super) fn tokens(&self) -> &Tokens {
         &self.tokens
     }
 
-    /// A grammar's matcher at its beginning.
+    pub(super) fn masks(&self) -> &Masks {
+        &self.masks
+    }
+
+    /// A grammar's matcher at its beginning, which makes no masks.
     ///
     /// # Errors
     /// [`ErrorKind::Constraint`] with the grammar engine's words when it refuses the grammar.
-    pub fn matcher(&mut self, lark: &str) -> Result<Matcher> {
+    pub(super) fn matcher(&mut self, lark: &str) -> Result<Matcher> {
         // A clone shares the lexer's automaton, which grows while it is used: the next answer finds it warm.
         self.compiled(lark).map(|begun| begun.matcher.clone())
     }
@@ -161,12 +177,20 @@ impl Compiler {
         match self.kept.entry(lark.to_owned()) {
             Entry::Occupied(kept) => Ok(kept.into_mut()),
             Entry::Vacant(place) => {
-                let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
+                let grammar = || TopLevelGrammar::from_lark(lark.to_owned());
+                let mut parser = self.factory.create_parser(grammar());
                 let closer = parser.as_ref().ok().and_then(|parser| Closer::new(parser, Arc::clone(&self.ends)));
+                if parser.is_ok() && closer.is_none() {
+                    if self.own_masks.is_none() {
+                        let env: TokEnv = self.tokens.clone();
+                        self.own_masks = Some(factory(&env).map_err(|error| grammar_error(&error))?);
+                    }
+                    parser = self.own_masks.as_ref().map_or(parser, |factory| factory.create_parser(grammar()));
+                }
                 let matcher = Matcher::new(parser);
                 match matcher.get_error() {
                     Some(why) => Err(grammar_error(&why)),
-                    None => Ok(place.insert(Begun { matcher, closer, way: None })),
+                    None => Ok(place.insert(Begun { matcher, closer, way: None, sought: false })),
                 }
             }
         }
@@ -177,9 +201,13 @@ impl Compiler {
     /// # Errors
     /// [`ErrorKind::Constraint`] with the grammar engine's words when it refuses the grammar.
     pub(super) fn begin(&mut self, lark: &str) -> Result<Begun> {
+        let tokens = Arc::clone(&self.tokens);
         let begun = self.compiled(lark)?;
-        if begun.way.is_none() {
-            begun.way = begun.closer.as_mut().and_then(|closer| closer.way(&[], 0, &|_| true));
+        if !std::mem::replace(&mut begun.sought, true)
+            && let Some(closer) = &mut begun.closer
+        {
+            let way = closer.way(&[], 0, FIRST_EFFORT, &|_| true);
+            begun.way = way.map(|way| closer.denser(way, &tokens.fillers, &|text| tokens.tokenize(text).len()));
         }
         Ok(begun.clone())
     }
@@ -188,9 +216,9 @@ impl Compiler {
     /// all of it is accepted.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`] when the grammar engine refuses the grammar, or fails.
+    /// [`ErrorKind::Syntax`] when the grammar engine refuses the grammar, [`ErrorKind::Constraint`] when it fails.
     pub fn check(&mut self, lark: &str, text: &str) -> Result<Option<usize>> {
-        let mut matcher = self.matcher(lark)?;
+        let mut matcher = self.matcher(lark).map_err(own_grammar)?;
         let mut at = 0;
         for token in self.tokens.tokenize(text.as_bytes()) {
             let fits = !matcher.is_stopped() && matcher.validate_tokens(&[id(token)]).is_ok_and(|count| count == 1);
@@ -209,6 +237,29 @@ impl Compiler {
     }
 }
 
+/// The longest token that is one character again and again, and the longest of small letters: what has to have a length
+/// is filled up with either.
+fn fillers(vocabulary: &Vocabulary) -> Vec<Vec<u8>> {
+    let plain = vocabulary.words.iter().filter(|word| !word.control).map(|word| &*word.bytes);
+    let is_fit = |byte: u8| matches!(byte, b' '..=b'~') && !b"\"\\'<>[]{}|`".contains(&byte);
+    let runs = plain
+        .clone()
+        .filter(|word| word.first().is_some_and(|first| is_fit(*first) && word.iter().all(|b| b == first)));
+    let letters = plain.filter(|word| !word.is_empty() && word.iter().all(u8::is_ascii_lowercase));
+    let longest = [runs.max_by_key(|word| word.len()), letters.max_by_key(|word| word.len())];
+    longest.into_iter().flatten().map(<[u8]>::to_vec).collect()
+}
+
+/// What makes parsers of grammars.
+fn factory(env: &TokEnv) -> std::result::Result<ParserFactory, String> {
+    let capabilities = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
+    let mut factory = ParserFactory::new(env, capabilities, &[TEXTS.to_owned()]).map_err(|error| error.to_string())?;
+    factory.quiet();
+    factory.limits_mut().verbose_errors = false;
+    factory.limits_mut().step_lexer_fuel = LEXER_FUEL;
+    Ok(factory)
+}
+
 /// Whether a grammar may end here.
 pub(super) fn is_complete(matcher: &mut Matcher) -> bool {
     matcher.stop_reason().is_ok() && (matcher.is_stopped() || matcher.is_accepting().unwrap_or(false))
@@ -223,4 +274,10 @@ pub(super) fn grammar_error(why: &str) -> Error {
     let first = why.lines().next().unwrap_or(why);
     Error::new(ErrorKind::Constraint, format!("the grammar cannot be used: {first}"))
         .hint("--constrain off does without")
+}
+
+/// The same of a grammar that somebody wrote.
+pub(super) fn own_grammar(refused: Error) -> Error {
+    Error::new(ErrorKind::Syntax, refused.message())
+        .hint("it has to be llguidance's Lark, or GBNF; `callwright grammar --grammar FILE --check FILE` tries one")
 }

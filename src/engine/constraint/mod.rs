@@ -11,6 +11,7 @@ mod call;
 mod closing;
 mod compiler;
 mod forced;
+mod masks;
 mod rules;
 mod trigger;
 
@@ -18,7 +19,7 @@ use super::Token;
 use super::sampler::Sampler;
 use crate::format::grammar::{Grammar, Unenforced};
 use crate::{Error, ErrorKind, Result};
-use call::{Call, Taken};
+use call::{Call, SPARE, Taken};
 use compiler::{grammar_error, id, token};
 use forced::{jump, up_to};
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ use trigger::{Hit, Trigger};
 
 pub use closing::Ends;
 pub use compiler::Compiler;
-pub use rules::{Calls, Mode, Notice, Rules, Step};
+pub use rules::{Calls, Mode, Notice, Rules, Step, Subject};
 
 /// How many tokens are tried that the grammar allows, and for which there is no room any more, before the call is closed.
 const TRIES: usize = 4;
@@ -60,6 +61,8 @@ pub struct Constraint<'c> {
     called: bool,
     /// Whether the prompt begins the call.
     primed: bool,
+    /// What is held to the grammar.
+    subject: Subject,
     draft: bool,
     /// The last two tokens, for tokenising what follows.
     last: Vec<Token>,
@@ -107,8 +110,8 @@ impl<'c> Constraint<'c> {
     /// What to do next, with `left` tokens to go.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`] in strict mode, when the grammar engine fails; in every mode when the prompt begins a
-    /// call for which the tokens do not suffice.
+    /// [`ErrorKind::Constraint`] in strict mode, when the grammar engine fails; in every mode when the tokens do not
+    /// suffice for a call that is required.
     pub fn next(&mut self, left: usize) -> Result<Step> {
         match &mut self.phase {
             Phase::Over => Ok(Step::Finished),
@@ -136,15 +139,15 @@ impl<'c> Constraint<'c> {
                 }
                 let tokens = self.compiler.tokens();
                 if std::mem::take(&mut self.primed) {
-                    let shortest = call.way(tokens, &self.last).map_or(0, |way| way.len());
-                    if shortest > left {
-                        let message =
-                            format!("the {left} tokens left are not enough for a call, which takes {shortest}");
-                        return Err(Error::new(ErrorKind::Constraint, message).hint("raise --max-tokens or --ctx"));
+                    let needed = call.way(tokens, &self.last).map(|way| way.len());
+                    // Of a grammar of one's own more can be written than a way out of it is found for.
+                    let unknown = needed.is_none() && self.subject == Subject::Answer { json: false };
+                    if !unknown && needed.is_none_or(|needed| needed > left) {
+                        return Err(too_few(self.subject, needed, left));
                     }
                 }
                 if call.is_due(left, tokens, &self.last) {
-                    return self.close();
+                    return self.close(left);
                 }
                 if self.rules.jump {
                     let run = jump(&mut call.matcher, tokens, &self.last);
@@ -167,8 +170,9 @@ impl<'c> Constraint<'c> {
         let tokens = self.compiler.tokens();
         let mut run = tokens.tokenize(opening.as_bytes());
         if let Some(mut call) = call {
-            if call.way(tokens, &run).is_some_and(|way| run.len() + way.len() > left) {
-                return Ok(self.no_room());
+            let needed = call.way(tokens, &run).map(|way| run.len() + way.len());
+            if needed.is_none_or(|needed| needed + SPARE > left) {
+                return self.no_room(needed, left);
             }
             if self.rules.jump {
                 // Of the forced bytes only as many as no token could carry on into what is free.
@@ -192,23 +196,36 @@ impl<'c> Constraint<'c> {
         Ok(Step::Forced(run))
     }
 
-    /// Ends the answer before a call.
-    fn no_room(&mut self) -> Step {
-        self.notices.push(Notice::NoRoomForCall);
+    /// Ends the answer before a call that takes this many tokens, if that is known.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Constraint`] where it is the first that is required, or the mode is strict.
+    fn no_room(&mut self, needed: Option<usize>, left: usize) -> Result<Step> {
+        let demanded = self.rules.calls == Calls::Required || self.rules.mode == Mode::Strict;
+        if demanded && !self.called {
+            return Err(too_few(self.subject, needed, left));
+        }
+        self.notices.push(Notice::NoRoomForCall(too_few(self.subject, needed, left).message().to_owned()));
         self.phase = Phase::Over;
-        Step::Finished
+        Ok(Step::Finished)
     }
 
     /// Goes the way to the end.
-    fn close(&mut self) -> Result<Step> {
+    fn close(&mut self, left: usize) -> Result<Step> {
         let Phase::Call(call) = &self.phase else { return Ok(Step::Sample) };
         match call.way(self.compiler.tokens(), &self.last) {
             Some(run) if !run.is_empty() => {
-                self.notices.push(Notice::ClosedEarly);
+                self.notices.push(Notice::ClosedEarly(self.subject));
                 self.forced(run)
             }
             // All calls are closed, and another one would not be.
-            _ => Ok(self.no_room()),
+            _ if self.subject == Subject::Call => self.no_room(None, left),
+            way => {
+                let known = way.is_some();
+                self.notices.push(if known { Notice::ClosedEarly } else { Notice::CutOff }(self.subject));
+                self.phase = Phase::Over;
+                Ok(Step::Finished)
+            }
         }
     }
 
@@ -231,7 +248,7 @@ impl<'c> Constraint<'c> {
             if let Phase::Call(call) = &mut self.phase
                 && (banned.contains(&chosen) || !call.fits(chosen, ends))
             {
-                match self.masked(sampler, logits, &banned)? {
+                match self.masked(sampler, logits, &banned, left)? {
                     Some(Ok(token)) => chosen = token,
                     Some(Err(instead)) => return Ok(Err(instead)),
                     // Where the call may end here, the model has left it.
@@ -251,7 +268,7 @@ impl<'c> Constraint<'c> {
                 Accepted::Instead(step) => return Ok(Err(step)),
             }
             if banned.len() >= TRIES && matches!(self.phase, Phase::Call(_)) {
-                return self.close().map(Err);
+                return self.close(left).map(Err);
             }
             if banned.len() > 64 {
                 self.fail("no token fits that the model would write")?;
@@ -264,7 +281,7 @@ impl<'c> Constraint<'c> {
         if let Phase::Call(call) = &mut self.phase
             && (missing || !call.may_end())
         {
-            self.notices.push(Notice::CutOff);
+            self.notices.push(Notice::CutOff(self.subject));
         }
     }
 
@@ -306,6 +323,7 @@ impl<'c> Constraint<'c> {
         sampler: &mut Sampler,
         logits: &[f32],
         banned: &[Token],
+        left: usize,
     ) -> Result<Option<std::result::Result<Token, Step>>> {
         let only_calls = self.only_calls();
         let Phase::Call(call) = &mut self.phase else { return Ok(None) };
@@ -314,7 +332,7 @@ impl<'c> Constraint<'c> {
             return Ok(None);
         }
         let started = Instant::now();
-        let mask = call.matcher.compute_mask();
+        let mask = call.mask(self.compiler.masks(), self.compiler.tokens());
         self.mask_times.push(started.elapsed());
         match mask {
             Ok(mut mask) => {
@@ -322,12 +340,12 @@ impl<'c> Constraint<'c> {
                     mask.disallow_token(id(*token));
                 }
                 if mask.is_zero() {
-                    return self.close().map(|instead| Some(Err(instead)));
+                    return self.close(left).map(|instead| Some(Err(instead)));
                 }
                 Ok(Some(Ok(sampler.sample_among(logits, mask.as_slice()))))
             }
             Err(error) => {
-                self.fail(&error.to_string())?;
+                self.fail(&error)?;
                 Ok(None)
             }
         }
@@ -347,8 +365,10 @@ impl<'c> Constraint<'c> {
                 }
                 let bytes = tokens.vocabulary.bytes(chosen).to_vec();
                 let Some(call) = self.open(hit, &bytes)? else { return Ok(Accepted::No) };
-                if call.way(self.compiler.tokens(), &[chosen]).is_some_and(|way| way.len() >= left) {
-                    return Ok(Accepted::Instead(self.no_room()));
+                let last: Vec<Token> = self.last.last().into_iter().copied().chain([chosen]).collect();
+                let needed = call.way(self.compiler.tokens(), &last).map(|way| way.len() + 1);
+                if needed.is_none_or(|needed| needed > left) {
+                    return self.no_room(needed, left).map(Accepted::Instead);
                 }
                 self.enter(call);
                 self.remember(chosen);
@@ -416,6 +436,7 @@ impl<'c> Constraint<'c> {
         };
         match self.open(hit, text)? {
             Some(call) => self.enter(call),
+            None if matches!(self.phase, Phase::Off) => {}
             None => self.fail("the text behind a call's marker is not what the grammar begins with")?,
         }
         Ok(())
@@ -425,7 +446,13 @@ impl<'c> Constraint<'c> {
     /// that.
     fn open(&mut self, hit: Hit, bytes: &[u8]) -> Result<Option<Call>> {
         let Some(grammar) = self.grammars.get(hit.which) else { return Ok(None) };
-        let begun = self.compiler.begin(&grammar.lark)?;
+        let begun = match self.compiler.begin(&grammar.lark) {
+            Ok(begun) => begun,
+            Err(error) => {
+                self.failed(&error)?;
+                return Ok(None);
+            }
+        };
         // A call without a marker begins with its own text, which is the marker.
         let mut behind = Vec::new();
         if self.bare {
@@ -454,13 +481,34 @@ impl<'c> Constraint<'c> {
         {
             self.compiler.forget(&grammar.lark);
         }
+        self.failed(&grammar_error(why))
+    }
+
+    fn failed(&mut self, error: &Error) -> Result<()> {
         self.phase = Phase::Off;
-        let error = grammar_error(why);
         if self.rules.mode == Mode::Strict {
             return Err(Error::new(ErrorKind::Constraint, format!("while generating: {}", error.message())));
         }
         self.notices.push(Notice::Failed(error.message().to_owned()));
         Ok(())
+    }
+}
+
+/// Why nothing is begun that takes this many tokens, if that is known, where so many are left.
+fn too_few(subject: Subject, needed: Option<usize>, left: usize) -> Error {
+    let what = subject.name();
+    match needed {
+        Some(needed) => {
+            let message = format!(
+                "the {left} tokens left do not suffice for a whole {what}: the shortest that was found takes {needed}"
+            );
+            Error::new(ErrorKind::Constraint, message).hint("raise --max-tokens or --ctx")
+        }
+        None => {
+            let message = format!("no {what} was found that is sure to end within the {left} tokens left");
+            Error::new(ErrorKind::Constraint, message)
+                .hint("raise --max-tokens, make the schema simpler, or let --constrain off do without")
+        }
     }
 }
 

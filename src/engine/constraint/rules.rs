@@ -46,34 +46,60 @@ pub struct Rules {
     pub thinking: bool,
 }
 
+/// What is held to a grammar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// Calls, each of them a whole.
+    Call,
+    /// The whole answer.
+    Answer {
+        /// Whether it is JSON that fits a schema, rather than a grammar of one's own.
+        json: bool,
+    },
+}
+
 /// Something the caller should know about how the constraint went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// The tokens ran out, and the call was closed on the shortest way that was found.
-    ClosedEarly,
+    /// The tokens ran out, and what was begun was closed on the shortest way that was found.
+    ClosedEarly(Subject),
     /// Reasoning went on too long and was closed.
     ThinkingClosed,
     /// The constraint failed; the answer went on without it.
     Failed(String),
-    /// The tokens left did not suffice for a call that the model began: the answer ends before it.
-    NoRoomForCall,
-    /// The tokens ran out within a call, to whose end no way was found.
-    CutOff,
+    /// The tokens left did not suffice for a call that the model began: the answer ends before it. What it would have
+    /// taken, in words.
+    NoRoomForCall(String),
+    /// The tokens ran out within something to whose end no way was found.
+    CutOff(Subject),
+}
+
+impl Subject {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Subject::Call => "call",
+            Subject::Answer { .. } => "answer",
+        }
+    }
 }
 
 impl std::fmt::Display for Notice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Notice::ClosedEarly => {
-                f.write_str("the tokens ran out: the call was closed early, with the shortest values that fit")
+            Notice::ClosedEarly(subject) => {
+                write!(
+                    f,
+                    "the tokens ran out: the {} was closed early, with the shortest values that fit",
+                    subject.name()
+                )
             }
             Notice::ThinkingClosed => f.write_str("reasoning was closed at its limit (--max-thinking)"),
             Notice::Failed(why) => write!(f, "the grammar failed, and the answer went on without it: {why}"),
-            Notice::NoRoomForCall => {
-                f.write_str("the answer ends before a call for which the tokens left do not suffice (--max-tokens)")
-            }
-            Notice::CutOff => f.write_str(
-                "the tokens ran out within a call: no way was found to close it in time (--max-tokens gives more)",
+            Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (--max-tokens)"),
+            Notice::CutOff(subject) => write!(
+                f,
+                "the tokens ran out within the {}: no way was found to close it in time (--max-tokens gives more)",
+                subject.name()
             ),
         }
     }

@@ -1,11 +1,13 @@
-//! Several sequences in one context, decoded together: while the weights pass through the processor once, each sequence
-//! gets its token.
+//! Several sequences in a context, decoded together: while the weights pass through the processor once, each sequence
+//! gets its token. A model so small that more threads do not decode it faster leaves cores idle: for it there are as many
+//! contexts as occupy them.
 //!
 //! Whoever generates knows nothing of the others: each has an [`Engine`] of its own, on a thread of its own. Its
 //! [`Engine::decode`] waits until all that are in a turn want something decoded; the last one to come decodes for all.
 
 use super::{BATCH, LlamaEngine, create_context, engine_error};
 use crate::engine::sampler::Sampling;
+use crate::engine::threads::Threads;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token};
 use crate::template::Piece;
@@ -20,10 +22,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// The most sequences in one context: llama.cpp's LLAMA_MAX_SEQ.
 pub const MAX_SEQUENCES: usize = 256;
 
-/// A context with several sequences.
+/// Contexts with several sequences.
 #[derive(Clone)]
 pub struct Sequences {
-    shared: Arc<Shared>,
+    contexts: Vec<Arc<Shared>>,
 }
 
 struct Shared {
@@ -67,7 +69,7 @@ struct Wanted {
 }
 
 impl Sequences {
-    /// A context for `count` sequences of at most `tokens_each`, with the model of `engine`.
+    /// `count` sequences of at most `tokens_each`, with the model of `engine`.
     ///
     /// # Errors
     /// [`ErrorKind::Engine`] when there are too many, or the memory cannot be had.
@@ -76,21 +78,14 @@ impl Sequences {
             let message = format!("{count} sequences in one context; llama.cpp has 1 to {MAX_SEQUENCES}");
             return Err(Error::new(ErrorKind::Engine, message));
         }
-        let model = Arc::clone(&engine.model);
-        let context = create_context(&model, tokens_each, BATCH, engine.threads, count)?;
-        // SAFETY: the context borrows the model, which lives in an `Arc` beside it that is never replaced and that is
-        // declared behind the state, so that the context is dropped first.
-        let context = Context(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
-        let sequences = (0..count).map(|_| SequenceState::default()).collect();
-        let shared = Shared {
-            state: Mutex::new(State { context, sequences, losses: 0 }),
-            changed: Condvar::new(),
-            model,
-            info: engine.info.clone(),
-            limit: engine.context_limit(),
-            tokens_each,
-        };
-        Ok(Sequences { shared: Arc::new(shared) })
+        let (contexts, threads) = engine.contexts_at_a_time();
+        let contexts = contexts.min(count);
+        let contexts = (0..contexts).map(|context| {
+            // As even as it goes: 8 in 3 contexts are 3, 3 and 2.
+            let count = (count - context).div_ceil(contexts);
+            Shared::new(engine, threads, count, tokens_each).map(Arc::new)
+        });
+        Ok(Sequences { contexts: contexts.collect::<Result<_>>()? })
     }
 
     /// One of the sequences, for the thread that calls this.
@@ -98,27 +93,49 @@ impl Sequences {
     /// # Errors
     /// [`ErrorKind::Engine`] when all are taken.
     pub fn take(&self) -> Result<Sequence> {
-        let mut state = self.shared.lock();
-        let free = state.sequences.iter().position(|sequence| !sequence.taken);
-        let index = free.ok_or_else(|| Error::new(ErrorKind::Engine, "all sequences of the context are taken"))?;
+        // The context with the most room, so that a few are spread over all.
+        let shared = self.contexts.iter().max_by_key(|shared| shared.lock().free());
+        let taken = || Error::new(ErrorKind::Engine, "all sequences are taken");
+        let shared = Arc::clone(shared.ok_or_else(taken)?);
+        let mut state = shared.lock();
+        let index = state.sequences.iter().position(|sequence| !sequence.taken).ok_or_else(taken)?;
         state.sequences[index].taken = true;
-        let model = Arc::clone(&self.shared.model);
+        let losses = state.losses;
+        drop(state);
+        let model = Arc::clone(&shared.model);
         let words = LlamaEngine {
             context: None,
             pieces: (0..model.n_vocab()).map(|_| OnceCell::new()).collect(),
             model,
-            info: self.shared.info.clone(),
+            info: shared.info.clone(),
             options: Default::default(),
-            threads: 1,
+            threads: Threads::of(1),
             cached: Vec::new(),
             rows: Vec::new(),
         };
-        let losses = state.losses;
-        Ok(Sequence { words, shared: Arc::clone(&self.shared), index, losses, cached: Vec::new(), logits: Vec::new() })
+        Ok(Sequence { words, shared, index, losses, cached: Vec::new(), logits: Vec::new() })
     }
 }
 
 impl Shared {
+    /// A context for `count` sequences.
+    fn new(engine: &LlamaEngine, threads: usize, count: usize, tokens_each: usize) -> Result<Shared> {
+        let model = Arc::clone(&engine.model);
+        let context = create_context(&model, tokens_each, BATCH, threads, count)?;
+        // SAFETY: the context borrows the model, which lives in an `Arc` beside it that is never replaced and that is
+        // declared behind the state, so that the context is dropped first.
+        let context = Context(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
+        let sequences = (0..count).map(|_| SequenceState::default()).collect();
+        Ok(Shared {
+            state: Mutex::new(State { context, sequences, losses: 0 }),
+            changed: Condvar::new(),
+            model,
+            info: engine.info.clone(),
+            limit: engine.context_limit(),
+            tokens_each,
+        })
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -176,6 +193,11 @@ impl Drop for Sequence {
 }
 
 impl State {
+    /// How many sequences nobody has.
+    fn free(&self) -> usize {
+        self.sequences.iter().filter(|sequence| !sequence.taken).count()
+    }
+
     /// Whether all that are in a turn wait.
     fn is_complete(&self) -> bool {
         self.sequences.iter().all(|sequence| !sequence.in_turn || sequence.wanted.is_some())

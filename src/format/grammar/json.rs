@@ -2,7 +2,7 @@
 
 use super::rules::{Rules, literal};
 use super::tagged::{properties, with_definitions};
-use super::{Builder, Grammar, MANY, Unenforced, schema};
+use super::{Builder, Grammar, MANY, Unenforced, references, schema};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
@@ -20,8 +20,8 @@ fn with_fixed_space(mut value: Value) -> Value {
 
 impl Builder<'_> {
     pub(super) fn json_arguments(&mut self, tool: &Tool) -> Result<String> {
-        match tool.schema() {
-            Some(parameters) => self.json_value(&as_object(parameters), &tool.name, "$"),
+        match self.schema(tool)? {
+            Some(parameters) => self.json_value(&Value::Object(parameters), &tool.name, "$"),
             None => Ok(literal("{}")),
         }
     }
@@ -256,6 +256,12 @@ pub(super) fn impossible(place: &str, complaint: &str) -> Error {
     Error::new(ErrorKind::Tools, format!("{place}no value fits the schema: {reason}"))
 }
 
+/// That a schema refers to itself where it must not.
+pub(super) fn endless(place: &str, path: &str) -> Error {
+    let message = format!("{place}no value fits the schema: what {path} refers to requires itself, without end");
+    Error::new(ErrorKind::Tools, message).hint("make it optional somewhere, or let it be null or an empty array")
+}
+
 /// The grammar of a JSON value that fits `schema`.
 ///
 /// With `flexible` white space is free wherever JSON allows it, and nothing is narrowed: for checking texts. Without,
@@ -265,7 +271,11 @@ pub(super) fn impossible(place: &str, complaint: &str) -> Error {
 /// # Errors
 /// [`ErrorKind::Tools`] when no value fits the schema, or it is none.
 pub fn json_grammar(value: &Value, flexible: bool) -> Result<Grammar> {
-    let (mut prepared, mut unenforced) = if flexible { schema::without_unknown(value) } else { schema::prepare(value) };
+    crate::tool::misfits(value, &Value::Null)?;
+    let (resolved, dropped) = references::resolved(value.clone()).map_err(|place| endless("", &place))?;
+    let prepare = if flexible { schema::without_unknown } else { schema::prepare };
+    let (mut prepared, mut unenforced) = prepare(&resolved);
+    unenforced.extend(dropped);
     if let Err(complaint) = schema::compile(&prepared) {
         if schema::is_impossible(&complaint) {
             return Err(impossible("", &complaint));
@@ -279,5 +289,5 @@ pub fn json_grammar(value: &Value, flexible: bool) -> Result<Grammar> {
     let prepared = if flexible { prepared } else { with_fixed_space(prepared) };
     let mut rules = Rules::default();
     let start = rules.json(&prepared);
-    Ok(Grammar { lark: rules.finish(&start), unenforced })
+    Ok(Grammar { lark: rules.finish(&start), unenforced, schema: Some(value.clone()) })
 }

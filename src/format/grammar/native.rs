@@ -2,7 +2,7 @@
 
 use super::json::{impossible, possible, unless_impossible};
 use super::rules::literal;
-use super::tagged::{properties, with_definitions};
+use super::tagged::{MEMBERS, properties, with_definitions};
 use super::{Builder, Unenforced, schema};
 use crate::error::Result;
 use crate::tool::Tool;
@@ -76,7 +76,8 @@ struct Notation<'a> {
 impl Builder<'_> {
     /// `key=value, …` as Python writes it.
     pub(super) fn python_arguments(&mut self, tool: &Tool) -> Result<String> {
-        let Some(Value::Object(whole)) = tool.schema() else { return Ok(String::new()) };
+        let Some(whole) = self.schema(tool)? else { return Ok(String::new()) };
+        self.leave(&whole, &MEMBERS, "$");
         let mut notation = Notation::new(Dialect::PYTHON, tool, &whole);
         let mut items = Vec::new();
         for (name, value, required) in properties(&whole) {
@@ -89,7 +90,7 @@ impl Builder<'_> {
 
     /// An object in a format's own notation.
     pub(super) fn native_arguments(&mut self, tool: &Tool, dialect: Dialect<'_>) -> Result<String> {
-        let Some(Value::Object(whole)) = tool.schema() else { return Ok(literal("{}")) };
+        let Some(whole) = self.schema(tool)? else { return Ok(literal("{}")) };
         let mut notation = Notation::new(dialect, tool, &whole);
         self.object(&whole, &mut notation, "$")
     }
@@ -97,10 +98,12 @@ impl Builder<'_> {
     fn native(&mut self, schema: &Value, notation: &mut Notation<'_>, path: &str) -> Result<String> {
         let Value::Object(object) = schema else { return Ok(self.anything(notation, ANY_DEPTH)) };
         if let Some(Value::String(reference)) = object.get("$ref") {
+            self.leave(object, &["$ref"], path);
             return self.definition(reference, notation, path);
         }
         let listed = object.get("enum").and_then(Value::as_array).map(Vec::as_slice);
         if let Some(values) = listed.or(object.get("const").map(std::slice::from_ref)) {
+            self.leave(object, &["enum", "const", "type"], path);
             if values.is_empty() {
                 return Err(impossible(&format!("tool {:?}: ", notation.tool), "enum is empty"));
             }
@@ -112,9 +115,8 @@ impl Builder<'_> {
                 if options.is_empty() {
                     return Err(impossible(&format!("tool {:?}: ", notation.tool), &format!("{key} is empty")));
                 }
-                if key == "oneOf" {
-                    self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: key.to_owned() });
-                }
+                // Of `oneOf` that no other fits is left.
+                self.leave(object, &["anyOf"], path);
                 let options = options
                     .iter()
                     .enumerate()
@@ -132,9 +134,7 @@ impl Builder<'_> {
             }
             _ if object.contains_key("properties") => self.object(object, notation, path),
             _ => {
-                if object.contains_key("allOf") {
-                    self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: "allOf".to_owned() });
-                }
+                self.leave(object, &[], path);
                 Ok(self.anything(notation, ANY_DEPTH))
             }
         }
@@ -186,10 +186,7 @@ impl Builder<'_> {
             Some(items) => self.native(items, notation, &format!("{path}.items"))?,
             None => self.anything(notation, ANY_DEPTH - 1),
         };
-        if object.contains_key("prefixItems") {
-            let keyword = "prefixItems".to_owned();
-            self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword });
-        }
+        self.leave(object, &["type", "items", "minItems", "maxItems"], path);
         let count = |key: &str| object.get(key).and_then(Value::as_u64);
         let (least, most) = (count("minItems").unwrap_or(0), count("maxItems").unwrap_or(super::MANY as u64));
         let list = self.list(&item, notation.dialect, least, most.max(least));
@@ -208,6 +205,7 @@ impl Builder<'_> {
     }
 
     fn object(&mut self, object: &Map<String, Value>, notation: &mut Notation<'_>, path: &str) -> Result<String> {
+        self.leave(object, &MEMBERS, path);
         let dialect = notation.dialect;
         let mut items = Vec::new();
         for (name, value, required) in properties(object) {

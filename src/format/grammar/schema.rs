@@ -49,6 +49,15 @@ const DESCRIPTIONS: [&str; 10] = [
     "optional",
 ];
 
+/// Keywords that say what a schema is, and nothing about a value.
+const META: [&str; 8] =
+    ["$schema", "$id", "$anchor", "$defs", "definitions", "$vocabulary", "contentMediaType", "contentEncoding"];
+
+/// Whether a keyword says something about a value.
+pub(super) fn restricts(keyword: &str) -> bool {
+    !META.contains(&keyword) && !DESCRIPTIONS.contains(&keyword) && !keyword.starts_with("x-")
+}
+
 /// How deep a value may be nested that its schema says nothing about.
 const ANY_DEPTH: usize = 3;
 
@@ -103,6 +112,16 @@ fn drop_unknown(schema: &mut Value, path: &str, unenforced: &mut Vec<Unenforced>
     {
         object.shift_remove("pattern");
         dropped("pattern");
+    }
+    // It stays in force, but a grammar counts a key that is written twice as two.
+    let least = object.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
+    let free = match object.get("additionalProperties") {
+        Some(Value::Bool(false)) => object.contains_key("patternProperties"),
+        Some(_) => true,
+        None => object.contains_key("patternProperties") || !object.contains_key("properties"),
+    };
+    if least > 1 && free {
+        unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: "minProperties".to_owned() });
     }
     for (key, child) in children(object) {
         drop_unknown(child, &format!("{path}.{key}"), unenforced);

@@ -8,12 +8,18 @@ use crate::format::{Marker, TaggedCall};
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
 
+/// Keywords of objects whose members are written one by one, and only those that the schema names.
+pub(super) const MEMBERS: [&str; 5] = ["type", "properties", "required", "additionalProperties", "patternProperties"];
+
 /// Keywords of strings that a terminal can hold to.
 const LENGTHS: [&str; 2] = ["minLength", "maxLength"];
+/// Longer texts than this are not counted: the grammar engine gives up on a terminal that counts and looks out for a tag.
+const COUNTED: u64 = 1000;
 
 impl Builder<'_> {
     pub(super) fn tagged_arguments(&mut self, tool: &Tool, tagged: &TaggedCall) -> Result<String> {
-        let Some(Value::Object(schema)) = tool.schema() else { return Ok(String::new()) };
+        let Some(schema) = self.schema(tool)? else { return Ok(String::new()) };
+        self.leave(&schema, &MEMBERS, "$");
         let mut parts = Vec::new();
         for (key, value, required) in properties(&schema) {
             let value = with_definitions(value, &schema);
@@ -52,6 +58,7 @@ impl Builder<'_> {
             && let Value::Object(object) = schema
         {
             if kinds == ["object"] && object.contains_key("properties") {
+                self.leave(object, &MEMBERS, path);
                 let mut parts = Vec::new();
                 for (key, value, required) in properties(object) {
                     let value = with_definitions(value, object);
@@ -63,6 +70,7 @@ impl Builder<'_> {
                 return Ok(self.rules.sequence(&parts));
             }
             if kinds == ["array"] && object.get("items").is_some_and(Value::is_object) {
+                self.leave(object, &["type", "items", "minItems", "maxItems"], path);
                 let items = with_definitions(&object["items"], object);
                 let item = self.tagged_argument(tool, "item", &items, tagged, &format!("{path}.items"))?;
                 let count = |key: &str| object.get(key).and_then(Value::as_u64);
@@ -114,13 +122,19 @@ impl Builder<'_> {
         if !begins.is_empty() {
             conditions.push(format!("/(?s:{begins}.*)/"));
         }
-        let count = |key: &str| schema.get(key).and_then(Value::as_u64);
-        if LENGTHS.iter().any(|key| schema.get(*key).is_some()) {
+        for keyword in LENGTHS {
+            if schema.get(keyword).and_then(Value::as_u64).is_some_and(|count| count > COUNTED) {
+                self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned() });
+            }
+        }
+        let count = |key: &str| schema.get(key).and_then(Value::as_u64).filter(|count| *count <= COUNTED);
+        let lengths = LENGTHS.iter().any(|key| count(key).is_some());
+        if lengths {
             let most = count("maxLength").map_or(String::new(), |most| most.to_string());
             conditions.push(format!("/(?s:.{{{},{most}}})/", count("minLength").unwrap_or(0)));
         }
         let pattern = schema.get("pattern").and_then(Value::as_str);
-        if pattern.is_some() || LENGTHS.iter().any(|key| schema.get(*key).is_some()) {
+        if pattern.is_some() || lengths {
             // White space at a value's edges may be the format's, and not count.
             conditions.push(r"/(?s:[^\s].*[^\s]|[^\s]?)/".to_owned());
         }

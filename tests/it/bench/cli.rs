@@ -58,6 +58,9 @@ fn a_suite_of_ones_own_from_init_to_report() {
     assert!(plan["command"].as_array().unwrap().contains(&"strict".into()));
 
     assert_eq!(bench(&[]).code, 2, "there is a run");
+    let elsewhere = run(callwright(home.path()).args(["bench", "--suite"]).arg(&suite).arg("--out").arg(home.path()));
+    assert_eq!(elsewhere.code, 2, "{}", elsewhere.out);
+    assert!(elsewhere.err.contains("is not empty and no run: it has "), "{}", elsewhere.err);
     let resumed = bench(&["--resume", "--json"]);
     assert_eq!(resumed.code, 0, "{}", resumed.err);
     let report: Value = serde_json::from_str(&resumed.out).unwrap();
@@ -187,6 +190,7 @@ fn answers_made_elsewhere_are_scored() {
         assert_eq!(line, format!(r#"{{"id":"{id}","valid":{valid},"error_type":{error_type}}}"#), "{row}");
     }
     assert!(ran.err.contains("simple_python: 2 of 6 valid (33.3%)"), "{}", ran.err);
+    assert!(ran.err.contains("6 lines answer a case that an earlier line answers; each line counts"), "{}", ran.err);
 
     for (text, suite, message) in [
         ("{\"id\": \"s_9\", \"candidate\": []}", suite.as_str(), "<standard input>:1: the suite has no case \"s_9\""),

@@ -69,7 +69,12 @@ fn what_is_wrong_with_a_case_is_said_with_its_line() {
         (r#"{"prompt": "x", "expected": [], "bfcl": {}}"#, "\"bfcl\" has no \"category\""),
         (
             r#"{"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}], "expected": []}"#,
-            "the call of \"f\" at the end of the messages has no result",
+            "the call \"1\" of f in messages[0] has no result yet",
+        ),
+        (r#"{"messages": [], "expected": []}"#, "there is no question: the conversation is empty"),
+        (
+            r#"{"messages": [{"role": "system", "content": "x"}], "expected": []}"#,
+            "there is no question: no message is the user's",
         ),
     ];
     for (line, message) in lines {

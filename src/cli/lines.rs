@@ -1,0 +1,130 @@
+//! What a person says in a conversation: lines from a terminal, with editing, or from a pipe.
+//!
+//! Nothing that is said is lost: not what is pasted in one piece, nor what is typed while the model still speaks, nor
+//! the lines after one that cannot be read.
+
+use super::say;
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+use std::collections::VecDeque;
+use std::io::{BufRead, Error, ErrorKind, IsTerminal};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where lines come from.
+pub struct Lines {
+    editor: DefaultEditor,
+    terminal: bool,
+    /// Said already, and not asked for yet.
+    waiting: VecDeque<String>,
+    typed: TypedAhead,
+    /// How many lines were read from a pipe.
+    read: usize,
+}
+
+impl Lines {
+    /// Standard input.
+    pub fn open(typed: TypedAhead) -> Result<Lines, ReadlineError> {
+        let terminal = std::io::stdin().is_terminal();
+        Ok(Lines { editor: DefaultEditor::new()?, terminal, waiting: VecDeque::new(), typed, read: 0 })
+    }
+
+    /// The next line; one that ends with a backslash goes on in the next. What is pasted in one piece is one line, with
+    /// line breaks in it.
+    pub fn next(&mut self) -> Result<String, ReadlineError> {
+        let mut text = self.line("> ")?;
+        while let Some(begun) = text.strip_suffix('\\') {
+            match self.line("… ") {
+                Ok(more) => text = format!("{begun}\n{more}"),
+                Err(ReadlineError::Eof) => return Ok(begun.to_owned()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(text)
+    }
+
+    /// Gives back what is to be read next.
+    pub fn put_back(&mut self, text: &str) {
+        if !text.trim().is_empty() {
+            self.waiting.push_front(text.to_owned());
+        }
+    }
+
+    /// Keeps a line in the history.
+    pub fn remember(&mut self, line: &str) {
+        // That it is there already is no failure.
+        let _ = self.editor.add_history_entry(line);
+    }
+
+    /// Reads the history of earlier conversations.
+    pub fn load_history(&mut self, path: &Path) -> Result<(), ReadlineError> {
+        self.editor.load_history(path)
+    }
+
+    /// Writes the history.
+    pub fn save_history(&mut self, path: &Path) -> Result<(), ReadlineError> {
+        self.editor.save_history(path)
+    }
+
+    fn line(&mut self, prompt: &str) -> Result<String, ReadlineError> {
+        self.waiting.extend(self.typed.take());
+        if let Some(line) = self.waiting.pop_front() {
+            if self.terminal {
+                say(format_args!("{prompt}{line}\n"));
+            }
+            return Ok(line);
+        }
+        if self.terminal { self.editor.readline(prompt) } else { self.piped() }
+    }
+
+    fn piped(&mut self) -> Result<String, ReadlineError> {
+        let mut line = Vec::new();
+        if std::io::stdin().lock().read_until(b'\n', &mut line)? == 0 {
+            return Err(ReadlineError::Eof);
+        }
+        self.read += 1;
+        let mut line = String::from_utf8(line).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            let message = format!("line {} is passed over: it is not valid UTF-8 at byte {at}", self.read);
+            ReadlineError::Io(Error::new(ErrorKind::InvalidData, message))
+        })?;
+        line.truncate(line.trim_end_matches(['\n', '\r']).len());
+        Ok(line)
+    }
+}
+
+/// Lines that were typed before they were asked for.
+///
+/// A question whether a tool may run is not answered by what was typed before it was seen: that is kept for the
+/// conversation.
+#[derive(Clone, Default)]
+pub struct TypedAhead(Arc<Mutex<Vec<u8>>>);
+
+impl TypedAhead {
+    /// Takes in what waits at the terminal.
+    #[cfg(unix)]
+    pub fn take_in(&self) {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        let stdin = std::io::stdin();
+        let mut typed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = [0; 4096];
+        loop {
+            let mut waiting = [PollFd::new(std::os::fd::AsFd::as_fd(&stdin), PollFlags::POLLIN)];
+            if poll(&mut waiting, PollTimeout::ZERO).unwrap_or(0) == 0 {
+                return;
+            }
+            match nix::unistd::read(&stdin, &mut buffer) {
+                Ok(read) if read > 0 => typed.extend_from_slice(&buffer[..read]),
+                _ => return,
+            }
+        }
+    }
+
+    #[cfg(not(unix))]
+    pub fn take_in(&self) {}
+
+    fn take(&self) -> Vec<String> {
+        let typed = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        String::from_utf8_lossy(&typed).lines().map(str::to_owned).collect()
+    }
+}

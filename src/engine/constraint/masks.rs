@@ -1,0 +1,84 @@
+//! Which tokens may come next, for a state of a grammar.
+//!
+//! The grammar engine makes masks, too, but keeps four copies of the tree of all tokens for it, which takes most of the
+//! time that a model's vocabulary needs to be prepared. Here there is the tree that the engine needs in any case, and a
+//! small one beside it, for the same result.
+
+use super::compiler::Tokens;
+use llguidance::earley::{BiasComputer, ParserRecognizer};
+use llguidance::toktrie::{SimpleVob, TokTrie, TokenId, TokenizerEnv};
+use std::sync::Arc;
+
+/// Tokens that stand in a JSON string as they are: where any text may follow, not each of them need be looked at. The
+/// grammar engine has more such sets by default, for white space and for strings of bounded length: each takes longer
+/// to prepare than it ever saves.
+pub(super) const TEXTS: &str = r#"[^"\\\x00-\x1F\x7F]+"#;
+
+/// What the grammar engine spends at most, in its own measure, to find out whether any text may follow.
+const SUBSUME: u64 = 1000;
+
+/// Makes masks for one vocabulary.
+pub(super) struct Masks {
+    tokens: Arc<Tokens>,
+    /// The tokens that match [`TEXTS`].
+    texts: SimpleVob,
+    /// All others.
+    others: TokTrie,
+}
+
+impl Masks {
+    pub(super) fn new(tokens: Arc<Tokens>) -> Masks {
+        let trie = tokens.tok_trie();
+        let (mut texts, mut others) = (trie.alloc_token_set(), trie.alloc_token_set());
+        for index in 0..TokenId::try_from(trie.vocab_size()).unwrap_or(TokenId::MAX) {
+            let set = if is_text(trie.token(index)) { &mut texts } else { &mut others };
+            set.allow_token(index);
+        }
+        let others = trie.filter(&others);
+        Masks { tokens, texts, others }
+    }
+}
+
+/// Whether a token matches [`TEXTS`].
+fn is_text(bytes: &[u8]) -> bool {
+    let plain = |byte: &u8| !matches!(byte, b'"' | b'\\' | 0..=0x1F | 0x7F);
+    !bytes.is_empty() && bytes.iter().all(plain) && std::str::from_utf8(bytes).is_ok()
+}
+
+impl BiasComputer for Masks {
+    fn compute_bias(&self, grammar: &mut ParserRecognizer<'_>, start: &[u8]) -> SimpleVob {
+        let mut mask = self.trie().alloc_token_set();
+        let state = grammar.lexer_state();
+        let lexer = grammar.lexer_mut();
+        let any_text = start.is_empty()
+            && lexer.subsume_possible(state)
+            && lexer.check_subsume(state, 0, SUBSUME, None).unwrap_or(false);
+        let rest = if any_text { &self.others } else { self.trie() };
+        if any_text {
+            mask.or(&self.texts);
+        }
+        rest.add_bias(grammar, &mut mask, start);
+        mask
+    }
+
+    fn trie(&self) -> &TokTrie {
+        self.tokens.tok_trie()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_what_the_expression_says() {
+        let mut expression = llguidance::derivre::Regex::new(TEXTS).unwrap();
+        let others: [&[u8]; 9] =
+            [b"", b"\"", b"a\\", b"\n", b"a\x7f", b"\xc3", b"\xa9", b"\xff<|end|>", b"\xed\xa0\x80"];
+        let texts = ["a", " the", "é", "日本", "}]:,", "\u{85}", "🦀"].map(str::as_bytes);
+        for bytes in others.iter().chain(&texts) {
+            assert_eq!(is_text(bytes), expression.is_match_bytes(bytes), "{bytes:?}");
+        }
+        assert!(texts.into_iter().all(is_text) && !others.into_iter().any(is_text));
+    }
+}

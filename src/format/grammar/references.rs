@@ -1,0 +1,318 @@
+//! References of a schema: brought into one form, and followed to see whether what they describe ever ends.
+//!
+//! A grammar is written from parts of a schema, and a part knows only the definitions that go with it. A reference to
+//! any other place (`#`, `#/properties/a`) is therefore made one to a definition. An object that requires itself fits
+//! no value: where it may be left out it is, and where not, that is an error before a model runs into it.
+
+use super::Unenforced;
+use crate::tool::dialect::children;
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, HashSet};
+
+/// The tables of definitions.
+const TABLES: [&str; 2] = ["$defs", "definitions"];
+
+/// A schema whose references are all to its definitions, each of which fits some value, and the references that lead
+/// nowhere, which are left out.
+///
+/// # Errors
+/// The place in the schema that refers to itself without end.
+pub(super) fn resolved(schema: Value) -> Result<(Value, Vec<Unenforced>), String> {
+    if !mentions_reference(&schema) {
+        return Ok((schema, Vec::new()));
+    }
+    let mut schema = schema;
+    let root = schema.clone();
+    let mut resolving = Resolving { root: &root, moved: BTreeMap::new(), unenforced: Vec::new() };
+    resolving.node(&mut schema, "$");
+    let Resolving { moved, unenforced, .. } = resolving;
+    let copies: Vec<(String, Value)> = moved
+        .into_iter()
+        .filter_map(|(pointer, name)| {
+            let mut copy = schema.pointer(&pointer)?.clone();
+            if let Value::Object(object) = &mut copy {
+                object.retain(|key, _| !TABLES.contains(&key.as_str()));
+            }
+            Some((name, copy))
+        })
+        .collect();
+    if let Value::Object(object) = &mut schema
+        && !copies.is_empty()
+        && let Value::Object(table) = object.entry("$defs").or_insert_with(|| json!({}))
+    {
+        table.extend(copies);
+    }
+    let ending = Ending::of(&schema);
+    if !ending.ends(&schema) {
+        return Err(ending.culprit(&schema, "$"));
+    }
+    ending.prune(&mut schema);
+    Ok((schema, unenforced))
+}
+
+fn mentions_reference(schema: &Value) -> bool {
+    match schema {
+        Value::Object(object) => object.contains_key("$ref") || object.values().any(mentions_reference),
+        Value::Array(items) => items.iter().any(mentions_reference),
+        _ => false,
+    }
+}
+
+/// Gives each reference its form.
+struct Resolving<'s> {
+    root: &'s Value,
+    /// Places that are referred to and are no definitions, and the definition that each becomes.
+    moved: BTreeMap<String, String>,
+    unenforced: Vec<Unenforced>,
+}
+
+impl Resolving<'_> {
+    fn node(&mut self, schema: &mut Value, path: &str) {
+        let Value::Object(object) = schema else { return };
+        if let Some(Value::String(reference)) = object.get("$ref") {
+            match self.target(reference) {
+                Some(reference) => object["$ref"] = reference.into(),
+                None => {
+                    object.shift_remove("$ref");
+                    self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: "$ref".to_owned() });
+                }
+            }
+        }
+        for (key, child) in children(object) {
+            self.node(child, &format!("{path}.{key}"));
+        }
+    }
+
+    /// The reference to a definition that says the same; `None` where there is nothing to refer to.
+    fn target(&mut self, reference: &str) -> Option<String> {
+        let id = self.root.get("$id").and_then(Value::as_str).unwrap_or_default();
+        let local = reference.strip_prefix(id).unwrap_or(reference);
+        let pointer = decoded(local.strip_prefix('#').unwrap_or(local));
+        if !(local.is_empty() || local.starts_with('#')) || self.root.pointer(&pointer).is_none() {
+            return None;
+        }
+        let parts: Vec<&str> = pointer.split('/').skip(1).collect();
+        if let [table, name] = parts[..]
+            && TABLES.contains(&table)
+            && !name.contains('~')
+        {
+            return Some(format!("#/{table}/{name}"));
+        }
+        let count = self.moved.len();
+        let name = self.moved.entry(pointer).or_insert_with(|| {
+            let taken = |name: &str| self.root.get("$defs").is_some_and(|table| table.get(name).is_some());
+            let mut name = format!("place{count}");
+            while taken(&name) {
+                name.push('_');
+            }
+            name
+        });
+        Some(format!("#/$defs/{name}"))
+    }
+}
+
+/// A pointer as it is written in a URI's fragment, without the percent signs.
+fn decoded(fragment: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = fragment.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let code = behind.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        match (first, code) {
+            (b'%', Some(code)) => {
+                bytes.push(code);
+                rest = &behind[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Which definitions fit a value that ends.
+struct Ending(HashSet<String>);
+
+impl Ending {
+    fn of(schema: &Value) -> Ending {
+        let definitions: Vec<(String, &Value)> = TABLES
+            .iter()
+            .filter_map(|table| Some((table, schema.get(*table)?.as_object()?)))
+            .flat_map(|(table, definitions)| {
+                definitions.iter().map(move |(name, value)| (format!("#/{table}/{name}"), value))
+            })
+            .collect();
+        let mut ending = Ending(HashSet::new());
+        // Each round finds those that end by way of those found before.
+        loop {
+            let more: Vec<String> = definitions
+                .iter()
+                .filter(|(reference, value)| !ending.0.contains(reference) && ending.ends(value))
+                .map(|(reference, _)| reference.clone())
+                .collect();
+            if more.is_empty() {
+                return ending;
+            }
+            ending.0.extend(more);
+        }
+    }
+
+    /// Whether some value that ends fits, as far as references go: what else may be wrong is others' business.
+    fn ends(&self, schema: &Value) -> bool {
+        let Value::Object(object) = schema else { return true };
+        if object.contains_key("enum") || object.contains_key("const") {
+            return true;
+        }
+        let list = |key: &str| object.get(key).and_then(Value::as_array).filter(|options| !options.is_empty());
+        object.get("$ref").and_then(Value::as_str).is_none_or(|reference| self.0.contains(reference))
+            && ["anyOf", "oneOf"]
+                .iter()
+                .filter_map(|key| list(key))
+                .all(|options| options.iter().any(|option| self.ends(option)))
+            && list("allOf").is_none_or(|parts| parts.iter().all(|part| self.ends(part)))
+            && (allows_scalar(object) || (self.required(object).iter().all(|(_, member)| self.ends(member))))
+    }
+
+    /// What any value has to have: each with its path.
+    fn required<'s>(&self, object: &'s Map<String, Value>) -> Vec<(String, &'s Value)> {
+        let mut found = Vec::new();
+        for (name, member, required) in super::tagged::properties(object) {
+            if required {
+                found.push((format!(".properties.{name}"), member));
+            }
+        }
+        let least = object.get("minItems").and_then(Value::as_u64).unwrap_or(0);
+        if least > 0
+            && let Some(items) = object.get("items").filter(|items| items.is_object())
+        {
+            found.push((".items".to_owned(), items));
+        }
+        found
+    }
+
+    /// The place that a value that fits would have to repeat for ever.
+    fn culprit(&self, schema: &Value, path: &str) -> String {
+        let Value::Object(object) = schema else { return path.to_owned() };
+        if object.get("$ref").and_then(Value::as_str).is_some_and(|reference| !self.0.contains(reference)) {
+            return path.to_owned();
+        }
+        let mut parts = self.required(object);
+        for key in ["allOf", "anyOf", "oneOf"] {
+            let options = object.get(key).and_then(Value::as_array).into_iter().flatten().enumerate();
+            parts.extend(options.map(|(index, option)| (format!(".{key}[{index}]"), option)));
+        }
+        let first = parts.into_iter().find(|(_, part)| !self.ends(part));
+        first.map_or_else(|| path.to_owned(), |(key, part)| self.culprit(part, &format!("{path}{key}")))
+    }
+
+    /// Takes out what fits no value and need not be there: a model that began it could not end it.
+    fn prune(&self, schema: &mut Value) {
+        let Value::Object(object) = schema else { return };
+        if let Some(Value::Object(members)) = object.get_mut("properties") {
+            let before = members.len();
+            members.retain(|_, member| self.ends(member));
+            if members.len() < before {
+                object.entry("additionalProperties").or_insert(Value::Bool(false));
+            }
+        }
+        for key in ["anyOf", "oneOf"] {
+            if let Some(Value::Array(options)) = object.get_mut(key) {
+                options.retain(|option| self.ends(option));
+            }
+        }
+        if object.get("additionalProperties").is_some_and(|rest| !self.ends(rest)) {
+            object.insert("additionalProperties".to_owned(), Value::Bool(false));
+        }
+        if object.get("items").is_some_and(|items| items.is_object() && !self.ends(items)) {
+            object.shift_remove("items");
+            object.insert("maxItems".to_owned(), json!(0));
+        }
+        // Definitions that do not end are referred to no more.
+        for table in TABLES {
+            if let Some(Value::Object(definitions)) = object.get_mut(table) {
+                definitions.retain(|name, _| self.0.contains(&format!("#/{table}/{name}")));
+            }
+        }
+        for (_, child) in children(object) {
+            self.prune(child);
+        }
+    }
+}
+
+/// Whether a value that is neither an object nor an array may fit.
+fn allows_scalar(object: &Map<String, Value>) -> bool {
+    let is_scalar = |kind: &Value| !matches!(kind.as_str(), Some("object" | "array"));
+    match object.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(is_scalar),
+        Some(kind) => is_scalar(kind),
+        // A grammar takes what has members or items for an object or an array.
+        None => !["properties", "items"].iter().any(|key| object.contains_key(*key)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(schema: Value) -> String {
+        match resolved(schema) {
+            Ok((schema, unenforced)) => {
+                let paths: Vec<&str> = unenforced.iter().map(|dropped| dropped.path.as_str()).collect();
+                format!("{schema} {}", paths.join(" "))
+            }
+            Err(place) => place,
+        }
+    }
+
+    #[test]
+    fn references_are_to_definitions_or_to_nothing() {
+        let cases = [
+            (json!({"type": "integer"}), r#"{"type":"integer"} "#),
+            (
+                json!({"properties": {"kids": {"type": "array", "items": {"$ref": "#"}}}}),
+                r##"{"properties":{"kids":{"type":"array","items":{"$ref":"#/$defs/place0"}}},"$defs":{"place0":{"properties":{"kids":{"type":"array","items":{"$ref":"#/$defs/place0"}}}}}} "##,
+            ),
+            (
+                json!({"properties": {"a b": {"type": "null"}, "c": {"$ref": "#/properties/a%20b"}}}),
+                r##"{"properties":{"a b":{"type":"null"},"c":{"$ref":"#/$defs/place0"}},"$defs":{"place0":{"type":"null"}}} "##,
+            ),
+            (
+                json!({"anyOf": [{"$ref": "#/$defs/none"}, {"$ref": "https://example.com/x"}]}),
+                r#"{"anyOf":[{},{}]} $.anyOf[0] $.anyOf[1]"#,
+            ),
+        ];
+        for (schema, expected) in cases {
+            assert_eq!(said(schema), expected);
+        }
+    }
+
+    #[test]
+    fn what_never_ends_is_left_out_or_said() {
+        let node = json!({"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]});
+        let with = |schema: Value| {
+            let mut schema = schema;
+            schema["$defs"] = json!({"node": node});
+            said(schema)
+        };
+        let required = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/node"}}, "required": ["a"]});
+        assert_eq!(with(required), "$.properties.a");
+        assert_eq!(with(json!({"type": "array", "items": {"$ref": "#/$defs/node"}, "minItems": 1})), "$.items");
+        assert_eq!(
+            with(json!({"anyOf": [{"$ref": "#/$defs/node"}, {"allOf": [{"$ref": "#/$defs/node"}]}]})),
+            "$.anyOf[0]"
+        );
+        assert_eq!(
+            with(json!({"properties": {"a": {"$ref": "#/$defs/node"}}})),
+            r#"{"properties":{},"$defs":{},"additionalProperties":false} "#
+        );
+        assert_eq!(
+            with(json!({"type": "array", "items": {"$ref": "#/$defs/node"}})),
+            r#"{"type":"array","$defs":{},"maxItems":0} "#
+        );
+        assert_eq!(
+            with(json!({"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]})),
+            r#"{"anyOf":[{"type":"null"}],"$defs":{}} "#
+        );
+    }
+}

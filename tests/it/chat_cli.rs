@@ -1,0 +1,272 @@
+//! `chat` as a program, with the bundled model: through a pipe, and at a terminal.
+
+use crate::program::callwright;
+use serde_json::Value;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const QUESTION: &str = "What's the weather in New York and San Francisco?";
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.toml");
+
+#[test]
+fn a_chat_is_saved_undone_and_loaded() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("chat.json");
+    let broken = home.path().join("broken.json");
+    let lines_file = home.path().join("lines.json");
+    std::fs::write(&broken, "[{\"role\": \"nobody\", \"content\": \"\"}]").unwrap();
+    let lines = [
+        "/help".to_owned(),
+        "/tools".to_owned(),
+        "/template".to_owned(),
+        "/undo".to_owned(),
+        QUESTION.to_owned(),
+        format!("/save {}", file.display()),
+        "/undo".to_owned(),
+        "/undo".to_owned(),
+        format!("/load {}", file.display()),
+        format!("/load {}", broken.display()),
+        "/load".to_owned(),
+        "/sing".to_owned(),
+        "What's the weather in Beijing \\".to_owned(),
+        "tomorrow?".to_owned(),
+        format!("/save {}", lines_file.display()),
+        "/quit".to_owned(),
+        "never read".to_owned(),
+    ];
+    let mut child = callwright(home.path())
+        .args(["chat", "--tools", TOOLS])
+        .env("XDG_STATE_HOME", home.path().join("state"))
+        .stdin_piped();
+    child.stdin.take().unwrap().write_all((lines.join("\n") + "\n").as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    assert!(out.contains("← get_weather New York: 21 °C, sunny\n← get_weather San Francisco: 16 °C, fog\n"), "{out}");
+    for said in [
+        "/undo             forget the last question",
+        "get_weather: Get the weather forecast for a city",
+        ", calls as ",
+        "there is no question",
+        "5 messages are in ",
+        "0 messages are left",
+        "5 messages\n",
+        "messages[0].role is \"nobody\"",
+        "/load FILE",
+        "there is no /sing; /help says what there is",
+    ] {
+        assert!(err.contains(said), "{said:?} is not in {err}");
+    }
+    let asked: Value = serde_json::from_str(&std::fs::read_to_string(&lines_file).unwrap()).unwrap();
+    assert_eq!(asked["messages"][5]["content"], "What's the weather in Beijing \ntomorrow?");
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(saved["messages"].as_array().unwrap().len(), 5);
+    assert_eq!(saved["tools"][0]["function"]["name"], "get_weather");
+    let history = std::fs::read_to_string(home.path().join("state/callwright/chat_history")).unwrap();
+    assert!(history.contains(QUESTION) && !history.contains("never read"), "{history}");
+}
+
+/// `assert_cmd` hands no running process out.
+trait Piped {
+    fn stdin_piped(&mut self) -> std::process::Child;
+}
+
+impl Piped for assert_cmd::Command {
+    fn stdin_piped(&mut self) -> std::process::Child {
+        let mut command = Command::new(self.get_program());
+        command.args(self.get_args());
+        for (name, value) in self.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+/// What a chat writes that is given these bytes: standard output and standard error.
+fn piped(home: &Path, more: &[&str], input: &[u8]) -> (String, String) {
+    let mut child = callwright(home).arg("chat").args(more).env("XDG_STATE_HOME", home.join("state")).stdin_piped();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn contents(path: &Path) -> Vec<String> {
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let asked = saved["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "user");
+    asked.map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_line_that_cannot_be_read_does_not_end_a_chat() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("chat.json");
+    let few = ["--max-tokens", "4"];
+    let lines =
+        [b"One \xff\n".as_slice(), b"Two\n", format!("/save {}\n", file.display()).as_bytes(), b"Three \\"].concat();
+    let (out, err) = piped(home.path(), &few, &lines);
+    assert!(err.contains("error: line 1 is passed over: it is not valid UTF-8 at byte 4"), "{err}");
+    assert_eq!(contents(&file), ["Two"]);
+    // What is begun and not ended is said all the same.
+    assert_eq!(out.lines().count(), 2, "{out}");
+}
+
+#[test]
+fn a_conversation_with_an_open_call_is_not_loaded() {
+    let home = tempfile::tempdir().unwrap();
+    let (open, saved) = (home.path().join("open.json"), home.path().join("saved.json"));
+    let conversation = r#"[{"role": "user", "content": "Time?"}, {"role": "assistant", "tool_calls":
+        [{"id": "call_1", "function": {"name": "clock", "arguments": "{}"}}]}]"#;
+    std::fs::write(&open, conversation).unwrap();
+    let lines = format!("Hello\n/load {}\n/save {}\n", open.display(), saved.display());
+    let (_, err) = piped(home.path(), &["--max-tokens", "4"], lines.as_bytes());
+    assert!(err.contains("the call \"call_1\" of clock in messages[1] has no result yet"), "{err}");
+    assert_eq!(contents(&saved), ["Hello"]);
+}
+
+/// A terminal that nobody looks at: keys go in, and what is shown comes out.
+#[cfg(target_os = "linux")]
+mod terminal {
+    use super::{Path, contents};
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::fd::OwnedFd;
+    use std::process::{Child, Command, Stdio};
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
+
+    struct Terminal {
+        keys: File,
+        shown: Arc<Mutex<Vec<u8>>>,
+        child: Child,
+    }
+
+    impl Terminal {
+        /// A chat at a terminal of its own; none where this system cannot give one.
+        fn chat(home: &Path, more: &[&str]) -> Option<Terminal> {
+            let pty = nix::pty::openpty(None, None).ok()?;
+            // Not for the chat: while it held this side, too, it could not see the terminal go.
+            fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
+            let side = |fd: &OwnedFd| Stdio::from(fd.try_clone().unwrap());
+            // It has to be the process' controlling terminal, where questions are asked.
+            let child = Command::new("setsid")
+                .arg("--ctty")
+                .arg(assert_cmd::cargo::cargo_bin!("callwright"))
+                .arg("chat")
+                .args(more)
+                .envs([("HOME", home), ("XDG_STATE_HOME", home), ("XDG_CONFIG_HOME", home)])
+                .env("TERM", "xterm")
+                .stdin(side(&pty.slave))
+                .stdout(side(&pty.slave))
+                .stderr(side(&pty.slave))
+                .spawn()
+                .ok()?;
+            drop(pty.slave);
+            let keys = File::from(pty.master);
+            let mut screen = keys.try_clone().unwrap();
+            let shown = Arc::new(Mutex::new(Vec::new()));
+            let more = Arc::clone(&shown);
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(read @ 1..) = screen.read(&mut buffer) {
+                    more.lock().unwrap().extend_from_slice(&buffer[..read]);
+                }
+            });
+            Some(Terminal { keys, shown, child })
+        }
+
+        fn type_keys(&mut self, keys: &str) {
+            self.keys.write_all(keys.as_bytes()).unwrap();
+        }
+
+        fn shown(&self) -> String {
+            String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+        }
+
+        /// Waits until this is shown so many times.
+        fn wait_for(&self, text: &str, times: usize) {
+            let started = Instant::now();
+            while self.shown().matches(text).count() < times {
+                assert!(started.elapsed() < Duration::from_secs(60), "{text:?} is not shown: {}", self.shown());
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+
+        fn ends(mut self) -> String {
+            let started = Instant::now();
+            let status = loop {
+                if let Some(status) = self.child.try_wait().unwrap() {
+                    break status;
+                }
+                assert!(started.elapsed() < Duration::from_secs(60), "the chat goes on: {}", self.shown());
+                std::thread::sleep(Duration::from_millis(10));
+            };
+            assert!(status.success(), "{}", self.shown());
+            self.shown()
+        }
+    }
+
+    impl Drop for Terminal {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    #[test]
+    fn lines_that_come_together_are_all_read() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("chat.json");
+        let Some(mut terminal) = Terminal::chat(home.path(), &["--max-tokens", "4"]) else { return };
+        terminal.wait_for("> ", 1);
+        terminal.type_keys(&format!("One\rTwo\rThree\r/save {}\r/quit\r", file.display()));
+        terminal.ends();
+        assert_eq!(contents(&file), ["One", "Two", "Three"]);
+    }
+
+    #[test]
+    fn what_is_pasted_behind_a_command_is_read() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("chat.json");
+        let Some(mut terminal) = Terminal::chat(home.path(), &["--max-tokens", "4"]) else { return };
+        terminal.wait_for("> ", 1);
+        // As terminals mark it.
+        terminal.type_keys("\x1b[200~/template\nHello\nworld\x1b[201~\r");
+        terminal.type_keys(&format!("/save {}\r/quit\r", file.display()));
+        let shown = terminal.ends();
+        assert!(shown.contains(", calls as "), "{shown}");
+        assert_eq!(contents(&file), ["Hello\nworld"]);
+    }
+
+    #[test]
+    fn what_is_typed_before_a_question_is_seen_does_not_answer_it() {
+        let home = tempfile::tempdir().unwrap();
+        let (file, tools) = (home.path().join("chat.json"), home.path().join("tools.toml"));
+        let text = std::fs::read_to_string(super::TOOLS).unwrap();
+        let command = "command = [\"echo\", \"fine\"]\nconfirm = true";
+        std::fs::write(&tools, text.replace("command = [\"./tools/weather.sh\"]\ntimeout_s = 5", command)).unwrap();
+        // A prompt that takes long enough to type something meanwhile.
+        let system = "Be brief. ".repeat(200);
+        let more = ["--tools", tools.to_str().unwrap(), "--system", &system, "--max-turns", "1"];
+        let Some(mut terminal) = Terminal::chat(home.path(), &more) else { return };
+        terminal.wait_for("> ", 1);
+        terminal.type_keys("What's the weather in Rome?\r");
+        // The line editor leaves the terminal.
+        terminal.wait_for("\x1b[?2004l", 1);
+        terminal.type_keys("/template\r");
+        terminal.wait_for("[y/N]", 1);
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!terminal.shown().contains("← get_weather"), "{}", terminal.shown());
+        terminal.type_keys("y\r");
+        terminal.wait_for("← get_weather fine", 1);
+        terminal.type_keys(&format!("/save {}\r/quit\r", file.display()));
+        let shown = terminal.ends();
+        assert_eq!(contents(&file), ["What's the weather in Rome?"], "{shown}");
+        assert!(shown.contains(", calls as "), "{shown}");
+    }
+}
