@@ -54,7 +54,7 @@ use serde_json::Map;
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use trials::Trials;
 use variables::CallShape;
 
@@ -264,11 +264,18 @@ impl ChatTemplate {
     ) -> Result<String> {
         let template = self.env.get_template("chat").map_err(|error| self.failure(&error))?;
         let items = variables.values().filter_map(|value| value.as_array()).map(Vec::len).sum();
-        let scope = Value::from_object(Scope { budget: Budget::new(self.output_limit, items), now, table });
+        let scope = Arc::new(Scope { budget: Budget::new(self.output_limit, items), now, table });
         let entries = variables.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value)));
-        let context: Value = entries.chain([(budget::SCOPE.to_owned(), scope)]).collect();
+        let context: Value =
+            entries.chain([(budget::SCOPE.to_owned(), Value::from_dyn_object(Arc::clone(&scope)))]).collect();
         let mut output = Output { bytes: Vec::new(), limit: self.output_limit };
-        template.render_captured_to(context, &mut output).map_err(|error| self.failure(&error))?;
+        let rendered = template.render_captured_to(context, &mut output);
+        let rendered = match scope.budget.lateness() {
+            // Whatever came of loops that ended early.
+            Some(late) => Err(rendered.err().filter(|error| error.detail() == late.detail()).unwrap_or(late)),
+            None => rendered.map(drop),
+        };
+        rendered.map_err(|error| self.failure(&error))?;
         // Templates write text only, so this loses nothing.
         Ok(String::from_utf8(output.bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))

@@ -6,10 +6,11 @@
 use super::failure;
 use super::reserved::Table;
 use jiff::civil::DateTime;
-use minijinja::value::{Object, Value};
+use minijinja::value::{Object, Value, ValueIter, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// The name under which a rendering finds its [`Scope`]; templates have no reason to touch it.
 pub(super) const SCOPE: &str = "__callwright";
@@ -22,7 +23,17 @@ pub(super) struct Budget {
     captured: AtomicUsize,
     nested: AtomicUsize,
     copied: AtomicUsize,
+    began: Duration,
+    ticks: AtomicUsize,
+    late: AtomicBool,
 }
+
+/// How much processor time one rendering may take. Counting ends most templates that would never end; this ends those
+/// of heavy steps.
+const PATIENCE: Duration = Duration::from_millis(900);
+
+/// The clock is looked at once in so many times that it could be.
+const LOOK: usize = 8;
 
 /// How many bytes one rendering may copy from text and lists that it makes longer.
 const COPIED: usize = 512 << 20;
@@ -39,7 +50,24 @@ impl Budget {
             captured: AtomicUsize::new(0),
             nested: AtomicUsize::new(0),
             copied: AtomicUsize::new(0),
+            began: processor_time(),
+            ticks: AtomicUsize::new(0),
+            late: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the rendering has taken too long; from then on it only fails.
+    pub(super) fn is_late(&self) -> bool {
+        let look = self.ticks.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK);
+        if look && processor_time().saturating_sub(self.began) > PATIENCE {
+            self.late.store(true, Ordering::Relaxed);
+        }
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// What a rendering that has taken too long ends with, whatever came of it.
+    pub(super) fn lateness(&self) -> Option<Error> {
+        self.late.load(Ordering::Relaxed).then(|| Error::new(ErrorKind::InvalidOperation, failure::TIME))
     }
 
     /// Fails where a single text has become longer than a whole prompt may be.
@@ -89,6 +117,19 @@ impl std::fmt::Display for TooLong {
 
 impl std::error::Error for TooLong {}
 
+/// How long this thread has computed. Not what the wall clock says: on a busy machine that would fail good templates.
+#[cfg(unix)]
+fn processor_time() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
+}
+
+#[cfg(not(unix))]
+fn processor_time() -> Duration {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    START.get_or_init(std::time::Instant::now).elapsed()
+}
+
 /// What filters and functions of one rendering share.
 #[derive(Debug)]
 pub(super) struct Scope {
@@ -99,11 +140,46 @@ pub(super) struct Scope {
 
 impl Object for Scope {}
 
-/// The scope of the rendering that is under way.
+/// The scope of the rendering that is under way, if that has not taken too long.
 pub(super) fn scope(state: &State) -> Result<Arc<Scope>, Error> {
-    state
+    let scope = state
         .lookup(SCOPE)
         .as_ref()
         .and_then(Value::downcast_object::<Scope>)
-        .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("the template overwrites {SCOPE}")))
+        .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("the template overwrites {SCOPE}")))?;
+    if scope.budget.is_late() {
+        return Err(Error::new(ErrorKind::InvalidOperation, failure::TIME));
+    }
+    Ok(scope)
+}
+
+/// The items of a value, of which there are no more once the rendering has taken too long: nothing that goes through
+/// many of them can fail by itself, so the rendering fails in the end.
+pub(super) fn timely(state: &State, value: Value) -> Result<Value, Error> {
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map) {
+        return Ok(value);
+    }
+    let scope = scope(state)?;
+    Ok(Value::make_iterable(move || Timely { items: value.try_iter().ok(), scope: Arc::clone(&scope) }))
+}
+
+struct Timely {
+    items: Option<ValueIter>,
+    scope: Arc<Scope>,
+}
+
+impl Iterator for Timely {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        if self.scope.budget.is_late() {
+            return None;
+        }
+        self.items.as_mut()?.next()
+    }
+
+    // A loop knows its length by this.
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.items.as_ref().map_or((0, Some(0)), Iterator::size_hint)
+    }
 }

@@ -7,7 +7,7 @@
 //! `tests/cases/templates/python-differences.tsv` lists what is known to differ still: no bytes, no methods as values, no
 //! `varargs`, `urlize` and `lipsum`; what a generator holds is printed, where Python prints its address.
 
-use super::budget::scope;
+use super::budget::{scope, timely};
 use super::lists::MutableList;
 use super::methods::{self, Arguments};
 use super::python;
@@ -84,7 +84,7 @@ pub(super) fn environment(uncounted: bool) -> Environment<'static> {
     env.add_function("dict", dict);
     env.add_function("cycler", |items: Rest<Value>| Cycler::value(items.0));
     env.add_function("joiner", minijinja_contrib::globals::joiner);
-    env.add_function(helper::ITERATE, iterate);
+    env.add_function(helper::ITERATE, |state: &State, value: Value| timely(state, iterate(value)?));
     env.add_function(helper::SPEND, spend);
     env.add_function(helper::POWER, operators::power);
     env.add_function(helper::PRODUCT, operators::product);

@@ -8,12 +8,13 @@ use crate::json;
 use minijinja::ErrorKind as Kind;
 
 /// What is said where a rendering ends at a bound.
-const BOUNDS: [&str; 5] = [STEPS, LENGTH, DEPTH, COPIES, NESTING];
+const BOUNDS: [&str; 6] = [STEPS, LENGTH, DEPTH, COPIES, NESTING, TIME];
 const STEPS: &str = "the template takes too many steps";
 const LENGTH: &str = "the template writes more than";
 const DEPTH: &str = "the template's macros call each other too deeply";
 pub(super) const COPIES: &str = "the template copies too much text";
 pub(super) const NESTING: &str = "the template nests values too deeply";
+pub(super) const TIME: &str = "the template takes too long";
 
 /// Whether a rendering ended at a bound, so that another one will as well.
 pub(super) fn is_bound(error: &Error) -> bool {

@@ -1,6 +1,6 @@
 //! Filters over lists and dicts, and on numbers, as Jinja2 has them.
 
-use super::budget::scope;
+use super::budget::{scope, timely};
 use super::methods::Arguments;
 use super::operators::{Number, add, order, type_name};
 use super::sequences::{Generator, Tuple, pairs};
@@ -24,26 +24,28 @@ pub(super) fn register(env: &mut Environment<'_>) {
     env.add_filter("d", default);
     env.add_filter("reverse", reverse);
     // Python makes these items one by one.
-    env.add_filter("map", |state: &State, value: Value, rest: Rest<Value>| lazy(filters::map(state, value, rest)?));
+    env.add_filter("map", |state: &State, value: Value, rest: Rest<Value>| {
+        lazy(filters::map(state, timely(state, value)?, rest)?)
+    });
     env.add_filter("unique", |state: &State, value: Value, kwargs: Kwargs| {
-        lazy(filters::unique(state, value, kwargs)?.try_iter()?)
+        lazy(filters::unique(state, timely(state, value)?, kwargs)?.try_iter()?)
     });
     env.add_filter("select", |state: &State, value: Value, test: Option<Cow<'_, str>>, rest: Rest<Value>| {
-        lazy(filters::select(state, value, test, rest)?)
+        lazy(filters::select(state, timely(state, value)?, test, rest)?)
     });
     env.add_filter("reject", |state: &State, value: Value, test: Option<Cow<'_, str>>, rest: Rest<Value>| {
-        lazy(filters::reject(state, value, test, rest)?)
+        lazy(filters::reject(state, timely(state, value)?, test, rest)?)
     });
     env.add_filter(
         "selectattr",
         |state: &State, value: Value, name: Cow<'_, str>, test: Option<Cow<'_, str>>, rest: Rest<Value>| {
-            lazy(filters::selectattr(state, value, name, test, rest)?)
+            lazy(filters::selectattr(state, timely(state, value)?, name, test, rest)?)
         },
     );
     env.add_filter(
         "rejectattr",
         |state: &State, value: Value, name: Cow<'_, str>, test: Option<Cow<'_, str>>, rest: Rest<Value>| {
-            lazy(filters::rejectattr(state, value, name, test, rest)?)
+            lazy(filters::rejectattr(state, timely(state, value)?, name, test, rest)?)
         },
     );
 }

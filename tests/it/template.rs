@@ -126,6 +126,13 @@ fn hostile_templates_end_in_an_error() {
         )
     };
     let endless = "{% for i in range(100000) %}{% for j in range(100000) %}BODY{% endfor %}{% endfor %}";
+    // One step is a thousandth of a second, of which a hundred thousand are allowed.
+    let heavy = |step: &str| {
+        format!(
+            "{{% set text = 'a ' * 100000 %}}{{% set list = range(100000) | list %}}{{% set ns = namespace(x={{}}) %}}\
+             {{% for i in range(100000) %}}{{% set x = {step} %}}{{% endfor %}}"
+        )
+    };
     let raw = "x".repeat(200);
     let cases = [
         ("endless loop", endless.replace("BODY", "")),
@@ -158,6 +165,12 @@ fn hostile_templates_end_in_an_error() {
         ("nesting list", growing("ns.x = [ns.x]") + "{{ ns.x }}"),
         ("nesting dict", growing("ns.x = {'a': ns.x}")),
         ("nesting batch", growing("ns.x = ns.x | batch(1) | list") + "{{ ns.x }}"),
+        ("endless sort", heavy("range(100000) | sort")),
+        ("endless split", heavy("text.split()")),
+        ("endless tojson", heavy("range(100000) | list | tojson")),
+        ("endless dict", heavy("dict(ns.x, **{'k' ~ i: 1})").replace("set x", "set ns.x")),
+        ("endless in", heavy("-1 in list")),
+        ("endless map", "{{ ([range(100000) | list] * 100000) | map('sort') | list | length }}".to_owned()),
         ("itself", "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns }}".to_owned()),
         ("itself as JSON", "{% set ns = namespace(x=1) %}{% set ns.x = ns %}{{ ns | tojson }}".to_owned()),
         ("append to itself", "{% set x = [] %}{% set _ = x.append(x) %}{{ x }}".to_owned()),
