@@ -4,9 +4,11 @@ use super::{Lookahead, Side, Sign};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Around, Declaration, Marker, Payload};
 use regex_automata::util::syntax;
+use std::ops::RangeInclusive;
 
-/// How many letters a marker has at least in which one may be wrong.
-const LETTERS: usize = 6;
+/// How many letters a marker has in which one may be wrong: with fewer another word may be meant, with more the automaton
+/// takes tens of milliseconds to build.
+const LETTERS: RangeInclusive<usize> = 6..=24;
 
 /// Markers are about bytes: `\w`, `\d` and `\s` are ASCII's, or a format with one of them would need thousands of states.
 pub(super) fn syntax_config() -> syntax::Config {
@@ -198,12 +200,12 @@ impl Marker {
         Some(format!("(?i-u:{})", parts.iter().map(|part| part.pattern.as_str()).collect::<String>()))
     }
 
-    /// The same with one letter missing, doubled, changed, added, or exchanged with the next one. `None` where so few
-    /// letters are in the marker that another word may be meant, or where it begins with a letter: a pattern that can
+    /// The same with one letter missing, doubled, changed, added, or exchanged with the next one. `None` where too few
+    /// or too many letters are in the marker, or where it begins with a letter: a pattern that can
     /// begin anew inside of itself needs many states.
     fn slip(&self) -> Option<String> {
         let parts = self.parts()?;
-        if parts[0].letter || parts.iter().filter(|part| part.letter).count() < LETTERS {
+        if parts[0].letter || !LETTERS.contains(&parts.iter().filter(|part| part.letter).count()) {
             return None;
         }
         // From the end to the beginning: the rest as it is, and the rest with a slip in it.
