@@ -126,12 +126,6 @@ pub fn run(
     let mut session: Option<(Box<dyn Answerer>, &Configuration)> = None;
     for configuration in &plan.configurations {
         let format = read_format(configuration)?;
-        // The first answer of a session pays for what later ones find done.
-        let mut warm_up = session.as_ref().is_none_or(|(_, opened)| !opened.shares_session(configuration));
-        if warm_up {
-            // Before the next one: two models at a time may not fit the memory.
-            session = None;
-        }
         for (_, case) in &cases {
             for repeat in 0..plan.repeat {
                 if !journal.lacks(case, configuration, repeat) {
@@ -140,9 +134,16 @@ pub fn run(
                 if cancel.load(Ordering::Relaxed) {
                     return Ok(false);
                 }
+                // The first answer of a session pays for what later ones find done.
+                let mut warm_up = false;
                 let (answerer, _) = match &mut session {
-                    Some(session) => session,
-                    None => session.insert((open(configuration)?, configuration)),
+                    Some(same) if same.1.shares_session(configuration) => same,
+                    _ => {
+                        // Before the next one: two models at a time may not fit the memory.
+                        session = None;
+                        warm_up = true;
+                        session.insert((open(configuration)?, configuration))
+                    }
                 };
                 let answer = match answerer.answer(case, configuration, configuration.seed(&case.id, repeat)) {
                     Ok(None) => return Ok(false),
@@ -150,7 +151,7 @@ pub fn run(
                     Err(error) => Err(error),
                 };
                 let asked = Asked { case, configuration, format: &format, repeat };
-                journal.keep(&asked, answer, std::mem::take(&mut warm_up))?;
+                journal.keep(&asked, answer, warm_up)?;
             }
         }
     }

@@ -67,7 +67,7 @@ impl Budget {
 
     /// What a rendering that has taken too long ends with, whatever came of it.
     pub(super) fn lateness(&self) -> Option<Error> {
-        self.late.load(Ordering::Relaxed).then(|| Error::new(ErrorKind::InvalidOperation, failure::TIME))
+        self.late.load(Ordering::Relaxed).then(too_late)
     }
 
     /// Fails where a single text has become longer than a whole prompt may be.
@@ -101,6 +101,10 @@ impl Budget {
     fn exceeded(&self) -> Error {
         Error::new(ErrorKind::WriteFailure, "").with_source(TooLong { limit: self.limit })
     }
+}
+
+fn too_late() -> Error {
+    Error::new(ErrorKind::InvalidOperation, failure::TIME)
 }
 
 /// Marks an error as the output limit's.
@@ -148,7 +152,7 @@ pub(super) fn scope(state: &State) -> Result<Arc<Scope>, Error> {
         .and_then(Value::downcast_object::<Scope>)
         .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("the template overwrites {SCOPE}")))?;
     if scope.budget.is_late() {
-        return Err(Error::new(ErrorKind::InvalidOperation, failure::TIME));
+        return Err(too_late());
     }
     Ok(scope)
 }

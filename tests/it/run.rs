@@ -112,6 +112,11 @@ pub fn assert_valid(messages: &[Message]) {
     check_order(&read).unwrap();
 }
 
+/// A field of all events of a type.
+pub fn texts_of<'e>(events: &'e [Value], kind: &str, field: &str) -> Vec<&'e str> {
+    events.iter().filter(|event| event["type"] == kind).map(|event| event[field].as_str().unwrap()).collect()
+}
+
 pub fn kinds(events: &[Value]) -> Vec<String> {
     let said = |event: &Value| !matches!(event["type"].as_str(), Some("text" | "call_arguments" | "usage"));
     events
@@ -173,11 +178,7 @@ fn two_cities_stay_apart_though_the_second_ends_first() {
     session.set_tools(Tools::new([tool]).unwrap());
     let (outcome, events) = run(&mut session, &mut agent, "What's the weather in New York and San Francisco?");
     assert_eq!(outcome.status, Status::Done);
-    let results: Vec<&str> = events
-        .iter()
-        .filter(|event| event["type"] == "tool_result")
-        .map(|event| event["content"].as_str().unwrap())
-        .collect();
+    let results = texts_of(&events, "tool_result", "content");
     assert_eq!(results, ["New York is fine", "San Francisco is fine"]);
     insta::assert_snapshot!(conversation(session.messages()));
 }

@@ -1,6 +1,6 @@
 //! What a run does where the conversation grows: nothing is decoded twice, and what does not fit is cut and told.
 
-use crate::run::{City, call, info, kinds, prepared, run, weather, weather_tool};
+use crate::run::{City, call, info, kinds, prepared, run, texts_of, weather, weather_tool};
 use callwright::ErrorKind;
 use callwright::Tools;
 use callwright::engine::ModelInfo;
@@ -76,11 +76,7 @@ fn what_does_not_fit_is_shortened_and_told_and_the_conversation_stays_whole() {
     session.set_messages(history).unwrap();
     let (outcome, events) = run(&mut session, &mut agent, "What's the weather?");
     assert_eq!(outcome.status, Status::Done);
-    let told: Vec<&str> = events
-        .iter()
-        .filter(|event| event["type"] == "context")
-        .map(|event| event["message"].as_str().unwrap())
-        .collect();
+    let told = texts_of(&events, "context", "message");
     insta::assert_snapshot!(told.join("\n"));
     let results: Vec<usize> = session
         .messages()
@@ -127,11 +123,7 @@ fn each_result_that_is_cut_is_told_once_and_keeps_what_was_said_behind_it() {
     session.set_tools(Tools::new([tool]).unwrap());
     let (outcome, events) = run(&mut session, &mut agent, "What's the weather?");
     assert_eq!(outcome.status, Status::Done);
-    let told: Vec<&str> = events
-        .iter()
-        .filter(|event| event["type"] == "context")
-        .map(|event| event["message"].as_str().unwrap())
-        .collect();
+    let told = texts_of(&events, "context", "message");
     insta::assert_snapshot!(told.join("\n"));
     let notes: Vec<&str> =
         outcome.notes.iter().filter(|note| note.kind == "context").map(|note| note.message.as_str()).collect();
