@@ -211,7 +211,7 @@ fn sound(engine: &mut LlamaEngine, compiler: &mut Compiler, format: &Format, cas
         let outcome =
             Constraint::new(compiler, format, &tools, None, rules(true, Calls::Required)).and_then(|mut c| {
                 let cancel = AtomicBool::new(false);
-                let limits = Limits { max_tokens: 256, cancel: &cancel };
+                let limits = Limits { max_tokens: 256, cancel: &cancel, until: None };
                 let generation = generate(engine, &prompt(), &sampling, limits, Some(&mut c), &mut |bytes| {
                     text.extend_from_slice(bytes);
                     ControlFlow::Continue(())
@@ -336,7 +336,7 @@ impl Engine for Told<'_> {
 /// What an engine says that is told to say `text`, and how long the saying took.
 fn say(engine: &mut Told<'_>, constraint: &mut Constraint<'_>) -> (Vec<Token>, Duration) {
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: 1024, cancel: &cancel };
+    let limits = Limits { max_tokens: 1024, cancel: &cancel, until: None };
     engine.truncate(0);
     let generation =
         generate(engine, &prompt(), &Sampling::default(), limits, Some(constraint), &mut |_| ControlFlow::Continue(()));
@@ -442,7 +442,7 @@ fn outside(engine: &mut LlamaEngine, compiler: &mut Compiler, tools: &Tools) {
         without = without.min(time(None));
     }
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: 64, cancel: &cancel };
+    let limits = Limits { max_tokens: 64, cancel: &cancel, until: None };
     let sampling = Sampling { temperature: 20.0, ..Sampling::default() };
     let plain = generate(engine, &prompt(), &sampling, limits, None, &mut |_| ControlFlow::Continue(()));
     let usage = plain.expect("generation works").usage;

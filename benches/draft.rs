@@ -113,7 +113,7 @@ fn masks(engine: &mut LlamaEngine) {
         let sampling = Sampling { temperature: 1.0, top_k: 1000, top_p: 1.0, min_p: 0.0, seed };
         let mut constraint = Constraint::new(&mut compiler, format, &tools, None, rules).expect("it has a grammar");
         let cancel = AtomicBool::new(false);
-        let limits = Limits { max_tokens: 96, cancel: &cancel };
+        let limits = Limits { max_tokens: 96, cancel: &cancel, until: None };
         let prompt: Vec<Token> = (0..64).map(|i| Token(100 + i * 37 % 900)).collect();
         let started = on_cpu();
         let made =

@@ -64,7 +64,7 @@ fn median(values: &mut [f64]) -> f64 {
 fn engine_rate(engine: &mut LlamaEngine, prompt: &[Token], sampling: Sampling) -> f64 {
     engine.truncate(0);
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: TOKENS, cancel: &cancel };
+    let limits = Limits { max_tokens: TOKENS, cancel: &cancel, until: None };
     let generation = generate(engine, prompt, &sampling, limits, None, &mut |bytes| {
         std::hint::black_box(bytes);
         ControlFlow::Continue(())

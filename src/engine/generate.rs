@@ -93,6 +93,8 @@ pub struct Limits<'a> {
     pub max_tokens: usize,
     /// Ends the generation, when raised, before the next token.
     pub cancel: &'a AtomicBool,
+    /// From then on no token more: [`End::Late`].
+    pub until: Option<Instant>,
 }
 
 /// Generates after `prompt`, handing each token to `on_token` as it comes.
@@ -107,23 +109,7 @@ pub fn generate(
     prompt: &[Token],
     sampling: &Sampling,
     limits: Limits<'_>,
-    constraint: Option<&mut Constraint<'_>>,
-    on_token: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
-) -> Result<Generation> {
-    generate_until(engine, prompt, sampling, limits, constraint, None, on_token)
-}
-
-/// The same, and from the time `until` on no token more: [`End::Late`].
-///
-/// # Errors
-/// Those of [`generate`].
-pub fn generate_until(
-    engine: &mut dyn Engine,
-    prompt: &[Token],
-    sampling: &Sampling,
-    limits: Limits<'_>,
     mut constraint: Option<&mut Constraint<'_>>,
-    until: Option<Instant>,
     on_token: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<Generation> {
     let started = Instant::now();
@@ -141,7 +127,7 @@ pub fn generate_until(
 
     let ended = || {
         let cancelled = limits.cancel.load(Ordering::Relaxed).then_some(End::Cancelled);
-        cancelled.or_else(|| until.filter(|until| *until <= Instant::now()).map(|_| End::Late))
+        cancelled.or_else(|| limits.until.filter(|until| *until <= Instant::now()).map(|_| End::Late))
     };
     let mut sampler = Sampler::new(*sampling);
     for chunk in prompt[usage.cached_tokens..].chunks(PROMPT_CHUNK) {

@@ -7,7 +7,7 @@ use super::{Options, Session, ToolChoice};
 use crate::Result;
 use crate::engine::Token;
 use crate::engine::constraint::Mode;
-use crate::engine::generate::{End, Limits, generate_until};
+use crate::engine::generate::{End, Limits, generate};
 use crate::format::event::Event as ParserEvent;
 use crate::format::parser::{Parser, ParserOptions};
 use crate::message::Message;
@@ -96,14 +96,13 @@ impl Session {
             options,
             (written.prefill.as_bytes(), written.thinking),
         )?;
-        let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel };
-        let mut generation = generate_until(
+        let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: ask.until };
+        let mut generation = generate(
             &mut *self.engine,
             &written.tokens,
             &options.sampling,
             limits,
             constraint.as_mut(),
-            ask.until,
             &mut |bytes| {
                 let mut ended = 0;
                 parser.push(bytes, &mut |event| ended = emit(event));

@@ -54,7 +54,7 @@ fn write(
     max_tokens: usize,
 ) -> (Vec<u8>, Vec<String>, End) {
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens, cancel: &cancel };
+    let limits = Limits { max_tokens, cancel: &cancel, until: None };
     let mut text = Vec::new();
     let made = generate(engine, &[Token(65), Token(66)], &sampling, limits, Some(constraint), &mut |bytes| {
         text.extend_from_slice(bytes);

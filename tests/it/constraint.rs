@@ -39,7 +39,7 @@ fn write(
     max_tokens: usize,
 ) -> (Generation, String) {
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens, cancel: &cancel };
+    let limits = Limits { max_tokens, cancel: &cancel, until: None };
     let mut text = Vec::new();
     let prompt = [Token(1), Token(2), Token(3)];
     let generation = generate(engine, &prompt, &sampling, limits, Some(constraint), &mut |bytes| {

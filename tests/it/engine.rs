@@ -27,7 +27,7 @@ fn prompt(engine: &LlamaEngine) -> Vec<Token> {
 
 fn write(engine: &mut LlamaEngine, prompt: &[Token], sampling: Sampling, max_tokens: usize) -> Generation {
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens, cancel: &cancel };
+    let limits = Limits { max_tokens, cancel: &cancel, until: None };
     generate(engine, prompt, &sampling, limits, None, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
@@ -103,7 +103,7 @@ fn generation_stops_at_the_limit_the_caller_and_the_flag() {
     assert_eq!((limited.end, limited.tokens.len()), (End::Length, 3));
 
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: 50, cancel: &cancel };
+    let limits = Limits { max_tokens: 50, cancel: &cancel, until: None };
     let mut count = 0;
     let stopped = generate(&mut engine, &prompt, &varied, limits, None, &mut |_| {
         count += 1;
