@@ -1,10 +1,11 @@
 //! Which tokens may come next, for a state of a grammar.
 //!
 //! The grammar engine makes masks, too, but keeps four copies of the tree of all tokens for it, which takes most of the
-//! time that a model's vocabulary needs to be prepared. Here there is the tree that the engine needs in any case, and a
-//! small one beside it, for the same result.
+//! time that a model's vocabulary needs to be prepared, and waits for memory at most of what it reads of them. Here
+//! there are two trees in a layout of their own, for the same result.
 
 use super::compiler::Tokens;
+use super::tree::Tree;
 use llguidance::earley::{BiasComputer, ParserRecognizer};
 use llguidance::toktrie::{SimpleVob, TokTrie, TokenId, TokenizerEnv};
 use std::sync::Arc;
@@ -20,10 +21,11 @@ const SUBSUME: u64 = 1000;
 /// Makes masks for one vocabulary.
 pub(super) struct Masks {
     tokens: Arc<Tokens>,
+    all: Tree,
     /// The tokens that match [`TEXTS`].
     texts: SimpleVob,
     /// All others.
-    others: TokTrie,
+    others: Tree,
 }
 
 impl Masks {
@@ -34,8 +36,8 @@ impl Masks {
             let set = if is_text(trie.token(index)) { &mut texts } else { &mut others };
             set.allow_token(index);
         }
-        let others = trie.filter(&others);
-        Masks { tokens, texts, others }
+        let (all, others) = (Tree::new(trie), Tree::new(&trie.filter(&others)));
+        Masks { tokens, all, texts, others }
     }
 }
 
@@ -48,16 +50,18 @@ fn is_text(bytes: &[u8]) -> bool {
 impl BiasComputer for Masks {
     fn compute_bias(&self, grammar: &mut ParserRecognizer<'_>, start: &[u8]) -> SimpleVob {
         let mut mask = self.trie().alloc_token_set();
+        if !start.is_empty() {
+            self.trie().add_bias(grammar, &mut mask, start);
+            return mask;
+        }
         let state = grammar.lexer_state();
         let lexer = grammar.lexer_mut();
-        let any_text = start.is_empty()
-            && lexer.subsume_possible(state)
-            && lexer.check_subsume(state, 0, SUBSUME, None).unwrap_or(false);
-        let rest = if any_text { &self.others } else { self.trie() };
-        if any_text {
+        if lexer.subsume_possible(state) && lexer.check_subsume(state, 0, SUBSUME, None).unwrap_or(false) {
             mask.or(&self.texts);
+            self.others.allow(grammar, &mut mask);
+        } else {
+            self.all.allow(grammar, &mut mask);
         }
-        rest.add_bias(grammar, &mut mask, start);
         mask
     }
 

@@ -13,6 +13,7 @@ mod compiler;
 mod forced;
 mod masks;
 mod rules;
+mod tree;
 mod trigger;
 
 use super::Token;
