@@ -36,7 +36,7 @@ SIZES = {
     "small": {"layers": 6, "width": 192, "heads": 6, "hidden": 512},
     "large": {"layers": 9, "width": 352, "heads": 11, "hidden": 960},
 }
-SCENES, TOKENS = 15_400, 6.93e6
+SCENES, TOKENS = 43_500, 19.9e6
 
 
 def say(*words):
@@ -141,7 +141,16 @@ def step_tokens(options):
 def step_evaluate(options):
     from . import evaluate
 
-    evaluate.run(options.program, options.model, SUITE, options.style, options.limit, options.answers, options.threads)
+    evaluate.run(
+        options.program,
+        options.model,
+        SUITE,
+        options.style,
+        options.constrain,
+        options.limit,
+        options.answers,
+        options.threads,
+    )
 
 
 STEPS = {
@@ -175,6 +184,9 @@ def main():
     parser.add_argument("--limit", type=int, help="evaluate so many cases of each category")
     parser.add_argument("--program", type=Path, default=PROGRAM, help="callwright, which answers the suite")
     parser.add_argument("--style", choices=("delimited", "hermes"), default="delimited")
+    parser.add_argument(
+        "--constrain", choices=("off", "auto", "strict"), default="off", help="how callwright holds calls to their schemas"
+    )
     parser.add_argument("--answers", type=Path, help="write every answer to this file")
     options = parser.parse_args()
     if options.step == "all":

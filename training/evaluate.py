@@ -12,21 +12,17 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .render import TEMPLATE
-
 MOST_TOKENS = "320"
-# Stands in the template where the style is chosen.
-STYLE = "{%- set hermes = tool_style is defined and tool_style == 'hermes' -%}"
 
 
-def run(program, model, suite, style="delimited", limit=None, answers=None, threads=2):
+def run(program, model, suite, style="delimited", constrain="off", limit=None, answers=None, threads=2):
     if not program.exists():
         raise SystemExit(f"{program} is missing: `cargo build --release` makes it, or name another with --program")
     cases = [json.loads(line) for line in suite.read_text().splitlines()]
     if limit:
         cases = [case for case in cases if int(case["id"].rsplit("-", 1)[1]) <= limit]
     with tempfile.TemporaryDirectory() as folder:
-        options = ["--model", str(model)] + style_options(style, Path(folder))
+        options = ["--model", str(model), "--constrain", constrain, "--format", style]
         with ThreadPoolExecutor(threads) as pool:
             answered = list(pool.map(lambda case: answer(program, options, case, Path(folder)), cases))
     records = [{**case, **judge(events, case["expected"])} for case, events in zip(cases, answered)]
@@ -40,17 +36,6 @@ def run(program, model, suite, style="delimited", limit=None, answers=None, thre
     print(
         f"\n{tokens} tokens generated, {tokens / seconds:.0f} a second in each of {threads} processes with one thread"
     )
-
-
-def style_options(style, folder):
-    if style == "delimited":
-        return []
-    text = TEMPLATE.read_text()
-    if STYLE not in text:
-        raise ValueError(f"{TEMPLATE} has no line {STYLE}")
-    path = folder / "hermes.jinja"
-    path.write_text(text.replace(STYLE, "{%- set hermes = true -%}"))
-    return ["--template", str(path), "--format", "hermes"]
 
 
 def answer(program, options, case, folder):

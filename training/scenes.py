@@ -17,10 +17,8 @@ from .tables import enumerate_text, expand
 NO_TOOL = "None of the available tools can do that."
 # So many scenes come first with one or two tools, most of them procedural: copying is learned there.
 EASY = 3000
-# From here on more questions fit no tool; and so many scenes at the end are mostly about the weather, which a first user
-# asks for: what comes last stays best.
-LATE = 14_350
-LAST = 250
+# So many scenes at the end are mostly about the weather, which a first user asks for: what comes last stays best.
+LAST = 400
 
 
 @dataclass
@@ -395,14 +393,13 @@ class Scenes(Sampler):
         "simple": 46,
         "parallel_same": 12,
         "parallel_two": 11,
-        "unfit": 15,
+        "unfit": 24,
         "talk": 2,
         "answered": 4,
         "answered_parallel": 1,
         "corrected": 5,
         "again": 4,
     }
-    LATE_MIX = {**MIX, "unfit": 30}
     EASY_MIX = {"simple": 80, "parallel_same": 10, "unfit": 10}
 
     def branch(self, concretes, mix):
@@ -412,13 +409,13 @@ class Scenes(Sampler):
 
     # Scenes
 
-    def scene(self, easy=False, late=False, last=False):
+    def scene(self, easy=False, last=False):
         rng = self.rng
         self.dated = last
         self.share = (0.3, 0.6) if easy else (0.68, 0.86)
         style = self.style()
         count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
-        weather = self.domains.get("weather") if rng.random() < (0.7 if last else 0.12 if late else 0.04) else None
+        weather = self.domains.get("weather") if rng.random() < (0.7 if last else 0.06) else None
         chosen = [weather[0] if weather else self.source()]
         for _ in range(count * 4):
             if len(chosen) >= count:
@@ -448,7 +445,7 @@ class Scenes(Sampler):
             [{"type": "function", "function": concrete.function} for concrete in concretes],
             "hermes" if rng.random() < 0.33 else "delimited",
         )
-        mix, asked = self.EASY_MIX if easy else self.LATE_MIX if late else self.MIX, set()
+        mix, asked = self.EASY_MIX if easy else self.MIX, set()
         for _ in range(rng.randint(4, 6) + len(concretes) // 2):
             made = self.branch(concretes, mix)
             question = made and made[1][0]["content"]
@@ -504,7 +501,7 @@ def scenes(tools, count, seed, barred=frozenset(), easy=EASY):
     made, refused = 0, 0
     while made < count:
         scene = (
-            maker.scene(made < easy, made >= LATE, made >= max(LATE, count - LAST))
+            maker.scene(made < easy, made >= max(easy, count - LAST))
             if rng.random() > 0.01
             else maker.toolless()
         )
