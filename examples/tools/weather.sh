@@ -2,9 +2,9 @@
 # A made-up forecast for the city in {"city": "…"} on standard input; a real tool would ask a service.
 city=$(sed -n 's/.*"city": *"\([^"]*\)".*/\1/p')
 case $city in
-    "New York") echo "New York: 21 °C, sunny" ;;
-    "San Francisco") echo "San Francisco: 16 °C, fog" ;;
-    Beijing) echo "Beijing: 18 °C, cloudy" ;;
+    "New York") echo '{"temperature": 21, "sky": "sunny"}' ;;
+    "San Francisco") echo '{"temperature": 16, "sky": "fog"}' ;;
+    Beijing) echo '{"temperature": 18, "sky": "cloudy"}' ;;
     "") echo "no city was given" >&2; exit 2 ;;
     *) echo "there is no forecast for $city" >&2; exit 1 ;;
 esac
