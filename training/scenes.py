@@ -500,11 +500,7 @@ def scenes(tools, count, seed, barred=frozenset(), easy=EASY):
     maker = Scenes(tools, rng)
     made, refused = 0, 0
     while made < count:
-        scene = (
-            maker.scene(made < easy, made >= max(easy, count - LAST))
-            if rng.random() > 0.01
-            else maker.toolless()
-        )
+        scene = maker.scene(made < easy, made >= max(easy, count - LAST)) if rng.random() > 0.01 else maker.toolless()
         scene.branches = [
             branch
             for branch in scene.branches
