@@ -10,7 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 
 /// Makes what answers, on the thread that it answers on.
-pub type Open = Box<dyn Fn() -> Result<Box<dyn Answerer>> + Sync>;
+pub type AnswererMaker = Box<dyn Fn() -> Result<Box<dyn Answerer>> + Sync>;
+
+/// What answers several cases at a time.
+pub struct Open {
+    /// How many there can be: fewer are made where more are wanted.
+    pub at_a_time: usize,
+    /// Makes one.
+    pub answerer: AnswererMaker,
+}
 
 /// How many waiting cases are looked through for one with the tools that a sequence has in its cache.
 const LOOK_AHEAD: usize = 64;
@@ -29,7 +37,7 @@ struct Task {
 /// all.
 type Told = Result<(Task, Result<Answer>, bool)>;
 
-/// As [`run`](super::run::run), with `count` cases at a time. `open` is asked once for the configurations that share a
+/// As [`run`](super::run::run), with up to `count` cases at a time. `open` is asked once for the configurations that share a
 /// session.
 ///
 /// A thread goes on with a case whose tools its sequence has in the cache, where there is one.
@@ -72,12 +80,12 @@ pub fn run_parallel(
         // Bounded: no thread gets far ahead of what is kept.
         let (tell, told) = mpsc::sync_channel(count);
         let result = std::thread::scope(|scope| {
-            for _ in 0..count {
+            for _ in 0..count.min(opened.at_a_time) {
                 let (tell, opened, tasks, stopped) = (tell.clone(), &opened, &tasks, &stopped);
                 let (plan, all) = (&plan, &all);
                 scope.spawn(move || {
                     let stop = || stopped.load(Ordering::Relaxed) || cancel.load(Ordering::Relaxed);
-                    let mut answerer = match opened() {
+                    let mut answerer = match (opened.answerer)() {
                         Ok(answerer) => answerer,
                         Err(error) => {
                             let _ = tell.send(Err(error));

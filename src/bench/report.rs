@@ -72,7 +72,7 @@ fn remarks(summary: &Summary<'_>) -> Vec<String> {
     let at_a_time = summary.run.plan.parallel_cases;
     if at_a_time > 1 {
         remarks.push(format!(
-            "{at_a_time} cases were asked at a time: latencies are those of an answer among others, and \
+            "Up to {at_a_time} cases were asked at a time: latencies are those of an answer among others, and \
              sums in another order may now and then choose another token than a case asked alone."
         ));
     }

@@ -11,7 +11,7 @@ use callwright::bench::ask::SessionAnswers;
 use callwright::bench::compare::compare;
 use callwright::bench::configuration::Configuration;
 use callwright::bench::directory::{Plan, RunDirectory};
-use callwright::bench::parallel::{Open, run_parallel};
+use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
 use callwright::bench::report::percent;
 use callwright::bench::run::{Answerer, Progress};
 use callwright::bench::suite::{Case, Suite};
@@ -46,7 +46,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Cases")]
     repeat: usize,
 
-    /// Ask N cases at a time: more answers a minute, each of them later
+    /// Ask up to N cases at a time: more answers a minute, each of them later. They share a context, or, with a model so
+    /// small that this is slower, have one for each core
     #[arg(long, value_name = "N", value_parser = sequences, default_value_t = 1, help_heading = "Cases")]
     parallel_cases: usize,
 
@@ -379,24 +380,26 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
     Ok(finished)
 }
 
-/// One context for several cases, and what answers in each of its sequences.
+/// What answers several cases at a time, with one model.
 fn sequences_for(args: &RunArgs, loaded: &Loaded, cases: &[Case], now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
     let options = args.options(loaded);
-    let (session, _) = options.open(true)?;
-    let longest = SessionAnswers::new(session, now, Arc::clone(stop))?.longest_prompt(cases);
     let (engine, entry) = options.load(false)?;
-    let each = (longest + args.max_tokens).min(engine.context_limit());
-    let sequences = Sequences::new(&engine, args.parallel_cases, each)?;
+    let sequences = Sequences::new(&engine, args.parallel_cases, || {
+        let (session, _) = options.open(true).map_err(as_error)?;
+        let longest = SessionAnswers::new(session, now, Arc::clone(stop))?.longest_prompt(cases);
+        Ok((longest + args.max_tokens).min(engine.context_limit()))
+    })?;
     let (template, format) = (loaded.template.clone().or(entry.template), loaded.format.clone().or(entry.format));
     let (now, stop) = (now.to_owned(), Arc::clone(stop));
-    Ok(Box::new(move || {
+    let at_a_time = sequences.at_a_time();
+    let answerer: AnswererMaker = Box::new(move || {
         let template = template.as_ref().map(|name| load_template(name)).transpose()?;
         let format = format.as_ref().map(|name| load_format(name)).transpose()?;
-        let sequence = sequences.take()?;
-        let end = sequence.turn_end();
-        let session = Session::new(Box::new(sequence), template, format)?;
+        let (engine, end) = sequences.take()?;
+        let session = Session::new(engine, template, format)?;
         Ok(Box::new(SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_after(move || end.end())))
-    }))
+    });
+    Ok(Open { at_a_time, answerer })
 }
 
 fn as_error(error: anyhow::Error) -> Error {

@@ -95,15 +95,20 @@ impl LlamaEngine {
                 .hint("-vv shows all that llama.cpp said while loading")
         })?;
         let info = describe(&model, path);
-        let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
         let model = Arc::new(model);
         let threads = match options.threads {
             Some(threads) => Threads::of(threads.clamp(1, MAX_THREADS)),
             None if options.vocabulary_only => Threads::of(1),
-            None => threads::measured(|threads| one_token_steps(&model, threads)),
+            None => threads::measured(|threads| one_token_steps(&model, threads, 1)),
         };
         tracing::debug!(model = info.name, ?threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
-        Ok(LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, rows: Vec::new() })
+        Ok(LlamaEngine::of(model, info, options, threads))
+    }
+
+    /// An engine over a model that is loaded, perhaps with others over it.
+    fn of(model: Arc<LlamaModel>, info: ModelInfo, options: LoadOptions, threads: Threads) -> LlamaEngine {
+        let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
+        LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, rows: Vec::new() }
     }
 
     /// How many threads decode.
@@ -111,16 +116,14 @@ impl LlamaEngine {
         self.threads.fastest
     }
 
-    /// How many contexts, with how many threads each, decode at the same time where there is work for all: one, unless
-    /// so few threads are nearly as fast that the processor has room for more.
-    fn contexts_at_a_time(&self) -> (usize, usize) {
-        let Threads { fastest, fewest } = self.threads;
+    /// How many contexts with the fewest threads the processor has room for: one, unless so few threads are nearly as
+    /// fast as any number.
+    fn contexts_at_a_time(&self) -> usize {
         let on_gpu = self.options.gpu_layers != Some(0) && backend().is_ok_and(LlamaBackend::supports_gpu_offload);
-        let contexts = std::thread::available_parallelism().map_or(1, usize::from) / fewest;
-        if on_gpu || self.options.threads.is_some() || contexts < 2 {
-            return (1, fastest);
+        if on_gpu || self.options.threads.is_some() {
+            return 1;
         }
-        (contexts, fewest)
+        (std::thread::available_parallelism().map_or(1, usize::from) / self.threads.fewest).max(1)
     }
 
     fn new_context(&mut self, tokens: usize) -> Result<()> {
@@ -448,13 +451,19 @@ fn create_context(
     model.new_context(backend()?, params).map_err(|error| failed(&because(&error)))
 }
 
-/// Decodes single tokens with `threads` threads; returns the closure that times one step.
-fn one_token_steps(model: &LlamaModel, threads: usize) -> Option<impl FnMut() -> Option<std::time::Duration>> {
-    let mut context = create_context(model, CONTEXT_STEP, 1, threads, 1).ok()?;
+/// Decodes a token of each of `sequences` in a step, with `threads` threads; returns the closure that times one.
+fn one_token_steps(
+    model: &LlamaModel,
+    threads: usize,
+    sequences: usize,
+) -> Option<impl FnMut() -> Option<std::time::Duration>> {
+    let mut context = create_context(model, CONTEXT_STEP, sequences, threads, sequences).ok()?;
     let mut position = 0;
     Some(move || {
-        let mut batch = LlamaBatch::new(1, 1);
-        batch.add(LlamaToken(0), position, &[0], true).ok()?;
+        let mut batch = LlamaBatch::new(sequences, 1);
+        for sequence in 0..sequences {
+            batch.add(LlamaToken(0), position, &[i32::try_from(sequence).ok()?], true).ok()?;
+        }
         position += 1;
         let started = Instant::now();
         context.decode(&mut batch).ok()?;

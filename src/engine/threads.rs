@@ -40,15 +40,7 @@ pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> 
     let began = Instant::now();
     let mut timed: Vec<(Duration, usize)> = Vec::new();
     for count in counts {
-        let Some(mut step) = start(count) else { continue };
-        // The first step also pays for pages and caches.
-        if step().is_none() {
-            continue;
-        }
-        let repeats = if began.elapsed() < BUDGET { STEPS } else { 1 };
-        let mut times: Vec<Duration> = (0..repeats).map_while(|_| step()).collect();
-        times.sort_unstable();
-        let Some(&median) = times.get(times.len() / 2) else { continue };
+        let Some(median) = start(count).and_then(|mut step| median(&mut step, began)) else { continue };
         tracing::debug!(threads = count, ?median, "timed decoding steps");
         timed.push((median, count));
         // Fewer threads are clearly slower: still fewer will be too.
@@ -59,6 +51,16 @@ pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> 
     let (least, fastest) = timed.iter().min().copied().unwrap_or((Duration::ZERO, 1));
     let nearly = timed.iter().filter(|(median, _)| *median <= least.mul_f64(NEARLY));
     Threads { fastest, fewest: nearly.map(|(_, count)| *count).min().unwrap_or(fastest) }
+}
+
+/// The median time of a few steps; of one, once [`BUDGET`] is spent since `began`.
+pub(super) fn median(step: &mut impl FnMut() -> Option<Duration>, began: Instant) -> Option<Duration> {
+    // The first step also pays for pages and caches.
+    step()?;
+    let repeats = if began.elapsed() < BUDGET { STEPS } else { 1 };
+    let mut times: Vec<Duration> = (0..repeats).map_while(|_| step()).collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied()
 }
 
 #[cfg(test)]

@@ -1,13 +1,17 @@
-//! Several sequences in a context, decoded together: while the weights pass through the processor once, each sequence
-//! gets its token. A model so small that more threads do not decode it faster leaves cores idle: for it there are as many
-//! contexts as occupy them.
+//! Several generations at a time, of one model.
 //!
-//! Whoever generates knows nothing of the others: each has an [`Engine`] of its own, on a thread of its own. Its
+//! Together: several sequences in a context. While the weights pass through the processor once, each sequence gets its
+//! token. Whoever generates knows nothing of the others: each has an [`Engine`] of its own, on a thread of its own. Its
 //! [`Engine::decode`] waits until all that are in a turn want something decoded; the last one to come decodes for all.
+//!
+//! Apart: a model of a few megabytes stays in the processor's caches, so there is nothing to share, and llama.cpp's
+//! attention over several sequences costs more than decoding them one by one (twice as much was measured). Such a model
+//! has as many contexts as the cores have room for, each with a generation of its own. Which of the two is faster is
+//! measured.
 
-use super::{BATCH, LlamaEngine, create_context, engine_error};
+use super::{BATCH, LlamaEngine, LoadOptions, create_context, engine_error, one_token_steps};
 use crate::engine::sampler::Sampling;
-use crate::engine::threads::Threads;
+use crate::engine::threads::{Threads, median};
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token};
 use crate::template::Piece;
@@ -16,16 +20,30 @@ use llama_cpp_2::context::LlamaContext;
 use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::token::LlamaToken;
-use std::cell::OnceCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// The most sequences in one context: llama.cpp's LLAMA_MAX_SEQ.
 pub const MAX_SEQUENCES: usize = 256;
 
-/// Contexts with several sequences.
-#[derive(Clone)]
-pub struct Sequences {
-    contexts: Vec<Arc<Shared>>,
+/// What generates several at a time.
+pub struct Sequences(Kind);
+
+enum Kind {
+    Together(Arc<Shared>),
+    Apart(Apart),
+}
+
+/// Contexts of their own, made when they are taken.
+struct Apart {
+    model: Arc<LlamaModel>,
+    info: ModelInfo,
+    context: Option<usize>,
+    /// Threads of each.
+    threads: usize,
+    count: usize,
+    taken: AtomicUsize,
 }
 
 struct Shared {
@@ -69,59 +87,78 @@ struct Wanted {
 }
 
 impl Sequences {
-    /// `count` sequences of at most `tokens_each`, with the model of `engine`.
+    /// At most `count` at a time with the model of `engine`. Sequences that share a context have room for
+    /// `tokens_each()`; contexts apart grow as they need.
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`] when there are too many, or the memory cannot be had.
-    pub fn new(engine: &LlamaEngine, count: usize, tokens_each: usize) -> Result<Sequences> {
+    /// [`ErrorKind::Engine`] when there are too many, or the memory cannot be had; those of `tokens_each`.
+    pub fn new(engine: &LlamaEngine, count: usize, tokens_each: impl FnOnce() -> Result<usize>) -> Result<Sequences> {
         if !(1..=MAX_SEQUENCES).contains(&count) {
             let message = format!("{count} sequences in one context; llama.cpp has 1 to {MAX_SEQUENCES}");
             return Err(Error::new(ErrorKind::Engine, message));
         }
-        let (contexts, threads) = engine.contexts_at_a_time();
-        let contexts = contexts.min(count);
-        let contexts = (0..contexts).map(|context| {
-            // As even as it goes: 8 in 3 contexts are 3, 3 and 2.
-            let count = (count - context).div_ceil(contexts);
-            Shared::new(engine, threads, count, tokens_each).map(Arc::new)
-        });
-        Ok(Sequences { contexts: contexts.collect::<Result<_>>()? })
+        let contexts = engine.contexts_at_a_time().min(count);
+        if contexts > 1 && is_faster_apart(engine, contexts, count) {
+            return Ok(Sequences(Kind::Apart(Apart {
+                model: Arc::clone(&engine.model),
+                info: engine.info.clone(),
+                context: engine.options.context,
+                threads: engine.threads.fewest,
+                count: contexts,
+                taken: AtomicUsize::new(0),
+            })));
+        }
+        Shared::new(engine, count, tokens_each()?).map(|shared| Sequences(Kind::Together(Arc::new(shared))))
     }
 
-    /// One of the sequences, for the thread that calls this.
+    /// How many can be taken.
+    pub fn at_a_time(&self) -> usize {
+        match &self.0 {
+            Kind::Together(shared) => shared.lock().sequences.len(),
+            Kind::Apart(apart) => apart.count,
+        }
+    }
+
+    /// One of them, for the thread that calls this, and what ends its turns.
     ///
     /// # Errors
     /// [`ErrorKind::Engine`] when all are taken.
-    pub fn take(&self) -> Result<Sequence> {
-        // The context with the most room, so that a few are spread over all.
-        let shared = self.contexts.iter().max_by_key(|shared| shared.lock().free());
-        let taken = || Error::new(ErrorKind::Engine, "all sequences are taken");
-        let shared = Arc::clone(shared.ok_or_else(taken)?);
-        let mut state = shared.lock();
-        let index = state.sequences.iter().position(|sequence| !sequence.taken).ok_or_else(taken)?;
-        state.sequences[index].taken = true;
-        let losses = state.losses;
-        drop(state);
-        let model = Arc::clone(&shared.model);
-        let words = LlamaEngine {
-            context: None,
-            pieces: (0..model.n_vocab()).map(|_| OnceCell::new()).collect(),
-            model,
-            info: shared.info.clone(),
-            options: Default::default(),
-            threads: Threads::of(1),
-            cached: Vec::new(),
-            rows: Vec::new(),
-        };
-        Ok(Sequence { words, shared, index, losses, cached: Vec::new(), logits: Vec::new() })
+    pub fn take(&self) -> Result<(Box<dyn Engine>, TurnEnd)> {
+        let all_taken = || Error::new(ErrorKind::Engine, "all sequences are taken");
+        match &self.0 {
+            Kind::Together(shared) => {
+                let sequence = Sequence::take(shared).ok_or_else(all_taken)?;
+                let end = TurnEnd(Some((Arc::clone(shared), sequence.index)));
+                Ok((Box::new(sequence), end))
+            }
+            Kind::Apart(apart) => {
+                if apart.taken.fetch_add(1, Ordering::Relaxed) >= apart.count {
+                    return Err(all_taken());
+                }
+                let options = LoadOptions { context: apart.context, ..LoadOptions::default() };
+                let threads = Threads::of(apart.threads);
+                let engine = LlamaEngine::of(Arc::clone(&apart.model), apart.info.clone(), options, threads);
+                Ok((Box::new(engine), TurnEnd(None)))
+            }
+        }
     }
+}
+
+/// Whether `contexts` at a time with one token each decode more tokens than one context with `count` sequences does.
+fn is_faster_apart(engine: &LlamaEngine, contexts: usize, count: usize) -> bool {
+    let Threads { fastest, fewest } = engine.threads;
+    let began = Instant::now();
+    let time = |threads, sequences| median(&mut one_token_steps(&engine.model, threads, sequences)?, began);
+    let (Some(alone), Some(together)) = (time(fewest, 1), time(fastest, count)) else { return false };
+    tracing::debug!(?alone, ?together, contexts, count, "timed decoding steps apart and together");
+    alone.as_secs_f64() / (contexts as f64) < together.as_secs_f64() / (count as f64)
 }
 
 impl Shared {
     /// A context for `count` sequences.
-    fn new(engine: &LlamaEngine, threads: usize, count: usize, tokens_each: usize) -> Result<Shared> {
+    fn new(engine: &LlamaEngine, count: usize, tokens_each: usize) -> Result<Shared> {
         let model = Arc::clone(&engine.model);
-        let context = create_context(&model, tokens_each, BATCH, threads, count)?;
+        let context = create_context(&model, tokens_each, BATCH, engine.threads.fastest, count)?;
         // SAFETY: the context borrows the model, which lives in an `Arc` beside it that is never replaced and that is
         // declared behind the state, so that the context is dropped first.
         let context = Context(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
@@ -149,21 +186,20 @@ impl Shared {
     }
 }
 
-/// Ends the turns of one sequence: the others wait for it no longer.
-pub struct TurnEnd {
-    shared: Arc<Shared>,
-    index: usize,
-}
+/// Ends the turns of one sequence: the others of its context wait for it no longer.
+pub struct TurnEnd(Option<(Arc<Shared>, usize)>);
 
 impl TurnEnd {
-    /// The sequence has generated what it wanted. To be called after each generation, well ended or not.
+    /// What generated has all that it wanted. To be called after each generation, well ended or not.
     pub fn end(&self) {
-        self.shared.end_turn(self.index);
+        if let Some((shared, index)) = &self.0 {
+            shared.end_turn(*index);
+        }
     }
 }
 
 /// One sequence of a shared context.
-pub struct Sequence {
+struct Sequence {
     /// The tokenizer's side of an engine; it has no context.
     words: LlamaEngine,
     shared: Arc<Shared>,
@@ -174,9 +210,16 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// What ends this sequence's turns, once the sequence is a session's.
-    pub fn turn_end(&self) -> TurnEnd {
-        TurnEnd { shared: Arc::clone(&self.shared), index: self.index }
+    /// One that nobody has.
+    fn take(shared: &Arc<Shared>) -> Option<Sequence> {
+        let mut state = shared.lock();
+        let index = state.sequences.iter().position(|sequence| !sequence.taken)?;
+        state.sequences[index].taken = true;
+        let losses = state.losses;
+        drop(state);
+        let words =
+            LlamaEngine::of(Arc::clone(&shared.model), shared.info.clone(), LoadOptions::default(), Threads::of(1));
+        Some(Sequence { words, shared: Arc::clone(shared), index, losses, cached: Vec::new(), logits: Vec::new() })
     }
 
     fn number(&self) -> u32 {
@@ -193,11 +236,6 @@ impl Drop for Sequence {
 }
 
 impl State {
-    /// How many sequences nobody has.
-    fn free(&self) -> usize {
-        self.sequences.iter().filter(|sequence| !sequence.taken).count()
-    }
-
     /// Whether all that are in a turn wait.
     fn is_complete(&self) -> bool {
         self.sequences.iter().all(|sequence| !sequence.in_turn || sequence.wanted.is_some())

@@ -5,7 +5,7 @@ use super::scores::cases;
 use callwright::bench::compare::compare;
 use callwright::bench::configuration::{Configuration, labels};
 use callwright::bench::directory::{Plan, RunDirectory};
-use callwright::bench::parallel::{Open, run_parallel};
+use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
 use callwright::bench::report::{self, html, json, junit, markdown};
 use callwright::bench::run::{Answerer, Progress, run};
 use callwright::bench::suite::{Case, Suite};
@@ -91,10 +91,11 @@ fn several_at_a_time_come_to_the_same() {
     let mut open = |_: &Configuration, cases: &[Case]| {
         opened += 1;
         assert_eq!(cases.len(), 40);
-        Ok(Box::new(|| {
+        let answerer: AnswererMaker = Box::new(|| {
             let delay = Duration::from_micros(300);
-            Ok(Box::new(Fake { delay, right: 6, seconds: 0.0 }) as Box<dyn Answerer>)
-        }) as Open)
+            Ok(Box::new(Fake { delay, right: 6, seconds: 0.0 }))
+        });
+        Ok(Open { at_a_time: 5, answerer })
     };
     // Interrupted on the way, it goes on.
     let cancel = AtomicBool::new(false);
@@ -112,7 +113,9 @@ fn several_at_a_time_come_to_the_same() {
 
     let mut broken = RunDirectory::start(&folder.path().join("broken"), together.plan.clone(), &suite, false).unwrap();
     let mut fails = |_: &Configuration, _: &[Case]| {
-        Ok(Box::new(|| Err(callwright::Error::new(callwright::ErrorKind::Engine, "no memory"))) as Open)
+        let answerer: AnswererMaker =
+            Box::new(|| Err(callwright::Error::new(callwright::ErrorKind::Engine, "no memory")));
+        Ok(Open { at_a_time: 3, answerer })
     };
     let error = run_parallel(&mut broken, 3, &mut fails, &mut |_| (), &cancel).unwrap_err();
     assert_eq!(error.message(), "no memory");
