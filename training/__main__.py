@@ -69,11 +69,19 @@ def step_data(options):
     out = options.out
     out.mkdir(parents=True, exist_ok=True)
     names = barred()
-    # The easy scenes are poor in words: the tokenizer learns from the others.
-    sample = scenes.scenes(tools, min(options.scenes, 5000), options.seed + 1000, names, easy=0)
-    learned = tokenizer.train((text for scene in sample for text in encode.texts(scene)), out / "tokenizer.json")
+    if options.base:
+        from . import export
+
+        _, learned = export.read(options.base)
+        learned.save(str(out / "tokenizer.json"))
+    else:
+        # The easy scenes are poor in words: the tokenizer learns from the others.
+        sample = scenes.scenes(tools, min(options.scenes, 5000), options.seed + 1000, names, easy=0)
+        learned = tokenizer.train((text for scene in sample for text in encode.texts(scene)), out / "tokenizer.json")
+    # Copying is learned first; a model that is gone on with can do it.
+    easy = 0 if options.base else scenes.EASY
     encode.encode(scenes.scenes(kept, 160, options.seed + 2000, names, easy=0), learned, out / "dev")
-    made = scenes.scenes(tools, options.scenes, options.seed, names)
+    made = scenes.scenes(tools, options.scenes, options.seed, names, easy)
     size, sequences, branches = encode.encode(made, learned, out / "data")
     say(f"{options.scenes} scenes, {branches} conversations, {size / 1e6:.1f} M tokens in {sequences} sequences")
 
@@ -91,7 +99,7 @@ def step_render(options):
 
 
 def step_train(options):
-    from . import model, train
+    from . import export, model, train
 
     log = open(options.out / "log.jsonl", "a")
 
@@ -104,6 +112,7 @@ def step_train(options):
         options.out / "dev",
         options.out,
         shape=model.Shape(**SIZES[options.size]),
+        start=export.read(options.base)[0] if options.base else None,
         seed=options.seed,
         batch=options.batch,
         total=options.tokens,
@@ -171,6 +180,9 @@ def main():
         "--out", type=Path, default=ROOT / "target" / "training", help="working folder (default: target/training)"
     )
     parser.add_argument("--model", type=Path, default=MODEL, help="the GGUF to write or to evaluate")
+    parser.add_argument(
+        "--from", dest="base", type=Path, metavar="GGUF", help="go on with this model and its tokenizer, with new scenes"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scenes", type=int, default=SCENES, help=f"scenes to generate (default: {SCENES})")
     parser.add_argument("--tokens", type=float, default=TOKENS, help=f"train on so many tokens (default: {TOKENS:.3g})")

@@ -83,7 +83,7 @@ class Scenes(Sampler):
             if chance < 0.45 and kind not in FORMED:
                 value = self.strange.sentence()
                 return value, value
-        elif chance < (0.08 if kind in FORMED else 0.42) and kind not in ("date", "time"):
+        elif chance < (0.08 if kind in FORMED else 0.36) and kind not in ("date", "time"):
             value = self.strange.name() if chance > 0.05 else self.strange.identifier()
             return value, value
         return text, value
@@ -287,7 +287,8 @@ class Scenes(Sampler):
             told = {path: pair[0] for path, pair in drawn.items() if "." not in path}
             told |= {name: str(value) for name, value in values.items()}
             try:
-                return json.dumps(values, ensure_ascii=False), answer.format(**told)
+                answer = answer.format(**told)
+                return self.reported(values, answer), answer
             except (KeyError, IndexError):
                 # The answer repeats a parameter that this question left out.
                 pass
@@ -301,7 +302,18 @@ class Scenes(Sampler):
             value = next(iter(values.values()))
             return str(value), f"The result is {value}."
         text = enumerate_text(rng, [f"the {name} is {value}" for name, value in values.items()])
-        return json.dumps(values, ensure_ascii=False), text[0].upper() + text[1:] + "."
+        text = text[0].upper() + text[1:] + "."
+        return self.reported(values, text), text
+
+    def reported(self, values, answer):
+        """A result as a tool writes it: mostly JSON, but also text, which may say all that there is to say."""
+        kind = self.rng.random()
+        if kind < 0.6:
+            return json.dumps(values, ensure_ascii=False)
+        if kind < 0.8:
+            return answer if kind < 0.75 else answer[0].lower() + answer[1:].rstrip(".")
+        between, after = self.rng.choice(((", ", ": "), ("\n", ": "), ("; ", " "), (", ", "="), ("\n", " = ")))
+        return between.join(f"{name}{after}{value}" for name, value in values.items())
 
     def value(self, pool):
         if "|" in pool:
@@ -390,15 +402,15 @@ class Scenes(Sampler):
         return second and ("follow-up", messages + second[1], None)
 
     MIX = {
-        "simple": 46,
+        "simple": 43,
         "parallel_same": 12,
         "parallel_two": 11,
         "unfit": 24,
         "talk": 2,
-        "answered": 4,
-        "answered_parallel": 1,
+        "answered": 7,
+        "answered_parallel": 2,
         "corrected": 5,
-        "again": 4,
+        "again": 6,
     }
     EASY_MIX = {"simple": 80, "parallel_same": 10, "unfit": 10}
 
@@ -412,7 +424,7 @@ class Scenes(Sampler):
     def scene(self, easy=False, last=False):
         rng = self.rng
         self.dated = last
-        self.share = (0.3, 0.6) if easy else (0.68, 0.86)
+        self.share = (0.3, 0.6) if easy else (0.8, 0.92)
         style = self.style()
         count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
         weather = self.domains.get("weather") if rng.random() < (0.7 if last else 0.06) else None

@@ -96,6 +96,17 @@ class Data(unittest.TestCase):
         kinds = {kind for scene in scenes.scenes(TOOLS, 300, 4, easy=0) for kind, _ in scene.branches}
         self.assertEqual(kinds, {"call", "parallel", "irrelevance", "follow-up", "talk"})
 
+    def test_results_are_json_and_text(self):
+        told = [
+            message["content"]
+            for scene in scenes.scenes(TOOLS, 400, 4, easy=0)
+            for _, messages in scene.branches
+            for message in messages
+            if message["role"] == "tool"
+        ]
+        written = sum(content.startswith("{") for content in told)
+        self.assertTrue(len(told) * 0.3 < written < len(told) * 0.8, f"{written} of {len(told)} results are JSON")
+
 
 class Suite(unittest.TestCase):
     def test_it_is_what_the_table_makes(self):

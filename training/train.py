@@ -94,6 +94,7 @@ def train(
     out,
     *,
     shape=None,
+    start=None,
     seed=1,
     batch=8,
     total=None,
@@ -103,13 +104,15 @@ def train(
     every=150.0,
     say=print,
 ):
-    """Trains on the sequences of `data` until `total` tokens are seen, writing `out`/last.pt now and then."""
+    """Trains on the sequences of `data` until `total` tokens are seen, writing `out`/last.pt now and then.
+
+    Goes on with the model `start`, or begins with one of `shape`.
+    """
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     out = Path(out)
-    shape = shape or Shape()
-    model = Model(shape).to(device)
+    model = (start or Model(shape or Shape())).to(device).train()
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and name.startswith("blk")]
     others = [p for name, p in model.named_parameters() if not (p.dim() == 2 and name.startswith("blk"))]
     optimizers = [
@@ -135,7 +138,7 @@ def train(
         state = {
             "model": model.state_dict(),
             "optimizers": [o.state_dict() for o in optimizers],
-            "shape": asdict(shape),
+            "shape": asdict(model.shape),
             "done": done,
             "seen": seen,
             "spent": time.time() - began,
