@@ -36,7 +36,7 @@ SIZES = {
     "small": {"layers": 6, "width": 192, "heads": 6, "hidden": 512},
     "large": {"layers": 9, "width": 352, "heads": 11, "hidden": 960},
 }
-SCENES, TOKENS = 43_500, 19.9e6
+SCENES, TOKENS = 76_000, 35e6
 
 
 def say(*words):
@@ -116,6 +116,7 @@ def step_train(options):
         seed=options.seed,
         batch=options.batch,
         total=options.tokens,
+        lr=options.lr,
         threads=options.threads,
         compile=options.compile,
         say=tell,
@@ -187,6 +188,7 @@ def main():
     parser.add_argument("--scenes", type=int, default=SCENES, help=f"scenes to generate (default: {SCENES})")
     parser.add_argument("--tokens", type=float, default=TOKENS, help=f"train on so many tokens (default: {TOKENS:.3g})")
     parser.add_argument("--batch", type=int, default=8, help="sequences of 512 tokens in a step (default: 8)")
+    parser.add_argument("--lr", type=float, default=0.02, help="learning rate of the matrices (default: 0.02)")
     parser.add_argument("--size", choices=SIZES, default="small", help="of the network (default: small)")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(

@@ -19,6 +19,8 @@ NO_TOOL = "None of the available tools can do that."
 EASY = 3000
 # So many scenes at the end are mostly about the weather, which a first user asks for: what comes last stays best.
 LAST = 400
+# So many of the tables' tools are chosen among those with objects in their arguments.
+NESTED = 0.25
 
 
 @dataclass
@@ -62,6 +64,8 @@ class Scenes(Sampler):
         texts += [part for tool in tools for _, phrase in tool.phrases for part in phrase if isinstance(part, str)]
         texts += [*pools.LISTS.values(), *procedural.NOUNS, *phrasing.COMMANDS]
         self.strange = Strange(rng, texts)
+        # Brackets in brackets are what a network this small closes wrongly, and the tables have few of them.
+        self.nested = [tool for tool in tools if any("." in p.path or p.kind[0] == "<" for p in tool.parameters)]
         self.dated = False
         self.index = {id(tool): place for place, tool in enumerate(tools)}
 
@@ -109,7 +113,7 @@ class Scenes(Sampler):
         rng = self.rng
         kind = rng.random()
         if kind < self.share[0]:
-            return rng.choice(self.tools)
+            return rng.choice(self.nested if self.nested and rng.random() < NESTED else self.tools)
         if kind < self.share[1]:
             noun = self.strange.key() if rng.random() < 0.4 else None
             return procedural.topic_tool(rng, noun)
@@ -402,13 +406,13 @@ class Scenes(Sampler):
         return second and ("follow-up", messages + second[1], None)
 
     MIX = {
-        "simple": 43,
+        "simple": 41,
         "parallel_same": 12,
         "parallel_two": 11,
         "unfit": 24,
         "talk": 2,
         "answered": 7,
-        "answered_parallel": 2,
+        "answered_parallel": 4,
         "corrected": 5,
         "again": 6,
     }

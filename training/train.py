@@ -15,7 +15,7 @@ from .model import Model, Shape
 
 # The learning rate is constant at first, so that a run can be cut short or prolonged until then, and falls to nothing
 # over this share at the end.
-DECAY = 0.21
+DECAY = 0.7
 WARMUP = 40
 
 

@@ -43,7 +43,8 @@ fn a_chat_is_saved_undone_and_loaded() {
     let output = child.wait_with_output().unwrap();
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{err}");
-    let results = "← get_weather {\"temperature\": 21, \"sky\": \"sunny\"}\n← get_weather {\"temperature\": 16, \"sky\": \"fog\"}\n";
+    let results =
+        "← get_weather {\"temp\": 21, \"sky\": \"sunny\"}\n← get_weather {\"temp\": 16, \"sky\": \"foggy\"}\n";
     assert!(out.contains(results), "{out}");
     for said in [
         "/undo             forget the last question",
@@ -252,7 +253,7 @@ mod terminal {
         let command = "command = [\"echo\", \"fine\"]\nconfirm = true";
         std::fs::write(&tools, text.replace("command = [\"./tools/weather.sh\"]\ntimeout_s = 5", command)).unwrap();
         // A prompt that takes long enough to type something meanwhile.
-        let system = "You are a helpful assistant. ".repeat(100);
+        let system = "You are a helpful assistant. ".repeat(60);
         let more = ["--tools", tools.to_str().unwrap(), "--system", &system, "--max-turns", "1"];
         let Some(mut terminal) = Terminal::chat(home.path(), &more) else { return };
         terminal.wait_for("> ", 1);

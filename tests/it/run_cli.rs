@@ -32,8 +32,8 @@ fn two_calls_two_results_one_answer() {
         [
             "→ get_weather {\"city\": \"New York\"}",
             "→ get_weather {\"city\": \"San Francisco\"}",
-            "← get_weather {\"temperature\": 21, \"sky\": \"sunny\"}",
-            "← get_weather {\"temperature\": 16, \"sky\": \"fog\"}",
+            "← get_weather {\"temp\": 21, \"sky\": \"sunny\"}",
+            "← get_weather {\"temp\": 16, \"sky\": \"foggy\"}",
         ]
     );
     assert!(lines.len() == 5 && !lines[4].is_empty(), "{}", ran.out);
