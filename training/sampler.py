@@ -8,7 +8,7 @@ it are known.
 import re
 from dataclasses import dataclass, field
 
-from .tables import enumerate_text, expand, plain_type
+from .tables import enumerate_text, expand
 
 # Values that may hold any punctuation: nothing may be written right after one unless it is quoted.
 FREE = {"sentence", "code", "command", "query", "phrase", "remark", "icing"}
@@ -152,8 +152,8 @@ class Sampler:
             else:
                 out.append(part[3])
                 # What is text is text also where it looks like a number.
-                kind = asked.concrete.tool.parameter(part[1]).kind
-                told[part[1]] = str(part[2]) if plain_type(kind) == "string" and kind[0] not in "[<" else part[2]
+                schema = asked.concrete.tool.parameter(part[1]).schema()
+                told[part[1]] = str(part[2]) if schema["type"] == "string" else part[2]
         asked.text = re.sub(r" +([,.?!])", r"\1", "".join(out)) if "\n" not in "".join(out) else "".join(out)
         asked.calls = [self.call(asked.concrete, told)]
 
