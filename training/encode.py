@@ -10,7 +10,7 @@ from .render import ASSISTANT, END, USER, head, turn
 
 LENGTH = 512
 NOBODY, SPOKEN, ASKED = 0, 1, 2
-CATEGORIES = ["", "call", "parallel", "irrelevance", "follow-up", "talk"]
+CATEGORIES = ["", "call", "parallel", "irrelevance", "follow-up", "talk", "choice"]
 # Sequences that wait for scenes to fill them.
 OPEN = 24
 
@@ -24,7 +24,7 @@ def texts(scene):
 def encode(scenes, tokenizer, folder, limit=None):
     """Writes `folder`/data.npz; stops after `limit` tokens. Returns the numbers of tokens, of sequences, of branches."""
     speakers = {tokenizer.token_to_id(ASSISTANT): SPOKEN, tokenizer.token_to_id(USER): ASKED}
-    end = tokenizer.token_to_id(END)
+    end, arguments = tokenizer.token_to_id(END), tokenizer.token_to_id("arguments")
     open, closed, count, branches = [], [], 0, 0
     for part in chunks(scenes, 256):
         flat = [text for scene in part for text in texts(scene)]
@@ -34,6 +34,8 @@ def encode(scenes, tokenizer, folder, limit=None):
             room = LENGTH - len(prefix)
             fitting = []
             for (category, _), ids in zip(scene.branches, rest):
+                if category == "choice" and arguments in ids:
+                    ids = ids[: ids.index(arguments)]
                 if len(ids) <= room:
                     fitting.append((category, ids))
                     room -= len(ids)

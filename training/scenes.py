@@ -87,7 +87,7 @@ class Scenes(Sampler):
             if chance < 0.45 and kind not in FORMED:
                 value = self.strange.sentence()
                 return value, value
-        elif chance < (0.08 if kind in FORMED else 0.36) and kind not in ("date", "time"):
+        elif chance < (0.08 if kind in FORMED else 0.28) and kind not in ("date", "time"):
             value = self.strange.name() if chance > 0.05 else self.strange.identifier()
             return value, value
         return text, value
@@ -125,9 +125,9 @@ class Scenes(Sampler):
         made = super().concrete(tool, style, needed, lean)
         function = made.function
         function["parameters"]["properties"] = strip(function["parameters"]["properties"])
-        if rng.random() < 0.12 and "description" in function:
+        if rng.random() < 0.08 and "description" in function:
             function["name"] = write_name(self.strange.key(), tool.domain, style)
-        if rng.random() < 0.15:
+        if rng.random() < 0.1:
             self.rename(made, style)
         return made
 
@@ -220,6 +220,11 @@ class Scenes(Sampler):
     def simple(self, concretes):
         asked = self.pose(self.rng.choice(concretes))
         return asked and ("call", [user(self.wrap(asked)), spoken(asked.calls)], asked)
+
+    def choice(self, concretes):
+        """A question whose call is read up to the tool's name: choosing is hard, and cheap to show."""
+        made = self.simple(concretes)
+        return made and ("choice", *made[1:])
 
     def parallel_same(self, concretes):
         able = [c for c in concretes if any(parameter.spread for parameter in c.shown)]
@@ -406,10 +411,11 @@ class Scenes(Sampler):
         return second and ("follow-up", messages + second[1], None)
 
     MIX = {
-        "simple": 41,
+        "simple": 36,
+        "choice": 22,
         "parallel_same": 12,
         "parallel_two": 11,
-        "unfit": 24,
+        "unfit": 28,
         "talk": 2,
         "answered": 7,
         "answered_parallel": 4,
@@ -462,7 +468,7 @@ class Scenes(Sampler):
             "hermes" if rng.random() < 0.33 else "delimited",
         )
         mix, asked = self.EASY_MIX if easy else self.MIX, set()
-        for _ in range(rng.randint(4, 6) + len(concretes) // 2):
+        for _ in range(rng.randint(5, 7) + len(concretes) // 2):
             made = self.branch(concretes, mix)
             question = made and made[1][0]["content"]
             if made and question not in asked and len(json.dumps(made[1], ensure_ascii=False)) < 1800:

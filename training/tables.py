@@ -216,3 +216,7 @@ def check(tool):
     for parameter in tool.parameters:
         if parameter.kind != "bool":
             parameter.draw(rng)
+    for pairs, _ in tool.results:
+        for _, pool in pairs:
+            if "|" not in pool:
+                pools.draw(rng, pool)

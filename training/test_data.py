@@ -94,7 +94,7 @@ class Data(unittest.TestCase):
 
     def test_every_kind_of_conversation_comes_up(self):
         kinds = {kind for scene in scenes.scenes(TOOLS, 300, 4, easy=0) for kind, _ in scene.branches}
-        self.assertEqual(kinds, {"call", "parallel", "irrelevance", "follow-up", "talk"})
+        self.assertEqual(kinds, {"call", "choice", "parallel", "irrelevance", "follow-up", "talk"})
 
     def test_results_are_json_and_text(self):
         told = [

@@ -91,6 +91,20 @@ class Untrained(unittest.TestCase):
             system = [{"role": "system", "content": scene.system}]
             self.assertEqual(prefix + text, render(system + messages, scene.tools, scene.style))
 
+    def test_a_choice_ends_with_the_name(self):
+        encode.encode(self.scenes[200:400], self.tokenizer, self.path / "choices")
+        arrays = train.Data(self.path / "choices", "cpu").arrays
+        chosen = arrays["kind"] == encode.CATEGORIES.index("choice")
+        texts = [
+            self.tokenizer.decode(ids[kept & (branch == number)].tolist(), skip_special_tokens=False)
+            for ids, kept, branch, scene in zip(arrays["ids"], chosen, arrays["branch"], arrays["scene"])
+            for number in set(branch[kept & (scene == 1)].tolist())
+            if scene.max() == 1
+        ]
+        self.assertGreater(len(texts), 10)
+        for text in texts:
+            self.assertRegex(text, r'(?s)^<\|user\|>.+<\|end\|><\|assistant\|>[^\n]+\n{"name": "[^"]+", "$')
+
 
 class Shipped(unittest.TestCase):
     @classmethod
