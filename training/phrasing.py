@@ -179,3 +179,27 @@ FOLLOW = [
     "Also for {}.",
     "ok and {}?",
 ]
+
+# Why a tool failed, of a value that was asked for.
+FAILURES = [
+    "there is no data for {}",
+    "there is no forecast for {}",
+    "{} is not known",
+    "{} was not found",
+    "no entry for {}",
+    "nothing matches {}",
+    "{} cannot be reached",
+    "{} is locked",
+    "{} does not exist",
+    "no permission for {}",
+    "permission denied",
+    "the service does not answer",
+    "the service is down for maintenance",
+    "timed out after 30 s",
+    "too many requests, try again later",
+    "the connection was refused",
+    "not signed in",
+    "internal error 500",
+    "the file is missing",
+    "out of memory",
+]

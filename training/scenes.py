@@ -21,6 +21,8 @@ EASY = 3000
 LAST = 400
 # So many of the tables' tools are chosen among those with objects in their arguments.
 NESTED = 0.25
+# So many results say that the tool failed.
+FAILED = 0.12
 
 
 @dataclass
@@ -290,6 +292,8 @@ class Scenes(Sampler):
     def result(self, tool, drawn):
         """A tool's result and the answer to it."""
         rng = self.rng
+        if rng.random() < FAILED:
+            return self.failure(tool, drawn)
         if tool.results and rng.random() < 0.75:
             pairs, answer = rng.choice(tool.results)
             values = {name: self.value(pool) for name, pool in pairs}
@@ -313,6 +317,21 @@ class Scenes(Sampler):
         text = enumerate_text(rng, [f"the {name} is {value}" for name, value in values.items()])
         text = text[0].upper() + text[1:] + "."
         return self.reported(values, text), text
+
+    def failure(self, tool, drawn):
+        """A failure that no other call would mend, as callwright, a program or a service tells it, and what is said of it."""
+        rng = self.rng
+        told = [pair[0] for pair in drawn.values() if len(pair[0]) < 40]
+        reason = rng.choice(phrasing.FAILURES).replace("{}", rng.choice(told) if told else "this")
+        name = write_name(rng.choice(tool.names), tool.domain, "snake")
+        content = rng.choice(
+            (
+                f"error: {name} failed with exit status {rng.choice((1, 1, 2, 127))}: {reason}",
+                f"error: {reason}",
+                json.dumps({"error": reason}, ensure_ascii=False),
+            )
+        )
+        return content, f"That did not work: {reason}."
 
     def reported(self, values, answer):
         """A result as a tool writes it: mostly JSON, but also text, which may say all that there is to say."""

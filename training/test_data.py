@@ -107,6 +107,18 @@ class Data(unittest.TestCase):
         written = sum(content.startswith("{") for content in told)
         self.assertTrue(len(told) * 0.3 < written < len(told) * 0.8, f"{written} of {len(told)} results are JSON")
 
+    def test_a_failure_is_said_and_not_taken_for_a_result(self):
+        failed = 0
+        for scene in scenes.scenes(TOOLS, 400, 4, easy=0):
+            for _, messages in scene.branches:
+                told = [message["content"] for message in messages if message["role"] == "tool"]
+                said = " ".join(message["content"] for message in messages if message["role"] == "assistant")
+                for content in told:
+                    if content.startswith("error: "):
+                        failed += 1
+                        self.assertIn("That did not work: ", said)
+        self.assertGreater(failed, 10)
+
 
 class Suite(unittest.TestCase):
     def test_it_is_what_the_table_makes(self):
