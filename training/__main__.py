@@ -182,7 +182,11 @@ def main():
     )
     parser.add_argument("--model", type=Path, default=MODEL, help="the GGUF to write or to evaluate")
     parser.add_argument(
-        "--from", dest="base", type=Path, metavar="GGUF", help="go on with this model and its tokenizer, with new scenes"
+        "--from",
+        dest="base",
+        type=Path,
+        metavar="GGUF",
+        help="go on with this model and its tokenizer, with new scenes",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scenes", type=int, default=SCENES, help=f"scenes to generate (default: {SCENES})")
@@ -199,7 +203,10 @@ def main():
     parser.add_argument("--program", type=Path, default=PROGRAM, help="callwright, which answers the suite")
     parser.add_argument("--style", choices=("delimited", "hermes"), default="delimited")
     parser.add_argument(
-        "--constrain", choices=("off", "auto", "strict"), default="off", help="how callwright holds calls to their schemas"
+        "--constrain",
+        choices=("off", "auto", "strict"),
+        default="off",
+        help="how callwright holds calls to their schemas",
     )
     parser.add_argument("--answers", type=Path, help="write every answer to this file")
     options = parser.parse_args()

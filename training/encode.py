@@ -24,7 +24,7 @@ def texts(scene):
 def encode(scenes, tokenizer, folder, limit=None):
     """Writes `folder`/data.npz; stops after `limit` tokens. Returns the numbers of tokens, of sequences, of branches."""
     speakers = {tokenizer.token_to_id(ASSISTANT): SPOKEN, tokenizer.token_to_id(USER): ASKED}
-    end, arguments = tokenizer.token_to_id(END), tokenizer.token_to_id("arguments")
+    end, assistant, arguments = map(tokenizer.token_to_id, (END, ASSISTANT, "arguments"))
     open, closed, count, branches = [], [], 0, 0
     for part in chunks(scenes, 256):
         flat = [text for scene in part for text in texts(scene)]
@@ -34,8 +34,8 @@ def encode(scenes, tokenizer, folder, limit=None):
             room = LENGTH - len(prefix)
             fitting = []
             for (category, _), ids in zip(scene.branches, rest):
-                if category == "choice" and arguments in ids:
-                    ids = ids[: ids.index(arguments)]
+                if category == "choice":
+                    ids = ids[: ids.index(arguments, ids.index(assistant))]
                 if len(ids) <= room:
                     fitting.append((category, ids))
                     room -= len(ids)

@@ -151,9 +151,9 @@ class Sampler:
                 told[part[1]] = drawn[part[1]][1]
             else:
                 out.append(part[3])
-                # What is text is text also where it looks like a number.
-                schema = asked.concrete.tool.parameter(part[1]).schema()
-                told[part[1]] = str(part[2]) if schema["type"] == "string" else part[2]
+                # What is text is text also where it looks like a number; one item makes a list of one.
+                type = asked.concrete.tool.parameter(part[1]).schema()["type"]
+                told[part[1]] = str(part[2]) if type == "string" else [part[2]] if type == "array" else part[2]
         asked.text = re.sub(r" +([,.?!])", r"\1", "".join(out)) if "\n" not in "".join(out) else "".join(out)
         asked.calls = [self.call(asked.concrete, told)]
 

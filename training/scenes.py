@@ -289,11 +289,11 @@ class Scenes(Sampler):
         question, answer = self.rng.choice(phrasing.TALK)
         return "talk", [user(question), said(answer)], None
 
-    def result(self, tool, drawn):
+    def result(self, concrete, drawn):
         """A tool's result and the answer to it."""
-        rng = self.rng
+        rng, tool = self.rng, concrete.tool
         if rng.random() < FAILED:
-            return self.failure(tool, drawn)
+            return self.failure(concrete.name, drawn)
         if tool.results and rng.random() < 0.75:
             pairs, answer = rng.choice(tool.results)
             values = {name: self.value(pool) for name, pool in pairs}
@@ -318,12 +318,11 @@ class Scenes(Sampler):
         text = text[0].upper() + text[1:] + "."
         return self.reported(values, text), text
 
-    def failure(self, tool, drawn):
-        """A failure that no other call would mend, as callwright, a program or a service tells it, and what is said of it."""
+    def failure(self, name, drawn):
+        """A failure that no other call would mend, as callwright or a service tells it, and what is said of it."""
         rng = self.rng
         told = [pair[0] for pair in drawn.values() if len(pair[0]) < 40]
         reason = rng.choice(phrasing.FAILURES).replace("{}", rng.choice(told) if told else "this")
-        name = write_name(rng.choice(tool.names), tool.domain, "snake")
         content = rng.choice(
             (
                 f"error: {name} failed with exit status {rng.choice((1, 1, 2, 127))}: {reason}",
@@ -353,7 +352,7 @@ class Scenes(Sampler):
         if not made:
             return None
         _, messages, asked = made
-        result, answer = self.result(asked.concrete.tool, asked.drawn)
+        result, answer = self.result(asked.concrete, asked.drawn)
         return "follow-up", messages + [{"role": "tool", "content": result}, said(answer)], asked
 
     def answered_parallel(self, concretes):
@@ -364,7 +363,7 @@ class Scenes(Sampler):
         answers = []
         for _, arguments in asked.calls:
             told = {path: (str(arguments[name]),) for path, name in asked.concrete.names.items() if name in arguments}
-            result, answer = self.result(asked.concrete.tool, told)
+            result, answer = self.result(asked.concrete, told)
             messages.append({"role": "tool", "content": result})
             answers.append(answer)
         return "follow-up", messages + [said(" ".join(answers))], asked
@@ -405,7 +404,7 @@ class Scenes(Sampler):
         content = rng.choice((f"Error: {error}", json.dumps({"error": error}, ensure_ascii=False), error))
         messages += [{"role": "tool", "content": content}, spoken([(name, {**arguments, key: new})])]
         if rng.random() < 0.3:
-            result, answer = self.result(asked.concrete.tool, asked.drawn)
+            result, answer = self.result(asked.concrete, asked.drawn)
             messages += [{"role": "tool", "content": result}, said(answer)]
         return "follow-up", messages, None
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 import unittest
@@ -82,6 +83,15 @@ class Data(unittest.TestCase):
                     for call in message.get("tool_calls", []):
                         self.check(call["function"]["arguments"], offered[call["function"]["name"]])
 
+    def test_every_phrase_gives_arguments_of_their_types(self):
+        maker = scenes.Scenes(TOOLS, random.Random(3))
+        for tool in TOOLS:
+            for phrase in tool.phrases:
+                asked = maker.ask(tool, "snake", phrase)
+                for _, arguments in asked.calls:
+                    with self.subTest(asked.text):
+                        self.check(arguments, asked.concrete.function["parameters"])
+
     def check(self, arguments, schema):
         self.assertLessEqual(set(schema.get("required", [])), set(arguments))
         for name, value in arguments.items():
@@ -91,6 +101,10 @@ class Data(unittest.TestCase):
                 self.assertIn(value, inner["enum"])
             if inner["type"] == "object":
                 self.check(value, inner)
+            for item in value if inner["type"] == "array" else []:
+                self.assertIsInstance(item, TYPES[inner["items"]["type"]])
+                if inner["items"]["type"] == "object":
+                    self.check(item, inner["items"])
 
     def test_every_kind_of_conversation_comes_up(self):
         kinds = {kind for scene in scenes.scenes(TOOLS, 300, 4, easy=0) for kind, _ in scene.branches}
