@@ -65,7 +65,7 @@ def step_suite(options):
 def step_data(options):
     from . import encode, scenes, tokenizer
 
-    tools, kept = scenes.load(TABLES), scenes.load(TABLES, dev=True)
+    tools, kept = scenes.load(TABLES)
     out = options.out
     out.mkdir(parents=True, exist_ok=True)
     names = barred()
@@ -90,7 +90,8 @@ def step_render(options):
     """Conversations on standard output, one a line: what the template is given, and the text that training reads."""
     from . import render, scenes
 
-    for scene in scenes.scenes(scenes.load(TABLES), options.scenes, options.seed, barred(), easy=options.scenes // 8):
+    tools, _ = scenes.load(TABLES)
+    for scene in scenes.scenes(tools, options.scenes, options.seed, barred(), easy=options.scenes // 8):
         for _, messages in scene.branches:
             system = [{"role": "system", "content": scene.system}] if scene.system else []
             given = {"messages": system + messages, "tools": scene.tools, "tool_style": scene.style}
@@ -138,7 +139,7 @@ def step_tokens(options):
 
     _, learned = export.read(options.model)
     rng = random.Random(options.seed)
-    maker = scenes.Scenes(scenes.load(TABLES), rng)
+    maker = scenes.Scenes(scenes.load(TABLES)[0], rng)
     texts = [text for _ in range(200) for text in encode.texts(maker.scene()) if len(text) < 170][:300] + ODD
     odd = maker.strange
     while len(texts) < 1000:

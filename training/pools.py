@@ -281,7 +281,10 @@ MAKERS = {
 
 
 def draw(rng, kind):
-    """(surface, value) of a pool written as in the tables: `city`, `int(1,9)`, `num(0,5)`, `date`."""
+    """(surface, value) of a pool written as in the tables: `city`, `int(1,9)`, `num(0,5)`, `date`, `a|b|c`."""
+    if "|" in kind:
+        value = rng.choice(kind.split("|"))
+        return value.replace("_", " "), value
     if kind.startswith("int("):
         low, high = map(int, kind[4:-1].split(","))
         return integer(rng, low, high)

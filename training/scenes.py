@@ -296,7 +296,7 @@ class Scenes(Sampler):
             return self.failure(concrete.name, drawn)
         if tool.results and rng.random() < 0.75:
             pairs, answer = rng.choice(tool.results)
-            values = {name: self.value(pool) for name, pool in pairs}
+            values = {name: pools.draw(rng, pool)[1] for name, pool in pairs}
             told = {path: pair[0] for path, pair in drawn.items() if "." not in path}
             told |= {name: str(value) for name, value in values.items()}
             try:
@@ -310,7 +310,7 @@ class Scenes(Sampler):
         values = {}
         for _ in range(rng.choice((1, 1, 2, 2, 3))):
             name = rng.choice(names) if rng.random() < 0.7 else self.strange.letters()
-            values[name] = self.value(rng.choice(kinds)) if rng.random() < 0.7 else self.strange.name()
+            values[name] = pools.draw(rng, rng.choice(kinds))[1] if rng.random() < 0.7 else self.strange.name()
         if rng.random() < 0.2:
             value = next(iter(values.values()))
             return str(value), f"The result is {value}."
@@ -341,11 +341,6 @@ class Scenes(Sampler):
             return answer if kind < 0.75 else answer[0].lower() + answer[1:].rstrip(".")
         between, after = self.rng.choice(((", ", ": "), ("\n", ": "), ("; ", " "), (", ", "="), ("\n", " = ")))
         return between.join(f"{name}{after}{value}" for name, value in values.items())
-
-    def value(self, pool):
-        if "|" in pool:
-            return self.rng.choice(pool.split("|"))
-        return pools.draw(self.rng, pool)[1]
 
     def answered(self, concretes):
         made = self.simple(concretes)
@@ -555,10 +550,10 @@ def scenes(tools, count, seed, barred=frozenset(), easy=EASY):
         yield scene
 
 
-def load(folder, dev=False):
-    """The training tools of the tables; with `dev` those of the domains that are kept out to watch training."""
+def load(folder):
+    """The tools of the tables that are trained on, and those of the domains that are kept out to watch training."""
     paths = sorted(folder.glob("domains*.txt"))
     tools = tables.load(*paths)
     names = list(dict.fromkeys(tool.domain for tool in tools))
     kept = {name for place, name in enumerate(names) if place % 20 == 7 and name != "weather"}
-    return [tool for tool in tools if (tool.domain in kept) == dev]
+    return [tool for tool in tools if tool.domain not in kept], [tool for tool in tools if tool.domain in kept]

@@ -146,7 +146,7 @@ class Cases(Sampler):
             pairs, answer = rng.choice(tool.results)
             values = {}
             for name, pool in pairs:
-                values[name] = draw_value(rng, pool)
+                values[name] = pools.draw(rng, pool)[1]
             told = {
                 **{path: pair[0] for path, pair in drawn.items() if "." not in path},
                 **{name: str(value) for name, value in values.items()},
@@ -157,7 +157,7 @@ class Cases(Sampler):
             name = rng.choice(
                 procedural.PLAIN + ["status", "id", "result", "total", "state", "price", "date", "message", "url"]
             )
-            values[name] = draw_value(
+            values[name] = pools.draw(
                 rng,
                 rng.choice(
                     (
@@ -171,7 +171,7 @@ class Cases(Sampler):
                         "ok|done|success|created",
                     )
                 ),
-            )
+            )[1]
         if rng.random() < 0.2:
             value = next(iter(values.values()))
             return str(value), f"The result is {value}."
@@ -252,12 +252,6 @@ class Cases(Sampler):
             row.messages[-1:] = [{"role": "assistant", "content": "You're welcome!"}]
             row.messages[-2]["content"] = rng.choice(("Thanks!", "Thank you!", "thx", "Great, thanks."))
         return row, None
-
-
-def draw_value(rng, pool):
-    if "|" in pool:
-        return rng.choice(pool.split("|"))
-    return pools.draw(rng, pool)[1]
 
 
 def offer(concretes):

@@ -44,9 +44,6 @@ class Parameter:
 
     def draw(self, rng):
         kind = self.kind
-        if "|" in kind and kind[0] not in "<[":
-            value = rng.choice(kind.split("|"))
-            return value.replace("_", " "), value
         if kind.startswith("["):
             pairs = [pools.draw(rng, kind[1:-1]) for _ in range(rng.choice((1, 2, 2, 3, 3, 4)))]
             return enumerate_text(rng, [text for text, _ in pairs]), [value for _, value in pairs]
@@ -218,5 +215,4 @@ def check(tool):
             parameter.draw(rng)
     for pairs, _ in tool.results:
         for _, pool in pairs:
-            if "|" not in pool:
-                pools.draw(rng, pool)
+            pools.draw(rng, pool)

@@ -16,7 +16,7 @@ try:
 except ImportError as error:
     MISSING = error.name
 
-TOOLS = scenes.load(main.TABLES)
+TOOLS, _ = scenes.load(main.TABLES)
 
 
 def setUpModule():
@@ -95,12 +95,11 @@ class Untrained(unittest.TestCase):
         encode.encode(self.scenes[200:400], self.tokenizer, self.path / "choices")
         arrays = train.Data(self.path / "choices", "cpu").arrays
         chosen = arrays["kind"] == encode.CATEGORIES.index("choice")
-        texts = [
-            self.tokenizer.decode(ids[kept & (branch == number)].tolist(), skip_special_tokens=False)
-            for ids, kept, branch, scene in zip(arrays["ids"], chosen, arrays["branch"], arrays["scene"])
-            for number in set(branch[kept & (scene == 1)].tolist())
-            if scene.max() == 1
-        ]
+        texts = []
+        for ids, kept, scene, branch in zip(arrays["ids"], chosen, arrays["scene"], arrays["branch"]):
+            for number, place in set(zip(scene[kept], branch[kept])):
+                own = ids[(scene == number) & (branch == place)]
+                texts.append(self.tokenizer.decode(own.tolist(), skip_special_tokens=False))
         self.assertGreater(len(texts), 10)
         for text in texts:
             self.assertRegex(text, r'(?s)^<\|user\|>.+<\|end\|><\|assistant\|>[^\n]+\n{"name": "[^"]+", "$')
