@@ -198,18 +198,35 @@ def parse_parameter(text):
     return Parameter(names[0], names, kind.lstrip("*"), required, spread, [d for d in descriptions.split(" / ") if d])
 
 
+def told(parts):
+    """The parameters that a phrase gives in some reading, and those that it gives in every one."""
+    some, every = set(), set()
+    for part in parts:
+        if isinstance(part, str):
+            continue
+        if part[0] == "either":
+            somes, everys = zip(*map(told, part[1]))
+            some.update(*somes)
+            every.update(set.intersection(*everys))
+        elif part[0] == "maybe":
+            some |= told(part[1])[0]
+        else:
+            some.add(part[1])
+            every.add(part[1])
+    return some, every
+
+
 def check(tool):
     rng = random.Random(0)
     if not tool.phrases:
         raise ValueError(f"{tool.names[0]}: no phrase")
+    required = {parameter.path for parameter in tool.parameters if parameter.required}
     for _, phrase in tool.phrases:
-        for _ in range(8):
-            told = {part[1] for part in expand(rng, phrase) if not isinstance(part, str)}
-            for path in told:
-                tool.parameter(path).schema()
-            missing = {parameter.path for parameter in tool.parameters if parameter.required} - told
-            if missing:
-                raise ValueError(f"{tool.names[0]}: {phrase}: {missing} not given")
+        some, every = told(phrase)
+        for path in some:
+            tool.parameter(path)
+        if not required <= every:
+            raise ValueError(f"{tool.names[0]}: {phrase}: {required - every} not given")
     for parameter in tool.parameters:
         if parameter.kind != "bool":
             parameter.draw(rng)
