@@ -212,7 +212,7 @@ fn sound(engine: &mut LlamaEngine, compiler: &mut Compiler, format: &Format, cas
             Constraint::new(compiler, format, &tools, None, rules(true, Calls::Required)).and_then(|mut c| {
                 let cancel = AtomicBool::new(false);
                 let limits = Limits { max_tokens: 256, cancel: &cancel, until: None };
-                let generation = generate(engine, &prompt(), &sampling, limits, Some(&mut c), &mut |bytes| {
+                let generation = generate(engine, &prompt(), &sampling, limits, Some(&mut c), &mut |bytes, _| {
                     text.extend_from_slice(bytes);
                     ControlFlow::Continue(())
                 })?;
@@ -338,8 +338,9 @@ fn say(engine: &mut Told<'_>, constraint: &mut Constraint<'_>) -> (Vec<Token>, D
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens: 1024, cancel: &cancel, until: None };
     engine.truncate(0);
-    let generation =
-        generate(engine, &prompt(), &Sampling::default(), limits, Some(constraint), &mut |_| ControlFlow::Continue(()));
+    let generation = generate(engine, &prompt(), &Sampling::default(), limits, Some(constraint), &mut |_, _| {
+        ControlFlow::Continue(())
+    });
     let generation = generation.expect("generation works");
     (generation.tokens, generation.usage.completion_time)
 }
@@ -444,7 +445,7 @@ fn outside(engine: &mut LlamaEngine, compiler: &mut Compiler, tools: &Tools) {
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens: 64, cancel: &cancel, until: None };
     let sampling = Sampling { temperature: 20.0, ..Sampling::default() };
-    let plain = generate(engine, &prompt(), &sampling, limits, None, &mut |_| ControlFlow::Continue(()));
+    let plain = generate(engine, &prompt(), &sampling, limits, None, &mut |_, _| ControlFlow::Continue(()));
     let usage = plain.expect("generation works").usage;
     let step = usage.completion_time / usage.completion_tokens.max(1) as u32;
     let extra = with.saturating_sub(without);

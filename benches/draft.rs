@@ -117,7 +117,7 @@ fn masks(engine: &mut LlamaEngine) {
         let prompt: Vec<Token> = (0..64).map(|i| Token(100 + i * 37 % 900)).collect();
         let started = on_cpu();
         let made =
-            generate(engine, &prompt, &sampling, limits, Some(&mut constraint), &mut |_| ControlFlow::Continue(()));
+            generate(engine, &prompt, &sampling, limits, Some(&mut constraint), &mut |_, _| ControlFlow::Continue(()));
         let usage = made.expect("generation works").usage;
         total += on_cpu() - started;
         tokens += usage.completion_tokens;

@@ -65,7 +65,7 @@ fn engine_rate(engine: &mut LlamaEngine, prompt: &[Token], sampling: Sampling) -
     engine.truncate(0);
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens: TOKENS, cancel: &cancel, until: None };
-    let generation = generate(engine, prompt, &sampling, limits, None, &mut |bytes| {
+    let generation = generate(engine, prompt, &sampling, limits, None, &mut |bytes, _| {
         std::hint::black_box(bytes);
         ControlFlow::Continue(())
     });

@@ -28,7 +28,7 @@ use crate::format::Format;
 use crate::format::grammar::Unenforced;
 use crate::message::{Message, adopt, check_question};
 use crate::models::Gguf;
-use crate::template::{ChatTemplate, ChatTemplates, Prompt, Reserved};
+use crate::template::{ChatTemplate, ChatTemplates, Prompt, RenderRequest, Reserved};
 use crate::tool::Tools;
 use answer::Ask;
 use chosen::Chosen;
@@ -126,6 +126,17 @@ impl Session {
                 model.name
             ));
         }
+        let plain = templates.choose(false);
+        let messages = [Message::user("What is it?")];
+        let request = RenderRequest {
+            messages: &messages,
+            bos_token: &model.bos,
+            eos_token: &model.eos,
+            ..RenderRequest::default()
+        };
+        if plain.render(&request).is_ok_and(|prompt| !prompt.text().contains(&messages[0].content)) {
+            notices.push(format!("{}: it leaves out what the user says", plain.name()));
+        }
         let template = templates.choose(true);
         let mut chosen = Chosen::new(template, format)?;
         if templates.is_built_in() {
@@ -144,7 +155,8 @@ impl Session {
             template.source().contains(token.as_str()) || format.reserved().any(|marker| marker == token.as_str())
         };
         let user_defined: Vec<String> = model.user_defined_tokens.iter().filter(written).cloned().collect();
-        let markers: Vec<String> = format.reserved().map(str::to_owned).collect();
+        let marks = section.iter().flat_map(|_| format.history.marks());
+        let markers: Vec<String> = format.reserved().chain(marks).map(str::to_owned).collect();
         let reserved = Reserved::new(model.control_tokens.clone(), user_defined, markers)?;
         Ok(Session {
             engine,
@@ -179,6 +191,27 @@ impl Session {
             self.notices.append(&mut self.tool_notices);
         }
         self.tools = Arc::new(tools);
+        if let Some(notice) = self.untold_tools() {
+            self.notices.push(notice);
+        }
+    }
+
+    /// That the prompt has nothing of the tools in it, where that is so.
+    fn untold_tools(&self) -> Option<String> {
+        if self.tools.is_empty() {
+            return None;
+        }
+        let options = Options { tool_choice: ToolChoice::Auto, ..self.options.clone() };
+        let messages = vec![Message::user("?")];
+        let prompt = self.write(&Ask { messages, tools: Arc::clone(&self.tools), options, until: None }).ok()?;
+        let told = self.tools.iter().any(|tool| prompt.text.contains(&tool.name));
+        (!told).then(|| match &self.section {
+            Some(section) => format!(
+                "{}: the model is not told of the tools: the section that writes them, below the declaration, has none",
+                section.name()
+            ),
+            None => format!("{}: it does not tell the model of the tools", self.templates.choose(true).name()),
+        })
     }
 
     /// Replaces the conversation. What other programs leave out or write otherwise is put in order, as

@@ -126,7 +126,7 @@ pub struct Tools {
 struct Entry {
     tool: Tool,
     // Compiled when the tool is added, which takes some 35 µs: an invalid schema must not come to light in a call.
-    validator: Option<jsonschema::Validator>,
+    checker: Option<problem::Checker>,
 }
 
 impl Tools {
@@ -167,8 +167,9 @@ impl Tools {
             }
         }
         let validator = tool.compile(&place)?;
+        let checker = validator.zip(tool.schema()).map(|(validator, schema)| problem::Checker::new(validator, &schema));
         self.by_name.insert(tool.name.clone(), self.tools.len());
-        self.tools.push(Entry { tool, validator });
+        self.tools.push(Entry { tool, checker });
         Ok(())
     }
 
@@ -229,8 +230,8 @@ impl Tools {
     /// to the model.
     pub fn problems(&self, name: &str, arguments: &Map<String, Value>) -> Vec<String> {
         let Some(&index) = self.by_name.get(name) else { return vec![self.unknown(name)] };
-        let Some(validator) = &self.tools[index].validator else { return Vec::new() };
-        problem::sentences(validator, &Value::Object(arguments.clone()))
+        let Some(checker) = &self.tools[index].checker else { return Vec::new() };
+        checker.sentences(&Value::Object(arguments.clone()))
     }
 
     fn unknown(&self, name: &str) -> String {
@@ -263,5 +264,5 @@ pub(crate) fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
         Some(rest) => format!("the value{rest}"),
         None => sentence,
     };
-    Ok(problem::sentences(&validator, value).into_iter().map(of_value).collect())
+    Ok(problem::Checker::new(validator, schema).sentences(value).into_iter().map(of_value).collect())
 }

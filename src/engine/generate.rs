@@ -41,6 +41,8 @@ pub struct Generation {
     pub end: End,
     /// The token that ended the turn, if one did.
     pub end_token: Option<Token>,
+    /// From which token on the grammar closed what was open, because the tokens ran out.
+    pub closed_from: Option<usize>,
     /// What it took.
     pub usage: Usage,
 }
@@ -97,7 +99,8 @@ pub struct Limits<'a> {
     pub until: Option<Instant>,
 }
 
-/// Generates after `prompt`, handing each token to `on_token` as it comes.
+/// Generates after `prompt`, handing each token to `on_token` as it comes, with whether the grammar closes what is open
+/// because the tokens run out.
 ///
 /// The longest common prefix of `prompt` and what is in the engine's context is not decoded again. The token that
 /// ends the model's turn is not handed on.
@@ -110,7 +113,7 @@ pub fn generate(
     sampling: &Sampling,
     limits: Limits<'_>,
     mut constraint: Option<&mut Constraint<'_>>,
-    on_token: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
 ) -> Result<Generation> {
     let started = Instant::now();
     let mut tokens = Vec::new();
@@ -133,7 +136,7 @@ pub fn generate(
     for chunk in prompt[usage.cached_tokens..].chunks(PROMPT_CHUNK) {
         if let Some(end) = ended() {
             usage.prompt_time = started.elapsed();
-            return Ok(Generation { tokens, end, end_token: None, usage });
+            return Ok(Generation { tokens, end, end_token: None, closed_from: None, usage });
         }
         engine.decode(chunk)?;
     }
@@ -146,6 +149,7 @@ pub fn generate(
     let mut pending = Vec::new();
     let mut end_token = None;
     let mut cut = false;
+    let mut closed_from = None;
     let mut drafts = Drafts::new(prompt);
     let end = 'answer: loop {
         if let Some(end) = ended() {
@@ -184,10 +188,13 @@ pub fn generate(
                     }
                     step => step,
                 };
+                if matches!(step, Step::Closing(_)) {
+                    closed_from.get_or_insert(tokens.len());
+                }
                 match step {
                     Step::Sample => {}
                     Step::Finished => break End::Stopped,
-                    Step::Forced(run) => {
+                    Step::Forced(run) | Step::Closing(run) => {
                         cut = run.len() > left;
                         generated.extend(run.into_iter().take(left));
                         usage.forced_tokens += generated.len();
@@ -203,7 +210,7 @@ pub fn generate(
             }
             tokens.push(*token);
             drafts.drafter.push(*token);
-            if on_token(engine.token_bytes(*token)).is_break() {
+            if on_token(engine.token_bytes(*token), closed_from.is_some()).is_break() {
                 break 'answer End::Stopped;
             }
         }
@@ -224,7 +231,7 @@ pub fn generate(
     }
     usage.completion_time = started.elapsed();
     usage.completion_tokens = tokens.len();
-    Ok(Generation { tokens, end, end_token, usage })
+    Ok(Generation { tokens, end, end_token, closed_from, usage })
 }
 
 /// What was decoded ahead of the answer.

@@ -93,6 +93,12 @@ pub(crate) struct Calls {
     pub normalize_names: bool,
     /// Whether the format writes ids, so that a call's start waits for its id.
     pub ids: bool,
+    /// Whether no call may be made.
+    pub forbidden: bool,
+    /// Whether a grammar closes what is open.
+    pub closing: bool,
+    /// Whether the text's end says nothing.
+    pub cut_off: bool,
     tools: Option<Arc<Tools>>,
     first: usize,
     next: usize,
@@ -120,6 +126,9 @@ impl Calls {
             coerce: true,
             normalize_names: true,
             ids: false,
+            forbidden: false,
+            closing: false,
+            cut_off: false,
             tools,
             first,
             next: first,
@@ -442,6 +451,7 @@ impl Calls {
     /// The open call ends; `marker` is the end marker, if one was written.
     pub(crate) fn close(&mut self, ending: Ending, marker: &[u8]) {
         let Some(open) = &self.open else { return };
+        let complete = ending.complete && !self.closing;
         let payload = open.raw[open.payload..].trim_ascii();
         let empty = payload.is_empty();
         let (text, sent, apart) = match ending.arguments {
@@ -458,6 +468,9 @@ impl Calls {
         self.say_start();
         self.report_coercion();
         let object = apart.then(|| duplicates::read_object(&text));
+        if let Some(number) = duplicates::inexact_number(&text).filter(|_| matches!(object, Some(Ok(_)))) {
+            self.blame(format!("the number {} is too large to be kept exactly", shortened(number)));
+        }
         if let Some(Ok((_, again))) = &object {
             self.report_again(again);
         }
@@ -468,6 +481,11 @@ impl Calls {
         let mut problems = Vec::new();
         if !ending.complete {
             problems.push("the call was not written out".to_owned());
+        } else if !complete {
+            problems.push("the tokens ran out before its end, so its arguments may be cut off".to_owned());
+        }
+        if self.forbidden {
+            problems.push("no tool may be called here".to_owned());
         }
         if open.refused {
             problems.push("the call departs from its format".to_owned());
@@ -509,7 +527,7 @@ impl Calls {
         } else if let (Some(tools), Arguments::Object(object)) = (&self.tools, &arguments) {
             problems.extend(tools.problems(&name, object));
         }
-        let (complete, valid) = (ending.complete, problems.is_empty());
+        let valid = problems.is_empty();
         self.events.push(Event::CallEnd { id: id.clone(), complete, valid });
         let range = open.start..open.start + open.raw.len();
         // The lossy way is several times slower, and hardly ever needed.

@@ -113,6 +113,29 @@ impl<'de> Visitor<'de> for Any<'_> {
     }
 }
 
+/// The first whole number in JSON text that is too large to be kept to the last digit.
+pub(super) fn inexact_number(text: &str) -> Option<&str> {
+    let source = text.as_bytes();
+    let in_number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-');
+    let mut i = 0;
+    while i < source.len() {
+        let start = i;
+        if source[i] == b'"' {
+            i = string_end(source, i);
+        } else if in_number(&source[i]) {
+            i += source[i..].iter().take_while(|byte| in_number(byte)).count();
+            let number = &text[start..i];
+            let whole = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+            if whole && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+                return Some(number);
+            }
+        } else {
+            i += 1;
+        }
+    }
+    None
+}
+
 /// Where keys come again in what a model wrote: in objects, and among the arguments of a Python call. Only for telling
 /// their places, so it need not be right about what is broken.
 pub(super) fn places(source: &[u8]) -> HashMap<String, VecDeque<Range<usize>>> {

@@ -188,6 +188,8 @@ pub enum DiagnosticKind {
     MissingName,
     /// There is nothing between the markers.
     EmptyCall,
+    /// A section for calls with no call in it; what stands there is text.
+    EmptySection,
     /// The text ended, or another call began, before the call was written out.
     CutOff,
     /// There were more diagnostics than are kept.
@@ -218,6 +220,7 @@ impl fmt::Display for Diagnostic {
             DiagnosticKind::IgnoredKey { key } => write!(f, "the call's key {key:?} is ignored"),
             DiagnosticKind::MissingName => f.write_str("the call names no tool"),
             DiagnosticKind::EmptyCall => f.write_str("there is nothing between the call's markers"),
+            DiagnosticKind::EmptySection => f.write_str("a section for calls has no call in it"),
             DiagnosticKind::CutOff => f.write_str("the call was not written out"),
             DiagnosticKind::LeftOut { count } => write!(f, "{count} more diagnostics are not listed"),
         }

@@ -27,6 +27,21 @@ impl Default for History {
     }
 }
 
+impl History {
+    /// What stands around a result and is no plain words: a tool that wrote it could tell of results that there are not.
+    pub(crate) fn marks(&self) -> impl Iterator<Item = &str> {
+        let literal = self.result.split('{').enumerate().map(|(index, part)| match part.split_once('}') {
+            Some((_, after)) if index > 0 => after,
+            _ => part,
+        });
+        let is_sign = |c: char| !c.is_alphanumeric() && !c.is_whitespace() && c.is_ascii();
+        literal
+            .flat_map(str::lines)
+            .map(str::trim)
+            .filter(move |part| part.starts_with(is_sign) && part.contains(char::is_alphanumeric))
+    }
+}
+
 impl CallHistory for Format {
     /// Arguments that are no JSON object are written as they are, so that a history never fails for what a model
     /// once wrote.

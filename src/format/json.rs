@@ -287,7 +287,14 @@ impl JsonPayload {
             }
             State::Colon => match byte {
                 _ if blank => {}
-                b':' => self.state = State::Value(self.slot(calls)),
+                b':' => {
+                    let slot = self.slot(calls);
+                    // What was said of the first one is not taken back.
+                    if slot == Slot::Ignored && (self.key == self.keys.name || self.key == self.keys.arguments) {
+                        calls.blame(format!("the call has the key {:?} twice", self.key));
+                    }
+                    self.state = State::Value(slot);
+                }
                 _ => self.lose(at, calls),
             },
             State::Value(_) if blank => {}

@@ -21,19 +21,24 @@ impl Format {
     pub fn native_in(&self, template: &ChatTemplate) -> Result<Option<Map<String, Value>>> {
         let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
         if let Some(own) = declared {
-            if own.name == self.name {
+            // Somebody's own format may have a name that is taken.
+            let same = (&own.start, &own.end, &own.payload) == (&self.start, &self.end, &self.payload);
+            if own.name == self.name && same {
                 return Ok(Some(Map::new()));
             }
-            if let Some((_, variables)) = own.styles.iter().find(|(style, _)| *style == self.name) {
+            if let Some((_, variables)) = own.styles.iter().find(|(style, _)| *style == self.name)
+                && self.reads_call_of(template, variables).unwrap_or(false)
+            {
                 return Ok(Some(variables.clone()));
             }
         }
-        let written = template.capabilities().native_tools() && self.reads_call_of(template).unwrap_or(false);
+        let written =
+            template.capabilities().native_tools() && self.reads_call_of(template, &Map::new()).unwrap_or(false);
         Ok(written.then(Map::new))
     }
 
-    /// Whether a call that the template writes is read as it was, and without repairs.
-    fn reads_call_of(&self, template: &ChatTemplate) -> Result<bool> {
+    /// Whether a call that the template writes, given `variables`, is read as it was, and without repairs.
+    fn reads_call_of(&self, template: &ChatTemplate, variables: &Map<String, Value>) -> Result<bool> {
         let schema = json!({"type": "object", "properties": {"island": {"type": "string"}}});
         let tools = Tools::new([Tool::new("find_ferries", "Looks departures up", schema.as_object().cloned())])?;
         let arguments = Arguments::Object(Map::from_iter([("island".to_owned(), json!("Heimaey"))]));
@@ -44,8 +49,9 @@ impl Format {
             Message::tool("fErry0001", "find_ferries", "17:40"),
         ];
         let render = |messages: &[Message], add_generation_prompt| {
-            let tools = Some(&tools);
-            let request = RenderRequest { messages, tools, add_generation_prompt, ..RenderRequest::default() };
+            let (tools, variables) = (Some(&tools), variables.clone());
+            let request =
+                RenderRequest { messages, tools, add_generation_prompt, variables, ..RenderRequest::default() };
             template.render(&request).map(|prompt| prompt.text())
         };
         let (asked, told) = (render(&messages[..1], true)?, render(&messages, false)?);

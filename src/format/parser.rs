@@ -46,6 +46,8 @@ pub struct ParserOptions {
     pub prompt_tail: String,
     /// Where reasoning goes.
     pub reasoning: ReasoningOutput,
+    /// Whether the model may not call anything: each call is then invalid.
+    pub forbidden: bool,
 }
 
 impl Default for ParserOptions {
@@ -58,6 +60,7 @@ impl Default for ParserOptions {
             taken_ids: Vec::new(),
             prompt_tail: String::new(),
             reasoning: ReasoningOutput::Separate,
+            forbidden: false,
         }
     }
 }
@@ -87,6 +90,18 @@ pub struct Parsed {
 }
 
 impl Parsed {
+    /// Leaves out the calls behind the first `most`, and what there is to say of them.
+    pub(crate) fn keep_calls(&mut self, most: usize) {
+        if let Some(last) =
+            most.checked_sub(1).and_then(|last| self.calls.get(last)).filter(|_| most < self.calls.len())
+        {
+            let end = last.range.end;
+            self.repairs.retain(|repair| repair.range.start < end);
+            self.diagnostics.retain(|diagnostic| diagnostic.range.start < end);
+            self.calls.truncate(most);
+        }
+    }
+
     /// The assistant message that this text is.
     pub fn message(&self) -> Message {
         let call = |call: &ParsedCall| ToolCall {
@@ -162,6 +177,8 @@ pub struct Parser {
     /// Whether reasoning is told from text.
     separate: bool,
     calls: Calls,
+    /// The section that has no call in it yet.
+    section: Option<Section>,
     payload: Option<Box<dyn PayloadReader>>,
     /// The machine for the next call.
     spare: Option<Box<dyn PayloadReader>>,
@@ -180,6 +197,15 @@ pub struct Parser {
     at: usize,
 }
 
+/// A section for calls that was opened.
+#[derive(Debug)]
+struct Section {
+    /// Where its marker stands.
+    place: Range<usize>,
+    /// Whether nothing but white space stands behind that yet.
+    blank: bool,
+}
+
 impl Parser {
     /// A parser of `format`; with `tools` it also says whether a call fits its tool.
     ///
@@ -189,6 +215,7 @@ impl Parser {
         let spare = Some(machinery.plan.reader(options.repair));
         let mut calls = Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect());
         (calls.coerce, calls.normalize_names) = (options.coerce, options.normalize_names);
+        calls.forbidden = options.forbidden;
         calls.ids = matches!(&format.payload, Payload::Json(keys) if keys.id.is_some());
         let tail = tail::of_answer(&options.prompt_tail, format);
         Ok(Parser {
@@ -199,6 +226,7 @@ impl Parser {
             thinking: false,
             separate: true,
             calls,
+            section: None,
             payload: None,
             spare,
             scan: START,
@@ -238,12 +266,26 @@ impl Parser {
         }
     }
 
+    /// From here on a grammar closes what the model has no tokens left for: a call that ends is not complete.
+    pub fn closing(&mut self) {
+        self.calls.closing = true;
+    }
+
+    /// The text will not end by itself, but at a token limit, or because somebody ended it. Where only the text's end
+    /// shows that a call has ended, as where a quote is missing before its last marker, it is then not complete.
+    pub fn cut_off(&mut self) {
+        self.calls.cut_off = true;
+    }
+
     /// The model's text ends here.
     pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Parsed {
         self.read_tail();
         let unfinished = self.at - self.held.len();
         while !self.held.is_empty() {
-            if let Some(pattern) = self.machinery.markers.scanner(self.context()).matched_at_end(self.scan) {
+            // A cut right behind a marker that a string quotes looks like a string whose quote is missing.
+            let told_by_end = self.calls.cut_off && self.context() == Context::String;
+            let scanner = self.machinery.markers.scanner(self.context());
+            if let Some(pattern) = scanner.matched_at_end(self.scan).filter(|_| !told_by_end) {
                 self.candidate = Some((pattern, self.held.len()));
             }
             match self.candidate.take() {
@@ -260,6 +302,7 @@ impl Parser {
         self.reasoning.end();
         self.send_text();
         self.send(emit);
+        self.end_section();
         self.calls.end_diagnostics();
         let base = self.base;
         let Calls { mut done, mut repairs, mut diagnostics, .. } = self.calls;
@@ -321,7 +364,13 @@ impl Parser {
                 let (taken, again) = if self.payload.is_some() {
                     self.feed(input, self.at, true)
                 } else {
-                    let plain = machinery.markers.scanner(self.context()).plain(input);
+                    let scanner = machinery.markers.scanner(self.context());
+                    if let Some(blank) = self.before_json(input, scanner) {
+                        self.at += blank;
+                        input = &input[blank..];
+                        continue;
+                    }
+                    let plain = scanner.plain(input);
                     self.prose().push(&input[..plain]);
                     (plain, None)
                 };

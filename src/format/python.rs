@@ -54,6 +54,8 @@ enum State {
     Start,
     /// In the first line of a code fence.
     Fence,
+    /// Behind a `#`, up to the line's end.
+    Comment,
     Name,
     /// Behind the name, before the parenthesis.
     Paren,
@@ -122,6 +124,8 @@ impl PythonPayload {
                     return if byte == b'[' { Did::Look } else { Did::Taken };
                 }
             }
+            State::Comment if byte == b'\n' => self.state = State::Start,
+            State::Comment => {}
             State::Name | State::Paren => match byte {
                 b'(' => self.begin_arguments(calls, at),
                 b' ' | b'\t' | b'\r' | b'\n' => self.state = State::Paren,
@@ -160,6 +164,7 @@ impl PythonPayload {
     fn before(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Did {
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => return Did::Taken,
+            b'#' => self.state = State::Comment,
             b'[' if self.array_at.is_none() => {
                 if self.list || self.report(RepairKind::ExtraWrapping, at..at + 1, calls) {
                     self.array_at = Some(at);
@@ -358,7 +363,10 @@ impl PayloadReader for PythonPayload {
             }
             _ => {}
         }
-        let lost = matches!(self.state, State::Lost | State::Start | State::Fence | State::Name | State::Paren);
+        let lost = matches!(
+            self.state,
+            State::Lost | State::Start | State::Fence | State::Comment | State::Name | State::Paren
+        );
         if lost {
             calls.blame("the call does not begin with a tool's name and parentheses".to_owned());
         }

@@ -83,6 +83,9 @@ pub(crate) fn types<'p>(root: &Schema, path: impl IntoIterator<Item = &'p Step>)
         }
         here = next;
     }
+    if here.iter().any(|schema| own(schema).is_unknown() && may_be_anything(schema)) {
+        return Types::default();
+    }
     here.iter().fold(Types::default(), |types, schema| types.or(own(schema)))
 }
 
@@ -105,10 +108,22 @@ fn inner<'s>(schema: &'s Schema, step: &Step) -> Option<&'s Schema> {
     match step {
         Step::Member(key) => {
             let named = schema.get("properties").and_then(|properties| properties.get(key));
-            named.or_else(|| schema.get("additionalProperties"))?.as_object()
+            let patterns = schema.contains_key("patternProperties");
+            named.or_else(|| schema.get("additionalProperties").filter(|_| !patterns))?.as_object()
         }
-        Step::Item => schema.get("items")?.as_object(),
+        // Which of several schemas an item has to fit depends on its place.
+        Step::Item => schema.get("items").filter(|_| !schema.contains_key("prefixItems"))?.as_object(),
     }
+}
+
+/// Whether one of the schema's alternatives does not say what type it is of.
+fn may_be_anything(schema: &Schema) -> bool {
+    let alternatives = ["anyOf", "oneOf"].iter().filter_map(|key| schema.get(*key)?.as_array()).flatten();
+    let elsewhere = ["$ref", "anyOf", "oneOf", "allOf"];
+    let open = |alternative: &Schema| {
+        own(alternative).is_unknown() && !elsewhere.iter().any(|key| alternative.contains_key(*key))
+    };
+    alternatives.into_iter().any(|alternative| alternative.as_object().map_or(*alternative == true, open))
 }
 
 /// The schema itself, and what it refers to or may be instead.
@@ -169,7 +184,10 @@ mod tests {
                 "points": {"items": {"$ref": "#/$defs/point"}},
                 "loop": {"$ref": "#/$defs/loop"},
                 "free": {"additionalProperties": {"type": "boolean"}, "type": "object"},
-                "odd": {}
+                "odd": {},
+                "open": {"anyOf": [{"type": "integer"}, {"minLength": 1}]},
+                "pair": {"prefixItems": [{"type": "string"}], "items": {"type": "integer"}},
+                "tagged": {"patternProperties": {"^s_": {"type": "string"}}, "additionalProperties": {"type": "integer"}}
             },
             "$defs": {
                 "point": {"properties": {"x": {"type": "number"}}},
@@ -191,7 +209,9 @@ mod tests {
         assert_eq!(types(&["loop", "*", "*"]), Types::ARRAY);
         assert_eq!(types(&["free", "whatever"]), Types::BOOLEAN);
         assert!(types(&["odd"]).is_unknown() && types(&["none"]).is_unknown() && types(&["s", "x"]).is_unknown());
-        assert_eq!(names(schema).len(), 9);
+        assert!(types(&["open"]).is_unknown() && types(&["pair", "*"]).is_unknown());
+        assert!(types(&["tagged", "s_a"]).is_unknown());
+        assert_eq!(names(schema).len(), 12);
         assert!(knows(schema, "odd") && !knows(schema, "x"));
     }
 }

@@ -279,7 +279,8 @@ impl TaggedPayload {
     /// Ends what is open where the payload ends; says whether the call is whole all the same.
     fn end_open(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> bool {
         // Where nothing says that the call has ended, more arguments may have been to come.
-        let mut whole = self.state == State::Between && (by != Terminator::Text || self.plan.open_ended);
+        let told_by_end = by != Terminator::Text || self.plan.open_ended && !calls.cut_off;
+        let mut whole = self.state == State::Between && told_by_end;
         match self.state {
             State::Head if by == Terminator::End && !self.head.is_empty() => match self.head.end(at, calls.index()) {
                 HeadStep::Done(read) => self.head_read(read, at, calls),
@@ -287,7 +288,7 @@ impl TaggedPayload {
             },
             State::Head => self.state = State::Lost,
             State::Value => {
-                whole = self.value.ends_with_marker();
+                whole = self.value.ends_with_marker() && !calls.cut_off;
                 if !whole {
                     self.shortened = true;
                     self.value.cut();

@@ -73,21 +73,27 @@ impl Session {
             first_call: taken_ids.len() + 1,
             taken_ids,
             prompt_tail: self.prompt_tail(&shown, &written),
+            forbidden: options.tool_choice == ToolChoice::None,
             ..ParserOptions::default()
         };
         let prompt_tail = parser_options.prompt_tail.clone();
-        let mut parser = Parser::new(&self.format, ask.shown_tools().cloned(), parser_options)?;
+        // Tools that the model is not told of, too: what it calls all the same has to fit them.
+        let tools = (!ask.tools.is_empty()).then(|| Arc::clone(&ask.tools));
+        let mut parser = Parser::new(&self.format, tools, parser_options)?;
+        let max_calls = options.max_calls.unwrap_or(usize::MAX);
         let mut calls_ended = 0;
         let mut emit = |event: ParserEvent| {
-            calls_ended += usize::from(matches!(event, ParserEvent::CallEnd { .. }));
-            on_event(&Event::Parsed(event));
+            // Where nothing but the next call shows that the last one has ended, that is begun in vain.
+            if calls_ended < max_calls || matches!(event, ParserEvent::Text { .. } | ParserEvent::Reasoning { .. }) {
+                calls_ended += usize::from(matches!(event, ParserEvent::CallEnd { .. }));
+                on_event(&Event::Parsed(event));
+            }
             calls_ended
         };
         // What the prompt opened is the beginning of what the model says.
         parser.push(written.prefill.as_bytes(), &mut |event| {
             emit(event);
         });
-        let max_calls = options.max_calls.unwrap_or(usize::MAX);
         let (mut constraint, mut told) = constrain::begin(
             &mut self.compiler,
             &*self.engine,
@@ -96,6 +102,10 @@ impl Session {
             options,
             (written.prefill.as_bytes(), written.thinking),
         )?;
+        // Nothing is constrained, cancelled or late when it is repeated.
+        let repeated = self.replayed.pop_front();
+        let closed_from = repeated.and_then(|ended| ended.closed_from);
+        let mut count = 0;
         let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: ask.until };
         let mut generation = generate(
             &mut *self.engine,
@@ -103,8 +113,12 @@ impl Session {
             &options.sampling,
             limits,
             constraint.as_mut(),
-            &mut |bytes| {
+            &mut |bytes, closing| {
                 let mut ended = 0;
+                if closing || closed_from.is_some_and(|from| from <= count) {
+                    parser.closing();
+                }
+                count += 1;
                 parser.push(bytes, &mut |event| ended = emit(event));
                 if ended >= max_calls { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             },
@@ -120,22 +134,25 @@ impl Session {
             told.extend(more);
             shortage = found;
         }
-        let mut ended = Ended { end: generation.end, shortage };
+        let ended = Ended { end: generation.end, closed_from: generation.closed_from, shortage };
         if let Some(recorder) = &mut self.recorder {
             recorder.beside(&Beside::Ended(ended))?;
             recorder.record(&*self.engine, &written.text, &written.tokens, &options.sampling, &generation)?;
         }
-        // Nothing is constrained, cancelled or late when it is repeated.
-        if let Some(recorded) = self.replayed.pop_front() {
-            ended = recorded;
+        let ended = repeated.unwrap_or(ended);
+        if matches!(ended.end, End::Length | End::Late | End::Cancelled) {
+            parser.cut_off();
         }
-        let parsed = parser.finish(&mut |event| {
+        let mut parsed = parser.finish(&mut |event| {
             emit(event);
         });
+        parsed.keep_calls(max_calls);
         let finish_reason = match ended.end {
             End::Cancelled => FinishReason::Cancelled,
             End::Length | End::Late => FinishReason::Length,
-            _ if ended.shortage.no_room && parsed.calls.is_empty() => FinishReason::Length,
+            _ if ended.closed_from.is_some() || ended.shortage.no_room && parsed.calls.is_empty() => {
+                FinishReason::Length
+            }
             End::EndOfTurn | End::Stopped if parsed.calls.is_empty() => FinishReason::Stop,
             End::EndOfTurn | End::Stopped => FinishReason::ToolCalls,
         };
@@ -154,8 +171,7 @@ impl Session {
         notes.extend(told.into_iter().map(|message| Note::plain("constraint", message)));
         let (message, calls) = (parsed.message(), parsed.calls);
         let (usage, tokens) = (generation.usage, generation.tokens);
-        let closed_early = ended.shortage.closed_early;
-        Ok(Reply { message, calls, finish_reason, usage, notes, closed_early, raw, tokens, prompt_tail })
+        Ok(Reply { message, calls, finish_reason, usage, notes, raw, tokens, prompt_tail })
     }
 
     /// Writes the prompt of an answer.

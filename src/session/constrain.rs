@@ -86,7 +86,6 @@ pub(super) fn end(constraint: &Constraint<'_>, known: &mut Vec<Unenforced>) -> (
     let notices = constraint.notices();
     let shortage = Shortage {
         no_room: notices.iter().any(|notice| matches!(notice, Notice::NoRoomForCall(_))),
-        closed_early: notices.iter().any(|notice| matches!(notice, Notice::ClosedEarly(_))),
         cut_off: notices.iter().any(|notice| matches!(notice, Notice::CutOff(_))),
     };
     (told, shortage)
@@ -97,8 +96,6 @@ pub(super) fn end(constraint: &Constraint<'_>, known: &mut Vec<Unenforced>) -> (
 pub(super) struct Shortage {
     /// A call was not begun.
     pub no_room: bool,
-    /// A call or an answer was closed early.
-    pub closed_early: bool,
     /// A call or an answer was cut off.
     pub cut_off: bool,
 }

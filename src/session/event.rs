@@ -245,9 +245,6 @@ pub struct Reply {
     pub usage: Usage,
     /// Repairs, problems and departures.
     pub notes: Vec<Note>,
-    /// Whether the tokens ran out within the last call, so that the grammar closed it: it fits, but says less than was
-    /// meant.
-    pub closed_early: bool,
     /// What the model wrote, as it is before it is parsed, with what the prompt began of it.
     pub raw: Vec<u8>,
     /// The tokens of it that the model wrote.

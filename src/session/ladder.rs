@@ -4,7 +4,7 @@ use super::answer::Ask;
 use super::event::{Event, FallbackStep, Note, RetryStep};
 use super::open::Open;
 use super::rescue::{Asked, alone, recent};
-use super::run::{Run, distrust, fault, kept};
+use super::run::{Run, fault, kept};
 use super::{ToolChoice, tell};
 use crate::engine::constraint::Mode;
 use crate::fallback::Attempt;
@@ -29,7 +29,6 @@ impl Run<'_> {
         });
         let parsed = match reply {
             Ok(reply) => {
-                let reply = distrust(reply);
                 self.spent(None, reply.usage);
                 self.notes.extend(reply.notes);
                 if reply.finish_reason == FinishReason::Cancelled {
@@ -88,7 +87,7 @@ impl Run<'_> {
             fallbacks.ask(&model, ask.clone())
         });
         let reply = match asked {
-            Ok(Asked::Answered(reply)) => distrust(*reply),
+            Ok(Asked::Answered(reply)) => *reply,
             Ok(Asked::Exhausted) => {
                 (self.on_event)(&step("exhausted", None, tell::EXHAUSTED.to_owned()));
                 return self.turn.fell_back(Fell::Exhausted);

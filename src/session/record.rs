@@ -68,6 +68,9 @@ pub(super) enum Beside {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Ended {
     pub end: End,
+    /// From which token on the grammar closed what was open.
+    #[serde(default)]
+    pub closed_from: Option<usize>,
     #[serde(flatten)]
     pub shortage: Shortage,
 }

@@ -3,7 +3,7 @@
 //! The conversation grows by whole steps only: an answer with calls joins it together with all of their results. So it
 //! is valid whatever happens, and can be gone on with after an error or an interruption.
 
-use super::event::{Done, Event, ModelUsage, Note, Outcome, Reply, RetryStep, ToolResult, WithoutTools};
+use super::event::{Done, Event, ModelUsage, Note, Outcome, RetryStep, ToolResult, WithoutTools};
 use super::open::{Open, OpenCall};
 use super::record::Beside;
 use super::rescue::Fallbacks;
@@ -168,7 +168,7 @@ impl Run<'_> {
             // A call was required, and made; more would be required without end.
             options.tool_choice = ToolChoice::Auto;
         }
-        let reply = distrust(self.session.answer(&ask, self.on_event)?);
+        let reply = self.session.answer(&ask, self.on_event)?;
         self.spent(None, reply.usage);
         self.notes.extend(reply.notes);
         self.finish = reply.finish_reason;
@@ -179,7 +179,8 @@ impl Run<'_> {
         let mut calls = Vec::with_capacity(reply.calls.len());
         let mut proposed = Vec::with_capacity(reply.calls.len());
         for (call, parsed) in reply.message.tool_calls.iter().zip(&reply.calls) {
-            let fault = fault(parsed, &ask.tools);
+            let forbidden = ask.options.tool_choice == ToolChoice::None;
+            let fault = if forbidden { Some(Fault::Tool) } else { fault(parsed, &ask.tools) };
             let came = fault.map(|fault| Err(tell::not_executed(parsed, fault)));
             if let (Some(fault), Some(Err(error))) = (fault, &came) {
                 let attempt = Attempt {
@@ -365,17 +366,6 @@ impl Run<'_> {
 /// The conversation for the failure log, where there is one.
 pub(super) fn kept(log: &Option<PathBuf>, messages: &[Message]) -> Vec<Message> {
     if log.is_some() { messages.to_vec() } else { Vec::new() }
-}
-
-/// A call that was closed because the tokens ran out fits its schema, but its values may be cut off: it is not whole.
-pub(super) fn distrust(mut reply: Reply) -> Reply {
-    if reply.closed_early
-        && let Some(call) = reply.calls.last_mut()
-    {
-        call.complete = false;
-        call.problems.push(tell::CLOSED_EARLY.to_owned());
-    }
-    reply
 }
 
 /// What is wrong with a call, if anything is.

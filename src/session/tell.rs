@@ -23,15 +23,13 @@ pub(super) const EMPTY: &str = "the model's answer is empty";
 /// For the person, where a fallback model said something else.
 pub(super) const NO_CALL: &str = "the model wrote no call";
 
-/// What is wrong with a call that the grammar closed.
-pub(super) const CLOSED_EARLY: &str = "the tokens ran out before its end, so its arguments may be cut off";
-
 /// The result of a call that was not executed because of how it was written.
 pub(super) fn not_executed(call: &ParsedCall, fault: Fault) -> String {
     let problems = call.problems.join("; ");
     let expected = match fault {
         Fault::UnknownTool => "Call a tool that there is, by its exact name.",
         Fault::Schema => "Call it again with arguments that fit.",
+        Fault::Tool => "Answer in words.",
         _ => "Write the call again, complete and in the right format.",
     };
     // A problem may be a question.

@@ -9,7 +9,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Arguments, Message, Role, ToolCall};
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, Input, MatchKind};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -169,7 +169,7 @@ impl<'a> Neutraliser<'a> {
         let Some(automaton) = &self.reserved.automaton else { return text };
         let mut out = String::with_capacity(text.len());
         let mut end = 0;
-        for found in automaton.find_iter(&text) {
+        while let Some(found) = automaton.find(Input::new(&text).range(end..)) {
             let (string, class) = &self.reserved.strings[found.pattern().as_usize()];
             out.push_str(&text[end..found.start()]);
             end = found.end();
@@ -180,10 +180,11 @@ impl<'a> Neutraliser<'a> {
                 }
                 Class::Control | Class::UserDefined => self.push_stand_in(&mut out, string),
                 Class::Marker => {
-                    let mut chars = string.chars();
-                    out.extend(chars.next());
+                    let first = string.chars().next();
+                    out.extend(first);
                     out.push(WORD_JOINER);
-                    out.push_str(chars.as_str());
+                    // With the rest of it what follows may be a marker, too.
+                    end = found.start() + first.map_or(0, char::len_utf8);
                 }
             }
         }

@@ -5,16 +5,94 @@ use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{ValidationError, Validator};
 use serde_json::Value;
 
-/// One sentence for each violation.
-pub(super) fn sentences(validator: &Validator, arguments: &Value) -> Vec<String> {
-    let mut sentences = Vec::new();
-    for error in validator.iter_errors(arguments) {
-        let sentence = sentence(&error, "");
-        if !sentences.contains(&sentence) {
-            sentences.push(sentence);
-        }
+/// A compiled schema that says what is wrong with a value, in a time that the value cannot drive up.
+///
+/// Where several alternatives of a schema take the same object and refer back to it, each value inside is tried with
+/// every one of them again: the steps multiply with each level. A filter of 30 levels, some 400 bytes, would take hours.
+#[derive(Debug)]
+pub(super) struct Checker {
+    validator: Validator,
+    /// The binary logarithm of how many times the steps multiply with each level; none where they do not.
+    growth: Option<u32>,
+}
+
+/// How often the steps may double, and how many levels there may be in any case: to say whether a value fits, which is
+/// over where one alternative does, and to say why it does not.
+const WHETHER: (u32, u32) = (24, 16);
+const WHY: (u32, u32) = (12, 8);
+
+impl Checker {
+    pub(super) fn new(validator: Validator, schema: &Value) -> Checker {
+        let mut found = (false, 1);
+        look(schema, schema, &mut found);
+        let (refers, alternatives) = found;
+        let growth = (refers && alternatives > 1).then(|| usize::next_power_of_two(alternatives).ilog2());
+        Checker { validator, growth }
     }
-    sentences
+
+    /// One sentence for each violation.
+    pub(super) fn sentences(&self, value: &Value) -> Vec<String> {
+        let levels = if self.growth.is_some() { depth(value) } else { 0 };
+        let most =
+            |(doublings, least): (u32, u32)| self.growth.map_or(u32::MAX, |growth| (doublings / growth).max(least));
+        if levels > most(WHETHER) {
+            return vec![format!("the arguments nest {levels} levels deep; expected at most {}", most(WHETHER))];
+        }
+        if self.validator.is_valid(value) {
+            return Vec::new();
+        }
+        if levels > most(WHY) {
+            return vec!["the arguments fit none of the alternatives that the schema allows".to_owned()];
+        }
+        let mut sentences = Vec::new();
+        for error in self.validator.iter_errors(value) {
+            let sentence = sentence(&error, "");
+            if !sentences.contains(&sentence) {
+                sentences.push(sentence);
+            }
+        }
+        sentences
+    }
+}
+
+/// Whether something in a schema is referred to, and how many alternatives of one place may take the same value.
+fn look(root: &Value, schema: &Value, found: &mut (bool, usize)) {
+    match schema {
+        Value::Object(members) => {
+            for (key, value) in members {
+                found.0 |= matches!(key.as_str(), "$ref" | "$dynamicRef" | "$recursiveRef");
+                if let ("anyOf" | "oneOf", Value::Array(alternatives)) = (key.as_str(), value) {
+                    for kind in ["object", "array"] {
+                        let taking = alternatives.iter().filter(|schema| takes(root, schema, kind, 0)).count();
+                        found.1 = found.1.max(taking);
+                    }
+                }
+                look(root, value, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| look(root, item, found)),
+        _ => {}
+    }
+}
+
+/// Whether a value of that type may fit the schema, as far as its own `type` says.
+fn takes(root: &Value, schema: &Value, kind: &str, followed: usize) -> bool {
+    let referred = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
+    match (schema.get("type"), referred.and_then(|pointer| root.pointer(pointer))) {
+        (Some(Value::String(name)), _) => name == kind,
+        (Some(Value::Array(names)), _) => names.iter().any(|name| name == kind),
+        (_, Some(referred)) if followed < 8 => takes(root, referred, kind, followed + 1),
+        _ => !schema.is_boolean() || *schema == true,
+    }
+}
+
+/// How many objects and lists stand inside of each other.
+fn depth(value: &Value) -> u32 {
+    match value {
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// A JSON pointer as a path: `/a/0/b` → `.a[0].b`.

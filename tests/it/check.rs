@@ -165,6 +165,12 @@ fn a_format_is_native_where_the_template_writes_what_it_reads() {
     let silent = styles.source().split_once("---#}").unwrap().1.replace("<call>", "<tool_call>");
     let silent = ChatTemplate::new("silent", silent.replace("</call>", "</tool_call>")).unwrap();
     assert!(native("hermes", &silent) && !native("mistral", &silent) && !native("qwen3-coder", &silent));
+    // Somebody's own format that has the name of one that the template writes, but other markers.
+    for name in ["hermes", "plain"] {
+        let own = Format::builtin("hermes").unwrap().source().replace("<tool_call>", "<own>").replace("hermes", name);
+        let own = Format::parse_declaration(&own).unwrap().unwrap();
+        assert!(own.name == name && own.native_in(&styles).unwrap().is_none(), "{name}");
+    }
     let report = Subject::new(&silent, Format::builtin("hermes")).check(None).unwrap();
     assert!(report.sound(), "{report:#?}");
     let results = report.renders.iter().find(|render| render.what == "tool result").unwrap();

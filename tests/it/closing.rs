@@ -56,7 +56,7 @@ fn write(
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens, cancel: &cancel, until: None };
     let mut text = Vec::new();
-    let made = generate(engine, &[Token(65), Token(66)], &sampling, limits, Some(constraint), &mut |bytes| {
+    let made = generate(engine, &[Token(65), Token(66)], &sampling, limits, Some(constraint), &mut |bytes, _| {
         text.extend_from_slice(bytes);
         ControlFlow::Continue(())
     });

@@ -42,7 +42,7 @@ fn write(
     let limits = Limits { max_tokens, cancel: &cancel, until: None };
     let mut text = Vec::new();
     let prompt = [Token(1), Token(2), Token(3)];
-    let generation = generate(engine, &prompt, &sampling, limits, Some(constraint), &mut |bytes| {
+    let generation = generate(engine, &prompt, &sampling, limits, Some(constraint), &mut |bytes, _| {
         text.extend_from_slice(bytes);
         ControlFlow::Continue(())
     });

@@ -114,7 +114,8 @@ fn write(
     let mut constraint = Constraint::new(compiler, format, &tools, None, rules).unwrap().drafting(draft);
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens: 300, cancel: &cancel, until: None };
-    let made = generate(engine, prompt, &sampling, limits, Some(&mut constraint), &mut |_| ControlFlow::Continue(()));
+    let made =
+        generate(engine, prompt, &sampling, limits, Some(&mut constraint), &mut |_, _| ControlFlow::Continue(()));
     made.unwrap()
 }
 

@@ -28,7 +28,7 @@ fn prompt(engine: &LlamaEngine) -> Vec<Token> {
 fn write(engine: &mut LlamaEngine, prompt: &[Token], sampling: Sampling, max_tokens: usize) -> Generation {
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens, cancel: &cancel, until: None };
-    generate(engine, prompt, &sampling, limits, None, &mut |_| ControlFlow::Continue(())).unwrap()
+    generate(engine, prompt, &sampling, limits, None, &mut |_, _| ControlFlow::Continue(())).unwrap()
 }
 
 #[test]
@@ -105,20 +105,20 @@ fn generation_stops_at_the_limit_the_caller_and_the_flag() {
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens: 50, cancel: &cancel, until: None };
     let mut count = 0;
-    let stopped = generate(&mut engine, &prompt, &varied, limits, None, &mut |_| {
+    let stopped = generate(&mut engine, &prompt, &varied, limits, None, &mut |_, _| {
         count += 1;
         if count == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert_eq!(stopped.map(|generation| (generation.end, generation.tokens.len())).unwrap(), (End::Stopped, 2));
 
-    let cancelled = generate(&mut engine, &prompt, &varied, limits, None, &mut |_| {
+    let cancelled = generate(&mut engine, &prompt, &varied, limits, None, &mut |_, _| {
         cancel.store(true, Ordering::Relaxed);
         ControlFlow::Continue(())
     });
     assert_eq!(cancelled.map(|generation| (generation.end, generation.tokens.len())).unwrap(), (End::Cancelled, 1));
     // The flag is still up: not even the prompt is decoded.
     engine.truncate(0);
-    let at_once = generate(&mut engine, &prompt, &varied, limits, None, &mut |_| ControlFlow::Continue(())).unwrap();
+    let at_once = generate(&mut engine, &prompt, &varied, limits, None, &mut |_, _| ControlFlow::Continue(())).unwrap();
     assert_eq!((at_once.end, at_once.tokens.len(), engine.cached().len()), (End::Cancelled, 0, 0));
 }
 

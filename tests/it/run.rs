@@ -6,6 +6,7 @@ use callwright::engine::constraint::Mode;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::exec::Executor;
 use callwright::fallback::{Limits as Spending, Rates};
+use callwright::format::Format;
 use callwright::message::{Conversation, Message, Role, check_order, messages_to_json, open_calls};
 use callwright::session::{Agent, Event, Fallbacks, Outcome, Session, ToolChoice};
 use callwright::template::ChatTemplate;
@@ -546,6 +547,85 @@ fn an_answer_has_only_so_many_calls() {
     let (outcome, _) = run(&mut session, &mut agent, "?");
     assert_eq!((outcome.status, asked.lock().unwrap().len()), (Status::Done, 2));
     assert!(outcome.notes.iter().any(|note| note.message == "the answer was ended after 2 calls"), "{outcome:?}");
+}
+
+/// Where only the next call shows that the last one has ended, that is not a call that failed.
+#[test]
+fn the_call_behind_the_last_one_is_not_begun() {
+    let open = |city: &str| weather(city).replace("\n### TOOL_CALL_END ###", "\n");
+    let object = |city: &str| weather(city).lines().nth(1).unwrap().to_owned();
+    let between = format!("### TOOL_CALL_START ###\n{}\n{}\n### TOOL_CALL_END ###", object("Rome"), object("Oslo"));
+    for answer in [open("Rome") + &weather("Oslo"), between] {
+        let (mut session, mut agent, asked) = prepared([answer.as_str(), "Sunny."]);
+        agent.limits.max_calls = 1;
+        let (outcome, events) = run(&mut session, &mut agent, "?");
+        assert_eq!((outcome.status, asked.lock().unwrap().as_slice()), (Status::Done, &["Rome".to_owned()][..]));
+        assert_eq!(texts_of(&events, "call_start", "name"), ["weather"], "{events:?}");
+        assert!(!kinds(&events).contains(&"retry".to_owned()), "{events:?}");
+        assert!(!outcome.notes.iter().any(|note| note.kind == "problem"), "{:?}", outcome.notes);
+    }
+}
+
+/// That the model is not told of the tools does not keep it from calling them.
+#[test]
+fn a_call_that_is_not_allowed_is_told_once_and_never_executed() {
+    for second in [weather("Rome"), "It is sunny.".to_owned()] {
+        let (mut session, mut agent, asked) = prepared([weather("Rome").as_str(), second.as_str(), "I cannot."]);
+        session.options_mut().tool_choice = ToolChoice::None;
+        let (outcome, events) = run(&mut session, &mut agent, "?");
+        let status = if second.starts_with('#') { Status::ToolFailed } else { Status::Done };
+        assert_eq!((outcome.status, asked.lock().unwrap().len()), (status, 0));
+        let told = session.messages().iter().find(|message| message.role == Role::Tool).unwrap();
+        assert!(
+            told.content.starts_with("error: weather was not executed: no tool may be called here"),
+            "{}",
+            told.content
+        );
+        assert!(events.iter().any(|event| event["type"] == "call_end" && event["valid"] == false), "{events:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_was_cut_off_behind_a_quoted_marker_holds_no_whole_call() {
+    let answer =
+        "### TOOL_CALL_START ###\n{\"name\": \"weather\", \"arguments\": {\"city\": \"see ### TOOL_CALL_END ###";
+    let engine = || ScriptedEngine::from_texts(info("main"), [answer]);
+    let ask = |most: usize| {
+        let mut session = Session::new(Box::new(engine()), None, None).unwrap();
+        session.options_mut().constrain = Mode::Off;
+        session.options_mut().max_tokens = most;
+        session.set_tools(weather_tool(&mut Executor::default()).0);
+        session.ask("?").unwrap()
+    };
+    // The model ended its turn there: only the quote is missing.
+    let whole = ask(4096);
+    assert!(whole.calls[0].complete, "{whole:?}");
+    let cut = ask(whole.tokens.len());
+    assert_eq!((cut.raw.len(), cut.calls[0].complete), (whole.raw.len(), false), "{cut:?}");
+}
+
+#[test]
+fn tools_that_the_prompt_does_not_show_are_told() {
+    let notices = |template: &str, format: Option<&str>, tools: bool| {
+        let format = format.map(|source| Format::parse_declaration(source).unwrap().unwrap());
+        let template = ChatTemplate::new("own.jinja", template).unwrap();
+        let engine = ScriptedEngine::from_texts(info("main"), ["?"]);
+        let mut session = Session::new(Box::new(engine), Some(template), format).unwrap();
+        if tools {
+            session.set_tools(weather_tool(&mut Executor::default()).0);
+        }
+        session.notices().join("\n")
+    };
+    let plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
+    let bare = "{#--- callwright\n[format]\nname = 'mine'\nstart = '<c>'\nend = '</c>'\nliteral = true\npayload = 'json'\n---#}";
+    let section = format!("{bare}{{{{ tools | tojson }}}}");
+    insta::assert_snapshot!(
+        notices(plain, Some(bare), true),
+        @"mine.jinja: the model is not told of the tools: the section that writes them, below the declaration, has none"
+    );
+    assert_eq!(notices(plain, Some(&section), true), "");
+    assert_eq!(notices(plain, None, false), "");
+    insta::assert_snapshot!(notices("hi there", None, false), @"own.jinja: it leaves out what the user says");
 }
 
 #[test]

@@ -45,9 +45,26 @@ fn a_call_that_was_closed_for_want_of_tokens_is_not_executed() {
     let few = ["--max-tokens", "22", "--no-regenerate"];
     let ran = execute(home.path(), &[&["--tools", TOOLS, "--output", "events"], &few[..]].concat());
     assert!(ran.out.contains("the call was closed early"), "{}", ran.out);
+    assert!(ran.out.contains(r#""complete":false"#) && !ran.out.contains(r#""complete":true"#), "{}", ran.out);
     assert!(!ran.out.contains("tool_result"), "{}", ran.out);
     assert!(ran.out.contains("was not executed: the tokens ran out before its end"), "{}", ran.out);
     assert_eq!(ran.code, 1, "{}", ran.err);
+}
+
+/// Whoever executes the calls has nothing but what is said of them.
+#[test]
+fn a_call_that_was_closed_for_want_of_tokens_is_not_said_to_be_whole() {
+    let home = tempfile::tempdir().unwrap();
+    let record = home.path().join("run.jsonl");
+    let few = ["--max-tokens", "22", "--output", "json"];
+    let asked = [&["run", QUESTION, "--tools", TOOLS, "--record", record.to_str().unwrap()][..], &few].concat();
+    let first = run(callwright(home.path()).args(asked));
+    let again = run(callwright(home.path()).args(["run", "--replay", record.to_str().unwrap(), "--output", "json"]));
+    for ran in [first, again] {
+        let document: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}{}", ran.out, ran.err));
+        assert_eq!(document["finish_reason"], "length", "{document}");
+        assert!(ran.out.contains("the tokens ran out before its end"), "{}", ran.out);
+    }
 }
 
 #[test]

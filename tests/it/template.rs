@@ -384,6 +384,25 @@ fn reserved_text_from_outside_is_literal() {
     assert!(careless.pieces.iter().filter(|piece| piece.literal).all(|piece| piece.text == "\u{100000}"));
 }
 
+/// What is left of a marker that was broken up may be the beginning of another one.
+#[test]
+fn no_marker_is_left_where_markers_overlap() {
+    let template = ChatTemplate::new("plain.jinja", "{{ messages[0].content }}").unwrap();
+    for marker in [">>>", "### CALL ###", "```tool_code", "abab"] {
+        let reserved = Reserved::new([], [], [marker]).unwrap();
+        let rest = &marker[1..];
+        let overlapping = marker.repeat(2) + rest + marker + &marker[..marker.len() - 1] + marker;
+        let shared = format!("### CALL {marker} CALL ###{}", &marker[..1]);
+        for text in [overlapping, shared, format!("{marker}{rest}")] {
+            let messages = [Message::user(&text)];
+            let request = RenderRequest { messages: &messages, reserved: Some(&reserved), ..RenderRequest::default() };
+            let prompt = template.render(&request).unwrap().text();
+            assert!(!prompt.contains(marker), "{prompt:?}");
+            assert_eq!(prompt.replace('\u{2060}', ""), text);
+        }
+    }
+}
+
 #[test]
 fn an_overlay_keeps_its_own_markers_and_breaks_up_others() {
     let section = ChatTemplate::new("section.jinja", SECTION).unwrap();

@@ -115,6 +115,35 @@ fn problems_are_sentences() {
     insta::assert_snapshot!(report);
 }
 
+/// A filter whose alternatives overlap: the steps of a plain check double with each level.
+#[test]
+fn arguments_that_nest_deep_are_checked_in_bounded_time() {
+    for several in ["anyOf", "oneOf"] {
+        let list = |least: u8| {
+            json!({"type": "object", "required": ["and"],
+                   "properties": {"and": {"type": "array", "minItems": least, "items": {"$ref": "#/$defs/filter"}}}})
+        };
+        let schema = json!({
+            "type": "object",
+            "properties": {"filter": {"$ref": "#/$defs/filter"}},
+            "$defs": {"filter": {several: [{"type": "string"}, list(0), {"$ref": "#/$defs/some"}]}, "some": list(1)},
+        });
+        let tools = Tools::new([Tool::new("find", "", Some(object(schema)))]).unwrap();
+        let problems = |levels: usize, leaf: Value| {
+            let filter = (0..levels).fold(leaf, |filter, _| json!({"and": [filter]}));
+            tools.problems("find", &object(json!({"filter": filter}))).join("; ")
+        };
+        assert_eq!(problems(40, json!(5)), "the arguments nest 81 levels deep; expected at most 24");
+        assert!(problems(0, json!(5)).contains("is 5; expected"), "{}", problems(0, json!(5)));
+        assert!(problems(2, json!(5)).contains("expected"), "{}", problems(2, json!(5)));
+        assert_eq!(problems(11, json!(5)), "the arguments fit none of the alternatives that the schema allows");
+        assert_eq!(problems(0, json!("x")), "");
+        // Two alternatives fit where there should be one.
+        assert_eq!(problems(10, json!("x")).is_empty(), several == "anyOf", "{}", problems(10, json!("x")));
+        assert_eq!(problems(3, json!("x")).is_empty(), several == "anyOf", "{}", problems(3, json!("x")));
+    }
+}
+
 #[test]
 fn a_tool_that_does_not_exist_is_told_with_those_that_do() {
     let tools = |names: &[&str]| Tools::new(names.iter().map(|name| Tool::new(*name, "", None))).unwrap();

@@ -191,10 +191,12 @@ impl<'c> Constraint<'c> {
 
     /// Takes tokens that nobody sampled.
     fn forced(&mut self, run: Vec<Token>) -> Result<Step> {
-        for token in &run {
-            self.commit(*token)?;
-        }
+        self.take(&run)?;
         Ok(Step::Forced(run))
+    }
+
+    fn take(&mut self, run: &[Token]) -> Result<()> {
+        run.iter().try_for_each(|token| self.commit(*token))
     }
 
     /// Ends the answer before a call that takes this many tokens, if that is known.
@@ -217,7 +219,8 @@ impl<'c> Constraint<'c> {
         match call.way(self.compiler.tokens(), &self.last) {
             Some(run) if !run.is_empty() => {
                 self.notices.push(Notice::ClosedEarly(self.subject));
-                self.forced(run)
+                self.take(&run)?;
+                Ok(Step::Closing(run))
             }
             // All calls are closed, and another one would not be.
             _ if self.subject == Subject::Call => self.no_room(None, left),

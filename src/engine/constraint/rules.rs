@@ -112,6 +112,8 @@ pub enum Step {
     Sample,
     /// Append these, which are all that may come.
     Forced(Vec<Token>),
+    /// Append these, which close what is open, because the tokens run out.
+    Closing(Vec<Token>),
     /// The answer is over.
     Finished,
 }

@@ -5,17 +5,18 @@ use super::reading::{Kind, Reading, read};
 use super::reasoning::{self, Reasoning};
 use super::renders::{FIRST, INNER_KEY, NUMBER, Renders, SECOND, Sentinel, TEXT, THOUGHT};
 use super::texts::{Repeated, common_prefix, common_suffix, repeated, tags, whole_tags};
-use crate::format::parser::{Parser, ParserOptions};
+use crate::format::parser::{ParsedCall, Parser, ParserOptions};
 use crate::format::{
     Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history,
 };
+use crate::message::Arguments;
 use crate::template::ChatTemplate;
 use std::sync::OnceLock;
 
 pub fn infer(template: &ChatTemplate) -> Inference {
     let renders = Renders::new(template);
     let Some(answer) = renders.answer(TEXT).or_else(|| renders.prompt(&[])) else {
-        let notes = vec!["it cannot be rendered with a question and tools".to_owned()];
+        let notes = vec!["it cannot be rendered with a question and tools, or leaves them out".to_owned()];
         return Inference { format: None, reasoning: None, parallel: false, notes };
     };
     let (head, end) = answer.split_once(TEXT).unwrap_or_default();
@@ -32,7 +33,15 @@ pub fn infer(template: &ChatTemplate) -> Inference {
     }
     // The automata are built for the first text that is read: that takes longer than all the rendering.
     let format = Format { declaration, source: String::new(), machinery: OnceLock::new() };
-    match writes(&format, &sample) || reads_back(&format, &sample) {
+    let read = read_back(&format, &sample);
+    let call = FIRST.call();
+    let names = |arguments: &Arguments| arguments.as_object().map(|object| object.keys().cloned().collect::<Vec<_>>());
+    let is_call = read.is_some_and(|read| {
+        // Of what type an argument is, only its tool's schema may tell.
+        let as_written = writes(&format, &sample) && names(&read.arguments) == names(&call.arguments);
+        read.name == call.name && (as_written || read.arguments == call.arguments)
+    });
+    match is_call {
         true => inference.format = Some(format),
         false => inference.notes.push("what it writes for a call is not read back as that call".to_owned()),
     }
@@ -64,13 +73,12 @@ fn says_a_sentinel(declaration: &Declaration) -> bool {
     parts.chain([TEXT, THOUGHT]).any(|part| block.contains(part))
 }
 
-/// Whether an answer that the template writes is read as the call that it is.
-fn reads_back(format: &Format, answer: &str) -> bool {
-    let Ok(mut parser) = Parser::new(format, None, ParserOptions::default()) else { return false };
+/// The one call as which an answer is read that the template writes.
+fn read_back(format: &Format, answer: &str) -> Option<ParsedCall> {
+    let mut parser = Parser::new(format, None, ParserOptions::default()).ok()?;
     parser.push(answer.as_bytes(), &mut |_| ());
-    let parsed = parser.finish(&mut |_| ());
-    let call = FIRST.call();
-    matches!(parsed.calls.as_slice(), [read] if read.name == call.name && read.arguments == call.arguments)
+    let mut calls = parser.finish(&mut |_| ()).calls;
+    calls.pop().filter(|_| calls.is_empty())
 }
 
 /// An answer's turn.

@@ -1,8 +1,8 @@
 //! What a marker does: calls, reasoning and sections begin and end.
 
-use super::Parser;
+use super::{Parser, Section};
 use crate::format::event::{DiagnosticKind, RepairKind};
-use crate::format::markers::{Context, Found, Side};
+use crate::format::markers::{Context, Found, Scanner, Side};
 use crate::format::reader::Terminator;
 use serde_json::Value;
 
@@ -45,6 +45,12 @@ impl Parser {
             Side::ReasoningEnd | Side::SectionStart | Side::SectionEnd => {
                 self.leave_prose(&held[..found.start]);
                 self.text.after_markup_here();
+                if found.sign.side != Side::ReasoningEnd {
+                    self.end_section();
+                }
+                if found.sign.side == Side::SectionStart {
+                    self.section = Some(Section { place, blank: true });
+                }
             }
             Side::Markup => {
                 let prose = self.prose();
@@ -130,7 +136,33 @@ impl Parser {
         true
     }
 
+    /// A section ends: if it has no call, what was meant to be one may be lost in text.
+    pub(super) fn end_section(&mut self) {
+        if let Some(section) = self.section.take() {
+            self.calls.diagnose(DiagnosticKind::EmptySection, section.place);
+        }
+    }
+
+    /// Begins a call where a section begins with JSON in place of the marker of a call: the model writes another format
+    /// between the same markers. Says how much white space stands before that.
+    pub(super) fn before_json(&mut self, input: &[u8], scanner: &Scanner) -> Option<usize> {
+        let section = self.section.as_mut().filter(|section| section.blank && self.calls.repair)?;
+        let blank = input.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        let byte = *input.get(blank)?;
+        section.blank = false;
+        if !matches!(byte, b'{' | b'[') || scanner.begins.has(byte) {
+            return None;
+        }
+        self.section = None;
+        self.leave_prose(&input[..blank]);
+        self.calls.open(self.at + blank);
+        self.calls.begin_payload();
+        self.payload = self.spare.take();
+        Some(blank)
+    }
+
     pub(super) fn begin_call(&mut self, marker: &[u8], found: Found, start: usize) {
+        self.section = None;
         self.calls.open(start);
         self.calls.keep(marker);
         self.calls.begin_payload();

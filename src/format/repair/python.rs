@@ -95,11 +95,11 @@ impl Transducer {
         }
     }
 
-    /// A quote right after a word: `r"…"` and the like.
+    /// A quote right after a word: `r"…"` and the like, but no `f"…"`, whose value is computed.
     pub(super) fn prefixed(&mut self, key: bool, byte: u8, at: usize) -> bool {
         self.utf8.end(&mut self.out);
         let word = &self.out[self.mark..];
-        if word.len() > 2 || !word.bytes().all(|b| b"rRbBuUfF".contains(&b)) {
+        if word.len() > 2 || !word.bytes().all(|b| b"rRbBuU".contains(&b)) {
             self.end_word(key, at);
             return false;
         }
