@@ -142,6 +142,7 @@ fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<
         first_call: taken_ids.len() + 1,
         taken_ids,
         prompt_tail: sample.prompt_tail.clone(),
+        any_number: true,
         ..ParserOptions::default()
     };
     let tools = (!case.tools.is_empty()).then(|| Arc::clone(&case.tools));

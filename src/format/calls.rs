@@ -95,6 +95,8 @@ pub(crate) struct Calls {
     pub ids: bool,
     /// Whether no call may be made.
     pub forbidden: bool,
+    /// Whether numbers may be larger than can be kept exactly.
+    pub any_number: bool,
     /// Whether a grammar closes what is open.
     pub closing: bool,
     /// Whether the text's end says nothing.
@@ -127,6 +129,7 @@ impl Calls {
             normalize_names: true,
             ids: false,
             forbidden: false,
+            any_number: false,
             closing: false,
             cut_off: false,
             tools,
@@ -468,9 +471,11 @@ impl Calls {
         self.say_start();
         self.report_coercion();
         let object = apart.then(|| duplicates::read_object(&text));
-        if let Some(number) = duplicates::inexact_number(&text).filter(|_| matches!(object, Some(Ok(_)))) {
+        let inexact = duplicates::inexact_number(&text).filter(|_| !self.any_number && matches!(object, Some(Ok(_))));
+        if let Some(number) = inexact {
             self.blame(format!("the number {} is too large to be kept exactly", shortened(number)));
         }
+        let inexact = inexact.is_some();
         if let Some(Ok((_, again))) = &object {
             self.report_again(again);
         }
@@ -499,6 +504,8 @@ impl Calls {
         let arguments = match object {
             // Without repairs nothing that was written is dropped.
             Some(Ok((_, again))) if !again.is_empty() && !self.repair => Arguments::Raw(text),
+            // Nor is one put for another.
+            Some(Ok(_)) if inexact => Arguments::Raw(text),
             Some(Ok((object, _))) => {
                 if text.capacity() <= SPARE {
                     self.spare_text = text;

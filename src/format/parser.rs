@@ -48,6 +48,9 @@ pub struct ParserOptions {
     pub reasoning: ReasoningOutput,
     /// Whether the model may not call anything: each call is then invalid.
     pub forbidden: bool,
+    /// Whether a call is valid that has a whole number beyond 64 bits in it, which the finished call cannot hold to the
+    /// last digit; the deltas have it as it was written.
+    pub any_number: bool,
 }
 
 impl Default for ParserOptions {
@@ -61,6 +64,7 @@ impl Default for ParserOptions {
             prompt_tail: String::new(),
             reasoning: ReasoningOutput::Separate,
             forbidden: false,
+            any_number: false,
         }
     }
 }
@@ -215,7 +219,7 @@ impl Parser {
         let spare = Some(machinery.plan.reader(options.repair));
         let mut calls = Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect());
         (calls.coerce, calls.normalize_names) = (options.coerce, options.normalize_names);
-        calls.forbidden = options.forbidden;
+        (calls.forbidden, calls.any_number) = (options.forbidden, options.any_number);
         calls.ids = matches!(&format.payload, Payload::Json(keys) if keys.id.is_some());
         let tail = tail::of_answer(&options.prompt_tail, format);
         Ok(Parser {
