@@ -3,6 +3,7 @@
 use super::coerce::{Coercer, Coercion};
 use super::duplicates;
 use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
+use super::schema;
 use crate::message::Arguments;
 use crate::tool::{Tool, Tools};
 use serde_json::Value;
@@ -67,6 +68,8 @@ struct Open {
     changes: Vec<(usize, usize, String)>,
     /// The first value of the wrong type: where it stands in the arguments, and how.
     coerced: Option<(usize, String)>,
+    /// Keys that were left out.
+    ignored: Vec<String>,
     /// Arguments that came again, and where, as far as the payload's reader knows.
     again: Vec<(String, Range<usize>)>,
 }
@@ -162,6 +165,7 @@ impl Calls {
             coercer: None,
             changes: Vec::new(),
             coerced: None,
+            ignored: Vec::new(),
             again: Vec::new(),
         });
     }
@@ -267,6 +271,9 @@ impl Calls {
     /// A key beside name and arguments.
     pub(crate) fn ignored_key(&mut self, key: &str, at: usize) {
         let key = shortened(key);
+        if let Some(open) = self.open.as_mut().filter(|open| open.ignored.len() < DIAGNOSTICS) {
+            open.ignored.push(key.clone());
+        }
         self.diagnose(DiagnosticKind::IgnoredKey { key }, at..at + 1);
     }
 
@@ -476,6 +483,12 @@ impl Calls {
             self.blame(format!("the number {} is too large to be kept exactly", shortened(number)));
         }
         let inexact = inexact.is_some();
+        // Without them the call would do something else than was meant.
+        if matches!(&object, Some(Ok((object, _))) if object.is_empty())
+            && let Some(key) = self.misplaced_argument()
+        {
+            self.blame(format!("the argument {key:?} stands beside \"arguments\", not in it"));
+        }
         if let Some(Ok((_, again))) = &object {
             self.report_again(again);
         }
@@ -552,6 +565,12 @@ impl Calls {
             raw
         };
         self.done.push(ParsedCall { id, name, arguments, raw, range, complete, valid, problems });
+    }
+
+    /// A key beside the open call's arguments that its tool has a parameter for.
+    fn misplaced_argument(&self) -> Option<&String> {
+        let schema = self.tool()?.parameters.as_ref()?;
+        self.open.as_ref()?.ignored.iter().find(|key| schema::knows(schema, key))
     }
 
     /// Counts an end marker that was written twice to the call that ended last.

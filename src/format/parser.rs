@@ -149,6 +149,7 @@ impl Parsed {
 /// - In a format that writes the id into a call's object, a call's start waits for the id, until the object has ended
 ///   or 1 KiB of arguments came. An id that comes later is ignored: what was said is not taken back.
 /// - With several calls between one pair of markers, each call's `raw` ends where the next one begins.
+/// - JSON that begins a section in place of a call is read as calls. A section without any is text, and told.
 ///
 /// ```
 /// use callwright::format::{Format, event::Event, parser::{Parser, ParserOptions}};
