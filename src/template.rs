@@ -16,6 +16,7 @@
 //! ```
 
 mod budget;
+mod depth;
 mod desugar;
 mod environment;
 mod failure;
@@ -141,7 +142,11 @@ impl ChatTemplate {
     /// Compiles `source`; `name` is what errors call it: the file, or where else it comes from.
     pub fn new(name: impl Into<String>, source: impl Into<String>) -> Result<ChatTemplate> {
         let (name, source) = (name.into(), source.into());
-        let desugared = desugar::desugar(&source);
+        let desugared = desugar::desugar(&source).map_err(|(message, offset)| {
+            let plain = Desugared::default();
+            let source = failure::Source { name: &name, text: &source, desugared: &plain };
+            source.located(Error::new(ErrorKind::Template, message), offset)
+        })?;
         let mut env = environment::environment(desugared.uncounted);
         let compiled = env.add_template_owned("chat", desugared.source.clone());
         let template = ChatTemplate {

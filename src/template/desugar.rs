@@ -6,6 +6,7 @@
 //! the budget.
 //! Positions in errors are mapped back.
 
+use super::depth::Depth;
 use super::environment::helper;
 use minijinja::machinery::{Span, Token, WhitespaceConfig, tokenize};
 
@@ -45,19 +46,26 @@ impl Desugared {
 }
 
 /// Rewrites `source`; what cannot be tokenised stays as it is, for the compiler to complain about.
-pub(super) fn desugar(source: &str) -> Desugared {
+///
+/// # Errors
+/// Message and offset where the template nests so deeply that compiling it would break the stack.
+pub(super) fn desugar(source: &str) -> Result<Desugared, (String, usize)> {
     let whitespace = WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
     let mut tokens = Vec::new();
+    let mut depth = Depth::default();
     for token in tokenize(source, false, Default::default(), whitespace) {
         match token {
-            Ok(token) => tokens.push(token),
-            Err(_) => return Desugared::unchanged(source),
+            Ok((token, span)) => {
+                depth.push(&token).map_err(|message| (message, span.start_offset as usize))?;
+                tokens.push((token, span));
+            }
+            Err(_) => return Ok(Desugared::unchanged(source)),
         }
     }
     let mutable_lists = source.contains(".append(");
     let mut rewriter = Rewriter { source, base: source.to_owned(), edits: Vec::new(), captures: 0, mutable_lists };
     rewriter.run(&tokens);
-    rewriter.finish()
+    Ok(rewriter.finish())
 }
 
 enum Side {
@@ -322,11 +330,11 @@ impl Rewriter<'_> {
     }
 }
 
-fn opens(token: &Token<'_>) -> bool {
+pub(super) fn opens(token: &Token<'_>) -> bool {
     matches!(token, Token::ParenOpen | Token::BracketOpen | Token::BraceOpen)
 }
 
-fn closes(token: &Token<'_>) -> bool {
+pub(super) fn closes(token: &Token<'_>) -> bool {
     matches!(token, Token::ParenClose | Token::BracketClose | Token::BraceClose)
 }
 

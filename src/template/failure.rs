@@ -31,26 +31,29 @@ pub(super) struct Source<'a> {
 impl Source<'_> {
     pub(super) fn error(&self, error: &minijinja::Error) -> Error {
         let (message, hint) = explained(error);
-        let mut converted = Error::new(ErrorKind::Template, message);
+        let converted = Error::new(ErrorKind::Template, message);
         let offset = match error.range() {
             Some(range) => Some(self.desugared.original_offset(range.start.min(self.desugared.source.len()))),
             None => error.line().map(|line| self.line_start(line)),
         };
-        match offset {
-            Some(offset) => {
-                let location = Location::of_offset(self.text, offset);
-                let line = location.line.unwrap_or(1);
-                let text = self.text.split('\n').nth(line - 1).unwrap_or("");
-                converted = converted
-                    .excerpt(json::caret(text, line, location.column.unwrap_or(1) - 1))
-                    .at(Location { file: Some(self.name.into()), ..location });
-            }
-            None => converted = converted.at(Location::file(self.name)),
-        }
+        let converted = match offset {
+            Some(offset) => self.located(converted, offset),
+            None => converted.at(Location::file(self.name)),
+        };
         match hint {
             Some(hint) => converted.hint(hint),
             None => converted,
         }
+    }
+
+    /// An error at an offset of the text.
+    pub(super) fn located(&self, error: Error, offset: usize) -> Error {
+        let location = Location::of_offset(self.text, offset);
+        let line = location.line.unwrap_or(1);
+        let text = self.text.split('\n').nth(line - 1).unwrap_or("");
+        error
+            .excerpt(json::caret(text, line, location.column.unwrap_or(1) - 1))
+            .at(Location { file: Some(self.name.into()), ..location })
     }
 
     fn line_start(&self, line: usize) -> usize {

@@ -188,6 +188,67 @@ fn hostile_templates_end_in_an_error() {
     insta::assert_snapshot!("hostile", report);
 }
 
+/// The message of a source that does not compile, on a thread with the stack that tests have.
+fn refusal(source: String) -> Option<(String, Option<usize>)> {
+    let compile = move || ChatTemplate::new("t", source).map(drop);
+    let error = std::thread::Builder::new().stack_size(2 << 20).spawn(compile).unwrap().join().unwrap().err()?;
+    Some((error.message().to_owned(), error.location().and_then(|location| location.line)))
+}
+
+/// minijinja calls itself for each operator and each `elif`; a template from a model's file may have any number of them.
+#[test]
+fn templates_that_nest_too_deeply_are_refused() {
+    let expression = |(before, operation, after): (&str, &str, &str), count| {
+        format!("\n{{{{ {before}{}{after} }}}}", operation.repeat(count))
+    };
+    let message = "the expression nests more than 1000 operations";
+    for parts in [
+        ("", "-", "1"),
+        ("", "not ", "1"),
+        ("", "1 if 1 else ", "1"),
+        ("1", " if 1 else 1", ""),
+        ("a", ".b", ""),
+        ("a", "[0]", ""),
+        ("a", "[:1]", ""),
+        ("a", "()", ""),
+        ("a", "|upper", ""),
+        ("a", " is defined", ""),
+        ("a", "+a", ""),
+        ("a", "~a", ""),
+        ("a", "*a", ""),
+        ("a", "**a", ""),
+        ("a", " and a", ""),
+        ("a", " or a", ""),
+        ("a", " < a", ""),
+        ("a", " in a", ""),
+        ("f(a, 'x')[", "-", "1]"),
+    ] {
+        let most = if parts.0.contains('(') { 998 } else { 1000 };
+        assert!(refusal(expression(parts, most)).is_none_or(|(told, _)| told != message), "{parts:?}");
+        for count in [most + 1, 100_000] {
+            assert_eq!(refusal(expression(parts, count)), Some((message.to_owned(), Some(2))), "{parts:?}");
+            // What comes first is compiled first, whatever is wrong behind it.
+            let broken = expression(parts, count) + "{{ 'never closed";
+            assert_eq!(refusal(broken), Some((message.to_owned(), Some(2))), "{parts:?}");
+        }
+    }
+    let elif = |count| "{% if 0 %}".to_owned() + &"\n{% elif 0 %}".repeat(count);
+    let message = "there are more than 500 elif in one another".to_owned();
+    assert_eq!(refusal(elif(500) + "{% endif %}"), None);
+    assert_eq!(refusal(elif(501) + "{% endif %}"), Some((message.clone(), Some(502))));
+    assert_eq!(refusal(elif(100_000)), Some((message.clone(), Some(502))));
+    assert_eq!(refusal(elif(300) + &elif(201)), Some((message, Some(502))));
+    // What is side by side does not nest, however long it is.
+    assert_eq!(refusal((elif(300) + "{% endif %}").repeat(10)), None);
+    let list = "{'a': b.c[0]|upper, 'd': -1 + 2}, ".repeat(1900);
+    assert_eq!(refusal(format!("{{% set x = [{list}] %}}{{{{ f({}) }}}}", "a.b.c, ".repeat(600))), None);
+    // The deepest that is let through: blocks, their branches, brackets and operators.
+    let blocks = "{% for a in b %}".repeat(70) + &elif(500);
+    let inner = format!("{{{{ {}{}1{} }}}}", "(".repeat(35), "not ".repeat(960), ")".repeat(35));
+    let ends = "{% endif %}".to_owned() + &"{% endfor %}".repeat(70);
+    assert_eq!(refusal(blocks + &inner + &ends), None);
+}
+
 #[test]
 fn the_prompt_may_be_as_long_as_the_limit() {
     let template = |limit| ChatTemplate::new("t", "{{ 'a' * 10 }}").unwrap().with_output_limit(limit);
