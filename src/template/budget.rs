@@ -160,15 +160,16 @@ pub(super) fn scope(state: &State) -> Result<Arc<Scope>, Error> {
 /// The items of a value, of which there are no more once the rendering has taken too long: nothing that goes through
 /// many of them can fail by itself, so the rendering fails in the end.
 pub(super) fn timely(state: &State, value: Value) -> Result<Value, Error> {
-    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map) {
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::String) {
         return Ok(value);
     }
-    let scope = scope(state)?;
-    Ok(Value::make_iterable(move || Timely { items: value.try_iter().ok(), scope: Arc::clone(&scope) }))
+    let (scope, text) = (scope(state)?, value.kind() == ValueKind::String);
+    Ok(Value::make_iterable(move || Timely { items: value.try_iter().ok(), text, scope: Arc::clone(&scope) }))
 }
 
 struct Timely {
     items: Option<ValueIter>,
+    text: bool,
     scope: Arc<Scope>,
 }
 
@@ -184,6 +185,8 @@ impl Iterator for Timely {
 
     // A loop knows its length by this.
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.items.as_ref().map_or((0, Some(0)), Iterator::size_hint)
+        let (least, most) = self.items.as_ref().map_or((0, Some(0)), Iterator::size_hint);
+        // minijinja counts the characters of a text, and tells them as if there could be fewer.
+        if self.text { (most.unwrap_or(least), most) } else { (least, most) }
     }
 }

@@ -230,6 +230,7 @@ fn string(state: &State, value: &Value) -> Result<String, Error> {
 
 /// Python's `int`, which gives a default instead of failing.
 fn int(value: Value, arguments: Rest<Value>) -> Result<Value, Error> {
+    defined(&value)?;
     let (kwargs, positional) = methods::keywords(&arguments)?;
     let default = positional.first().cloned().or(kwargs.get("default")?).unwrap_or_else(|| Value::from(0));
     let base = positional.get(1).cloned().or(kwargs.get("base")?).map_or(Ok(10), u32::try_from)?;
@@ -269,13 +270,22 @@ fn truncated(number: f64) -> Option<Value> {
 }
 
 /// Python's `float`, which gives a default instead of failing.
-fn float(value: Value, default: Option<Value>) -> Value {
+fn float(value: Value, default: Option<Value>) -> Result<Value, Error> {
+    defined(&value)?;
     let number = match value.as_str() {
         Some(text) => digits(text).parse().ok(),
         None if value.kind() == ValueKind::Bool => Some(if value.is_true() { 1.0 } else { 0.0 }),
         None => f64::try_from(value).ok(),
     };
-    number.map(Value::from).or(default).unwrap_or_else(|| Value::from(0.0))
+    Ok(number.map(Value::from).or(default).unwrap_or_else(|| Value::from(0.0)))
+}
+
+/// What is undefined is no number, and not even a wrong one.
+fn defined(value: &Value) -> Result<(), Error> {
+    if value.is_undefined() {
+        return Err(Error::new(ErrorKind::UndefinedError, "a number is wanted of something undefined"));
+    }
+    Ok(())
 }
 
 /// A number of columns or of spaces that somebody may have meant.

@@ -8,6 +8,7 @@ use super::environment::helper;
 use super::format;
 use super::lists;
 use super::operators::Number;
+use super::python;
 use super::sequences::{Tuple, View};
 use minijinja::value::{Kwargs, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
@@ -193,7 +194,7 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
             every(text, |c| c.is_numeric() && (is_decimal(c) || method == "isdigit" && is_digit(c)))
         }
         "istitle" => Value::from(is_title(text)),
-        "isprintable" => Value::from(text.chars().all(|c| c == ' ' || !c.is_control() && !c.is_whitespace())),
+        "isprintable" => Value::from(text.chars().all(python::is_printable)),
         "isidentifier" => {
             let begins = |c: char| c.is_alphabetic() || c == '_';
             let rest = |c: char| begins(c) || c.is_numeric();

@@ -151,16 +151,28 @@ fn quote(out: &mut String, text: &str) {
                 out.push('\\');
                 out.push(c);
             }
-            c if (c as u32) < 0x20 || (0x7f..0xa1).contains(&(c as u32)) || c == '\u{ad}' => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
+            c if is_printable(c) => out.push(c),
+            c => {
+                let _ = match c as u32 {
+                    code @ ..0x100 => write!(out, "\\x{code:02x}"),
+                    code @ ..0x10000 => write!(out, "\\u{code:04x}"),
+                    code => write!(out, "\\U{code:08x}"),
+                };
             }
-            '\u{2028}' | '\u{2029}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
         }
     }
     out.push(quote);
+}
+
+/// `str.isprintable`. Rust's `escape_debug` goes by the same categories, and escapes marks only at the beginning.
+pub(super) fn is_printable(c: char) -> bool {
+    // The last plane stands in for reserved text.
+    if c.is_ascii() || c >= '\u{100000}' {
+        return !c.is_ascii_control();
+    }
+    let mut behind = [b'a'; 5];
+    let length = c.encode_utf8(&mut behind[1..]).len();
+    std::str::from_utf8(&behind[..=length]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
 }
 
 fn write_number(out: &mut String, value: &Value, nan: &str, infinity: &str) {
@@ -342,7 +354,7 @@ impl JsonWriter<'_> {
             c if (c as u32) < 0x20 => {
                 let _ = write!(self.out, "\\u{:04x}", c as u32);
             }
-            c if self.style.ensure_ascii && !c.is_ascii() => {
+            c if self.style.ensure_ascii && !(' '..='~').contains(&c) => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     let _ = write!(self.out, "\\u{unit:04x}");
                 }

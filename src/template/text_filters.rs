@@ -17,6 +17,9 @@ pub(super) fn register(env: &mut Environment<'_>) {
     env.add_filter("safe", |state: &State, value: &Value| Ok::<_, Error>(Value::from_safe_string(text(state, value)?)));
     env.add_filter("striptags", |state: &State, value: &Value| Ok::<_, Error>(strip_tags(&text(state, value)?)));
     env.add_filter("title", |state: &State, value: &Value| Ok::<_, Error>(title(&text(state, value)?)));
+    env.add_filter("capitalize", |state: &State, value: &Value| {
+        methods::call(state, &Value::from(text(state, value)?), "capitalize", &[])
+    });
     env.add_filter("center", center);
     env.add_filter("wordcount", |state: &State, value: &Value| {
         let text = text(state, value)?;

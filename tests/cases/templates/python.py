@@ -35,6 +35,7 @@ VARS = {
     ],
     "emoji": "a😀b",
     "ctl": "\u0001\u007f\u00a0\u200b\\",
+    "unseen": "\u0301\u3000\u2003\u00ade\u0301\u061c\ue000\u2028\ufeff\U0001f600\U000e0001",
 }
 
 CASES = """
@@ -208,6 +209,15 @@ end
 {{ 1_000 }} {{ 0x10 }} {{ 1e3 }} {{ 2.50 }}
 {{ i[1:] }}
 {{ '-12' | int }} {{ '0x1f' | int(base=16) }} {{ none | int }} {{ ' 7 ' | int }} {{ '3.7' | int }} {{ 'x' | float }} {{ 'x' | float(1.5) }} {{ true | int }}
+{% for a in 'abc' %}{{ a }}{{ loop.last }}{{ loop.length }}{{ loop.revindex }} {% endfor %}
+{% for a in emoji %}{{ a }}{% if not loop.last %}, {% endif %}{% endfor %}{% for a in '' %}x{% else %}none{% endfor %}
+{{ ctl | tojson(ensure_ascii=True) }}
+{{ [unseen] }} {{ unseen.isprintable() }} {{ emoji.isprintable() }}
+{{ i | capitalize }} {{ n | capitalize }} {{ yes | capitalize }} {{ ['A'] | capitalize }} {{ nothing | capitalize }} {{ 'éA' | capitalize }}
+{{ nothing | int }}
+{{ nothing | int(3) }}
+{{ nothing | float }}
+{{ nothing | float(1.5) }}
 """
 
 
