@@ -123,13 +123,13 @@ impl std::error::Error for TooLong {}
 
 /// How long this thread has computed. Not what the wall clock says: on a busy machine that would fail good templates.
 #[cfg(unix)]
-fn processor_time() -> Duration {
+pub(super) fn processor_time() -> Duration {
     use nix::time::{ClockId, clock_gettime};
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
 #[cfg(not(unix))]
-fn processor_time() -> Duration {
+pub(super) fn processor_time() -> Duration {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     START.get_or_init(std::time::Instant::now).elapsed()
 }

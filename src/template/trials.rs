@@ -3,13 +3,14 @@
 //! A template of endless loops takes half a second to be stopped. Finding out what it can write takes dozens of small
 //! conversations, which would all end the same way.
 
+use super::budget::processor_time;
 use super::{ChatTemplate, failure};
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long all trials of a template may take; those that take no longer than this do not count, being quick enough.
+/// How much processor time all trials of a template may take; those that take no longer than this do not count, being quick enough.
 const PATIENCE: Duration = Duration::from_millis(1000);
 const QUICK: Duration = Duration::from_millis(50);
 
@@ -31,9 +32,9 @@ impl ChatTemplate {
         if let Some(why) = self.trials.over.get() {
             return Err(Error::new(ErrorKind::Template, format!("not tried: {why}")));
         }
-        let start = Instant::now();
+        let start = processor_time();
         let result = render();
-        let taken = Some(start.elapsed()).filter(|taken| *taken > QUICK).unwrap_or_default();
+        let taken = Some(processor_time().saturating_sub(start)).filter(|taken| *taken > QUICK).unwrap_or_default();
         let taken = u64::try_from(taken.as_micros()).unwrap_or(u64::MAX);
         let spent = self.trials.spent.fetch_add(taken, Ordering::Relaxed).saturating_add(taken);
         let why = match &result {
