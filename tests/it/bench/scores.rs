@@ -1,7 +1,7 @@
 //! What becomes of an answer: a table of answers in tests/cases/bench.
 
 use super::fake::sample;
-use callwright::bench::sample::{Failure, Finish};
+use callwright::bench::sample::{Failure, Finish, Sample};
 use callwright::bench::score::score;
 use callwright::bench::suite::{Case, Suite};
 use callwright::format::Format;
@@ -54,5 +54,20 @@ fn failures_are_outcomes() {
         failed.failure = Some(Failure { prompt_too_long, message: "it broke".to_owned() });
         let scored = score(&suite.cases[0], &failed, Format::delimited(), true).unwrap();
         assert_eq!((scored.outcome.name(), scored.detail.as_str()), (outcome, "it broke"));
+    }
+}
+
+/// BFCL's checker takes what could not be read for a decision not to call; an answer that never was decided nothing.
+#[test]
+fn no_answer_is_not_correct_where_no_call_is() {
+    let case = r#"{"id": "i_0", "prompt": "2 to the 80th?", "tools": [{"name": "power"}],
+        "bfcl": {"category": "irrelevance", "function": [{"name": "power"}], "ground_truth": []}}"#;
+    let suite = Suite::from_text("cases", &case.replace('\n', " "), Path::new("cases.jsonl")).unwrap();
+    let score = |sample: &Sample| score(&suite.cases[0], sample, Format::delimited(), true).unwrap().bfcl;
+    let mut sample = sample("i_0", "I cannot do that.");
+    assert_eq!(score(&sample), Some(None));
+    for prompt_too_long in [true, false] {
+        sample.failure = Some(Failure { prompt_too_long, message: "it broke".to_owned() });
+        assert_eq!(score(&sample), Some(Some("no_answer")));
     }
 }
