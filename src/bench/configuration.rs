@@ -97,12 +97,11 @@ pub fn labels(configurations: &[Configuration]) -> Vec<String> {
         let parts: Vec<String> = varying.iter().map(part).collect();
         if parts.is_empty() { row[0].clone() } else { parts.join(", ") }
     };
-    let mut labels: Vec<String> = values.iter().map(label).collect();
+    let labels: Vec<String> = values.iter().map(label).collect();
     // Two files of one name, or two templates called alike.
-    for index in 0..labels.len() {
-        if labels.iter().filter(|label| **label == labels[index]).count() > 1 {
-            labels[index] += &format!(" ({})", configurations[index].id);
-        }
-    }
-    labels
+    let unique = |(label, configuration): (&String, &Configuration)| {
+        let twin = labels.iter().filter(|other| *other == label).count() > 1;
+        if twin { format!("{label} ({})", configuration.id) } else { label.clone() }
+    };
+    labels.iter().zip(configurations).map(unique).collect()
 }
