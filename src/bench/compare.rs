@@ -1,16 +1,23 @@
 //! Two runs beside each other, paired by case.
 
+use super::configuration::Configuration;
 use super::directory::RunDirectory;
 use super::stats::{holm, mcnemar, paired_difference};
 use super::suite::wrong;
 use super::summary::{ConfigurationSummary, Summary};
 use crate::error::Result;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The level at which a difference counts as one.
 pub const LEVEL: f64 = 0.05;
 
-/// What changed from one configuration to another.
+/// What stands in the place of a configuration's partner where there is none, and where it cannot be told which it is.
+pub const NOTHING: &str = "nothing like it";
+/// See [`NOTHING`].
+pub const SEVERAL: &str = "several like it";
+
+/// What changed from one configuration to another. One without a partner has [`NOTHING`] or [`SEVERAL`] beside it, and no
+/// cases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
     /// What was before.
@@ -38,8 +45,9 @@ impl Comparison {
     }
 }
 
-/// Compares run `b` with run `a`: configurations that are the same but for the model, where there is more than one; a
-/// single one with a single one. A case with several answers counts as right where more than half of them are.
+/// Compares run `b` with run `a`: a single configuration with a single one; of several those that are the same, or the same
+/// but for the model, or are named by the same values. A case with several answers counts as right where more than half of
+/// them are.
 ///
 /// # Errors
 /// [`ErrorKind::Suite`](crate::ErrorKind::Suite) when the runs' cases or scorers differ, or no configurations belong
@@ -61,42 +69,66 @@ pub fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
         .hint("`callwright bench rescore DIR` scores a run anew"));
     }
     let (before, after) = (Summary::new(a)?, Summary::new(b)?);
-    let mut comparisons: Vec<Comparison> = pairs(&before, &after)
-        .into_iter()
-        .map(|(before, after)| one(before, after))
-        .filter(|comparison| comparison.cases > 0)
-        .collect();
-    if comparisons.is_empty() {
+    let mut comparisons: Vec<Comparison> =
+        pairs(&before, &after).into_iter().map(|(before, after)| one(before, after)).collect();
+    if comparisons.iter().all(|comparison| comparison.cases == 0) {
         return Err(wrong(format!("{} and {} have no configurations that belong together", name(a), name(b)))
             .hint("configurations belong together when template, format and options are the same"));
     }
-    let adjusted = holm(&comparisons.iter().map(|comparison| comparison.p).collect::<Vec<_>>());
-    for (comparison, p) in comparisons.iter_mut().zip(adjusted) {
+    let mut tested: Vec<&mut Comparison> = comparisons.iter_mut().filter(|one| one.cases > 0).collect();
+    let adjusted = holm(&tested.iter().map(|comparison| comparison.p).collect::<Vec<_>>());
+    for (comparison, p) in tested.iter_mut().zip(adjusted) {
         comparison.p_holm = p;
     }
     Ok(comparisons)
 }
 
-type Pair<'s, 'a> = (&'s ConfigurationSummary<'a>, &'s ConfigurationSummary<'a>);
+/// A configuration, or what stands in its place.
+type Side<'s, 'a> = Result<&'s ConfigurationSummary<'a>, &'static str>;
 
-fn pairs<'s, 'a>(before: &'s Summary<'a>, after: &'s Summary<'a>) -> Vec<Pair<'s, 'a>> {
-    if let ([before], [after]) = (before.configurations.as_slice(), after.configurations.as_slice()) {
-        return vec![(before, after)];
+fn pairs<'s, 'a>(before: &'s Summary<'a>, after: &'s Summary<'a>) -> Vec<(Side<'s, 'a>, Side<'s, 'a>)> {
+    let (before, after) = (before.configurations.as_slice(), after.configurations.as_slice());
+    if let ([before], [after]) = (before, after) {
+        return vec![(Ok(before), Ok(after))];
     }
-    let values = |one: &ConfigurationSummary<'_>| one.configuration.values();
-    let models = |summary: &Summary<'_>| {
-        let mut models: Vec<String> = summary.configurations.iter().map(|one| values(one)[0].clone()).collect();
-        models.dedup();
-        models.len()
+    let one_model = |side: &[ConfigurationSummary<'_>]| {
+        side.iter().map(|one| &one.configuration.model).collect::<BTreeSet<_>>().len() == 1
     };
     // With one model each, the models are what is compared.
-    let from = usize::from(models(before) == 1 && models(after) == 1);
-    let mut found = Vec::new();
-    for one in &before.configurations {
-        let partner = after.configurations.iter().find(|other| values(one)[from..] == values(other)[from..]);
-        found.extend(partner.map(|other| (one, other)));
+    let from = usize::from(one_model(before) && one_model(after));
+    let id = |one: &Configuration| one.id.clone();
+    let all_but_the_model = |one: &Configuration| {
+        let model = one.values()[..1 - from].concat();
+        let (id, model_sha256, template) = (String::new(), String::new(), String::new());
+        serde_json::to_string(&Configuration { id, model, model_sha256, template, ..one.clone() }).unwrap_or_default()
+    };
+    let values = |one: &Configuration| one.values()[from..].join("\n");
+    let mut left: (Vec<_>, Vec<_>) = (before.iter().collect(), after.iter().collect());
+    let mut partners: BTreeMap<&str, &ConfigurationSummary<'_>> = BTreeMap::new();
+    let keys: [&dyn Fn(&Configuration) -> String; 3] = [&id, &all_but_the_model, &values];
+    for key in keys {
+        let with = |side: &[&'s ConfigurationSummary<'a>], wanted: &str| {
+            side.iter().copied().filter(|one| key(one.configuration) == wanted).collect::<Vec<_>>()
+        };
+        let (old, new) = left.clone();
+        for one in &old {
+            let key = key(one.configuration);
+            if let ([one], [other]) = (with(&old, &key).as_slice(), with(&new, &key).as_slice()) {
+                partners.insert(&one.configuration.id, other);
+                left.0.retain(|left| left.configuration.id != one.configuration.id);
+                left.1.retain(|left| left.configuration.id != other.configuration.id);
+            }
+        }
     }
-    found
+    let why = |one: &ConfigurationSummary<'_>, side: &[&ConfigurationSummary<'_>]| {
+        let alike = side.iter().any(|other| values(one.configuration) == values(other.configuration));
+        if alike { SEVERAL } else { NOTHING }
+    };
+    let partner = |one: &ConfigurationSummary<'_>| {
+        partners.get(one.configuration.id.as_str()).copied().ok_or_else(|| why(one, &left.1))
+    };
+    let found = before.iter().map(|one| (Ok(one), partner(one)));
+    found.chain(left.1.iter().map(|other| (Err(why(other, &left.0)), Ok(*other)))).collect()
 }
 
 /// By case: whether it counts as right, and the outcome that most tells why.
@@ -114,11 +146,12 @@ fn cases<'a>(one: &ConfigurationSummary<'a>) -> BTreeMap<&'a str, (bool, &'stati
     counts.into_iter().map(|(case, (right, all, outcome))| (case, (2 * right > all, outcome))).collect()
 }
 
-fn one(before: &ConfigurationSummary<'_>, after: &ConfigurationSummary<'_>) -> Comparison {
-    let (old, new) = (cases(before), cases(after));
+fn one(before: Side<'_, '_>, after: Side<'_, '_>) -> Comparison {
+    let (old, new) = (before.map(cases).unwrap_or_default(), after.map(cases).unwrap_or_default());
+    let label = |side: Side<'_, '_>| side.map_or_else(str::to_owned, |one| one.label.clone());
     let mut comparison = Comparison {
-        before: before.label.clone(),
-        after: after.label.clone(),
+        before: label(before),
+        after: label(after),
         cases: 0,
         lost: Vec::new(),
         won: Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::fake::{Fake, configuration};
 use super::scores::cases;
-use callwright::bench::compare::compare;
+use callwright::bench::compare::{Comparison, compare};
 use callwright::bench::configuration::{Configuration, labels};
 use callwright::bench::directory::{Plan, RunDirectory};
 use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
@@ -29,11 +29,23 @@ pub fn make(
     stop: Option<usize>,
 ) -> RunDirectory {
     let configurations = temperatures.iter().map(|temperature| configuration("fake.gguf", *temperature)).collect();
+    make_with(path, suite, configurations, repeat, right, stop)
+}
+
+fn make_with(
+    path: &Path,
+    suite: &Suite,
+    configurations: Vec<Configuration>,
+    repeat: usize,
+    right: u64,
+    stop: Option<usize>,
+) -> RunDirectory {
+    let total = suite.cases.len() * configurations.len() * repeat;
     let plan = Plan::new(suite, configurations, repeat);
     let mut directory = RunDirectory::start(path, plan, suite, true).unwrap();
     let cancel = AtomicBool::new(false);
     let mut progress = |at: Progress| {
-        assert_eq!(at.total, suite.cases.len() * temperatures.len() * repeat);
+        assert_eq!(at.total, total);
         if stop == Some(at.fresh) {
             cancel.store(true, Ordering::Relaxed);
         }
@@ -222,10 +234,69 @@ fn runs_are_compared_case_by_case() {
     let many = make(&folder.path().join("many"), &suite, &[0.0, 1.0], 3, 8, None);
     let again = make(&folder.path().join("again"), &suite, &[1.0, 2.0], 3, 8, None);
     let comparisons = compare(&many, &again).unwrap();
-    assert_eq!(comparisons.len(), 1, "only one temperature is in both");
-    assert!(comparisons[0].lost.is_empty() && comparisons[0].p == 1.0);
+    let told = |comparisons: &[Comparison]| {
+        comparisons
+            .iter()
+            .map(|one| {
+                let same = one.lost.is_empty() && one.won.is_empty() && one.p == 1.0;
+                let how = if same { "the same" } else { "changed" };
+                format!("{} → {}: {} cases {how}", one.before, one.after, one.cases)
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        told(&comparisons),
+        [
+            "temp 0 → nothing like it: 0 cases the same",
+            "temp 1 → temp 1: 120 cases the same",
+            "nothing like it → temp 2: 0 cases the same",
+        ]
+    );
     let apart = make(&folder.path().join("apart"), &suite, &[3.0, 4.0], 3, 8, None);
     assert!(compare(&many, &apart).unwrap_err().to_string().contains("no configurations that belong together"));
+
+    // Two templates of one name: told from each other by what they are, as long as that is the same.
+    let templates = |name: &str, hashes: [&str; 2], right| {
+        let template = |hash: &str| {
+            let template_sha256 = hash.to_owned();
+            Configuration { template_sha256, ..configuration("fake.gguf", 0.0) }.identified()
+        };
+        make_with(&folder.path().join(name), &suite, hashes.map(template).to_vec(), 1, right, None)
+    };
+    let twins = templates("twins", ["a", "b"], 6);
+    let ids = twins.plan.configurations.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
+    let line = |before: &str, after: &str, rest: &str| {
+        let label = |text: &str| if text.len() == 12 { format!("fake.gguf ({text})") } else { text.to_owned() };
+        format!("{} → {}: {rest}", label(before), label(after))
+    };
+    assert_eq!(
+        told(&compare(&twins, &twins).unwrap()),
+        ids.iter().map(|id| line(id, id, "120 cases the same")).collect::<Vec<_>>()
+    );
+    let edited = templates("edited", ["c", "b"], 6);
+    let new = edited.plan.configurations[0].id.as_str();
+    assert_eq!(
+        told(&compare(&twins, &edited).unwrap()),
+        [line(&ids[0], new, "120 cases changed"), line(&ids[1], &ids[1], "120 cases the same")]
+    );
+    let more = make_with(
+        &folder.path().join("more"),
+        &suite,
+        [&twins.plan.configurations[..1], &templates("other two", ["d", "e"], 6).plan.configurations].concat(),
+        1,
+        6,
+        None,
+    );
+    let [_, d, e] = [0, 1, 2].map(|index: usize| more.plan.configurations[index].id.as_str());
+    assert_eq!(
+        told(&compare(&twins, &more).unwrap()),
+        [
+            line(&ids[0], &ids[0], "120 cases the same"),
+            line(&ids[1], "several like it", "0 cases the same"),
+            line("several like it", d, "0 cases the same"),
+            line("several like it", e, "0 cases the same"),
+        ]
+    );
 }
 
 #[test]
