@@ -2,7 +2,7 @@
 
 use super::configuration::Configuration;
 use super::directory::RunDirectory;
-use super::stats::{holm, mcnemar, paired_difference};
+use super::stats::{clustered_mcnemar, holm, paired_design_effect, paired_difference};
 use super::suite::wrong;
 use super::summary::{ConfigurationSummary, Summary};
 use crate::error::Result;
@@ -30,9 +30,9 @@ pub struct Comparison {
     pub lost: Vec<(String, String)>,
     /// Cases that were wrong and are right, with what they were.
     pub won: Vec<(String, String)>,
-    /// The difference of the shares of right cases, and its 95% interval.
+    /// The difference of the shares of right cases, and its 95% interval. Cases that share a cluster count as fewer.
     pub difference: (f64, f64, f64),
-    /// The exact McNemar test's p-value.
+    /// The exact McNemar test's p-value. Cases that share a cluster count as fewer.
     pub p: f64,
     /// The same after Holm's correction over all comparisons.
     pub p_holm: f64,
@@ -131,19 +131,20 @@ fn pairs<'s, 'a>(before: &'s Summary<'a>, after: &'s Summary<'a>) -> Vec<(Side<'
     found.chain(left.1.iter().map(|other| (Err(why(other, &left.0)), Ok(*other)))).collect()
 }
 
-/// By case: whether it counts as right, and the outcome that most tells why.
-fn cases<'a>(one: &ConfigurationSummary<'a>) -> BTreeMap<&'a str, (bool, &'static str)> {
-    let mut counts: BTreeMap<&str, (usize, usize, &'static str)> = BTreeMap::new();
+/// By case: whether it counts as right, the outcome that most tells why, and the cluster.
+fn cases<'a>(one: &ConfigurationSummary<'a>) -> BTreeMap<&'a str, (bool, &'static str, &'a str)> {
+    let mut counts: BTreeMap<&str, (usize, usize, &'static str, &str)> = BTreeMap::new();
     for sample in &one.samples {
         let correct = sample.counts("accuracy") == Some(true);
-        let (right, all, outcome) = counts.entry(&sample.case.id).or_insert((0, 0, "correct"));
+        let (right, all, outcome, _) = counts.entry(&sample.case.id).or_insert((0, 0, "correct", &sample.case.cluster));
         *right += usize::from(correct);
         *all += 1;
         if !correct {
             *outcome = sample.scored.outcome.name();
         }
     }
-    counts.into_iter().map(|(case, (right, all, outcome))| (case, (2 * right > all, outcome))).collect()
+    let decided = |(right, all, outcome, cluster)| (2 * right > all, outcome, cluster);
+    counts.into_iter().map(|(case, counts)| (case, decided(counts))).collect()
 }
 
 fn one(before: Side<'_, '_>, after: Side<'_, '_>) -> Comparison {
@@ -159,9 +160,11 @@ fn one(before: Side<'_, '_>, after: Side<'_, '_>) -> Comparison {
         p: 1.0,
         p_holm: 1.0,
     };
-    for (case, (was_right, was)) in &old {
-        let Some((is_right, is)) = new.get(case) else { continue };
+    let mut changes = Vec::new();
+    for (case, (was_right, was, cluster)) in &old {
+        let Some((is_right, is, _)) = new.get(case) else { continue };
         comparison.cases += 1;
+        changes.extend((was_right != is_right).then_some((*cluster, *is_right)));
         match (was_right, is_right) {
             (true, false) => comparison.lost.push(((*case).to_owned(), (*is).to_owned())),
             (false, true) => comparison.won.push(((*case).to_owned(), (*was).to_owned())),
@@ -169,7 +172,8 @@ fn one(before: Side<'_, '_>, after: Side<'_, '_>) -> Comparison {
         }
     }
     let (b, c) = (comparison.lost.len(), comparison.won.len());
-    comparison.difference = paired_difference(b, c, comparison.cases);
-    comparison.p = mcnemar(b, c);
+    let design_effect = paired_design_effect(changes);
+    comparison.difference = paired_difference(b, c, comparison.cases, design_effect);
+    comparison.p = clustered_mcnemar(b, c, design_effect);
     comparison
 }

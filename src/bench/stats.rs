@@ -95,13 +95,33 @@ pub fn mcnemar(b: usize, c: usize) -> f64 {
     (2.0 * sum).min(1.0)
 }
 
+/// As many pairs as count for one, where they come in clusters that are no independent evidence: the variance of the
+/// clusters' net changes beside that of single pairs, if each change were as likely to go either way (as Yang, Sun and
+/// Hardin 2010). Not below 1. `changes` are the cluster and whether the change was for the better.
+pub fn paired_design_effect<'a>(changes: impl IntoIterator<Item = (&'a str, bool)>) -> f64 {
+    let (mut nets, mut count) = (BTreeMap::new(), 0);
+    for (cluster, better) in changes {
+        *nets.entry(cluster).or_insert(0i64) += if better { 1 } else { -1 };
+        count += 1;
+    }
+    let squares: i64 = nets.values().map(|net| net * net).sum();
+    (squares as f64 / f64::from(count.max(1))).max(1.0)
+}
+
+/// [`mcnemar`] with as many pairs as they are worth, rounded towards no difference.
+pub fn clustered_mcnemar(b: usize, c: usize, design_effect: f64) -> f64 {
+    let worth = ((b + c) as f64 / design_effect).floor() as usize;
+    let fewer = (b.min(c) as f64 / design_effect).ceil() as usize;
+    mcnemar(fewer, worth.saturating_sub(fewer))
+}
+
 /// The difference of two paired shares with its 95% interval (Agresti and Min 2005): `b` pairs went from right to wrong,
-/// `c` from wrong to right, of `n`.
-pub fn paired_difference(b: usize, c: usize, n: usize) -> (f64, f64, f64) {
+/// `c` from wrong to right, of `n`; as many as `design_effect` count for one.
+pub fn paired_difference(b: usize, c: usize, n: usize, design_effect: f64) -> (f64, f64, f64) {
     if n == 0 {
         return (0.0, -1.0, 1.0);
     }
-    let (b, c, n) = (b as f64, c as f64, n as f64);
+    let (b, c, n) = (b as f64 / design_effect, c as f64 / design_effect, n as f64 / design_effect);
     let difference = (c - b) / n;
     let (b, c, n) = (b + 0.5, c + 0.5, n + 2.0);
     let centre = (c - b) / n;
@@ -189,12 +209,33 @@ mod tests {
     #[test]
     fn differences_of_pairs() {
         // By hand from the formula: b* = 5.5, c* = 15.5, n* = 102.
-        let (difference, low, high) = paired_difference(5, 15, 100);
+        let (difference, low, high) = paired_difference(5, 15, 100, 1.0);
         near(difference, 0.10);
         let half = Z / 102.0 * (21.0f64 - 100.0 / 102.0).sqrt();
         near(low, 10.0 / 102.0 - half);
         near(high, 10.0 / 102.0 + half);
-        assert_eq!(paired_difference(0, 0, 0), (0.0, -1.0, 1.0));
+        assert_eq!(paired_difference(0, 0, 0, 1.0), (0.0, -1.0, 1.0));
+        // Pairs that count for half are half as many.
+        assert_eq!(paired_difference(10, 30, 200, 2.0), (difference, low, high));
+    }
+
+    #[test]
+    fn changes_of_one_cluster_are_one_change() {
+        let names: Vec<String> = (0..10).map(|i| format!("c{i}")).collect();
+        let each = |pairs: usize, better: fn(usize) -> bool| {
+            paired_design_effect(
+                names.iter().flat_map(|name| (0..pairs).map(move |pair| (name.as_str(), better(pair)))),
+            )
+        };
+        assert_eq!(each(1, |_| true), 1.0);
+        assert_eq!(each(5, |_| true), 5.0);
+        // Changes either way within a cluster say that it has no side.
+        assert_eq!(each(4, |pair| pair % 2 == 0), 1.0);
+        assert_eq!(paired_design_effect([]), 1.0);
+        // Ten clusters that went one way: a sign test of ten.
+        assert_eq!(clustered_mcnemar(0, 50, 5.0), mcnemar(0, 10));
+        assert_eq!(clustered_mcnemar(3, 9, 1.0), mcnemar(3, 9));
+        assert_eq!((clustered_mcnemar(0, 20, 20.0), clustered_mcnemar(1, 1, 1.5)), (1.0, 1.0));
     }
 
     #[test]

@@ -280,7 +280,9 @@ impl<'a> ConfigurationSummary<'a> {
 
 fn repeats(samples: &[ScoredSample<'_>]) -> Option<Repeats> {
     let mut cases: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut clusters: BTreeMap<&str, &str> = BTreeMap::new();
     for one in samples {
+        clusters.insert(&one.case.id, &one.case.cluster);
         let (right, all) = cases.entry(&one.case.id).or_default();
         *right += usize::from(one.scored.outcome == Outcome::Correct);
         *all += 1;
@@ -290,7 +292,7 @@ fn repeats(samples: &[ScoredSample<'_>]) -> Option<Repeats> {
         let each: Vec<f64> = cases.values().filter_map(|(right, all)| pass_hat(k, *right, *all)).collect();
         each.iter().sum::<f64>() / each.len() as f64
     };
-    let unstable = clustered(cases.iter().map(|(case, (right, all))| (*case, *right > 0 && right < all)));
+    let unstable = clustered(cases.iter().map(|(case, (right, all))| (clusters[case], *right > 0 && right < all)));
     Some(Repeats { pass_hat: (1..=most).map(mean).collect(), unstable })
 }
 

@@ -299,6 +299,45 @@ fn runs_are_compared_case_by_case() {
     );
 }
 
+/// The first cases of the built-in suite, ten to a cluster.
+fn clustered(count: usize) -> Suite {
+    let lines = Suite::builtin().unwrap().limited(count).to_text();
+    let lines = lines.lines().enumerate().map(|(index, line)| {
+        let mut case: serde_json::Value = serde_json::from_str(line).unwrap();
+        case["cluster"] = format!("c{}", index / 10).into();
+        format!("{case}\n")
+    });
+    Suite::from_text("clustered", &lines.collect::<String>(), Path::new("cases.jsonl")).unwrap()
+}
+
+/// Ten cases that are variants of one are no ten times as much evidence.
+#[test]
+fn cases_of_one_cluster_count_as_fewer() {
+    let folder = tempfile::tempdir().unwrap();
+    let run =
+        |name: &str, suite: &Suite, repeat, right| make(&folder.path().join(name), suite, &[0.0], repeat, right, None);
+    let (apart, together) = (Suite::builtin().unwrap().limited(60), clustered(60));
+    let comparison = |name: &str, suite: &Suite| {
+        let [before, after] = [8, 3].map(|right| run(&format!("{name} {right}"), suite, 1, right));
+        compare(&before, &after).unwrap().pop().unwrap()
+    };
+    let (alone, clustered) = (comparison("alone", &apart), comparison("clustered", &together));
+    assert_eq!((&alone.lost, &alone.won), (&clustered.lost, &clustered.won));
+    assert!(alone.lost.len() > 10 && alone.difference.0 == clustered.difference.0);
+    assert!(alone.p < 0.001 && clustered.p > alone.p * 10.0, "{} {}", alone.p, clustered.p);
+    let width = |one: &Comparison| one.difference.2 - one.difference.1;
+    assert!(width(&clustered) > 1.2 * width(&alone), "{} {}", width(&clustered), width(&alone));
+
+    let unstable = |name: &str, suite: &Suite| {
+        let run = run(name, suite, 12, 6);
+        let summary = Summary::new(&run).unwrap();
+        summary.configurations[0].repeats.clone().unwrap().unstable
+    };
+    let (alone, clustered) = (unstable("steady", &apart), unstable("steady clusters", &together));
+    assert_eq!((alone.successes, alone.trials), (clustered.successes, clustered.trials));
+    assert!(clustered.high - clustered.low > alone.high - alone.low, "{clustered:?} {alone:?}");
+}
+
 #[test]
 fn labels_say_what_varies() {
     let label = |configurations: &[Configuration]| labels(configurations);
