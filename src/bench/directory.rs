@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Location, Result};
 use crate::text_file;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -90,7 +90,10 @@ impl Plan {
 }
 
 /// The files that a run begins with: what one leaves that was killed before run.json was there.
-const BEGINNING: [&str; 4] = ["suite.jsonl", "samples.jsonl", "prompts.jsonl", "run.json"];
+const BEGINNING: [&str; 5] = ["suite.jsonl", "samples.jsonl", "prompts.jsonl", "run.json", LOCK];
+
+/// Locked by the process that asks; empty. A file of its own: some systems let nobody read what is locked.
+const LOCK: &str = "run.lock";
 
 /// What chat templates take for the time, so that a prompt does not change from day to day.
 const NOW: &str = "2025-01-01T12:00:00";
@@ -109,7 +112,22 @@ pub struct RunDirectory {
     pub prompts: HashMap<String, String>,
     /// What the user should know of how the directory was found.
     pub notices: Vec<String>,
-    journal: Option<(File, File)>,
+    journal: Option<Journal>,
+}
+
+/// The files of a run that is going on.
+#[derive(Debug)]
+struct Journal {
+    samples: File,
+    prompts: File,
+    /// Keeps other processes out for as long as it is open.
+    _lock: File,
+}
+
+impl Journal {
+    fn new(path: &Path, lock: File) -> Result<Journal> {
+        Ok(Journal { samples: append(path, "samples.jsonl")?, prompts: append(path, "prompts.jsonl")?, _lock: lock })
+    }
 }
 
 impl RunDirectory {
@@ -140,19 +158,26 @@ impl RunDirectory {
     /// Starts a run at `path`, or, with `resume`, goes on with the one that is there.
     ///
     /// # Errors
-    /// [`ErrorKind::Suite`] when there is a run and it is not to be resumed, or is another one; [`ErrorKind::Io`].
+    /// [`ErrorKind::Suite`] when there is a run and it is not to be resumed, is another one, or is going on in another
+    /// process; [`ErrorKind::Io`].
     pub fn start(path: &Path, plan: Plan, suite: &Suite, resume: bool) -> Result<RunDirectory> {
-        if resume && path.join("run.json").exists() {
+        let goes_on = || resume && path.join("run.json").exists();
+        if !goes_on() {
+            RunDirectory::check_free(path)?;
+            std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, &error))?;
+        }
+        let lock = lock(path)?;
+        // Only now is it sure that nobody begins a run here.
+        if goes_on() {
             let mut found = RunDirectory::read(path, true)?;
             if let Some(what) = found.plan.difference(&plan) {
                 return Err(wrong(format!("the run in {} differs in {what}", path.display()))
                     .hint("--resume needs the command that began the run: run.json has it"));
             }
-            found.journal = Some((append(path, "samples.jsonl")?, append(path, "prompts.jsonl")?));
+            found.journal = Some(Journal::new(path, lock)?);
             return Ok(found);
         }
         RunDirectory::check_free(path)?;
-        std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, &error))?;
         write(path, "suite.jsonl", &suite.to_text())?;
         let run = RunDirectory {
             path: path.to_owned(),
@@ -161,7 +186,7 @@ impl RunDirectory {
             samples: Vec::new(),
             prompts: HashMap::new(),
             notices: Vec::new(),
-            journal: Some((append(path, "samples.jsonl")?, append(path, "prompts.jsonl")?)),
+            journal: Some(Journal::new(path, lock)?),
         };
         // Last: a directory with run.json is whole.
         run.write_plan()?;
@@ -236,7 +261,7 @@ impl RunDirectory {
     /// [`ErrorKind::Io`] when it cannot be written, or the directory was only opened for reading.
     pub fn append(&mut self, sample: Sample, prompt: &str) -> Result<()> {
         let path = self.path.join("samples.jsonl");
-        let Some((samples, prompts)) = &mut self.journal else {
+        let Some(Journal { samples, prompts, .. }) = &mut self.journal else {
             return Err(Error::new(ErrorKind::Io, format!("{} was opened for reading", path.display())));
         };
         if !prompt.is_empty() && !self.prompts.contains_key(&sample.prompt_sha256) {
@@ -278,6 +303,18 @@ struct Prompt {
 /// The hash by which prompts.jsonl has a prompt.
 pub(super) fn prompt_hash(text: &str) -> String {
     hash(text.as_bytes())
+}
+
+fn lock(folder: &Path) -> Result<File> {
+    let file = append(folder, LOCK)?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            Err(wrong(format!("another process is at work on the run in {}", folder.display()))
+                .hint("wait for it to end, or start a run elsewhere with --out DIR"))
+        }
+        // Not every file system has locks.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
+    }
 }
 
 fn append(folder: &Path, name: &str) -> Result<File> {

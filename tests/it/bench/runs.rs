@@ -151,6 +151,12 @@ fn a_directory_that_is_not_in_order_says_so() {
     let fewer = Plan::new(&suite.clone().limited(2), vec![configuration("fake.gguf", 0.0)], 1);
     assert!(error(RunDirectory::start(&path, fewer, &suite, true)).contains("differs in the cases"));
 
+    let running = RunDirectory::start(&path, plan(0.0, 1), &suite, true).unwrap();
+    let twice = error(RunDirectory::start(&path, plan(0.0, 1), &suite, true));
+    assert!(twice.contains("another process is at work on the run in") && twice.contains("--out DIR"), "{twice}");
+    assert!(RunDirectory::open(&path).is_ok(), "it may be looked at");
+    drop(running);
+
     let journal = path.join("samples.jsonl");
     let text = std::fs::read_to_string(&journal).unwrap();
     let (first, rest) = text.split_once('\n').unwrap();
