@@ -174,6 +174,12 @@ impl RunDirectory {
                 return Err(wrong(format!("the run in {} differs in {what}", path.display()))
                     .hint("--resume needs the command that began the run: run.json has it"));
             }
+            let there = found.samples.len();
+            found.samples.retain(|sample| !sample.broke());
+            if found.samples.len() < there {
+                let count = there - found.samples.len();
+                found.notices.push(format!("{count} cases that something broke at are asked again"));
+            }
             found.journal = Some(Journal::new(path, lock)?);
             return Ok(found);
         }
@@ -228,25 +234,25 @@ impl RunDirectory {
         Ok(run)
     }
 
-    /// Takes the samples that were read; one that came twice counts once.
+    /// Takes the samples that were read; one that came twice counts once, the one that did not break.
     fn take(&mut self, samples: Vec<Sample>) -> Result<()> {
         let cases: HashSet<&str> = self.suite.cases.iter().map(|case| case.id.as_str()).collect();
         let configurations: HashSet<&str> = self.plan.configurations.iter().map(|one| one.id.as_str()).collect();
-        let mut seen = HashSet::new();
-        for (index, sample) in samples.iter().enumerate() {
+        let mut places = HashMap::new();
+        for (index, sample) in samples.into_iter().enumerate() {
             let (case, config, repeat) = sample.key();
             if !cases.contains(case) || !configurations.contains(config) || repeat >= self.plan.repeat {
                 let message = format!("the sample of {case:?} is none of this run");
                 let file = Some(self.path.join("samples.jsonl"));
                 return Err(wrong(message).at(Location { file, line: Some(index + 1), column: None }));
             }
-            if !seen.insert(sample.key()) {
-                self.notices.push(format!("samples.jsonl has {case} twice; the first counts"));
+            let place = *places.entry((case.to_owned(), config.to_owned(), repeat)).or_insert(self.samples.len());
+            match self.samples.get_mut(place) {
+                None => self.samples.push(sample),
+                Some(kept) if kept.broke() => *kept = sample,
+                Some(_) => self.notices.push(format!("samples.jsonl has {case} twice; the first counts")),
             }
         }
-        let mut seen = HashSet::new();
-        let mut fresh = |sample: &Sample| seen.insert((sample.case.clone(), sample.config.clone(), sample.repeat));
-        self.samples = samples.into_iter().filter(|sample| fresh(sample)).collect();
         Ok(())
     }
 

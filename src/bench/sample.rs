@@ -76,4 +76,9 @@ impl Sample {
     pub fn key(&self) -> (&str, &str, usize) {
         (&self.case, &self.config, self.repeat)
     }
+
+    /// Whether something broke: asked again, there may be an answer.
+    pub fn broke(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| !failure.prompt_too_long)
+    }
 }

@@ -7,7 +7,7 @@ use callwright::bench::configuration::{Configuration, labels};
 use callwright::bench::directory::{Plan, RunDirectory};
 use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
 use callwright::bench::report::{self, html, json, junit, markdown};
-use callwright::bench::run::{Answerer, Progress, run};
+use callwright::bench::run::{Answer, Answerer, Progress, run};
 use callwright::bench::suite::{Case, Suite};
 use callwright::bench::summary::{Summary, rescored};
 use std::collections::BTreeSet;
@@ -342,6 +342,44 @@ fn cases_of_one_cluster_count_as_fewer() {
     let (alone, clustered) = (unstable("steady", &apart), unstable("steady clusters", &together));
     assert_eq!((alone.successes, alone.trials), (clustered.successes, clustered.trials));
     assert!(clustered.high - clustered.low > alone.high - alone.low, "{clustered:?} {alone:?}");
+}
+
+/// Breaks at each third question.
+struct Breaking(Fake, usize);
+
+impl Answerer for Breaking {
+    fn answer(&mut self, case: &Case, one: &Configuration, seed: u64) -> callwright::Result<Option<Answer>> {
+        self.1 += 1;
+        if self.1.is_multiple_of(3) {
+            return Err(callwright::Error::new(callwright::ErrorKind::Engine, "no memory"));
+        }
+        self.0.answer(case, one, seed)
+    }
+}
+
+#[test]
+fn what_broke_is_asked_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let suite = cases();
+    let plan = Plan::new(&suite, vec![configuration("fake.gguf", 0.0)], 1);
+    let mut directory = RunDirectory::start(&path, plan.clone(), &suite, false).unwrap();
+    let right = Fake { delay: Duration::ZERO, right: 11, seconds: 0.0 };
+    let mut breaking = Some(Box::new(Breaking(right, 0)) as Box<dyn Answerer>);
+    let mut open = |_: &Configuration| Ok(breaking.take().unwrap());
+    assert!(run(&mut directory, &mut open, &mut |_| (), &AtomicBool::new(false)).unwrap());
+    drop(directory);
+    let broke = RunDirectory::open(&path).unwrap();
+    assert_eq!(broke.samples.iter().filter(|sample| sample.broke()).count(), 2);
+
+    let mut again = RunDirectory::start(&path, plan, &suite, true).unwrap();
+    assert_eq!(again.notices, ["2 cases that something broke at are asked again"]);
+    assert!(run(&mut again, &mut fake(11, 0.0), &mut |_| (), &AtomicBool::new(false)).unwrap());
+    let read = RunDirectory::open(&path).unwrap();
+    assert_eq!((read.samples.len(), read.notices.len()), (suite.cases.len(), 0));
+    assert!(!read.samples.iter().any(|sample| sample.broke()));
+    let whole = make(&folder.path().join("whole"), &suite, &[0.0], 1, 11, None);
+    assert_eq!(json::report(&Summary::new(&read).unwrap()), json::report(&Summary::new(&whole).unwrap()));
 }
 
 #[test]
