@@ -68,6 +68,10 @@ pub fn run(args: ScoreArgs) -> Result<u8> {
             if crashed > 0 { format!(", {crashed} would crash the leaderboard's checker") } else { String::new() };
         say(format_args!("{category}: {valid} of {all} valid ({:.1}%{crashed})\n", 100.0 * valid as f64 / all as f64));
     }
+    let unanswered = cases.len() - answered.len();
+    if unanswered > 0 {
+        notice(&format!("{unanswered} of {} cases have no answer; the counts leave them out", cases.len()));
+    }
     if again > 0 {
         notice(&format!("{again} lines answer a case that an earlier line answers; each line counts"));
     }

@@ -198,6 +198,10 @@ fn answers_made_elsewhere_are_scored() {
     }
     assert!(ran.err.contains("simple_python: 2 of 6 valid (33.3%)"), "{}", ran.err);
     assert!(ran.err.contains("6 lines answer a case that an earlier line answers; each line counts"), "{}", ran.err);
+    assert!(!ran.err.contains("have no answer"), "{}", ran.err);
+    let ran = score(rows[7].0, &suite);
+    assert!(ran.err.contains("irrelevance: 1 of 1 valid (100.0%)"), "{}", ran.err);
+    assert!(ran.err.contains("1 of 2 cases have no answer; the counts leave them out"), "{}", ran.err);
 
     for (text, suite, message) in [
         ("{\"id\": \"s_9\", \"candidate\": []}", suite.as_str(), "<standard input>:1: the suite has no case \"s_9\""),
