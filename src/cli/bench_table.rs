@@ -67,6 +67,9 @@ const FLIPS: usize = 20;
 /// A comparison in words.
 pub fn comparison(one: &Comparison) -> String {
     let names = if one.before == one.after { one.after.clone() } else { format!("{} → {}", one.before, one.after) };
+    if one.cases == 0 {
+        return format!("{names}: no cases to compare\n");
+    }
     let (difference, low, high) = one.difference;
     let mut text = format!(
         "{names}: {:+.1} points (95% interval {:+.1} to {:+.1}) over {} cases\n  {} became right, {} became wrong; exact McNemar \
