@@ -217,7 +217,8 @@ impl ModelOptions {
     pub fn open(&self, vocabulary_only: bool) -> Result<(Session, ModelEntry)> {
         let (engine, entry) = self.load(vocabulary_only)?;
         let trained = engine.model().context_train;
-        if let Some(context) = self.ctx.filter(|context| *context > trained) {
+        // Where only the vocabulary is loaded, llama.cpp does not say what the model was trained for.
+        if let Some(context) = self.ctx.filter(|context| *context > trained && !vocabulary_only) {
             notice(&format!(
                 "--ctx {context} is more than the {trained} tokens that the model was trained for; \
                  what it writes beyond them may make no sense"

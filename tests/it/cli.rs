@@ -183,6 +183,8 @@ fn more_context_or_threads_than_there_are_is_said() {
         "{}",
         ran.err
     );
+    let ran = run(callwright(home.path()).args(["render", "Hi", "--ctx", "1500"]));
+    assert_eq!((ran.code, ran.err.contains("--ctx")), (0, false), "{}", ran.err);
     let ran = run(callwright(home.path()).args(["run", "Hi", "--max-tokens", "1", "--ctx", &usize::MAX.to_string()]));
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("error: llama.cpp cannot make a context of"), "{}", ran.err);
