@@ -47,10 +47,19 @@ pub struct RunArgs {
     record: Option<PathBuf>,
 
     /// Repeat a recorded run, without its model and without executing its tools: only --output goes with it
-    #[arg(long, value_name = "FILE", help_heading = "Output",
-          conflicts_with_all = ["prompt", "tools", "messages", "system", "tool_choice", "model", "template", "format", "execute"])]
+    #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = RECORDED)]
     replay: Option<PathBuf>,
 }
+
+/// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
+#[rustfmt::skip]
+const RECORDED: [&str; 34] = [
+    "prompt", "tools", "messages", "system", "tool_choice", "execute",
+    "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers",
+    "temp", "top_p", "top_k", "min_p", "seed", "max_tokens",
+    "parallel", "no_parallel", "max_calls", "no_repair", "no_coerce", "no_normalize", "context_policy",
+    "constrain", "max_preamble", "max_thinking", "no_jump", "no_draft", "grammar", "json_schema",
+];
 
 pub fn run(args: RunArgs) -> Result<u8> {
     if let Some(option) = args.agent.given().filter(|_| args.replay.is_some()) {

@@ -284,6 +284,37 @@ fn a_run_is_recorded_and_repeated_without_its_tools() {
 }
 
 #[test]
+fn a_run_is_repeated_as_it_was_recorded() {
+    let home = tempfile::tempdir().unwrap();
+    let help = run(callwright(home.path()).args(["run", "--help"])).out;
+    let options = help.lines().filter_map(|line| line.trim_start().strip_prefix('-')).filter_map(|line| {
+        let mut words = line[line.find("--").map_or(0, |at| at + 1)..].split_whitespace();
+        Some((format!("-{}", words.next()?.trim_end_matches('.')), words.next()))
+    });
+    let mut refused = 0;
+    for (option, value) in options {
+        if !option.starts_with("--") || ["--output", "--replay", "--help", "--verbose"].contains(&option.as_str()) {
+            continue;
+        }
+        let mut command = callwright(home.path());
+        command.args(["run", "--replay", "run.jsonl", &option]);
+        if value.is_some_and(|value| value.starts_with('<')) {
+            command.arg(match option.as_str() {
+                "--constrain" => "off",
+                "--context-policy" => "error",
+                _ => "1",
+            });
+        }
+        let ran = run(&mut command);
+        let said =
+            ran.err.contains("cannot be used with") || ran.err.contains("means nothing for a run that is repeated");
+        assert!(ran.code == 2 && said && ran.err.contains(&option), "{option}: {ran:?}");
+        refused += 1;
+    }
+    assert!(refused > 40, "{refused}");
+}
+
+#[test]
 fn a_conversation_that_cannot_be_answered_is_refused_before_the_model_is_loaded() {
     let home = tempfile::tempdir().unwrap();
     let mut report = String::new();
