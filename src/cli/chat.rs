@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     callwright chat --tools builtin\n  \
-    callwright chat -m qwen2.5-1.5b-instruct --tools tools.toml --messages earlier.json")]
+    callwright chat -m qwen2.5-1.5b --tools tools.toml --messages earlier.json")]
 pub struct ChatArgs {
     #[command(flatten)]
     conversation: ConversationOptions,

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     callwright run \"What's the weather in Beijing tomorrow?\" --tools tools.json\n  \
-    callwright run \"What time is it in Tokyo?\" --tools builtin --execute\n  \
-    callwright run -m qwen2.5-1.5b-instruct --messages conversation.json --output json")]
+    callwright run \"Calculate 12 * 7\" --tools builtin --execute\n  \
+    callwright run -m qwen2.5-1.5b --messages conversation.json --output json")]
 pub struct RunArgs {
     #[command(flatten)]
     conversation: ConversationOptions,

@@ -42,11 +42,24 @@ impl Executor {
 fn time(zone: Option<&str>) -> Result<String, String> {
     let now = match zone.filter(|zone| !zone.trim().is_empty()) {
         None => Zoned::now(),
-        Some(zone) => Zoned::now()
-            .in_tz(zone.trim())
-            .map_err(|_| format!("there is no time zone {zone:?}; expected a name such as Europe/Berlin, or UTC"))?,
+        Some(zone) => {
+            let now = Zoned::now();
+            let found = now.in_tz(zone.trim()).ok().or_else(|| now.in_tz(&zone_of(zone.trim())?).ok());
+            found.ok_or_else(|| {
+                format!("there is no time zone {zone:?}; expected a name such as Europe/Berlin, or UTC")
+            })?
+        }
     };
     Ok(now.strftime("%A, %Y-%m-%d %H:%M:%S %Z").to_string())
+}
+
+/// The only time zone that ends with a city's name: models leave out the continent.
+fn zone_of(city: &str) -> Option<String> {
+    let city = city.replace(' ', "_");
+    let named = |zone: &str| zone.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case(&city));
+    let mut zones = jiff::tz::db().available().filter(|zone| named(zone.as_str()));
+    let zone = zones.next()?.to_string();
+    zones.next().is_none().then_some(zone)
 }
 
 fn calculate(expression: &str) -> Result<String, String> {

@@ -418,3 +418,21 @@ fn every_help_has_an_example() {
         assert!(ran.out.contains("Example"), "{command:?}\n{}", ran.out);
     }
 }
+
+#[test]
+fn the_examples_in_the_help_can_be_run() {
+    let home = tempfile::tempdir().unwrap();
+    let models = callwright::models::Models::builtin().unwrap();
+    for command in ["run", "chat", "render", "bench", "template", "model"] {
+        let ran = run(callwright(home.path()).args([command, "--help"]));
+        for (_, after) in ran.out.match_indices("callwright ").map(|(at, _)| ran.out.split_at(at)) {
+            let line = after.lines().next().unwrap();
+            if let Some(model) = line.split(" -m ").nth(1).and_then(|rest| rest.split_whitespace().next()) {
+                assert!(models.get(model).is_some(), "{line}");
+            }
+        }
+    }
+    let ran = run(callwright(home.path()).args(["run", "Calculate 12 * 7", "--tools", "builtin", "--execute"]));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    assert!(ran.out.contains("← calculator 84"), "{ran:?}");
+}

@@ -347,6 +347,13 @@ fn the_built_in_tools() {
     };
     assert!(run("clock", r#"{"zone": "UTC"}"#).unwrap().ends_with(" UTC"));
     assert!(run("clock", "{}").is_ok());
+    // Where this machine knows any.
+    if let Ok(time) = run("clock", r#"{"zone": "Asia/Tokyo"}"#) {
+        assert_eq!(run("clock", r#"{"zone": "tokyo"}"#).unwrap()[..16], time[..16]);
+        assert!(run("clock", r#"{"zone": "New York"}"#).unwrap().contains(" E"));
+        // Two zones of that name.
+        assert!(run("clock", r#"{"zone": "Buenos Aires"}"#).is_err());
+    }
     assert!(run("clock", r#"{"zone": "Mars/Olympus"}"#).unwrap_err().message.contains("there is no time zone"));
     let sum = |expression: &str| {
         let arguments = serde_json::json!({"expression": expression}).to_string();
