@@ -14,6 +14,7 @@ use callwright::bench::directory::{Plan, RunDirectory};
 use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
 use callwright::bench::report::percent;
 use callwright::bench::run::{Answerer, Progress};
+use callwright::bench::score::SCORER;
 use callwright::bench::suite::{Case, Suite};
 use callwright::bench::summary::{SCORES, Summary};
 use callwright::engine::Engine;
@@ -27,7 +28,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 use std::io::{IsTerminal, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -313,7 +314,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     if let Some(limit) = args.limit {
         suite = suite.limited(limit);
     }
-    let baseline = args.baseline.as_deref().map(RunDirectory::open).transpose()?;
+    let baseline = args.baseline.as_deref().map(|path| baseline(path, &suite)).transpose()?;
     let out = args
         .out
         .clone()
@@ -420,6 +421,23 @@ fn thresholds(args: &RunArgs, summary: &Summary<'_>) -> bool {
         }
     }
     met
+}
+
+/// The run in --baseline; what [`compare`] would refuse is refused before anything is asked.
+fn baseline(path: &Path, suite: &Suite) -> Result<RunDirectory> {
+    let run = RunDirectory::open(path)?;
+    let wrong = |what: &str| Error::new(ErrorKind::Suite, format!("the run in {} {what}", path.display()));
+    if run.plan.suite_sha256 != suite.sha256() {
+        return Err(wrong("has other cases: it is no baseline for these")
+            .hint("a baseline is a run of the same suite with the same --limit")
+            .into());
+    }
+    if run.plan.scorer != SCORER {
+        return Err(wrong("was scored by another version")
+            .hint("`callwright bench rescore DIR` scores it anew")
+            .into());
+    }
+    Ok(run)
 }
 
 /// Whether nothing is significantly worse than in the baseline.

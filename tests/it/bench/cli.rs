@@ -71,6 +71,12 @@ fn a_suite_of_ones_own_from_init_to_report() {
     assert_eq!(failed.code, 3);
     assert!(failed.err.contains("constrain off: bfcl is below 100.0%: nothing to count"), "{}", failed.err);
     assert_eq!(bench(&["--resume", "--baseline", out.to_str().unwrap()]).code, 0);
+    let other = home.path().join("other");
+    let ran =
+        run(callwright(home.path()).args(["bench", "--limit", "2", "--baseline"]).arg(&out).arg("--out").arg(&other));
+    assert_eq!(ran.code, 2, "{}", ran.out);
+    assert!(ran.err.contains("has other cases: it is no baseline for these"), "{}", ran.err);
+    assert!(!other.exists(), "something was asked");
 
     let rescored = run(callwright(home.path()).args(["bench", "rescore"]).arg(&out));
     assert_eq!(
