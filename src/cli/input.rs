@@ -308,10 +308,28 @@ fn session(engine: LlamaEngine, template: Option<&String>, format: Option<&Strin
 
 /// A template by its name among the built-in ones, or from a file.
 pub fn load_template(name: &str) -> Result<ChatTemplate, Error> {
-    Ok(match ChatTemplate::builtin(name) {
-        Some(template) => template?,
-        None => ChatTemplate::from_file(name)?,
-    })
+    if let Some(template) = ChatTemplate::builtin(name) {
+        return template;
+    }
+    if is_name(name) {
+        let error = Error::new(ErrorKind::Template, format!("there is no chat template {name:?}, and no such file"));
+        return Err(match nearest(name, Format::names().chain(CHAT_TEMPLATES)) {
+            Some(meant) if CHAT_TEMPLATES.contains(&meant) => error.hint(format!("did you mean `{meant}`?")),
+            Some(format) => {
+                error.hint(format!("`{format}` is a tool-call format, for any template: --format {format}"))
+            }
+            None => error.hint(format!("give a Jinja file, or the built-in {}", CHAT_TEMPLATES.join(", "))),
+        });
+    }
+    ChatTemplate::from_file(name)
+}
+
+/// The chat templates that are built in.
+const CHAT_TEMPLATES: [&str; 1] = ["chatml"];
+
+/// Whether this can only be meant as the name of something built in.
+pub fn is_name(name: &str) -> bool {
+    !name.contains('/') && !Path::new(name).exists()
 }
 
 /// A format by its name among the built-in ones, or from the declaration block of a file.
@@ -319,7 +337,7 @@ pub fn load_format(name: &str) -> Result<Format, Error> {
     if let Some(format) = Format::builtin(name) {
         return Ok(format.clone());
     }
-    if !Path::new(name).exists() && !name.contains('/') {
+    if is_name(name) {
         let error = Error::new(ErrorKind::Format, format!("there is no tool-call format {name:?}, and no such file"));
         let meant = nearest(name, Format::names()).map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
         return Err(error.hint(format!("{meant}`callwright template list` shows those that are built in")));

@@ -1,7 +1,7 @@
 //! `callwright template`: the formats and templates that are built in, and what a template can do.
 
 use super::DONE;
-use super::input::load_format;
+use super::input::{is_name, load_format, load_template};
 use super::model::Bars;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
@@ -260,10 +260,14 @@ fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
     if let Some(format) = Format::builtin(name) {
         return Ok((plain()?, Some(format.clone())));
     }
-    let template = ChatTemplate::from_file(name).map_err(|error| match nearest(name, Format::names()) {
-        Some(meant) if !Path::new(name).exists() => error.hint(format!("did you mean the built-in `{meant}`?")),
-        _ => error,
-    })?;
+    let template = match nearest(name, Format::names()) {
+        Some(meant) if is_name(name) => {
+            return Err(Error::new(ErrorKind::Template, format!("there is no template {name:?}, and no such file"))
+                .hint(format!("did you mean the built-in `{meant}`?"))
+                .into());
+        }
+        _ => load_template(name)?,
+    };
     let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))?;
     let section_only = declared.is_some() && {
         let question = [Message::user("When does the ferry leave?")];
