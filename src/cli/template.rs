@@ -17,7 +17,7 @@ use callwright::template::{ChatTemplate, ChatTemplates, Piece, RenderRequest};
 use callwright::{Error, ErrorKind};
 use serde_json::{Map, Value, json};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a template lacks that tool calls need.
@@ -65,6 +65,14 @@ struct CheckArgs {
     /// The model to count tokens with: a name from `callwright model list`, a path, or hf:ORG/REPO/FILE.gguf
     #[arg(short, long, value_name = "MODEL")]
     model: Option<String>,
+
+    /// A models.toml that adds to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
+    #[arg(long, value_name = "FILE", requires = "model")]
+    models: Option<PathBuf>,
+
+    /// Use what is on this machine; never ask the network
+    #[arg(long)]
+    offline: bool,
 
     /// How the template's calls look: a built-in name or a file [default: what the template declares]
     #[arg(long, value_name = "NAME|FILE")]
@@ -210,7 +218,10 @@ impl Checked {
     fn load(args: &CheckArgs) -> Result<Checked> {
         let counting = match &args.model {
             Some(model) => {
-                Some(vocabulary(&Models::load(None)?.resolve(model)?.ensure(&Hub::from_env(), &mut Bars::new())?)?)
+                let entry = Models::load(args.models.as_deref())?.resolve(model)?;
+                let mut hub = Hub::from_env();
+                hub.offline |= args.offline;
+                Some(vocabulary(&entry.ensure(&hub, &mut Bars::new())?)?)
             }
             None => None,
         };

@@ -358,6 +358,7 @@ fn bad_input_is_named_with_its_place_and_the_way_out() {
         &["run", "Hi", "--template", "chat-ml"],
         &["run", "Hi", "--template", "hermes"],
         &["template", "check", "chat-ml"],
+        &["template", "check", "plain.jinja", "-m", "qwen3-0.6b", "--offline"],
         &["run", "Hi", "--format", "delimted"],
         &["run", "Hi", "--format", "format.jinja"],
         &["run", "Hi", "--format", "plain.jinja"],
