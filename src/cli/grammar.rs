@@ -14,7 +14,7 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a check of `--check` found wrong.
 const REJECTED: u8 = 3;
@@ -57,7 +57,7 @@ pub struct GrammarArgs {
     #[arg(long, conflicts_with_all = ["tools", "tool_choice", "json_schema", "grammar", "check", "json"])]
     batch: bool,
 
-    /// Print JSON: {"grammar", "unenforced"}
+    /// Print JSON: {"grammar", "unenforced"}; with --check a line for each string, as --batch does
     #[arg(long)]
     json: bool,
 }
@@ -81,7 +81,7 @@ pub fn run(args: GrammarArgs) -> Result<u8> {
     let format = load_format(&args.format)?;
     let grammar = args.grammar(&format)?;
     match &args.check {
-        Some(path) => check(&grammar, &mut compiler(&format)?, &read_text(path)?, path),
+        Some(path) => check(&grammar, &mut compiler(&format)?, path, args.json),
         None => {
             let mut out = std::io::stdout();
             if args.json {
@@ -103,23 +103,23 @@ fn answer(failed: Option<usize>) -> Value {
     failed.map_or(json!({"accepted": true}), |byte| json!({"accepted": false, "byte": byte}))
 }
 
-fn check(grammar: &Grammar, compiler: &mut Compiler, strings: &str, path: &std::path::Path) -> Result<u8> {
+fn check(grammar: &Grammar, compiler: &mut Compiler, path: &Path, json: bool) -> Result<u8> {
     let (mut out, mut status) = (std::io::stdout(), DONE);
-    for (index, line) in strings.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+    for (index, line) in read_text(path)?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let text: String = serde_json::from_str(line).map_err(|error| {
             Error::new(ErrorKind::Syntax, format!("line {} is no JSON string: {error}", index + 1)).in_file(path)
         })?;
-        match compiler.check(&grammar.lark, &text)? {
+        let failed = compiler.check(&grammar.lark, &text)?;
+        if failed.is_some() {
+            status = REJECTED;
+        }
+        match failed {
+            _ if json => writeln!(out, "{}", answer(failed))?,
             None => writeln!(out, "accepted")?,
+            Some(byte) if byte == text.len() => writeln!(out, "byte {byte}: it ends too early")?,
             Some(byte) => {
-                status = REJECTED;
-                match text.get(byte..) {
-                    Some("") => writeln!(out, "byte {byte}: it ends too early")?,
-                    rest => {
-                        let rest: String = rest.unwrap_or_default().chars().take(20).collect();
-                        writeln!(out, "byte {byte}: {rest:?} does not fit")?;
-                    }
-                }
+                let rest: String = text.get(byte..).unwrap_or_default().chars().take(20).collect();
+                writeln!(out, "byte {byte}: {rest:?} does not fit")?;
             }
         }
     }
@@ -137,7 +137,13 @@ impl GrammarArgs {
         let tools = read_tools(&self.tools, &mut Executor::new())?;
         let only = match ToolChoice::from_name(&self.tool_choice, &tools)? {
             ToolChoice::Tool(name) => Some(name),
-            _ => None,
+            ToolChoice::Required => None,
+            ToolChoice::Auto | ToolChoice::None => {
+                let message = format!("--tool-choice {} holds an answer to no grammar", self.tool_choice);
+                return Err(Error::new(ErrorKind::Config, message)
+                    .hint("required, or a tool's name, does; with auto a call is held to the same from where it begins")
+                    .into());
+            }
         };
         let tools: Vec<_> = tools.iter().filter(|tool| only.as_ref().is_none_or(|name| *name == tool.name)).collect();
         let scope = Scope { begins: Begins::Answer, max_calls: self.max_calls, only_calls: true };

@@ -447,7 +447,10 @@ fn the_program_shows_grammars_and_checks_strings() {
     let shown = [
         run(&["--tools", &tools]),
         run(&["--json-schema", &schema, "--check", &strings]),
+        run(&["--json-schema", &schema, "--check", &strings, "--json"]),
         run(&["--tools", &tools, "--tool-choice", "clocks"]),
+        run(&["--tools", &tools, "--tool-choice", "auto"]),
+        run(&["--tools", &tools, "--tool-choice", "none"]),
     ];
     insta::assert_snapshot!(shown.join("\n"));
 
