@@ -4,7 +4,7 @@ use super::model::Bars;
 use super::{DONE, USAGE, notice, say};
 use anyhow::Result;
 use callwright::engine::Engine;
-use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS};
+use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS, has_gpu};
 use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
 use callwright::exec::{BUILTIN, Executor};
@@ -230,6 +230,12 @@ impl ModelOptions {
                 "--threads {threads} is more than this machine runs at a time ({cores}); \
                  they wait for each other, and decoding becomes many times slower"
             ));
+        }
+        if self.gpu_layers.is_some_and(|layers| layers > 0) && !has_gpu() {
+            notice(
+                "--gpu-layers means nothing here: this build runs models on the CPU only, \
+                 or has found no GPU; the features cuda, vulkan, rocm and metal build it for one",
+            );
         }
         if let Some(text) = callwright::engine::llama::slow_build_notice() {
             notice(&text);

@@ -119,7 +119,7 @@ impl LlamaEngine {
     /// How many contexts with the fewest threads the processor has room for: one, unless so few threads are nearly as
     /// fast as any number.
     fn contexts_at_a_time(&self) -> usize {
-        let on_gpu = self.options.gpu_layers != Some(0) && backend().is_ok_and(LlamaBackend::supports_gpu_offload);
+        let on_gpu = self.options.gpu_layers != Some(0) && has_gpu();
         if on_gpu || self.options.threads.is_some() {
             return 1;
         }
@@ -322,6 +322,11 @@ pub fn cpu_features() -> Vec<String> {
     let cpu = text.split("CPU : ").nth(1).unwrap_or_default();
     let features = cpu.split('|').filter_map(|feature| feature.trim().strip_suffix(" = 1"));
     features.map(str::to_owned).collect()
+}
+
+/// Whether this build of llama.cpp can keep layers on a GPU.
+pub fn has_gpu() -> bool {
+    backend().is_ok_and(LlamaBackend::supports_gpu_offload)
 }
 
 /// What to do about a build that leaves vector units of this CPU unused, as one for no CPU in particular does; `None`

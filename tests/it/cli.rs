@@ -174,7 +174,7 @@ fn a_signal_before_there_is_an_answer_ends_the_program_at_once() {
 }
 
 #[test]
-fn more_context_or_threads_than_there_are_is_said() {
+fn more_context_threads_or_gpus_than_there_are_is_said() {
     let home = tempfile::tempdir().unwrap();
     let ran = run(callwright(home.path()).args(["run", "Hi", "--max-tokens", "1", "--ctx", "4096"]));
     assert_eq!(ran.code, 0);
@@ -188,6 +188,11 @@ fn more_context_or_threads_than_there_are_is_said() {
     let ran = run(callwright(home.path()).args(["run", "Hi", "--max-tokens", "1", "--ctx", &usize::MAX.to_string()]));
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("error: llama.cpp cannot make a context of"), "{}", ran.err);
+    let gpu = callwright::engine::llama::has_gpu();
+    for (layers, said) in [("99", !gpu), ("0", false)] {
+        let ran = run(callwright(home.path()).args(["run", "Hi", "--max-tokens", "1", "--gpu-layers", layers]));
+        assert_eq!((ran.code, ran.err.contains("note: --gpu-layers means nothing here")), (0, said), "{}", ran.err);
+    }
     let cores = std::thread::available_parallelism().unwrap().get();
     let threads = (cores + 1).to_string();
     let ran = run(callwright(home.path()).args(["render", "Hi", "--threads", &threads]));
