@@ -48,6 +48,7 @@ use crate::turn::Fault;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -169,6 +170,12 @@ impl Executor {
     /// Whether it knows how to run a tool.
     pub fn can_run(&self, tool: &Tool) -> bool {
         tool.exec.is_some() || self.functions.contains_key(&tool.name)
+    }
+
+    /// The program that a tool is run by and that is not there, as far as its path says where.
+    pub fn missing_program(&self, tool: &Tool) -> Option<PathBuf> {
+        let exec = tool.exec.as_ref().filter(|_| !self.functions.contains_key(&tool.name))?;
+        command::path(exec).filter(|path| !path.is_file())
     }
 
     /// Executes calls, at most [`Executor::jobs`] at a time; the results are in the order of the calls.

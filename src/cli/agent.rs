@@ -15,7 +15,7 @@ use clap::Args;
 use rustyline::error::ReadlineError;
 use rustyline::{Behavior, Config, DefaultEditor};
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -108,6 +108,9 @@ impl AgentOptions {
         if tools_needed || !input.tools.is_empty() {
             runnable(&input.tools, &executor)?;
         }
+        if let Some(folder) = &self.failure_log {
+            writable(folder)?;
+        }
         executor.jobs = self.tool_jobs.unwrap_or(executor.jobs);
         let default = Limits::default();
         let limits = Limits {
@@ -179,12 +182,28 @@ fn runnable(tools: &Tools, executor: &callwright::exec::Executor) -> Result<()> 
             .hint("give some with --tools FILE, or --tools builtin")
             .into());
     }
-    match tools.iter().find(|tool| !executor.can_run(tool)) {
-        None => Ok(()),
-        Some(tool) => Err(Error::new(ErrorKind::Tools, format!("nothing says how the tool {:?} is run", tool.name))
-            .hint("a tools file in TOML does, with command = [\"PROGRAM\", \"ARGUMENT\"]")
-            .into()),
+    for tool in tools.iter() {
+        let name = &tool.name;
+        if !executor.can_run(tool) {
+            return Err(Error::new(ErrorKind::Tools, format!("nothing says how the tool {name:?} is run"))
+                .hint("a tools file in TOML does, with command = [\"PROGRAM\", \"ARGUMENT\"]")
+                .into());
+        }
+        if let Some(path) = executor.missing_program(tool) {
+            let message = format!("the program of the tool {name:?} is not there: {}", path.display());
+            return Err(Error::new(ErrorKind::Tools, message)
+                .hint("a path in a tools file is relative to the file's folder")
+                .into());
+        }
     }
+    Ok(())
+}
+
+/// Whether a file can be written into a folder, which is made where there is none.
+fn writable(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, &error))?;
+    tempfile::tempfile_in(folder).map_err(|error| Error::io("write into", folder, &error))?;
+    Ok(())
 }
 
 /// Asks at the terminal whether a call may be executed.

@@ -11,6 +11,7 @@
 use super::{Failure, FailureKind, cancelled, timed_out};
 use crate::tool::{Exec, Output};
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -61,6 +62,11 @@ fn kill(id: u32) {
 #[cfg(not(unix))]
 fn kill(_id: u32) {}
 
+/// Where a program is that is named by a path: a folder to run in must not change which is meant.
+pub(super) fn path(exec: &Exec) -> Option<PathBuf> {
+    exec.command.first().filter(|program| program.contains('/')).and_then(|program| std::path::absolute(program).ok())
+}
+
 /// A program that runs; all of its processes end with this.
 struct Running(Child);
 
@@ -70,9 +76,8 @@ impl Running {
             .command
             .split_first()
             .ok_or_else(|| Failure::new(FailureKind::NotRunnable, format!("the command of {name} is empty")))?;
-        // A folder to run in must not change which program is meant.
-        let path = Some(program).filter(|program| program.contains('/')).and_then(|it| std::path::absolute(it).ok());
-        let mut command = Command::new(path.unwrap_or_else(|| program.into()));
+        let program = path(exec).unwrap_or_else(|| program.into());
+        let mut command = Command::new(&program);
         command.args(arguments).env_clear();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let own = |name: &str| std::env::var_os(name).map(|value| (name.to_owned(), value));
@@ -91,7 +96,8 @@ impl Running {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = command.spawn().map_err(|error| {
             let place = exec.cwd.as_ref().map_or(String::new(), |folder| format!(" in {}", folder.display()));
-            Failure::new(FailureKind::NotRunnable, format!("{name} cannot be started: {program}{place}: {error}"))
+            let message = format!("{name} cannot be started: {}{place}: {error}", program.display());
+            Failure::new(FailureKind::NotRunnable, message)
         })?;
         running().push(child.id());
         Ok(Running(child))

@@ -162,6 +162,7 @@ fn another_model_writes_the_call_that_keeps_failing() {
 fn what_cannot_be_executed_is_said_before_the_model_is_loaded() {
     let home = tempfile::tempdir().unwrap();
     let json = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.json");
+    let missing = tools(home.path(), "command = [\"./nothere.sh\"]");
     let mut report = String::new();
     for args in [
         vec!["run", "?", "--execute"],
@@ -171,6 +172,8 @@ fn what_cannot_be_executed_is_said_before_the_model_is_loaded() {
         vec!["run", "?", "--execute", "--tools", TOOLS, "--fallback-tool-models", "no-such-model"],
         vec!["run", "?", "--execute", "--tools", "builtin:clock,abacus"],
         vec!["run", "?", "--execute", "--tools", TOOLS, "--max-turns", "0"],
+        vec!["run", "?", "--execute", "--tools", &missing],
+        vec!["run", "?", "--execute", "--tools", TOOLS, "--failure-log", "/dev/null/failures"],
         vec!["run", "--replay", "run.jsonl", "--max-turns", "3"],
         vec!["run", "--replay", "run.jsonl", "--execute"],
         vec!["run", "?", "--execute", "--tools", TOOLS, "--record", "run.jsonl", "--fallback-tool-models", "bundled"],
@@ -179,7 +182,9 @@ fn what_cannot_be_executed_is_said_before_the_model_is_loaded() {
         let ran = run(callwright(home.path()).args(&args));
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?} {ran:?}");
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/");
-        report += &format!("$ callwright {}\n{}\n", args.join(" "), ran.err).replace(root, "");
+        report += &format!("$ callwright {}\n{}\n", args.join(" "), ran.err)
+            .replace(root, "")
+            .replace(&home.path().display().to_string(), "<home>");
     }
     insta::assert_snapshot!("execution_that_is_refused", report);
 }
