@@ -1,10 +1,11 @@
 //! The options that say how an answer is generated.
 
-use super::input::{positive, read_json};
+use super::input::positive;
 use anyhow::Result;
 use callwright::engine::constraint::Mode;
 use callwright::engine::sampler::Sampling;
 use callwright::format::grammar::{Grammar, json_grammar};
+use callwright::json::from_file;
 use callwright::models::ModelEntry;
 use callwright::session::{ContextPolicy, Options, ToolChoice};
 use clap::{Args, ValueEnum};
@@ -141,7 +142,7 @@ impl ConstraintOptions {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Ok(Some(Grammar::from_file(path)?)),
             (None, Some(path)) => {
-                Ok(Some(json_grammar(&read_json(path)?, false).map_err(|error| error.in_file(path))?))
+                Ok(Some(json_grammar(&from_file(path)?, false).map_err(|error| error.in_file(path))?))
             }
             (None, None) => Ok(None),
         }

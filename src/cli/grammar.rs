@@ -1,6 +1,6 @@
 //! `callwright grammar`: what a constrained model may write, and whether it may write a given text.
 
-use super::input::{batch, load_format, read_json, read_text, read_tools};
+use super::input::{batch, load_format, read_text, read_tools};
 use super::{DONE, notice};
 use anyhow::Result;
 use callwright::engine::constraint::Compiler;
@@ -8,6 +8,7 @@ use callwright::engine::vocabulary::Vocabulary;
 use callwright::exec::Executor;
 use callwright::format::Format;
 use callwright::format::grammar::{Begins, Grammar, Scope, json_grammar};
+use callwright::json::from_file;
 use callwright::session::ToolChoice;
 use callwright::{Error, ErrorKind};
 use clap::Args;
@@ -132,7 +133,7 @@ impl GrammarArgs {
             return Ok(Grammar::from_file(path)?);
         }
         if let Some(path) = &self.json_schema {
-            return Ok(json_grammar(&read_json(path)?, true).map_err(|error| error.in_file(path))?);
+            return Ok(json_grammar(&from_file(path)?, true).map_err(|error| error.in_file(path))?);
         }
         let tools = read_tools(&self.tools, &mut Executor::new())?;
         let only = match ToolChoice::from_name(&self.tool_choice, &tools)? {

@@ -202,12 +202,6 @@ pub fn read_text(path: &Path) -> Result<String> {
     Ok(std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?)
 }
 
-/// A file's JSON.
-pub fn read_json(path: &Path) -> Result<Value> {
-    serde_json::from_str(&read_text(path)?)
-        .map_err(|error| Error::new(ErrorKind::Syntax, format!("not valid JSON: {error}")).in_file(path).into())
-}
-
 pub fn stdin_error(error: std::io::Error) -> Error {
     Error::io("read", "standard input", &error)
 }

@@ -57,7 +57,9 @@ pub fn run(args: RenderArgs) -> Result<u8> {
     let mut out = std::io::stdout();
     if let (Some(path), Some(template)) = (&args.vars, &args.model.template) {
         let vars = callwright::json::from_file(path)?;
-        let text = load_template(template)?.render_vars(&vars, args.now)?;
+        let rendered = load_template(template)?.render_vars(&vars, args.now);
+        // What fails in the template says so itself.
+        let text = rendered.map_err(|error| if vars.is_object() { error } else { error.in_file(path) })?;
         if args.json {
             writeln!(out, "{}", json!({"text": text}))?
         } else {

@@ -386,6 +386,8 @@ fn bad_input_is_named_with_its_place_and_the_way_out() {
         &["run", "Hi", "--models", "latin.jinja"],
         &["run", "--replay", "latin.jinja"],
         &["run", "Hi", "--max-token", "3"],
+        &["run", "Hi", "--json-schema", "broken.json"],
+        &["grammar", "--json-schema", "broken.json"],
         &["render", "--template", "plain.jinja", "--vars", "broken.json"],
         &["render", "--template", "plain.jinja", "--vars", "twice.json"],
         &["render", "Hi", "--now", "noon"],
