@@ -64,7 +64,7 @@ pub struct ModelOptions {
 /// What to say to the model.
 #[derive(Args)]
 pub struct ConversationOptions {
-    /// The question; after --messages, the next user message
+    /// The question; after --messages, the next user message; - reads it from standard input
     pub prompt: Option<String>,
 
     /// Tools: OpenAI's JSON array, or TOML, or builtin[:NAME,…]; may be given more than once
@@ -96,9 +96,18 @@ pub struct Input {
 impl ConversationOptions {
     /// Messages, tools and choice from files and options; the prompt is asked for where there is neither.
     pub fn read(&self) -> Result<Input> {
+        let piped = self.prompt.as_deref() == Some("-");
+        if piped && self.messages.as_ref().is_some_and(|path| path.as_os_str() == "-") {
+            return Err(Error::new(ErrorKind::Config, "standard input is either the question or --messages")
+                .hint("give one of them in another way")
+                .into());
+        }
         let mut input = self.read_files()?;
         let prompt = match &self.prompt {
             None if self.messages.is_none() => Some(ask()?),
+            Some(_) if piped => {
+                Some(std::io::read_to_string(std::io::stdin()).map_err(stdin_error)?.trim_end().to_owned())
+            }
             prompt => prompt.clone(),
         };
         if let Some(prompt) = prompt {
@@ -106,7 +115,7 @@ impl ConversationOptions {
             if prompt.trim().is_empty() {
                 return Err(Error::new(ErrorKind::Messages, "there is no prompt")
                     .hint(
-                        "give the question as an argument, or a conversation with --messages FILE (- reads standard input)",
+                        "give the question as an argument, or a conversation with --messages FILE; - stands for standard input",
                     )
                     .into());
             }

@@ -107,7 +107,7 @@ fn contents(path: &Path) -> Vec<String> {
 fn a_line_that_cannot_be_read_does_not_end_a_chat() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("chat.json");
-    let few = ["--max-tokens", "4"];
+    let few = ["-", "--max-tokens", "4"];
     let lines =
         [b"One \xff\n".as_slice(), b"Two\n", format!("/save {}\n", file.display()).as_bytes(), b"Three \\"].concat();
     let (out, err) = piped(home.path(), &few, &lines);

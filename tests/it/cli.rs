@@ -216,6 +216,14 @@ fn render_prints_the_prompt_and_counts_its_tokens() {
 }
 
 #[test]
+fn a_question_is_read_from_standard_input() {
+    let home = tempfile::tempdir().unwrap();
+    let piped = run(callwright(home.path()).args(["render", "-"]).write_stdin(format!("{QUESTION}\n")));
+    let given = run(callwright(home.path()).args(["render", QUESTION]));
+    assert_eq!((piped.code, piped.out, piped.err), (0, given.out, given.err));
+}
+
+#[test]
 fn a_prompt_is_printed_to_the_byte() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("messages.json");
@@ -371,6 +379,8 @@ fn bad_input_is_named_with_its_place_and_the_way_out() {
         &["run", "Hi", "--tool-choice", "clock", "--tools", TOOLS],
         &["run"],
         &["run", " "],
+        &["run", "-"],
+        &["run", "-", "--messages", "-"],
         &["run", "Hi", "--record", "nowhere/run.jsonl"],
         &["run", "--replay", "recording.jsonl"],
         &["run", "Hi", "--replay", "recording.jsonl"],
