@@ -206,10 +206,19 @@ fn writable(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A call as it is asked about: nothing in it moves the cursor, or has what stands in it shown in another order.
+fn shown(call: &ToolCall) -> String {
+    let disguises = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    format!("{} {}", call.name, call.arguments.to_text()).replace(disguises, " ")
+}
+
 /// Asks at the terminal whether a call may be executed.
 fn confirm(call: &ToolCall, cancel: &AtomicBool, typed: &TypedAhead) -> bool {
     typed.take_in();
-    let shown = format!("{} {}", call.name, call.arguments.to_text()).replace(char::is_control, " ");
+    let shown = shown(call);
     // The terminal itself: standard output may be a file.
     let config = Config::builder().behavior(Behavior::PreferTerm).build();
     let Ok(mut editor) = DefaultEditor::with_config(config) else { return false };
@@ -225,5 +234,18 @@ fn confirm(call: &ToolCall, cancel: &AtomicBool, typed: &TypedAhead) -> bool {
             // Something else was meant, to be said to the model perhaps.
             _ => say(format_args!("y runs it, n does not; the conversation goes on behind that\n")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use callwright::message::Arguments;
+
+    #[test]
+    fn what_is_asked_about_is_what_is_seen() {
+        let arguments = Arguments::from_text("{\"path\": \"/tmp/\u{202e}fdp\u{2066}.\u{200f}sh\"}");
+        let call = ToolCall { id: None, name: "open\u{1b}[2K".to_owned(), arguments };
+        assert_eq!(shown(&call), "open [2K {\"path\":\"/tmp/ fdp . sh\"}");
     }
 }
