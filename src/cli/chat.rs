@@ -32,6 +32,10 @@ pub struct ChatArgs {
     #[command(flatten)]
     generation: GenerationOptions,
 
+    /// As run has it; a chat executes its tools in any case
+    #[arg(long = "execute", hide = true)]
+    _execute: bool,
+
     #[command(flatten)]
     agent: AgentOptions,
 }

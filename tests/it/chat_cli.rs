@@ -36,7 +36,7 @@ fn a_chat_is_saved_undone_and_loaded() {
         "never read".to_owned(),
     ];
     let mut child = callwright(home.path())
-        .args(["chat", "--tools", TOOLS])
+        .args(["chat", "--tools", TOOLS, "--execute"])
         .env("XDG_STATE_HOME", home.path().join("state"))
         .stdin_piped();
     child.stdin.take().unwrap().write_all((lines.join("\n") + "\n").as_bytes()).unwrap();
