@@ -14,7 +14,8 @@ use callwright::{Error, ErrorKind};
 use clap::Args;
 use rustyline::error::ReadlineError;
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 /// Talk with a model, which may call tools
@@ -44,7 +45,7 @@ const HELP: &str = "\
 /tools            what the model may call
 /template         how the conversation is written for the model
 /undo             forget the last question and all that came of it
-/save FILE        write the conversation as OpenAI's JSON
+/save FILE        write the conversation as OpenAI's JSON; /save! FILE writes over a file that is there
 /load FILE        go on with the conversation in a file
 /quit             end; so does Ctrl-D
 A line that ends with \\ goes on in the next one. Ctrl-C ends an answer and keeps the conversation.
@@ -118,6 +119,25 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     Ok(DONE)
 }
 
+/// Writes a file whole or not at all; one that is there only with `over`.
+fn save(path: &Path, text: &str, over: bool) -> Result<(), Error> {
+    let failed = |error: std::io::Error| Error::io("write", path, &error);
+    // Of a link, what it points to.
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if target.exists() && !over {
+        return Err(Error::new(ErrorKind::Io, format!("there is a file {}", path.display()))
+            .hint(format!("/save! {} writes over it", path.display())));
+    }
+    if target.exists() && !target.is_file() {
+        return Err(Error::new(ErrorKind::Io, format!("{} is no regular file", path.display())));
+    }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    let saved = if over { file.persist(&target) } else { file.persist_noclobber(&target) };
+    saved.map(|_| ()).map_err(|error| failed(error.error))
+}
+
 fn terminal_error(error: ReadlineError) -> Error {
     Error::new(ErrorKind::Io, format!("cannot read from the terminal: {error}"))
 }
@@ -181,14 +201,13 @@ fn obey(session: &mut Session, command: &str) -> Result<bool, Error> {
             session.set_messages(kept)?;
             say(format_args!("{} messages are left\n", session.messages().len()));
         }
-        "save" | "load" if file.is_empty() => say(format_args!("/{command} FILE\n")),
-        "save" => {
-            let path = PathBuf::from(file);
+        "save" | "save!" | "load" if file.is_empty() => say(format_args!("/{command} FILE\n")),
+        "save" | "save!" => {
             let mut body = json!({"messages": messages_to_json(session.messages())});
             if !session.tools().is_empty() {
                 body["tools"] = session.tools().to_json();
             }
-            std::fs::write(&path, format!("{body:#}\n")).map_err(|error| Error::io("write", &path, &error))?;
+            save(Path::new(file), &format!("{body:#}\n"), command == "save!")?;
             say(format_args!("{} messages are in {file}\n", session.messages().len()));
         }
         "load" => {

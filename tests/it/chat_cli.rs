@@ -16,6 +16,7 @@ fn a_chat_is_saved_undone_and_loaded() {
     let broken = home.path().join("broken.json");
     let lines_file = home.path().join("lines.json");
     std::fs::write(&broken, "[{\"role\": \"nobody\", \"content\": \"\"}]").unwrap();
+    std::fs::write(&lines_file, "an earlier one").unwrap();
     let lines = [
         "/help".to_owned(),
         "/tools".to_owned(),
@@ -27,11 +28,13 @@ fn a_chat_is_saved_undone_and_loaded() {
         "/undo".to_owned(),
         format!("/load {}", file.display()),
         format!("/load {}", broken.display()),
+        format!("/save {}", broken.display()),
+        format!("/save {}", home.path().join("nowhere/chat.json").display()),
         "/load".to_owned(),
         "/sing".to_owned(),
         "What's the weather in Beijing \\".to_owned(),
         "tomorrow?".to_owned(),
-        format!("/save {}", lines_file.display()),
+        format!("/save! {}", lines_file.display()),
         "/quit".to_owned(),
         "never read".to_owned(),
     ];
@@ -55,6 +58,8 @@ fn a_chat_is_saved_undone_and_loaded() {
         "0 messages are left",
         "5 messages\n",
         "messages[0].role is \"nobody\"",
+        "broken.json\nhint: /save! ",
+        "cannot write ",
         "/load FILE",
         "there is no /sing; /help says what there is",
     ] {
@@ -62,6 +67,7 @@ fn a_chat_is_saved_undone_and_loaded() {
     }
     let asked: Value = serde_json::from_str(&std::fs::read_to_string(&lines_file).unwrap()).unwrap();
     assert_eq!(asked["messages"][5]["content"], "What's the weather in Beijing \ntomorrow?");
+    assert!(std::fs::read_to_string(&broken).unwrap().contains("nobody"), "it was overwritten");
     let saved: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(saved["messages"].as_array().unwrap().len(), 5);
     assert_eq!(saved["tools"][0]["function"]["name"], "get_weather");
