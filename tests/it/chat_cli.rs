@@ -157,6 +157,10 @@ mod terminal {
     impl Terminal {
         /// A chat at a terminal of its own; none where this system cannot give one.
         fn chat(home: &Path, more: &[&str]) -> Option<Terminal> {
+            Terminal::start(home, "chat", more)
+        }
+
+        fn start(home: &Path, command: &str, more: &[&str]) -> Option<Terminal> {
             let pty = nix::pty::openpty(None, None).ok()?;
             // Not for the chat: while it held this side, too, it could not see the terminal go.
             fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
@@ -165,7 +169,7 @@ mod terminal {
             let child = Command::new("setsid")
                 .arg("--ctty")
                 .arg(assert_cmd::cargo::cargo_bin!("callwright"))
-                .arg("chat")
+                .arg(command)
                 .args(more)
                 .envs([("HOME", home), ("XDG_STATE_HOME", home), ("XDG_CONFIG_HOME", home)])
                 .env("TERM", "xterm")
@@ -224,6 +228,15 @@ mod terminal {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+    }
+
+    #[test]
+    fn parse_says_what_it_waits_for() {
+        let home = tempfile::tempdir().unwrap();
+        let Some(mut terminal) = Terminal::start(home.path(), "parse", &["--output", "events"]) else { return };
+        terminal.wait_for("the model's text is read from standard input", 1);
+        terminal.type_keys("Hello\r\x04");
+        assert!(terminal.ends().contains(r#"{"type":"text","delta":"Hello"#));
     }
 
     #[test]
