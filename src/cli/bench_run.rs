@@ -9,7 +9,7 @@ use super::{DONE, INTERRUPTED, THRESHOLD, notice, say};
 use anyhow::Result;
 use callwright::bench::ask::SessionAnswers;
 use callwright::bench::compare::compare;
-use callwright::bench::configuration::Configuration;
+use callwright::bench::configuration::{Configuration, DIMENSIONS};
 use callwright::bench::directory::{Plan, RunDirectory};
 use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
 use callwright::bench::report::percent;
@@ -27,6 +27,7 @@ use callwright::{Error, ErrorKind, Session, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -328,7 +329,8 @@ pub fn run(args: RunArgs) -> Result<u8> {
     let mut plan = Plan::new(&suite, configurations, args.repeat);
     plan.command = std::iter::once("callwright".to_owned()).chain(std::env::args().skip(1)).collect();
     plan.parallel_cases = args.parallel_cases;
-    let mut directory = RunDirectory::start(&out, plan, &suite, args.resume)?;
+    let started = RunDirectory::start(&out, plan.clone(), &suite, args.resume);
+    let mut directory = started.map_err(|error| if args.resume { with_options(error, &out, &plan) } else { error })?;
     directory.notices.iter().for_each(|text| notice(text));
     let interrupts = Interrupts::listen()?;
     let finished = interrupts.during(|| ask(&args, &mut directory, &loaded, &interrupts.flag()))?;
@@ -421,6 +423,31 @@ fn thresholds(args: &RunArgs, summary: &Summary<'_>) -> bool {
         }
     }
     met
+}
+
+/// The error that a run cannot be gone on with, with the options in which it differs.
+fn with_options(error: Error, path: &Path, plan: &Plan) -> Error {
+    let Ok(found) = RunDirectory::open(path) else { return error };
+    let values = |plan: &Plan, value: &dyn Fn(&Configuration) -> String| {
+        let values: BTreeSet<String> = plan.configurations.iter().map(value).collect();
+        values.into_iter().collect::<Vec<_>>().join(", ")
+    };
+    let of = |plan: &Plan| {
+        let mut options: Vec<(&str, String)> = vec![("suite", plan.suite.clone())];
+        for (index, name) in DIMENSIONS.into_iter().enumerate() {
+            options.push((name, values(plan, &|one| one.values()[index].clone())));
+        }
+        options.push(("max-tokens", values(plan, &|one| one.max_tokens.to_string())));
+        options.push(("seed", values(plan, &|one| one.sampling.seed.to_string())));
+        options.push(("ctx", values(plan, &|one| one.context.map_or("not given".to_owned(), |ctx| ctx.to_string()))));
+        options
+    };
+    let pairs = of(&found.plan).into_iter().zip(of(plan)).filter(|(was, is)| was != is);
+    let told: Vec<String> = pairs.map(|((name, was), (_, is))| format!("--{name} was {was}, and is {is}")).collect();
+    match told.is_empty() {
+        true => error,
+        false => error.hint(format!("{}; --resume needs the command that began the run", told.join("; "))),
+    }
 }
 
 /// The run in --baseline; what [`compare`] would refuse is refused before anything is asked.

@@ -71,6 +71,9 @@ fn a_suite_of_ones_own_from_init_to_report() {
     assert_eq!(failed.code, 3);
     assert!(failed.err.contains("constrain off: bfcl is below 100.0%: nothing to count"), "{}", failed.err);
     assert_eq!(bench(&["--resume", "--baseline", out.to_str().unwrap()]).code, 0);
+    let other = bench(&["--resume", "--temp", "0.7", "--max-tokens", "99"]);
+    assert_eq!(other.code, 2, "{}", other.out);
+    assert!(other.err.contains("--temp was 0, and is 0.7; --max-tokens was 512, and is 99"), "{}", other.err);
     let other = home.path().join("other");
     let ran =
         run(callwright(home.path()).args(["bench", "--limit", "2", "--baseline"]).arg(&out).arg("--out").arg(&other));
