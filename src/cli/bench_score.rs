@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 /// Score answers made elsewhere with BFCL's checker
 #[derive(Args)]
 #[command(
-    after_help = "Each line of FILE is {\"id\": …, \"candidate\": [{NAME: {PARAMETER: VALUE}}]}, the decoded calls; null where they\n\
-    could not be decoded. For each there is a line {\"id\", \"valid\", \"error_type\"}; counts by category go to\n\
+    after_help = "Each line of FILE is {\"id\": …, \"candidate\": [{NAME: {PARAMETER: VALUE}}]}, the decoded calls; null where \
+    they could not be decoded. For each there is a line {\"id\", \"valid\", \"error_type\"}; counts by category go to \
     standard error.\n\n\
     Example:\n  callwright bench score --suite bfcl:gorilla/berkeley-function-call-leaderboard answers.jsonl"
 )]

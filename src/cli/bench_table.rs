@@ -53,12 +53,18 @@ pub fn table(summary: &Summary<'_>) -> String {
             none if none.is_empty() => "nothing went wrong".to_owned(),
             some => some,
         };
-        text += &format!("{}: {} answers; {wrong}\n", one.label, one.samples.len());
+        text += &format!("{}: {}; {wrong}\n", one.label, answers(one.samples.len()));
     }
-    if summary.missing() > 0 {
-        text += &format!("{} answers are missing\n", summary.missing());
+    match summary.missing() {
+        0 => {}
+        1 => text += "1 answer is missing\n",
+        count => text += &format!("{count} answers are missing\n"),
     }
     text
+}
+
+fn answers(count: usize) -> String {
+    if count == 1 { "1 answer".to_owned() } else { format!("{count} answers") }
 }
 
 /// How many flipped cases are listed.

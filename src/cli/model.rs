@@ -34,7 +34,7 @@ enum Command {
     /// Downloads a model into the Hugging Face cache, and prints its path
     #[command(after_help = "Examples:\n  callwright model pull qwen3-0.6b\n  \
             callwright model pull hf:Qwen/Qwen3-4B-GGUF/Qwen3-4B-Q4_K_M.gguf\n\n\
-            A download that was cut off goes on where it stopped. HF_HOME, HF_TOKEN, HF_ENDPOINT and\n\
+            A download that was cut off goes on where it stopped. HF_HOME, HF_TOKEN, HF_ENDPOINT and \
             HF_HUB_OFFLINE mean what they mean to every program that uses the hub.")]
     Pull {
         /// A name from `callwright model list`, or hf:ORG/REPO/FILE.gguf[@REVISION]

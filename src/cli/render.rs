@@ -31,7 +31,7 @@ pub struct RenderArgs {
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::civil::DateTime>,
 
-    /// Each line of standard input is {"template", "vars", "now"}; each answer is {"text"} or {"error"}
+    /// Each line of standard input is {"template", "vars", "now"}, the template's path as in --template; each answer is {"text"} or {"error"}
     #[arg(long, conflicts_with_all = ["prompt", "tools", "messages", "system", "vars", "template", "now"])]
     batch: bool,
 

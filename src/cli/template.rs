@@ -51,7 +51,7 @@ enum Command {
     #[command(after_help = "Examples:\n  callwright template check chat.jinja\n  \
             callwright template check chat.jinja -m qwen3-0.6b\n  \
             callwright template check path/to/model.gguf --json\n\n\
-            Exit status: 0 sound, 3 where something is missing that tool calls need, or a call that the template\n\
+            Exit status: 0 sound, 3 where something is missing that tool calls need, or a call that the template \
             writes is not read back as it was.")]
     Check(CheckArgs),
 }

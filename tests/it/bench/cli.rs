@@ -138,6 +138,8 @@ fn prompts_that_do_not_fit_are_an_outcome() {
     assert_eq!(ran.code, 0, "{}", ran.err);
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(report["configurations"][0]["outcomes"]["prompt_too_long"], 1, "{}", ran.out);
+    let ran = run(callwright(home.path()).args(["bench", "report"]).arg(home.path().join("run")));
+    assert!(ran.out.contains(": 1 answer; prompt_too_long 1\n"), "{}", ran.out);
 }
 
 #[test]
