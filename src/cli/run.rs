@@ -85,7 +85,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
         let reply = interrupts.during(|| session.respond(&mut on_event))?;
         // First: an answer that ended because nobody could read it was not interrupted.
         printer.finish(&session, &reply)?;
-        tell(&reply);
+        tell(&reply, session.options().max_tokens);
         // A problem that is no call's is the answer's own: it does not fit its grammar or schema.
         let misfit = reply.notes.iter().any(|note| note.kind == "problem" && note.call.is_none());
         return Ok(match reply.finish_reason {
@@ -143,12 +143,12 @@ pub fn tell_run(outcome: &Outcome) -> u8 {
 }
 
 /// What the reader of the text should know about it.
-fn tell(reply: &Reply) {
+fn tell(reply: &Reply, max_tokens: usize) {
     for note in &reply.notes {
         notice(&note.message);
     }
     match reply.finish_reason {
-        FinishReason::Length => notice("the answer was cut off by --max-tokens or the end of the context"),
+        FinishReason::Length => notice(&cut_off(reply, max_tokens)),
         FinishReason::Cancelled => notice("interrupted"),
         FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Error => {}
     }
@@ -161,6 +161,18 @@ fn tell(reply: &Reply) {
         completion_time = ?usage.completion_time,
         "usage"
     );
+}
+
+/// What cut an answer off.
+fn cut_off(reply: &Reply, max_tokens: usize) -> String {
+    if reply.usage.completion_tokens >= max_tokens {
+        return format!("the answer was cut off by --max-tokens {max_tokens}; a larger number lets it go on");
+    }
+    // A call for which the tokens did not suffice is not begun; that was told.
+    if reply.notes.iter().any(|note| note.kind == "constraint") {
+        return "the answer was cut off by --max-tokens or the end of the context".to_owned();
+    }
+    "the answer was cut off by the end of the context; --ctx makes it larger".to_owned()
 }
 
 /// What Ctrl-C does: it ends an answer or a tool, and where there is none, or at the second time, the program.

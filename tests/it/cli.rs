@@ -79,6 +79,20 @@ fn colour_is_for_terminals() {
 }
 
 #[test]
+fn what_cut_an_answer_off_is_said() {
+    let home = tempfile::tempdir().unwrap();
+    for (limit, said) in [
+        (["--max-tokens", "3"], "note: the answer was cut off by --max-tokens 3; a larger number lets it go on\n"),
+        (["--ctx", "64"], "note: the answer was cut off by the end of the context; --ctx makes it larger\n"),
+    ] {
+        // Random tokens, which come to no end.
+        let random = ["--temp", "50", "--top-k", "0", "--top-p", "1", "--min-p", "0"];
+        let ran = run(callwright(home.path()).args(["run", "Tell me all."]).args(random).args(limit));
+        assert_eq!((ran.code, ran.err.as_str()), (0, said), "{limit:?}");
+    }
+}
+
+#[test]
 fn a_tool_choice_is_kept_to() {
     let home = tempfile::tempdir().unwrap();
     let named = run(callwright(home.path()).args(["run", "Hello", "--tools", TOOLS, "--tool-choice", "get_weather"]));
