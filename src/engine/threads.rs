@@ -53,12 +53,12 @@ pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> 
     Threads { fastest, fewest: nearly.map(|(_, count)| *count).min().unwrap_or(fastest) }
 }
 
-/// The median time of a few steps; of one, once [`BUDGET`] is spent since `began`.
+/// The median time of a few steps; of one at least, and of no more once [`BUDGET`] is spent since `began`.
 pub(super) fn median(step: &mut impl FnMut() -> Option<Duration>, began: Instant) -> Option<Duration> {
     // The first step also pays for pages and caches.
     step()?;
-    let repeats = if began.elapsed() < BUDGET { STEPS } else { 1 };
-    let mut times: Vec<Duration> = (0..repeats).map_while(|_| step()).collect();
+    let left = |taken: &usize| *taken == 0 || began.elapsed() < BUDGET;
+    let mut times: Vec<Duration> = (0..STEPS).take_while(left).map_while(|_| step()).collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied()
 }
@@ -88,6 +88,18 @@ mod tests {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let chosen = measured(|count| Some(move || Some(Duration::from_micros(1000 - count as u64))));
         assert_eq!(chosen, Threads { fastest: cores, fewest: 1 });
+    }
+
+    #[test]
+    fn slow_steps_are_not_repeated_beyond_the_budget() {
+        let mut steps = 0;
+        let mut step = || {
+            steps += 1;
+            std::thread::sleep(BUDGET / 3);
+            Some(BUDGET / 3)
+        };
+        assert_eq!(median(&mut step, Instant::now()), Some(BUDGET / 3));
+        assert!(steps < 1 + STEPS, "{steps} steps");
     }
 
     #[test]
