@@ -57,8 +57,8 @@
 //! # Ok::<(), callwright::Error>(())
 //! ```
 //!
-//! To execute a call yourself, add its result as a [`message::Message::tool`] with the call's id, and let the model
-//! respond:
+//! To execute calls yourself, add a result for each as a [`message::Message::tool`] with the call's id, and let the
+//! model respond. Execute only what is complete and fits its tool; the result of any other call says what is wrong:
 //!
 //! ```no_run
 //! # use callwright::{Session, message::Message};
@@ -66,7 +66,11 @@
 //! # let reply = session.ask("What's the weather in Beijing tomorrow?")?;
 //! let mut messages = session.messages().to_vec();
 //! for call in &reply.calls {
-//!     messages.push(Message::tool(call.id.as_str(), call.name.as_str(), "21 °C, sunny"));
+//!     let result = match call.complete && call.valid {
+//!         true => "21 °C, sunny".to_owned(),
+//!         false => format!("error: {}", call.problems.join("; ")),
+//!     };
+//!     messages.push(Message::tool(call.id.as_str(), call.name.as_str(), result));
 //! }
 //! session.set_messages(messages)?;
 //! println!("{}", session.respond(&mut |_| ())?.message.content);

@@ -239,6 +239,11 @@ impl Hub {
     ///
     /// A download that was cut off, by the network or with the process, goes on where it stopped. A file with
     /// another sum than it should have is removed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ModelNotFound`] when the hub has no such file, or [`Hub::offline`] forbids to ask;
+    /// [`ErrorKind::Hub`] when the download fails, or the sum is another; [`ErrorKind::Io`] when the cache cannot be
+    /// read or written.
     pub fn pull(&self, file: &HubFile, progress: &mut dyn Progress) -> Result<PathBuf> {
         let mut first = None;
         let files = file.files();

@@ -102,9 +102,10 @@ impl ModelEntry {
 
     /// The path of the model's file, which is downloaded where it is not on this machine yet.
     ///
-    /// A file in the hub's cache is used as it is, without a request. Fails with [`ErrorKind::ModelNotFound`]
-    /// where there is no such file, and where [`Hub::offline`] forbids to look for it; with [`ErrorKind::Hub`]
-    /// where the download fails.
+    /// A file in the hub's cache is used as it is, without a request.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ModelNotFound`] when a file on this machine is missing; else those of [`Hub::pull`].
     pub fn ensure(&self, hub: &Hub, progress: &mut dyn Progress) -> Result<PathBuf> {
         if let Some(path) = self.local(hub) {
             return Ok(path);
@@ -115,7 +116,10 @@ impl ModelEntry {
         }
     }
 
-    /// The path of the model's file, without downloading anything; the error says how to get it.
+    /// The path of the model's file, without downloading anything.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ModelNotFound`], with how to get it.
     pub fn require_local(&self, hub: &Hub) -> Result<PathBuf> {
         self.local(hub).ok_or_else(|| match &self.source {
             Source::File(path) => self.missing_file(path),
@@ -146,6 +150,9 @@ pub struct Models {
 
 impl Models {
     /// The built-in models.
+    ///
+    /// # Errors
+    /// None: a test reads them.
     pub fn builtin() -> Result<Models> {
         let mut models = Models { entries: Vec::new() };
         models.extend(file::parse(BUILTIN, Path::new(BUILTIN_NAME), Path::new(""))?);
@@ -154,12 +161,19 @@ impl Models {
     }
 
     /// The built-in models, extended by [`Models::user_file`] where there is one, and then by `extra`.
+    ///
+    /// # Errors
+    /// Those of [`Models::with_file`].
     pub fn load(extra: Option<&Path>) -> Result<Models> {
         let user = Models::user_file().filter(|path| path.exists());
         user.as_deref().into_iter().chain(extra).try_fold(Models::builtin()?, Models::with_file)
     }
 
     /// These models, extended by the models.toml at `path`: its models replace those of the same name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Syntax`] when it is no TOML, [`ErrorKind::Config`] with the
+    /// line when a field is none of a model's or a fallback none of the models.
     pub fn with_file(mut self, path: impl AsRef<Path>) -> Result<Models> {
         self.extend(file::read(path.as_ref())?);
         self.check_fallbacks()?;
@@ -185,7 +199,11 @@ impl Models {
 
     /// Finds the model that MODEL means: a name, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
     ///
-    /// A path must exist; a file on the hub need not be here yet.
+    /// A file on the hub need not be here yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ModelNotFound`] when it is no name, and no file is there, with the name that may be meant;
+    /// [`ErrorKind::Config`] when what is behind `hf:` names no file; those of [`bundled::path`].
     pub fn resolve(&self, model: &str) -> Result<ModelEntry> {
         if let Some(entry) = self.get(model) {
             return Ok(entry.clone());

@@ -55,9 +55,11 @@ impl ChatTemplate<'_> {
 impl Gguf {
     /// Reads the header of the file at `path`.
     ///
-    /// Fails with [`ErrorKind::Gguf`](crate::ErrorKind::Gguf) where the header is not in order, and says what the
-    /// file is instead where it is no GGUF at all. Whether llama.cpp would accept what the header says is for
-    /// [`Gguf::check`].
+    /// Whether llama.cpp would accept what the header says is for [`Gguf::check`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Gguf`](crate::ErrorKind::Gguf) when the header is not in order, and with what the file is instead
+    /// when it is no GGUF at all; [`ErrorKind::Io`](crate::ErrorKind::Io) when it cannot be read.
     pub fn open(path: impl AsRef<Path>) -> Result<Gguf> {
         read::read(path.as_ref())
     }
@@ -65,6 +67,9 @@ impl Gguf {
     /// Refuses what llama.cpp cannot load, or would abort the process over: a vocabulary or hyperparameters out of
     /// order, tensor data that is not there, a kind of model that does not generate text. Of a model in several
     /// shards, looks at each.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Gguf`](crate::ErrorKind::Gguf), with the reason.
     pub fn check(&self) -> Result<()> {
         self.check_kind()?;
         self.check_vocabulary()?;
