@@ -148,7 +148,11 @@ fn tell(reply: &Reply, max_tokens: usize) {
         notice(&note.message);
     }
     match reply.finish_reason {
-        FinishReason::Length => notice(&cut_off(reply, max_tokens)),
+        FinishReason::Length => {
+            if let Some(cut_off) = cut_off(reply, max_tokens) {
+                notice(&cut_off);
+            }
+        }
         FinishReason::Cancelled => notice("interrupted"),
         FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Error => {}
     }
@@ -163,16 +167,17 @@ fn tell(reply: &Reply, max_tokens: usize) {
     );
 }
 
-/// What cut an answer off.
-fn cut_off(reply: &Reply, max_tokens: usize) -> String {
-    if reply.usage.completion_tokens >= max_tokens {
-        return format!("the answer was cut off by --max-tokens {max_tokens}; a larger number lets it go on");
+/// What cut an answer off, where the grammar has not told what it made of that.
+fn cut_off(reply: &Reply, max_tokens: usize) -> Option<String> {
+    let tells = |message: &str| message.contains("the tokens ran out") || message.starts_with("the answer ends before");
+    if reply.notes.iter().any(|note| tells(&note.message)) {
+        return None;
     }
-    // A call for which the tokens did not suffice is not begun; that was told.
-    if reply.notes.iter().any(|note| note.kind == "constraint") {
-        return "the answer was cut off by --max-tokens or the end of the context".to_owned();
-    }
-    "the answer was cut off by the end of the context; --ctx makes it larger".to_owned()
+    Some(if reply.usage.completion_tokens >= max_tokens {
+        format!("the answer was cut off by --max-tokens {max_tokens}; a larger number lets it go on")
+    } else {
+        "the answer was cut off by the end of the context; --ctx makes it larger".to_owned()
+    })
 }
 
 /// What Ctrl-C does: it ends an answer or a tool, and where there is none, or at the second time, the program.

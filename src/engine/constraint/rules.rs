@@ -89,7 +89,7 @@ impl std::fmt::Display for Notice {
             Notice::ClosedEarly(subject) => {
                 write!(
                     f,
-                    "the tokens ran out: the {} was closed early, with the shortest values that fit",
+                    "the tokens ran out: the {} was closed early, with the shortest values that fit (--max-tokens gives more)",
                     subject.name()
                 )
             }
