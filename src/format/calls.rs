@@ -6,7 +6,7 @@ use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
 use super::schema;
 use crate::message::Arguments;
 use crate::tool::{Tool, Tools};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -483,9 +483,9 @@ impl Calls {
             self.blame(format!("the number {} is too large to be kept exactly", shortened(number)));
         }
         let inexact = inexact.is_some();
-        // Without them the call would do something else than was meant.
-        if matches!(&object, Some(Ok((object, _))) if object.is_empty())
-            && let Some(key) = self.misplaced_argument()
+        // Without it the call would do something else than was meant.
+        if let Some(Ok((object, _))) = &object
+            && let Some(key) = self.misplaced_argument(object)
         {
             self.blame(format!("the argument {key:?} stands beside \"arguments\", not in it"));
         }
@@ -567,10 +567,11 @@ impl Calls {
         self.done.push(ParsedCall { id, name, arguments, raw, range, complete, valid, problems });
     }
 
-    /// A key beside the open call's arguments that its tool has a parameter for.
-    fn misplaced_argument(&self) -> Option<&String> {
+    /// A key beside the open call's arguments that its tool has a parameter for, and that is not among them.
+    fn misplaced_argument(&self, arguments: &Map<String, Value>) -> Option<&String> {
         let schema = self.tool()?.parameters.as_ref()?;
-        self.open.as_ref()?.ignored.iter().find(|key| schema::knows(schema, key))
+        let ignored = self.open.as_ref()?.ignored.iter();
+        ignored.into_iter().find(|key| !arguments.contains_key(*key) && schema::knows(schema, key))
     }
 
     /// Counts an end marker that was written twice to the call that ended last.

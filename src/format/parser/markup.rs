@@ -146,7 +146,7 @@ impl Parser {
     /// Begins a call where a section begins with JSON in place of the marker of a call: the model writes another format
     /// between the same markers. Says how much white space stands before that.
     pub(super) fn before_json(&mut self, input: &[u8], scanner: &Scanner) -> Option<usize> {
-        let section = self.section.as_mut().filter(|section| section.blank && self.calls.repair)?;
+        let section = self.section.as_mut().filter(|section| section.blank && self.calls.repair && !self.thinking)?;
         let blank = input.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         let byte = *input.get(blank)?;
         section.blank = false;
