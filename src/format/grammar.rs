@@ -7,6 +7,7 @@
 
 mod gbnf;
 mod json;
+mod lark;
 mod native;
 mod references;
 mod rules;
@@ -67,14 +68,14 @@ impl Grammar {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Syntax`] with line and column where the text is no GBNF. Lark is looked at when it is compiled.
+    /// [`ErrorKind::Syntax`] with line and column where the text is neither.
     pub fn from_text(text: &str) -> Result<Grammar> {
         let first = text.lines().map(str::trim_start).find(|line| !line.is_empty() && !line.starts_with('#'));
         let is_gbnf = first.is_some_and(|line| {
             let word = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'));
             word.is_some_and(|end| line[end..].trim_start().starts_with("::="))
         });
-        let lark = if is_gbnf { gbnf::to_lark(text)? } else { text.to_owned() };
+        let lark = if is_gbnf { gbnf::to_lark(text)? } else { lark::checked(text)? };
         Ok(Grammar { lark, ..Grammar::default() })
     }
 
@@ -87,7 +88,7 @@ impl Grammar {
         let text = crate::text_file::read(path)?;
         let lark = match path.extension().and_then(|extension| extension.to_str()) {
             Some("gbnf") => gbnf::to_lark(&text).map_err(|error| error.in_file(path))?,
-            Some("lark") => text,
+            Some("lark") => lark::checked(&text).map_err(|error| error.in_file(path))?,
             _ => return Grammar::from_text(&text).map_err(|error| error.in_file(path)),
         };
         Ok(Grammar { lark, ..Grammar::default() })

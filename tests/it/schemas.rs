@@ -115,6 +115,9 @@ fn the_program_fails_where_an_answer_does_not_fit_or_cannot_be_whole() {
         ("nowhere.json", r##"{"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}}"##),
         ("endless.json", r##"{"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}"##),
         ("broken.lark", "start: nonsense\n"),
+        ("bracket.lark", "start: word\n\nword: \"a\" (\"b\"\n"),
+        ("class.lark", "start: /ü/ /[a-/\n"),
+        ("nowhere.lark", "word: \"a\"\n"),
         ("endless.lark", "start: \"on and \" start\n"),
     ];
     let shown = tried.map(|(name, text)| {
