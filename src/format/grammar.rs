@@ -5,6 +5,7 @@
 //! tools, arguments fit their schemas, markers are written as declared. Whatever it accepts, the parser reads back
 //! without a repair.
 
+mod flat;
 mod gbnf;
 mod json;
 mod lark;
@@ -148,7 +149,7 @@ impl Format {
         if tools.is_empty() {
             return Err(Error::new(ErrorKind::Tools, "there is no tool to call, so there is no grammar of calls"));
         }
-        let mut builder = Builder { format: self, rules: Rules::default(), unenforced: Vec::new(), check };
+        let mut builder = Builder { format: self, rules: Rules::default(), unenforced: Vec::new(), check, counted: 0 };
         let calls = builder.calls(tools)?;
         let start = builder.answer(&calls, scope)?;
         Ok(Grammar { lark: builder.rules.finish(&start), unenforced: builder.unenforced, schema: None })
@@ -186,6 +187,8 @@ struct Builder<'f> {
     unenforced: Vec<Unenforced>,
     /// Whether each schema is compiled by itself, so that what cannot be enforced is relaxed.
     check: bool,
+    /// What counting the lengths of texts costs the grammar engine so far.
+    counted: u64,
 }
 
 /// How a marker is written.
@@ -280,16 +283,23 @@ impl Builder<'_> {
     /// The schema of a tool's arguments, whose references all lead somewhere.
     fn schema(&mut self, tool: &Tool) -> Result<Option<Map<String, Value>>> {
         let Some(schema) = tool.schema() else { return Ok(None) };
-        let (schema, dropped) = references::resolved(json::as_object(schema))
-            .map_err(|place| json::endless(&format!("tool {:?}: ", tool.name), &place))?;
+        let mut schema = json::as_object(schema);
+        schema::whole_counts(&mut schema);
+        let (schema, dropped) =
+            references::resolved(schema).map_err(|place| json::endless(&format!("tool {:?}: ", tool.name), &place))?;
         self.unenforced.extend(dropped);
         Ok(schema.as_object().cloned())
     }
 
     /// Says of a part of a schema which keywords the grammar takes no notice of.
     fn leave(&mut self, schema: &Map<String, Value>, heeded: &[&str], path: &str) {
+        self.leave_for(None, schema, heeded, path);
+    }
+
+    /// The same of those keywords that say something about values of one type.
+    fn leave_for(&mut self, kind: Option<&str>, schema: &Map<String, Value>, heeded: &[&str], path: &str) {
         for keyword in schema.keys().filter(|keyword| !heeded.contains(&keyword.as_str())) {
-            if schema::restricts(keyword) {
+            if schema::restricts(keyword) && kind.is_none_or(|kind| schema::concerns(keyword, kind)) {
                 self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.clone() });
             }
         }

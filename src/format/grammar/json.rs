@@ -33,7 +33,8 @@ impl Builder<'_> {
             && let Err(complaint) = schema::compile(&prepared)
         {
             if schema::is_impossible(&complaint) {
-                return Err(impossible(&format!("tool {tool:?}: "), &complaint));
+                let (place, keyword) = schema::culprit(&prepared);
+                return Err(impossible(Some(tool), &place.replacen('$', path, 1), keyword.as_deref(), &complaint));
             }
             schema::relax(&mut prepared, &mut unenforced);
         }
@@ -78,7 +79,7 @@ impl Values {
                 .keys()
                 .all(|key| keys.contains(&key.as_str()) || ["$schema", "$defs", "definitions"].contains(&&**key))
         };
-        if let Some(terminal) = number(object).filter(|_| has_only(&["type", "minimum", "maximum"])) {
+        if let Some(terminal) = plain_number(object).filter(|_| has_only(&["type", "minimum", "maximum"])) {
             return Some(self.rules.terminal(terminal));
         }
         match object.get("type").and_then(Value::as_str) {
@@ -197,7 +198,7 @@ fn refers(schema: &Value) -> bool {
 }
 
 /// How a number is read that has no bounds but those that [`schema::prepare`] gives it, or is not negative.
-fn number(object: &Map<String, Value>) -> Option<&'static str> {
+fn plain_number(object: &Map<String, Value>) -> Option<&'static str> {
     let bound = |key: &str| object.get(key).and_then(Value::as_f64);
     if bound("maximum")? != schema::LARGEST {
         return None;
@@ -210,6 +211,22 @@ fn number(object: &Map<String, Value>) -> Option<&'static str> {
         "number" if lowest == -schema::LARGEST => Some(r"/-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,40})?/"),
         "number" if lowest == 0.0 => Some(r"/(0|[1-9][0-9]{0,17})(\.[0-9]{1,40})?/"),
         _ => None,
+    }
+}
+
+/// The terminal of a number where a schema allows one, and the bounds that it holds to.
+pub(super) fn number(kind: &str, schema: &Map<String, Value>) -> (&'static str, &'static [&'static str]) {
+    const BOUNDS: [&str; 2] = ["minimum", "maximum"];
+    let with = |bounds: &[&str]| {
+        let bounds = bounds.iter().filter_map(|key| Some(((*key).to_owned(), schema.get(*key)?.clone())));
+        let mut object: Map<String, Value> = bounds.collect();
+        object.insert("type".to_owned(), kind.into());
+        schema::bound_numbers(&mut object);
+        plain_number(&object)
+    };
+    match with(&BOUNDS) {
+        Some(terminal) => (terminal, &BOUNDS),
+        None => (with(&[]).unwrap_or_default(), &[]),
     }
 }
 
@@ -250,10 +267,20 @@ pub(super) fn as_object(mut parameters: Value) -> Value {
     parameters
 }
 
-pub(super) fn impossible(place: &str, complaint: &str) -> Error {
+/// That no value fits what stands at `path` in a schema, because of `keyword` where one is to blame.
+pub(super) fn impossible(tool: Option<&str>, path: &str, keyword: Option<&str>, complaint: &str) -> Error {
     let reason = complaint.rsplit("Unsatisfiable schema: ").next().unwrap_or(complaint);
     let reason = reason.lines().next().unwrap_or(reason);
-    Error::new(ErrorKind::Tools, format!("{place}no value fits the schema: {reason}"))
+    let whose = tool.map_or(String::new(), |tool| format!("tool {tool:?}: "));
+    let keyword = keyword.map_or(String::new(), |keyword| format!("{keyword:?} "));
+    Error::new(ErrorKind::Tools, format!("{whose}no value fits the schema: {reason}, {keyword}at {path}"))
+}
+
+/// That the name of a property is not one that a format can write.
+pub(super) fn unwritable(tool: &str, name: &str, path: &str, format: &str) -> Error {
+    let message =
+        format!("tool {tool:?}: the format {format} has no way to write the name {name:?} of the property at {path}");
+    Error::new(ErrorKind::Tools, message).hint("rename it, or use a format that writes arguments as JSON: delimited")
 }
 
 /// That a schema refers to itself where it must not.
@@ -272,13 +299,16 @@ pub(super) fn endless(place: &str, path: &str) -> Error {
 /// [`ErrorKind::Tools`] when no value fits the schema, or it is none.
 pub fn json_grammar(value: &Value, flexible: bool) -> Result<Grammar> {
     crate::tool::misfits(value, &Value::Null)?;
-    let (resolved, dropped) = references::resolved(value.clone()).map_err(|place| endless("", &place))?;
+    let mut counted = value.clone();
+    schema::whole_counts(&mut counted);
+    let (resolved, dropped) = references::resolved(counted).map_err(|place| endless("", &place))?;
     let prepare = if flexible { schema::without_unknown } else { schema::prepare };
     let (mut prepared, mut unenforced) = prepare(&resolved);
     unenforced.extend(dropped);
     if let Err(complaint) = schema::compile(&prepared) {
         if schema::is_impossible(&complaint) {
-            return Err(impossible("", &complaint));
+            let (place, keyword) = schema::culprit(&prepared);
+            return Err(impossible(None, &place, keyword.as_deref(), &complaint));
         }
         schema::relax(&mut prepared, &mut unenforced);
         if let Err(complaint) = schema::compile(&prepared) {

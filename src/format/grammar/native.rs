@@ -105,7 +105,7 @@ impl Builder<'_> {
         if let Some(values) = listed.or(object.get("const").map(std::slice::from_ref)) {
             self.leave(object, &["enum", "const", "type"], path);
             if values.is_empty() {
-                return Err(impossible(&format!("tool {:?}: ", notation.tool), "enum is empty"));
+                return Err(impossible(Some(notation.tool), path, Some("enum"), "no value is listed"));
             }
             let options: Vec<String> = values.iter().map(|value| literal(&notation.dialect.write(value))).collect();
             return Ok(self.rules.alternatives(&options));
@@ -113,7 +113,7 @@ impl Builder<'_> {
         for key in ["anyOf", "oneOf"] {
             if let Some(Value::Array(options)) = object.get(key) {
                 if options.is_empty() {
-                    return Err(impossible(&format!("tool {:?}: ", notation.tool), &format!("{key} is empty")));
+                    return Err(impossible(Some(notation.tool), path, Some(key), "there is no alternative"));
                 }
                 // Of `oneOf` that no other fits is left.
                 self.leave(object, &["anyOf"], path);

@@ -58,6 +58,100 @@ pub(super) fn restricts(keyword: &str) -> bool {
     !META.contains(&keyword) && !DESCRIPTIONS.contains(&keyword) && !keyword.starts_with("x-")
 }
 
+/// Keywords that say something about values of one type only.
+const OF_TYPE: [(&str, &[&str]); 4] = [
+    ("string", &["minLength", "maxLength", "pattern", "format"]),
+    ("number", &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]),
+    (
+        "array",
+        &[
+            "items",
+            "prefixItems",
+            "additionalItems",
+            "minItems",
+            "maxItems",
+            "uniqueItems",
+            "contains",
+            "minContains",
+            "maxContains",
+            "unevaluatedItems",
+        ],
+    ),
+    (
+        "object",
+        &[
+            "properties",
+            "required",
+            "additionalProperties",
+            "patternProperties",
+            "minProperties",
+            "maxProperties",
+            "propertyNames",
+            "dependencies",
+            "dependentRequired",
+            "dependentSchemas",
+            "unevaluatedProperties",
+        ],
+    ),
+];
+
+/// Whether a keyword says something about values of a type.
+pub(super) fn concerns(keyword: &str, kind: &str) -> bool {
+    let kind = if kind == "integer" { "number" } else { kind };
+    keyword != "type" && OF_TYPE.iter().all(|(of, keywords)| *of == kind || !keywords.contains(&keyword))
+}
+
+/// Whether a schema's `type` names one.
+pub(super) fn names_type(kinds: &Value, kind: &str) -> bool {
+    match kinds {
+        Value::Array(several) => several.iter().any(|one| one == kind),
+        one => one == kind,
+    }
+}
+
+fn types_of_value(value: &Value) -> &'static [&'static str] {
+    match value {
+        Value::Null => &["null"],
+        Value::Bool(_) => &["boolean"],
+        Value::Number(number) if number.as_f64().is_some_and(|number| number.fract() == 0.0) => &["integer", "number"],
+        Value::Number(_) => &["number"],
+        Value::String(_) => &["string"],
+        Value::Array(_) => &["array"],
+        Value::Object(_) => &["object"],
+    }
+}
+
+/// How many items an array has at least and at most.
+pub(super) fn item_counts(object: &Map<String, Value>) -> (u64, Option<u64>) {
+    let count = |key: &str| object.get(key).and_then(Value::as_u64);
+    (count("minItems").unwrap_or(0), count("maxItems"))
+}
+
+/// A schema without the definitions that it brings along.
+pub(super) fn without_definitions(object: &Map<String, Value>) -> Value {
+    let kept = object.iter().filter(|(key, _)| !["$defs", "definitions"].contains(&key.as_str()));
+    Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+/// The values that a schema lists and that fit it in all other respects; `None` where it lists none.
+pub(super) fn listed(schema: &Map<String, Value>, whole: &Map<String, Value>) -> Option<Vec<Value>> {
+    let values = match (schema.get("enum"), schema.get("const")) {
+        (Some(Value::Array(values)), _) => values.clone(),
+        (_, Some(value)) => vec![value.clone()],
+        _ => return None,
+    };
+    // Where only the type is left to look at, no validator is made.
+    let is_plain = schema.keys().filter(|keyword| *keyword != "type" && restricts(keyword)).count() == 1;
+    let alone = super::tagged::with_definitions(&Value::Object(schema.clone()), whole);
+    let validator = (!is_plain).then(|| jsonschema::validator_for(&alone).ok()).flatten();
+    let fits = |value: &Value| match (&validator, schema.get("type")) {
+        (Some(validator), _) => validator.is_valid(value),
+        (None, Some(kinds)) => types_of_value(value).iter().any(|kind| names_type(kinds, kind)),
+        (None, None) => true,
+    };
+    Some(values.into_iter().filter(fits).collect())
+}
+
 /// How deep a value may be nested that its schema says nothing about.
 const ANY_DEPTH: usize = 3;
 
@@ -79,6 +173,30 @@ pub(super) fn without_unknown(schema: &Value) -> (Value, Vec<Unenforced>) {
     let mut unenforced = Vec::new();
     drop_unknown(&mut schema, "$", &mut unenforced);
     (schema, unenforced)
+}
+
+/// Writes counts such as `2.0` as the whole numbers that they are.
+pub(super) fn whole_counts(schema: &mut Value) {
+    const COUNTS: [&str; 8] = [
+        "minItems",
+        "maxItems",
+        "minLength",
+        "maxLength",
+        "minProperties",
+        "maxProperties",
+        "minContains",
+        "maxContains",
+    ];
+    let Value::Object(object) = schema else { return };
+    for keyword in COUNTS {
+        let count = object.get(keyword).filter(|count| count.is_f64()).and_then(Value::as_f64);
+        if let Some(count) = count.filter(|count| count.fract() == 0.0 && (0.0..LARGEST).contains(count)) {
+            object.insert(keyword.to_owned(), json!(count as u64));
+        }
+    }
+    for (_, child) in children(object) {
+        whole_counts(child);
+    }
 }
 
 fn mentions(schema: &Value, keyword: &str) -> bool {
@@ -112,6 +230,13 @@ fn drop_unknown(schema: &mut Value, path: &str, unenforced: &mut Vec<Unenforced>
     {
         object.shift_remove("pattern");
         dropped("pattern");
+    }
+    // The engine takes a type of numbers for those of a certain size.
+    let is_large = |value: &Value| value.as_f64().is_some_and(|number| number.abs() >= LARGEST);
+    let listed = object.get("enum").and_then(Value::as_array).map(Vec::as_slice);
+    let listed = listed.or(object.get("const").map(std::slice::from_ref)).unwrap_or_default();
+    if !listed.is_empty() && listed.iter().all(is_large) && (is_type(object, "integer") || is_type(object, "number")) {
+        object.shift_remove("type");
     }
     // It stays in force, but a grammar counts a key that is written twice as two.
     let least = object.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
@@ -175,20 +300,32 @@ fn open_or_closed(object: &mut Map<String, Value>) {
         return;
     }
     let asked_for = object.contains_key("additionalProperties");
-    let rest = if mentioned && !asked_for { Value::Bool(false) } else { any(ANY_DEPTH - 1) };
+    let closed = mentioned && !asked_for;
+    if closed {
+        // What is required has to be mentioned: the other keys are forbidden.
+        let required: Vec<(String, bool)> =
+            super::tagged::properties(object).into_iter().map(|(name, _, required)| (name, required)).collect();
+        if let Some(Value::Object(declared)) = object.get_mut("properties") {
+            for (name, _) in required.into_iter().filter(|(_, required)| *required) {
+                declared.entry(name).or_insert_with(|| any(ANY_DEPTH - 1));
+            }
+        }
+    }
+    let rest = if closed { Value::Bool(false) } else { any(ANY_DEPTH - 1) };
     object.insert("additionalProperties".to_owned(), rest);
 }
 
 fn is_type(object: &Map<String, Value>, kind: &str) -> bool {
     match object.get("type") {
-        Some(Value::String(one)) => one == kind,
-        Some(Value::Array(several)) => several.iter().any(|one| one == kind),
+        Some(kinds @ (Value::String(_) | Value::Array(_))) => names_type(kinds, kind),
         _ => kind == "object" && object.contains_key("properties"),
     }
 }
 
-fn bound_numbers(object: &mut Map<String, Value>) {
-    if !is_type(object, "integer") && !is_type(object, "number") {
+pub(super) fn bound_numbers(object: &mut Map<String, Value>) {
+    // What is listed needs none, and may be beyond them.
+    let is_listed = object.contains_key("enum") || object.contains_key("const");
+    if is_listed || !is_type(object, "integer") && !is_type(object, "number") {
         return;
     }
     let bounded = |keys: [&str; 2]| keys.iter().any(|key| object.get(*key).is_some_and(Value::is_number));
@@ -231,28 +368,54 @@ pub(super) fn is_impossible(complaint: &str) -> bool {
     complaint.contains("Unsatisfiable schema")
 }
 
+/// Where a schema that no value fits says so: the path to the innermost part that is at fault, and the keyword there
+/// without which a value would fit.
+pub(super) fn culprit(schema: &Value) -> (String, Option<String>) {
+    let definitions = definitions(schema);
+    let impossible = |schema: &Value| compile_part(schema, &definitions).is_err_and(|why| is_impossible(&why));
+    let (mut part, mut path) = (schema.clone(), "$".to_owned());
+    'deeper: loop {
+        let Value::Object(object) = &part else { return (path, None) };
+        let count = children(&mut object.clone()).len();
+        for index in 0..count {
+            // Without it the whole would do.
+            let mut without = object.clone();
+            let Some((key, child)) = children(&mut without).into_iter().nth(index) else { continue };
+            let taken = std::mem::replace(child, Value::Bool(true));
+            let in_definitions = key.starts_with("$defs.") || key.starts_with("definitions.");
+            if !in_definitions && impossible(&taken) && !impossible(&Value::Object(without)) {
+                path = format!("{path}.{key}");
+                part = taken;
+                continue 'deeper;
+            }
+        }
+        let keyword = object.keys().find(|key| {
+            let mut without = object.clone();
+            without.shift_remove(key.as_str());
+            *key != "type" && !impossible(&Value::Object(without))
+        });
+        return (path, keyword.cloned());
+    }
+}
+
+fn definitions(schema: &Value) -> Map<String, Value> {
+    let tables = ["$defs", "definitions"].iter();
+    tables.filter_map(|key| Some(((*key).to_owned(), schema.get(*key)?.clone()))).collect()
+}
+
+/// The same as [`compile`] for a part of a schema, which may refer to the definitions of the whole.
+fn compile_part(part: &Value, definitions: &Map<String, Value>) -> Result<(), String> {
+    compile(&super::tagged::with_definitions(part, definitions))
+}
+
 /// Relaxes the nodes that the grammar engine refuses to compile, and only these.
 pub(super) fn relax(schema: &mut Value, unenforced: &mut Vec<Unenforced>) {
-    let definitions: Map<String, Value> = match &*schema {
-        Value::Object(object) => ["$defs", "definitions"]
-            .iter()
-            .filter_map(|key| Some(((*key).to_owned(), object.get(*key)?.clone())))
-            .collect(),
-        _ => Map::new(),
-    };
+    let definitions = definitions(schema);
     relax_node(schema, "$", &definitions, unenforced);
 }
 
 fn relax_node(schema: &mut Value, path: &str, definitions: &Map<String, Value>, unenforced: &mut Vec<Unenforced>) {
-    let complaint = |schema: &Value| {
-        let mut alone = schema.clone();
-        if let Value::Object(object) = &mut alone {
-            for (key, value) in definitions {
-                object.entry(key.as_str()).or_insert_with(|| value.clone());
-            }
-        }
-        compile(&alone).err().filter(|why| !is_impossible(why))
-    };
+    let complaint = |schema: &Value| compile_part(schema, definitions).err().filter(|why| !is_impossible(why));
     if complaint(schema).is_none() {
         return;
     }

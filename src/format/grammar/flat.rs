@@ -1,0 +1,183 @@
+//! A schema as alternatives that refer to nothing.
+//!
+//! Text between tags is one terminal, which has to hold to all that is said of the text in different places: what
+//! `$ref`, `allOf`, `anyOf` and `oneOf` lead to is joined with what stands beside them.
+
+use super::{Unenforced, schema};
+use serde_json::{Map, Value, json};
+
+/// Keywords that lead to other schemas for the same value.
+const LEADING: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
+/// How many parts of a schema are looked at: alternatives of alternatives multiply.
+const PARTS: usize = 256;
+/// How many alternatives are told apart.
+const MANY: usize = 64;
+
+/// One alternative.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Flat {
+    pub schema: Map<String, Value>,
+    /// Where it stands.
+    pub path: String,
+}
+
+/// The alternatives of a schema that brings its definitions along, and what of it could not be joined. A value that
+/// fits one of them fits the schema but for that.
+pub(super) fn alternatives(whole: &Value, path: &str) -> (Vec<Flat>, Vec<Unenforced>) {
+    let mut flattening = Flattening { whole, open: Vec::new(), left: PARTS, unenforced: Vec::new() };
+    let found = flattening.alternatives(whole, path);
+    (found, flattening.unenforced)
+}
+
+struct Flattening<'s> {
+    whole: &'s Value,
+    /// The references that are being followed.
+    open: Vec<String>,
+    left: usize,
+    unenforced: Vec<Unenforced>,
+}
+
+impl Flattening<'_> {
+    fn alternatives(&mut self, schema: &Value, path: &str) -> Vec<Flat> {
+        let empty = Flat { schema: Map::new(), path: path.to_owned() };
+        let Value::Object(object) = schema else {
+            return if *schema == Value::Bool(false) { Vec::new() } else { vec![empty] };
+        };
+        let nothing_listed = object.get("enum").and_then(Value::as_array).is_some_and(Vec::is_empty);
+        if nothing_listed {
+            return Vec::new();
+        }
+        let Some(left) = self.left.checked_sub(1) else { return Vec::new() };
+        self.left = left;
+        let own = object
+            .iter()
+            .filter(|(key, _)| !LEADING.contains(&key.as_str()) && !["$defs", "definitions"].contains(&key.as_str()));
+        let own = own.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let mut found = vec![Flat { schema: own, path: path.to_owned() }];
+        if let Some(reference) = object.get("$ref").and_then(Value::as_str) {
+            let referred = self.referred(reference, path);
+            found = self.joined(&found, &referred);
+        }
+        let list = |key: &str| object.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        for (index, part) in list("allOf").iter().enumerate() {
+            let part = self.alternatives(part, &format!("{path}.allOf[{index}]"));
+            found = self.joined(&found, &part);
+        }
+        for key in ["anyOf", "oneOf"].into_iter().filter(|key| object.contains_key(*key)) {
+            let options = list(key).iter().enumerate();
+            let options: Vec<Flat> = options
+                .flat_map(|(index, option)| self.alternatives(option, &format!("{path}.{key}[{index}]")))
+                .collect();
+            found = self.joined(&found, &options);
+            // That no other fits is left.
+            if key == "oneOf" {
+                self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: key.to_owned() });
+            }
+        }
+        found
+    }
+
+    fn referred(&mut self, reference: &str, path: &str) -> Vec<Flat> {
+        // Going round adds no alternative.
+        if self.open.iter().any(|open| open == reference) {
+            return Vec::new();
+        }
+        let whole = self.whole;
+        let referred = reference.strip_prefix('#').and_then(|pointer| whole.pointer(pointer));
+        self.open.push(reference.to_owned());
+        let found = self.alternatives(referred.unwrap_or(&Value::Bool(true)), path);
+        self.open.pop();
+        found
+    }
+
+    fn joined(&mut self, some: &[Flat], others: &[Flat]) -> Vec<Flat> {
+        let mut found: Vec<Flat> = Vec::new();
+        for (one, other) in some.iter().flat_map(|one| others.iter().map(move |other| (one, other))) {
+            if let Some(both) = self.both(one, other)
+                && !found.iter().any(|known| known.schema == both.schema)
+                && found.len() < MANY
+            {
+                found.push(both);
+            }
+        }
+        found
+    }
+
+    /// What fits both; `None` where nothing does.
+    fn both(&mut self, one: &Flat, other: &Flat) -> Option<Flat> {
+        let mut both = one.clone();
+        if !one.schema.keys().any(|keyword| schema::restricts(keyword)) {
+            both.path = other.path.clone();
+        }
+        for (keyword, value) in &other.schema {
+            let Some(before) = both.schema.get(keyword).filter(|before| *before != value) else {
+                both.schema.insert(keyword.clone(), value.clone());
+                continue;
+            };
+            let number = |value: &Value| value.as_u64().unwrap_or(0);
+            let joined = match keyword.as_str() {
+                "type" => common_types(before, value)?,
+                "enum" => common_values(before, value)?,
+                "const" => return None,
+                "minLength" => json!(number(before).max(number(value))),
+                "maxLength" => json!(number(before).min(number(value))),
+                keyword => {
+                    if schema::restricts(keyword) {
+                        let (path, keyword) = (other.path.clone(), keyword.to_owned());
+                        self.unenforced.push(Unenforced { tool: None, path, keyword });
+                    }
+                    continue;
+                }
+            };
+            both.schema.insert(keyword.clone(), joined);
+        }
+        Some(both)
+    }
+}
+
+fn common_types(one: &Value, other: &Value) -> Option<Value> {
+    let list = |types: &Value| types.as_array().cloned().unwrap_or_else(|| vec![types.clone()]);
+    let (one, other) = (list(one), list(other));
+    let within =
+        |kind: &Value, kinds: &[Value]| kinds.contains(kind) || kind == "integer" && kinds.contains(&json!("number"));
+    let mut common: Vec<Value> = one.iter().filter(|kind| within(kind, &other)).cloned().collect();
+    common.extend(other.iter().filter(|kind| within(kind, &one) && !one.contains(kind)).cloned());
+    (!common.is_empty()).then_some(Value::Array(common))
+}
+
+fn common_values(one: &Value, other: &Value) -> Option<Value> {
+    let (Value::Array(one), Value::Array(other)) = (one, other) else { return Some(one.clone()) };
+    let common: Vec<Value> = one.iter().filter(|value| other.contains(value)).cloned().collect();
+    (!common.is_empty()).then_some(Value::Array(common))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_schema_leads_to_is_joined_with_what_stands_beside_it() {
+        let schema = json!({
+            "description": "d",
+            "minLength": 2,
+            "anyOf": [{"$ref": "#/$defs/Unit"}, {"type": "null"}, false, {"$ref": "#/$defs/Loop"}],
+            "allOf": [{"type": ["string", "null"], "minLength": 1}],
+            "$defs": {
+                "Unit": {"enum": ["C", "F"], "type": "string"},
+                "Loop": {"oneOf": [{"$ref": "#/$defs/Loop"}, {"type": "integer"}, {"pattern": "^a"}]}
+            }
+        });
+        let (found, unenforced) = alternatives(&schema, "$");
+        let found: Vec<String> =
+            found.iter().map(|flat| format!("{} {}", flat.path, Value::Object(flat.schema.clone()))).collect();
+        assert_eq!(
+            found,
+            [
+                r#"$ {"description":"d","minLength":2,"type":["string"],"enum":["C","F"]}"#,
+                r#"$ {"description":"d","minLength":2,"type":["null"]}"#,
+                r#"$ {"description":"d","minLength":2,"type":["string","null"],"pattern":"^a"}"#,
+            ]
+        );
+        assert!(unenforced.iter().all(|unenforced| unenforced.keyword == "oneOf"));
+    }
+}
