@@ -89,7 +89,7 @@ impl Engine for Babbler {
 }
 
 fn schema(random: &mut Random, depth: usize) -> Value {
-    let kinds = if depth == 0 { 11 } else { 15 };
+    let kinds = if depth == 0 { 19 } else { 24 };
     match random.below(kinds) {
         0 | 1 => json!({"type": "string"}),
         2 => json!({"type": "integer"}),
@@ -103,9 +103,17 @@ fn schema(random: &mut Random, depth: usize) -> Value {
         10 => {
             json!({"anyOf": [{"const": "x"}, {"type": "string", "minLength": 2, "maxLength": 3}, {"enum": ["none", 1]}]})
         }
-        11 => json!({"type": "array", "items": schema(random, depth - 1), "minItems": random.below(2), "maxItems": 3}),
-        12 => json!({"anyOf": [{"type": "string", "maxLength": 5}, {"type": "number"}]}),
-        13 => json!({"type": "string", "pattern": "^[a-z]{2}[0-9]+$", "format": "nonsense"}),
+        11 => json!({"$ref": "#/$defs/Unit"}),
+        12 => json!({"anyOf": [{"$ref": "#/$defs/Unit"}, {"type": "null"}], "default": null}),
+        13 => json!({"allOf": [{"type": "string"}, {"maxLength": 4}]}),
+        14 | 15 => json!({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        16 => json!({"type": ["string", "integer", "boolean"], "maxLength": 5}),
+        17 => json!({"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "string"}]}),
+        18 => json!({"allOf": [{"$ref": "#/$defs/Short"}], "description": "short"}),
+        19 => json!({"type": "array", "items": schema(random, depth - 1), "minItems": random.below(2), "maxItems": 3}),
+        20 => json!({"anyOf": [{"type": "string", "maxLength": 5}, {"type": "number"}]}),
+        21 => json!({"type": "string", "pattern": "^[a-z]{2}[0-9]+$", "format": "nonsense"}),
+        22 => json!({"type": ["string", "array"], "items": {"type": "integer"}, "maxItems": 3}),
         _ => object(random, depth - 1),
     }
 }
@@ -124,7 +132,12 @@ fn object(random: &mut Random, depth: usize) -> Value {
 
 fn tools(random: &mut Random) -> Tools {
     let tools = (0..1 + random.below(3)).map(|index| {
-        let Value::Object(parameters) = object(random, 2) else { unreachable!() };
+        let mut parameters = object(random, 2);
+        parameters["$defs"] = json!({
+            "Unit": {"type": "string", "enum": ["C", "F", "-1"]},
+            "Short": {"type": ["string", "null"], "maxLength": 3},
+            "Point": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}});
+        let Value::Object(parameters) = parameters else { unreachable!() };
         let name = format!("{}_{index}", random.one(&["get", "get_all", "math.add", "f"]));
         Tool::new(name, "", if random.below(6) == 0 { None } else { Some(parameters) })
     });

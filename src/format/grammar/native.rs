@@ -5,6 +5,7 @@ use super::rules::literal;
 use super::tagged::{MEMBERS, properties, with_definitions};
 use super::{Builder, Unenforced, schema};
 use crate::error::Result;
+use crate::format::schema::Types;
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
 
@@ -172,7 +173,7 @@ impl Builder<'_> {
             "object" => self.object(object, notation, path),
             "string" => match notation.dialect.quote {
                 Some(quote) => {
-                    let text = self.raw(&Value::Object(object.clone()), quote, path, "");
+                    let text = self.raw(object, quote, path, Types::STRING);
                     Ok(self.rules.sequence(&[literal(quote), text]))
                 }
                 None => self.json_value(&only(object, kind), notation.tool, path),
@@ -246,7 +247,7 @@ impl Builder<'_> {
         options.push(self.rules.json(&number));
         options.push(match dialect.quote {
             Some(quote) => {
-                let text = self.raw(&json!({}), quote, "$", "");
+                let text = self.raw(&Map::new(), quote, "$", Types::STRING);
                 self.rules.sequence(&[literal(quote), text])
             }
             None => self.rules.json(&json!({"type": "string"})),

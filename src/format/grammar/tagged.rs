@@ -1,25 +1,32 @@
 //! Arguments one by one between tags: values typed by the schema, strings as they are.
 
-use super::json::unless_impossible;
+use super::flat::{self, Flat};
+use super::json::{impossible, number, possible, unless_impossible, unwritable};
 use super::rules::literal;
 use super::{Builder, Unenforced, schema};
 use crate::error::Result;
+use crate::format::history::spaced_json;
+use crate::format::schema::{Types, types};
 use crate::format::{Marker, TaggedCall};
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
 
 /// Keywords of objects whose members are written one by one, and only those that the schema names.
-pub(super) const MEMBERS: [&str; 5] = ["type", "properties", "required", "additionalProperties", "patternProperties"];
+pub(super) const MEMBERS: [&str; 4] = ["type", "properties", "required", "additionalProperties"];
 
-/// Keywords of strings that a terminal can hold to.
-const LENGTHS: [&str; 2] = ["minLength", "maxLength"];
 /// Longer texts than this are not counted: the grammar engine gives up on a terminal that counts and looks out for a tag.
 const COUNTED: u64 = 1000;
+/// Least lengths are harder for it, with their square: what one of 250 takes has to do for a whole grammar.
+const LEAST_COUNTED: u64 = 250 * 250;
+/// The parser takes the text behind this, too, for a value.
+const CDATA: &str = "<![CDATA[";
+/// Longer names the parser does not read.
+const NAME: usize = 128;
 
 impl Builder<'_> {
     pub(super) fn tagged_arguments(&mut self, tool: &Tool, tagged: &TaggedCall) -> Result<String> {
         let Some(schema) = self.schema(tool)? else { return Ok(String::new()) };
-        self.leave(&schema, &MEMBERS, "$");
+        self.leave_for(Some("object"), &schema, &MEMBERS, "$");
         let mut parts = Vec::new();
         for (key, value, required) in properties(&schema) {
             let value = with_definitions(value, &schema);
@@ -38,6 +45,11 @@ impl Builder<'_> {
         tagged: &TaggedCall,
         path: &str,
     ) -> Result<String> {
+        let key_end = tagged.key_end.trim();
+        let readable = !key.is_empty() && key.trim() == key && !key.starts_with('/') && key.len() <= NAME;
+        if !readable || !key_end.is_empty() && key.contains(key_end) {
+            return Err(unwritable(tool, key, path, &self.format.name));
+        }
         let before = literal(&format!("{}{key}{}{}", tagged.key_start, tagged.key_end, tagged.value_start));
         let end = tagged.value_end.replace("{key}", key);
         let value = self.tagged_value(tool, schema, &end, tagged, path)?;
@@ -53,12 +65,12 @@ impl Builder<'_> {
         tagged: &TaggedCall,
         path: &str,
     ) -> Result<String> {
-        let kinds = kinds(schema);
+        let types = types_of(schema);
         if tagged.nested
             && let Value::Object(object) = schema
         {
-            if kinds == ["object"] && object.contains_key("properties") {
-                self.leave(object, &MEMBERS, path);
+            if types == Types::OBJECT && object.contains_key("properties") {
+                self.leave_for(Some("object"), object, &MEMBERS, path);
                 let mut parts = Vec::new();
                 for (key, value, required) in properties(object) {
                     let value = with_definitions(value, object);
@@ -69,84 +81,150 @@ impl Builder<'_> {
                 parts.push(literal(end));
                 return Ok(self.rules.sequence(&parts));
             }
-            if kinds == ["array"] && object.get("items").is_some_and(Value::is_object) {
-                self.leave(object, &["type", "items", "minItems", "maxItems"], path);
+            if types == Types::ARRAY && object.get("items").is_some_and(Value::is_object) {
+                self.leave_for(Some("array"), object, &["type", "items", "minItems", "maxItems"], path);
                 let items = with_definitions(&object["items"], object);
                 let item = self.tagged_argument(tool, "item", &items, tagged, &format!("{path}.items"))?;
-                let count = |key: &str| object.get(key).and_then(Value::as_u64);
-                let (least, most) = (count("minItems").unwrap_or(0), count("maxItems"));
                 // Without an element it would be empty text, which is no array.
+                let (least, most) = schema::item_counts(object);
                 let least = least.max(1);
-                let several = format!("{item}{{{least},{}}}", most.unwrap_or(super::MANY as u64).max(least));
-                return Ok(self.rules.sequence(&[several, literal(end)]));
+                let most = most.unwrap_or(least.max(super::MANY as u64));
+                if most < least {
+                    return Err(impossible(Some(tool), path, Some("maxItems"), "there is no room for an item"));
+                }
+                return Ok(self.rules.sequence(&[format!("{item}{{{least},{most}}}"), literal(end)]));
             }
         }
-        if kinds.is_empty() && !has_structure(schema) {
-            // Nothing is said of the value: any text is one.
-            return Ok(self.raw(&json!({}), end, path, ""));
+        let (alternatives, dropped) = flat::alternatives(schema, path);
+        if types.is_unknown() {
+            if alternatives.is_empty() {
+                return Err(impossible(Some(tool), path, None, "nothing is allowed"));
+            }
+            // Nothing is said of the value's type: any text is one.
+            self.unenforced.extend(dropped);
+            alternatives.iter().for_each(|flat| self.leave(&flat.schema, &[], &flat.path));
+            return Ok(self.raw(&Map::new(), end, path, Types::STRING));
         }
-        // The parser takes for a string only what is nothing else: a first letter settles it.
-        let only_text = !kinds.is_empty() && kinds.iter().all(|kind| kind == "string");
-        let mut options = self.texts(schema, end, path, if only_text { "" } else { "[A-Z_]" });
-        if !only_text {
-            let json = self.json_value(&without_strings(schema), tool, path)?;
-            options.push(self.rules.sequence(&[json, literal(end)]));
+        let mut options = Vec::new();
+        if types.has(Types::STRING) {
+            let of_text = |unenforced: &Unenforced| schema::concerns(&unenforced.keyword, "string");
+            self.unenforced.extend(dropped.into_iter().filter(of_text));
+            options.extend(self.texts(&alternatives, schema, end, types).into_iter().map(Ok));
+            options.extend(self.scalars(&alternatives, schema, end, types).into_iter().map(Ok));
+        }
+        let brackets = Types::OBJECT.or(Types::ARRAY);
+        if !types.has(Types::STRING) || types.has(brackets) {
+            let json = if types.has(Types::STRING) { structures(schema) } else { schema.clone() };
+            let json = self.json_value(&json, tool, path);
+            options.push(json.map(|json| self.rules.sequence(&[json, literal(end)])));
+        }
+        let options = possible(options.into_iter())?;
+        if options.is_empty() {
+            return Err(impossible(Some(tool), path, None, "no text is allowed that could be read back"));
         }
         Ok(self.rules.alternatives(&options))
     }
 
-    /// The texts that a schema allows, each with its end, or those of the alternatives in it.
-    fn texts(&mut self, schema: &Value, end: &str, path: &str, begins: &str) -> Vec<String> {
-        if !kinds(schema).iter().any(|kind| kind == "string") {
-            return Vec::new();
+    /// The texts that alternatives of a schema allow, each with its end, and that the parser does not take for a value
+    /// of another of its types.
+    fn texts(&mut self, alternatives: &[Flat], whole: &Value, end: &str, types: Types) -> Vec<String> {
+        let nothing = Map::new();
+        let whole = whole.as_object().unwrap_or(&nothing);
+        let mut options = Vec::new();
+        for Flat { schema, path } in alternatives {
+            if schema.get("type").is_some_and(|kinds| !schema::names_type(kinds, "string")) {
+                continue;
+            }
+            match schema::listed(schema, whole) {
+                Some(values) => {
+                    let texts = values.iter().filter_map(Value::as_str);
+                    let is_whole = |text: &str| end.trim().is_empty() || !text.contains(end.trim());
+                    let texts = texts.filter(|text| is_whole(text) && !is_read_otherwise(text, types));
+                    options.extend(texts.map(|text| literal(&format!("{text}{end}"))));
+                }
+                None => options.push(self.raw(schema, end, path, types)),
+            }
         }
-        if let Some(listed) = listed(schema) {
-            let listed = listed.iter().filter_map(Value::as_str);
-            let listed = listed.filter(|text| begins.is_empty() || is_only_text(text));
-            return listed.map(|text| literal(&format!("{text}{end}"))).collect();
+        options
+    }
+
+    /// The numbers, words and listed values that alternatives of a schema allow beside text. Text may begin like them:
+    /// only a terminal that goes up to the end tells them apart.
+    fn scalars(&mut self, alternatives: &[Flat], whole: &Value, end: &str, types: Types) -> Vec<String> {
+        const KINDS: [(&str, Types); 4] = [
+            ("null", Types::NULL),
+            ("boolean", Types::BOOLEAN),
+            ("integer", Types::INTEGER),
+            ("number", Types::NUMBER),
+        ];
+        let nothing = Map::new();
+        let whole = whole.as_object().unwrap_or(&nothing);
+        let mut options = Vec::new();
+        for Flat { schema, path } in alternatives {
+            if let Some(values) = schema::listed(schema, whole) {
+                let values = values.iter().filter(|value| !value.is_string());
+                options.extend(values.map(|value| literal(&format!("{}{end}", spaced_json(value)))));
+                continue;
+            }
+            for (kind, of_kind) in KINDS {
+                let allowed = schema.get("type").is_none_or(|kinds| schema::names_type(kinds, kind));
+                if !allowed || !types.has(of_kind) {
+                    continue;
+                }
+                let (written, heeded): (&str, &[&str]) = match kind {
+                    "null" => ("\"null\"", &[]),
+                    "boolean" => ("(\"true\" | \"false\")", &[]),
+                    _ => number(kind, schema),
+                };
+                self.leave_for(Some(kind), schema, heeded, path);
+                options.push(self.rules.terminal(&format!("{written} {}", literal(end))));
+            }
         }
-        let options = ["anyOf", "oneOf"].iter().find_map(|key| Some((*key, schema.get(*key)?.as_array()?)));
-        let Some((key, options)) = options.filter(|_| schema.get("type").is_none()) else {
-            return vec![self.raw(schema, end, path, begins)];
-        };
-        if key == "oneOf" {
-            self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: key.to_owned() });
-        }
-        let options = options.iter().enumerate();
-        options.flat_map(|(index, option)| self.texts(option, end, &format!("{path}.{key}[{index}]"), begins)).collect()
+        options
     }
 
     /// Text up to the tag that ends it, which is part of the terminal: where text ends, only the tag says.
-    pub(super) fn raw(&mut self, schema: &Value, end: &str, path: &str, begins: &str) -> String {
+    /// What the parser takes for a value of another of the `types` is left out.
+    pub(super) fn raw(&mut self, schema: &Map<String, Value>, end: &str, path: &str, types: Types) -> String {
         let mut conditions = vec!["/(?s:.*)/".to_owned()];
-        if !begins.is_empty() {
-            conditions.push(format!("/(?s:{begins}.*)/"));
+        let others = read_otherwise(types);
+        if !others.is_empty() {
+            conditions.push(format!("~(/{}/)", others.join("/ | /")));
         }
-        for keyword in LENGTHS {
-            if schema.get(keyword).and_then(Value::as_u64).is_some_and(|count| count > COUNTED) {
-                self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned() });
-            }
+        let mut heeded = vec!["minLength", "maxLength", "pattern"];
+        let count = |key: &str| schema.get(key).and_then(Value::as_u64);
+        let (mut least, mut most) = (count("minLength").unwrap_or(0), count("maxLength"));
+        if most.is_some_and(|most| most > COUNTED) {
+            heeded.retain(|keyword| *keyword != "maxLength");
+            most = None;
         }
-        let count = |key: &str| schema.get(key).and_then(Value::as_u64).filter(|count| *count <= COUNTED);
-        let lengths = LENGTHS.iter().any(|key| count(key).is_some());
-        if lengths {
-            let most = count("maxLength").map_or(String::new(), |most| most.to_string());
-            conditions.push(format!("/(?s:.{{{},{most}}})/", count("minLength").unwrap_or(0)));
+        let counted = least.saturating_mul(least).saturating_add(self.counted);
+        if counted > LEAST_COUNTED {
+            heeded.retain(|keyword| *keyword != "minLength");
+            least = 0;
+        } else {
+            self.counted = counted;
+        }
+        if least > 0 || most.is_some() {
+            let most = most.map_or(String::new(), |most| most.to_string());
+            conditions.push(format!("/(?s:.{{{least},{most}}})/"));
         }
         let pattern = schema.get("pattern").and_then(Value::as_str);
-        if pattern.is_some() || lengths {
+        if pattern.is_some() || conditions.len() > 1 + usize::from(!others.is_empty()) {
             // White space at a value's edges may be the format's, and not count.
             conditions.push(r"/(?s:[^\s].*[^\s]|[^\s]?)/".to_owned());
         }
         let searched = pattern.and_then(searched);
-        let unsaid = [("pattern", pattern.is_some() && searched.is_none()), ("format", schema.get("format").is_some())];
-        let combined = ["anyOf", "oneOf", "allOf"].map(|keyword| (keyword, schema.get(keyword).is_some()));
-        for (keyword, _) in unsaid.into_iter().chain(combined).filter(|(_, unsaid)| *unsaid) {
-            self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned() });
+        if searched.is_none() {
+            heeded.retain(|keyword| *keyword != "pattern");
         }
+        self.leave_for(Some("string"), schema, &heeded, path);
         conditions.extend(searched);
         let forbidden = self.markup(end);
-        conditions.push(format!("~(/(?s:.*)/ ({}) /(?s:.*)/)", forbidden.join(" | ")));
+        // What follows is any bytes, not any text: the engine sees at once that nothing does, where it would otherwise
+        // go through all lengths that are counted, and give up.
+        let any_bytes = self.rules.terminal("~(/a/ & /b/)");
+        conditions.push(format!("~(/(?s:.*)/ ({}) {any_bytes})", forbidden.join(" | ")));
         let text = self.rules.terminal(&conditions.join(" & "));
         self.rules.terminal(&format!("{text} {}", literal(end)))
     }
@@ -158,7 +236,7 @@ impl Builder<'_> {
         let markers = markers.into_iter().flatten().chain(section).filter_map(Marker::text);
         let mut texts: Vec<&str> = markers.chain([end]).collect();
         if let crate::format::Payload::Tagged(tagged) = &self.format.payload {
-            texts.push(&tagged.key_start);
+            texts.extend([tagged.key_start.as_str(), CDATA]);
         }
         let mut forbidden: Vec<String> =
             texts.into_iter().map(str::trim).filter(|text| !text.is_empty()).map(literal).collect();
@@ -189,6 +267,8 @@ fn optional(rule: &str) -> String {
 /// The properties in order: name, schema, whether it is required. Names that the schema only requires come last.
 pub(super) fn properties(schema: &Map<String, Value>) -> Vec<(String, &Value, bool)> {
     const ANY: &Value = &Value::Bool(true);
+    // A pattern may be about any name.
+    let rest = schema.get("additionalProperties").filter(|_| !schema.contains_key("patternProperties"));
     let required: Vec<&str> =
         schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     let declared = schema.get("properties").and_then(Value::as_object);
@@ -199,7 +279,7 @@ pub(super) fn properties(schema: &Map<String, Value>) -> Vec<(String, &Value, bo
         .collect();
     for name in required {
         if !found.iter().any(|(known, _, _)| known == name) {
-            found.push((name.to_owned(), ANY, true));
+            found.push((name.to_owned(), rest.unwrap_or(ANY), true));
         }
     }
     found
@@ -218,77 +298,68 @@ pub(super) fn with_definitions(part: &Value, whole: &Map<String, Value>) -> Valu
     part
 }
 
-/// The types that a schema allows; none where it does not say.
-pub(super) fn kinds(schema: &Value) -> Vec<String> {
-    let Value::Object(object) = schema else { return Vec::new() };
-    let mut found = match object.get("type") {
-        Some(Value::String(one)) => vec![one.clone()],
-        Some(Value::Array(several)) => several.iter().filter_map(|kind| kind.as_str().map(str::to_owned)).collect(),
-        _ => Vec::new(),
+/// The types that the parser expects of a value.
+fn types_of(schema: &Value) -> Types {
+    schema.as_object().map_or(Types::default(), |schema| types(schema, []))
+}
+
+/// Texts, as regular expressions, that the parser does not take for a string where a value may be of these types.
+fn read_otherwise(expected: Types) -> Vec<&'static str> {
+    let number = if expected.has(Types::NUMBER) {
+        r"\s*-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+\-]?[0-9]+)?\s*"
+    } else {
+        r"\s*(0|-?[1-9][0-9]*)\s*"
     };
-    if found.is_empty() {
-        let options = ["anyOf", "oneOf"].iter().filter_map(|key| object.get(*key)?.as_array()).flatten();
-        let options: Vec<Vec<String>> = options.map(kinds).collect();
-        if options.iter().all(|kinds| !kinds.is_empty()) {
-            found = options.concat();
-        }
-    }
-    if found.is_empty() {
-        let values = object.get("enum").and_then(Value::as_array).map(Vec::as_slice);
-        let values = values.or(object.get("const").map(std::slice::from_ref)).unwrap_or_default();
-        found = values.iter().map(|value| kind(value).to_owned()).collect();
-    }
-    found.dedup();
-    found
+    let kinds = [
+        (Types::NULL, r"\s*(?i:null|none)\s*"),
+        (Types::BOOLEAN, r"\s*(?i:true|false)\s*"),
+        (Types::NUMBER.or(Types::INTEGER), number),
+        (Types::OBJECT.or(Types::ARRAY), r"(?s:\s*[\{\[].*)"),
+    ];
+    kinds.into_iter().filter(|(kind, _)| expected.has(*kind)).map(|(_, regex)| regex).collect()
 }
 
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
+/// Whether one of those is this text.
+fn is_read_otherwise(text: &str, expected: Types) -> bool {
+    let text = text.trim();
+    let is = |words: [&str; 2]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
+    let number = serde_json::from_str(text).ok().filter(Value::is_number);
+    expected.has(Types::NULL) && is(["null", "none"])
+        || expected.has(Types::BOOLEAN) && is(["true", "false"])
+        || expected.has(Types::OBJECT.or(Types::ARRAY)) && text.starts_with(['{', '['])
+        || number.is_some_and(|number| expected.has(Types::of(&number)))
 }
 
-/// The values that a schema lists, where it does.
-fn listed(schema: &Value) -> Option<&[Value]> {
-    match (schema.get("enum"), schema.get("const")) {
-        (Some(Value::Array(values)), _) => Some(values),
-        (None, Some(value)) => Some(std::slice::from_ref(value)),
-        _ => None,
-    }
-}
-
-/// Whether a text cannot be taken for a value of another kind.
-fn is_only_text(text: &str) -> bool {
-    const WORDS: [&str; 8] = ["true", "false", "null", "none", "nil", "nan", "inf", "infinity"];
-    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && !WORDS.contains(&&*text.to_ascii_lowercase())
-}
-
-fn has_structure(schema: &Value) -> bool {
-    ["$ref", "allOf", "anyOf", "oneOf", "properties", "items", "enum", "const"]
-        .iter()
-        .any(|key| schema.get(*key).is_some())
-}
-
-/// What of a schema is no string.
-fn without_strings(schema: &Value) -> Value {
-    let mut schema = schema.clone();
+/// What of a schema is an object or an array.
+fn structures(whole: &Value) -> Value {
+    let mut schema = whole.clone();
     let Value::Object(object) = &mut schema else { return schema };
-    if let Some(Value::Array(kinds)) = object.get_mut("type") {
-        kinds.retain(|kind| kind != "string");
+    let leads = ["$ref", "allOf"].iter().any(|key| object.contains_key(*key));
+    let tells = ["type", "anyOf", "oneOf", "enum", "const"].iter().any(|key| object.contains_key(*key));
+    if leads || !tells {
+        let joined = json!({"allOf": [schema::without_definitions(object), {"type": ["object", "array"]}]});
+        return with_definitions(&joined, object);
     }
+    if let Some(kinds) = object.get_mut("type") {
+        let kept = ["object", "array"].into_iter().filter(|kind| schema::names_type(kinds, kind));
+        *kinds = kept.collect();
+    }
+    let definitions = object.clone();
     for key in ["anyOf", "oneOf"] {
         if let Some(Value::Array(options)) = object.get_mut(key) {
-            options.retain(|option| kinds(option) != ["string"]);
-            options.iter_mut().for_each(|option| *option = without_strings(option));
+            let brackets = Types::OBJECT.or(Types::ARRAY);
+            let all = |option: &Value| with_definitions(option, &definitions);
+            let types = |option: &Value| types_of(&all(option));
+            options.retain(|option| types(option).is_unknown() || types(option).has(brackets));
+            for option in options.iter_mut().filter(|option| types(option).or(brackets) != brackets) {
+                if let Value::Object(rest) = structures(&all(option)) {
+                    *option = schema::without_definitions(&rest);
+                }
+            }
         }
     }
     if let Some(Value::Array(values)) = object.get_mut("enum") {
-        values.retain(|value| !value.is_string());
+        values.retain(|value| value.is_object() || value.is_array());
     }
     schema
 }
