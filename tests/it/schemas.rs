@@ -7,11 +7,13 @@ use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::format::Format;
 use callwright::format::grammar::{Begins, Scope, json_grammar};
+use callwright::format::parser::{Parser, ParserOptions};
 use callwright::message::{Arguments, ToolCall};
 use callwright::session::{Options, Reply};
 use callwright::tool::Tool;
-use callwright::{ErrorKind, Session};
+use callwright::{ErrorKind, Session, Tools};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const ONE: Scope = Scope { begins: Begins::Answer, max_calls: Some(1), only_calls: true };
 /// A format of each payload kind and notation.
@@ -129,4 +131,146 @@ fn the_program_fails_where_an_answer_does_not_fit_or_cannot_be_whole() {
         format!("== {name}: exit {}\n{}", ran.code, ran.err.trim())
     });
     insta::assert_snapshot!(shown.join("\n"));
+}
+
+/// How a format writes a call of `f`.
+fn call(format: &Format, arguments: &Value) -> String {
+    let Value::Object(arguments) = arguments.clone() else { unreachable!() };
+    let arguments = Arguments::Object(arguments);
+    format.write_calls(&[ToolCall { id: Some("abcdef123".into()), name: "f".into(), arguments }])
+}
+
+/// What is read of a call, where that is what was written, without a repair.
+fn reads_back(format: &Format, tool: &Tool, text: &str, arguments: &Value) -> bool {
+    let tools = Tools::new([tool.clone()]).unwrap();
+    let mut parser = Parser::new(format, Some(Arc::new(tools)), ParserOptions::default()).unwrap();
+    parser.push(text.as_bytes(), &mut |_| ());
+    let parsed = parser.finish(&mut |_| ());
+    let [read] = parsed.calls.as_slice() else { return false };
+    let Value::Object(arguments) = arguments else { unreachable!() };
+    let same = match &read.arguments {
+        Arguments::Object(read) => read == arguments,
+        Arguments::Raw(_) => false,
+    };
+    same && read.complete && parsed.repairs.is_empty()
+}
+
+/// Each case is a property's schema (or all `parameters`), and the values that a grammar `accepts` and `rejects` (or
+/// whole `calls` and those `refused`), what it says it does not enforce, or that it is an error.
+#[test]
+fn every_notation_accepts_what_fits_and_reads_it_back() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("../cases/grammar/notations.json")).unwrap();
+    let mut errors = Vec::new();
+    let mut wrong = Vec::new();
+    for case in &cases {
+        let why = case["why"].as_str().unwrap();
+        let list = |key: &str| case[key].as_array().cloned().unwrap_or_default();
+        let formats: Vec<&str> = match case["formats"].as_array() {
+            Some(formats) => formats.iter().map(|name| name.as_str().unwrap()).collect(),
+            None => FORMATS.iter().copied().chain(["glm-4"]).collect(),
+        };
+        let tool = match case.get("parameters") {
+            Some(parameters) => tool(parameters.clone()),
+            None => tool(json!({"type": "object", "properties": {"a": case["schema"]}, "required": ["a"],
+                "$defs": case.get("defs").cloned().unwrap_or(json!({}))})),
+        };
+        let of_a = |values: Vec<Value>| values.into_iter().map(|value| json!({"a": value})).collect::<Vec<_>>();
+        for name in formats {
+            let format = Format::builtin(name).unwrap();
+            let grammar = match format.grammar(&[&tool], ONE) {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Tools, "{why}");
+                    errors.push(format!("{why} ({name}): {error}"));
+                    if case.get("error").is_none() {
+                        wrong.push(format!("{why} ({name}): {error}"));
+                    }
+                    continue;
+                }
+                Ok(grammar) => grammar,
+            };
+            if case.get("error").is_some() {
+                wrong.push(format!("{why} ({name}): no error\n{}", grammar.lark));
+                continue;
+            }
+            let said: Vec<String> = grammar.unenforced.iter().map(|u| format!("{} {}", u.path, u.keyword)).collect();
+            let missing =
+                list("unenforced").into_iter().filter(|one| !said.iter().any(|said| said == one.as_str().unwrap()));
+            missing.for_each(|one| wrong.push(format!("{why} ({name}): {one} is not said, but {said:?}")));
+            let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+            let mut check = |arguments: &Value, accept: bool| {
+                let text = call(format, arguments);
+                let accepted = compiler.check(&grammar.lark, &text).unwrap().is_none();
+                if accepted != accept || accept && !reads_back(format, &tool, &text, arguments) {
+                    wrong.push(format!("{why} ({name}): accepted {accepted}: {text}\n{}", grammar.lark));
+                }
+            };
+            [of_a(list("accepts")), list("calls")].concat().iter().for_each(|arguments| check(arguments, true));
+            [of_a(list("rejects")), list("refused")].concat().iter().for_each(|arguments| check(arguments, false));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    insta::assert_snapshot!(errors.join("\n"));
+}
+
+#[test]
+fn a_number_that_is_listed_may_be_large() {
+    let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), Format::delimited()).unwrap();
+    let large = 10_000_000_000_000_000_000_u64;
+    for schema in [json!({"type": "integer", "const": large}), json!({"type": "number", "enum": [large]})] {
+        for flexible in [true, false] {
+            let grammar = json_grammar(&schema, flexible).unwrap();
+            assert_eq!(compiler.check(&grammar.lark, &large.to_string()).unwrap(), None, "{}", grammar.lark);
+            assert!(compiler.check(&grammar.lark, "7").unwrap().is_some(), "{schema}");
+        }
+    }
+}
+
+/// Short texts of what numbers and words are made of, with white space around them.
+fn short_texts() -> Vec<String> {
+    let letters = ["0", "1", "-", "+", ".", "e", "E", "_", " ", "x"];
+    let mut texts = vec![String::new()];
+    let mut last = texts.clone();
+    for _ in 0..3 {
+        last = last.iter().flat_map(|text| letters.iter().map(move |letter| format!("{text}{letter}"))).collect();
+        texts.extend(last.iter().cloned());
+    }
+    for word in
+        ["null", "None", "true", "False", "NONE", "nan", "Infinity", "undefined", "2024-01-01", "1e5", "1_000.5"]
+    {
+        texts.extend((1..=word.len()).map(|end| word[..end].to_owned()));
+        texts.extend([format!(" {word}"), format!("{word}\n\n"), format!("{word} {word}"), format!("{word}x")]);
+    }
+    texts.extend(["{", "[", "{}", "[1]", " {x", "\"x\"", "'x'", "<![CDATA[x]]>"].map(String::from));
+    texts
+}
+
+#[test]
+fn a_text_beside_other_types_is_any_that_is_read_as_one() {
+    let mut left_out = Vec::new();
+    for name in ["qwen3-coder", "glm-4", "minimax-m2"] {
+        let format = Format::builtin(name).unwrap();
+        for kinds in [&[][..], &["null"], &["number"], &["integer"], &["boolean"], &["object"], &["array", "null"]] {
+            let kinds: Vec<&str> = kinds.iter().chain(&["string"]).copied().collect();
+            let tool = tool(json!({"type": "object", "properties": {"a": {"type": kinds}}, "required": ["a"]}));
+            let grammar = format.grammar(&[&tool], ONE).unwrap();
+            let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+            for text in short_texts() {
+                let arguments = json!({"a": text});
+                let written = call(format, &arguments);
+                let accepted = compiler.check(&grammar.lark, &written).unwrap().is_none();
+                let as_json = serde_json::from_str(&text)
+                    .is_ok_and(|value: Value| reads_back(format, &tool, &written, &json!({"a": value})));
+                let read = reads_back(format, &tool, &written, &arguments);
+                assert!(!accepted || read || as_json, "{name} {kinds:?}: {text:?} is not read back");
+                // In any case they look like what they are not.
+                let odd = ["null", "none", "true", "false"].iter().any(|word| text.trim().eq_ignore_ascii_case(word));
+                // What begins like JSON may be repaired to it.
+                let bracket = kinds[0] != "string" && text.trim().starts_with(['{', '[']);
+                if read && !accepted && !odd && !bracket {
+                    left_out.push(format!("{name} {kinds:?}: {text:?}"));
+                }
+            }
+        }
+    }
+    assert!(left_out.is_empty(), "{}", left_out.join("\n"));
 }

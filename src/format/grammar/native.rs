@@ -1,6 +1,7 @@
 //! Arguments in a notation that is almost JSON: Python's, or one with quotes and keys of its own.
 
-use super::json::{impossible, possible, unless_impossible};
+use super::flat::{self, Flat};
+use super::json::{impossible, possible, unless_impossible, unwritable};
 use super::rules::literal;
 use super::tagged::{MEMBERS, properties, with_definitions};
 use super::{Builder, Unenforced, schema};
@@ -11,6 +12,12 @@ use serde_json::{Map, Value, json};
 
 /// How deep a value may be nested that its schema says nothing about.
 const ANY_DEPTH: usize = 2;
+
+/// Keywords about parts of a value: those of several schemas are not joined.
+const STRUCTURE: [&str; 6] =
+    ["properties", "patternProperties", "additionalProperties", "required", "items", "prefixItems"];
+/// Longer names the parser does not read.
+const NAME: usize = 1024;
 
 /// A notation of values.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +70,34 @@ impl<'f> Dialect<'f> {
             }
         }
     }
+
+    /// Whether a value is read as it was written: nothing is escaped between quotes of the format's own, or in a bare
+    /// key.
+    fn can_write(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.quote.is_none_or(|quote| !text.contains(quote)),
+            Value::Array(items) => items.iter().all(|item| self.can_write(item)),
+            Value::Object(object) => object.iter().all(|(key, value)| self.can_write_key(key) && self.can_write(value)),
+            _ => true,
+        }
+    }
+
+    fn can_write_key(&self, key: &str) -> bool {
+        if !self.bare_keys {
+            return self.can_write(&key.into());
+        }
+        let of_quote = self.quote.and_then(|quote| quote.chars().next());
+        let plain = |c: char| c >= ' ' && !":,{}[]\"".contains(c) && Some(c) != of_quote;
+        !key.is_empty() && key.len() <= NAME && key.trim() == key && !key.starts_with('\'') && key.chars().all(plain)
+    }
+}
+
+/// Whether a name is one that an argument of a call in Python may have.
+fn is_parameter(name: &str) -> bool {
+    let begins = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii();
+    name.len() <= NAME
+        && name.starts_with(begins)
+        && name.chars().all(|c| begins(c) || c.is_ascii_digit() || "$-.".contains(c))
 }
 
 /// What the rules of one tool's values need to know.
@@ -78,11 +113,15 @@ impl Builder<'_> {
     /// `key=value, …` as Python writes it.
     pub(super) fn python_arguments(&mut self, tool: &Tool) -> Result<String> {
         let Some(whole) = self.schema(tool)? else { return Ok(String::new()) };
-        self.leave(&whole, &MEMBERS, "$");
+        self.leave_for(Some("object"), &whole, &MEMBERS, "$");
         let mut notation = Notation::new(Dialect::PYTHON, tool, &whole);
         let mut items = Vec::new();
         for (name, value, required) in properties(&whole) {
-            let value = self.native(&with_definitions(value, &whole), &mut notation, &format!("$.properties.{name}"));
+            let path = format!("$.properties.{name}");
+            let value = match is_parameter(&name) {
+                true => self.native(&with_definitions(value, &whole), &mut notation, &path),
+                false => Err(unwritable(&tool.name, &name, &path, &self.format.name)),
+            };
             let Some(value) = unless_impossible(required, value)? else { continue };
             items.push((self.rules.sequence(&[literal(&format!("{name}=")), value]), required));
         }
@@ -97,18 +136,48 @@ impl Builder<'_> {
     }
 
     fn native(&mut self, schema: &Value, notation: &mut Notation<'_>, path: &str) -> Result<String> {
-        let Value::Object(object) = schema else { return Ok(self.anything(notation, ANY_DEPTH)) };
+        let object = match schema {
+            Value::Object(object) => object,
+            Value::Bool(false) => return Err(impossible(Some(notation.tool), path, None, "nothing is allowed")),
+            _ => return Ok(self.anything(notation, ANY_DEPTH)),
+        };
+        let several = object.keys().filter(|keyword| schema::restricts(keyword)).count() > 1;
+        match object.get("allOf") {
+            Some(Value::Array(parts)) if parts.len() == 1 && !several => {
+                return self.native(&parts[0], notation, &format!("{path}.allOf[0]"));
+            }
+            Some(_) => {}
+            None if several && object.contains_key("$ref") => {}
+            None => return self.plain(object, notation, path),
+        }
+        let whole = with_definitions(schema, &notation.definitions);
+        let (alternatives, dropped) = flat::alternatives(&whole, path);
+        let is_structured = |flat: &Flat| STRUCTURE.iter().any(|keyword| flat.schema.contains_key(*keyword));
+        if alternatives.iter().any(is_structured) {
+            return self.plain(object, notation, path);
+        }
+        self.unenforced.extend(dropped);
+        let options = alternatives.iter().map(|flat| self.plain(&flat.schema, notation, &flat.path));
+        let options = possible(options)?;
+        if options.is_empty() {
+            return Err(impossible(Some(notation.tool), path, None, "nothing is allowed"));
+        }
+        Ok(self.rules.alternatives(&options))
+    }
+
+    /// What is said of a value in one place.
+    fn plain(&mut self, object: &Map<String, Value>, notation: &mut Notation<'_>, path: &str) -> Result<String> {
         if let Some(Value::String(reference)) = object.get("$ref") {
             self.leave(object, &["$ref"], path);
             return self.definition(reference, notation, path);
         }
-        let listed = object.get("enum").and_then(Value::as_array).map(Vec::as_slice);
-        if let Some(values) = listed.or(object.get("const").map(std::slice::from_ref)) {
-            self.leave(object, &["enum", "const", "type"], path);
-            if values.is_empty() {
-                return Err(impossible(Some(notation.tool), path, Some("enum"), "no value is listed"));
+        if let Some(values) = schema::listed(object, &notation.definitions) {
+            let values = values.iter().filter(|value| notation.dialect.can_write(value));
+            let options: Vec<String> = values.map(|value| literal(&notation.dialect.write(value))).collect();
+            if options.is_empty() {
+                let keyword = if object.contains_key("enum") { "enum" } else { "const" };
+                return Err(impossible(Some(notation.tool), path, Some(keyword), "no value that is listed will do"));
             }
-            let options: Vec<String> = values.iter().map(|value| literal(&notation.dialect.write(value))).collect();
             return Ok(self.rules.alternatives(&options));
         }
         for key in ["anyOf", "oneOf"] {
@@ -153,8 +222,12 @@ impl Builder<'_> {
         };
         let rule = self.rules.reserve();
         notation.ruled.push((reference.to_owned(), rule.clone()));
-        let body = self.native(&defined, notation, path)?;
-        self.rules.complete(&rule, &body);
+        let body = self.native(&defined, notation, path);
+        if body.is_err() {
+            // What refers to it elsewhere has to hear of it, too.
+            notation.ruled.retain(|(_, known)| *known != rule);
+        }
+        self.rules.complete(&rule, &body?);
         Ok(rule)
     }
 
@@ -165,10 +238,12 @@ impl Builder<'_> {
         notation: &mut Notation<'_>,
         path: &str,
     ) -> Result<String> {
-        let [yes, no, null] = notation.dialect.literals;
         match kind {
-            "boolean" => Ok(self.rules.alternatives(&[literal(yes), literal(no)])),
-            "null" => Ok(literal(null)),
+            "boolean" | "null" => {
+                let mut listed = only(object, kind);
+                listed["enum"] = if kind == "null" { json!([null]) } else { json!([true, false]) };
+                self.native(&listed, notation, path)
+            }
             "array" => self.array(object, notation, path),
             "object" => self.object(object, notation, path),
             "string" => match notation.dialect.quote {
@@ -183,14 +258,24 @@ impl Builder<'_> {
     }
 
     fn array(&mut self, object: &Map<String, Value>, notation: &mut Notation<'_>, path: &str) -> Result<String> {
-        let item = match object.get("items") {
-            Some(items) => self.native(items, notation, &format!("{path}.items"))?,
-            None => self.anything(notation, ANY_DEPTH - 1),
+        let (least, most) = schema::item_counts(object);
+        if let Some(most) = most.filter(|most| *most < least) {
+            let why = format!("minItems ({least}) is greater than maxItems ({most})");
+            return Err(impossible(Some(notation.tool), path, Some("minItems"), &why));
+        }
+        let is_tuple = object.contains_key("prefixItems") || object.get("items").is_some_and(Value::is_array);
+        let mut heeded = vec!["type", "minItems", "maxItems"];
+        let item = match object.get("items").filter(|_| !is_tuple) {
+            Some(items) => {
+                heeded.push("items");
+                let item = self.native(items, notation, &format!("{path}.items"));
+                unless_impossible(least > 0, item)?
+            }
+            None => Some(self.anything(notation, ANY_DEPTH - 1)),
         };
-        self.leave(object, &["type", "items", "minItems", "maxItems"], path);
-        let count = |key: &str| object.get(key).and_then(Value::as_u64);
-        let (least, most) = (count("minItems").unwrap_or(0), count("maxItems").unwrap_or(super::MANY as u64));
-        let list = self.list(&item, notation.dialect, least, most.max(least));
+        self.leave_for(Some("array"), object, &heeded, path);
+        let most = most.unwrap_or(least.max(super::MANY as u64));
+        let list = item.map_or(String::new(), |item| self.list(&item, notation.dialect, least, most));
         Ok(self.rules.sequence(&[literal("["), list, literal("]")]))
     }
 
@@ -206,21 +291,28 @@ impl Builder<'_> {
     }
 
     fn object(&mut self, object: &Map<String, Value>, notation: &mut Notation<'_>, path: &str) -> Result<String> {
-        self.leave(object, &MEMBERS, path);
+        self.leave_for(Some("object"), object, &MEMBERS, path);
         let dialect = notation.dialect;
+        let declared = properties(object);
+        let is_open = declared.is_empty();
         let mut items = Vec::new();
-        for (name, value, required) in properties(object) {
-            let value = self.native(value, notation, &format!("{path}.properties.{name}"));
+        for (name, value, required) in declared {
+            let path = format!("{path}.properties.{name}");
+            let value = match dialect.can_write_key(&name) {
+                true => self.native(value, notation, &path),
+                false => Err(unwritable(notation.tool, &name, &path, &self.format.name)),
+            };
             let Some(value) = unless_impossible(required, value)? else { continue };
             let key = literal(&format!("{}{}", dialect.key(&name), dialect.after_key));
             items.push((self.rules.sequence(&[key, value]), required));
         }
         let members = match object.get("additionalProperties") {
             Some(Value::Bool(false)) => String::new(),
-            _ if !items.is_empty() => String::new(),
+            _ if !is_open => String::new(),
             Some(rest @ Value::Object(_)) => {
-                let value = self.native(rest, notation, &format!("{path}.additionalProperties"))?;
-                self.members(&value, dialect)
+                let value = self.native(rest, notation, &format!("{path}.additionalProperties"));
+                let value = unless_impossible(false, value)?;
+                value.map_or(String::new(), |value| self.members(&value, dialect))
             }
             _ => {
                 let value = self.anything(notation, ANY_DEPTH - 1);
