@@ -119,9 +119,10 @@ fn inner<'s>(schema: &'s Schema, step: &Step) -> Option<&'s Schema> {
 /// Whether one of the schema's alternatives does not say what type it is of.
 fn may_be_anything(schema: &Schema) -> bool {
     let alternatives = ["anyOf", "oneOf"].iter().filter_map(|key| schema.get(*key)?.as_array()).flatten();
-    let elsewhere = ["$ref", "anyOf", "oneOf", "allOf"];
+    // An empty list of values says that there is none.
+    let telling = ["type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"];
     let open = |alternative: &Schema| {
-        own(alternative).is_unknown() && !elsewhere.iter().any(|key| alternative.contains_key(*key))
+        own(alternative).is_unknown() && !telling.iter().any(|key| alternative.contains_key(*key))
     };
     alternatives.into_iter().any(|alternative| alternative.as_object().map_or(*alternative == true, open))
 }
