@@ -478,7 +478,8 @@ impl Calls {
         self.say_start();
         self.report_coercion();
         let object = apart.then(|| duplicates::read_object(&text));
-        let inexact = duplicates::inexact_number(&text).filter(|_| !self.any_number && matches!(object, Some(Ok(_))));
+        let double = matches!(&object, Some(Ok((_, seen))) if seen.double) && !self.any_number;
+        let inexact = if double { duplicates::inexact_number(&text) } else { None };
         if let Some(number) = inexact {
             self.blame(format!("the number {} is too large to be kept exactly", shortened(number)));
         }
@@ -489,8 +490,8 @@ impl Calls {
         {
             self.blame(format!("the argument {key:?} stands beside \"arguments\", not in it"));
         }
-        if let Some(Ok((_, again))) = &object {
-            self.report_again(again);
+        if let Some(Ok((_, seen))) = &object {
+            self.report_again(&seen.again);
         }
         self.keep(marker);
         let Some(open) = self.open.take() else { return };
@@ -516,7 +517,7 @@ impl Calls {
         problems.extend(open.blamed);
         let arguments = match object {
             // Without repairs nothing that was written is dropped.
-            Some(Ok((_, again))) if !again.is_empty() && !self.repair => Arguments::Raw(text),
+            Some(Ok((_, seen))) if !seen.again.is_empty() && !self.repair => Arguments::Raw(text),
             // Nor is one put for another.
             Some(Ok(_)) if inexact => Arguments::Raw(text),
             Some(Ok((object, _))) => {

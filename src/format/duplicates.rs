@@ -15,17 +15,26 @@ use std::ops::Range;
 /// How many of them are told.
 const MOST: usize = 128;
 
-/// The JSON object that `text` is, and the keys that came again in it or in an object inside of it.
-pub(super) fn read_object(text: &str) -> serde_json::Result<(Map<String, Value>, Vec<String>)> {
-    let mut again = Vec::new();
-    let mut json = serde_json::Deserializer::from_str(text);
-    let object = json.deserialize_map(Object(&mut again))?;
-    json.end()?;
-    Ok((object, again))
+/// What is worth knowing of a JSON object that was read.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// The keys that came again in it or in an object inside of it.
+    pub again: Vec<String>,
+    /// Whether a number became a double.
+    pub double: bool,
 }
 
-/// Reads an object and notes the keys that come again.
-struct Object<'a>(&'a mut Vec<String>);
+/// The JSON object that `text` is, and what was seen in it.
+pub(super) fn read_object(text: &str) -> serde_json::Result<(Map<String, Value>, Seen)> {
+    let mut seen = Seen::default();
+    let mut json = serde_json::Deserializer::from_str(text);
+    let object = json.deserialize_map(Object(&mut seen))?;
+    json.end()?;
+    Ok((object, seen))
+}
+
+/// Reads an object and notes what it sees.
+struct Object<'a>(&'a mut Seen);
 
 impl<'de> Visitor<'de> for Object<'_> {
     type Value = Map<String, Value>;
@@ -43,8 +52,8 @@ impl<'de> Visitor<'de> for Object<'_> {
                     entry.insert(value);
                 }
                 Entry::Occupied(mut entry) => {
-                    if self.0.len() < MOST {
-                        self.0.push(entry.key().clone());
+                    if self.0.again.len() < MOST {
+                        self.0.again.push(entry.key().clone());
                     }
                     entry.insert(value);
                 }
@@ -55,7 +64,7 @@ impl<'de> Visitor<'de> for Object<'_> {
 }
 
 /// The same for any value.
-struct Any<'a>(&'a mut Vec<String>);
+struct Any<'a>(&'a mut Seen);
 
 impl<'de> DeserializeSeed<'de> for Any<'_> {
     type Value = Value;
@@ -85,6 +94,7 @@ impl<'de> Visitor<'de> for Any<'_> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        self.0.double = true;
         Ok(value.into())
     }
 
