@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 pub use crate::turn::FinishReason;
 pub use event::{
-    Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, Tagged, Told, ToolResult, UsageStep,
+    Cut, Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, Tagged, Told, ToolResult, UsageStep,
     WithoutTools, notes,
 };
 pub use options::{ContextPolicy, Options, ToolChoice};
@@ -201,11 +201,16 @@ impl Session {
         if self.tools.is_empty() {
             return None;
         }
-        let options = Options { tool_choice: ToolChoice::Auto, ..self.options.clone() };
-        let messages = vec![Message::user("?")];
-        let prompt = self.write(&Ask { messages, tools: Arc::clone(&self.tools), options, until: None }).ok()?;
-        let told = self.tools.iter().any(|tool| prompt.text.contains(&tool.name));
-        (!told).then(|| match &self.section {
+        // Some templates write them only beside a system message.
+        let conversations = [vec![Message::user("?")], vec![Message::system("?"), Message::user("?")]];
+        let prompts = conversations.into_iter().filter_map(|messages| {
+            let options = Options { tool_choice: ToolChoice::Auto, ..self.options.clone() };
+            let ask = Ask { messages, tools: Arc::clone(&self.tools), options, until: None };
+            Some(self.templates.choose(true).render(&self.request(&ask)).ok()?.text())
+        });
+        let told: Vec<bool> =
+            prompts.map(|prompt| self.tools.iter().any(|tool| prompt.contains(&tool.name))).collect();
+        (!told.is_empty() && !told.contains(&true)).then(|| match &self.section {
             Some(section) => format!(
                 "{}: the model is not told of the tools: the section that writes them, below the declaration, has none",
                 section.name()

@@ -90,7 +90,8 @@ impl SessionAnswers {
         Ok(Some(Answer {
             prompt: prompt.text(),
             prompt_tail: reply.prompt_tail,
-            raw: String::from_utf8_lossy(&reply.raw).into_owned(),
+            raw: lossy(&reply.raw),
+            closed_from: reply.closed_from.map(|from| lossy(&reply.raw[..from]).len()),
             tokens: reply.tokens.iter().map(|token| token.0).collect(),
             events: events.iter().filter_map(|event| serde_json::to_value(event).ok()).collect::<Vec<Value>>(),
             cut_off: reply.finish_reason == FinishReason::Length,
@@ -104,6 +105,10 @@ impl SessionAnswers {
             },
         }))
     }
+}
+
+fn lossy(raw: &[u8]) -> String {
+    String::from_utf8_lossy(raw).into_owned()
 }
 
 impl Answerer for SessionAnswers {

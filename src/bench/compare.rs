@@ -32,6 +32,8 @@ pub struct Comparison {
     pub won: Vec<(String, String)>,
     /// The difference of the shares of right cases, and its 95% interval. Cases that share a cluster count as fewer.
     pub difference: (f64, f64, f64),
+    /// How many cases count as one, where some share a cluster: 1 where none do.
+    pub design_effect: f64,
     /// The exact McNemar test's p-value. Cases that share a cluster count as fewer.
     pub p: f64,
     /// The same after Holm's correction over all comparisons.
@@ -69,8 +71,10 @@ pub fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
         .hint("`callwright bench rescore DIR` scores a run anew"));
     }
     let (before, after) = (Summary::new(a)?, Summary::new(b)?);
-    let mut comparisons: Vec<Comparison> =
-        pairs(&before, &after).into_iter().map(|(before, after)| one(before, after)).collect();
+    let mut comparisons: Vec<Comparison> = pairs(&configurations(&before), &configurations(&after))
+        .into_iter()
+        .map(|(old, new)| one(old.and_then(|old| measured(&before, old)), new.and_then(|new| measured(&after, new))))
+        .collect();
     if comparisons.iter().all(|comparison| comparison.cases == 0) {
         return Err(wrong(format!("{} and {} have no configurations that belong together", name(a), name(b)))
             .hint("configurations belong together when template, format and options are the same"));
@@ -83,17 +87,24 @@ pub fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
     Ok(comparisons)
 }
 
-/// A configuration, or what stands in its place.
-type Side<'s, 'a> = Result<&'s ConfigurationSummary<'a>, &'static str>;
+fn configurations<'a>(summary: &Summary<'a>) -> Vec<&'a Configuration> {
+    summary.configurations.iter().map(|one| one.configuration).collect()
+}
 
-fn pairs<'s, 'a>(before: &'s Summary<'a>, after: &'s Summary<'a>) -> Vec<(Side<'s, 'a>, Side<'s, 'a>)> {
-    let (before, after) = (before.configurations.as_slice(), after.configurations.as_slice());
+/// Whether runs of these configurations can be compared, as far as those go.
+pub fn belong(before: &[Configuration], after: &[Configuration]) -> bool {
+    let (before, after): (Vec<_>, Vec<_>) = (before.iter().collect(), after.iter().collect());
+    pairs(&before, &after).iter().any(|(before, after)| before.is_ok() && after.is_ok())
+}
+
+/// A configuration, or what stands in its place.
+type Side<'c> = Result<&'c Configuration, &'static str>;
+
+fn pairs<'c>(before: &[&'c Configuration], after: &[&'c Configuration]) -> Vec<(Side<'c>, Side<'c>)> {
     if let ([before], [after]) = (before, after) {
         return vec![(Ok(before), Ok(after))];
     }
-    let one_model = |side: &[ConfigurationSummary<'_>]| {
-        side.iter().map(|one| &one.configuration.model).collect::<BTreeSet<_>>().len() == 1
-    };
+    let one_model = |side: &[&Configuration]| side.iter().map(|one| &one.model).collect::<BTreeSet<_>>().len() == 1;
     // With one model each, the models are what is compared.
     let from = usize::from(one_model(before) && one_model(after));
     let id = |one: &Configuration| one.id.clone();
@@ -103,31 +114,29 @@ fn pairs<'s, 'a>(before: &'s Summary<'a>, after: &'s Summary<'a>) -> Vec<(Side<'
         serde_json::to_string(&Configuration { id, model, model_sha256, template, ..one.clone() }).unwrap_or_default()
     };
     let values = |one: &Configuration| one.values()[from..].join("\n");
-    let mut left: (Vec<_>, Vec<_>) = (before.iter().collect(), after.iter().collect());
-    let mut partners: BTreeMap<&str, &ConfigurationSummary<'_>> = BTreeMap::new();
+    let mut left = (before.to_vec(), after.to_vec());
+    let mut partners: BTreeMap<&str, &Configuration> = BTreeMap::new();
     let keys: [&dyn Fn(&Configuration) -> String; 3] = [&id, &all_but_the_model, &values];
     for key in keys {
-        let with = |side: &[&'s ConfigurationSummary<'a>], wanted: &str| {
-            side.iter().copied().filter(|one| key(one.configuration) == wanted).collect::<Vec<_>>()
+        let with = |side: &[&'c Configuration], wanted: &str| {
+            side.iter().copied().filter(|one| key(one) == wanted).collect::<Vec<_>>()
         };
         let (old, new) = left.clone();
         for one in &old {
-            let key = key(one.configuration);
+            let key = key(one);
             if let ([one], [other]) = (with(&old, &key).as_slice(), with(&new, &key).as_slice()) {
-                partners.insert(&one.configuration.id, other);
-                left.0.retain(|left| left.configuration.id != one.configuration.id);
-                left.1.retain(|left| left.configuration.id != other.configuration.id);
+                partners.insert(&one.id, other);
+                left.0.retain(|left| left.id != one.id);
+                left.1.retain(|left| left.id != other.id);
             }
         }
     }
-    let why = |one: &ConfigurationSummary<'_>, side: &[&ConfigurationSummary<'_>]| {
-        let alike = side.iter().any(|other| values(one.configuration) == values(other.configuration));
+    let why = |one: &Configuration, side: &[&Configuration]| {
+        let alike = side.iter().any(|other| values(one) == values(other));
         if alike { SEVERAL } else { NOTHING }
     };
-    let partner = |one: &ConfigurationSummary<'_>| {
-        partners.get(one.configuration.id.as_str()).copied().ok_or_else(|| why(one, &left.1))
-    };
-    let found = before.iter().map(|one| (Ok(one), partner(one)));
+    let partner = |one: &Configuration| partners.get(one.id.as_str()).copied().ok_or_else(|| why(one, &left.1));
+    let found = before.iter().map(|one| (Ok(*one), partner(one)));
     found.chain(left.1.iter().map(|other| (Err(why(other, &left.0)), Ok(*other)))).collect()
 }
 
@@ -147,9 +156,16 @@ fn cases<'a>(one: &ConfigurationSummary<'a>) -> BTreeMap<&'a str, (bool, &'stati
     counts.into_iter().map(|(case, counts)| (case, decided(counts))).collect()
 }
 
-fn one(before: Side<'_, '_>, after: Side<'_, '_>) -> Comparison {
+/// What was measured of a configuration, or what stands in its place.
+type Measured<'s, 'a> = Result<&'s ConfigurationSummary<'a>, &'static str>;
+
+fn measured<'s, 'a>(summary: &'s Summary<'a>, configuration: &Configuration) -> Measured<'s, 'a> {
+    summary.configurations.iter().find(|one| one.configuration.id == configuration.id).ok_or(NOTHING)
+}
+
+fn one(before: Measured<'_, '_>, after: Measured<'_, '_>) -> Comparison {
     let (old, new) = (before.map(cases).unwrap_or_default(), after.map(cases).unwrap_or_default());
-    let label = |side: Side<'_, '_>| side.map_or_else(str::to_owned, |one| one.label.clone());
+    let label = |side: Measured<'_, '_>| side.map_or_else(str::to_owned, |one| one.label.clone());
     let mut comparison = Comparison {
         before: label(before),
         after: label(after),
@@ -157,6 +173,7 @@ fn one(before: Side<'_, '_>, after: Side<'_, '_>) -> Comparison {
         lost: Vec::new(),
         won: Vec::new(),
         difference: (0.0, 0.0, 0.0),
+        design_effect: 1.0,
         p: 1.0,
         p_holm: 1.0,
     };
@@ -172,8 +189,8 @@ fn one(before: Side<'_, '_>, after: Side<'_, '_>) -> Comparison {
         }
     }
     let (b, c) = (comparison.lost.len(), comparison.won.len());
-    let design_effect = paired_design_effect(changes);
-    comparison.difference = paired_difference(b, c, comparison.cases, design_effect);
-    comparison.p = clustered_mcnemar(b, c, design_effect);
+    comparison.design_effect = paired_design_effect(changes);
+    comparison.difference = paired_difference(b, c, comparison.cases, comparison.design_effect);
+    comparison.p = clustered_mcnemar(b, c, comparison.design_effect);
     comparison
 }

@@ -75,7 +75,8 @@ impl Plan {
     }
 
     /// What makes another plan another run.
-    fn difference(&self, other: &Plan) -> Option<&'static str> {
+    /// What keeps a run by one plan from being gone on with by another.
+    pub fn difference(&self, other: &Plan) -> Option<&'static str> {
         let ids = |plan: &Plan| plan.configurations.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
         if self.suite_sha256 != other.suite_sha256 {
             Some("the cases")
@@ -177,8 +178,11 @@ impl RunDirectory {
             let there = found.samples.len();
             found.samples.retain(|sample| !sample.broke());
             if found.samples.len() < there {
-                let count = there - found.samples.len();
-                found.notices.push(format!("{count} cases that something broke at are asked again"));
+                let answers = match there - found.samples.len() {
+                    1 => "an answer that something broke at is".to_owned(),
+                    count => format!("{count} answers that something broke at are"),
+                };
+                found.notices.push(format!("{answers} asked for again"));
             }
             found.journal = Some(Journal::new(path, lock)?);
             return Ok(found);

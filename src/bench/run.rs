@@ -30,6 +30,8 @@ pub struct Answer {
     pub prompt_tail: String,
     /// What the model wrote.
     pub raw: String,
+    /// From which byte of it on the grammar closed what was open, because the tokens ran out.
+    pub closed_from: Option<usize>,
     /// The tokens that it is made of.
     pub tokens: Vec<i32>,
     /// What the parser said.
@@ -200,6 +202,7 @@ fn sample(asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> (Sample, 
         prompt_sha256: prompt_hash(&answer.prompt),
         prompt_tail: answer.prompt_tail,
         raw: answer.raw,
+        closed_from: answer.closed_from,
         tokens: answer.tokens,
         events: answer.events,
         finish,

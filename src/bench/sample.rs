@@ -52,6 +52,9 @@ pub struct Sample {
     pub prompt_tail: String,
     /// What the model wrote; bytes that are not UTF-8 are replaced.
     pub raw: String,
+    /// From which byte of it on the grammar closed what was open, because the tokens ran out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_from: Option<usize>,
     /// The tokens that it is made of.
     pub tokens: Vec<i32>,
     /// What the parser said while the model wrote, adjacent pieces joined.

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Changes with every change of what an outcome means: runs with different ones are not compared.
-pub const SCORER: u32 = 2;
+pub const SCORER: u32 = 3;
 
 /// What BFCL's checker would be given where there is no answer: nothing, which it takes for a decision not to call.
 const NO_ANSWER: &str = "no_answer";
@@ -157,7 +157,16 @@ fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<
             *texts.entry(id).or_default() += &delta;
         }
     };
-    parser.push(sample.raw.as_bytes(), &mut hear);
+    let raw = sample.raw.as_bytes();
+    let closed_from = sample.closed_from.map_or(raw.len(), |from| from.min(raw.len()));
+    parser.push(&raw[..closed_from], &mut hear);
+    if sample.closed_from.is_some() {
+        parser.closing();
+        parser.push(&raw[closed_from..], &mut hear);
+    }
+    if sample.finish == Finish::Length {
+        parser.cut_off();
+    }
     let parsed = parser.finish(&mut hear);
     let call = |call: &ParsedCall| {
         let arguments = texts.get(&call.id).cloned().unwrap_or_else(|| call.arguments.to_text());

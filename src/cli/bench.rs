@@ -5,7 +5,7 @@ use super::bench_score::{self, ScoreArgs};
 use super::bench_table::{comparison, table};
 use super::{DONE, notice};
 use anyhow::Result;
-use callwright::bench::compare::{Comparison, compare};
+use callwright::bench::compare::{Comparison, NOTHING, SEVERAL, compare};
 use callwright::bench::directory::RunDirectory;
 use callwright::bench::report;
 use callwright::bench::suite::EXAMPLE;
@@ -141,10 +141,17 @@ fn to_json(one: &Comparison) -> Value {
     let flips = |cases: &[(String, String)]| {
         cases.iter().map(|(case, outcome)| json!({"case": case, "outcome": outcome})).collect::<Vec<_>>()
     };
-    let (difference, low, high) = one.difference;
+    let compared = (one.cases > 0).then_some(one);
+    let figure = |of: fn(&Comparison) -> f64| compared.map(of);
+    let alone = [&one.before, &one.after].into_iter().find(|side| [NOTHING, SEVERAL].contains(&side.as_str()));
+    let side = |name: &String| (alone != Some(name)).then(|| name.clone());
     json!({
-        "before": one.before, "after": one.after, "cases": one.cases,
-        "difference": difference, "low": low, "high": high, "p": one.p, "p_holm": one.p_holm,
+        "before": side(&one.before), "after": side(&one.after), "alone": alone, "cases": one.cases,
+        "difference": figure(|one| one.difference.0),
+        "low": figure(|one| one.difference.1),
+        "high": figure(|one| one.difference.2),
+        "p": figure(|one| one.p),
+        "p_holm": figure(|one| one.p_holm),
         "lost": flips(&one.lost), "won": flips(&one.won),
     })
 }

@@ -8,7 +8,7 @@ use super::run::Interrupts;
 use super::{DONE, INTERRUPTED, THRESHOLD, notice, say};
 use anyhow::Result;
 use callwright::bench::ask::SessionAnswers;
-use callwright::bench::compare::compare;
+use callwright::bench::compare::{belong, compare};
 use callwright::bench::configuration::{Configuration, DIMENSIONS};
 use callwright::bench::directory::{Plan, RunDirectory};
 use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
@@ -329,6 +329,11 @@ pub fn run(args: RunArgs) -> Result<u8> {
     let mut plan = Plan::new(&suite, configurations, args.repeat);
     plan.command = std::iter::once("callwright".to_owned()).chain(std::env::args().skip(1)).collect();
     plan.parallel_cases = args.parallel_cases;
+    if let Some(baseline) = baseline.as_ref().filter(|run| !belong(&run.plan.configurations, &plan.configurations)) {
+        return Err(no_baseline(baseline.path(), "has no configurations that belong to these")
+            .hint("configurations belong together when template, format and options are the same")
+            .into());
+    }
     let started = RunDirectory::start(&out, plan.clone(), &suite, args.resume);
     let mut directory = started.map_err(|error| if args.resume { with_options(error, &out, &plan) } else { error })?;
     directory.notices.iter().for_each(|text| notice(text));
@@ -425,35 +430,48 @@ fn thresholds(args: &RunArgs, summary: &Summary<'_>) -> bool {
     met
 }
 
-/// The error that a run cannot be gone on with, with the options in which it differs.
+/// The error that a run cannot be gone on with, with what it differs in where it does.
 fn with_options(error: Error, path: &Path, plan: &Plan) -> Error {
     let Ok(found) = RunDirectory::open(path) else { return error };
+    if found.plan.difference(plan).is_none() {
+        return error;
+    }
     let values = |plan: &Plan, value: &dyn Fn(&Configuration) -> String| {
         let values: BTreeSet<String> = plan.configurations.iter().map(value).collect();
         values.into_iter().collect::<Vec<_>>().join(", ")
     };
+    let suite_sha256 = &plan.suite_sha256;
     let of = |plan: &Plan| {
-        let mut options: Vec<(&str, String)> = vec![("suite", plan.suite.clone())];
+        let mut options: Vec<(&str, String)> = Vec::new();
+        if found.plan.suite_sha256 != *suite_sha256 {
+            options.push(("suite", plan.suite.clone()));
+        }
         for (index, name) in DIMENSIONS.into_iter().enumerate() {
             options.push((name, values(plan, &|one| one.values()[index].clone())));
         }
         options.push(("max-tokens", values(plan, &|one| one.max_tokens.to_string())));
+        options.push(("repeat", plan.repeat.to_string()));
         options.push(("seed", values(plan, &|one| one.sampling.seed.to_string())));
         options.push(("ctx", values(plan, &|one| one.context.map_or("not given".to_owned(), |ctx| ctx.to_string()))));
         options
     };
     let pairs = of(&found.plan).into_iter().zip(of(plan)).filter(|(was, is)| was != is);
-    let told: Vec<String> = pairs.map(|((name, was), (_, is))| format!("--{name} was {was}, and is {is}")).collect();
+    // Some are not given, but come with others.
+    let told: Vec<String> = pairs.map(|((name, was), (_, is))| format!("{name} was {was}, and is {is}")).collect();
     match told.is_empty() {
         true => error,
         false => error.hint(format!("{}; --resume needs the command that began the run", told.join("; "))),
     }
 }
 
-/// The run in --baseline; what [`compare`] would refuse is refused before anything is asked.
+fn no_baseline(path: &Path, what: &str) -> Error {
+    Error::new(ErrorKind::Suite, format!("the run in {} {what}", path.display()))
+}
+
+/// The run in --baseline: what [`compare`] would refuse is refused before anything is asked.
 fn baseline(path: &Path, suite: &Suite) -> Result<RunDirectory> {
     let run = RunDirectory::open(path)?;
-    let wrong = |what: &str| Error::new(ErrorKind::Suite, format!("the run in {} {what}", path.display()));
+    let wrong = |what: &str| no_baseline(path, what);
     if run.plan.suite_sha256 != suite.sha256() {
         return Err(wrong("has other cases: it is no baseline for these")
             .hint("a baseline is a run of the same suite with the same --limit")

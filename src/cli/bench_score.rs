@@ -1,6 +1,6 @@
 //! `callwright bench score`: answers that another system gave, by the leaderboard's checker.
 
-use super::input::{read_text, stdin_error};
+use super::input::{read_stdin, read_text};
 use super::{DONE, notice, say};
 use anyhow::Result;
 use callwright::bench::bfcl::{CRASH, check};
@@ -41,7 +41,7 @@ pub fn run(args: ScoreArgs) -> Result<u8> {
     let cases: HashMap<&str, &Case> = suite.cases.iter().map(|case| (case.id.as_str(), case)).collect();
     let standard_input = args.file.as_os_str() == "-";
     let text = match standard_input {
-        true => std::io::read_to_string(std::io::stdin()).map_err(stdin_error)?,
+        true => read_stdin("what the models answered")?,
         false => read_text(&args.file)?,
     };
     let name = if standard_input { Path::new("<standard input>") } else { &args.file };

@@ -79,7 +79,7 @@ pub fn comparison(one: &Comparison) -> String {
     let (difference, low, high) = one.difference;
     let mut text = format!(
         "{names}: {:+.1} points (95% interval {:+.1} to {:+.1}) over {} cases\n  {} became right, {} became wrong; exact McNemar \
-         p = {:.4}, after Holm's correction {:.4}{}\n",
+         p = {:.4}{}, after Holm's correction {:.4}{}\n",
         100.0 * difference,
         100.0 * low,
         100.0 * high,
@@ -87,6 +87,7 @@ pub fn comparison(one: &Comparison) -> String {
         one.won.len(),
         one.lost.len(),
         one.p,
+        if one.design_effect > 1.0 { " (cases of one cluster counted as fewer)" } else { "" },
         one.p_holm,
         if one.is_drop() { ": worse" } else { "" }
     );

@@ -124,15 +124,22 @@ fn save(path: &Path, text: &str, over: bool) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::io("write", path, &error);
     // Of a link, what it points to.
     let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if target.exists() && !target.is_file() {
+        return Err(Error::new(ErrorKind::Io, format!("{} is no regular file", path.display())));
+    }
     if target.exists() && !over {
         return Err(Error::new(ErrorKind::Io, format!("there is a file {}", path.display()))
             .hint(format!("/save! {} writes over it", path.display())));
     }
-    if target.exists() && !target.is_file() {
-        return Err(Error::new(ErrorKind::Io, format!("{} is no regular file", path.display())));
-    }
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    let mut builder = tempfile::Builder::new();
+    // A file like any other, or with the permissions of the one that is written over.
+    #[cfg(unix)]
+    builder.permissions(match target.metadata() {
+        Ok(found) => found.permissions(),
+        Err(_) => std::os::unix::fs::PermissionsExt::from_mode(0o666),
+    });
+    let mut file = builder.tempfile_in(folder).map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)?;
     let saved = if over { file.persist(&target) } else { file.persist_noclobber(&target) };
     saved.map(|_| ()).map_err(|error| failed(error.error))

@@ -106,7 +106,7 @@ impl ConversationOptions {
         let prompt = match &self.prompt {
             None if self.messages.is_none() => Some(ask()?),
             Some(_) if piped => {
-                Some(std::io::read_to_string(std::io::stdin()).map_err(stdin_error)?.trim_end().to_owned())
+                Some(read_stdin("the question")?.trim_end().to_owned())
             }
             prompt => prompt.clone(),
         };
@@ -131,7 +131,7 @@ impl ConversationOptions {
         let conversation = match &self.messages {
             None => Conversation::default(),
             Some(path) if path.as_os_str() == "-" => {
-                let text = std::io::read_to_string(std::io::stdin()).map_err(stdin_error)?;
+                let text = read_stdin("the conversation")?;
                 Conversation::from_json(&text, "<standard input>")?
             }
             Some(path) => Conversation::from_file(path)?,
@@ -209,6 +209,19 @@ fn ask() -> Result<String> {
 /// A file's text.
 pub fn read_text(path: &Path) -> Result<String> {
     Ok(std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?)
+}
+
+/// All of standard input.
+pub fn read_stdin(what: &str) -> Result<String, Error> {
+    tell_of_stdin(what);
+    std::io::read_to_string(std::io::stdin()).map_err(stdin_error)
+}
+
+/// Tells a person what is waited for.
+pub fn tell_of_stdin(what: &str) {
+    if std::io::stdin().is_terminal() {
+        notice(&format!("{what} is read from standard input; Ctrl-D ends it"));
+    }
 }
 
 pub fn stdin_error(error: std::io::Error) -> Error {
@@ -321,20 +334,21 @@ pub fn load_template(name: &str) -> Result<ChatTemplate, Error> {
         return template;
     }
     if is_name(name) {
-        let error = Error::new(ErrorKind::Template, format!("there is no chat template {name:?}, and no such file"));
-        return Err(match nearest(name, Format::names().chain(CHAT_TEMPLATES)) {
-            Some(meant) if CHAT_TEMPLATES.contains(&meant) => error.hint(format!("did you mean `{meant}`?")),
+        let error = no_template(name);
+        return Err(match nearest(name, Format::names().chain(ChatTemplate::BUILTIN)) {
+            Some(meant) if ChatTemplate::BUILTIN.contains(&meant) => error.hint(format!("did you mean `{meant}`?")),
             Some(format) => {
                 error.hint(format!("`{format}` is a tool-call format, for any template: --format {format}"))
             }
-            None => error.hint(format!("give a Jinja file, or the built-in {}", CHAT_TEMPLATES.join(", "))),
+            None => error.hint(format!("give a Jinja file, or the built-in {}", ChatTemplate::BUILTIN.join(", "))),
         });
     }
     ChatTemplate::from_file(name)
 }
 
-/// The chat templates that are built in.
-const CHAT_TEMPLATES: [&str; 1] = ["chatml"];
+pub fn no_template(name: &str) -> Error {
+    Error::new(ErrorKind::Template, format!("there is no chat template {name:?}, and no such file"))
+}
 
 /// Whether this can only be meant as the name of something built in.
 pub fn is_name(name: &str) -> bool {

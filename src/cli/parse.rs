@@ -1,7 +1,7 @@
 //! `callwright parse`: what a model wrote, read as the engine reads it.
 
-use super::input::{batch, load_format, load_template_format, read_tools, stdin_error};
-use super::{DONE, notice};
+use super::input::{batch, load_format, load_template_format, read_tools, stdin_error, tell_of_stdin};
+use super::DONE;
 use anyhow::Result;
 use callwright::exec::Executor;
 use callwright::format::Format;
@@ -12,7 +12,7 @@ use callwright::{Tools, session};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -101,9 +101,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     let mut out = std::io::stdout();
     let mut failed = None;
     let mut reader = Reader::new(&format, tools, &args.prompt_tail, args.reasoning, args.repair)?;
-    if std::io::stdin().is_terminal() {
-        notice("the model's text is read from standard input; Ctrl-D ends it");
-    }
+    tell_of_stdin("the model's text");
     let mut stdin = std::io::stdin().lock();
     let mut buffer = vec![0; 64 * 1024];
     let mut show = |event: &Event| {

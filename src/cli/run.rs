@@ -7,7 +7,7 @@ use super::lines::TypedAhead;
 use super::output::{Output, Printer};
 use super::{DONE, FAILED, INTERRUPTED, complain, notice};
 use anyhow::{Context, Result};
-use callwright::session::{Agent, Event, FinishReason, Outcome, Reply, Session};
+use callwright::session::{Agent, Cut, Event, FinishReason, Outcome, Reply, Session};
 use callwright::turn::Status;
 use callwright::{Error, ErrorKind};
 use clap::Args;
@@ -147,14 +147,16 @@ fn tell(reply: &Reply, max_tokens: usize) {
     for note in &reply.notes {
         notice(&note.message);
     }
-    match reply.finish_reason {
-        FinishReason::Length => {
-            if let Some(cut_off) = cut_off(reply, max_tokens) {
-                notice(&cut_off);
-            }
+    match reply.cut {
+        Some(Cut::MaxTokens) => {
+            notice(&format!("the answer was cut off by --max-tokens {max_tokens}; a larger number lets it go on"));
         }
-        FinishReason::Cancelled => notice("interrupted"),
-        FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Error => {}
+        Some(Cut::Context) => notice("the answer was cut off by the end of the context; --ctx makes it larger"),
+        // Of the constraint a note has told.
+        Some(Cut::Constraint | Cut::Time) | None => {}
+    }
+    if reply.finish_reason == FinishReason::Cancelled {
+        notice("interrupted");
     }
     let usage = &reply.usage;
     tracing::debug!(
@@ -165,19 +167,6 @@ fn tell(reply: &Reply, max_tokens: usize) {
         completion_time = ?usage.completion_time,
         "usage"
     );
-}
-
-/// What cut an answer off, where the grammar has not told what it made of that.
-fn cut_off(reply: &Reply, max_tokens: usize) -> Option<String> {
-    let tells = |message: &str| message.contains("the tokens ran out") || message.starts_with("the answer ends before");
-    if reply.notes.iter().any(|note| tells(&note.message)) {
-        return None;
-    }
-    Some(if reply.usage.completion_tokens >= max_tokens {
-        format!("the answer was cut off by --max-tokens {max_tokens}; a larger number lets it go on")
-    } else {
-        "the answer was cut off by the end of the context; --ctx makes it larger".to_owned()
-    })
 }
 
 /// What Ctrl-C does: it ends an answer or a tool, and where there is none, or at the second time, the program.

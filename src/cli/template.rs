@@ -1,7 +1,7 @@
 //! `callwright template`: the formats and templates that are built in, and what a template can do.
 
 use super::DONE;
-use super::input::{is_name, load_format, load_template};
+use super::input::{is_name, load_format, load_template, no_template};
 use super::model::Bars;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
@@ -273,9 +273,7 @@ fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
     }
     let template = match nearest(name, Format::names()) {
         Some(meant) if is_name(name) => {
-            return Err(Error::new(ErrorKind::Template, format!("there is no template {name:?}, and no such file"))
-                .hint(format!("did you mean the built-in `{meant}`?"))
-                .into());
+            return Err(no_template(name).hint(format!("did you mean the built-in `{meant}`?")).into());
         }
         _ => load_template(name)?,
     };

@@ -188,13 +188,13 @@ pub fn generate(
                     }
                     step => step,
                 };
-                if matches!(step, Step::Closing(_)) {
+                if constraint.is_closing() {
                     closed_from.get_or_insert(tokens.len());
                 }
                 match step {
                     Step::Sample => {}
                     Step::Finished => break End::Stopped,
-                    Step::Forced(run) | Step::Closing(run) => {
+                    Step::Forced(run) => {
                         cut = run.len() > left;
                         generated.extend(run.into_iter().take(left));
                         usage.forced_tokens += generated.len();

@@ -44,22 +44,35 @@ fn time(zone: Option<&str>) -> Result<String, String> {
         None => Zoned::now(),
         Some(zone) => {
             let now = Zoned::now();
-            let found = now.in_tz(zone.trim()).ok().or_else(|| now.in_tz(&zone_of(zone.trim())?).ok());
-            found.ok_or_else(|| {
-                format!("there is no time zone {zone:?}; expected a name such as Europe/Berlin, or UTC")
-            })?
+            now.in_tz(zone.trim()).or_else(|_| in_city(&now, zone.trim()))?
         }
     };
     Ok(now.strftime("%A, %Y-%m-%d %H:%M:%S %Z").to_string())
 }
 
-/// The only time zone that ends with a city's name: models leave out the continent.
-fn zone_of(city: &str) -> Option<String> {
-    let city = city.replace(' ', "_");
-    let named = |zone: &str| zone.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case(&city));
-    let mut zones = jiff::tz::db().available().filter(|zone| named(zone.as_str()));
-    let zone = zones.next()?.to_string();
-    zones.next().is_none().then_some(zone)
+/// The time in the zone that ends with a city's name: models leave out the continent.
+fn in_city(now: &Zoned, city: &str) -> Result<Zoned, String> {
+    // Below these some are parts of the country.
+    const COUNTRIES: [&str; 6] = ["Australia/", "Brazil/", "Canada/", "Chile/", "Mexico/", "US/"];
+    let parts = ["East", "West", "North", "South", "Central", "General", "Mountain", "Eastern", "Pacific"];
+    let name = city.replace(' ', "_");
+    let named = |zone: &str| {
+        zone.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case(&name))
+            && !(COUNTRIES.iter().any(|country| zone.starts_with(country)) && parts.iter().any(|part| zone.ends_with(part)))
+    };
+    let zones = jiff::tz::db().available().map(|zone| zone.to_string()).filter(|zone| named(zone));
+    let mut found: Vec<(String, Zoned)> = zones.filter_map(|zone| Some((zone.clone(), now.in_tz(&zone).ok()?))).collect();
+    // A zone may have an older name, too.
+    found.sort_by_key(|(_, time)| time.offset());
+    found.dedup_by_key(|(_, time)| time.offset());
+    match found.as_slice() {
+        [(_, time)] => Ok(time.clone()),
+        [] => Err(format!("there is no time zone {city:?}; expected a name such as Europe/Berlin, or UTC")),
+        several => {
+            let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
+            Err(format!("there are several time zones {city:?}: {}", names.join(", ")))
+        }
+    }
 }
 
 fn calculate(expression: &str) -> Result<String, String> {

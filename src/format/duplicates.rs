@@ -136,7 +136,8 @@ pub(super) fn inexact_number(text: &str) -> Option<&str> {
             i += source[i..].iter().take_while(|byte| in_number(byte)).count();
             let number = &text[start..i];
             let whole = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
-            if whole && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
+            let kept = || number.parse::<f64>().is_ok_and(|double| format!("{double:.0}") == number);
+            if whole && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() && !kept() {
                 return Some(number);
             }
         } else {

@@ -34,7 +34,8 @@ impl History {
             Some((_, after)) if index > 0 => after,
             _ => part,
         });
-        let is_sign = |c: char| !c.is_alphanumeric() && !c.is_whitespace() && c.is_ascii();
+        // What JSON is made of stands in every other result.
+        let is_sign = |c: char| c.is_ascii_punctuation() && !"{}\",:".contains(c);
         literal
             .flat_map(str::lines)
             .map(str::trim)

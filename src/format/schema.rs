@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 /// How many alternatives are looked at, and how deep they are searched for: schemas may refer to themselves.
-const ALTERNATIVES: usize = 64;
+const ALTERNATIVES: usize = 512;
 const DEPTH: usize = 16;
 
 type Schema = Map<String, Value>;
@@ -34,6 +34,15 @@ impl Types {
 
     pub(crate) fn or(self, types: Types) -> Types {
         Types(self.0 | types.0)
+    }
+
+    /// The types of both; of either where there is none.
+    fn common(self, types: Types) -> Types {
+        // Every integer is a number.
+        let is_whole = |one: Types, other: Types| one.has(Types::INTEGER) && other.has(Types::NUMBER);
+        let whole = if is_whole(self, types) || is_whole(types, self) { Types::INTEGER.0 } else { 0 };
+        let both = self.0 & types.0 | whole;
+        if both == 0 { self.or(types) } else { Types(both) }
     }
 
     fn of_name(name: &str) -> Types {
@@ -72,21 +81,83 @@ pub(crate) enum Step {
 
 /// The types of the value that `path` leads to from the arguments object, whose schema is `root`.
 pub(crate) fn types<'p>(root: &Schema, path: impl IntoIterator<Item = &'p Step>) -> Types {
-    let mut here = Vec::new();
-    expand(root, root, 0, &mut here);
+    let mut here = vec![root];
     for step in path {
-        let mut next = Vec::new();
-        for schema in &here {
-            if let Some(inner) = inner(schema, step) {
-                expand(root, inner, 0, &mut next);
-            }
-        }
-        here = next;
+        let mut around = Vec::new();
+        here.iter().for_each(|schema| expand(root, schema, 0, &mut around));
+        here = around.iter().filter_map(|schema| inner(schema, step)).collect();
     }
-    if here.iter().any(|schema| own(schema).is_unknown() && may_be_anything(schema)) {
+    let mut left = ALTERNATIVES;
+    let said: Vec<Said> = here.iter().map(|schema| said(root, schema, 0, &mut left)).collect();
+    if said.contains(&Said::Anything) {
         return Types::default();
     }
-    here.iter().fold(Types::default(), |types, schema| types.or(own(schema)))
+    said.into_iter().fold(Types::default(), |types, said| match said {
+        Said::Types(more) => types.or(more),
+        Said::Nothing | Said::Anything => types,
+    })
+}
+
+/// What a schema says of a value's type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    /// Nothing.
+    Nothing,
+    /// That one of these is right.
+    Types(Types),
+    /// That one of its alternatives says nothing.
+    Anything,
+}
+
+impl Said {
+    fn of(types: Types) -> Said {
+        if types.is_unknown() { Said::Nothing } else { Said::Types(types) }
+    }
+
+    /// What both say together.
+    fn and(self, other: Said) -> Said {
+        match (self, other) {
+            (Said::Types(one), Said::Types(other)) => Said::Types(one.common(other)),
+            (Said::Types(types), _) | (_, Said::Types(types)) => Said::Types(types),
+            (Said::Anything, _) | (_, Said::Anything) => Said::Anything,
+            (Said::Nothing, Said::Nothing) => Said::Nothing,
+        }
+    }
+}
+
+/// What a schema, all that it refers to and its alternatives say.
+fn said(root: &Schema, schema: &Schema, depth: usize, left: &mut usize) -> Said {
+    if depth > DEPTH || *left == 0 {
+        return Said::Nothing;
+    }
+    *left -= 1;
+    let parts = |key: &str| schema.get(key).and_then(Value::as_array).into_iter().flatten();
+    let referred = schema.get("$ref").and_then(Value::as_str).and_then(|reference| resolve(root, reference));
+    let conjoined = referred.into_iter().chain(parts("allOf").filter_map(Value::as_object));
+    let mut all = conjoined.fold(Said::of(own(schema)), |all, part| all.and(said(root, part, depth + 1, left)));
+    for key in ["anyOf", "oneOf"].into_iter().filter(|key| schema.contains_key(*key)) {
+        let mut types = Types::default();
+        let mut open = false;
+        for alternative in parts(key) {
+            match alternative {
+                Value::Bool(allowed) => open |= allowed,
+                Value::Object(alternative) => match said(root, alternative, depth + 1, left) {
+                    Said::Types(more) => types = types.or(more),
+                    Said::Anything => open = true,
+                    // One that only leads back to others is none of its own.
+                    Said::Nothing => open |= *left > 0 && !leads(alternative),
+                },
+                _ => {}
+            }
+        }
+        all = all.and(if open { Said::Anything } else { Said::of(types) });
+    }
+    all
+}
+
+/// Whether all that a schema says may be elsewhere, or is an empty list of values.
+fn leads(schema: &Schema) -> bool {
+    ["$ref", "anyOf", "oneOf", "allOf", "enum", "const"].iter().any(|key| schema.contains_key(*key))
 }
 
 /// The names of the parameters, in the schema's order.
@@ -114,17 +185,6 @@ fn inner<'s>(schema: &'s Schema, step: &Step) -> Option<&'s Schema> {
         // Which of several schemas an item has to fit depends on its place.
         Step::Item => schema.get("items").filter(|_| !schema.contains_key("prefixItems"))?.as_object(),
     }
-}
-
-/// Whether one of the schema's alternatives does not say what type it is of.
-fn may_be_anything(schema: &Schema) -> bool {
-    let alternatives = ["anyOf", "oneOf"].iter().filter_map(|key| schema.get(*key)?.as_array()).flatten();
-    // An empty list of values says that there is none.
-    let telling = ["type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf"];
-    let open = |alternative: &Schema| {
-        own(alternative).is_unknown() && !telling.iter().any(|key| alternative.contains_key(*key))
-    };
-    alternatives.into_iter().any(|alternative| alternative.as_object().map_or(*alternative == true, open))
 }
 
 /// The schema itself, and what it refers to or may be instead.
@@ -187,6 +247,10 @@ mod tests {
                 "free": {"additionalProperties": {"type": "boolean"}, "type": "object"},
                 "odd": {},
                 "open": {"anyOf": [{"type": "integer"}, {"minLength": 1}]},
+                "told": {"type": "string", "anyOf": [{"minLength": 2}, {"pattern": "x"}]},
+                "apart": {"allOf": [{"$ref": "#/$defs/point"}, {"oneOf": [{"minProperties": 1}, {"title": "none"}]}]},
+                "whole": {"type": ["integer", "string"], "allOf": [{"type": "number"}]},
+                "clash": {"$ref": "#/$defs/point", "nullable": true},
                 "pair": {"prefixItems": [{"type": "string"}], "items": {"type": "integer"}},
                 "tagged": {"patternProperties": {"^s_": {"type": "string"}}, "additionalProperties": {"type": "integer"}}
             },
@@ -212,7 +276,9 @@ mod tests {
         assert!(types(&["odd"]).is_unknown() && types(&["none"]).is_unknown() && types(&["s", "x"]).is_unknown());
         assert!(types(&["open"]).is_unknown() && types(&["pair", "*"]).is_unknown());
         assert!(types(&["tagged", "s_a"]).is_unknown());
-        assert_eq!(names(schema).len(), 12);
+        assert_eq!((types(&["told"]), types(&["apart"])), (Types::STRING, Types::OBJECT));
+        assert_eq!((types(&["whole"]), types(&["clash"])), (Types::INTEGER, Types::OBJECT.or(Types::NULL)));
+        assert_eq!(names(schema).len(), 16);
         assert!(knows(schema, "odd") && !knows(schema, "x"));
     }
 }

@@ -1,7 +1,7 @@
 //! One answer of the model: from the messages to what was parsed of its text.
 
 use super::constrain::{self, Shortage};
-use super::event::{Event, Note, Reply, notes};
+use super::event::{Cut, Event, Note, Reply, notes};
 use super::record::{Beside, Ended};
 use super::{Options, Session, ToolChoice};
 use crate::Result;
@@ -104,7 +104,7 @@ impl Session {
         )?;
         // Nothing is constrained, cancelled or late when it is repeated.
         let repeated = self.replayed.pop_front();
-        let closed_from = repeated.and_then(|ended| ended.closed_from);
+        let closed_from = repeated.as_ref().and_then(|ended| ended.closed_from);
         let mut count = 0;
         let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: ask.until };
         let mut generation = generate(
@@ -134,9 +134,9 @@ impl Session {
             told.extend(more);
             shortage = found;
         }
-        let ended = Ended { end: generation.end, closed_from: generation.closed_from, shortage };
+        let ended = Ended { end: generation.end, closed_from: generation.closed_from, shortage, told };
         if let Some(recorder) = &mut self.recorder {
-            recorder.beside(&Beside::Ended(ended))?;
+            recorder.beside(&Beside::Ended(ended.clone()))?;
             recorder.record(&*self.engine, &written.text, &written.tokens, &options.sampling, &generation)?;
         }
         let ended = repeated.unwrap_or(ended);
@@ -156,10 +156,23 @@ impl Session {
             End::EndOfTurn | End::Stopped if parsed.calls.is_empty() => FinishReason::Stop,
             End::EndOfTurn | End::Stopped => FinishReason::ToolCalls,
         };
-        told.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
+        let cut = match finish_reason {
+            FinishReason::Length if ended.closed_from.is_some() || ended.shortage.tells() => Some(Cut::Constraint),
+            FinishReason::Length if ended.end == End::Late => Some(Cut::Time),
+            FinishReason::Length if generation.tokens.len() >= options.max_tokens => Some(Cut::MaxTokens),
+            FinishReason::Length => Some(Cut::Context),
+            _ => None,
+        };
+        ended.told.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         on_event(&Event::usage(generation.usage, None));
         let mut raw = written.prefill.into_bytes();
-        raw.extend(generation.tokens.iter().flat_map(|token| self.engine.token_bytes(*token)));
+        let mut closed_from = None;
+        for (index, token) in generation.tokens.iter().enumerate() {
+            if ended.closed_from == Some(index) {
+                closed_from = Some(raw.len());
+            }
+            raw.extend_from_slice(self.engine.token_bytes(*token));
+        }
         let misfits = match finish_reason {
             FinishReason::Cancelled => Vec::new(),
             _ => constrain::misfits(options, &raw, &ended.shortage),
@@ -168,10 +181,10 @@ impl Session {
         let mut notes = notes(&parsed);
         notes.extend(misfits.into_iter().map(|message| Note::plain("problem", message)));
         notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
-        notes.extend(told.into_iter().map(|message| Note::plain("constraint", message)));
+        notes.extend(ended.told.into_iter().map(|message| Note::plain("constraint", message)));
         let (message, calls) = (parsed.message(), parsed.calls);
         let (usage, tokens) = (generation.usage, generation.tokens);
-        Ok(Reply { message, calls, finish_reason, usage, notes, raw, tokens, prompt_tail })
+        Ok(Reply { message, calls, finish_reason, cut, usage, notes, raw, closed_from, tokens, prompt_tail })
     }
 
     /// Writes the prompt of an answer.
@@ -194,7 +207,7 @@ impl Session {
         self.templates.choose(ask.shown_tools().is_some()).render(&self.request(ask)).is_ok()
     }
 
-    fn request<'a>(&'a self, ask: &'a Ask) -> RenderRequest<'a> {
+    pub(super) fn request<'a>(&'a self, ask: &'a Ask) -> RenderRequest<'a> {
         let model = self.engine.model();
         RenderRequest {
             messages: &ask.messages,

@@ -100,6 +100,13 @@ pub(super) struct Shortage {
     pub cut_off: bool,
 }
 
+impl Shortage {
+    /// Whether a notice tells of it.
+    pub fn tells(&self) -> bool {
+        self.no_room || self.cut_off
+    }
+}
+
 /// What is wrong with an answer that is held to a grammar of its own: that it was cut off, or what of its schema it does
 /// not fit, which the grammar may not enforce.
 pub(super) fn misfits(options: &Options, answer: &[u8], shortage: &Shortage) -> Vec<String> {

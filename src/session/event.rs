@@ -241,17 +241,34 @@ pub struct Reply {
     pub calls: Vec<ParsedCall>,
     /// Why it ended.
     pub finish_reason: FinishReason,
+    /// What cut it off, where its finish reason is `length`.
+    pub cut: Option<Cut>,
     /// What it took.
     pub usage: Usage,
     /// Repairs, problems and departures.
     pub notes: Vec<Note>,
     /// What the model wrote, as it is before it is parsed, with what the prompt began of it.
     pub raw: Vec<u8>,
+    /// From which byte of it on the grammar closed what was open, because the tokens ran out.
+    pub closed_from: Option<usize>,
     /// The tokens of it that the model wrote.
     pub tokens: Vec<Token>,
     /// What the prompt wrote of the answer before that (see
     /// [`ParserOptions::prompt_tail`](crate::format::parser::ParserOptions::prompt_tail)).
     pub prompt_tail: String,
+}
+
+/// What cut an answer off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// [`Options::max_tokens`](super::Options::max_tokens).
+    MaxTokens,
+    /// The end of the context.
+    Context,
+    /// The time that a run may take.
+    Time,
+    /// The constraint, which left out or closed early what there were no tokens for; a note tells what.
+    Constraint,
 }
 
 /// What a run took of one model.

@@ -65,7 +65,7 @@ pub(super) enum Beside {
 }
 
 /// How an answer ended, which its tokens do not say.
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Ended {
     pub end: End,
     /// From which token on the grammar closed what was open.
@@ -73,6 +73,9 @@ pub(super) struct Ended {
     pub closed_from: Option<usize>,
     #[serde(flatten)]
     pub shortage: Shortage,
+    /// What the constraint told.
+    #[serde(default)]
+    pub told: Vec<String>,
 }
 
 impl Session {

@@ -7,9 +7,12 @@ use crate::error::Result;
 const CHATML: &str = include_str!("../../templates/chatml.jinja");
 
 impl ChatTemplate {
+    /// The names of the chat templates that are built in.
+    pub const BUILTIN: [&str; 1] = ["chatml"];
+
     /// The chat template that is built in under that name.
     pub fn builtin(name: &str) -> Option<Result<ChatTemplate>> {
-        (name == "chatml").then(|| ChatTemplate::new("templates/chatml.jinja", CHATML))
+        (ChatTemplate::BUILTIN == [name]).then(|| ChatTemplate::new("templates/chatml.jinja", CHATML))
     }
 }
 

@@ -3,47 +3,57 @@
 use crate::json::shown;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{ValidationError, Validator};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A compiled schema that says what is wrong with a value, in a time that the value cannot drive up.
 ///
-/// Where several alternatives of a schema take the same object and refer back to it, each value inside is tried with
-/// every one of them again: the steps multiply with each level. A filter of 30 levels, some 400 bytes, would take hours.
+/// Whether a value fits is quick to say. To say why it does not, each value inside is tried with every alternative that
+/// takes it, and where they refer back to the schema the steps multiply with each level: a filter of 30 levels, some 400
+/// bytes, would take hours. So what nests deeper than that can be explained is only named.
 #[derive(Debug)]
 pub(super) struct Checker {
     validator: Validator,
-    /// The binary logarithm of how many times the steps multiply with each level; none where they do not.
-    growth: Option<u32>,
+    /// How many levels are explained; none where no level makes it longer.
+    levels: Option<u32>,
 }
 
-/// How often the steps may double, and how many levels there may be in any case: to say whether a value fits, which is
-/// over where one alternative does, and to say why it does not.
-const WHETHER: (u32, u32) = (24, 16);
-const WHY: (u32, u32) = (12, 8);
+/// How many steps an explanation may take.
+const STEPS: usize = 4096;
 
 impl Checker {
     pub(super) fn new(validator: Validator, schema: &Value) -> Checker {
-        let mut found = (false, 1);
-        look(schema, schema, &mut found);
-        let (refers, alternatives) = found;
-        let growth = (refers && alternatives > 1).then(|| usize::next_power_of_two(alternatives).ilog2());
-        Checker { validator, growth }
+        let mut ways = Ways { root: schema, refers: false, most: 1, steps: 0 };
+        ways.look(schema);
+        let levels = (ways.refers && ways.most > 1).then(|| STEPS.ilog(ways.most));
+        Checker { validator, levels }
     }
 
     /// One sentence for each violation.
     pub(super) fn sentences(&self, value: &Value) -> Vec<String> {
-        let levels = if self.growth.is_some() { depth(value) } else { 0 };
-        let most =
-            |(doublings, least): (u32, u32)| self.growth.map_or(u32::MAX, |growth| (doublings / growth).max(least));
-        if levels > most(WHETHER) {
-            return vec![format!("the arguments nest {levels} levels deep; expected at most {}", most(WHETHER))];
-        }
         if self.validator.is_valid(value) {
             return Vec::new();
         }
-        if levels > most(WHY) {
-            return vec!["the arguments fit none of the alternatives that the schema allows".to_owned()];
+        let too_deep = |value: &Value| self.levels.is_some_and(|levels| depth(value) > levels);
+        if !too_deep(value) {
+            return self.explain(value);
         }
+        let Value::Object(arguments) = value else {
+            return vec!["the arguments fit none of the alternatives that the schema allows".to_owned()];
+        };
+        // The arguments themselves are a level, too.
+        let (deep, rest): (Vec<_>, Vec<_>) =
+            arguments.clone().into_iter().partition(|(_, value)| self.levels.is_some_and(|levels| depth(value) >= levels));
+        let missing: Vec<String> = deep.iter().map(|(name, _)| format!("\"{name}\" is missing; it is required")).collect();
+        let mut sentences = self.explain(&Value::Object(rest.into_iter().collect()));
+        sentences.retain(|sentence| !missing.contains(sentence));
+        if sentences.is_empty() {
+            let names = join(deep.iter().map(|(name, _)| format!("\"{name}\"")));
+            sentences.push(format!("{names} fits none of the alternatives that the schema allows"));
+        }
+        sentences
+    }
+
+    fn explain(&self, value: &Value) -> Vec<String> {
         let mut sentences = Vec::new();
         for error in self.validator.iter_errors(value) {
             let sentence = sentence(&error, "");
@@ -55,35 +65,64 @@ impl Checker {
     }
 }
 
-/// Whether something in a schema is referred to, and how many alternatives of one place may take the same value.
-fn look(root: &Value, schema: &Value, found: &mut (bool, usize)) {
-    match schema {
-        Value::Object(members) => {
-            for (key, value) in members {
-                found.0 |= matches!(key.as_str(), "$ref" | "$dynamicRef" | "$recursiveRef");
-                if let ("anyOf" | "oneOf", Value::Array(alternatives)) = (key.as_str(), value) {
-                    for kind in ["object", "array"] {
-                        let taking = alternatives.iter().filter(|schema| takes(root, schema, kind, 0)).count();
-                        found.1 = found.1.max(taking);
-                    }
+/// Looks for how many schemas apply to the same object or list.
+struct Ways<'s> {
+    root: &'s Value,
+    /// Whether something is referred to, without which no level is like the one above.
+    refers: bool,
+    most: usize,
+    steps: usize,
+}
+
+impl Ways<'_> {
+    fn look(&mut self, schema: &Value) {
+        match schema {
+            Value::Object(members) => {
+                self.refers |= ["$ref", "$dynamicRef", "$recursiveRef"].iter().any(|key| members.contains_key(*key));
+                for kind in ["object", "array"] {
+                    self.steps = 0;
+                    self.most = self.ways(schema, kind, 0).max(self.most);
                 }
-                look(root, value, found);
+                members.values().for_each(|value| self.look(value));
             }
+            Value::Array(items) => items.iter().for_each(|item| self.look(item)),
+            _ => {}
         }
-        Value::Array(items) => items.iter().for_each(|item| look(root, item, found)),
-        _ => {}
+    }
+
+    /// How many of the schemas that this one is made of take a value of that type.
+    fn ways(&mut self, schema: &Value, kind: &str, followed: usize) -> usize {
+        self.steps += 1;
+        let Value::Object(members) = schema else { return usize::from(*schema == true) };
+        if !takes(members, kind) {
+            return 0;
+        }
+        if self.steps > STEPS || followed > 16 {
+            return STEPS;
+        }
+        let several = ["anyOf", "oneOf", "allOf"].iter().filter_map(|key| members.get(*key)?.as_array()).flatten();
+        let referred = members.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
+        let parts = several.chain(referred.and_then(|pointer| self.root.pointer(pointer)));
+        let sum: usize = parts.map(|part| self.ways(part, kind, followed + 1)).fold(0, usize::saturating_add);
+        let own = ["properties", "patternProperties", "additionalProperties", "items", "prefixItems"];
+        sum.saturating_add(usize::from(sum == 0 || own.iter().any(|key| members.contains_key(*key)))).min(STEPS)
     }
 }
 
-/// Whether a value of that type may fit the schema, as far as its own `type` says.
-fn takes(root: &Value, schema: &Value, kind: &str, followed: usize) -> bool {
-    let referred = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
-    match (schema.get("type"), referred.and_then(|pointer| root.pointer(pointer))) {
-        (Some(Value::String(name)), _) => name == kind,
-        (Some(Value::Array(names)), _) => names.iter().any(|name| name == kind),
-        (_, Some(referred)) if followed < 8 => takes(root, referred, kind, followed + 1),
-        _ => !schema.is_boolean() || *schema == true,
-    }
+/// Whether a value of that type may fit, as far as the schema's own keywords say.
+fn takes(schema: &Map<String, Value>, kind: &str) -> bool {
+    let is = |value: &Value| match value {
+        Value::Object(_) => kind == "object",
+        Value::Array(_) => kind == "array",
+        _ => false,
+    };
+    let typed = match schema.get("type") {
+        Some(Value::String(name)) => name == kind,
+        Some(Value::Array(names)) => names.iter().any(|name| name == kind),
+        _ => true,
+    };
+    let listed = schema.get("enum").and_then(Value::as_array);
+    typed && schema.get("const").is_none_or(is) && listed.is_none_or(|values| values.iter().any(is))
 }
 
 /// How many objects and lists stand inside of each other.

@@ -455,7 +455,7 @@ fn every_help_has_an_example() {
 }
 
 #[test]
-fn the_examples_in_the_help_can_be_run() {
+fn the_examples_in_the_help_name_models_that_there_are() {
     let home = tempfile::tempdir().unwrap();
     let models = callwright::models::Models::builtin().unwrap();
     for command in ["run", "chat", "render", "bench", "template", "model"] {

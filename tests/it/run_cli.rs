@@ -67,6 +67,31 @@ fn a_call_that_was_closed_for_want_of_tokens_is_not_said_to_be_whole() {
     }
 }
 
+/// Few tokens may also turn an argument into another one, long before the last of them.
+#[test]
+fn whatever_the_limit_a_call_is_what_it_would_be_or_not_whole() {
+    let home = tempfile::tempdir().unwrap();
+    let question = ["run", "What's the weather in Beijing tomorrow?", "--tools", "examples/weather.json", "--temp", "0"];
+    let calls = |limit: usize| {
+        let ran = run(callwright(home.path())
+            .args(question)
+            .args(["--output", "json", "--max-tokens", &limit.to_string()])
+            .current_dir(env!("CARGO_MANIFEST_DIR")));
+        let document: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}{}", ran.out, ran.err));
+        let whole = !ran.out.contains("the tokens ran out") && document["finish_reason"] == "tool_calls";
+        (whole, document["messages"].as_array().unwrap().last().unwrap()["tool_calls"].clone(), ran.out)
+    };
+    let (whole, free, out) = calls(200);
+    assert!(whole && free.as_array().is_some_and(|calls| calls.len() == 1), "{out}");
+    let mut closed = 0;
+    for limit in 16..=34 {
+        let (whole, made, out) = calls(limit);
+        closed += usize::from(!whole);
+        assert!(!whole || made[0]["function"] == free[0]["function"], "{limit}: {out}");
+    }
+    assert!(closed > 3 && calls(34).0, "{closed}");
+}
+
 #[test]
 fn the_document_of_a_run_can_be_gone_on_with() {
     let home = tempfile::tempdir().unwrap();

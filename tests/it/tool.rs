@@ -115,7 +115,7 @@ fn problems_are_sentences() {
     insta::assert_snapshot!(report);
 }
 
-/// A filter whose alternatives overlap: the steps of a plain check double with each level.
+/// A filter whose alternatives overlap: the steps of a plain explanation multiply with each level.
 #[test]
 fn arguments_that_nest_deep_are_checked_in_bounded_time() {
     for several in ["anyOf", "oneOf"] {
@@ -125,23 +125,70 @@ fn arguments_that_nest_deep_are_checked_in_bounded_time() {
         };
         let schema = json!({
             "type": "object",
-            "properties": {"filter": {"$ref": "#/$defs/filter"}},
+            "properties": {"filter": {"$ref": "#/$defs/filter"}, "limit": {"type": "integer"}},
+            "required": ["filter"],
             "$defs": {"filter": {several: [{"type": "string"}, list(0), {"$ref": "#/$defs/some"}]}, "some": list(1)},
         });
         let tools = Tools::new([Tool::new("find", "", Some(object(schema)))]).unwrap();
-        let problems = |levels: usize, leaf: Value| {
+        let problems = |levels: usize, leaf: Value, limit: Value| {
             let filter = (0..levels).fold(leaf, |filter, _| json!({"and": [filter]}));
-            tools.problems("find", &object(json!({"filter": filter}))).join("; ")
+            tools.problems("find", &object(json!({"filter": filter, "limit": limit}))).join("; ")
         };
-        assert_eq!(problems(40, json!(5)), "the arguments nest 81 levels deep; expected at most 24");
-        assert!(problems(0, json!(5)).contains("is 5; expected"), "{}", problems(0, json!(5)));
-        assert!(problems(2, json!(5)).contains("expected"), "{}", problems(2, json!(5)));
-        assert_eq!(problems(11, json!(5)), "the arguments fit none of the alternatives that the schema allows");
-        assert_eq!(problems(0, json!("x")), "");
+        let five = |levels: usize| problems(levels, json!(5), json!(5));
+        assert!(five(0).contains("is 5; expected"), "{}", five(0));
+        assert!(five(2).contains("expected"), "{}", five(2));
+        for levels in [11, 40] {
+            assert_eq!(five(levels), "\"filter\" fits none of the alternatives that the schema allows");
+            // What else is wrong is told.
+            let many = problems(levels, json!(5), json!("many"));
+            assert_eq!(many, "\"limit\" is \"many\"; expected an integer");
+        }
+        assert_eq!(problems(0, json!("x"), json!(5)), "");
         // Two alternatives fit where there should be one.
-        assert_eq!(problems(10, json!("x")).is_empty(), several == "anyOf", "{}", problems(10, json!("x")));
-        assert_eq!(problems(3, json!("x")).is_empty(), several == "anyOf", "{}", problems(3, json!("x")));
+        for levels in [3, 10, 40] {
+            let fits = problems(levels, json!("x"), json!(5));
+            assert_eq!(fits.is_empty(), several == "anyOf", "{fits}");
+        }
     }
+}
+
+/// However a schema comes back to itself, and with however many alternatives.
+#[test]
+fn a_schema_that_refers_to_itself_is_checked_in_bounded_time() {
+    let alternative = |n: usize, this: &str| json!({"type": "object", "required": ["a"],
+        "properties": {"k": {"const": n}, "a": {"$ref": this}}});
+    let alternatives = |n: usize, this: &str| -> Vec<Value> { (0..n).map(|n| alternative(n, this)).collect() };
+    let mut schemas: Vec<Value> = [2, 5, 8, 16, 64]
+        .map(|n| json!({"$defs": {"F": {"anyOf": alternatives(n, "#/$defs/F")}}, "properties": {"a": {"$ref": "#/$defs/F"}}}))
+        .to_vec();
+    schemas.push(json!({"anyOf": alternatives(3, "#")}));
+    schemas.push(json!({"properties": {"a": {"$ref": "#/$defs/N"}}, "$defs": {
+        "B": {"type": "object", "properties": {"a": {"$ref": "#/$defs/N"}}},
+        "N": {"allOf": [{"$ref": "#/$defs/B"}, {"properties": {"a": {"$ref": "#/$defs/N"}}}]}}}));
+    for mut schema in schemas {
+        schema["type"] = json!("object");
+        let tools = Tools::new([Tool::new("f", "", Some(object(schema.clone())))]).unwrap();
+        for levels in 1..60 {
+            let value = (0..levels).fold(json!(1), |value, _| json!({"a": value}));
+            assert!(!tools.problems("f", &object(value)).is_empty(), "{levels} levels fit {schema}");
+        }
+    }
+}
+
+/// A schema's alternatives and references do not limit how deep a value that fits may be.
+#[test]
+fn arguments_that_fit_may_nest_deep() {
+    let list = |key: &str| json!({"type": "object", "required": [key],
+        "properties": {key: {"type": "array", "items": {"$ref": "#/$defs/filter"}}}});
+    let schema = json!({
+        "type": "object",
+        "properties": {"filter": {"$ref": "#/$defs/filter"}, "data": {}},
+        "$defs": {"filter": {"anyOf": [list("and"), list("or"), {"type": "string"}]}},
+    });
+    let tools = Tools::new([Tool::new("find", "", Some(object(schema)))]).unwrap();
+    let filter = (0..30).fold(json!("x"), |filter, n| json!({if n % 2 == 0 { "and" } else { "or" }: [filter, "y"]}));
+    let data = (0..50).fold(json!(1), |data, _| json!([data]));
+    assert_eq!(tools.problems("find", &object(json!({"filter": filter, "data": data}))), Vec::<String>::new());
 }
 
 #[test]

@@ -218,19 +218,33 @@ impl<'c> Constraint<'c> {
         let Phase::Call(call) = &self.phase else { return Ok(Step::Sample) };
         match call.way(self.compiler.tokens(), &self.last) {
             Some(run) if !run.is_empty() => {
-                self.notices.push(Notice::ClosedEarly(self.subject));
-                self.take(&run)?;
-                Ok(Step::Closing(run))
+                self.closes_early();
+                self.forced(run)
             }
             // All calls are closed, and another one would not be.
             _ if self.subject == Subject::Call => self.no_room(None, left),
             way => {
-                let known = way.is_some();
-                self.notices.push(if known { Notice::ClosedEarly } else { Notice::CutOff }(self.subject));
+                match way {
+                    Some(_) => self.closes_early(),
+                    None => self.notices.push(Notice::CutOff(self.subject)),
+                }
                 self.phase = Phase::Over;
                 Ok(Step::Finished)
             }
         }
+    }
+
+    /// From here on what is written is not what the model would have written with more tokens.
+    fn closes_early(&mut self) {
+        if !self.is_closing() {
+            self.notices.push(Notice::ClosedEarly(self.subject));
+        }
+    }
+
+    /// Whether what is written now closes what was begun, or leaves out what there is no room for, because the tokens run
+    /// out.
+    pub fn is_closing(&self) -> bool {
+        self.notices.contains(&Notice::ClosedEarly(self.subject))
     }
 
     /// Samples a token that fits, with `left` tokens to go, and takes it; where none fits in the tokens left, what to
@@ -383,7 +397,14 @@ impl<'c> Constraint<'c> {
                     self.remember(chosen);
                     Ok(Accepted::Yes)
                 }
-                Ok(Taken::NoRoom) => Ok(Accepted::No),
+                // The calls before it are whole.
+                Ok(Taken::NoRoom) if self.subject == Subject::Call && call.may_end() => {
+                    self.no_room(None, left).map(Accepted::Instead)
+                }
+                Ok(Taken::NoRoom) => {
+                    self.closes_early();
+                    Ok(Accepted::No)
+                }
                 Err(error) => {
                     self.fail(&error)?;
                     Ok(Accepted::Yes)

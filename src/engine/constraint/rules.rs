@@ -110,10 +110,8 @@ impl std::fmt::Display for Notice {
 pub enum Step {
     /// Ask the model.
     Sample,
-    /// Append these, which are all that may come.
+    /// Append these, which are all that may come, or close what is open.
     Forced(Vec<Token>),
-    /// Append these, which close what is open, because the tokens run out.
-    Closing(Vec<Token>),
     /// The answer is over.
     Finished,
 }

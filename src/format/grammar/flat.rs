@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 /// Keywords that lead to other schemas for the same value.
 const LEADING: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
-/// How many parts of a schema are looked at: alternatives of alternatives multiply.
+/// How many schemas that lead to others are looked at: alternatives of alternatives multiply.
 const PARTS: usize = 256;
 /// How many alternatives are told apart.
 const MANY: usize = 64;
@@ -47,8 +47,14 @@ impl Flattening<'_> {
         if nothing_listed {
             return Vec::new();
         }
-        let Some(left) = self.left.checked_sub(1) else { return Vec::new() };
-        self.left = left;
+        if LEADING.iter().any(|key| object.contains_key(*key)) {
+            let Some(left) = self.left.checked_sub(1) else {
+                let restricting = object.keys().filter(|keyword| schema::restricts(keyword));
+                restricting.for_each(|keyword| self.leave(path, keyword));
+                return vec![empty];
+            };
+            self.left = left;
+        }
         let own = object
             .iter()
             .filter(|(key, _)| !LEADING.contains(&key.as_str()) && !["$defs", "definitions"].contains(&key.as_str()));
@@ -56,25 +62,31 @@ impl Flattening<'_> {
         let mut found = vec![Flat { schema: own, path: path.to_owned() }];
         if let Some(reference) = object.get("$ref").and_then(Value::as_str) {
             let referred = self.referred(reference, path);
-            found = self.joined(&found, &referred);
+            found = self.joined(found, &referred, path, "$ref");
         }
         let list = |key: &str| object.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         for (index, part) in list("allOf").iter().enumerate() {
             let part = self.alternatives(part, &format!("{path}.allOf[{index}]"));
-            found = self.joined(&found, &part);
+            found = self.joined(found, &part, path, "allOf");
         }
         for key in ["anyOf", "oneOf"].into_iter().filter(|key| object.contains_key(*key)) {
             let options = list(key).iter().enumerate();
             let options: Vec<Flat> = options
                 .flat_map(|(index, option)| self.alternatives(option, &format!("{path}.{key}[{index}]")))
                 .collect();
-            found = self.joined(&found, &options);
-            // That no other fits is left.
-            if key == "oneOf" {
-                self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: key.to_owned() });
+            // That no other fits is left, where more than one may.
+            let exclusive =
+                || options.iter().enumerate().all(|(at, one)| options[..at].iter().all(|other| excludes(one, other)));
+            if key == "oneOf" && (options.len() > MANY || !exclusive()) && !all_differ(&options) {
+                self.leave(path, key);
             }
+            found = self.joined(found, &merged(options), path, key);
         }
         found
+    }
+
+    fn leave(&mut self, path: &str, keyword: &str) {
+        self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned() });
     }
 
     fn referred(&mut self, reference: &str, path: &str) -> Vec<Flat> {
@@ -90,15 +102,19 @@ impl Flattening<'_> {
         found
     }
 
-    fn joined(&mut self, some: &[Flat], others: &[Flat]) -> Vec<Flat> {
+    /// What fits one of `some` and one of `others`, to which `keyword` has led; `some` where that is too much.
+    fn joined(&mut self, some: Vec<Flat>, others: &[Flat], path: &str, keyword: &str) -> Vec<Flat> {
         let mut found: Vec<Flat> = Vec::new();
         for (one, other) in some.iter().flat_map(|one| others.iter().map(move |other| (one, other))) {
-            if let Some(both) = self.both(one, other)
-                && !found.iter().any(|known| known.schema == both.schema)
-                && found.len() < MANY
-            {
-                found.push(both);
+            let Some(both) = self.both(one, other) else { continue };
+            if found.iter().any(|known| known.schema == both.schema) {
+                continue;
             }
+            if found.len() == MANY {
+                self.leave(path, keyword);
+                return some;
+            }
+            found.push(both);
         }
         found
     }
@@ -121,10 +137,11 @@ impl Flattening<'_> {
                 "const" => return None,
                 "minLength" => json!(number(before).max(number(value))),
                 "maxLength" => json!(number(before).min(number(value))),
+                "minimum" | "exclusiveMinimum" => either(before, value, f64::max),
+                "maximum" | "exclusiveMaximum" => either(before, value, f64::min),
                 keyword => {
                     if schema::restricts(keyword) {
-                        let (path, keyword) = (other.path.clone(), keyword.to_owned());
-                        self.unenforced.push(Unenforced { tool: None, path, keyword });
+                        self.leave(&other.path, keyword);
                     }
                     continue;
                 }
@@ -132,6 +149,64 @@ impl Flattening<'_> {
             both.schema.insert(keyword.clone(), joined);
         }
         Some(both)
+    }
+}
+
+/// The one of two bounds that `choose` takes.
+fn either(one: &Value, other: &Value, choose: fn(f64, f64) -> f64) -> Value {
+    match (one.as_f64(), other.as_f64()) {
+        (Some(a), Some(b)) if choose(a, b) == b => other.clone(),
+        _ => one.clone(),
+    }
+}
+
+/// The values that an alternative lists, where it says nothing else but their type.
+fn only_listed(flat: &Flat) -> Option<Vec<Value>> {
+    let restricting = flat.schema.keys().filter(|keyword| *keyword != "type" && schema::restricts(keyword));
+    if restricting.count() == 1 { schema::listed(&flat.schema, &Map::new()) } else { None }
+}
+
+/// Alternatives that only list values as one: there may be hundreds.
+fn merged(options: Vec<Flat>) -> Vec<Flat> {
+    let mut values: Vec<Value> = Vec::new();
+    let mut found: Vec<Flat> = Vec::new();
+    let mut place = None;
+    for option in options {
+        let Some(listed) = only_listed(&option) else {
+            found.push(option);
+            continue;
+        };
+        values.extend(listed);
+        place.get_or_insert_with(|| (found.len(), option.path.clone()));
+    }
+    if let Some((at, path)) = place {
+        let schema = Map::from_iter([("enum".to_owned(), Value::Array(values))]);
+        found.insert(at, Flat { schema, path });
+    }
+    found
+}
+
+/// Whether all alternatives only list values, no two of them the same one.
+fn all_differ(options: &[Flat]) -> bool {
+    let mut known = std::collections::HashSet::new();
+    options.iter().all(|option| {
+        only_listed(option).is_some_and(|values| {
+            let values: std::collections::HashSet<String> = values.iter().map(Value::to_string).collect();
+            values.into_iter().all(|value| known.insert(value))
+        })
+    })
+}
+
+/// Whether no value fits both, as far as their types and the values that they list say.
+fn excludes(one: &Flat, other: &Flat) -> bool {
+    let kinds = |flat: &Flat| match (flat.schema.get("type"), schema::values(&flat.schema)) {
+        (Some(kinds), _) => Some(kinds.clone()),
+        (None, Some(values)) => Some(values.iter().flat_map(schema::types_of_value).copied().collect()),
+        (None, None) => None,
+    };
+    match (kinds(one), kinds(other)) {
+        (Some(one), Some(other)) => common_types(&one, &other).is_none(),
+        _ => false,
     }
 }
 

@@ -147,7 +147,7 @@ impl Builder<'_> {
                 return self.native(&parts[0], notation, &format!("{path}.allOf[0]"));
             }
             Some(_) => {}
-            None if several && object.contains_key("$ref") => {}
+            None if several && ["$ref", "anyOf", "oneOf"].iter().any(|key| object.contains_key(*key)) => {}
             None => return self.plain(object, notation, path),
         }
         let whole = with_definitions(schema, &notation.definitions);
@@ -181,7 +181,8 @@ impl Builder<'_> {
             return Ok(self.rules.alternatives(&options));
         }
         for key in ["anyOf", "oneOf"] {
-            if let Some(Value::Array(options)) = object.get(key) {
+            // What is said of an object's members cannot be joined with alternatives: they are left.
+            if let Some(Value::Array(options)) = object.get(key).filter(|_| !object.contains_key("properties")) {
                 if options.is_empty() {
                     return Err(impossible(Some(notation.tool), path, Some(key), "there is no alternative"));
                 }

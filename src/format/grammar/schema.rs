@@ -109,7 +109,7 @@ pub(super) fn names_type(kinds: &Value, kind: &str) -> bool {
     }
 }
 
-fn types_of_value(value: &Value) -> &'static [&'static str] {
+pub(super) fn types_of_value(value: &Value) -> &'static [&'static str] {
     match value {
         Value::Null => &["null"],
         Value::Bool(_) => &["boolean"],
@@ -135,21 +135,23 @@ pub(super) fn without_definitions(object: &Map<String, Value>) -> Value {
 
 /// The values that a schema lists and that fit it in all other respects; `None` where it lists none.
 pub(super) fn listed(schema: &Map<String, Value>, whole: &Map<String, Value>) -> Option<Vec<Value>> {
-    let values = match (schema.get("enum"), schema.get("const")) {
-        (Some(Value::Array(values)), _) => values.clone(),
-        (_, Some(value)) => vec![value.clone()],
-        _ => return None,
-    };
+    let values = values(schema)?;
     // Where only the type is left to look at, no validator is made.
     let is_plain = schema.keys().filter(|keyword| *keyword != "type" && restricts(keyword)).count() == 1;
-    let alone = super::tagged::with_definitions(&Value::Object(schema.clone()), whole);
-    let validator = (!is_plain).then(|| jsonschema::validator_for(&alone).ok()).flatten();
+    let alone = || super::tagged::with_definitions(&Value::Object(schema.clone()), whole);
+    let validator = (!is_plain).then(|| jsonschema::validator_for(&alone()).ok()).flatten();
     let fits = |value: &Value| match (&validator, schema.get("type")) {
         (Some(validator), _) => validator.is_valid(value),
         (None, Some(kinds)) => types_of_value(value).iter().any(|kind| names_type(kinds, kind)),
         (None, None) => true,
     };
-    Some(values.into_iter().filter(fits).collect())
+    Some(values.iter().filter(|value| fits(value)).cloned().collect())
+}
+
+/// The values that a schema lists by itself.
+pub(super) fn values(schema: &Map<String, Value>) -> Option<&[Value]> {
+    let listed = schema.get("enum").and_then(Value::as_array).map(Vec::as_slice);
+    listed.or(schema.get("const").map(std::slice::from_ref))
 }
 
 /// How deep a value may be nested that its schema says nothing about.
@@ -233,10 +235,12 @@ fn drop_unknown(schema: &mut Value, path: &str, unenforced: &mut Vec<Unenforced>
     }
     // The engine takes a type of numbers for those of a certain size.
     let is_large = |value: &Value| value.as_f64().is_some_and(|number| number.abs() >= LARGEST);
-    let listed = object.get("enum").and_then(Value::as_array).map(Vec::as_slice);
-    let listed = listed.or(object.get("const").map(std::slice::from_ref)).unwrap_or_default();
-    if !listed.is_empty() && listed.iter().all(is_large) && (is_type(object, "integer") || is_type(object, "number")) {
-        object.shift_remove("type");
+    if values(object).is_some_and(|values| values.iter().any(is_large))
+        && (is_type(object, "integer") || is_type(object, "number"))
+        && let Some(kinds) = object.shift_remove("type")
+        && let Some(Value::Array(values)) = object.get_mut("enum")
+    {
+        values.retain(|value| types_of_value(value).iter().any(|kind| names_type(&kinds, kind)));
     }
     // It stays in force, but a grammar counts a key that is written twice as two.
     let least = object.get("minProperties").and_then(Value::as_u64).unwrap_or(0);

@@ -18,8 +18,17 @@ pub(super) const MEMBERS: [&str; 4] = ["type", "properties", "required", "additi
 const COUNTED: u64 = 1000;
 /// Least lengths are harder for it, with their square: what one of 250 takes has to do for a whole grammar.
 const LEAST_COUNTED: u64 = 250 * 250;
+/// So few are easy.
+const FEW: u64 = 8;
 /// The parser takes the text behind this, too, for a value.
 const CDATA: &str = "<![CDATA[";
+/// The types beside text that are written without brackets.
+const SCALARS: [(&str, Types); 4] = [
+    ("null", Types::NULL),
+    ("boolean", Types::BOOLEAN),
+    ("integer", Types::INTEGER),
+    ("number", Types::NUMBER),
+];
 /// Longer names the parser does not read.
 const NAME: usize = 128;
 
@@ -107,8 +116,10 @@ impl Builder<'_> {
         }
         let mut options = Vec::new();
         if types.has(Types::STRING) {
-            let of_text = |unenforced: &Unenforced| schema::concerns(&unenforced.keyword, "string");
-            self.unenforced.extend(dropped.into_iter().filter(of_text));
+            let kinds = SCALARS.iter().filter(|(_, kind)| types.has(*kind)).map(|(name, _)| *name).chain(["string"]);
+            let kinds: Vec<&str> = kinds.collect();
+            let concerns = |left: &Unenforced| kinds.iter().any(|kind| schema::concerns(&left.keyword, kind));
+            self.unenforced.extend(dropped.into_iter().filter(concerns));
             options.extend(self.texts(&alternatives, schema, end, types).into_iter().map(Ok));
             options.extend(self.scalars(&alternatives, schema, end, types).into_iter().map(Ok));
         }
@@ -139,7 +150,8 @@ impl Builder<'_> {
                 Some(values) => {
                     let texts = values.iter().filter_map(Value::as_str);
                     let is_whole = |text: &str| end.trim().is_empty() || !text.contains(end.trim());
-                    let texts = texts.filter(|text| is_whole(text) && !is_read_otherwise(text, types));
+                    let texts = texts.filter(|text| is_whole(text) && !text.contains(CDATA));
+                    let texts = texts.filter(|text| !is_read_otherwise(text, types));
                     options.extend(texts.map(|text| literal(&format!("{text}{end}"))));
                 }
                 None => options.push(self.raw(schema, end, path, types)),
@@ -151,12 +163,6 @@ impl Builder<'_> {
     /// The numbers, words and listed values that alternatives of a schema allow beside text. Text may begin like them:
     /// only a terminal that goes up to the end tells them apart.
     fn scalars(&mut self, alternatives: &[Flat], whole: &Value, end: &str, types: Types) -> Vec<String> {
-        const KINDS: [(&str, Types); 4] = [
-            ("null", Types::NULL),
-            ("boolean", Types::BOOLEAN),
-            ("integer", Types::INTEGER),
-            ("number", Types::NUMBER),
-        ];
         let nothing = Map::new();
         let whole = whole.as_object().unwrap_or(&nothing);
         let mut options = Vec::new();
@@ -166,7 +172,7 @@ impl Builder<'_> {
                 options.extend(values.map(|value| literal(&format!("{}{end}", spaced_json(value)))));
                 continue;
             }
-            for (kind, of_kind) in KINDS {
+            for (kind, of_kind) in SCALARS {
                 let allowed = schema.get("type").is_none_or(|kinds| schema::names_type(kinds, kind));
                 if !allowed || !types.has(of_kind) {
                     continue;
@@ -199,7 +205,7 @@ impl Builder<'_> {
             most = None;
         }
         let counted = least.saturating_mul(least).saturating_add(self.counted);
-        if counted > LEAST_COUNTED {
+        if least > FEW && counted > LEAST_COUNTED {
             heeded.retain(|keyword| *keyword != "minLength");
             least = 0;
         } else {

@@ -73,12 +73,21 @@ fn a_suite_of_ones_own_from_init_to_report() {
     assert_eq!(bench(&["--resume", "--baseline", out.to_str().unwrap()]).code, 0);
     let other = bench(&["--resume", "--temp", "0.7", "--max-tokens", "99"]);
     assert_eq!(other.code, 2, "{}", other.out);
-    assert!(other.err.contains("--temp was 0, and is 0.7; --max-tokens was 512, and is 99"), "{}", other.err);
+    assert!(other.err.contains("temp was 0, and is 0.7; max-tokens was 512, and is 99"), "{}", other.err);
     let other = home.path().join("other");
     let ran =
         run(callwright(home.path()).args(["bench", "--limit", "2", "--baseline"]).arg(&out).arg("--out").arg(&other));
     assert_eq!(ran.code, 2, "{}", ran.out);
     assert!(ran.err.contains("has other cases: it is no baseline for these"), "{}", ran.err);
+    let ran = run(callwright(home.path())
+        .args(["bench", "--temp", "0.5", "--temp", "0.9", "--suite"])
+        .arg(&suite)
+        .arg("--baseline")
+        .arg(&out)
+        .arg("--out")
+        .arg(&other));
+    assert_eq!(ran.code, 2, "{}", ran.out);
+    assert!(ran.err.contains("has no configurations that belong to these"), "{}", ran.err);
     assert!(!other.exists(), "something was asked");
 
     let rescored = run(callwright(home.path()).args(["bench", "rescore"]).arg(&out));

@@ -20,6 +20,7 @@ pub fn sample(case: &str, raw: &str) -> Sample {
         prompt_sha256: String::new(),
         prompt_tail: String::new(),
         raw: raw.to_owned(),
+        closed_from: None,
         tokens: raw.bytes().map(i32::from).collect(),
         events: Vec::new(),
         finish: Finish::Stop,

@@ -373,7 +373,7 @@ fn what_broke_is_asked_again() {
     assert_eq!(broke.samples.iter().filter(|sample| sample.broke()).count(), 2);
 
     let mut again = RunDirectory::start(&path, plan, &suite, true).unwrap();
-    assert_eq!(again.notices, ["2 cases that something broke at are asked again"]);
+    assert_eq!(again.notices, ["2 answers that something broke at are asked for again"]);
     assert!(run(&mut again, &mut fake(11, 0.0), &mut |_| (), &AtomicBool::new(false)).unwrap());
     let read = RunDirectory::open(&path).unwrap();
     assert_eq!((read.samples.len(), read.notices.len()), (suite.cases.len(), 0));

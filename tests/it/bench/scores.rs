@@ -46,6 +46,23 @@ fn answers_come_to_their_outcomes() {
     }
 }
 
+/// What a grammar wrote because the tokens ran out is nothing that the model has shown it can.
+#[test]
+fn a_call_that_was_closed_early_is_not_whole() {
+    let suite = cases();
+    let raw = "### TOOL_CALL_START ###\n{\"name\": \"book_table\", \"arguments\": {\"people\": 4, \"place\": \"Mario's\"}}\n### TOOL_CALL_END ###";
+    let mut answer = sample("call", raw);
+    answer.finish = Finish::Length;
+    for from in [raw.find("\"}}").unwrap(), 5, 0, raw.len() + 9] {
+        answer.closed_from = Some(from);
+        let scored = score(&suite.cases[0], &answer, Format::delimited(), true).unwrap();
+        assert_eq!(scored.outcome.name(), "truncated");
+        // All of it was written before the end of it was.
+        let whole = from > raw.len();
+        assert_eq!((scored.attempted, scored.schema_valid), (true, whole), "{from}: {:?}", scored.calls);
+    }
+}
+
 #[test]
 fn failures_are_outcomes() {
     let suite = cases();
