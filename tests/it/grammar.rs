@@ -89,7 +89,7 @@ impl Engine for Babbler {
 }
 
 fn schema(random: &mut Random, depth: usize) -> Value {
-    let kinds = if depth == 0 { 19 } else { 24 };
+    let kinds = if depth == 0 { 21 } else { 26 };
     match random.below(kinds) {
         0 | 1 => json!({"type": "string"}),
         2 => json!({"type": "integer"}),
@@ -110,10 +110,12 @@ fn schema(random: &mut Random, depth: usize) -> Value {
         16 => json!({"type": ["string", "integer", "boolean"], "maxLength": 5}),
         17 => json!({"anyOf": [{"$ref": "#/$defs/Point"}, {"type": "string"}]}),
         18 => json!({"allOf": [{"$ref": "#/$defs/Short"}], "description": "short"}),
-        19 => json!({"type": "array", "items": schema(random, depth - 1), "minItems": random.below(2), "maxItems": 3}),
-        20 => json!({"anyOf": [{"type": "string", "maxLength": 5}, {"type": "number"}]}),
-        21 => json!({"type": "string", "pattern": "^[a-z]{2}[0-9]+$", "format": "nonsense"}),
-        22 => json!({"type": ["string", "array"], "items": {"type": "integer"}, "maxItems": 3}),
+        19 => json!({"allOf": [{"type": "string"}, {"anyOf": [{"minLength": 2}, {"pattern": "x"}]}]}),
+        20 => json!({"oneOf": (0..70).map(|n| json!({"const": format!("c{n}")})).collect::<Vec<_>>()}),
+        21 => json!({"type": "array", "items": schema(random, depth - 1), "minItems": random.below(2), "maxItems": 3}),
+        22 => json!({"anyOf": [{"type": "string", "maxLength": 5}, {"type": "number"}]}),
+        23 => json!({"type": "string", "pattern": "^[a-z]{2}[0-9]+$", "format": "nonsense"}),
+        24 => json!({"type": ["string", "array"], "items": {"type": "integer"}, "maxItems": 3}),
         _ => object(random, depth - 1),
     }
 }

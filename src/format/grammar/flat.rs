@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                r#"$ {"description":"d","minLength":2,"type":["string"],"enum":["C","F"]}"#,
+                r#"$ {"description":"d","minLength":2,"type":["string","null"],"enum":["C","F"]}"#,
                 r#"$ {"description":"d","minLength":2,"type":["null"]}"#,
                 r#"$ {"description":"d","minLength":2,"type":["string","null"],"pattern":"^a"}"#,
             ]
