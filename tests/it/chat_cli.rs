@@ -17,6 +17,8 @@ fn a_chat_is_saved_undone_and_loaded() {
     let lines_file = home.path().join("lines.json");
     std::fs::write(&broken, "[{\"role\": \"nobody\", \"content\": \"\"}]").unwrap();
     std::fs::write(&lines_file, "an earlier one").unwrap();
+    #[cfg(unix)]
+    std::fs::set_permissions(&lines_file, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
     let lines = [
         "/help".to_owned(),
         "/tools".to_owned(),
@@ -30,6 +32,7 @@ fn a_chat_is_saved_undone_and_loaded() {
         format!("/load {}", broken.display()),
         format!("/save {}", broken.display()),
         format!("/save {}", home.path().join("nowhere/chat.json").display()),
+        format!("/save {}", home.path().display()),
         "/load".to_owned(),
         "/sing".to_owned(),
         "What's the weather in Beijing \\".to_owned(),
@@ -60,6 +63,7 @@ fn a_chat_is_saved_undone_and_loaded() {
         "messages[0].role is \"nobody\"",
         "broken.json\nhint: /save! ",
         "cannot write ",
+        " is no regular file",
         "/load FILE",
         "there is no /sing; /help says what there is",
     ] {
@@ -68,6 +72,12 @@ fn a_chat_is_saved_undone_and_loaded() {
     let asked: Value = serde_json::from_str(&std::fs::read_to_string(&lines_file).unwrap()).unwrap();
     assert_eq!(asked["messages"][5]["content"], "What's the weather in Beijing \ntomorrow?");
     assert!(std::fs::read_to_string(&broken).unwrap().contains("nobody"), "it was overwritten");
+    #[cfg(unix)]
+    {
+        let mode = |path: &Path| std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
+        // `broken` was made as any file is.
+        assert_eq!((mode(&file), mode(&lines_file) & 0o777), (mode(&broken), 0o640));
+    }
     let saved: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(saved["messages"].as_array().unwrap().len(), 5);
     assert_eq!(saved["tools"][0]["function"]["name"], "get_weather");
