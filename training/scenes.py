@@ -431,7 +431,7 @@ class Scenes(Sampler):
         "unfit": 28,
         "talk": 2,
         "answered": 7,
-        "answered_parallel": 4,
+        "answered_parallel": 10,
         "corrected": 5,
         "again": 6,
     }
