@@ -105,9 +105,7 @@ impl ConversationOptions {
         let mut input = self.read_files()?;
         let prompt = match &self.prompt {
             None if self.messages.is_none() => Some(ask()?),
-            Some(_) if piped => {
-                Some(read_stdin("the question")?.trim_end().to_owned())
-            }
+            Some(_) if piped => Some(read_stdin("the question")?.trim_end().to_owned()),
             prompt => prompt.clone(),
         };
         if let Some(prompt) = prompt {

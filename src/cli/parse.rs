@@ -1,7 +1,7 @@
 //! `callwright parse`: what a model wrote, read as the engine reads it.
 
-use super::input::{batch, load_format, load_template_format, read_tools, stdin_error, tell_of_stdin};
 use super::DONE;
+use super::input::{batch, load_format, load_template_format, read_tools, stdin_error, tell_of_stdin};
 use anyhow::Result;
 use callwright::exec::Executor;
 use callwright::format::Format;

@@ -58,10 +58,12 @@ fn in_city(now: &Zoned, city: &str) -> Result<Zoned, String> {
     let name = city.replace(' ', "_");
     let named = |zone: &str| {
         zone.rsplit('/').next().is_some_and(|last| last.eq_ignore_ascii_case(&name))
-            && !(COUNTRIES.iter().any(|country| zone.starts_with(country)) && parts.iter().any(|part| zone.ends_with(part)))
+            && !(COUNTRIES.iter().any(|country| zone.starts_with(country))
+                && parts.iter().any(|part| zone.ends_with(part)))
     };
     let zones = jiff::tz::db().available().map(|zone| zone.to_string()).filter(|zone| named(zone));
-    let mut found: Vec<(String, Zoned)> = zones.filter_map(|zone| Some((zone.clone(), now.in_tz(&zone).ok()?))).collect();
+    let mut found: Vec<(String, Zoned)> =
+        zones.filter_map(|zone| Some((zone.clone(), now.in_tz(&zone).ok()?))).collect();
     // A zone may have an older name, too.
     found.sort_by_key(|(_, time)| time.offset());
     found.dedup_by_key(|(_, time)| time.offset());

@@ -41,9 +41,12 @@ impl Checker {
             return vec!["the arguments fit none of the alternatives that the schema allows".to_owned()];
         };
         // The arguments themselves are a level, too.
-        let (deep, rest): (Vec<_>, Vec<_>) =
-            arguments.clone().into_iter().partition(|(_, value)| self.levels.is_some_and(|levels| depth(value) >= levels));
-        let missing: Vec<String> = deep.iter().map(|(name, _)| format!("\"{name}\" is missing; it is required")).collect();
+        let (deep, rest): (Vec<_>, Vec<_>) = arguments
+            .clone()
+            .into_iter()
+            .partition(|(_, value)| self.levels.is_some_and(|levels| depth(value) >= levels));
+        let missing: Vec<String> =
+            deep.iter().map(|(name, _)| format!("\"{name}\" is missing; it is required")).collect();
         let mut sentences = self.explain(&Value::Object(rest.into_iter().collect()));
         sentences.retain(|sentence| !missing.contains(sentence));
         if sentences.is_empty() {

@@ -355,9 +355,11 @@ fn the_built_in_tools() {
             let (time, zone) = time.rsplit_once(' ').unwrap();
             (time.rsplit_once(':').and_then(|(time, _)| time.rsplit_once(':')).unwrap().0.to_owned(), zone.to_owned())
         };
-        for (city, zone) in
-            [("tokyo", "Asia/Tokyo"), ("New York", "America/New_York"), ("Buenos Aires", "America/Argentina/Buenos_Aires")]
-        {
+        for (city, zone) in [
+            ("tokyo", "Asia/Tokyo"),
+            ("New York", "America/New_York"),
+            ("Buenos Aires", "America/Argentina/Buenos_Aires"),
+        ] {
             assert!(hour(city) == hour(zone) || hour(city) == hour(zone), "{city}");
         }
         assert_eq!(hour("Tokyo").1, "JST");

@@ -71,7 +71,8 @@ fn a_call_that_was_closed_for_want_of_tokens_is_not_said_to_be_whole() {
 #[test]
 fn whatever_the_limit_a_call_is_what_it_would_be_or_not_whole() {
     let home = tempfile::tempdir().unwrap();
-    let question = ["run", "What's the weather in Beijing tomorrow?", "--tools", "examples/weather.json", "--temp", "0"];
+    let question =
+        ["run", "What's the weather in Beijing tomorrow?", "--tools", "examples/weather.json", "--temp", "0"];
     let calls = |limit: usize| {
         let ran = run(callwright(home.path())
             .args(question)

@@ -163,7 +163,8 @@ fn every_notation_accepts_what_fits_and_reads_it_back() {
     let mut told = Vec::new();
     let mut wrong = Vec::new();
     for case in &cases {
-        let known = ["why", "formats", "schema", "defs", "parameters", "accepts", "rejects", "calls", "refused", "error"];
+        let known =
+            ["why", "formats", "schema", "defs", "parameters", "accepts", "rejects", "calls", "refused", "error"];
         let unknown = case.as_object().unwrap().keys().find(|key| !known.contains(&key.as_str()));
         assert_eq!(unknown, None, "{case}");
         let why = case["why"].as_str().unwrap();

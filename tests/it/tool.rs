@@ -155,8 +155,10 @@ fn arguments_that_nest_deep_are_checked_in_bounded_time() {
 /// However a schema comes back to itself, and with however many alternatives.
 #[test]
 fn a_schema_that_refers_to_itself_is_checked_in_bounded_time() {
-    let alternative = |n: usize, this: &str| json!({"type": "object", "required": ["a"],
-        "properties": {"k": {"const": n}, "a": {"$ref": this}}});
+    let alternative = |n: usize, this: &str| {
+        json!({"type": "object", "required": ["a"],
+        "properties": {"k": {"const": n}, "a": {"$ref": this}}})
+    };
     let alternatives = |n: usize, this: &str| -> Vec<Value> { (0..n).map(|n| alternative(n, this)).collect() };
     let mut schemas: Vec<Value> = [2, 5, 8, 16, 64]
         .map(|n| json!({"$defs": {"F": {"anyOf": alternatives(n, "#/$defs/F")}}, "properties": {"a": {"$ref": "#/$defs/F"}}}))
@@ -178,8 +180,10 @@ fn a_schema_that_refers_to_itself_is_checked_in_bounded_time() {
 /// A schema's alternatives and references do not limit how deep a value that fits may be.
 #[test]
 fn arguments_that_fit_may_nest_deep() {
-    let list = |key: &str| json!({"type": "object", "required": [key],
-        "properties": {key: {"type": "array", "items": {"$ref": "#/$defs/filter"}}}});
+    let list = |key: &str| {
+        json!({"type": "object", "required": [key],
+        "properties": {key: {"type": "array", "items": {"$ref": "#/$defs/filter"}}}})
+    };
     let schema = json!({
         "type": "object",
         "properties": {"filter": {"$ref": "#/$defs/filter"}, "data": {}},

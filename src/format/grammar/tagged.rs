@@ -23,12 +23,8 @@ const FEW: u64 = 8;
 /// The parser takes the text behind this, too, for a value.
 const CDATA: &str = "<![CDATA[";
 /// The types beside text that are written without brackets.
-const SCALARS: [(&str, Types); 4] = [
-    ("null", Types::NULL),
-    ("boolean", Types::BOOLEAN),
-    ("integer", Types::INTEGER),
-    ("number", Types::NUMBER),
-];
+const SCALARS: [(&str, Types); 4] =
+    [("null", Types::NULL), ("boolean", Types::BOOLEAN), ("integer", Types::INTEGER), ("number", Types::NUMBER)];
 /// Longer names the parser does not read.
 const NAME: usize = 128;
 
