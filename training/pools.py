@@ -4,6 +4,7 @@ A pool gives pairs (what the question says, what the argument holds). Names of t
 ones, so that a value is copied from the question and never recalled.
 """
 
+import datetime
 import string
 
 LISTS = {
@@ -254,7 +255,28 @@ def code(rng):
     )
 
 
+def moment(rng):
+    day = datetime.datetime(2024, 1, 1) + datetime.timedelta(seconds=rng.randrange(5 * 365 * 86400))
+    return f"{day:%A, %Y-%m-%d %H:%M:%S} {rng.choice(('UTC', 'CET', 'CEST', 'EST', 'PST', 'JST', '+08', '-03'))}"
+
+
+def arithmetic(rng):
+    """(surface, value): `12 times 7`, `12 * 7`."""
+    value = lambda: str(rng.choice((rng.randint(2, 20), rng.randint(2, 999), round(rng.uniform(0.5, 99), 1))))
+    sign, word = rng.choice((("*", "times"), ("+", "plus"), ("-", "minus"), ("/", "divided by"), ("*", "times")))
+    a, b = value(), value()
+    if rng.random() < 0.25:
+        return f"{a} {word} {b}", f"{a} {sign} {b}"
+    space = rng.choice((" ", " ", ""))
+    plain = f"{a}{space}{sign}{space}{b}"
+    if rng.random() < 0.25:
+        c, more = value(), rng.choice("+-*/")
+        plain = rng.choice((f"({plain}){space}{more}{space}{c}", f"{plain}{space}{more}{space}{c}", f"{c}{space}{more}{space}({plain})"))
+    return plain, plain
+
+
 MAKERS = {
+    "moment": moment,
     "id": identifier,
     "time": clock,
     "email": email,
@@ -293,6 +315,8 @@ def draw(rng, kind):
         return number(rng, low, high)
     if kind == "date":
         return date(rng)
+    if kind == "arithmetic":
+        return arithmetic(rng)
     if kind in MAKERS:
         text = MAKERS[kind](rng)
         return text, text

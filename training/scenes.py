@@ -17,8 +17,11 @@ from .tables import enumerate_text, expand
 NO_TOOL = "None of the available tools can do that."
 # So many scenes come first with one or two tools, most of them procedural: copying is learned there.
 EASY = 3000
-# So many scenes at the end are mostly about the weather, which a first user asks for: what comes last stays best.
-LAST = 400
+# So many scenes at the end are mostly about what a first user asks for, with the examples' and the built-in tools: what
+# comes last stays best.
+LAST = 600
+# The domains of these, with how many of their tools are meant.
+FIRST_ASKED = {"weather": 1, "desk": 2}
 # So many of the tables' tools are chosen among those with objects in their arguments.
 NESTED = 0.25
 # So many results say that the tool failed.
@@ -450,8 +453,9 @@ class Scenes(Sampler):
         self.share = (0.3, 0.6) if easy else (0.8, 0.92)
         style = self.style()
         count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
-        weather = self.domains.get("weather") if rng.random() < (0.7 if last else 0.06) else None
-        chosen = [weather[0] if weather else self.source()]
+        domain = rng.choice(list(FIRST_ASKED)) if rng.random() < (0.7 if last else 0.06) else None
+        asked = self.domains.get(domain, [])[: FIRST_ASKED.get(domain)]
+        chosen = [rng.choice(asked) if asked else self.source()]
         for _ in range(count * 4):
             if len(chosen) >= count:
                 break
@@ -555,5 +559,5 @@ def load(folder):
     paths = sorted(folder.glob("domains*.txt"))
     tools = tables.load(*paths)
     names = list(dict.fromkeys(tool.domain for tool in tools))
-    kept = {name for place, name in enumerate(names) if place % 20 == 7 and name != "weather"}
+    kept = {name for place, name in enumerate(names) if place % 20 == 7 and name not in FIRST_ASKED}
     return [tool for tool in tools if tool.domain not in kept], [tool for tool in tools if tool.domain in kept]
