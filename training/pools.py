@@ -271,7 +271,13 @@ def arithmetic(rng):
     plain = f"{a}{space}{sign}{space}{b}"
     if rng.random() < 0.25:
         c, more = value(), rng.choice("+-*/")
-        plain = rng.choice((f"({plain}){space}{more}{space}{c}", f"{plain}{space}{more}{space}{c}", f"{c}{space}{more}{space}({plain})"))
+        plain = rng.choice(
+            (
+                f"({plain}){space}{more}{space}{c}",
+                f"{plain}{space}{more}{space}{c}",
+                f"{c}{space}{more}{space}({plain})",
+            )
+        )
     return plain, plain
 
 

@@ -284,6 +284,7 @@ mod terminal {
         // A prompt that takes long enough to type something meanwhile.
         let system = "You are a helpful assistant. ".repeat(60);
         let more = ["--tools", tools.to_str().unwrap(), "--system", &system, "--max-turns", "1"];
+        let more = [&more[..], &["--tool-choice", "required"]].concat();
         let Some(mut terminal) = Terminal::chat(home.path(), &more) else { return };
         terminal.wait_for("> ", 1);
         terminal.type_keys("What's the weather in Rome?\r");
