@@ -3,6 +3,7 @@
 //! Text between tags is one terminal, which has to hold to all that is said of the text in different places: what
 //! `$ref`, `allOf`, `anyOf` and `oneOf` lead to is joined with what stands beside them.
 
+use super::references::TABLES;
 use super::{Unenforced, schema};
 use serde_json::{Map, Value, json};
 
@@ -55,9 +56,7 @@ impl Flattening<'_> {
             };
             self.left = left;
         }
-        let own = object
-            .iter()
-            .filter(|(key, _)| !LEADING.contains(&key.as_str()) && !["$defs", "definitions"].contains(&key.as_str()));
+        let own = object.iter().filter(|(key, _)| !LEADING.contains(&key.as_str()) && !TABLES.contains(&key.as_str()));
         let own = own.map(|(key, value)| (key.clone(), value.clone())).collect();
         let mut found = vec![Flat { schema: own, path: path.to_owned() }];
         if let Some(reference) = object.get("$ref").and_then(Value::as_str) {

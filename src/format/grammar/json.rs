@@ -1,8 +1,9 @@
 //! Arguments as JSON.
 
+use super::references::{self, TABLES};
 use super::rules::{Rules, literal};
 use super::tagged::{properties, with_definitions};
-use super::{Builder, Grammar, MANY, Unenforced, references, schema};
+use super::{Builder, Grammar, MANY, Unenforced, schema};
 use crate::error::{Error, ErrorKind, Result};
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
@@ -75,9 +76,7 @@ impl Values {
     fn value(&mut self, schema: &Value) -> Option<String> {
         let Value::Object(object) = schema else { return self.engine(schema) };
         let has_only = |keys: &[&str]| {
-            object
-                .keys()
-                .all(|key| keys.contains(&key.as_str()) || ["$schema", "$defs", "definitions"].contains(&&**key))
+            object.keys().all(|key| keys.contains(&key.as_str()) || key == "$schema" || TABLES.contains(&key.as_str()))
         };
         if let Some(terminal) = plain_number(object).filter(|_| has_only(&["type", "minimum", "maximum"])) {
             return Some(self.rules.terminal(terminal));
@@ -162,7 +161,7 @@ impl Values {
         }
         let place = reference.strip_prefix("#/").and_then(|place| place.split_once('/'));
         let defined = place
-            .filter(|(table, _)| ["$defs", "definitions"].contains(table))
+            .filter(|(table, _)| TABLES.contains(table))
             .and_then(|(table, name)| self.whole.get(table)?.get(name))
             .cloned();
         let Some(defined) = defined else { return self.engine(schema) };

@@ -358,9 +358,7 @@ impl Builder<'_> {
 
 impl<'a> Notation<'a> {
     fn new(dialect: Dialect<'a>, tool: &'a Tool, whole: &Map<String, Value>) -> Notation<'a> {
-        let definitions =
-            ["$defs", "definitions"].iter().filter_map(|key| Some(((*key).to_owned(), whole.get(*key)?.clone())));
-        Notation { dialect, tool: &tool.name, definitions: definitions.collect(), ruled: Vec::new() }
+        Notation { dialect, tool: &tool.name, definitions: schema::definitions(whole), ruled: Vec::new() }
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashSet};
 
 /// The tables of definitions.
-const TABLES: [&str; 2] = ["$defs", "definitions"];
+pub(super) const TABLES: [&str; 2] = ["$defs", "definitions"];
 
 /// A schema whose references are all to its definitions, each of which fits some value, and the references that lead
 /// nowhere, which are left out.

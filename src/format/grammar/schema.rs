@@ -4,6 +4,7 @@
 //! stays in force. What was dropped is checked after parsing, against the whole schema.
 
 use super::Unenforced;
+use super::references::TABLES;
 use crate::tool::dialect::children;
 use llguidance::api::ParserLimits;
 use llguidance::{GrammarBuilder, JsonCompileOptions};
@@ -129,7 +130,7 @@ pub(super) fn item_counts(object: &Map<String, Value>) -> (u64, Option<u64>) {
 
 /// A schema without the definitions that it brings along.
 pub(super) fn without_definitions(object: &Map<String, Value>) -> Value {
-    let kept = object.iter().filter(|(key, _)| !["$defs", "definitions"].contains(&key.as_str()));
+    let kept = object.iter().filter(|(key, _)| !TABLES.contains(&key.as_str()));
     Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
 }
 
@@ -375,7 +376,7 @@ pub(super) fn is_impossible(complaint: &str) -> bool {
 /// Where a schema that no value fits says so: the path to the innermost part that is at fault, and the keyword there
 /// without which a value would fit.
 pub(super) fn culprit(schema: &Value) -> (String, Option<String>) {
-    let definitions = definitions(schema);
+    let definitions = schema.as_object().map(definitions).unwrap_or_default();
     let impossible = |schema: &Value| compile_part(schema, &definitions).is_err_and(|why| is_impossible(&why));
     let (mut part, mut path) = (schema.clone(), "$".to_owned());
     'deeper: loop {
@@ -402,9 +403,9 @@ pub(super) fn culprit(schema: &Value) -> (String, Option<String>) {
     }
 }
 
-fn definitions(schema: &Value) -> Map<String, Value> {
-    let tables = ["$defs", "definitions"].iter();
-    tables.filter_map(|key| Some(((*key).to_owned(), schema.get(*key)?.clone()))).collect()
+/// The definitions that a schema brings along.
+pub(super) fn definitions(object: &Map<String, Value>) -> Map<String, Value> {
+    TABLES.iter().filter_map(|key| Some(((*key).to_owned(), object.get(*key)?.clone()))).collect()
 }
 
 /// The same as [`compile`] for a part of a schema, which may refer to the definitions of the whole.
@@ -414,7 +415,7 @@ fn compile_part(part: &Value, definitions: &Map<String, Value>) -> Result<(), St
 
 /// Relaxes the nodes that the grammar engine refuses to compile, and only these.
 pub(super) fn relax(schema: &mut Value, unenforced: &mut Vec<Unenforced>) {
-    let definitions = definitions(schema);
+    let definitions = schema.as_object().map(definitions).unwrap_or_default();
     relax_node(schema, "$", &definitions, unenforced);
 }
 

@@ -2,6 +2,7 @@
 
 use super::flat::{self, Flat};
 use super::json::{impossible, number, possible, unless_impossible, unwritable};
+use super::references::TABLES;
 use super::rules::literal;
 use super::{Builder, Unenforced, schema};
 use crate::error::Result;
@@ -291,7 +292,7 @@ pub(super) fn properties(schema: &Map<String, Value>) -> Vec<(String, &Value, bo
 pub(super) fn with_definitions(part: &Value, whole: &Map<String, Value>) -> Value {
     let mut part = part.clone();
     if let Value::Object(object) = &mut part {
-        for key in ["$defs", "definitions"] {
+        for key in TABLES {
             if let Some(definitions) = whole.get(key) {
                 object.entry(key).or_insert_with(|| definitions.clone());
             }
