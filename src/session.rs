@@ -208,8 +208,10 @@ impl Session {
             let ask = Ask { messages, tools: Arc::clone(&self.tools), options, until: None };
             Some(self.templates.choose(true).render(&self.request(&ask)).ok()?.text())
         });
-        let told: Vec<bool> = prompts.map(|prompt| self.tools.iter().any(|tool| prompt.contains(&tool.name))).collect();
-        (!told.is_empty() && !told.contains(&true)).then(|| match &self.section {
+        let mut prompts = prompts.peekable();
+        let tells = |prompt: String| self.tools.iter().any(|tool| prompt.contains(&tool.name));
+        let untold = prompts.peek().is_some() && !prompts.any(tells);
+        untold.then(|| match &self.section {
             Some(section) => format!(
                 "{}: the model is not told of the tools: the section that writes them, below the declaration, has none",
                 section.name()
