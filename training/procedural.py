@@ -3,7 +3,7 @@
 What a table teaches can be remembered. Here nothing can: which tool and which value goes where has to be read.
 """
 
-from .tables import Parameter, Tool, parse_phrase
+from .tables import Parameter, Tool, enumerate_text, parse_phrase
 
 # Groups of verbs that mean the same: the name takes one, the question another.
 VERBS = [
@@ -273,6 +273,74 @@ def placeholder(rng, parameter):
         value = rng.choice(("true", "false"))
         return f"{{{parameter.path}={value}:{value}}}"
     return f'"{{{parameter.path}}}"' if parameter.kind in ("sentence", "code") else f"{{{parameter.path}}}"
+
+
+# How a question puts a label to a number, or to a text: before it or after it.
+NUMBERED = "{l} {v}|{v} {l}|{l} at {v}|{v} at the {l}|the {l} by {v}|{v} as {l}|{v} for the {l}|{l} of {v}|a {l} of {v}|{l}: {v}|{l} is {v}|{v} as the {l}".split(
+    "|"
+)
+WORDED = "{l} {v}|{v} as the {l}|{l}: {v}|the {l} is {v}|{v} for the {l}|{l} of {v}|{v} as {l}|the {l} {v}|{v} is the {l}".split(
+    "|"
+)
+
+
+def labels(tools):
+    """Names of the tables' parameters with plain values, and what they are drawn from: words to tell values apart by."""
+    barred = {"bool", "date", "time", "moment", "arithmetic", "sentence", "phrase", "code", "command", "query", "regex"}
+    found = {}
+    for tool in tools:
+        for parameter in tool.parameters:
+            if "." not in parameter.path and parameter.kind[0] not in "<[" and parameter.kind not in barred:
+                for name in parameter.names:
+                    found.setdefault(name, parameter.kind)
+    return list(found.items())
+
+
+def labelled_tool(rng, labels):
+    """A question says its values in any order, each with its label: where a value goes is read off the words beside it."""
+    group, noun = rng.choice(VERBS), rng.choice(NOUNS)
+    verb = rng.choice(group)
+    tool = Tool(noun, [f"{verb} {noun}"], [f"{word.capitalize()} a {noun}." for word in group])
+    numbers = rng.random() < 0.5
+    words, paths = set(), []
+    outer = rng.choice(labels)[0] if rng.random() < 0.35 else None
+    for name, kind in rng.sample(labels, 30):
+        # A word that two labels share would tell nothing.
+        own = set(name.split("_"))
+        if words & own or own & {verb, outer, *noun.split()} or (numbers and not kind.startswith(("int(", "num("))):
+            continue
+        words |= own
+        path = f"{outer}.{name}" if outer and len(paths) < 3 else name
+        required = rng.random() < 0.65
+        tool.parameters.append(Parameter(path, [name], kind, required, False, [f"The {name.replace('_', ' ')}"]))
+        paths.append((path, name, NUMBERED if kind.startswith(("int(", "num(")) else WORDED))
+        if len(paths) == 5 or len(paths) > 1 and rng.random() < 0.35:
+            break
+    if rng.random() < 0.08 and "name" not in words:
+        first, last = rng.choice((("first_name", "last_name"), ("forename", "surname"), ("given_name", "family_name")))
+        tool.parameters += [
+            Parameter(first, [first], "given", True, False, []),
+            Parameter(last, [last], "family", True, False, []),
+        ]
+        subject = f"{noun} {{{first}}} {{{last}}}"
+    else:
+        subject = f"{rng.choice(('the', 'a', 'the', 'my'))} {noun}"
+    for _ in range(3):
+        given = [one for one in paths if tool.parameter(one[0]).required or rng.random() < 0.7]
+        rng.shuffle(given)
+        alike, said = rng.random() < 0.6, {}
+        for path, name, ways in given:
+            label = name.replace("_", " ") if rng.random() < 0.8 else rng.choice(name.split("_"))
+            way = said.setdefault(id(ways), rng.choice(ways)) if alike else rng.choice(ways)
+            said[path] = way.format(l=label, v=f"{{{path}}}")
+        listed = enumerate_text(rng, [said[path] for path, *_ in given]) if given else ""
+        asked = f"{rng.choice(group)} {subject}"
+        if listed and rng.random() < 0.2:
+            tool.phrases.append(("?", parse_phrase(f"{listed}: {asked}")))
+        else:
+            asked += (rng.choice((" with ", ", ", ": ", " for ", " using ", " ")) if listed else "") + listed
+            tool.phrases.append(("!", parse_phrase(asked)))
+    return tool
 
 
 def near(rng, tool):

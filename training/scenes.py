@@ -59,7 +59,8 @@ def said(text):
 
 
 # What is made by rule rather than taken from a list keeps its form.
-FORMED = set(pools.MAKERS) - {"invented", "user", "id"} | {"date", "bool", "expression", "command", "query", "regex"}
+FORMED = set(pools.MAKERS) - {"invented", "user", "id"}
+FORMED |= {"date", "bool", "expression", "command", "query", "regex", "given", "family"}
 
 
 class Scenes(Sampler):
@@ -71,6 +72,7 @@ class Scenes(Sampler):
         self.strange = Strange(rng, texts)
         # Brackets in brackets are what a network this small closes wrongly, and the tables have few of them.
         self.nested = [tool for tool in tools if any("." in p.path or p.kind[0] == "<" for p in tool.parameters)]
+        self.labels = procedural.labels(tools)
         self.dated = False
         self.index = {id(tool): place for place, tool in enumerate(tools)}
 
@@ -120,6 +122,8 @@ class Scenes(Sampler):
         if kind < self.share[0]:
             return rng.choice(self.nested if self.nested and rng.random() < NESTED else self.tools)
         if kind < self.share[1]:
+            if rng.random() < 0.55:
+                return procedural.labelled_tool(rng, self.labels)
             noun = self.strange.key() if rng.random() < 0.4 else None
             return procedural.topic_tool(rng, noun)
         return procedural.random_tool(rng, self.strange.key)
@@ -450,7 +454,7 @@ class Scenes(Sampler):
     def scene(self, easy=False, last=False):
         rng = self.rng
         self.dated = last
-        self.share = (0.3, 0.6) if easy else (0.8, 0.92)
+        self.share = (0.3, 0.6) if easy else (0.7, 0.93)
         style = self.style()
         count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
         domain = rng.choice(list(FIRST_ASKED)) if rng.random() < (0.7 if last else 0.06) else None

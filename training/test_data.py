@@ -3,12 +3,13 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import unittest
 
 from . import __main__ as main
-from . import evaluate, scenes, suite
+from . import evaluate, procedural, scenes, suite
 from .render import render
 
 TOOLS, KEPT = scenes.load(main.TABLES)
@@ -105,6 +106,26 @@ class Data(unittest.TestCase):
             self.check(value, schema)
         for item in value if schema["type"] == "array" else []:
             self.check_value(item, schema["items"])
+
+    def test_a_labelled_question_has_a_word_of_each_values_own_label(self):
+        rng = random.Random(4)
+        maker = scenes.Scenes(TOOLS, rng)
+        values = 0
+        for _ in range(200):
+            tool = procedural.labelled_tool(rng, maker.labels)
+            words = [
+                set(p.path.split(".")[-1].split("_")) for p in tool.parameters if p.kind not in ("given", "family")
+            ]
+            self.assertEqual(len(set().union(*words)), sum(map(len, words)), "a word of two labels tells nothing")
+            asked = maker.pose(maker.concrete(tool, "snake"))
+            for path, (text, _) in asked.drawn.items() if asked else ():
+                self.assertIn(text, asked.text)
+                if tool.parameter(path).kind not in ("given", "family"):
+                    self.assertTrue(
+                        set(path.split(".")[-1].split("_")) & set(re.findall(r"\w+", asked.text)), asked.text
+                    )
+                    values += 1
+        self.assertGreater(values, 300)
 
     def test_every_kind_of_conversation_comes_up(self):
         kinds = {kind for scene in scenes.scenes(TOOLS, 300, 4, easy=0) for kind, _ in scene.branches}

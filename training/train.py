@@ -19,6 +19,11 @@ DECAY = 0.7
 WARMUP = 40
 
 
+def halved(device):
+    """Whether `device` multiplies in bfloat16 faster: a processor without instructions for it is slower."""
+    return device.type == "cuda" or torch.cpu._is_avx512_bf16_supported()
+
+
 class Muon(torch.optim.Optimizer):
     """Momentum whose step is made orthogonal (Jordan et al., https://kellerjordan.github.io/posts/muon/)."""
 
@@ -45,8 +50,7 @@ class Muon(torch.optim.Optimizer):
 
 def orthogonal(x):
     a, b, c = 3.4445, -4.7750, 2.0315
-    # bfloat16 is slow where the processor has no instructions for it.
-    x = x.bfloat16() if x.is_cuda else x
+    x = x.bfloat16() if halved(x.device) else x
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -110,7 +114,7 @@ def train(
     """
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     out = Path(out)
     model = (start or Model(shape or Shape())).to(device).train()
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and name.startswith("blk")]
@@ -132,7 +136,7 @@ def train(
     data, dev = Data(data, device), Data(dev, device)
     began = time.time() - spent
     kept = time.time()
-    cast = torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
+    cast = torch.autocast(device.type, dtype=torch.bfloat16, enabled=halved(device))
 
     def save():
         state = {
