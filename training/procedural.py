@@ -284,6 +284,11 @@ WORDED = "{l} {v}|{v} as the {l}|{l}: {v}|the {l} is {v}|{v} for the {l}|{l} of 
 )
 
 
+def ways(kind):
+    """How a question puts a label to a value of this kind."""
+    return NUMBERED if kind.startswith(("int(", "num(")) else WORDED
+
+
 def labels(tools):
     """Names of the tables' parameters with plain values, and what they are drawn from: words to tell values apart by."""
     barred = {"bool", "date", "time", "moment", "arithmetic", "sentence", "phrase", "code", "command", "query", "regex"}
@@ -307,13 +312,13 @@ def labelled_tool(rng, labels):
     for name, kind in rng.sample(labels, 30):
         # A word that two labels share would tell nothing.
         own = set(name.split("_"))
-        if words & own or own & {verb, outer, *noun.split()} or (numbers and not kind.startswith(("int(", "num("))):
+        if words & own or own & {verb, outer, *noun.split()} or (numbers and ways(kind) is WORDED):
             continue
         words |= own
         path = f"{outer}.{name}" if outer and len(paths) < 3 else name
         required = rng.random() < 0.65
         tool.parameters.append(Parameter(path, [name], kind, required, False, [f"The {name.replace('_', ' ')}"]))
-        paths.append((path, name, NUMBERED if kind.startswith(("int(", "num(")) else WORDED))
+        paths.append((path, name))
         if len(paths) == 5 or len(paths) > 1 and rng.random() < 0.35:
             break
     if rng.random() < 0.08 and "name" not in words:
@@ -328,10 +333,11 @@ def labelled_tool(rng, labels):
     for _ in range(3):
         given = [one for one in paths if tool.parameter(one[0]).required or rng.random() < 0.7]
         rng.shuffle(given)
-        alike, said = rng.random() < 0.6, {}
-        for path, name, ways in given:
+        alike, usual, said = rng.random() < 0.6, (rng.choice(WORDED), rng.choice(NUMBERED)), {}
+        for path, name in given:
+            choices = ways(tool.parameter(path).kind)
             label = name.replace("_", " ") if rng.random() < 0.8 else rng.choice(name.split("_"))
-            way = said.setdefault(id(ways), rng.choice(ways)) if alike else rng.choice(ways)
+            way = usual[choices is NUMBERED] if alike else rng.choice(choices)
             said[path] = way.format(l=label, v=f"{{{path}}}")
         listed = enumerate_text(rng, [said[path] for path, *_ in given]) if given else ""
         asked = f"{rng.choice(group)} {subject}"

@@ -9,7 +9,7 @@ import random
 import re
 from dataclasses import dataclass, field
 
-from . import phrasing, pools, procedural, sampler, tables
+from . import phrasing, plain, pools, procedural, sampler, tables
 from .sampler import Asked, Sampler, camel, write_name
 from .strange import Strange
 from .tables import enumerate_text, expand
@@ -24,6 +24,9 @@ LAST = 600
 FIRST_ASKED = {"weather": 1, "desk": 2}
 # So many of the tables' tools are chosen among those with objects in their arguments.
 NESTED = 0.25
+# So many questions are in their tool's own words: the phrasings of the tables are far from them, and of those that are
+# furthest a network this small learns only to guess.
+PLAIN = 0.35
 # So many results say that the tool failed.
 FAILED = 0.12
 
@@ -73,6 +76,7 @@ class Scenes(Sampler):
         # Brackets in brackets are what a network this small closes wrongly, and the tables have few of them.
         self.nested = [tool for tool in tools if any("." in p.path or p.kind[0] == "<" for p in tool.parameters)]
         self.labels = procedural.labels(tools)
+        self.verbs = plain.verbs(tools)
         self.dated = False
         self.index = {id(tool): place for place, tool in enumerate(tools)}
 
@@ -166,8 +170,12 @@ class Scenes(Sampler):
         """A question that the tool answers as the scene shows it; None if its phrases want hidden parameters."""
         rng, tool = self.rng, concrete.tool
         for _ in range(12):
-            mark, parts = rng.choice(tool.phrases)
-            flat = expand(rng, parts)
+            made = rng.random() < PLAIN and plain.question(rng, concrete, self.verbs, self.free())
+            if made:
+                mark, flat = made
+            else:
+                mark, parts = rng.choice(tool.phrases)
+                flat = expand(rng, parts)
             needed = list(dict.fromkeys(part[1] for part in flat if not isinstance(part, str)))
             if not all(path in concrete.names for path in needed):
                 continue

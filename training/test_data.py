@@ -7,9 +7,10 @@ import re
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 from . import __main__ as main
-from . import evaluate, procedural, scenes, suite
+from . import evaluate, plain, procedural, scenes, suite
 from .render import render
 
 TOOLS, KEPT = scenes.load(main.TABLES)
@@ -107,6 +108,7 @@ class Data(unittest.TestCase):
         for item in value if schema["type"] == "array" else []:
             self.check_value(item, schema["items"])
 
+    @mock.patch.object(scenes, "PLAIN", 0)
     def test_a_labelled_question_has_a_word_of_each_values_own_label(self):
         rng = random.Random(4)
         maker = scenes.Scenes(TOOLS, rng)
@@ -126,6 +128,21 @@ class Data(unittest.TestCase):
                     )
                     values += 1
         self.assertGreater(values, 300)
+
+    def test_a_plain_question_is_in_the_tools_own_words(self):
+        rng = random.Random(6)
+        maker = scenes.Scenes(TOOLS, rng)
+        asked = 0
+        for tool in rng.sample(TOOLS, 300):
+            made = plain.question(rng, maker.concrete(tool, "snake"), maker.verbs, maker.free())
+            if made:
+                text = made[1][0].lower()
+                own = set(re.findall(r"\w+", " ".join(tool.names + tool.descriptions).lower().replace("_", " ")))
+                self.assertTrue(
+                    not own or any(word in own or word + "s" in own for word in re.findall(r"\w+", text)), text
+                )
+                asked += 1
+        self.assertGreater(asked, 150)
 
     def test_every_kind_of_conversation_comes_up(self):
         kinds = {kind for scene in scenes.scenes(TOOLS, 300, 4, easy=0) for kind, _ in scene.branches}
