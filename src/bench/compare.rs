@@ -7,23 +7,36 @@ use super::suite::wrong;
 use super::summary::{ConfigurationSummary, Summary};
 use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Display, Formatter};
 
 /// The level at which a difference counts as one.
 pub const LEVEL: f64 = 0.05;
 
-/// What stands in the place of a configuration's partner where there is none, and where it cannot be told which it is.
-pub const NOTHING: &str = "nothing like it";
-/// See [`NOTHING`].
-pub const SEVERAL: &str = "several like it";
+/// Why a configuration has no partner in the other run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alone {
+    /// There is none like it.
+    Nothing,
+    /// There are several, and which of them is meant cannot be told.
+    Several,
+}
 
-/// What changed from one configuration to another. One without a partner has [`NOTHING`] or [`SEVERAL`] beside it, and no
-/// cases.
+impl Display for Alone {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Alone::Nothing => "nothing like it",
+            Alone::Several => "several like it",
+        })
+    }
+}
+
+/// What changed from one configuration to another. One without a partner has no cases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// What was before.
-    pub before: String,
+    /// What was before: the configuration's values.
+    pub before: Result<String, Alone>,
     /// What is now.
-    pub after: String,
+    pub after: Result<String, Alone>,
     /// Cases that both have answers to.
     pub cases: usize,
     /// Cases that were right and are wrong, with what they are now.
@@ -97,8 +110,8 @@ pub fn belong(before: &[Configuration], after: &[Configuration]) -> bool {
     pairs(&before, &after).iter().any(|(before, after)| before.is_ok() && after.is_ok())
 }
 
-/// A configuration, or what stands in its place.
-type Side<'c> = Result<&'c Configuration, &'static str>;
+/// A configuration, or why there is none.
+type Side<'c> = Result<&'c Configuration, Alone>;
 
 fn pairs<'c>(before: &[&'c Configuration], after: &[&'c Configuration]) -> Vec<(Side<'c>, Side<'c>)> {
     if let ([before], [after]) = (before, after) {
@@ -133,7 +146,7 @@ fn pairs<'c>(before: &[&'c Configuration], after: &[&'c Configuration]) -> Vec<(
     }
     let why = |one: &Configuration, side: &[&Configuration]| {
         let alike = side.iter().any(|other| values(one) == values(other));
-        if alike { SEVERAL } else { NOTHING }
+        if alike { Alone::Several } else { Alone::Nothing }
     };
     let partner = |one: &Configuration| partners.get(one.id.as_str()).copied().ok_or_else(|| why(one, &left.1));
     let found = before.iter().map(|one| (Ok(*one), partner(one)));
@@ -156,16 +169,16 @@ fn cases<'a>(one: &ConfigurationSummary<'a>) -> BTreeMap<&'a str, (bool, &'stati
     counts.into_iter().map(|(case, counts)| (case, decided(counts))).collect()
 }
 
-/// What was measured of a configuration, or what stands in its place.
-type Measured<'s, 'a> = Result<&'s ConfigurationSummary<'a>, &'static str>;
+/// What was measured of a configuration, or why there is none.
+type Measured<'s, 'a> = Result<&'s ConfigurationSummary<'a>, Alone>;
 
 fn measured<'s, 'a>(summary: &'s Summary<'a>, configuration: &Configuration) -> Measured<'s, 'a> {
-    summary.configurations.iter().find(|one| one.configuration.id == configuration.id).ok_or(NOTHING)
+    summary.configurations.iter().find(|one| one.configuration.id == configuration.id).ok_or(Alone::Nothing)
 }
 
 fn one(before: Measured<'_, '_>, after: Measured<'_, '_>) -> Comparison {
     let (old, new) = (before.map(cases).unwrap_or_default(), after.map(cases).unwrap_or_default());
-    let label = |side: Measured<'_, '_>| side.map_or_else(str::to_owned, |one| one.label.clone());
+    let label = |side: Measured<'_, '_>| side.map(|one| one.label.clone());
     let mut comparison = Comparison {
         before: label(before),
         after: label(after),

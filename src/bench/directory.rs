@@ -74,7 +74,6 @@ impl Plan {
         self.cases * self.repeat * self.configurations.len()
     }
 
-    /// What makes another plan another run.
     /// What keeps a run by one plan from being gone on with by another.
     pub fn difference(&self, other: &Plan) -> Option<&'static str> {
         let ids = |plan: &Plan| plan.configurations.iter().map(|one| one.id.clone()).collect::<Vec<_>>();

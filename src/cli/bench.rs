@@ -5,7 +5,7 @@ use super::bench_score::{self, ScoreArgs};
 use super::bench_table::{comparison, table};
 use super::{DONE, notice};
 use anyhow::Result;
-use callwright::bench::compare::{Comparison, NOTHING, SEVERAL, compare};
+use callwright::bench::compare::{Comparison, compare};
 use callwright::bench::directory::RunDirectory;
 use callwright::bench::report;
 use callwright::bench::suite::EXAMPLE;
@@ -143,10 +143,9 @@ fn to_json(one: &Comparison) -> Value {
     };
     let compared = (one.cases > 0).then_some(one);
     let figure = |of: fn(&Comparison) -> f64| compared.map(of);
-    let alone = [&one.before, &one.after].into_iter().find(|side| [NOTHING, SEVERAL].contains(&side.as_str()));
-    let side = |name: &String| (alone != Some(name)).then(|| name.clone());
+    let alone = [&one.before, &one.after].into_iter().find_map(|side| side.as_ref().err().map(ToString::to_string));
     json!({
-        "before": side(&one.before), "after": side(&one.after), "alone": alone, "cases": one.cases,
+        "before": one.before.as_ref().ok(), "after": one.after.as_ref().ok(), "alone": alone, "cases": one.cases,
         "difference": figure(|one| one.difference.0),
         "low": figure(|one| one.difference.1),
         "high": figure(|one| one.difference.2),
