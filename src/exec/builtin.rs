@@ -90,14 +90,21 @@ fn calculate(expression: &str) -> Result<String, String> {
     if !value.is_finite() {
         return Err(format!("{expression:?} is no number: is something divided by zero, or too large?"));
     }
-    // Sums of decimal fractions are a little off in binary ones; nobody wants to read the 16th digit.
-    let text = format!("{value:.12}");
-    let text = if value.abs() < 1e15 {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        value.to_string()
-    };
-    Ok(if text == "-0" { "0".to_owned() } else { text })
+    Ok(rounded(value).to_string())
+}
+
+/// Decimal fractions are a little off in binary ones: nobody wants to read the 16th digit of `0.1 + 0.2`.
+fn rounded(value: f64) -> f64 {
+    let whole = value.fract() == 0.0;
+    let rounded = if whole { value } else { format!("{value:.14e}").parse().unwrap_or(value) };
+    // Takes the sign off a negative zero.
+    rounded + 0.0
+}
+
+/// The sum, where what is left of two numbers is not less than what they are off by: `0.3 - 0.2 - 0.1` is 0.
+fn added(a: f64, b: f64) -> f64 {
+    let sum = a + b;
+    if sum.abs() < 4.0 * f64::EPSILON * a.abs().max(b.abs()) { 0.0 } else { sum }
 }
 
 /// Reads an expression from left to right.
@@ -123,7 +130,7 @@ impl Reader<'_> {
         let mut value = self.product()?;
         while let Some(sign) = self.one_of(&['+', '-', '−']) {
             let next = self.product()?;
-            value = if sign == '+' { value + next } else { value - next };
+            value = added(value, if sign == '+' { next } else { -next });
         }
         Ok(value)
     }
