@@ -10,7 +10,11 @@ const QUESTION: &str = "What's the weather in New York and San Francisco?";
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.toml");
 
 fn execute(home: &Path, more: &[&str]) -> Ran {
-    run(callwright(home).env("XDG_STATE_HOME", home.join("state")).args(["run", QUESTION, "--execute"]).args(more))
+    execute_question(home, QUESTION, more)
+}
+
+fn execute_question(home: &Path, question: &str, more: &[&str]) -> Ran {
+    run(callwright(home).env("XDG_STATE_HOME", home.join("state")).args(["run", question, "--execute"]).args(more))
 }
 
 /// A tools file with a `get_weather` that is run like this.
@@ -150,15 +154,17 @@ fn a_tool_that_fails_is_an_honest_failure() {
 #[test]
 fn another_model_writes_the_call_that_keeps_failing() {
     let home = tempfile::tempdir().unwrap();
-    // It complains of the first call of each city, and is content with the second.
+    // It complains of the first call, and is content with the second.
     let script = "read -r line; name=$(echo \"$line\" | cksum | cut -d' ' -f1); test -e $name || { touch $name; echo 'ask another way' >&2; exit 1; }; echo fine";
     let command = format!(
         "command = [\"sh\", \"-c\", {}]\ncwd = \".\"",
         toml::Value::from(script.replace("read -r line", "line=$(cat)"))
     );
     let tools = tools(home.path(), &command);
-    let ran = execute(
+    // For one city: which of two a call is for that another model writes anew is up to the model.
+    let ran = execute_question(
         home.path(),
+        "What's the weather in New York?",
         &[
             "--tools",
             &tools,
