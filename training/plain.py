@@ -21,7 +21,7 @@ DATED = {"date", "moment"}
 
 
 def verbs(tools):
-    """What the tables' commands begin with, without words that also begin other sentences."""
+    """What the tables' commands begin with."""
     found = {verb.split()[0] for group in VERBS for verb in group}
     for tool in tools:
         for mark, parts in tool.phrases:
@@ -37,11 +37,9 @@ def asks(rng, tool, verbs):
         verb = imperative(first.lower(), verbs)
         if verb == "tell" and not rest.startswith("me "):
             return "!", f"tell me {rest}"
-        return (
-            ("!", f"{verb} {rest}")
-            if verb and rest
-            else ("?", rng.choice(TOLD).format(f"{first.lower()} {rest}".strip()))
-        )
+        if verb and rest:
+            return "!", f"{verb} {rest}"
+        return "?", rng.choice(TOLD).format(f"{first.lower()} {rest}".strip())
     first, _, rest = re.sub(r"[_-]", " ", rng.choice(tool.names)).partition(" ")
     if first in verbs and rest:
         return "!", f"{first} {rng.choice(('the ', 'a ', 'my ', 'the ', '', ''))}{rest}"
@@ -74,19 +72,16 @@ def question(rng, concrete, verbs, sentences):
     told = [p for p in told if p not in last] + last
     mark, text = asks(rng, concrete.tool, verbs)
     flat = [text]
-    joints = (
-        [rng.choice((" with ", ", ", ": ", " for ", " "))] + [", "] * (len(told) - 2) + [rng.choice((" and ", ", "))]
-    )
+    joints = [rng.choice((" with ", ", ", ": ", " for ", " ")), *[", "] * (len(told) - 2), rng.choice((" and ", ", "))]
     for parameter, joint in zip(told, joints):
         label = concrete.names[parameter.path].split(".")[-1] if rng.random() < 0.6 else rng.choice(parameter.names)
         label = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", label.split(".")[-1]).replace("_", " ").lower()
-        way = (
-            "{v}"
-            if parameter.kind in DATED
-            else rng.choice(("{l}: {v}", "{l} {v}"))
-            if parameter in last
-            else rng.choice(ways(parameter.kind))
-        )
+        if parameter.kind in DATED:
+            way = "{v}"
+        elif parameter in last:
+            way = rng.choice(("{l}: {v}", "{l} {v}"))
+        else:
+            way = rng.choice(ways(parameter.kind))
         if len(told) == 1 and rng.random() < 0.5:
             way = "{v}"
         before, after = way.format(l=label, v="\0").split("\0")
