@@ -116,14 +116,13 @@ impl LlamaEngine {
         self.threads.fastest
     }
 
-    /// How many contexts with the fewest threads the processor has room for: one, unless so few threads are nearly as
-    /// fast as any number.
+    /// How many contexts the processor has room for, each with the threads that it makes the most of.
     fn contexts_at_a_time(&self) -> usize {
         let on_gpu = self.options.gpu_layers != Some(0) && has_gpu();
         if on_gpu || self.options.threads.is_some() {
             return 1;
         }
-        (std::thread::available_parallelism().map_or(1, usize::from) / self.threads.fewest).max(1)
+        (std::thread::available_parallelism().map_or(1, usize::from) / self.threads.thriftiest).max(1)
     }
 
     fn new_context(&mut self, tokens: usize) -> Result<()> {

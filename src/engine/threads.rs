@@ -11,22 +11,19 @@ const STEPS: usize = 5;
 /// Steps are no longer repeated once this much time is spent on them.
 const BUDGET: Duration = Duration::from_millis(300);
 
-/// Decoding with fewer threads is as good, where several contexts can have the cores, if it takes so much longer at most.
-const NEARLY: f64 = 1.3;
-
 /// How many threads decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Threads {
     /// Fastest.
     pub fastest: usize,
-    /// Nearly as fast, and the fewest that do.
-    pub fewest: usize,
+    /// With the least of the processors' time for a step: what each of several at a time should have.
+    pub thriftiest: usize,
 }
 
 impl Threads {
     /// So many, measured or not.
     pub(super) fn of(count: usize) -> Threads {
-        Threads { fastest: count, fewest: count }
+        Threads { fastest: count, thriftiest: count }
     }
 }
 
@@ -48,9 +45,9 @@ pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> 
             break;
         }
     }
-    let (least, fastest) = timed.iter().min().copied().unwrap_or((Duration::ZERO, 1));
-    let nearly = timed.iter().filter(|(median, _)| *median <= least.mul_f64(NEARLY));
-    Threads { fastest, fewest: nearly.map(|(_, count)| *count).min().unwrap_or(fastest) }
+    let (_, fastest) = timed.iter().min().copied().unwrap_or((Duration::ZERO, 1));
+    let thriftiest = timed.iter().min_by(|(a, m), (b, n)| a.mul_f64(*m as f64).cmp(&b.mul_f64(*n as f64)));
+    Threads { fastest, thriftiest: thriftiest.map_or(fastest, |(_, count)| *count) }
 }
 
 /// The median time of a few steps; of one at least, and of no more once [`BUDGET`] is spent since `began`.
@@ -84,10 +81,10 @@ mod tests {
     }
 
     #[test]
-    fn the_fewest_are_nearly_as_fast() {
+    fn the_thriftiest_are_fewer_where_more_gain_little() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let chosen = measured(|count| Some(move || Some(Duration::from_micros(1000 - count as u64))));
-        assert_eq!(chosen, Threads { fastest: cores, fewest: 1 });
+        assert_eq!(chosen, Threads { fastest: cores, thriftiest: 1 });
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Sequences {
                 model: Arc::clone(&engine.model),
                 info: engine.info.clone(),
                 context: engine.options.context,
-                threads: engine.threads.fewest,
+                threads: engine.threads.thriftiest,
                 count: contexts,
                 taken: AtomicUsize::new(0),
             })));
@@ -146,10 +146,10 @@ impl Sequences {
 
 /// Whether `contexts` at a time with one token each decode more tokens than one context with `count` sequences does.
 fn is_faster_apart(engine: &LlamaEngine, contexts: usize, count: usize) -> bool {
-    let Threads { fastest, fewest } = engine.threads;
+    let Threads { fastest, thriftiest } = engine.threads;
     let began = Instant::now();
     let time = |threads, sequences| median(&mut one_token_steps(&engine.model, threads, sequences)?, began);
-    let (Some(alone), Some(together)) = (time(fewest, 1), time(fastest, count)) else { return false };
+    let (Some(alone), Some(together)) = (time(thriftiest, 1), time(fastest, count)) else { return false };
     tracing::debug!(?alone, ?together, contexts, count, "timed decoding steps apart and together");
     alone.as_secs_f64() / (contexts as f64) < together.as_secs_f64() / (count as f64)
 }
