@@ -3,7 +3,7 @@
 What a table teaches can be remembered. Here nothing can: which tool and which value goes where has to be read.
 """
 
-from .tables import Parameter, Tool, enumerate_text, parse_phrase
+from .tables import Parameter, Tool, enumerate_text, parse_phrase, plain_type
 
 # Groups of verbs that mean the same: the name takes one, the question another.
 VERBS = [
@@ -286,7 +286,7 @@ WORDED = "{l} {v}|{v} as the {l}|{l}: {v}|the {l} is {v}|{v} for the {l}|{l} of 
 
 def ways(kind):
     """How a question puts a label to a value of this kind."""
-    return NUMBERED if kind.startswith(("int(", "num(")) else WORDED
+    return NUMBERED if plain_type(kind) in ("integer", "number") else WORDED
 
 
 def labels(tools):

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes a model like the bundled one from nothing: data, tokenizer, training, GGUF, evaluation.
-#   training/run.sh              writes models/callwright-tiny.gguf (some three hours on two cores)
+#   training/run.sh              writes models/callwright-tiny.gguf (two to three hours on two cores)
 #   training/run.sh smoke        a toy under target/, to try the steps (a few minutes)
 # Further arguments go to `python -m training all`; a run that was stopped goes on from its last checkpoint.
 set -eu

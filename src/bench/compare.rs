@@ -54,6 +54,11 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// What was before and what is now, in words.
+    pub fn sides(&self) -> [String; 2] {
+        [&self.before, &self.after].map(|side| side.as_ref().map_or_else(ToString::to_string, Clone::clone))
+    }
+
     /// Whether it became worse, beyond what chance explains.
     pub fn is_drop(&self) -> bool {
         self.difference.0 < 0.0 && self.p_holm < LEVEL

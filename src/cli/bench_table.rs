@@ -1,6 +1,6 @@
 //! What `callwright bench` prints.
 
-use callwright::bench::compare::{Alone, Comparison};
+use callwright::bench::compare::Comparison;
 use callwright::bench::outcome::{OUTCOMES, Outcome};
 use callwright::bench::report::{percent, seconds, with_interval};
 use callwright::bench::summary::{SCORES, Summary};
@@ -72,8 +72,7 @@ const FLIPS: usize = 20;
 
 /// A comparison in words.
 pub fn comparison(one: &Comparison) -> String {
-    let side = |side: &Result<String, Alone>| side.as_ref().map_or_else(ToString::to_string, Clone::clone);
-    let (before, after) = (side(&one.before), side(&one.after));
+    let [before, after] = one.sides();
     let names = if before == after { after } else { format!("{before} → {after}") };
     if one.cases == 0 {
         return format!("{names}: no cases to compare\n");

@@ -46,7 +46,7 @@ pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> 
         }
     }
     let (_, fastest) = timed.iter().min().copied().unwrap_or((Duration::ZERO, 1));
-    let thriftiest = timed.iter().min_by(|(a, m), (b, n)| a.mul_f64(*m as f64).cmp(&b.mul_f64(*n as f64)));
+    let thriftiest = timed.iter().min_by_key(|(median, count)| median.mul_f64(*count as f64));
     Threads { fastest, thriftiest: thriftiest.map_or(fastest, |(_, count)| *count) }
 }
 

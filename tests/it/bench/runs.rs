@@ -2,7 +2,7 @@
 
 use super::fake::{Fake, configuration};
 use super::scores::cases;
-use callwright::bench::compare::{Alone, Comparison, compare};
+use callwright::bench::compare::{Comparison, compare};
 use callwright::bench::configuration::{Configuration, labels};
 use callwright::bench::directory::{Plan, RunDirectory};
 use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
@@ -240,14 +240,13 @@ fn runs_are_compared_case_by_case() {
     let many = make(&folder.path().join("many"), &suite, &[0.0, 1.0], 3, 8, None);
     let again = make(&folder.path().join("again"), &suite, &[1.0, 2.0], 3, 8, None);
     let comparisons = compare(&many, &again).unwrap();
-    let side = |side: &Result<String, Alone>| side.as_ref().map_or_else(ToString::to_string, Clone::clone);
     let told = |comparisons: &[Comparison]| {
         comparisons
             .iter()
             .map(|one| {
                 let same = one.lost.is_empty() && one.won.is_empty() && one.p == 1.0;
                 let how = if same { "the same" } else { "changed" };
-                format!("{} → {}: {} cases {how}", side(&one.before), side(&one.after), one.cases)
+                format!("{}: {} cases {how}", one.sides().join(" → "), one.cases)
             })
             .collect::<Vec<_>>()
     };
