@@ -71,15 +71,16 @@ def step_data(options):
     out = options.out
     out.mkdir(parents=True, exist_ok=True)
     names = barred()
-    if options.base:
+    if options.base and not options.vocabulary:
         from . import export
 
         _, learned = export.read(options.base)
         learned.save(str(out / "tokenizer.json"))
     else:
         # The easy scenes are poor in words: the tokenizer learns from the others.
-        sample = scenes.scenes(tools, min(options.scenes, 5000), options.seed + 1000, names, easy=0)
-        learned = tokenizer.train((text for scene in sample for text in encode.texts(scene)), out / "tokenizer.json")
+        sample = scenes.scenes(tools, min(options.scenes, 8000), options.seed + 1000, names, easy=0)
+        texts = (text for scene in sample for text in encode.texts(scene))
+        learned = tokenizer.train(texts, out / "tokenizer.json", options.vocabulary or tokenizer.VOCABULARY)
     # Copying is learned first; a model that is gone on with can do it.
     easy = 0 if options.base else scenes.EASY
     encode.encode(scenes.scenes(kept, 160, options.seed + 2000, names, easy=0), learned, out / "dev")
@@ -102,8 +103,14 @@ def step_render(options):
 
 
 def step_train(options):
-    from . import export, model, train
+    from . import export, model, tokenizer, train
 
+    learned = tokenizer.load(options.out / "tokenizer.json")
+    start = None
+    if options.base:
+        start, known = export.read(options.base)
+        if known.get_vocab() != learned.get_vocab():
+            start.cut_anew(tokenizer.pieces(learned, known))
     log = open(options.out / "log.jsonl", "a")
 
     def tell(line):
@@ -114,8 +121,8 @@ def step_train(options):
         options.out / "data",
         options.out / "dev",
         options.out,
-        shape=model.Shape(**SIZES[options.size]),
-        start=export.read(options.base)[0] if options.base else None,
+        shape=model.Shape(vocabulary=learned.get_vocab_size(), **SIZES[options.size]),
+        start=start,
         seed=options.seed,
         batch=options.batch,
         total=options.tokens,
@@ -194,6 +201,12 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scenes", type=int, default=SCENES, help=f"scenes to generate (default: {SCENES})")
     parser.add_argument("--tokens", type=float, default=TOKENS, help=f"train on so many tokens (default: {TOKENS:.3g})")
+    parser.add_argument(
+        "--vocabulary",
+        type=int,
+        metavar="N",
+        help="learn a tokenizer of N tokens (default: 8192), also where a run goes on with a model",
+    )
     parser.add_argument("--batch", type=int, default=8, help="sequences of 512 tokens in a step (default: 8)")
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate of the matrices (default: 0.02)")
     parser.add_argument("--size", choices=SIZES, default="small", help="of the network (default: small)")

@@ -9,7 +9,7 @@ from torch import nn
 
 @dataclass
 class Shape:
-    vocabulary: int = 2048
+    vocabulary: int
     width: int = 192
     layers: int = 6
     heads: int = 6
@@ -127,6 +127,18 @@ class Model(nn.Module):
         for index, block in enumerate(self.blk):
             x = block(x, cos, sin, mask, None if past is None else past[index])
         return self.output_norm(x)
+
+    @torch.no_grad()
+    def cut_anew(self, pieces):
+        """Changes the vocabulary: token n is what the present tokens `pieces[n]` were together."""
+        old = self.token_embd.weight
+        rows = []
+        for part in pieces:
+            # As long as its pieces are: what is short would hardly be read, nor written.
+            row = old[part].sum(0)
+            rows.append(row * (old[part].norm(dim=1).mean() / row.norm()))
+        self.token_embd = nn.Embedding.from_pretrained(torch.stack(rows), freeze=False)
+        self.shape.vocabulary = len(rows)
 
     def logits(self, states):
         return F.linear(states, self.token_embd.weight.to(states.dtype))

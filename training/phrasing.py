@@ -203,3 +203,10 @@ FAILURES = [
     "the file is missing",
     "out of memory",
 ]
+
+# What the engine adds to the result of a call that was made before, and of one whose tool fails however it is called.
+REPEATED = "[This call was made before and gave the same result. Do not make it again: answer with what is known.]"
+UNAVAILABLE = (
+    "[No other call of this tool would do better. Do not call it again: answer with what is known, "
+    "or say what is missing.]"
+)

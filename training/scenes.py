@@ -19,7 +19,7 @@ NO_TOOL = "None of the available tools can do that."
 EASY = 3000
 # So many scenes at the end are mostly about what a first user asks for, with the examples' and the built-in tools: what
 # comes last stays best.
-LAST = 600
+LAST = 1200
 # The domains of these, with how many of their tools are meant.
 FIRST_ASKED = {"weather": 1, "desk": 2}
 # So many of the tables' tools are chosen among those with objects in their arguments.
@@ -29,6 +29,8 @@ NESTED = 0.25
 PLAIN = 0.35
 # So many results say that the tool failed.
 FAILED = 0.12
+# After so many results the same call is made again, and answered with the engine's remark.
+REPEATED = 0.05
 
 
 @dataclass
@@ -363,7 +365,11 @@ class Scenes(Sampler):
             return None
         _, messages, asked = made
         result, answer = self.result(asked.concrete, asked.drawn)
-        return "follow-up", messages + [{"role": "tool", "content": result}, said(answer)], asked
+        messages.append({"role": "tool", "content": result})
+        if self.rng.random() < REPEATED:
+            remark = phrasing.UNAVAILABLE if result.startswith("error: ") else phrasing.REPEATED
+            messages += [messages[-2], {"role": "tool", "content": f"{result}\n{remark}"}]
+        return "follow-up", messages + [said(answer)], asked
 
     def answered_parallel(self, concretes):
         made = self.parallel_same(concretes)

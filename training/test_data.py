@@ -10,7 +10,7 @@ import unittest
 from unittest import mock
 
 from . import __main__ as main
-from . import evaluate, plain, procedural, scenes, suite
+from . import evaluate, phrasing, plain, procedural, scenes, suite
 from .render import render
 
 TOOLS, KEPT = scenes.load(main.TABLES)
@@ -170,6 +170,21 @@ class Data(unittest.TestCase):
                         failed += 1
                         self.assertIn("That did not work: ", said)
         self.assertGreater(failed, 10)
+
+    def test_a_call_made_again_is_answered_with_the_engines_remark(self):
+        engine = (main.ROOT / "src" / "session" / "tell.rs").read_text()
+        for remark in (phrasing.REPEATED, phrasing.UNAVAILABLE):
+            self.assertIn(f'"{remark}"', engine)
+        found = 0
+        for scene in scenes.scenes(TOOLS, 800, 4, easy=0):
+            for _, messages in scene.branches:
+                for before, call, told, answer in zip(messages, messages[1:], messages[2:], messages[3:]):
+                    result, _, remark = told["content"].rpartition("\n")
+                    if told["role"] == "tool" and remark in (phrasing.REPEATED, phrasing.UNAVAILABLE):
+                        found += 1
+                        self.assertEqual((before["content"], call["role"]), (result, "assistant"))
+                        self.assertTrue(answer["content"] and "tool_calls" not in answer)
+        self.assertGreater(found, 5)
 
 
 class Suite(unittest.TestCase):

@@ -32,9 +32,9 @@ class Untrained(unittest.TestCase):
         made = list(scenes.scenes(TOOLS, 1500, 1, easy=100))
         cls.texts = [text for scene in made for text in encode.texts(scene)]
         cls.scenes = made
-        cls.tokenizer = tokenizer.train(cls.texts, cls.path / "tokenizer.json")
+        cls.tokenizer = tokenizer.train(cls.texts, cls.path / "tokenizer.json", 2048)
         torch.manual_seed(0)
-        cls.net = model.Model(model.Shape(width=64, layers=2, heads=2, hidden=64))
+        cls.net = model.Model(model.Shape(2048, width=64, layers=2, heads=2, hidden=64))
         for block in cls.net.blk:
             # Away from the identity that training starts with, so that attention matters.
             torch.nn.init.normal_(block.attn_output.weight, std=0.1)
@@ -66,6 +66,28 @@ class Untrained(unittest.TestCase):
         # Steps so small leave what was given nearly as it was.
         self.assertTrue(torch.allclose(self.net.token_embd.weight, trained.token_embd.weight, atol=1e-4))
         self.assertTrue((out / "last.pt").exists())
+
+    def test_a_model_knows_its_tokens_in_another_vocabulary(self):
+        larger = tokenizer.train(self.texts, self.path / "larger.json", 2500)
+        old, new = self.tokenizer.get_vocab(), larger.get_vocab()
+        pieces = tokenizer.pieces(larger, self.tokenizer)
+        words = {place: word for word, place in old.items()}
+        self.assertEqual(len(pieces), 2500)
+        for word, place in new.items():
+            self.assertEqual("".join(words[piece] for piece in pieces[place]), word)
+        net = model.Model(model.Shape(**vars(self.net.shape)))
+        net.load_state_dict(self.net.state_dict())
+        net.cut_anew(pieces)
+        for word in new.keys() & old.keys():
+            before, after = self.net.token_embd.weight[old[word]], net.token_embd.weight[new[word]]
+            self.assertTrue(torch.allclose(before, after, atol=1e-6), word)
+        self.assertEqual(net.shape.vocabulary, 2500)
+        self.assertEqual(net.logits(net.hidden(torch.tensor([[2499, 0]]))).shape, (1, 2, 2500))
+
+    def test_no_token_goes_on_beyond_a_capital(self):
+        for word in self.tokenizer.get_vocab():
+            if word not in MARKERS:
+                self.assertNotRegex(word, "[a-z][A-Z]")
 
     def test_a_packed_branch_sees_what_its_conversation_alone_would(self):
         encode.encode(self.scenes[:40], self.tokenizer, self.path / "data")

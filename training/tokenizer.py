@@ -15,25 +15,28 @@ from tokenizers.trainers import BpeTrainer
 
 from .render import CONTROL, MARKERS
 
-VOCABULARY = 2048
+# Most words of the tables are one token of so many: what a word means then need not be put together from its pieces.
+VOCABULARY = 8192
+# `stationName` is cut before its capital, so that its words are those of other names.
+WORD = r"\p{Lu}?\p{Ll}+|\p{Lu}+(?!\p{Ll})|\p{L}"
 # The punctuation that JSON and signatures put together; any other stays apart, so that a value's own punctuation is cut
 # the same way whatever stands beside it.
 PUNCTUATION = ['"}}', '"}', "}}", '{"', ' {"', " {", '":', ' "', '",', '"],', '"]', " [", ' ["', "?:", "):"]
 
 
-def train(texts, path):
-    """Learns the merges from `texts` and writes the tokenizer to `path`."""
+def train(texts, path, size=VOCABULARY):
+    """Learns the merges of `size` tokens from `texts` and writes the tokenizer to `path`."""
     added = len(CONTROL) + len(MARKERS)
     tokenizer = Tokenizer(BPE())
     together = "|".join(re.escape(piece) for piece in sorted(PUNCTUATION, key=len, reverse=True))
     tokenizer.pre_tokenizer = Sequence(
         [
-            Split(Regex(r"'(?:s|t|re|ve|m|ll|d)|\p{L}+|" + together + r"|[^\p{L}]"), "isolated"),
+            Split(Regex(r"'(?:s|t|re|ve|m|ll|d)|" + WORD + "|" + together + r"|[^\p{L}]"), "isolated"),
             ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     trainer = BpeTrainer(
-        vocab_size=VOCABULARY - added,
+        vocab_size=size - added,
         initial_alphabet=ByteLevel.alphabet(),
         min_frequency=2,
         show_progress=False,
@@ -45,8 +48,8 @@ def train(texts, path):
     tokenizer.decoder = ByteLevelDecoder()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in CONTROL])
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in MARKERS])
-    if tokenizer.get_vocab_size() != VOCABULARY:
-        raise ValueError(f"{tokenizer.get_vocab_size()} tokens instead of {VOCABULARY}: too little text to learn from")
+    if tokenizer.get_vocab_size() != size:
+        raise ValueError(f"{tokenizer.get_vocab_size()} tokens instead of {size}: too little text to learn from")
     tokenizer.save(str(path))
     return tokenizer
 
@@ -59,3 +62,10 @@ def cut(text):
 
 def load(path):
     return Tokenizer.from_file(str(path))
+
+
+def pieces(new, old):
+    """For each token of the tokenizer `new`, the tokens that `old` cuts it into."""
+    known = old.get_vocab()
+    words = sorted(new.get_vocab().items(), key=lambda item: item[1])
+    return [[known[word]] if word in known else [token.id for token in old.model.tokenize(word)] for word, _ in words]

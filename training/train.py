@@ -116,7 +116,7 @@ def train(
     torch.set_num_threads(threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     out = Path(out)
-    model = (start or Model(shape or Shape())).to(device).train()
+    model = (start or Model(shape)).to(device).train()
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and name.startswith("blk")]
     others = [p for name, p in model.named_parameters() if not (p.dim() == 2 and name.startswith("blk"))]
     optimizers = [
