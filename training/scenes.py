@@ -444,12 +444,13 @@ class Scenes(Sampler):
         second = (self.unfit if kind > 0.94 else self.simple)(concretes)
         return second and ("follow-up", messages + second[1], None)
 
+    # More that no tool fits than anybody asks: a network that is unsure shall refuse rather than call.
     MIX = {
         "simple": 36,
         "choice": 22,
         "parallel_same": 12,
         "parallel_two": 11,
-        "unfit": 28,
+        "unfit": 64,
         "talk": 2,
         "answered": 7,
         "answered_parallel": 10,
