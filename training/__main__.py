@@ -84,7 +84,7 @@ def step_data(options):
     # Copying is learned first; a model that is gone on with can do it.
     easy = 0 if options.base else scenes.EASY
     encode.encode(scenes.scenes(kept, 160, options.seed + 2000, names, easy=0), learned, out / "dev")
-    made = scenes.scenes(tools, options.scenes, options.seed, names, easy)
+    made = scenes.scenes(tools, options.scenes, options.seed, names, easy, tokenizer.letters(learned))
     size, sequences, branches = encode.encode(made, learned, out / "data")
     say(f"{options.scenes} scenes, {branches} conversations, {size / 1e6:.1f} M tokens in {sequences} sequences")
 

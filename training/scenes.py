@@ -27,6 +27,8 @@ NESTED = 0.25
 # So many questions are in their tool's own words: the phrasings of the tables are far from them, and of those that are
 # furthest a network this small learns only to guess.
 PLAIN = 0.35
+# So many values, tool names and parameters are strange words.
+STRANGE_VALUES, STRANGE_NAMES, STRANGE_KEYS = 0.28, 0.08, 0.1
 # So many results say that the tool failed.
 FAILED = 0.12
 # After so many results the same call is made again, and answered with the engine's remark.
@@ -69,12 +71,12 @@ FORMED |= {"date", "bool", "expression", "command", "query", "regex", "given", "
 
 
 class Scenes(Sampler):
-    def __init__(self, tools, rng):
+    def __init__(self, tools, rng, pieces=()):
         super().__init__(tools, rng)
         texts = [text for tool in tools for text in (*tool.names, *tool.descriptions, tool.domain)]
         texts += [part for tool in tools for _, phrase in tool.phrases for part in phrase if isinstance(part, str)]
         texts += [*pools.LISTS.values(), *procedural.NOUNS, *phrasing.COMMANDS]
-        self.strange = Strange(rng, texts)
+        self.strange = Strange(rng, texts, pieces)
         # Brackets in brackets are what a network this small closes wrongly, and the tables have few of them.
         self.nested = [tool for tool in tools if any("." in p.path or p.kind[0] == "<" for p in tool.parameters)]
         self.labels = procedural.labels(tools)
@@ -100,7 +102,7 @@ class Scenes(Sampler):
             if chance < 0.45 and kind not in FORMED:
                 value = self.strange.sentence()
                 return value, value
-        elif chance < (0.08 if kind in FORMED else 0.28) and kind not in ("date", "time"):
+        elif chance < (0.08 if kind in FORMED else STRANGE_VALUES) and kind not in ("date", "time"):
             value = self.strange.name() if chance > 0.05 else self.strange.identifier()
             return value, value
         return text, value
@@ -140,9 +142,9 @@ class Scenes(Sampler):
         made = super().concrete(tool, style, needed, lean)
         function = made.function
         function["parameters"]["properties"] = strip(function["parameters"]["properties"])
-        if rng.random() < 0.08 and "description" in function:
+        if rng.random() < STRANGE_NAMES and "description" in function:
             function["name"] = write_name(self.strange.key(), tool.domain, style)
-        if rng.random() < 0.1:
+        if rng.random() < STRANGE_KEYS:
             self.rename(made, style)
         return made
 
@@ -552,10 +554,13 @@ def same_verb(tool, other):
     return False
 
 
-def scenes(tools, count, seed, barred=frozenset(), easy=EASY):
-    """`count` scenes. One with a tool name of `barred` is left out, and so is a branch with such a question."""
+def scenes(tools, count, seed, barred=frozenset(), easy=EASY, pieces=()):
+    """`count` scenes. One with a tool name of `barred` is left out, and so is a branch with such a question.
+
+    `pieces` are the tokens that strange words are made of; without them these are made of the tables' words alone.
+    """
     rng = random.Random(seed)
-    maker = Scenes(tools, rng)
+    maker = Scenes(tools, rng, pieces)
     made, refused = 0, 0
     while made < count:
         scene = maker.scene(made < easy, made >= max(easy, count - LAST)) if rng.random() > 0.01 else maker.toolless()

@@ -6,6 +6,7 @@ rest: real words whatever their frequency, pieces of words, letters, digits, mix
 
 import re
 import string
+import unicodedata
 
 from . import pools
 
@@ -20,13 +21,17 @@ SCRIPTS = [
     "אבגדהוזחטיכלמנסעפצקרשת",
     "अआइईउऊएकखगघचजटडतथदधनपबभमयरलवशसहािीुूेो",
 ]
+# So many words are put together from tokens: most tokens are words of the tables, which are rare, and what is rarely shown
+# as a piece of another word is not copied as one.
+PIECES = 0.6
 EMOJI = ["👍", "🎉", "🙂", "❤️", "🚀", "🔥", "😀", "🍕", "✅", "🌧", "🎂", "🐕"]
 
 
 class Strange:
-    def __init__(self, rng, texts):
-        """`texts`: where the real words are taken from."""
+    def __init__(self, rng, texts, pieces=()):
+        """`texts`: where the real words are taken from; `pieces`: the tokens that are letters."""
         self.rng = rng
+        self.pieces = pieces
         self.words = sorted({word.lower() for text in texts for word in re.findall(r"[A-Za-z]{2,}", text)})
 
     def fragment(self):
@@ -38,6 +43,8 @@ class Strange:
     def letters(self):
         """A word of lower-case letters."""
         rng = self.rng
+        if self.pieces and rng.random() < PIECES:
+            return "".join(rng.choice(self.pieces) for _ in range(rng.choice((1, 1, 2))))
         kind = rng.random()
         if kind < 0.35:
             return rng.choice(self.words)
@@ -48,6 +55,8 @@ class Strange:
         return pools.invented(rng, rng.choice((1, 2, 2)))
 
     def script(self):
+        if self.rng.random() < 0.15:
+            return "".join(self.character() for _ in range(self.rng.randint(1, 3)))
         letters = self.rng.choice(SCRIPTS)
         if letters is SCRIPTS[2]:
             return "".join(
@@ -55,6 +64,13 @@ class Strange:
                 for _ in range(self.rng.randint(2, 4))
             ).capitalize()
         return "".join(self.rng.choice(letters) for _ in range(self.rng.randint(1, 7)))
+
+    def character(self):
+        """Any letter or sign of Unicode's first plane that is printed, whatever bytes it is cut into."""
+        while True:
+            character = chr(self.rng.randrange(0xA1, 0xFFE0))
+            if unicodedata.category(character)[0] in "LNPS":
+                return character
 
     def identifier(self):
         rng = self.rng

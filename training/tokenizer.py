@@ -69,3 +69,9 @@ def pieces(new, old):
     known = old.get_vocab()
     words = sorted(new.get_vocab().items(), key=lambda item: item[1])
     return [[known[word]] if word in known else [token.id for token in old.model.tokenize(word)] for word, _ in words]
+
+
+def letters(tokenizer):
+    """The tokens that are letters, as text."""
+    texts = (tokenizer.decode([place]) for place in range(tokenizer.get_vocab_size()))
+    return sorted({text for text in texts if text.isalpha()})
