@@ -205,7 +205,7 @@ def main():
         "--vocabulary",
         type=int,
         metavar="N",
-        help="learn a tokenizer of N tokens (default: 8192), also where a run goes on with a model",
+        help="learn a tokenizer of N tokens, also with --from, which otherwise keeps the model's own",
     )
     parser.add_argument("--batch", type=int, default=8, help="sequences of 512 tokens in a step (default: 8)")
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate of the matrices (default: 0.02)")

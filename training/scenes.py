@@ -32,7 +32,7 @@ STRANGE_VALUES, STRANGE_NAMES, STRANGE_KEYS = 0.28, 0.08, 0.1
 # So many results say that the tool failed.
 FAILED = 0.12
 # After so many results the same call is made again, and answered with the engine's remark.
-REPEATED = 0.05
+MADE_AGAIN = 0.05
 
 
 @dataclass
@@ -71,12 +71,12 @@ FORMED |= {"date", "bool", "expression", "command", "query", "regex", "given", "
 
 
 class Scenes(Sampler):
-    def __init__(self, tools, rng, pieces=()):
+    def __init__(self, tools, rng, tokens=()):
         super().__init__(tools, rng)
         texts = [text for tool in tools for text in (*tool.names, *tool.descriptions, tool.domain)]
         texts += [part for tool in tools for _, phrase in tool.phrases for part in phrase if isinstance(part, str)]
         texts += [*pools.LISTS.values(), *procedural.NOUNS, *phrasing.COMMANDS]
-        self.strange = Strange(rng, texts, pieces)
+        self.strange = Strange(rng, texts, tokens)
         # Brackets in brackets are what a network this small closes wrongly, and the tables have few of them.
         self.nested = [tool for tool in tools if any("." in p.path or p.kind[0] == "<" for p in tool.parameters)]
         self.labels = procedural.labels(tools)
@@ -368,7 +368,7 @@ class Scenes(Sampler):
         _, messages, asked = made
         result, answer = self.result(asked.concrete, asked.drawn)
         messages.append({"role": "tool", "content": result})
-        if self.rng.random() < REPEATED:
+        if self.rng.random() < MADE_AGAIN:
             remark = phrasing.UNAVAILABLE if result.startswith("error: ") else phrasing.REPEATED
             messages += [messages[-2], {"role": "tool", "content": f"{result}\n{remark}"}]
         return "follow-up", messages + [said(answer)], asked
@@ -554,13 +554,13 @@ def same_verb(tool, other):
     return False
 
 
-def scenes(tools, count, seed, barred=frozenset(), easy=EASY, pieces=()):
+def scenes(tools, count, seed, barred=frozenset(), easy=EASY, tokens=()):
     """`count` scenes. One with a tool name of `barred` is left out, and so is a branch with such a question.
 
-    `pieces` are the tokens that strange words are made of; without them these are made of the tables' words alone.
+    `tokens` are what strange words are made of; without them these are made of the tables' words alone.
     """
     rng = random.Random(seed)
-    maker = Scenes(tools, rng, pieces)
+    maker = Scenes(tools, rng, tokens)
     made, refused = 0, 0
     while made < count:
         scene = maker.scene(made < easy, made >= max(easy, count - LAST)) if rng.random() > 0.01 else maker.toolless()

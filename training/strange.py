@@ -23,15 +23,15 @@ SCRIPTS = [
 ]
 # So many words are put together from tokens: most tokens are words of the tables, which are rare, and what is rarely shown
 # as a piece of another word is not copied as one.
-PIECES = 0.6
+OF_TOKENS = 0.6
 EMOJI = ["👍", "🎉", "🙂", "❤️", "🚀", "🔥", "😀", "🍕", "✅", "🌧", "🎂", "🐕"]
 
 
 class Strange:
-    def __init__(self, rng, texts, pieces=()):
-        """`texts`: where the real words are taken from; `pieces`: the tokens that are letters."""
+    def __init__(self, rng, texts, tokens=()):
+        """`texts`: where the real words are taken from; `tokens`: those of the tokenizer that are letters."""
         self.rng = rng
-        self.pieces = pieces
+        self.tokens = tokens
         self.words = sorted({word.lower() for text in texts for word in re.findall(r"[A-Za-z]{2,}", text)})
 
     def fragment(self):
@@ -41,10 +41,10 @@ class Strange:
         return word[at : at + size]
 
     def letters(self):
-        """A word of lower-case letters."""
+        """A word of letters, in lower case where it is not made of tokens."""
         rng = self.rng
-        if self.pieces and rng.random() < PIECES:
-            return "".join(rng.choice(self.pieces) for _ in range(rng.choice((1, 1, 2))))
+        if self.tokens and rng.random() < OF_TOKENS:
+            return "".join(rng.choice(self.tokens) for _ in range(rng.choice((1, 1, 2))))
         kind = rng.random()
         if kind < 0.35:
             return rng.choice(self.words)
