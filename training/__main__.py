@@ -111,6 +111,8 @@ def step_train(options):
         start, known = export.read(options.base)
         if known.get_vocab() != learned.get_vocab():
             start.cut_anew(tokenizer.pieces(learned, known))
+        if options.layers:
+            start.deepen(options.layers)
     log = open(options.out / "log.jsonl", "a")
 
     def tell(line):
@@ -210,6 +212,7 @@ def main():
     parser.add_argument("--batch", type=int, default=8, help="sequences of 512 tokens in a step (default: 8)")
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate of the matrices (default: 0.02)")
     parser.add_argument("--size", choices=SIZES, default="small", help="of the network (default: small)")
+    parser.add_argument("--layers", type=int, metavar="N", help="with --from: add layers until there are N")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile: needs a C++ compiler"

@@ -1,5 +1,6 @@
 """The network: llama.cpp's `qwen3` (NeoX rotary embedding, normalised queries and keys, SwiGLU, tied embeddings)."""
 
+import copy
 from dataclasses import dataclass
 
 import torch
@@ -139,6 +140,23 @@ class Model(nn.Module):
             rows.append(row * (old[part].norm(dim=1).mean() / row.norm()))
         self.token_embd = nn.Embedding.from_pretrained(torch.stack(rows), freeze=False)
         self.shape.vocabulary = len(rows)
+
+    @torch.no_grad()
+    def deepen(self, layers):
+        """Adds blocks, evenly spread, that change nothing as yet: each a copy of the one below that adds nothing."""
+        more = layers - self.shape.layers
+        if not 0 <= more <= self.shape.layers:
+            raise ValueError(f"from {self.shape.layers} layers to {layers}: at least as many, at most twice as many")
+        below = {(2 * place + 1) * self.shape.layers // (2 * more) for place in range(more)}
+        blocks = []
+        for index, block in enumerate(self.blk):
+            blocks.append(block)
+            if index in below:
+                blocks.append(copy.deepcopy(block))
+                nn.init.zeros_(blocks[-1].attn_output.weight)
+                nn.init.zeros_(blocks[-1].ffn_down.weight)
+        self.blk = nn.ModuleList(blocks)
+        self.shape.layers = layers
 
     def logits(self, states):
         return F.linear(states, self.token_embd.weight.to(states.dtype))

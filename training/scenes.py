@@ -9,7 +9,7 @@ import random
 import re
 from dataclasses import dataclass, field
 
-from . import phrasing, plain, pools, procedural, sampler, tables
+from . import phrasing, plain, pools, procedural, reword, sampler, tables
 from .sampler import Asked, Sampler, camel, write_name
 from .strange import Strange
 from .tables import enumerate_text, expand
@@ -23,12 +23,14 @@ LAST = 1200
 # The domains of these, with how many of their tools are meant.
 FIRST_ASKED = {"weather": 1, "desk": 2}
 # So many of the tables' tools are chosen among those with objects in their arguments.
-NESTED = 0.25
+NESTED = 0.3
 # So many questions are in their tool's own words: the phrasings of the tables are far from them, and of those that are
 # furthest a network this small learns only to guess.
 PLAIN = 0.35
 # So many values, tool names and parameters are strange words.
-STRANGE_VALUES, STRANGE_NAMES, STRANGE_KEYS = 0.28, 0.08, 0.1
+STRANGE_VALUES, STRANGE_NAMES, STRANGE_KEYS = 0.4, 0.12, 0.15
+# So many of the tables' tools have other words than in the tables.
+REWORDED = 0.4
 # So many results say that the tool failed.
 FAILED = 0.12
 # After so many results the same call is made again, and answered with the engine's remark.
@@ -128,13 +130,16 @@ class Scenes(Sampler):
         rng = self.rng
         kind = rng.random()
         if kind < self.share[0]:
-            return rng.choice(self.nested if self.nested and rng.random() < NESTED else self.tools)
+            return self.reworded(rng.choice(self.nested if self.nested and rng.random() < NESTED else self.tools))
         if kind < self.share[1]:
             if rng.random() < 0.55:
                 return procedural.labelled_tool(rng, self.labels)
             noun = self.strange.key() if rng.random() < 0.4 else None
             return procedural.topic_tool(rng, noun)
         return procedural.random_tool(rng, self.strange.key)
+
+    def reworded(self, tool):
+        return reword.reworded(self.rng, tool, self.strange.letters) if self.rng.random() < REWORDED else tool
 
     def concrete(self, tool, style, needed=(), lean=None):
         """As one scene sees it; now and then with names that only the signature tells."""
@@ -279,7 +284,7 @@ class Scenes(Sampler):
             if kind < 0.5:
                 siblings = [tool for tool in self.domains.get(near.domain, []) if tool not in offered]
                 if siblings:
-                    tool = rng.choice(siblings)
+                    tool = self.reworded(rng.choice(siblings))
                 elif near.domain in procedural.NOUNS:
                     tool = procedural.near(rng, near)
                     if any(same_verb(tool, other) for other in offered):
@@ -287,11 +292,12 @@ class Scenes(Sampler):
                 else:
                     continue
             elif kind < 0.88:
-                tool = rng.choice(self.tools)
+                tool = self.reworded(rng.choice(self.tools))
             else:
                 tool = self.source()
             if (
-                tool in offered
+                # The same parameters: a tool and what it was before it was reworded, which would do.
+                any(tool.parameters is other.parameters for other in offered)
                 or names & set(tool.names)
                 or (kind >= 0.5 and any(tool.domain == t.domain for t in offered))
             ):
@@ -450,8 +456,8 @@ class Scenes(Sampler):
     MIX = {
         "simple": 36,
         "choice": 22,
-        "parallel_same": 12,
-        "parallel_two": 11,
+        "parallel_same": 18,
+        "parallel_two": 16,
         "unfit": 64,
         "talk": 2,
         "answered": 7,
@@ -483,7 +489,7 @@ class Scenes(Sampler):
             near, kind = rng.choice(chosen), rng.random()
             siblings = [tool for tool in self.domains.get(near.domain, []) if tool not in chosen]
             if kind < 0.45 and siblings:
-                tool = rng.choice(siblings)
+                tool = self.reworded(rng.choice(siblings))
             elif kind < 0.45 and near.domain in procedural.NOUNS:
                 tool = procedural.near(rng, near)
                 if any(same_verb(tool, other) for other in chosen):

@@ -10,7 +10,7 @@ import unittest
 from unittest import mock
 
 from . import __main__ as main
-from . import evaluate, phrasing, plain, procedural, scenes, suite
+from . import evaluate, phrasing, plain, procedural, reword, scenes, suite, tables
 from .render import render
 
 TOOLS, KEPT = scenes.load(main.TABLES)
@@ -143,6 +143,30 @@ class Data(unittest.TestCase):
                 )
                 asked += 1
         self.assertGreater(asked, 150)
+
+    def test_a_reworded_tool_shares_its_new_words_with_its_questions(self):
+        rng, changed = random.Random(7), 0
+        for tool in TOOLS:
+            new = iter(("zorb", "kelm", "vusk"))
+            made = reword.reworded(rng, tool, lambda: next(new))
+            if made == tool:
+                self.assertEqual(reword.shared(tool), [])
+                continue
+            changed += 1
+            known = re.compile("zorb|kelm|vusk", re.IGNORECASE)
+            self.assertRegex(" ".join(made.names + made.descriptions), known)
+            for _, phrase in made.phrases:
+                self.assertRegex(" ".join(reword.texts(phrase)), known)
+            # What is asked for stays as it was.
+            self.assertIs(made.parameters, tool.parameters)
+            tables.check(made)
+        self.assertGreater(changed, len(TOOLS) / 2)
+
+    def test_a_new_word_keeps_case_and_ending(self):
+        told = reword.instead(
+            "Washes the car, WASH it; washing_machine, brushed, tidy", {"wash": "zorb", "tid": "kelm"}
+        )
+        self.assertEqual(told, "Zorbs the car, ZORB it; zorbing_machine, brushed, kelm")
 
     def test_every_kind_of_conversation_comes_up(self):
         kinds = {kind for scene in scenes.scenes(TOOLS, 300, 4, easy=0) for kind, _ in scene.branches}

@@ -84,6 +84,20 @@ class Untrained(unittest.TestCase):
         self.assertEqual(net.shape.vocabulary, 2500)
         self.assertEqual(net.logits(net.hidden(torch.tensor([[2499, 0]]))).shape, (1, 2, 2500))
 
+    def test_a_model_says_the_same_with_more_layers(self):
+        for layers in (2, 3, 4):
+            net = model.Model(model.Shape(**vars(self.net.shape)))
+            net.load_state_dict(self.net.state_dict())
+            net.deepen(layers)
+            self.assertEqual((len(net.blk), net.shape.layers), (layers, layers))
+            ids = torch.tensor([[5, 300, 7, 2000]])
+            self.assertTrue(torch.equal(self.net.hidden(ids), net.hidden(ids)))
+            # What was added can learn: its last matrices are given a gradient.
+            net.hidden(ids).square().mean().backward()
+            self.assertTrue(all(block.ffn_down.weight.grad.any() for block in net.blk))
+        for layers in (1, 5):
+            self.assertRaises(ValueError, model.Model(self.net.shape).deepen, layers)
+
     def test_no_token_goes_on_beyond_a_capital(self):
         for word in self.tokenizer.get_vocab():
             if word not in MARKERS:
