@@ -35,7 +35,7 @@ ODD = [
 # Layers, width, heads of 32, feed forward. `large` is what fits into 16 MB at Q8_0, and wants an accelerator.
 SIZES = {
     "toy": {"layers": 2, "width": 64, "heads": 2, "hidden": 128},
-    "small": {"layers": 6, "width": 192, "heads": 6, "hidden": 512},
+    "small": {"layers": 9, "width": 192, "heads": 6, "hidden": 512},
     "large": {"layers": 9, "width": 352, "heads": 11, "hidden": 960},
 }
 SCENES, TOKENS = 76_000, 35e6
