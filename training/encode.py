@@ -1,16 +1,20 @@
 """Scenes as packed token ids on disk.
 
 A sequence holds one scene or several. Its arrays say, for each token, which scene it belongs to, which of the scene's
-branches (0: the prefix that they share), its place in the conversation, who speaks, and the branch's category.
+branches (0: the prefix that they share), its place in the conversation, who speaks, and the branch's category; then the hints:
+the tool that it tells, the word that ends with it, and the place in the sequence that the next token is copied from.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
+from . import hints
 from .render import ASSISTANT, END, USER, head, turn
 
 LENGTH = 512
 NOBODY, SPOKEN, ASKED = 0, 1, 2
-CATEGORIES = ["", "call", "parallel", "irrelevance", "follow-up", "talk", "choice"]
+CATEGORIES = ["", "call", "parallel", "irrelevance", "follow-up", "talk", "choice", "match"]
 # Sequences that wait for scenes to fill them.
 OPEN = 24
 
@@ -27,17 +31,25 @@ def encode(scenes, tokenizer, folder, limit=None):
     end, assistant, arguments = map(tokenizer.token_to_id, (END, ASSISTANT, "arguments"))
     open, closed, count, branches = [], [], 0, 0
     for part in chunks(scenes, 256):
-        flat = [text for scene in part for text in texts(scene)]
-        encoded = iter(tokenizer.encode_batch_fast(flat))
-        for scene in part:
-            prefix, *rest = [next(encoded).ids for _ in range(1 + len(scene.branches))]
+        written = [texts(scene) for scene in part]
+        encoded = iter(tokenizer.encode_batch([text for scene in written for text in scene]))
+        for scene, (start, *said) in zip(part, written):
+            encoding = next(encoded)
+            hint = hints.Hints(scene.tools, start, encoding)
+            prefix = Tokens(encoding.ids, words=hints.words(start, encoding))
             room = LENGTH - len(prefix)
             fitting = []
-            for (category, _), ids in zip(scene.branches, rest):
-                if category == "choice":
-                    ids = ids[: ids.index(arguments, ids.index(assistant))]
+            for (category, _), text in zip(scene.branches, said):
+                encoding = next(encoded)
+                ids = encoding.ids
+                answer = ids.index(assistant)
+                if category in ("choice", "match") and arguments in ids[answer:]:
+                    ids = ids[: ids.index(arguments, answer)]
                 if len(ids) <= room:
-                    fitting.append((category, ids))
+                    tokens = Tokens(ids, category, spoken(ids, speakers, end))
+                    tokens.points, tokens.words = hint.pointed(text, encoding), hints.words(text, encoding)
+                    tokens.sources = hint.copied(text, encoding)
+                    fitting.append(tokens)
                     room -= len(ids)
             if not fitting:
                 continue
@@ -46,7 +58,7 @@ def encode(scenes, tokenizer, folder, limit=None):
             if place is None:
                 place = Sequence()
                 open.append(place)
-            place.add(prefix, fitting, speakers, end)
+            place.add(prefix, fitting)
             count, branches = count + size, branches + len(fitting)
             if place.room < 24 or len(open) > OPEN:
                 fullest = min(open, key=lambda s: s.room)
@@ -55,7 +67,7 @@ def encode(scenes, tokenizer, folder, limit=None):
         if limit and count >= limit:
             break
     closed += [sequence.arrays for sequence in open]
-    ids, scene, branch, place, told, kind = np.stack(closed, axis=1)
+    ids, scene, branch, place, told, kind, points, words, source = np.stack(closed, axis=1)
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(
         folder / "data.npz",
@@ -65,6 +77,9 @@ def encode(scenes, tokenizer, folder, limit=None):
         place=place,
         told=told.astype(np.uint8),
         kind=kind.astype(np.uint8),
+        points=points.astype(np.uint8),
+        words=words,
+        source=source,
     )
     return count, len(closed), branches
 
@@ -79,26 +94,49 @@ def chunks(items, size):
     yield part
 
 
+@dataclass
+class Tokens:
+    """A scene's prefix or one of its branches, cut short where `ids` is: what else has more is not read."""
+
+    ids: list
+    category: str = ""
+    told: list = ()
+    points: list = ()
+    words: list = ()
+    sources: list = ()
+
+    def __len__(self):
+        return len(self.ids)
+
+
 class Sequence:
     def __init__(self):
-        self.arrays = np.zeros((6, LENGTH), np.uint16)
+        self.arrays = np.zeros((9, LENGTH), np.uint16)
         self.used = self.scenes = 0
 
     @property
     def room(self):
         return LENGTH - self.used
 
-    def add(self, prefix, branches, speakers, end):
+    def add(self, prefix, branches):
         self.scenes += 1
-        self.put(prefix, 0, 0, [NOBODY] * len(prefix), "")
-        for number, (category, ids) in enumerate(branches, 1):
-            self.put(ids, number, len(prefix), spoken(ids, speakers, end), category)
+        begin = self.used
+        self.put(prefix, 0, 0, begin)
+        for number, branch in enumerate(branches, 1):
+            self.put(branch, number, len(prefix), begin)
 
-    def put(self, ids, branch, start, told, category):
-        part = self.arrays[:, self.used : self.used + len(ids)]
-        part[0], part[1], part[2], part[4], part[5] = ids, self.scenes, branch, told, CATEGORIES.index(category)
-        part[3] = range(start, start + len(ids))
-        self.used += len(ids)
+    def put(self, tokens, branch, start, begin):
+        """`begin`: where the scene's prefix starts in the sequence."""
+        size, at = len(tokens), self.used
+        part = self.arrays[:, at : at + size]
+        part[0], part[1], part[2], part[3] = tokens.ids, self.scenes, branch, range(start, start + size)
+        for row, values in ((4, tokens.told), (6, tokens.points), (7, tokens.words)):
+            part[row] = values[:size] or 0
+        part[5] = CATEGORIES.index(tokens.category)
+        for place, source in enumerate(tokens.sources[:size]):
+            if source:
+                part[8, place] = source[1] + (at if source[0] else begin)
+        self.used += size
 
 
 def spoken(ids, speakers, end):

@@ -7,6 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+# So many heads of a layer are shown by hints where to look.
+SHOWN = 2
+
 
 @dataclass
 class Shape:
@@ -19,6 +22,35 @@ class Shape:
     context: int = 2048
     rope_base: float = 10000.0
     epsilon: float = 1e-6
+
+    # The layers that hints are for, in their order: the one that finds a question's words in the tools, the one after which a
+    # word tells its tool, the one after which the answer does, and the one that finds what is copied next.
+
+    @property
+    def finder(self):
+        return self.layers // 3
+
+    @property
+    def teller(self):
+        return self.layers // 2
+
+    @property
+    def decider(self):
+        return max(self.layers - 3, 0)
+
+    @property
+    def copier(self):
+        return max(self.layers - 2, 0)
+
+
+@dataclass
+class Traces:
+    """What hints are compared with: the states after two layers, and queries and keys of the shown heads of two."""
+
+    told: torch.Tensor = None
+    decided: torch.Tensor = None
+    found: tuple = None
+    copied: tuple = None
 
 
 class Norm(nn.Module):
@@ -74,6 +106,7 @@ class Block(nn.Module):
         self.ffn_down = nn.Linear(shape.hidden, shape.width, bias=False)
 
     def forward(self, x, cos, sin, mask=None, past=None):
+        """The states, and the queries and keys of the shown heads."""
         batch, length, _ = x.shape
         y = self.attn_norm(x)
         split = (batch, length, self.shape.heads, self.shape.head)
@@ -81,6 +114,7 @@ class Block(nn.Module):
         k = self.attn_k_norm(self.attn_k(y).view(split)).transpose(1, 2)
         v = self.attn_v(y).view(split).transpose(1, 2)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        shown = q[:, :SHOWN], k[:, :SHOWN]
         if past is not None:
             if past:
                 k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
@@ -91,7 +125,7 @@ class Block(nn.Module):
             attended = masked(q, k, v, mask)
         x = x + self.attn_output(attended.transpose(1, 2).reshape(batch, length, -1))
         y = self.ffn_norm(x)
-        return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y))
+        return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y)), shown
 
 
 class Model(nn.Module):
@@ -120,14 +154,27 @@ class Model(nn.Module):
         conversations; without them `ids` is one text from its start. `past`, a list of one list per layer, carries
         keys and values between calls.
         """
+        return self.traced(ids, places, mask, past)[0]
+
+    def traced(self, ids, places=None, mask=None, past=None):
+        """`hidden`, and what led to it."""
         start = past[0][0].shape[2] if past and past[0] else 0
+        traces, shape = Traces(), self.shape
         x = self.token_embd(ids)
         if places is None:
             places = torch.arange(start, start + ids.shape[1], device=ids.device)[None]
         cos, sin = (table[places].unsqueeze(1).to(x.dtype) for table in (self.cos, self.sin))
         for index, block in enumerate(self.blk):
-            x = block(x, cos, sin, mask, None if past is None else past[index])
-        return self.output_norm(x)
+            x, shown = block(x, cos, sin, mask, None if past is None else past[index])
+            if index == shape.finder:
+                traces.found = shown
+            if index == shape.teller:
+                traces.told = x
+            if index == shape.decider:
+                traces.decided = x
+            if index == shape.copier:
+                traces.copied = shown
+        return self.output_norm(x), traces
 
     @torch.no_grad()
     def cut_anew(self, pieces):

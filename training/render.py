@@ -60,7 +60,7 @@ def head(system, tools, style="delimited"):
         return ""
     text = SYSTEM + (system or "")
     if tools:
-        lines = "\n".join(map(signature, tools))
+        lines = "\n".join(f"{number} {signature(tool)}" for number, tool in enumerate(tools, 1))
         text += ("\n\n" if system else "") + (f"<tools>\n{lines}\n</tools>" if style == "hermes" else lines)
     return text + END
 

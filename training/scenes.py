@@ -9,7 +9,7 @@ import random
 import re
 from dataclasses import dataclass, field
 
-from . import phrasing, plain, pools, procedural, reword, sampler, tables
+from . import keywords, phrasing, plain, pools, procedural, reword, sampler, tables
 from .sampler import Asked, Sampler, camel, write_name
 from .strange import Strange
 from .tables import enumerate_text, expand
@@ -31,6 +31,8 @@ PLAIN = 0.35
 STRANGE_VALUES, STRANGE_NAMES, STRANGE_KEYS = 0.4, 0.12, 0.15
 # So many of the tables' tools have other words than in the tables.
 REWORDED = 0.4
+# So many scenes are of short questions that a word or two decide.
+MATCHING = 0.25
 # So many results say that the tool failed.
 FAILED = 0.12
 # After so many results the same call is made again, and answered with the engine's remark.
@@ -458,7 +460,7 @@ class Scenes(Sampler):
         "choice": 22,
         "parallel_same": 18,
         "parallel_two": 16,
-        "unfit": 64,
+        "unfit": 48,
         "talk": 2,
         "answered": 7,
         "answered_parallel": 10,
@@ -474,15 +476,9 @@ class Scenes(Sampler):
 
     # Scenes
 
-    def scene(self, easy=False, last=False):
+    def offered(self, chosen, count, style):
+        """`count` tools as one scene sees them, `chosen` among them: some of one domain, some of another."""
         rng = self.rng
-        self.dated = last
-        self.share = (0.3, 0.6) if easy else (0.7, 0.93)
-        style = self.style()
-        count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
-        domain = rng.choice(list(FIRST_ASKED)) if rng.random() < (0.7 if last else 0.06) else None
-        asked = self.domains.get(domain, [])[: FIRST_ASKED.get(domain)]
-        chosen = [rng.choice(asked) if asked else self.source()]
         for _ in range(count * 4):
             if len(chosen) >= count:
                 break
@@ -506,11 +502,27 @@ class Scenes(Sampler):
                 names.add(concrete.name)
                 concretes.append(concrete)
         rng.shuffle(concretes)
-        scene = Scene(
-            rng.choice(phrasing.SYSTEMS) if rng.random() < 0.15 else "",
+        return concretes
+
+    def blank(self, concretes, systems=0.15):
+        """A scene that nobody has asked anything in yet."""
+        rng = self.rng
+        return Scene(
+            rng.choice(phrasing.SYSTEMS) if rng.random() < systems else "",
             [{"type": "function", "function": concrete.function} for concrete in concretes],
             "hermes" if rng.random() < 0.33 else "delimited",
         )
+
+    def scene(self, easy=False, last=False):
+        rng = self.rng
+        self.dated = last
+        self.share = (0.3, 0.6) if easy else (0.7, 0.93)
+        style = self.style()
+        count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
+        domain = rng.choice(list(FIRST_ASKED)) if rng.random() < (0.7 if last else 0.06) else None
+        asked = self.domains.get(domain, [])[: FIRST_ASKED.get(domain)]
+        concretes = self.offered([rng.choice(asked) if asked else self.source()], count, style)
+        scene = self.blank(concretes)
         mix, asked = self.EASY_MIX if easy else self.MIX, set()
         for _ in range(rng.randint(5, 7) + len(concretes) // 2):
             made = self.branch(concretes, mix)
@@ -518,6 +530,32 @@ class Scenes(Sampler):
             if made and question not in asked and len(json.dumps(made[1], ensure_ascii=False)) < 1800:
                 asked.add(question)
                 scene.branches.append(made)
+        return scene
+
+    def matching(self):
+        """Many short questions that only a word or two decide: see `keywords`."""
+        rng = self.rng
+        self.share = (0.75, 0.85)
+        concretes = self.offered([self.source()], rng.randint(2, 12), self.style())
+        for concrete in concretes:
+            if rng.random() < 0.5:
+                concrete.function["parameters"] = {"type": "object", "properties": {}}
+        scene = self.blank(concretes, systems=0.05)
+        own = keywords.own([told(concrete.function) for concrete in concretes])
+        known = {key for mine in own for key in mine}
+        for _ in range(14):
+            place = rng.randrange(len(concretes))
+            others = [word for at, mine in enumerate(own) if at != place for word in mine.values()]
+            if rng.random() < 0.12:
+                function = Sampler.concrete(self, self.source(), "snake").function
+                mine = [word for _, word, key in keywords.words(told(function)) if key not in known]
+                answer, others = said(NO_TOOL), []
+            else:
+                mine = list(own[place].values())
+                answer = spoken([(concretes[place].name, {})])
+            if mine:
+                text = keywords.question(rng, mine, others, self.strange.letters)
+                scene.branches.append(("match", [user(text), answer]))
         return scene
 
     def toolless(self):
@@ -539,6 +577,11 @@ class Scenes(Sampler):
 def capital(text, asked):
     """With a capital at its start, unless a value stands there."""
     return text[0].upper() + text[1:] if isinstance(asked.flat[0], str) and asked.flat[0] else text
+
+
+def told(function):
+    """A function's name and description."""
+    return function["name"] + " " + function.get("description", "")
 
 
 def strip(properties):
@@ -569,7 +612,13 @@ def scenes(tools, count, seed, barred=frozenset(), easy=EASY, tokens=()):
     maker = Scenes(tools, rng, tokens)
     made, refused = 0, 0
     while made < count:
-        scene = maker.scene(made < easy, made >= max(easy, count - LAST)) if rng.random() > 0.01 else maker.toolless()
+        kind = rng.random()
+        if kind < 0.01:
+            scene = maker.toolless()
+        elif kind < 0.01 + MATCHING and made < count - LAST:
+            scene = maker.matching()
+        else:
+            scene = maker.scene(made < easy, made >= max(easy, count - LAST))
         scene.branches = [
             branch
             for branch in scene.branches

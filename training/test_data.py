@@ -10,8 +10,8 @@ import unittest
 from unittest import mock
 
 from . import __main__ as main
-from . import evaluate, phrasing, plain, procedural, reword, scenes, suite, tables
-from .render import render
+from . import evaluate, hints, keywords, phrasing, plain, procedural, reword, scenes, suite, tables
+from .render import head, render, turn
 
 TOOLS, KEPT = scenes.load(main.TABLES)
 WEATHER = {
@@ -45,8 +45,8 @@ class Prompt(unittest.TestCase):
     def test_a_later_prompt_starts_with_the_earlier_one(self):
         for style in ("delimited", "hermes"):
             whole = render(conversation(), [WEATHER], style)
-            for turn in (1, 3):
-                self.assertTrue(whole.startswith(render(conversation()[:turn], [WEATHER], style, True)))
+            for count in (1, 3):
+                self.assertTrue(whole.startswith(render(conversation()[:count], [WEATHER], style, True)))
 
     def test_calls_are_written_in_both_styles(self):
         call = '{"name": "get_weather", "arguments": {"city": "São Paulo"}}'
@@ -80,10 +80,13 @@ class Data(unittest.TestCase):
         for scene in scenes.scenes(TOOLS, 700, 3, easy=50):
             offered = {tool["function"]["name"]: tool["function"]["parameters"] for tool in scene.tools}
             self.assertEqual(len(offered), len(scene.tools))
-            for _, messages in scene.branches:
+            for kind, messages in scene.branches:
                 for message in messages:
                     for call in message.get("tool_calls", []):
-                        self.check(call["function"]["arguments"], offered[call["function"]["name"]])
+                        schema = offered[call["function"]["name"]]
+                        # Read up to the name alone.
+                        if kind != "match":
+                            self.check(call["function"]["arguments"], schema)
 
     def test_every_phrase_gives_arguments_of_their_types(self):
         maker = scenes.Scenes(TOOLS, random.Random(3))
@@ -168,9 +171,27 @@ class Data(unittest.TestCase):
         )
         self.assertEqual(told, "Zorbs the car, ZORB it; zorbing_machine, brushed, kelm")
 
+    def test_a_keyword_is_the_called_tools_alone(self):
+        maker, called, refused = scenes.Scenes(TOOLS, random.Random(8)), 0, 0
+        for _ in range(60):
+            scene = maker.matching()
+            lines = [scenes.told(tool["function"]) for tool in scene.tools]
+            own = dict(zip([tool["function"]["name"] for tool in scene.tools], keywords.own(lines)))
+            for _, (question, answer) in scene.branches:
+                said = {key for _, _, key in keywords.words(question["content"])}
+                shares = {name: len(said & mine.keys()) for name, mine in own.items()}
+                for call in answer.get("tool_calls", []):
+                    mine = shares.pop(call["function"]["name"])
+                    self.assertTrue(mine > 0 and mine >= max(shares.values(), default=0), question["content"])
+                    called += 1
+                refused += "tool_calls" not in answer
+        self.assertGreater(called, 300)
+        self.assertGreater(refused, 60)
+
+    @mock.patch.object(scenes, "LAST", 0)
     def test_every_kind_of_conversation_comes_up(self):
         kinds = {kind for scene in scenes.scenes(TOOLS, 300, 4, easy=0) for kind, _ in scene.branches}
-        self.assertEqual(kinds, {"call", "choice", "parallel", "irrelevance", "follow-up", "talk"})
+        self.assertEqual(kinds, {"call", "choice", "parallel", "irrelevance", "follow-up", "talk", "match"})
 
     def test_results_are_json_and_text(self):
         told = [
@@ -209,6 +230,60 @@ class Data(unittest.TestCase):
                         self.assertEqual((before["content"], call["role"]), (result, "assistant"))
                         self.assertTrue(answer["content"] and "tool_calls" not in answer)
         self.assertGreater(found, 5)
+
+
+class Hints(unittest.TestCase):
+    """With a token for each character."""
+
+    TOOLS = [
+        {"type": "function", "function": {"name": name, "description": text, "parameters": parameters}}
+        for name, text, parameters in (
+            ("open_gate", "Opens a gate.", {"properties": {"gate": {"type": "string"}, "speed": {"type": "integer"}}}),
+            ("ring", "Rings a bell.", {"properties": {}}),
+        )
+    ]
+
+    def setUp(self):
+        self.prefix = head("", self.TOOLS)
+        self.hints = hints.Hints(self.TOOLS, self.prefix, self.tokens(self.prefix))
+
+    def tokens(self, text):
+        return mock.Mock(ids=[*map(ord, text)], offsets=[(place, place + 1) for place in range(len(text))])
+
+    def answered(self, question, *calls):
+        calls = [{"function": {"name": name, "arguments": arguments}} for name, arguments in calls]
+        turns = {"role": "user", "content": question}, {"role": "assistant", "content": "", "tool_calls": calls}
+        return "".join(map(turn, turns))
+
+    def test_words_and_answers_tell_their_tool(self):
+        text = self.answered("Opening bells", ("ring", {}))
+        points = self.hints.pointed(text, self.tokens(text))
+        told = {text[: place + 1].rpartition(">")[2][-10:]: number for place, number in enumerate(points) if number}
+        self.assertEqual(told, {"Opening": 1, "ning bells": 2, "": 2, '{"name": "': 2})
+
+    def test_an_answer_without_a_call_tells_that(self):
+        text = turn({"role": "user", "content": "Hi"}) + turn({"role": "assistant", "content": "Hello."})
+        self.assertEqual([n for n in self.hints.pointed(text, self.tokens(text)) if n], [hints.NONE])
+
+    def test_what_is_copied_is_found_where_it_stands(self):
+        text = self.answered('Gate "7 b", speed 3.', ("open_gate", {"gate": "7 b", "speed": 3}))
+        found = {}
+        for place, source in enumerate(self.hints.copied(text, self.tokens(text))):
+            if source:
+                self.assertEqual((self.prefix, text)[source[0]][source[1]], text[place + 1])
+                found.setdefault(source[0], []).append(text[place + 1])
+        self.assertEqual(
+            {place: "".join(copied) for place, copied in found.items()}, {0: "open_gategatespeed", 1: "7 b3"}
+        )
+
+    def test_what_stands_twice_has_no_place(self):
+        text = self.answered("Gate 3, speed 3.", ("open_gate", {"gate": "3", "speed": 3}))
+        self.assertNotIn(1, [source[0] for source in self.hints.copied(text, self.tokens(text)) if source])
+
+    def test_words_of_one_stem_are_one(self):
+        text = "Open opens openGate gates the"
+        found = [number for number in hints.words(text, self.tokens(text)) if number]
+        self.assertEqual([found.index(number) for number in found], [0, 0, 0, 3, 3])
 
 
 class Suite(unittest.TestCase):

@@ -106,8 +106,9 @@ class Untrained(unittest.TestCase):
     def test_a_packed_branch_sees_what_its_conversation_alone_would(self):
         encode.encode(self.scenes[:40], self.tokenizer, self.path / "data")
         data = train.Data(self.path / "data", "cpu")
-        ids, places, mask, *_ = data.batch([0, 1])
-        packed = self.net.hidden(ids, places, mask)
+        made = data.batch([0, 1])
+        ids = made.ids
+        packed = self.net.hidden(ids, made.places, made.mask)
         stored = {name: torch.from_numpy(array[[0, 1]].astype("int64")) for name, array in data.arrays.items()}
         checked = 0
         for scene, branch in ((1, 1), (1, 3), (2, 2)):
@@ -119,6 +120,44 @@ class Untrained(unittest.TestCase):
                     self.assertTrue(torch.allclose(alone, packed[row][prefix | own], atol=1e-4))
                     checked += 1
         self.assertGreater(checked, 2)
+
+    def test_hints_are_about_the_tokens_of_their_own_conversation(self):
+        encode.encode(self.scenes[:40], self.tokenizer, self.path / "hints")
+        data = train.Data(self.path / "hints", "cpu")
+        ids, scene, branch, source = (data.arrays[name].astype(int) for name in ("ids", "scene", "branch", "source"))
+        found = 0
+        for row, place in zip(*source.nonzero()):
+            at = source[row, place]
+            self.assertEqual(ids[row, at], ids[row, place + 1])
+            self.assertLess(at, place + 1)
+            self.assertEqual(scene[row, at], scene[row, place])
+            self.assertIn(branch[row, at], (0, branch[row, place]))
+            found += 1
+        self.assertGreater(found, 500)
+        made, looked = data.batch([0, 1]), 0
+        for row, place, at in made.found.nonzero().tolist():
+            word, same = (self.tokenizer.decode([made.ids[row, token]]).lower() for token in (place, at))
+            looked += word == same
+            self.assertEqual(scene[row, at], scene[row, place])
+            self.assertIn(branch[row, at], (0, branch[row, place]))
+        self.assertGreater(looked, 5)
+
+    def test_layers_learn_what_hints_tell(self):
+        encode.encode(self.scenes[:40], self.tokenizer, self.path / "hints")
+        made = train.Data(self.path / "hints", "cpu").batch([0, 1])
+        torch.manual_seed(1)
+        net = model.Model(self.net.shape)
+        hinted = train.Hinted(net.shape)
+        optimizer = torch.optim.AdamW([*net.parameters(), *hinted.parameters()], lr=0.01)
+        losses = []
+        for _ in range(12):
+            loss, shares = hinted(made, net.traced(made.ids, made.places, made.mask)[1])
+            self.assertEqual(set(shares), {"found", "copied", "told", "decided"})
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(float(loss.detach()))
+        self.assertLess(losses[-1], 0.7 * losses[0])
 
     def test_a_scene_is_packed_as_its_conversations_are_rendered(self):
         scene = next(scene for scene in self.scenes if scene.system and scene.branches)

@@ -3,14 +3,16 @@
 import json
 import math
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from .encode import ASKED, CATEGORIES, SPOKEN
+from .hints import NONE
 from .model import Model, Shape
 
 # The learning rate is constant at first, so that a run can be cut short or prolonged until then, and falls to nothing
@@ -20,6 +22,8 @@ WARMUP = 40
 # Far above the usual 1e-8: a token that is hardly ever said has small gradients, nearly all of them the softmax's push away
 # from what is said instead, and by steps of full size such tokens come to lie where all of them lie.
 EPSILON = 1e-4
+# The weight of each of the hints.
+HINTED = 0.3
 
 
 def halved(device):
@@ -75,10 +79,9 @@ class Data:
         return len(self.arrays["ids"])
 
     def batch(self, chosen):
-        """ids, places, mask, the tokens that follow, who says these; and how many tokens are no padding."""
-        ids, scene, branch, place, told = (
-            torch.from_numpy(self.arrays[name][chosen].astype(np.int64)).to(self.device)
-            for name in ("ids", "scene", "branch", "place", "told")
+        names = ("ids", "scene", "branch", "place", "told", "points", "words", "source")
+        ids, scene, branch, place, told, points, words, source = (
+            torch.from_numpy(self.arrays[name][chosen].astype(np.int64)).to(self.device) for name in names
         )
         same = scene[:, :, None] == scene[:, None, :]
         seen = (branch[:, None, :] == 0) | (branch[:, :, None] == branch[:, None, :])
@@ -88,7 +91,71 @@ class Data:
         follows = (scene[:, 1:] == scene[:, :-1]) & (branch[:, 1:] == branch[:, :-1])
         says = torch.where(follows, told[:, 1:], -1)
         says = torch.where(scene[:, 1:] == 0, -1, says)
-        return ids, place, mask, ids[:, 1:], says, int((scene > 0).sum())
+        asked = told == ASKED
+        alike = (words[:, :, None] == words[:, None, :]) & (words > 0)[:, :, None]
+        # A user's words are looked for in the tools, and what is said for a call in what the user said.
+        alike &= (asked[:, :, None] & (branch == 0)[:, None, :]) | ((told == SPOKEN)[:, :, None] & asked[:, None, :])
+        return Batch(
+            ids=ids,
+            places=place,
+            mask=mask,
+            targets=ids[:, 1:],
+            says=says,
+            size=int((scene > 0).sum()),
+            found=alike & allowed,
+            copied=F.one_hot(source, source.shape[1]).bool() & (source > 0)[:, :, None],
+            told=torch.where(asked, points, 0),
+            decided=torch.where(asked, 0, points),
+        )
+
+
+@dataclass
+class Batch:
+    ids: torch.Tensor
+    places: torch.Tensor
+    mask: torch.Tensor
+    # The tokens that follow, and who says them.
+    targets: torch.Tensor
+    says: torch.Tensor
+    # Tokens that are no padding.
+    size: int
+    # The hints: for each token (row) where the same word stands, and where the next token is copied from (columns);
+    # the tool that it tells, and the one that it decides for.
+    found: torch.Tensor
+    copied: torch.Tensor
+    told: torch.Tensor
+    decided: torch.Tensor
+
+
+class Hinted(nn.Module):
+    """What the layers inside are to find, told by hints: used in training alone."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.tools = nn.Parameter(torch.zeros(2, NONE + 1, shape.width))
+
+    def forward(self, batch, traces):
+        """The loss, and for each hint the share that is found."""
+        loss, shares = 0.0, {}
+        for name in ("found", "copied"):
+            wanted = getattr(batch, name)
+            at = wanted.any(2).nonzero(as_tuple=True)
+            q, k = (x.float() for x in getattr(traces, name))
+            scores = torch.einsum("nhd,nhkd->nhk", q[at[0], :, at[1]], k[at[0]]) * q.shape[-1] ** -0.5
+            looks = (scores + batch.mask[at[0], 0, at[1]][:, None]).softmax(2)
+            if len(looks):
+                right = (looks * wanted[at][:, None]).sum(2)
+                loss = loss - (right + 1e-6).log().mean()
+                shares[name] = float(right.detach().mean())
+        for place, name in enumerate(("told", "decided")):
+            wanted = getattr(batch, name)
+            at = wanted.nonzero(as_tuple=True)
+            states = getattr(traces, name)[at].float()
+            if len(states):
+                guess = F.linear(F.rms_norm(states, states.shape[-1:]), self.tools[place])
+                loss = loss + F.cross_entropy(guess, wanted[at])
+                shares[name] = float((guess.argmax(1) == wanted[at]).float().mean())
+        return loss, shares
 
 
 def factor(step, progress):
@@ -122,20 +189,23 @@ def train(
     model = (start or Model(shape)).to(device).train()
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and name.startswith("blk")]
     others = [p for name, p in model.named_parameters() if not (p.dim() == 2 and name.startswith("blk"))]
+    hinted = Hinted(model.shape).to(device)
+    others += hinted.parameters()
     optimizers = [
         Muon([{"params": matrices}], lr=lr),
         torch.optim.AdamW([{"params": others}], lr=lr * 0.2, betas=(0.9, 0.95), eps=EPSILON, weight_decay=0.0),
     ]
     rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
-    done, seen, spent, average = 0, 0, 0.0, None
+    done, seen, spent, average, found = 0, 0, 0.0, None, {}
     if (out / "last.pt").exists():
         state = torch.load(out / "last.pt", weights_only=False, map_location=device)
         model.load_state_dict(state["model"])
+        hinted.load_state_dict(state["hinted"])
         for optimizer, kept in zip(optimizers, state["optimizers"]):
             optimizer.load_state_dict(kept)
         done, seen, spent, average = state["done"], state["seen"], state["spent"], state["average"]
         say(f"resumed at step {done}, {seen / 1e6:.2f} M tokens, {spent / 60:.1f} minutes")
-    hidden = torch.compile(model.hidden, dynamic=False) if compile else model.hidden
+    traced = torch.compile(model.traced, dynamic=False) if compile else model.traced
     data, dev = Data(data, device), Data(dev, device)
     began = time.time() - spent
     kept = time.time()
@@ -144,6 +214,7 @@ def train(
     def save():
         state = {
             "model": model.state_dict(),
+            "hinted": hinted.state_dict(),
             "optimizers": [o.state_dict() for o in optimizers],
             "shape": asdict(model.shape),
             "done": done,
@@ -170,17 +241,19 @@ def train(
         for optimizer, starts in zip(optimizers, rates):
             for group, rate in zip(optimizer.param_groups, starts):
                 group["lr"] = rate * factor(done, progress)
-        ids, places, mask, targets, says, size = data.batch(np.sort(order[at : at + batch]))
+        made = data.batch(np.sort(order[at : at + batch]))
+        says = made.says
         # A little of what people ask teaches which words go with which tools; much of it would drown the calls.
         luck = torch.from_numpy(np.random.default_rng((seed, done)).random(says.shape)).to(device)
         weight = (says == SPOKEN).float() + 0.1 * ((says == ASKED) & (luck < 0.3)) + 0.05 * ((says == 0) & (luck < 0.1))
         wanted = weight.flatten().nonzero().squeeze(1)
         with cast:
-            states = hidden(ids, places, mask)[:, :-1].flatten(0, 1)
-            logits = model.logits(states[wanted])
-        losses = F.cross_entropy(logits.float(), targets.flatten()[wanted], reduction="none")
+            states, traces = traced(made.ids, made.places, made.mask)
+            logits = model.logits(states[:, :-1].flatten(0, 1)[wanted])
+        losses = F.cross_entropy(logits.float(), made.targets.flatten()[wanted], reduction="none")
         weight = weight.flatten()[wanted]
-        loss = (losses * weight).sum() / weight.sum()
+        extra, shares = hinted(made, traces)
+        loss = (losses * weight).sum() / weight.sum() + HINTED * extra
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
@@ -190,11 +263,13 @@ def train(
         if not math.isfinite(value):
             raise FloatingPointError(f"loss {value} at step {done}")
         average = value if average is None else 0.98 * average + 0.02 * value
+        found = {name: 0.98 * found.get(name, share) + 0.02 * share for name, share in shares.items()}
         done += 1
-        seen += size
+        seen += made.size
         now = time.time()
         if done % 20 == 0:
             record = {"step": done, "tokens": seen, "minutes": round((now - began) / 60, 2), "loss": round(average, 4)}
+            record |= {name: round(share, 3) for name, share in found.items()}
             record["tokens_per_second"] = round(seen / (now - began))
             if done % 250 == 0:
                 record["dev"] = exact(model, dev, batch, cast)
@@ -214,11 +289,11 @@ def exact(model, data, batch, cast):
     right = {}
     for at in range(0, len(data) // batch * batch, batch):
         chosen = np.arange(at, at + batch)
-        ids, places, mask, targets, says, _ = data.batch(chosen)
+        made = data.batch(chosen)
         with cast:
-            states = model.hidden(ids, places, mask)[:, :-1]
-        rows, columns = (says == SPOKEN).nonzero(as_tuple=True)
-        guessed = model.logits(states[rows, columns]).argmax(1) == targets[rows, columns]
+            states = model.hidden(made.ids, made.places, made.mask)[:, :-1]
+        rows, columns = (made.says == SPOKEN).nonzero(as_tuple=True)
+        guessed = model.logits(states[rows, columns]).argmax(1) == made.targets[rows, columns]
         rows, columns = rows.cpu().numpy(), columns.cpu().numpy() + 1
         told = [data.arrays[name][chosen][rows, columns].tolist() for name in ("scene", "branch", "kind")]
         for *key, good in zip(rows.tolist(), *told, guessed.tolist()):

@@ -102,10 +102,10 @@ fn any_schema_becomes_a_signature() {
     let texts: Vec<Value> =
         rendered.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["text"].clone()).collect();
     for ((_, signature), text) in cases.iter().zip(&texts) {
-        assert_eq!(text, &format!("<|system|>{signature}<|end|>"));
+        assert_eq!(text, &format!("<|system|>1 {signature}<|end|>"));
     }
     let text = texts.last().unwrap().as_str().unwrap();
-    assert!(text.starts_with("<|system|>f(n?:{n?:{n?:") && text.len() < 100, "{text}");
+    assert!(text.starts_with("<|system|>1 f(n?:{n?:{n?:") && text.len() < 100, "{text}");
 }
 
 #[test]
