@@ -2,7 +2,8 @@
 
 A sequence holds one scene or several. Its arrays say, for each token, which scene it belongs to, which of the scene's
 branches (0: the prefix that they share), its place in the conversation, who speaks, and the branch's category; then the hints:
-the tool that it tells, the word that ends with it, and the place in the sequence that the next token is copied from.
+the tool that it tells, the word that ends with it, the place in the sequence that the next token is copied from, and what it
+is to a value.
 """
 
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def encode(scenes, tokenizer, folder, limit=None):
                 if len(ids) <= room:
                     tokens = Tokens(ids, category, spoken(ids, speakers, end))
                     tokens.points, tokens.words = hint.pointed(text, encoding), hints.words(text, encoding)
-                    tokens.sources = hint.copied(text, encoding)
+                    tokens.sources, tokens.parts = hint.copied(text, encoding), hint.valued(text, encoding)
                     fitting.append(tokens)
                     room -= len(ids)
             if not fitting:
@@ -67,7 +68,7 @@ def encode(scenes, tokenizer, folder, limit=None):
         if limit and count >= limit:
             break
     closed += [sequence.arrays for sequence in open]
-    ids, scene, branch, place, told, kind, points, words, source = np.stack(closed, axis=1)
+    ids, scene, branch, place, told, kind, points, words, source, part = np.stack(closed, axis=1)
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(
         folder / "data.npz",
@@ -80,6 +81,7 @@ def encode(scenes, tokenizer, folder, limit=None):
         points=points.astype(np.uint8),
         words=words,
         source=source,
+        part=part.astype(np.uint8),
     )
     return count, len(closed), branches
 
@@ -104,6 +106,7 @@ class Tokens:
     points: list = ()
     words: list = ()
     sources: list = ()
+    parts: list = ()
 
     def __len__(self):
         return len(self.ids)
@@ -111,7 +114,7 @@ class Tokens:
 
 class Sequence:
     def __init__(self):
-        self.arrays = np.zeros((9, LENGTH), np.uint16)
+        self.arrays = np.zeros((10, LENGTH), np.uint16)
         self.used = self.scenes = 0
 
     @property
@@ -130,7 +133,7 @@ class Sequence:
         size, at = len(tokens), self.used
         part = self.arrays[:, at : at + size]
         part[0], part[1], part[2], part[3] = tokens.ids, self.scenes, branch, range(start, start + size)
-        for row, values in ((4, tokens.told), (6, tokens.points), (7, tokens.words)):
+        for row, values in ((4, tokens.told), (6, tokens.points), (7, tokens.words), (9, tokens.parts)):
             part[row] = values[:size] or 0
         part[5] = CATEGORIES.index(tokens.category)
         for place, source in enumerate(tokens.sources[:size]):

@@ -17,7 +17,9 @@ NONE = 15
 # A call up to its name, up to its arguments and up to its end.
 CALL = re.compile('{"name": "(?P<name>[^"]*)", "arguments": (?P<body>.*?)}\n(?:### TOOL_CALL_END ###|</tool_call>)')
 ASKING = re.compile(re.escape(USER) + "(.*?)" + re.escape(END), re.DOTALL)
-# Texts and numbers in JSON; a text with a colon after it is a key. What has an escape is written otherwise elsewhere.
+# What a token of the user's is to a value that the answer copies: its first, a later one, none of any.
+BEGINS, GOES_ON, NO_VALUE = 1, 2, 3
+# Texts and numbers in JSON; a text with a colon after it is a key.
 JSON = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*)"(?P<key>:)?|(?P<number>-?\d+(?:\.\d+)?)')
 
 
@@ -61,26 +63,46 @@ class Hints:
         """
         tokens = self.prefix_tokens, starts(encoding)
         sources = [None] * len(encoding.ids)
-
-        def copy(at, place, start, end):
-            """What `place` has from `start` to `end` stands also at `at`."""
-            for step in range(end - start):
+        for at, place, (start, end) in self.copies(text):
+            for step in range(end - start if place is not None else 0):
                 token, source = tokens[1].get(at + step), tokens[place].get(start + step)
                 if token and source is not None:
                     sources[token - 1] = (place, source)
+        return sources
 
+    def valued(self, text, encoding):
+        """For each token of a user's, before a call with values, whether it begins a value, goes on with one, or neither."""
+        copies = list(self.copies(text))
+        parts = [0] * len(encoding.ids)
+        turns = list(ASKING.finditer(text))
+        for asked, following in zip(turns, [turn.start() for turn in turns[1:]] + [len(text)]):
+            spans = [span for _, place, span in copies if place == 1 and asked.start(1) <= span[0] < asked.end(1)]
+            # What else is a value is not known then.
+            lost = any(place is None and asked.end() < at < following for at, place, _ in copies)
+            for token, (start, end) in enumerate(encoding.offsets) if spans else ():
+                if asked.start(1) <= start and end <= asked.end(1) and end > start:
+                    within = [span for span in spans if span[0] <= start < span[1]]
+                    begins = any(span[0] == start for span in within)
+                    parts[token] = BEGINS if begins else GOES_ON if within else 0 if lost else NO_VALUE
+        return parts
+
+    def copies(self, text):
+        """Each name, key and value of a call: (where, 0 the prefix or 1 the text, its span there).
+
+        What does not stand in one place alone is (where, None, an empty span).
+        """
         for call in CALL.finditer(text):
             number = self.names.get(call["name"])
             if not number:
                 continue
             first, last = self.lines[number - 1]
-            copy(call.start("name"), 0, first, first + len(call["name"]))
+            yield call.start("name"), 0, (first, first + len(call["name"]))
             asked = text.rfind(USER, 0, call.start())
             said = text.find(END, asked)
             for part in JSON.finditer(text, call.start("body"), call.end("body")):
                 group = "number" if part["text"] is None else "text"
                 written = part[group]
-                if not written or "\\" in written:
+                if not written:
                     continue
                 exact = re.compile(r"(?<![\w.])" + re.escape(written) + r"(?!\w)")
                 if part["key"]:
@@ -91,10 +113,8 @@ class Hints:
                     spans = [(1, found.span()) for found in exact.finditer(text, asked, said)]
                     spans = spans or [(1, found.span()) for found in exact.finditer(text, said, call.start())][-1:]
                     spans = spans or [(0, found.span()) for found in exact.finditer(self.prefix, first, last)]
-                # What stands there twice has no one place.
-                if len(spans) == 1:
-                    copy(part.start(group), spans[0][0], *spans[0][1])
-        return sources
+                # What has an escape is written otherwise, and what stands there twice has no one place.
+                yield part.start(group), *(spans[0] if len(spans) == 1 else (None, (0, 0)))
 
 
 def starts(encoding):

@@ -24,7 +24,8 @@ class Shape:
     epsilon: float = 1e-6
 
     # The layers that hints are for, in their order: the one that finds a question's words in the tools, the one after which a
-    # word tells its tool, the one after which the answer does, and the one that finds what is copied next.
+    # word tells its tool, the one after which it tells whether it is a value's, the one after which the answer tells its tool,
+    # and the one that finds what is copied next.
 
     @property
     def finder(self):
@@ -33,6 +34,10 @@ class Shape:
     @property
     def teller(self):
         return self.layers // 2
+
+    @property
+    def valuer(self):
+        return max(self.layers - 4, 0)
 
     @property
     def decider(self):
@@ -45,9 +50,10 @@ class Shape:
 
 @dataclass
 class Traces:
-    """What hints are compared with: the states after two layers, and queries and keys of the shown heads of two."""
+    """What hints are compared with: the states after three layers, and queries and keys of the shown heads of two."""
 
     told: torch.Tensor = None
+    valued: torch.Tensor = None
     decided: torch.Tensor = None
     found: tuple = None
     copied: tuple = None
@@ -170,6 +176,8 @@ class Model(nn.Module):
                 traces.found = shown
             if index == shape.teller:
                 traces.told = x
+            if index == shape.valuer:
+                traces.valued = x
             if index == shape.decider:
                 traces.decided = x
             if index == shape.copier:

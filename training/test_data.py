@@ -11,7 +11,7 @@ from unittest import mock
 
 from . import __main__ as main
 from . import evaluate, hints, keywords, phrasing, plain, procedural, reword, scenes, suite, tables
-from .render import head, render, turn
+from .render import USER, head, render, turn
 
 TOOLS, KEPT = scenes.load(main.TABLES)
 WEATHER = {
@@ -275,6 +275,20 @@ class Hints(unittest.TestCase):
         self.assertEqual(
             {place: "".join(copied) for place, copied in found.items()}, {0: "open_gategatespeed", 1: "7 b3"}
         )
+
+    def valued(self, question, *calls):
+        text = self.answered(question, *calls)
+        return "".join(
+            " BI-"[part] for part in self.hints.valued(text, self.tokens(text))[len(USER) :][: len(question)]
+        )
+
+    def test_values_begin_and_end(self):
+        call = ("open_gate", {"gate": "7 b", "speed": 3})
+        self.assertEqual(self.valued("Gate 7 b, speed 3.", call), "-----BII--------B-")
+        # Which of the threes is meant is not known, and what has an escape is written otherwise.
+        self.assertEqual(self.valued("Gate 7 b, 3, speed 3.", call), "     BII             ")
+        self.assertEqual(self.valued('Gate "7", speed 3.', ("open_gate", {"gate": '"7"', "speed": 3})).strip(), "B")
+        self.assertEqual(self.valued("Ring.", ("ring", {})).strip(), "")
 
     def test_what_stands_twice_has_no_place(self):
         text = self.answered("Gate 3, speed 3.", ("open_gate", {"gate": "3", "speed": 3}))

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .encode import ASKED, CATEGORIES, SPOKEN
-from .hints import NONE
+from .hints import NO_VALUE, NONE
 from .model import Model, Shape
 
 # The learning rate is constant at first, so that a run can be cut short or prolonged until then, and falls to nothing
@@ -79,8 +79,8 @@ class Data:
         return len(self.arrays["ids"])
 
     def batch(self, chosen):
-        names = ("ids", "scene", "branch", "place", "told", "points", "words", "source")
-        ids, scene, branch, place, told, points, words, source = (
+        names = ("ids", "scene", "branch", "place", "told", "points", "words", "source", "part")
+        ids, scene, branch, place, told, points, words, source, part = (
             torch.from_numpy(self.arrays[name][chosen].astype(np.int64)).to(self.device) for name in names
         )
         same = scene[:, :, None] == scene[:, None, :]
@@ -106,6 +106,7 @@ class Data:
             copied=F.one_hot(source, source.shape[1]).bool() & (source > 0)[:, :, None],
             told=torch.where(asked, points, 0),
             decided=torch.where(asked, 0, points),
+            valued=part,
         )
 
 
@@ -120,11 +121,12 @@ class Batch:
     # Tokens that are no padding.
     size: int
     # The hints: for each token (row) where the same word stands, and where the next token is copied from (columns);
-    # the tool that it tells, and the one that it decides for.
+    # the tool that it tells, the one that it decides for, and what it is to a value.
     found: torch.Tensor
     copied: torch.Tensor
     told: torch.Tensor
     decided: torch.Tensor
+    valued: torch.Tensor
 
 
 class Hinted(nn.Module):
@@ -132,7 +134,10 @@ class Hinted(nn.Module):
 
     def __init__(self, shape):
         super().__init__()
-        self.tools = nn.Parameter(torch.zeros(2, NONE + 1, shape.width))
+        sizes = {"told": NONE + 1, "decided": NONE + 1, "valued": NO_VALUE + 1}
+        self.classes = nn.ParameterDict(
+            {name: nn.Parameter(torch.zeros(size, shape.width)) for name, size in sizes.items()}
+        )
 
     def forward(self, batch, traces):
         """The loss, and for each hint the share that is found."""
@@ -147,12 +152,12 @@ class Hinted(nn.Module):
                 right = (looks * wanted[at][:, None]).sum(2)
                 loss = loss - (right + 1e-6).log().mean()
                 shares[name] = float(right.detach().mean())
-        for place, name in enumerate(("told", "decided")):
+        for name, classes in self.classes.items():
             wanted = getattr(batch, name)
             at = wanted.nonzero(as_tuple=True)
             states = getattr(traces, name)[at].float()
             if len(states):
-                guess = F.linear(F.rms_norm(states, states.shape[-1:]), self.tools[place])
+                guess = F.linear(F.rms_norm(states, states.shape[-1:]), classes)
                 loss = loss + F.cross_entropy(guess, wanted[at])
                 shares[name] = float((guess.argmax(1) == wanted[at]).float().mean())
         return loss, shares
