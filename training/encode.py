@@ -49,7 +49,8 @@ def encode(scenes, tokenizer, folder, limit=None):
                 if len(ids) <= room:
                     tokens = Tokens(ids, category, spoken(ids, speakers, end))
                     tokens.points, tokens.words = hint.pointed(text, encoding), hints.words(text, encoding)
-                    tokens.sources, tokens.parts = hint.copied(text, encoding), hint.valued(text, encoding)
+                    copies = list(hint.copies(text))
+                    tokens.sources, tokens.parts = hint.copied(copies, encoding), hint.valued(text, copies, encoding)
                     fitting.append(tokens)
                     room -= len(ids)
             if not fitting:

@@ -56,23 +56,22 @@ class Hints:
             numbers[call.start("name")] = self.names.get(call["name"], 0)
         return [numbers.get(end, 0) for _, end in encoding.offsets]
 
-    def copied(self, text, encoding):
+    def copied(self, copies, encoding):
         """For each token where the one after it is copied from: (0 the prefix or 1 the text, a token there), or None.
 
         Names and keys are those of the tool's line, values stand in the last thing that a user said, or before the call.
         """
         tokens = self.prefix_tokens, starts(encoding)
         sources = [None] * len(encoding.ids)
-        for at, place, (start, end) in self.copies(text):
+        for at, place, (start, end) in copies:
             for step in range(end - start if place is not None else 0):
                 token, source = tokens[1].get(at + step), tokens[place].get(start + step)
                 if token and source is not None:
                     sources[token - 1] = (place, source)
         return sources
 
-    def valued(self, text, encoding):
+    def valued(self, text, copies, encoding):
         """For each token of a user's, before a call with values, whether it begins a value, goes on with one, or neither."""
-        copies = list(self.copies(text))
         parts = [0] * len(encoding.ids)
         turns = list(ASKING.finditer(text))
         for asked, following in zip(turns, [turn.start() for turn in turns[1:]] + [len(text)]):
@@ -87,7 +86,7 @@ class Hints:
         return parts
 
     def copies(self, text):
-        """Each name, key and value of a call: (where, 0 the prefix or 1 the text, its span there).
+        """Each name, key and value of a call, for `copied` and `valued`: (where, 0 the prefix or 1 the text, its span there).
 
         What does not stand in one place alone is (where, None, an empty span).
         """

@@ -268,7 +268,7 @@ class Hints(unittest.TestCase):
     def test_what_is_copied_is_found_where_it_stands(self):
         text = self.answered('Gate "7 b", speed 3.', ("open_gate", {"gate": "7 b", "speed": 3}))
         found = {}
-        for place, source in enumerate(self.hints.copied(text, self.tokens(text))):
+        for place, source in enumerate(self.copied(text)):
             if source:
                 self.assertEqual((self.prefix, text)[source[0]][source[1]], text[place + 1])
                 found.setdefault(source[0], []).append(text[place + 1])
@@ -276,11 +276,13 @@ class Hints(unittest.TestCase):
             {place: "".join(copied) for place, copied in found.items()}, {0: "open_gategatespeed", 1: "7 b3"}
         )
 
+    def copied(self, text):
+        return self.hints.copied(self.hints.copies(text), self.tokens(text))
+
     def valued(self, question, *calls):
         text = self.answered(question, *calls)
-        return "".join(
-            " BI-"[part] for part in self.hints.valued(text, self.tokens(text))[len(USER) :][: len(question)]
-        )
+        parts = self.hints.valued(text, list(self.hints.copies(text)), self.tokens(text))
+        return "".join(" BI-"[part] for part in parts[len(USER) :][: len(question)])
 
     def test_values_begin_and_end(self):
         call = ("open_gate", {"gate": "7 b", "speed": 3})
@@ -292,7 +294,7 @@ class Hints(unittest.TestCase):
 
     def test_what_stands_twice_has_no_place(self):
         text = self.answered("Gate 3, speed 3.", ("open_gate", {"gate": "3", "speed": 3}))
-        self.assertNotIn(1, [source[0] for source in self.hints.copied(text, self.tokens(text)) if source])
+        self.assertNotIn(1, [source[0] for source in self.copied(text) if source])
 
     def test_words_of_one_stem_are_one(self):
         text = "Open opens openGate gates the"
