@@ -2,8 +2,8 @@
 
 A sequence holds one scene or several. Its arrays say, for each token, which scene it belongs to, which of the scene's
 branches (0: the prefix that they share), its place in the conversation, who speaks, and the branch's category; then the hints:
-the tool that it tells, the word that ends with it, the place in the sequence that the next token is copied from, and what it
-is to a value.
+the tool that it tells, the word that ends with it, the place in the sequence that the next token is copied from, what it is to
+a value, and the place of the label or value that it goes with.
 """
 
 from dataclasses import dataclass
@@ -51,6 +51,7 @@ def encode(scenes, tokenizer, folder, limit=None):
                     tokens.points, tokens.words = hint.pointed(text, encoding), hints.words(text, encoding)
                     copies = list(hint.copies(text))
                     tokens.sources, tokens.parts = hint.copied(copies, encoding), hint.valued(text, copies, encoding)
+                    tokens.links = hint.linked(text, copies, encoding)
                     fitting.append(tokens)
                     room -= len(ids)
             if not fitting:
@@ -69,7 +70,7 @@ def encode(scenes, tokenizer, folder, limit=None):
         if limit and count >= limit:
             break
     closed += [sequence.arrays for sequence in open]
-    ids, scene, branch, place, told, kind, points, words, source, part = np.stack(closed, axis=1)
+    ids, scene, branch, place, told, kind, points, words, source, part, link = np.stack(closed, axis=1)
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(
         folder / "data.npz",
@@ -83,6 +84,7 @@ def encode(scenes, tokenizer, folder, limit=None):
         words=words,
         source=source,
         part=part.astype(np.uint8),
+        link=link,
     )
     return count, len(closed), branches
 
@@ -108,6 +110,7 @@ class Tokens:
     words: list = ()
     sources: list = ()
     parts: list = ()
+    links: list = ()
 
     def __len__(self):
         return len(self.ids)
@@ -115,7 +118,7 @@ class Tokens:
 
 class Sequence:
     def __init__(self):
-        self.arrays = np.zeros((10, LENGTH), np.uint16)
+        self.arrays = np.zeros((11, LENGTH), np.uint16)
         self.used = self.scenes = 0
 
     @property
@@ -137,6 +140,8 @@ class Sequence:
         for row, values in ((4, tokens.told), (6, tokens.points), (7, tokens.words), (9, tokens.parts)):
             part[row] = values[:size] or 0
         part[5] = CATEGORIES.index(tokens.category)
+        for place, link in enumerate(tokens.links[:size]):
+            part[10, place] = link and at + link
         for place, source in enumerate(tokens.sources[:size]):
             if source:
                 part[8, place] = source[1] + (at if source[0] else begin)

@@ -8,9 +8,11 @@ of three. Each step by itself is easily learned.
 
 import re
 import zlib
+from typing import NamedTuple
 
 from . import keywords
 from .render import ASSISTANT, END, USER, signature
+from .reword import stem
 
 # What a pointer says instead of a tool's number where a question is to be answered without one.
 NONE = 15
@@ -23,6 +25,22 @@ BEGINS, GOES_ON, NO_VALUE = 1, 2, 3
 JSON = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*)"(?P<key>:)?|(?P<number>-?\d+(?:\.\d+)?)')
 
 
+# A label stands at most so many characters from its value.
+NEAR = 20
+
+
+class Copy(NamedTuple):
+    """Something that a call copies."""
+
+    # Where it is written.
+    at: int
+    # Where it stands: 0 the prefix or 1 the text, and its span there; None, where that is not one place alone.
+    place: int | None
+    span: tuple = (0, 0)
+    # The words of a value's key that none of its tool's other keys has.
+    words: frozenset = frozenset()
+
+
 class Hints:
     """The hints for one scene."""
 
@@ -30,6 +48,7 @@ class Hints:
         lines = [signature(tool) for tool in tools]
         self.names = {tool["function"]["name"]: number for number, tool in enumerate(tools, 1)}
         self.own = {key: number for number, mine in enumerate(keywords.own(lines), 1) for key in mine}
+        self.labels = {tool["function"]["name"]: labels(tool["function"]["parameters"]) for tool in tools}
         # Where each tool's name starts in the prefix, and where its parameters end.
         self.lines, at = [], 0
         for tool, line in zip(tools, lines):
@@ -63,8 +82,8 @@ class Hints:
         """
         tokens = self.prefix_tokens, starts(encoding)
         sources = [None] * len(encoding.ids)
-        for at, place, (start, end) in copies:
-            for step in range(end - start if place is not None else 0):
+        for at, place, (start, end), _ in copies:
+            for step in range(end - start):
                 token, source = tokens[1].get(at + step), tokens[place].get(start + step)
                 if token and source is not None:
                     sources[token - 1] = (place, source)
@@ -75,9 +94,9 @@ class Hints:
         parts = [0] * len(encoding.ids)
         turns = list(ASKING.finditer(text))
         for asked, following in zip(turns, [turn.start() for turn in turns[1:]] + [len(text)]):
-            spans = [span for _, place, span in copies if place == 1 and asked.start(1) <= span[0] < asked.end(1)]
+            spans = [copy.span for copy in copies if copy.place == 1 and asked.start(1) <= copy.span[0] < asked.end(1)]
             # What else is a value is not known then.
-            lost = any(place is None and asked.end() < at < following for at, place, _ in copies)
+            lost = any(copy.place is None and asked.end() < copy.at < following for copy in copies)
             for token, (start, end) in enumerate(encoding.offsets) if spans else ():
                 if asked.start(1) <= start and end <= asked.end(1) and end > start:
                     within = [span for span in spans if span[0] <= start < span[1]]
@@ -85,22 +104,53 @@ class Hints:
                     parts[token] = BEGINS if begins else GOES_ON if within else 0 if lost else NO_VALUE
         return parts
 
-    def copies(self, text):
-        """Each name, key and value of a call, for `copied` and `valued`: (where, 0 the prefix or 1 the text, its span there).
+    def linked(self, text, copies, encoding):
+        """For each token of a user's that begins a value or ends the value's label, the other of the two where that stands
+        before it; for the token before a value in a call, the label; 0 for others.
 
-        What does not stand in one place alone is (where, None, an empty span).
+        A label is the nearest word of a user's that the value's key has, and no other key of its tool.
         """
+        links = [0] * len(encoding.ids)
+        begins = starts(encoding)
+        ends = {end: token for token, (start, end) in enumerate(encoding.offsets) if end > start}
+        values = [copy for copy in copies if copy.place == 1 and copy.words]
+        said = [(found.span(), stem(found[0])) for found in keywords.WORD.finditer(text)] if values else []
+        for copy in values:
+            begin, end = copy.span
+            near = []
+            for (first, last), word in said:
+                gap = max(begin - last, first - end)
+                if word not in copy.words or not 0 <= gap <= NEAR:
+                    continue
+                # Other values neither have the word nor stand between.
+                if all(
+                    other is copy or other.span[1] <= min(first, begin) or other.span[0] >= max(last, end)
+                    for other in values
+                ):
+                    near.append((gap, last))
+            label = ends.get(min(near)[1]) if near else None
+            written, stands = begins.get(copy.at), begins.get(begin)
+            if label is not None and written and stands is not None:
+                links[max(label, stands)] = min(label, stands)
+                links[written - 1] = label
+        return links
+
+    def copies(self, text):
+        """Each name, key and value of a call."""
         for call in CALL.finditer(text):
             number = self.names.get(call["name"])
             if not number:
                 continue
             first, last = self.lines[number - 1]
-            yield call.start("name"), 0, (first, first + len(call["name"]))
+            yield Copy(call.start("name"), 0, (first, first + len(call["name"])))
             asked = text.rfind(USER, 0, call.start())
             said = text.find(END, asked)
+            key = frozenset()
             for part in JSON.finditer(text, call.start("body"), call.end("body")):
                 group = "number" if part["text"] is None else "text"
                 written = part[group]
+                if part["key"]:
+                    key = self.labels[call["name"]].get(written, frozenset())
                 if not written:
                     continue
                 exact = re.compile(r"(?<![\w.])" + re.escape(written) + r"(?!\w)")
@@ -113,7 +163,24 @@ class Hints:
                     spans = spans or [(1, found.span()) for found in exact.finditer(text, said, call.start())][-1:]
                     spans = spans or [(0, found.span()) for found in exact.finditer(self.prefix, first, last)]
                 # What has an escape is written otherwise, and what stands there twice has no one place.
-                yield part.start(group), *(spans[0] if len(spans) == 1 else (None, (0, 0)))
+                found = spans[0] if len(spans) == 1 else (None,)
+                yield Copy(part.start(group), *found, **({} if part["key"] else {"words": key}))
+
+
+def labels(parameters):
+    """For each key of the parameters, at any depth, the stems of its words that no other key has."""
+    found = {}
+    open = [parameters]
+    while open:
+        schema = open.pop()
+        for key, inner in schema.get("properties", {}).items():
+            found.setdefault(key, set()).update(stem(word) for word in keywords.WORD.findall(key))
+            open.append(inner)
+        open += [schema["items"]] if "items" in schema else []
+    return {
+        key: frozenset(mine).difference(*(other for name, other in found.items() if name != key))
+        for key, mine in found.items()
+    }
 
 
 def starts(encoding):

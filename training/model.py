@@ -24,8 +24,8 @@ class Shape:
     epsilon: float = 1e-6
 
     # The layers that hints are for, in their order: the one that finds a question's words in the tools, the one after which a
-    # word tells its tool, the one after which it tells whether it is a value's, the one after which the answer tells its tool,
-    # and the one that finds what is copied next.
+    # word tells its tool, the one that links values with their labels and after which a word tells whether it is a value's, the
+    # one that finds a value's label and after which the answer tells its tool, and the one that finds what is copied next.
 
     @property
     def finder(self):
@@ -50,12 +50,14 @@ class Shape:
 
 @dataclass
 class Traces:
-    """What hints are compared with: the states after three layers, and queries and keys of the shown heads of two."""
+    """What hints are compared with: the states after three layers, and queries and keys of the shown heads of four."""
 
     told: torch.Tensor = None
     valued: torch.Tensor = None
     decided: torch.Tensor = None
     found: tuple = None
+    linked: tuple = None
+    labelled: tuple = None
     copied: tuple = None
 
 
@@ -177,9 +179,9 @@ class Model(nn.Module):
             if index == shape.teller:
                 traces.told = x
             if index == shape.valuer:
-                traces.valued = x
+                traces.linked, traces.valued = shown, x
             if index == shape.decider:
-                traces.decided = x
+                traces.labelled, traces.decided = shown, x
             if index == shape.copier:
                 traces.copied = shown
         return self.output_norm(x), traces

@@ -292,6 +292,26 @@ class Hints(unittest.TestCase):
         self.assertEqual(self.valued('Gate "7", speed 3.', ("open_gate", {"gate": '"7"', "speed": 3})).strip(), "B")
         self.assertEqual(self.valued("Ring.", ("ring", {})).strip(), "")
 
+    def linked(self, question, arguments):
+        """Which places of the question go together, and for each value in the call the label in the question."""
+        text = self.answered(question, ("open_gate", arguments))
+        found = self.hints.linked(text, list(self.hints.copies(text)), self.tokens(text))
+        links = {place - len(USER): link - len(USER) for place, link in enumerate(found) if link}
+        before = {text[place + len(USER) + 1]: link for place, link in links.items() if place > len(question)}
+        return {place: link for place, link in links.items() if place < len(question)}, before
+
+    def test_values_go_with_their_labels(self):
+        both = {"gate": "b", "speed": 3}
+        # The later one looks at the earlier one, whichever that is: what a word is for is said before it or after.
+        self.assertEqual(self.linked("Gates: b, 3 as speed.", both), ({7: 4, 19: 10}, {"b": 4, "3": 19}))
+        # Another value stands between, the word is too far away, or two keys have it.
+        self.assertEqual(self.linked("Speed b 3.", both), ({}, {}))
+        self.assertEqual(self.linked("The gate that we open today is b.", {"gate": "b"}), ({}, {}))
+        self.assertEqual(
+            hints.labels({"properties": {"gate_no": {"items": {"properties": {"gate_id": {}}}}, "lamp": {}}}),
+            {"gate_no": {"no"}, "gate_id": {"id"}, "lamp": {"lamp"}},
+        )
+
     def test_what_stands_twice_has_no_place(self):
         text = self.answered("Gate 3, speed 3.", ("open_gate", {"gate": "3", "speed": 3}))
         self.assertNotIn(1, [source[0] for source in self.copied(text) if source])

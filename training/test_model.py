@@ -152,7 +152,7 @@ class Untrained(unittest.TestCase):
         losses = []
         for _ in range(12):
             loss, shares = hinted(made, net.traced(made.ids, made.places, made.mask)[1])
-            self.assertEqual(set(shares), {"found", "copied", "told", "decided", "valued"})
+            self.assertEqual(set(shares), {"found", "linked", "labelled", "copied", "told", "decided", "valued"})
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -79,8 +79,8 @@ class Data:
         return len(self.arrays["ids"])
 
     def batch(self, chosen):
-        names = ("ids", "scene", "branch", "place", "told", "points", "words", "source", "part")
-        ids, scene, branch, place, told, points, words, source, part = (
+        names = ("ids", "scene", "branch", "place", "told", "points", "words", "source", "part", "link")
+        ids, scene, branch, place, told, points, words, source, part, link = (
             torch.from_numpy(self.arrays[name][chosen].astype(np.int64)).to(self.device) for name in names
         )
         same = scene[:, :, None] == scene[:, None, :]
@@ -103,11 +103,18 @@ class Data:
             says=says,
             size=int((scene > 0).sum()),
             found=alike & allowed,
-            copied=F.one_hot(source, source.shape[1]).bool() & (source > 0)[:, :, None],
+            linked=to(torch.where(told == SPOKEN, 0, link)),
+            labelled=to(torch.where(told == SPOKEN, link, 0)),
+            copied=to(source),
             told=torch.where(asked, points, 0),
             decided=torch.where(asked, 0, points),
             valued=part,
         )
+
+
+def to(places):
+    """For each token (row) the one place (column) that it is about; none for place 0."""
+    return F.one_hot(places, places.shape[1]).bool() & (places > 0)[:, :, None]
 
 
 @dataclass
@@ -120,9 +127,12 @@ class Batch:
     says: torch.Tensor
     # Tokens that are no padding.
     size: int
-    # The hints: for each token (row) where the same word stands, and where the next token is copied from (columns);
-    # the tool that it tells, the one that it decides for, and what it is to a value.
+    # The hints: for each token (row) where (columns) the same word stands, what a value or a label goes with, the label of the
+    # value that is next, and what the next token is copied from; the tool that it tells, the one that it decides for, and what
+    # it is to a value.
     found: torch.Tensor
+    linked: torch.Tensor
+    labelled: torch.Tensor
     copied: torch.Tensor
     told: torch.Tensor
     decided: torch.Tensor
@@ -142,7 +152,7 @@ class Hinted(nn.Module):
     def forward(self, batch, traces):
         """The loss, and for each hint the share that is found."""
         loss, shares = 0.0, {}
-        for name in ("found", "copied"):
+        for name in ("found", "linked", "labelled", "copied"):
             wanted = getattr(batch, name)
             at = wanted.any(2).nonzero(as_tuple=True)
             q, k = (x.float() for x in getattr(traces, name))
