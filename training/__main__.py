@@ -1,4 +1,4 @@
-"""`python -m training STEP`: suite | data | render | train | export | tokens | evaluate | all.
+"""`python -m training STEP`: suite | related | data | render | train | export | tokens | evaluate | all.
 
 See README.md in this folder.
 """
@@ -62,6 +62,18 @@ def step_suite(options):
     SUITE.parent.mkdir(parents=True, exist_ok=True)
     SUITE.write_text("".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases))
     say(f"{len(cases)} cases in {SUITE}")
+
+
+def step_related(options):
+    from . import related, reword, scenes, wordnet
+
+    tools, _ = scenes.load(TABLES)
+    texts = [text for tool in tools for text in (*tool.names, *tool.descriptions)]
+    texts += [text for tool in tools for _, phrase in tool.phrases for text in reword.texts(phrase)]
+    found = wordnet.related(wordnet.WordNet(options.wordnet), texts)
+    told = "".join(f"{word}\t{' '.join(others)}\n" for word, others in found.items())
+    related.FILE.write_text(f"# {wordnet.NOTICE}\n{told}")
+    say(f"{len(found)} words in {related.FILE}")
 
 
 def step_data(options):
@@ -177,6 +189,7 @@ def step_evaluate(options):
 
 STEPS = {
     "suite": step_suite,
+    "related": step_related,
     "data": step_data,
     "render": step_render,
     "train": step_train,
@@ -217,6 +230,7 @@ def main():
     parser.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile: needs a C++ compiler"
     )
+    parser.add_argument("--wordnet", type=Path, metavar="FOLDER", help="WordNet's database, for `related`")
     parser.add_argument("--date", help="general.date of the GGUF, YYYY-MM-DD")
     parser.add_argument("--limit", type=int, help="evaluate so many cases of each category")
     parser.add_argument("--program", type=Path, default=PROGRAM, help="callwright, which answers the suite")

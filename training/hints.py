@@ -10,7 +10,7 @@ import re
 import zlib
 from typing import NamedTuple
 
-from . import keywords
+from . import keywords, related
 from .render import ASSISTANT, END, USER, signature
 from .reword import stem
 
@@ -48,6 +48,7 @@ class Hints:
         lines = [signature(tool) for tool in tools]
         self.names = {tool["function"]["name"]: number for number, tool in enumerate(tools, 1)}
         self.own = {key: number for number, mine in enumerate(keywords.own(lines), 1) for key in mine}
+        self.near = {key: number for number, mine in enumerate(related.near(lines), 1) for key in mine}
         self.labels = {tool["function"]["name"]: labels(tool["function"]["parameters"]) for tool in tools}
         # Where each tool's name starts in the prefix, and where its parameters end.
         self.lines, at = [], 0
@@ -61,16 +62,17 @@ class Hints:
     def pointed(self, text, encoding):
         """For each token the number of the tool that it tells, 0 where it tells none.
 
-        A word of the user's tells a tool that alone has it; the start of an answer, and of a name, the tool that is called.
+        A word of the user's tells a tool that alone has it, or one that is called and alone has to do with it; the start of an
+        answer, and of a name, the tool that is called.
         """
         numbers = {}
         for asked in ASKING.finditer(text):
-            for end, _, key in keywords.words(asked[1]):
-                numbers[asked.start(1) + end] = self.own.get(key, 0)
             answer = asked.end() + len(ASSISTANT)
-            call = CALL.search(text, answer)
-            called = call and call.start() < text.find(END, answer)
-            numbers[answer] = self.names.get(call["name"], 0) if called else NONE
+            calls = [self.names.get(call["name"], 0) for call in CALL.finditer(text, answer, text.find(END, answer))]
+            for end, _, key in keywords.words(asked[1]):
+                near = self.near.get(key, 0)
+                numbers[asked.start(1) + end] = self.own.get(key) or (near if near in calls else 0)
+            numbers[answer] = calls[0] if calls else NONE
         for call in CALL.finditer(text):
             numbers[call.start("name")] = self.names.get(call["name"], 0)
         return [numbers.get(end, 0) for _, end in encoding.offsets]

@@ -3,6 +3,10 @@
 What a table teaches can be remembered. Here nothing can: which tool and which value goes where has to be read.
 """
 
+import re
+from functools import cache
+
+from . import pools
 from .tables import Parameter, Tool, enumerate_text, parse_phrase, plain_type
 
 # Groups of verbs that mean the same: the name takes one, the question another.
@@ -284,6 +288,11 @@ WORDED = "{l} {v}|{v} as the {l}|{l}: {v}|the {l} is {v}|{v} for the {l}|{l} of 
 )
 
 
+BARELY = "{v}|{v}|{v}|the {v}|for {v}|with {v}|at {v}|in {v}|on {v}|by {v}|to {v}".split("|")
+# So many questions have no labels.
+BARE = 0.4
+
+
 def ways(kind):
     """How a question puts a label to a value of this kind."""
     return NUMBERED if plain_type(kind) in ("integer", "number") else WORDED
@@ -301,8 +310,28 @@ def labels(tools):
     return list(found.items())
 
 
+@cache
+def form(kind):
+    """What its values look like."""
+    if "|" in kind:
+        return "choice"
+    if plain_type(kind) != "string":
+        return "number"
+    if kind not in pools.LISTS:
+        return "name" if kind == "person" else kind
+    values = pools.LISTS[kind].split("|")
+    for name, pattern in (("id", r".*\d"), ("name", "[A-Z]")):
+        if sum(bool(re.match(pattern, value)) for value in values) > len(values) / 2:
+            return name
+    return "word"
+
+
 def labelled_tool(rng, labels):
-    """A question says its values in any order, each with its label: where a value goes is read off the words beside it."""
+    """A question says its values in any order, each with its label: where a value goes is read off the words beside it.
+
+    Of some no labels are said: where a value goes is read off what it is.
+    """
+    bare, forms, kinds = rng.random() < BARE, set(), set()
     group, noun = rng.choice(VERBS), rng.choice(NOUNS)
     verb = rng.choice(group)
     tool = Tool(noun, [f"{verb} {noun}"], [f"{word.capitalize()} a {noun}." for word in group])
@@ -312,12 +341,17 @@ def labelled_tool(rng, labels):
     for name, kind in rng.sample(labels, 30):
         # A word that two labels share would tell nothing.
         own = set(name.split("_"))
-        if words & own or own & {verb, outer, *noun.split()} or (numbers and ways(kind) is WORDED):
+        if words & own or own & {verb, outer, *noun.split()} or (numbers and not bare and ways(kind) is WORDED):
             continue
+        if bare and (form(kind) in forms and form(kind) not in ("word", "choice") or kind in kinds):
+            continue
+        forms.add(form(kind))
+        kinds.add(kind)
         words |= own
         path = f"{outer}.{name}" if outer and len(paths) < 3 else name
         required = rng.random() < 0.65
-        tool.parameters.append(Parameter(path, [name], kind, required, False, [f"The {name.replace('_', ' ')}"]))
+        text = f"The {name.replace('_', ' ')}"
+        tool.parameters.append(Parameter(path, [name], kind, required, False, [text], telling=bare))
         paths.append((path, name))
         if len(paths) == 5 or len(paths) > 1 and rng.random() < 0.35:
             break
@@ -338,7 +372,7 @@ def labelled_tool(rng, labels):
             choices = ways(tool.parameter(path).kind)
             label = name.replace("_", " ") if rng.random() < 0.8 else rng.choice(name.split("_"))
             way = usual[choices is NUMBERED] if alike else rng.choice(choices)
-            said[path] = way.format(l=label, v=f"{{{path}}}")
+            said[path] = (rng.choice(BARELY) if bare else way).format(l=label, v=f"{{{path}}}")
         listed = enumerate_text(rng, [said[path] for path, *_ in given]) if given else ""
         asked = f"{rng.choice(group)} {subject}"
         if listed and rng.random() < 0.2:

@@ -9,7 +9,7 @@ import random
 import re
 from dataclasses import dataclass, field
 
-from . import keywords, phrasing, plain, pools, procedural, reword, sampler, tables
+from . import keywords, phrasing, plain, pools, procedural, related, reword, sampler, tables
 from .sampler import Asked, Sampler, camel, write_name
 from .strange import Strange
 from .tables import enumerate_text, expand
@@ -33,6 +33,8 @@ STRANGE_VALUES, STRANGE_NAMES, STRANGE_KEYS = 0.4, 0.12, 0.15
 REWORDED = 0.4
 # So many scenes are of short questions that a word or two decide.
 MATCHING = 0.25
+# So many of them by words that only have to do with the tool's.
+NEAR = 0.5
 # So many results say that the tool failed.
 FAILED = 0.12
 # After so many results the same call is made again, and answered with the engine's remark.
@@ -99,7 +101,7 @@ class Scenes(Sampler):
                 if not any(" and " in item or "," in item for item in value):
                     return enumerate_text(rng, value), value
             return text, value if isinstance(value, list) else [value]
-        if not isinstance(value, str) or "|" in kind or kind.startswith("<"):
+        if not isinstance(value, str) or "|" in kind or kind.startswith("<") or parameter.telling:
             return text, value
         chance = rng.random()
         if kind in sampler.FREE or kind in self.free():
@@ -533,7 +535,7 @@ class Scenes(Sampler):
         return scene
 
     def matching(self):
-        """Many short questions that only a word or two decide: see `keywords`."""
+        """Many short questions that only a word or two decide: see `keywords` and `related`."""
         rng = self.rng
         self.share = (0.75, 0.85)
         concretes = self.offered([self.source()], rng.randint(2, 12), self.style())
@@ -541,8 +543,9 @@ class Scenes(Sampler):
             if rng.random() < 0.5:
                 concrete.function["parameters"] = {"type": "object", "properties": {}}
         scene = self.blank(concretes, systems=0.05)
-        own = keywords.own([told(concrete.function) for concrete in concretes])
-        known = {key for mine in own for key in mine}
+        texts = [told(concrete.function) for concrete in concretes]
+        own, near = keywords.own(texts), related.near(texts)
+        known = related.known(texts)
         for _ in range(14):
             place = rng.randrange(len(concretes))
             others = [word for at, mine in enumerate(own) if at != place for word in mine.values()]
@@ -552,6 +555,8 @@ class Scenes(Sampler):
                 answer, others = said(NO_TOOL), []
             else:
                 mine = list(own[place].values())
+                if near[place] and rng.random() < NEAR:
+                    mine, others = list(near[place].values()), []
                 answer = spoken([(concretes[place].name, {})])
             if mine:
                 text = keywords.question(rng, mine, others, self.strange.letters)

@@ -28,6 +28,8 @@ class Parameter:
     required: bool
     spread: bool
     descriptions: list
+    # Whether a value tells by itself what it is for.
+    telling: bool = False
 
     def schema(self, leaf=True):
         kind = self.kind

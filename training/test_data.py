@@ -6,11 +6,13 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
+from pathlib import Path
 from unittest import mock
 
 from . import __main__ as main
-from . import evaluate, hints, keywords, phrasing, plain, procedural, reword, scenes, suite, tables
+from . import evaluate, hints, keywords, phrasing, plain, procedural, related, reword, scenes, suite, tables, wordnet
 from .render import USER, head, render, turn
 
 TOOLS, KEPT = scenes.load(main.TABLES)
@@ -112,11 +114,11 @@ class Data(unittest.TestCase):
             self.check_value(item, schema["items"])
 
     @mock.patch.object(scenes, "PLAIN", 0)
-    def test_a_labelled_question_has_a_word_of_each_values_own_label(self):
+    def test_a_labelled_question_tells_what_each_value_is_for(self):
         rng = random.Random(4)
         maker = scenes.Scenes(TOOLS, rng)
-        values = 0
-        for _ in range(200):
+        values = bare = 0
+        for _ in range(300):
             tool = procedural.labelled_tool(rng, maker.labels)
             words = [
                 set(p.path.split(".")[-1].split("_")) for p in tool.parameters if p.kind not in ("given", "family")
@@ -125,12 +127,18 @@ class Data(unittest.TestCase):
             asked = maker.pose(maker.concrete(tool, "snake"))
             for path, (text, _) in asked.drawn.items() if asked else ():
                 self.assertIn(text, asked.text)
-                if tool.parameter(path).kind not in ("given", "family"):
+                if tool.parameter(path).telling:
+                    form = procedural.form(tool.parameter(path).kind)
+                    alike = [p for p in tool.parameters if p.telling and procedural.form(p.kind) == form]
+                    self.assertTrue(len(alike) == 1 or form in ("word", "choice"), asked.text)
+                    bare += 1
+                elif tool.parameter(path).kind not in ("given", "family"):
                     self.assertTrue(
                         set(path.split(".")[-1].split("_")) & set(re.findall(r"\w+", asked.text)), asked.text
                     )
                     values += 1
         self.assertGreater(values, 300)
+        self.assertGreater(bare, 150)
 
     def test_a_plain_question_is_in_the_tools_own_words(self):
         rng = random.Random(6)
@@ -171,20 +179,60 @@ class Data(unittest.TestCase):
         )
         self.assertEqual(told, "Zorbs the car, ZORB it; zorbing_machine, brushed, kelm")
 
+    def test_related_words_are_read_from_wordnet(self):
+        files = {
+            "cntlist.rev": "boil%2:30:01:: 1 9\nboil%1:26:00:: 1 2",
+            "data.noun": "  1 This is the licence.\n"
+            '0001 06 n 02 kettle 0 boiler 0 001 @ 0002 n 0000 | a pot to boil water in; "watch the kettle"\n'
+            "0002 06 n 01 pot 0 001 ~ 0001 n 0000 | metal cookware",
+            "data.verb": "0003 30 v 01 boil 0 001 + 0001 n 0101 01 + 02 00 | bring water to heat",
+            "index.noun": "kettle n 1 1 @ 1 0 0001\nboiler n 1 1 @ 1 0 0001\npot n 1 1 ~ 1 0 0002",
+            "index.verb": "boil v 1 1 + 1 1 0003",
+        }
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for kind in ("noun", "verb", "adj", "adv"):
+                (folder / f"data.{kind}").write_text(files.get(f"data.{kind}", ""))
+                (folder / f"index.{kind}").write_text(files.get(f"index.{kind}", ""))
+            (folder / "cntlist.rev").write_text(files["cntlist.rev"])
+            read = wordnet.WordNet(folder)
+        self.assertEqual(read.base("boiling"), "boil")
+        # Three of three meanings would otherwise be said to be explained by each word.
+        with mock.patch.object(wordnet, "EXPLAINS_ALL", 1):
+            texts = ["boil the kettle", "boil a kettle in a pot", "boil the kettle on the heat", "water"]
+            self.assertEqual(
+                wordnet.related(read, texts), {"boil": ["kettle", "water", "heat"], "kettle": ["pot", "boil", "water"]}
+            )
+
+    def test_what_has_to_do_with_two_tools_is_near_neither(self):
+        boil, pot = related.read()["boil"], related.read()["pot"]
+        self.assertIn("kettle", boil)
+        self.assertIn("metal", pot)
+        one, other, third = related.near(["Boils it.", "Paints a pot.", "Weighs metal, and how it changes."])
+        self.assertIn("simmer", one)
+        self.assertIn("kettl", one)
+        self.assertNotIn(reword.stem("metal"), other, "it is said")
+        self.assertNotIn(reword.stem("change"), one, "it is said")
+        self.assertFalse(one.keys() & other.keys() | one.keys() & third.keys() | other.keys() & third.keys())
+
     def test_a_keyword_is_the_called_tools_alone(self):
         maker, called, refused = scenes.Scenes(TOOLS, random.Random(8)), 0, 0
+        around = {key for _, _, key in keywords.words(" ".join(keywords.ASKS))}
         for _ in range(60):
             scene = maker.matching()
             lines = [scenes.told(tool["function"]) for tool in scene.tools]
-            own = dict(zip([tool["function"]["name"] for tool in scene.tools], keywords.own(lines)))
+            tells = [{*own, *near} for own, near in zip(keywords.own(lines), related.near(lines))]
+            own = dict(zip([tool["function"]["name"] for tool in scene.tools], tells))
             for _, (question, answer) in scene.branches:
                 said = {key for _, _, key in keywords.words(question["content"])}
-                shares = {name: len(said & mine.keys()) for name, mine in own.items()}
+                shares = {name: len(said & mine) for name, mine in own.items()}
                 for call in answer.get("tool_calls", []):
                     mine = shares.pop(call["function"]["name"])
                     self.assertTrue(mine > 0 and mine >= max(shares.values(), default=0), question["content"])
                     called += 1
-                refused += "tool_calls" not in answer
+                if "tool_calls" not in answer:
+                    self.assertFalse((said - around) & related.known(lines), question["content"])
+                    refused += 1
         self.assertGreater(called, 300)
         self.assertGreater(refused, 60)
 
