@@ -140,6 +140,7 @@ def step_train(options):
         seed=options.seed,
         batch=options.batch,
         total=options.tokens,
+        pairs=train.Pairs(learned),
         lr=options.lr,
         threads=options.threads,
         compile=options.compile,

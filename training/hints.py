@@ -196,5 +196,9 @@ def starts(encoding):
 
 def words(text, encoding):
     """For each token a number for the word that ends there, the same for the same stem; 0 for others."""
-    ends = {end: zlib.crc32(key.encode()) % 65535 + 1 for end, _, key in keywords.words(text)}
+    ends = {end: number(key) for end, _, key in keywords.words(text)}
     return [ends.get(end, 0) for _, end in encoding.offsets]
+
+
+def number(key):
+    return zlib.crc32(key.encode()) % 65535 + 1

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-# So many heads of a layer are shown by hints where to look.
-SHOWN = 2
+# So many heads of a layer are seen by hints: the first two are told where to look, and in the first such layer the others, too.
+SHOWN = 4
 
 
 @dataclass
@@ -214,6 +214,14 @@ class Model(nn.Module):
                 nn.init.zeros_(blocks[-1].ffn_down.weight)
         self.blk = nn.ModuleList(blocks)
         self.shape.layers = layers
+
+    def looks(self, ids, places):
+        """The queries and keys of the shown heads of the layer that finds words, each text of `ids` being by itself."""
+        x = self.token_embd(ids)
+        cos, sin = (table[places].unsqueeze(1).to(x.dtype) for table in (self.cos, self.sin))
+        for block in self.blk[: self.shape.finder + 1]:
+            x, shown = block(x, cos, sin)
+        return shown
 
     def logits(self, states):
         return F.linear(states, self.token_embd.weight.to(states.dtype))

@@ -10,6 +10,7 @@ from .render import CONTROL, MARKERS, render
 
 MISSING = None
 try:
+    import numpy as np
     import torch
 
     from . import encode, export, model, tokenizer, train
@@ -142,9 +143,36 @@ class Untrained(unittest.TestCase):
             self.assertIn(branch[row, at], (0, branch[row, place]))
         self.assertGreater(looked, 5)
 
+    def test_related_words_are_found_in_the_tools_and_by_themselves(self):
+        encode.encode(self.scenes[:40], self.tokenizer, self.path / "hints")
+        data = train.Data(self.path / "hints", "cpu")
+        scene, branch, told = (data.arrays[name] for name in ("scene", "branch", "told"))
+        made = data.batch(list(range(8)))
+        known, words = train.related_numbers(), data.arrays["words"].astype(int)
+        found = made.near.nonzero().tolist()
+        self.assertGreater(len(found), 5)
+        for row, place, at in found:
+            self.assertIn(words[row, place] * 65536 + words[row, at], known)
+            self.assertEqual(scene[row, place], scene[row, at])
+            self.assertEqual((told[row, place], branch[row, at]), (encode.ASKED, 0))
+        torch.manual_seed(1)
+        net, pairs = model.Model(self.net.shape), train.Pairs(self.tokenizer)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+        shares = []
+        for _ in range(30):
+            # The same pairs again and again.
+            cast = torch.autocast("cpu", enabled=False)
+            loss, share = pairs.loss(net, np.random.default_rng(5), torch.device("cpu"), cast)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            shares.append(share)
+        self.assertLess(shares[0], 0.05)
+        self.assertGreater(shares[-1], 0.3)
+
     def test_layers_learn_what_hints_tell(self):
         encode.encode(self.scenes[:40], self.tokenizer, self.path / "hints")
-        made = train.Data(self.path / "hints", "cpu").batch([0, 1])
+        made = train.Data(self.path / "hints", "cpu").batch([0, 1, 2, 3, 4, 5])
         torch.manual_seed(1)
         net = model.Model(self.net.shape)
         hinted = train.Hinted(net.shape)
@@ -152,7 +180,9 @@ class Untrained(unittest.TestCase):
         losses = []
         for _ in range(12):
             loss, shares = hinted(made, net.traced(made.ids, made.places, made.mask)[1])
-            self.assertEqual(set(shares), {"found", "linked", "labelled", "copied", "told", "decided", "valued"})
+            self.assertEqual(
+                set(shares), {"found", "near", "linked", "labelled", "copied", "told", "decided", "valued"}
+            )
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -4,6 +4,7 @@ import json
 import math
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from . import related
 from .encode import ASKED, CATEGORIES, SPOKEN
-from .hints import NO_VALUE, NONE
+from .hints import NO_VALUE, NONE, number
 from .model import Model, Shape
+from .reword import stem
 
 # The learning rate is constant at first, so that a run can be cut short or prolonged until then, and falls to nothing
 # over this share at the end.
@@ -24,6 +27,8 @@ WARMUP = 40
 EPSILON = 1e-4
 # The weight of each of the hints.
 HINTED = 0.3
+# So many pairs of words that have to do with one another are shown by themselves in each step.
+PAIRS = 96
 
 
 def halved(device):
@@ -95,6 +100,8 @@ class Data:
         alike = (words[:, :, None] == words[:, None, :]) & (words > 0)[:, :, None]
         # A user's words are looked for in the tools, and what is said for a call in what the user said.
         alike &= (asked[:, :, None] & (branch == 0)[:, None, :]) | ((told == SPOKEN)[:, :, None] & asked[:, None, :])
+        near = torch.zeros_like(allowed)
+        near[related_places(self.arrays["words"][chosen], told.cpu().numpy(), branch.cpu().numpy())] = True
         return Batch(
             ids=ids,
             places=place,
@@ -103,6 +110,7 @@ class Data:
             says=says,
             size=int((scene > 0).sum()),
             found=alike & allowed,
+            near=near & allowed,
             linked=to(torch.where(told == SPOKEN, 0, link)),
             labelled=to(torch.where(told == SPOKEN, link, 0)),
             copied=to(source),
@@ -110,6 +118,26 @@ class Data:
             decided=torch.where(asked, 0, points),
             valued=part,
         )
+
+
+@cache
+def related_numbers():
+    """What `hints.words` numbers the words of each pair that have to do with one another, as one number, in order."""
+    pairs = {(number(stem(other)), number(key)) for key, others in related.read().items() for other in others}
+    return np.sort([one * 65536 + other for pair in pairs for one, other in (pair, pair[::-1])])
+
+
+def related_places(words, told, branch):
+    """(row, place, place in the prefix) of the words of users that have to do with a word of the tools."""
+    known, found = related_numbers(), []
+    for row in range(len(words)):
+        asked = np.flatnonzero((words[row] > 0) & (told[row] == ASKED))
+        shown = np.flatnonzero((words[row] > 0) & (branch[row] == 0))
+        pairs = words[row, asked].astype(np.int64)[:, None] * 65536 + words[row, shown]
+        at = np.searchsorted(known, pairs).clip(max=len(known) - 1)
+        ones, others = (known[at] == pairs).nonzero()
+        found.append((np.full(len(ones), row), asked[ones], shown[others]))
+    return tuple(torch.from_numpy(np.concatenate(part)) for part in zip(*found))
 
 
 def to(places):
@@ -127,10 +155,12 @@ class Batch:
     says: torch.Tensor
     # Tokens that are no padding.
     size: int
-    # The hints: for each token (row) where (columns) the same word stands, what a value or a label goes with, the label of the
+    # The hints: for each token (row) where (columns) the same word stands, or one that has to do with it, what a value or a label
+    # goes with, the label of the
     # value that is next, and what the next token is copied from; the tool that it tells, the one that it decides for, and what
     # it is to a value.
     found: torch.Tensor
+    near: torch.Tensor
     linked: torch.Tensor
     labelled: torch.Tensor
     copied: torch.Tensor
@@ -152,10 +182,12 @@ class Hinted(nn.Module):
     def forward(self, batch, traces):
         """The loss, and for each hint the share that is found."""
         loss, shares = 0.0, {}
-        for name in ("found", "linked", "labelled", "copied"):
+        for name in ("found", "near", "linked", "labelled", "copied"):
             wanted = getattr(batch, name)
             at = wanted.any(2).nonzero(as_tuple=True)
-            q, k = (x.float() for x in getattr(traces, name))
+            # The layer that finds the same word finds, by two heads more, those that have to do with it.
+            heads = slice(-2, None) if name == "near" else slice(2)
+            q, k = (x[:, heads].float() for x in getattr(traces, "found" if name == "near" else name))
             scores = torch.einsum("nhd,nhkd->nhk", q[at[0], :, at[1]], k[at[0]]) * q.shape[-1] ** -0.5
             looks = (scores + batch.mask[at[0], 0, at[1]][:, None]).softmax(2)
             if len(looks):
@@ -173,6 +205,45 @@ class Hinted(nn.Module):
         return loss, shares
 
 
+class Pairs:
+    """Pairs of words that have to do with one another: what a question and a tool hardly ever share twice is learned from the
+    words alone, each among those of other pairs."""
+
+    def __init__(self, tokenizer):
+        self.pairs = [(other, key) for key, others in sorted(related.read().items()) for other in others]
+        self.encode = cache(lambda text: tokenizer.encode(text).ids)
+
+    def loss(self, model, rng, device, cast):
+        """The loss, and the share of the looks that are right."""
+        chosen = [self.pairs[at] for at in rng.integers(len(self.pairs), size=PAIRS)]
+        chosen = [pair[::-1] if rng.random() < 0.5 else pair for pair in chosen]
+        texts = [
+            rng.choice((" ", " ", "")) + (word.capitalize() if rng.random() < 0.2 else word)
+            for pair in zip(*chosen)
+            for word in pair
+        ]
+        tokens = [self.encode(text) for text in texts]
+        length = max(map(len, tokens))
+        ids = torch.tensor([row + [0] * (length - len(row)) for row in tokens], device=device)
+        last = torch.tensor([len(row) - 1 for row in tokens], device=device)
+        # A question stands somewhere after the tools.
+        start = rng.integers(20, 200, size=len(tokens))
+        start[:PAIRS] += 180
+        places = torch.from_numpy(start).to(device)[:, None] + torch.arange(length, device=device)
+        with cast:
+            q, k = model.looks(ids, places)
+        rows = torch.arange(len(tokens), device=device)
+        q = q[rows[:PAIRS], -2:, last[:PAIRS]].float()
+        k = k[rows[PAIRS:], -2:, last[PAIRS:]].float()
+        scores = torch.einsum("nhd,mhd->nhm", q, k) * q.shape[-1] ** -0.5
+        numbers = [np.array([number(stem(pair[side])) for pair in chosen]) for side in (0, 1)]
+        pairs = numbers[0][:, None] * 65536 + numbers[1]
+        # Others of the words may have to do with it, too.
+        right = torch.from_numpy(np.isin(pairs, related_numbers()) | np.eye(PAIRS, dtype=bool)).to(device)
+        looks = (scores.softmax(2) * right[:, None]).sum(2)
+        return -(looks + 1e-6).log().mean(), float(looks.detach().mean())
+
+
 def factor(step, progress):
     return min(1.0, (step + 1) / WARMUP) * min(1.0, (1.0 - progress) / DECAY)
 
@@ -187,6 +258,7 @@ def train(
     seed=1,
     batch=8,
     total=None,
+    pairs=None,
     lr=0.02,
     threads=2,
     compile=False,
@@ -268,6 +340,9 @@ def train(
         losses = F.cross_entropy(logits.float(), made.targets.flatten()[wanted], reduction="none")
         weight = weight.flatten()[wanted]
         extra, shares = hinted(made, traces)
+        if pairs:
+            alone, shares["pairs"] = pairs.loss(model, np.random.default_rng((seed, done, 1)), device, cast)
+            extra = extra + alone
         loss = (losses * weight).sum() / weight.sum() + HINTED * extra
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
