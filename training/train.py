@@ -28,7 +28,7 @@ EPSILON = 1e-4
 # The weight of each of the hints.
 HINTED = 0.3
 # So many pairs of words that have to do with one another are shown by themselves in each step.
-PAIRS = 96
+PAIRS = 256
 
 
 def halved(device):
@@ -210,19 +210,20 @@ class Pairs:
     words alone, each among those of other pairs."""
 
     def __init__(self, tokenizer):
-        self.pairs = [(other, key) for key, others in sorted(related.read().items()) for other in others]
-        self.encode = cache(lambda text: tokenizer.encode(text).ids)
+        # Words are read as they stand in a text and in a name; of many tokens are those that are rare.
+        self.tokens = {}
+        for word in {word for key, others in related.read().items() for word in (key, *others)}:
+            written = (tokenizer.encode(text).ids for text in (" " + word, word, " " + word.capitalize()))
+            self.tokens[word] = [ids for ids in written if len(ids) < 3]
+        pairs = ((other, key) for key, others in sorted(related.read().items()) for other in others)
+        self.pairs = [pair for pair in pairs if all(self.tokens[word] for word in pair)]
 
     def loss(self, model, rng, device, cast):
         """The loss, and the share of the looks that are right."""
         chosen = [self.pairs[at] for at in rng.integers(len(self.pairs), size=PAIRS)]
         chosen = [pair[::-1] if rng.random() < 0.5 else pair for pair in chosen]
-        texts = [
-            rng.choice((" ", " ", "")) + (word.capitalize() if rng.random() < 0.2 else word)
-            for pair in zip(*chosen)
-            for word in pair
-        ]
-        tokens = [self.encode(text) for text in texts]
+        written = [self.tokens[word] for pair in zip(*chosen) for word in pair]
+        tokens = [ways[rng.integers(len(ways))] for ways in written]
         length = max(map(len, tokens))
         ids = torch.tensor([row + [0] * (length - len(row)) for row in tokens], device=device)
         last = torch.tensor([len(row) - 1 for row in tokens], device=device)
