@@ -166,7 +166,7 @@ class Hints:
                     spans = spans or [(0, found.span()) for found in exact.finditer(self.prefix, first, last)]
                 # What has an escape is written otherwise, and what stands there twice has no one place.
                 found = spans[0] if len(spans) == 1 else (None,)
-                yield Copy(part.start(group), *found, **({} if part["key"] else {"words": key}))
+                yield Copy(part.start(group), *found, words=frozenset() if part["key"] else key)
 
 
 def labels(parameters):

@@ -148,7 +148,7 @@ class Untrained(unittest.TestCase):
         data = train.Data(self.path / "hints", "cpu")
         scene, branch, told = (data.arrays[name] for name in ("scene", "branch", "told"))
         made = data.batch(list(range(8)))
-        known, words = train.related_numbers(), data.arrays["words"].astype(int)
+        known, words = train.related_pairs(), data.arrays["words"].astype(int)
         found = made.near.nonzero().tolist()
         self.assertGreater(len(found), 5)
         for row, place, at in found:

@@ -27,6 +27,8 @@ WARMUP = 40
 EPSILON = 1e-4
 # The weight of each of the hints.
 HINTED = 0.3
+# Of the shown heads, those that find words that have to do with one another.
+NEAR = slice(-2, None)
 # So many pairs of words that have to do with one another are shown by themselves in each step.
 PAIRS = 256
 
@@ -101,7 +103,7 @@ class Data:
         # A user's words are looked for in the tools, and what is said for a call in what the user said.
         alike &= (asked[:, :, None] & (branch == 0)[:, None, :]) | ((told == SPOKEN)[:, :, None] & asked[:, None, :])
         near = torch.zeros_like(allowed)
-        near[related_places(self.arrays["words"][chosen], told.cpu().numpy(), branch.cpu().numpy())] = True
+        near[related_places(*(self.arrays[name][chosen] for name in ("words", "told", "branch")))] = True
         return Batch(
             ids=ids,
             places=place,
@@ -121,21 +123,30 @@ class Data:
 
 
 @cache
-def related_numbers():
-    """What `hints.words` numbers the words of each pair that have to do with one another, as one number, in order."""
+def related_pairs():
+    """`paired` of the words that have to do with one another, in order."""
     pairs = {(number(stem(other)), number(key)) for key, others in related.read().items() for other in others}
-    return np.sort([one * 65536 + other for pair in pairs for one, other in (pair, pair[::-1])])
+    return np.sort([paired(*each) for pair in pairs for each in (pair, pair[::-1])])
+
+
+def paired(one, other):
+    """Two of the numbers that `hints.words` gives to words, as one."""
+    return one * 65536 + other
+
+
+def are_related(ones, others):
+    """Whether each of `ones` (rows) has to do with each of `others` (columns)."""
+    known, pairs = related_pairs(), paired(ones.astype(np.int64)[:, None], others.astype(np.int64))
+    return known[np.searchsorted(known, pairs).clip(max=len(known) - 1)] == pairs
 
 
 def related_places(words, told, branch):
     """(row, place, place in the prefix) of the words of users that have to do with a word of the tools."""
-    known, found = related_numbers(), []
+    found = []
     for row in range(len(words)):
         asked = np.flatnonzero((words[row] > 0) & (told[row] == ASKED))
         shown = np.flatnonzero((words[row] > 0) & (branch[row] == 0))
-        pairs = words[row, asked].astype(np.int64)[:, None] * 65536 + words[row, shown]
-        at = np.searchsorted(known, pairs).clip(max=len(known) - 1)
-        ones, others = (known[at] == pairs).nonzero()
+        ones, others = are_related(words[row, asked], words[row, shown]).nonzero()
         found.append((np.full(len(ones), row), asked[ones], shown[others]))
     return tuple(torch.from_numpy(np.concatenate(part)) for part in zip(*found))
 
@@ -156,9 +167,8 @@ class Batch:
     # Tokens that are no padding.
     size: int
     # The hints: for each token (row) where (columns) the same word stands, or one that has to do with it, what a value or a label
-    # goes with, the label of the
-    # value that is next, and what the next token is copied from; the tool that it tells, the one that it decides for, and what
-    # it is to a value.
+    # goes with, the label of the value that is next, and what the next token is copied from; the tool that it tells, the one
+    # that it decides for, and what it is to a value.
     found: torch.Tensor
     near: torch.Tensor
     linked: torch.Tensor
@@ -186,7 +196,7 @@ class Hinted(nn.Module):
             wanted = getattr(batch, name)
             at = wanted.any(2).nonzero(as_tuple=True)
             # The layer that finds the same word finds, by two heads more, those that have to do with it.
-            heads = slice(-2, None) if name == "near" else slice(2)
+            heads = NEAR if name == "near" else slice(2)
             q, k = (x[:, heads].float() for x in getattr(traces, "found" if name == "near" else name))
             scores = torch.einsum("nhd,nhkd->nhk", q[at[0], :, at[1]], k[at[0]]) * q.shape[-1] ** -0.5
             looks = (scores + batch.mask[at[0], 0, at[1]][:, None]).softmax(2)
@@ -234,13 +244,12 @@ class Pairs:
         with cast:
             q, k = model.looks(ids, places)
         rows = torch.arange(len(tokens), device=device)
-        q = q[rows[:PAIRS], -2:, last[:PAIRS]].float()
-        k = k[rows[PAIRS:], -2:, last[PAIRS:]].float()
+        q = q[rows[:PAIRS], NEAR, last[:PAIRS]].float()
+        k = k[rows[PAIRS:], NEAR, last[PAIRS:]].float()
         scores = torch.einsum("nhd,mhd->nhm", q, k) * q.shape[-1] ** -0.5
-        numbers = [np.array([number(stem(pair[side])) for pair in chosen]) for side in (0, 1)]
-        pairs = numbers[0][:, None] * 65536 + numbers[1]
+        numbers = (np.array([number(stem(word)) for word in side]) for side in zip(*chosen))
         # Others of the words may have to do with it, too.
-        right = torch.from_numpy(np.isin(pairs, related_numbers()) | np.eye(PAIRS, dtype=bool)).to(device)
+        right = torch.from_numpy(are_related(*numbers) | np.eye(PAIRS, dtype=bool)).to(device)
         looks = (scores.softmax(2) * right[:, None]).sum(2)
         return -(looks + 1e-6).log().mean(), float(looks.detach().mean())
 
