@@ -143,6 +143,23 @@ class Untrained(unittest.TestCase):
             self.assertIn(branch[row, at], (0, branch[row, place]))
         self.assertGreater(looked, 5)
 
+    def test_before_a_value_those_of_the_same_answer_are_told(self):
+        parameters = {"type": "object", "properties": {"who": {"type": "string"}, "room": {"type": "string"}}}
+        tool = {"type": "function", "function": {"name": "book", "parameters": parameters}}
+        calls = [("book", {"who": "7b", "room": "4x"}), ("book", {"who": "9", "room": "5"})]
+        again = [("book", {"who": "8", "room": "4x"})]
+        messages = [scenes.user("4x for 7b, 5 for 9"), scenes.spoken(calls)]
+        messages += [scenes.user("4x for 8"), scenes.spoken(again)]
+        scene = scenes.Scene("", [tool], "delimited", [("parallel", messages)])
+        encode.encode([scene], self.tokenizer, self.path / "said")
+        made = train.Data(self.path / "said", "cpu").batch([0])
+        told = {}
+        for row, at in made.said[0].nonzero().tolist():
+            told.setdefault(row, []).append(self.tokenizer.decode([made.ids[0, at]]))
+        following = [self.tokenizer.decode([made.ids[0, row + 1]]) for row in told]
+        self.assertEqual(following, ["4", "9", "5", "4"])
+        self.assertEqual(list(told.values()), [["7"], ["7", "4"], ["7", "4", "9"], ["8"]])
+
     def test_related_words_are_found_in_the_tools_and_by_themselves(self):
         encode.encode(self.scenes[:40], self.tokenizer, self.path / "hints")
         data = train.Data(self.path / "hints", "cpu")
@@ -181,7 +198,7 @@ class Untrained(unittest.TestCase):
         for _ in range(12):
             loss, shares = hinted(made, net.traced(made.ids, made.places, made.mask)[1])
             self.assertEqual(
-                set(shares), {"found", "near", "linked", "labelled", "copied", "told", "decided", "valued"}
+                set(shares), {"found", "near", "linked", "labelled", "copied", "said", "told", "decided", "valued"}
             )
             loss.backward()
             optimizer.step()

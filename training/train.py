@@ -25,10 +25,19 @@ WARMUP = 40
 # Far above the usual 1e-8: a token that is hardly ever said has small gradients, nearly all of them the softmax's push away
 # from what is said instead, and by steps of full size such tokens come to lie where all of them lie.
 EPSILON = 1e-4
-# The weight of each of the hints.
+# The weight of each of the hints at first; it falls to nothing, as in the end it is what is said that counts.
 HINTED = 0.3
-# Of the shown heads, those that find words that have to do with one another.
-NEAR = slice(-2, None)
+# For each hint on where to look the trace whose heads are told, and which of these. The layer that finds the same word finds, by
+# two heads more, those that have to do with it; the layer that links values, what is said already.
+FIRST, LAST = slice(2), slice(-2, None)
+LOOKS = {
+    "found": ("found", FIRST),
+    "near": ("found", LAST),
+    "linked": ("linked", FIRST),
+    "said": ("linked", LAST),
+    "labelled": ("labelled", FIRST),
+    "copied": ("copied", FIRST),
+}
 # So many pairs of words that have to do with one another are shown by themselves in each step.
 PAIRS = 256
 
@@ -116,6 +125,7 @@ class Data:
             linked=to(torch.where(told == SPOKEN, 0, link)),
             labelled=to(torch.where(told == SPOKEN, link, 0)),
             copied=to(source),
+            said=said(source, told, branch) & allowed,
             told=torch.where(asked, points, 0),
             decided=torch.where(asked, 0, points),
             valued=part,
@@ -151,6 +161,17 @@ def related_places(words, told, branch):
     return tuple(torch.from_numpy(np.concatenate(part)) for part in zip(*found))
 
 
+def said(source, told, branch):
+    """Where the token before a value is (rows) and a value of the same answer begins (columns): what is said already is hardly
+    ever what is next."""
+    # Values stand in what a user says, names and keys in the prefix.
+    copies = (told == SPOKEN) & (source > 0) & (branch.gather(1, source) > 0)
+    starts = copies & F.pad((source[:, 1:] != source[:, :-1] + 1) | ~copies[:, :-1], (1, 0), value=True)
+    first = F.pad(starts[:, :-1], (1, 0))
+    answer = (told != SPOKEN).cumsum(1)
+    return starts[:, :, None] & first[:, None, :] & (answer[:, :, None] == answer[:, None, :])
+
+
 def to(places):
     """For each token (row) the one place (column) that it is about; none for place 0."""
     return F.one_hot(places, places.shape[1]).bool() & (places > 0)[:, :, None]
@@ -167,13 +188,14 @@ class Batch:
     # Tokens that are no padding.
     size: int
     # The hints: for each token (row) where (columns) the same word stands, or one that has to do with it, what a value or a label
-    # goes with, the label of the value that is next, and what the next token is copied from; the tool that it tells, the one
-    # that it decides for, and what it is to a value.
+    # goes with, the label of the value that is next, what the next token is copied from, and the values that are said already;
+    # the tool that it tells, the one that it decides for, and what it is to a value.
     found: torch.Tensor
     near: torch.Tensor
     linked: torch.Tensor
     labelled: torch.Tensor
     copied: torch.Tensor
+    said: torch.Tensor
     told: torch.Tensor
     decided: torch.Tensor
     valued: torch.Tensor
@@ -192,12 +214,10 @@ class Hinted(nn.Module):
     def forward(self, batch, traces):
         """The loss, and for each hint the share that is found."""
         loss, shares = 0.0, {}
-        for name in ("found", "near", "linked", "labelled", "copied"):
+        for name, (layer, heads) in LOOKS.items():
             wanted = getattr(batch, name)
             at = wanted.any(2).nonzero(as_tuple=True)
-            # The layer that finds the same word finds, by two heads more, those that have to do with it.
-            heads = NEAR if name == "near" else slice(2)
-            q, k = (x[:, heads].float() for x in getattr(traces, "found" if name == "near" else name))
+            q, k = (x[:, heads].float() for x in getattr(traces, layer))
             scores = torch.einsum("nhd,nhkd->nhk", q[at[0], :, at[1]], k[at[0]]) * q.shape[-1] ** -0.5
             looks = (scores + batch.mask[at[0], 0, at[1]][:, None]).softmax(2)
             if len(looks):
@@ -244,8 +264,8 @@ class Pairs:
         with cast:
             q, k = model.looks(ids, places)
         rows = torch.arange(len(tokens), device=device)
-        q = q[rows[:PAIRS], NEAR, last[:PAIRS]].float()
-        k = k[rows[PAIRS:], NEAR, last[PAIRS:]].float()
+        q = q[rows[:PAIRS], LAST, last[:PAIRS]].float()
+        k = k[rows[PAIRS:], LAST, last[PAIRS:]].float()
         scores = torch.einsum("nhd,mhd->nhm", q, k) * q.shape[-1] ** -0.5
         numbers = (np.array([number(stem(word)) for word in side]) for side in zip(*chosen))
         # Others of the words may have to do with it, too.
@@ -353,7 +373,7 @@ def train(
         if pairs:
             alone, shares["pairs"] = pairs.loss(model, np.random.default_rng((seed, done, 1)), device, cast)
             extra = extra + alone
-        loss = (losses * weight).sum() / weight.sum() + HINTED * extra
+        loss = (losses * weight).sum() / weight.sum() + HINTED * (1 - progress) * extra
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
