@@ -56,12 +56,18 @@ def barred():
 
 
 def step_suite(options):
-    from . import suite
+    from . import scenes, suite, tables
 
-    cases = suite.make(TABLES, options.seed)
-    SUITE.parent.mkdir(parents=True, exist_ok=True)
-    SUITE.write_text("".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases))
-    say(f"{len(cases)} cases in {SUITE}")
+    if options.of == "suite":
+        tools = tables.load(TABLES / "suite.txt")
+    elif options.suite == SUITE:
+        raise SystemExit(f"{SUITE} is the benchmark: name another file with --suite")
+    else:
+        tools = dict(zip(("trained", "kept"), scenes.load(TABLES)))[options.of]
+    cases = suite.make(tools, options.seed)
+    options.suite.parent.mkdir(parents=True, exist_ok=True)
+    options.suite.write_text("".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases))
+    say(f"{len(cases)} cases in {options.suite}")
 
 
 def step_related(options):
@@ -235,7 +241,15 @@ def main():
     parser.add_argument("--date", help="general.date of the GGUF, YYYY-MM-DD")
     parser.add_argument("--limit", type=int, help="evaluate so many cases of each category")
     parser.add_argument("--program", type=Path, default=PROGRAM, help="callwright, which answers the suite")
-    parser.add_argument("--suite", type=Path, default=SUITE, help="the cases to evaluate (default: builtin.jsonl)")
+    parser.add_argument(
+        "--suite", type=Path, default=SUITE, help="the cases to write or to evaluate (default: builtin.jsonl)"
+    )
+    parser.add_argument(
+        "--of",
+        choices=("suite", "kept", "trained"),
+        default="suite",
+        help="the domains of `suite`: the benchmark's, those that training watches, or those that it trains on",
+    )
     parser.add_argument("--style", choices=("delimited", "hermes"), default="delimited")
     parser.add_argument(
         "--constrain",

@@ -26,13 +26,13 @@ FIRST_ASKED = {"weather": 1, "desk": 2}
 NESTED = 0.3
 # So many questions are in their tool's own words: the phrasings of the tables are far from them, and of those that are
 # furthest a network this small learns only to guess.
-PLAIN = 0.35
+PLAIN = 0.2
 # So many values, tool names and parameters are strange words.
-STRANGE_VALUES, STRANGE_NAMES, STRANGE_KEYS = 0.4, 0.12, 0.15
+STRANGE_VALUES, STRANGE_NAMES, STRANGE_KEYS = 0.3, 0.06, 0.08
 # So many of the tables' tools have other words than in the tables.
-REWORDED = 0.4
+REWORDED = 0.15
 # So many scenes are of short questions that a word or two decide.
-MATCHING = 0.25
+MATCHING = 0.12
 # So many of them by words that only have to do with the tool's.
 NEAR = 0.5
 # So many results say that the tool failed.
@@ -462,7 +462,7 @@ class Scenes(Sampler):
         "choice": 22,
         "parallel_same": 18,
         "parallel_two": 16,
-        "unfit": 48,
+        "unfit": 64,
         "talk": 2,
         "answered": 7,
         "answered_parallel": 10,
@@ -518,7 +518,7 @@ class Scenes(Sampler):
     def scene(self, easy=False, last=False):
         rng = self.rng
         self.dated = last
-        self.share = (0.3, 0.6) if easy else (0.7, 0.93)
+        self.share = (0.3, 0.6) if easy else (0.82, 0.95)
         style = self.style()
         count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
         domain = rng.choice(list(FIRST_ASKED)) if rng.random() < (0.7 if last else 0.06) else None

@@ -4,7 +4,7 @@ import json
 import random
 from dataclasses import dataclass
 
-from . import phrasing, pools, procedural, tables
+from . import phrasing, pools, procedural
 from .sampler import Asked, Sampler
 from .scenes import spoken, user
 from .tables import enumerate_text
@@ -258,12 +258,13 @@ def offer(concretes):
     return [{"type": "function", "function": concrete.function} for concrete in concretes]
 
 
-def make(folder, seed):
-    tools = tables.load(folder / "suite.txt")
+def make(tools, seed):
     rng = random.Random(seed)
     sampler = Cases(tools, rng)
     cases, asked_before = [], set()
     for category, count in COUNTS.items():
+        if category == "awkward" and not any(map(odd, tools)):
+            continue
         made = 0
         while made < count:
             row = MAKERS[category](sampler, rng)
@@ -315,12 +316,15 @@ def nested(sampler, rng):
     return with_tools(sampler, deep, rng.choice((0, 1, 2)), "nested")
 
 
+def odd(tool):
+    return any(parameter.kind in AWKWARD for parameter in tool.parameters)
+
+
 def awkward(sampler, rng):
     def has(asked):
         return any(asked.concrete.tool.parameter(path).kind in AWKWARD for path in asked.drawn)
 
-    odd = [tool for tool in sampler.tools if any(p.kind in AWKWARD for p in tool.parameters)]
-    return with_tools(sampler, odd, rng.choice((0, 0, 1, 2)), "awkward", has)
+    return with_tools(sampler, list(filter(odd, sampler.tools)), rng.choice((0, 0, 1, 2)), "awkward", has)
 
 
 def follow_up(sampler, rng):

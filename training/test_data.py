@@ -372,11 +372,21 @@ class Hints(unittest.TestCase):
 
 class Suite(unittest.TestCase):
     def test_it_is_what_the_table_makes(self):
-        made = "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in suite.make(main.TABLES, 1))
+        made = "".join(
+            json.dumps(case, ensure_ascii=False) + "\n"
+            for case in suite.make(tables.load(main.TABLES / "suite.txt"), 1)
+        )
         self.assertEqual(main.SUITE.read_text(), made)
 
+    def test_one_of_the_domains_kept_out_has_their_tools_alone(self):
+        made = suite.make(KEPT, 1)
+        words = {re.sub("[^a-z0-9]", "", name) for tool in KEPT for name in tool.names}
+        self.assertEqual({case["category"] for case in made}, suite.COUNTS.keys() - {"awkward"})
+        for name in {tool["function"]["name"] for case in made for tool in case["tools"]}:
+            self.assertIn(re.sub("[^a-z0-9]", "", name.rsplit(".")[-1].lower()), words)
+
     def test_training_shares_no_domain_and_no_tool_with_it(self):
-        held = suite.tables.load(main.TABLES / "suite.txt")
+        held = tables.load(main.TABLES / "suite.txt")
         learned = TOOLS + KEPT
         self.assertFalse({tool.domain for tool in held} & {tool.domain for tool in learned})
         self.assertFalse({n for tool in held for n in tool.names} & {n for tool in learned for n in tool.names})
