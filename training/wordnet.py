@@ -82,7 +82,7 @@ class WordNet:
         return [
             other
             for other, _ in found.most_common()
-            if stem(other) in known and stem(other)[:4] != mine[:4] and other not in COMMON
+            if len(other) > 2 and stem(other) in known and stem(other)[:4] != mine[:4] and other not in COMMON
         ][:MOST]
 
 

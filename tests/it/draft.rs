@@ -194,8 +194,11 @@ fn a_batch_has_the_logits_behind_each_of_its_tokens() {
     single.decode(&tokens[30..33]).unwrap();
     for (index, token) in tokens[33..].iter().enumerate() {
         single.decode(&[*token]).unwrap();
-        let apart = single.logits().iter().zip(batch.logits_at(index)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        assert!(apart < 0.05, "{index}: {apart}");
+        let alone = single.logits();
+        let apart = alone.iter().zip(batch.logits_at(index)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        // Sums in another order, of rounded numbers, are a little apart; those behind another token are far apart.
+        let range = alone.iter().copied().fold(f32::MIN, f32::max) - alone.iter().copied().fold(f32::MAX, f32::min);
+        assert!(apart < 0.02 * range, "{index}: {apart} of {range}");
     }
     assert_eq!(batch.logits(), batch.logits_at(6));
     assert_eq!(batch.logits_at(7), [] as [f32; 0]);
