@@ -23,16 +23,18 @@ LAST = 1200
 # The domains of these, with how many of their tools are meant.
 FIRST_ASKED = {"weather": 1, "desk": 2}
 # So many of the tables' tools are chosen among those with objects in their arguments.
-NESTED = 0.3
+NESTED = 0.25
+# So many among those that are told free text, of which the tables have few, though people ask for it a lot.
+TOLD = 0.12
 # So many questions are in their tool's own words: the phrasings of the tables are far from them, and of those that are
 # furthest a network this small learns only to guess.
-PLAIN = 0.2
+PLAIN = 0.12
 # So many values, tool names and parameters are strange words.
-STRANGE_VALUES, STRANGE_NAMES, STRANGE_KEYS = 0.3, 0.06, 0.08
+STRANGE_VALUES, STRANGE_NAMES, STRANGE_KEYS = 0.25, 0.04, 0.05
 # So many of the tables' tools have other words than in the tables.
-REWORDED = 0.15
+REWORDED = 0.1
 # So many scenes are of short questions that a word or two decide.
-MATCHING = 0.12
+MATCHING = 0.08
 # So many of them by words that only have to do with the tool's.
 NEAR = 0.5
 # So many results say that the tool failed.
@@ -85,6 +87,7 @@ class Scenes(Sampler):
         self.strange = Strange(rng, texts, tokens)
         # Brackets in brackets are what a network this small closes wrongly, and the tables have few of them.
         self.nested = [tool for tool in tools if any("." in p.path or p.kind[0] == "<" for p in tool.parameters)]
+        self.told = [tool for tool in tools if any(self.endless(p.kind) for p in tool.parameters)]
         self.labels = procedural.labels(tools)
         self.verbs = plain.verbs(tools)
         self.dated = False
@@ -104,7 +107,7 @@ class Scenes(Sampler):
         if not isinstance(value, str) or "|" in kind or kind.startswith("<") or parameter.telling:
             return text, value
         chance = rng.random()
-        if kind in sampler.FREE or kind in self.free():
+        if self.endless(kind):
             if chance < 0.45 and kind not in FORMED:
                 value = self.strange.sentence()
                 return value, value
@@ -123,18 +126,20 @@ class Scenes(Sampler):
             }
         return self._free
 
+    def endless(self, kind):
+        return kind in sampler.FREE or kind in self.free()
+
     def open(self, asked):
         last = [part for part in asked.flat if part != ""][-1:]
-        if not last or last[0][0] != "ref":
-            return False
-        kind = asked.concrete.tool.parameter(last[0][1]).kind
-        return kind in sampler.FREE or kind in self.free()
+        return bool(last) and last[0][0] == "ref" and self.endless(asked.concrete.tool.parameter(last[0][1]).kind)
 
     def source(self):
         rng = self.rng
         kind = rng.random()
         if kind < self.share[0]:
-            return self.reworded(rng.choice(self.nested if self.nested and rng.random() < NESTED else self.tools))
+            kind = rng.random()
+            tools = self.nested if kind < NESTED else self.told if kind < NESTED + TOLD else self.tools
+            return self.reworded(rng.choice(tools or self.tools))
         if kind < self.share[1]:
             if rng.random() < 0.55:
                 return procedural.labelled_tool(rng, self.labels)
@@ -403,16 +408,15 @@ class Scenes(Sampler):
         if not made:
             return None
         _, messages, asked = made
-        flat = [
-            path for path, pair in asked.drawn.items() if isinstance(pair[1], (str, int, float)) and "." not in path
-        ]
+        names = asked.concrete.names
+        flat = [p for p, pair in asked.drawn.items() if isinstance(pair[1], (str, int, float)) and "." not in names[p]]
         if not flat:
             return None
         path = rng.choice(flat)
         parameter, (name, arguments), key = (
             asked.concrete.tool.parameter(path),
             asked.calls[0],
-            asked.concrete.names[path],
+            names[path],
         )
         old, new = arguments[key], arguments[key]
         for _ in range(5):
@@ -518,7 +522,7 @@ class Scenes(Sampler):
     def scene(self, easy=False, last=False):
         rng = self.rng
         self.dated = last
-        self.share = (0.3, 0.6) if easy else (0.82, 0.95)
+        self.share = (0.3, 0.6) if easy else (0.88, 0.97)
         style = self.style()
         count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
         domain = rng.choice(list(FIRST_ASKED)) if rng.random() < (0.7 if last else 0.06) else None

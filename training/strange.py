@@ -24,6 +24,8 @@ SCRIPTS = [
 # So many words are put together from tokens: most tokens are words of the tables, which are rare, and what is rarely shown
 # as a piece of another word is not copied as one.
 OF_TOKENS = 0.6
+# So many sentences are divided by a comma or the like.
+DIVIDED = 0.35
 EMOJI = ["👍", "🎉", "🙂", "❤️", "🚀", "🔥", "😀", "🍕", "✅", "🌧", "🎂", "🐕"]
 
 
@@ -139,6 +141,9 @@ class Strange:
             elif mark < 0.21:
                 word = str(rng.randint(0, 2000)) + rng.choice(("", "%", "°C", " €", "th", "x", " km"))
             words.append(word)
+        if rng.random() < DIVIDED:
+            # Elsewhere such signs mostly stand between two values; that they can be part of one is shown here.
+            words[rng.randrange(len(words) - 1)] += rng.choice((",", ",", ",", ";", ":", "."))
         text = words[0]
         for word in words[1:]:
             text += ("\n" if rng.random() < 0.03 else "\t" if rng.random() < 0.01 else " ") + word
