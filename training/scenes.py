@@ -408,15 +408,16 @@ class Scenes(Sampler):
         if not made:
             return None
         _, messages, asked = made
-        names = asked.concrete.names
-        flat = [p for p, pair in asked.drawn.items() if isinstance(pair[1], (str, int, float)) and "." not in names[p]]
+        flat = [
+            path for path, pair in asked.drawn.items() if isinstance(pair[1], (str, int, float)) and "." not in path
+        ]
         if not flat:
             return None
         path = rng.choice(flat)
         parameter, (name, arguments), key = (
             asked.concrete.tool.parameter(path),
             asked.calls[0],
-            names[path],
+            asked.concrete.names[path],
         )
         old, new = arguments[key], arguments[key]
         for _ in range(5):

@@ -230,6 +230,8 @@ def check(tool):
         if not required <= every:
             raise ValueError(f"{tool.names[0]}: {phrase}: {required - every} not given")
     for parameter in tool.parameters:
+        if "." not in parameter.path and "." in "".join(parameter.names):
+            raise ValueError(f"{tool.names[0]}: {parameter.path} has a name inside another object")
         if parameter.kind != "bool":
             parameter.draw(rng)
     for pairs, _ in tool.results:
