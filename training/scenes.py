@@ -283,14 +283,14 @@ class Scenes(Sampler):
         return "parallel", [user(self.joined(a, b)), spoken(a.calls + b.calls)], None
 
     def unfit(self, concretes):
-        """A question for a tool that is not offered; half of the time one of the same domain, or of the same words."""
+        """A question for a tool that is not offered; often one of the same domain, or of the same words."""
         rng = self.rng
         offered = [concrete.tool for concrete in concretes]
         names = {name for tool in offered for name in tool.names}
         for _ in range(8):
             near = rng.choice(offered)
             kind = rng.random()
-            if kind < 0.5:
+            if kind < 0.4:
                 siblings = [tool for tool in self.domains.get(near.domain, []) if tool not in offered]
                 if siblings:
                     tool = self.reworded(rng.choice(siblings))
@@ -308,7 +308,7 @@ class Scenes(Sampler):
                 # The same parameters: a tool and what it was before it was reworded, which would do.
                 any(tool.parameters is other.parameters for other in offered)
                 or names & set(tool.names)
-                or (kind >= 0.5 and any(tool.domain == t.domain for t in offered))
+                or (kind >= 0.4 and any(tool.domain == t.domain for t in offered))
             ):
                 continue
             asked = self.pose(Sampler.concrete(self, tool, "snake", [p.path for p in tool.parameters]))
@@ -467,7 +467,7 @@ class Scenes(Sampler):
         "choice": 22,
         "parallel_same": 18,
         "parallel_two": 16,
-        "unfit": 64,
+        "unfit": 74,
         "talk": 2,
         "answered": 7,
         "answered_parallel": 10,

@@ -236,6 +236,28 @@ class Data(unittest.TestCase):
         self.assertGreater(called, 300)
         self.assertGreater(refused, 60)
 
+    def test_free_text_is_one_value_with_its_commas(self):
+        free, divided = 0, 0
+        maker = scenes.Scenes(TOOLS, random.Random(2))
+        for tool in maker.told * 4:
+            asked = maker.pose(maker.concrete(tool, "snake"))
+            if asked and maker.open(asked):
+                text = list(asked.drawn.values())[-1][0]
+                free += 1
+                divided += ", " in text
+                self.assertTrue(asked.text.rstrip('."').endswith(text.rstrip('."')), asked.text)
+                self.assertEqual(len(asked.calls), 1)
+                self.assertIn(json.dumps(text)[1:-1], json.dumps(asked.calls[0][1]))
+        self.assertGreater(divided, free * 0.1)
+        self.assertGreater(free, 100)
+
+    def test_a_name_inside_another_object_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "domains.txt"
+            path.write_text("@ yard\nput fence : Puts up a fence.\n- length, size.length! int(1,9)\n! put {length} m\n")
+            with self.assertRaisesRegex(ValueError, "put fence: length has a name inside another object"):
+                tables.load(path)
+
     @mock.patch.object(scenes, "LAST", 0)
     def test_every_kind_of_conversation_comes_up(self):
         kinds = {kind for scene in scenes.scenes(TOOLS, 300, 4, easy=0) for kind, _ in scene.branches}
