@@ -3,7 +3,6 @@
 import re
 
 from .procedural import VERBS, ways
-from .sampler import FREE
 
 WANTED = [
     "{}",
@@ -55,10 +54,10 @@ def imperative(word, verbs):
     return None
 
 
-def question(rng, concrete, verbs, sentences):
+def question(rng, concrete, verbs, endless):
     """(mark, flat) as an expanded phrase has them; None for a tool whose values cannot be told so.
 
-    `sentences` are the kinds of values that only the end of the message ends, as those of FREE.
+    `endless` are the kinds of values that only the end of the message ends.
     """
     told = [p for p in concrete.shown if p.required or rng.random() < 0.4]
     if any(p.kind == "bool" and p.required for p in told):
@@ -66,7 +65,7 @@ def question(rng, concrete, verbs, sentences):
     told = [p for p in told if p.kind != "bool"]
     rng.shuffle(told)
     # What may hold commas comes last, and can only be one.
-    last = [p for p in told if p.kind in FREE or p.kind in sentences or p.kind[0] in "<["]
+    last = [p for p in told if p.kind in endless or p.kind[0] in "<["]
     if len(last) > 1:
         return None
     told = [p for p in told if p not in last] + last

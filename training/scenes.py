@@ -87,7 +87,13 @@ class Scenes(Sampler):
         self.strange = Strange(rng, texts, tokens)
         # Brackets in brackets are what a network this small closes wrongly, and the tables have few of them.
         self.nested = [tool for tool in tools if any("." in p.path or p.kind[0] == "<" for p in tool.parameters)]
-        self.told = [tool for tool in tools if any(self.endless(p.kind) for p in tool.parameters)]
+        # Lists of whole sentences, whose values end only where the message or a quotation does, and what else is free text.
+        self.endless = sampler.FREE | {
+            name
+            for name, values in pools.LISTS.items()
+            if sum(value[-1:] in ".!?" or "\n" in value for value in values.split("|")) > 2
+        }
+        self.wordy = [tool for tool in tools if any(p.kind in self.endless for p in tool.parameters)]
         self.labels = procedural.labels(tools)
         self.verbs = plain.verbs(tools)
         self.dated = False
@@ -107,7 +113,7 @@ class Scenes(Sampler):
         if not isinstance(value, str) or "|" in kind or kind.startswith("<") or parameter.telling:
             return text, value
         chance = rng.random()
-        if self.endless(kind):
+        if kind in self.endless:
             if chance < 0.45 and kind not in FORMED:
                 value = self.strange.sentence()
                 return value, value
@@ -116,29 +122,16 @@ class Scenes(Sampler):
             return value, value
         return text, value
 
-    def free(self):
-        """Lists of whole sentences, whose values end only where the message or a quotation does."""
-        if not hasattr(self, "_free"):
-            self._free = {
-                name
-                for name, values in pools.LISTS.items()
-                if sum(value[-1:] in ".!?" or "\n" in value for value in values.split("|")) > 2
-            }
-        return self._free
-
-    def endless(self, kind):
-        return kind in sampler.FREE or kind in self.free()
-
     def open(self, asked):
         last = [part for part in asked.flat if part != ""][-1:]
-        return bool(last) and last[0][0] == "ref" and self.endless(asked.concrete.tool.parameter(last[0][1]).kind)
+        return bool(last) and last[0][0] == "ref" and asked.concrete.tool.parameter(last[0][1]).kind in self.endless
 
     def source(self):
         rng = self.rng
         kind = rng.random()
         if kind < self.share[0]:
             kind = rng.random()
-            tools = self.nested if kind < NESTED else self.told if kind < NESTED + TOLD else self.tools
+            tools = self.nested if kind < NESTED else self.wordy if kind < NESTED + TOLD else self.tools
             return self.reworded(rng.choice(tools or self.tools))
         if kind < self.share[1]:
             if rng.random() < 0.55:
@@ -188,7 +181,7 @@ class Scenes(Sampler):
         """A question that the tool answers as the scene shows it; None if its phrases want hidden parameters."""
         rng, tool = self.rng, concrete.tool
         for _ in range(12):
-            made = rng.random() < PLAIN and plain.question(rng, concrete, self.verbs, self.free())
+            made = rng.random() < PLAIN and plain.question(rng, concrete, self.verbs, self.endless)
             if made:
                 mark, flat = made
             else:

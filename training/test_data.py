@@ -145,7 +145,7 @@ class Data(unittest.TestCase):
         maker = scenes.Scenes(TOOLS, rng)
         asked = 0
         for tool in rng.sample(TOOLS, 300):
-            made = plain.question(rng, maker.concrete(tool, "snake"), maker.verbs, maker.free())
+            made = plain.question(rng, maker.concrete(tool, "snake"), maker.verbs, maker.endless)
             if made:
                 text = made[1][0].lower()
                 own = set(re.findall(r"\w+", " ".join(tool.names + tool.descriptions).lower().replace("_", " ")))
@@ -239,7 +239,7 @@ class Data(unittest.TestCase):
     def test_free_text_is_one_value_with_its_commas(self):
         free, divided = 0, 0
         maker = scenes.Scenes(TOOLS, random.Random(2))
-        for tool in maker.told * 4:
+        for tool in maker.wordy * 4:
             asked = maker.pose(maker.concrete(tool, "snake"))
             if asked and maker.open(asked):
                 text = list(asked.drawn.values())[-1][0]
