@@ -25,7 +25,7 @@ FIRST_ASKED = {"weather": 1, "desk": 2}
 # So many of the tables' tools are chosen among those with objects in their arguments.
 NESTED = 0.25
 # So many among those that are told free text, of which the tables have few, though people ask for it a lot.
-TOLD = 0.12
+WORDY = 0.12
 # So many questions are in their tool's own words: the phrasings of the tables are far from them, and of those that are
 # furthest a network this small learns only to guess.
 PLAIN = 0.12
@@ -130,8 +130,8 @@ class Scenes(Sampler):
         rng = self.rng
         kind = rng.random()
         if kind < self.share[0]:
-            kind = rng.random()
-            tools = self.nested if kind < NESTED else self.wordy if kind < NESTED + TOLD else self.tools
+            ways = (self.nested, self.wordy, self.tools)
+            [tools] = rng.choices(ways, (NESTED, WORDY, 1 - NESTED - WORDY))
             return self.reworded(rng.choice(tools or self.tools))
         if kind < self.share[1]:
             if rng.random() < 0.55:
@@ -283,7 +283,8 @@ class Scenes(Sampler):
         for _ in range(8):
             near = rng.choice(offered)
             kind = rng.random()
-            if kind < 0.4:
+            close = kind < 0.4
+            if close:
                 siblings = [tool for tool in self.domains.get(near.domain, []) if tool not in offered]
                 if siblings:
                     tool = self.reworded(rng.choice(siblings))
@@ -301,7 +302,7 @@ class Scenes(Sampler):
                 # The same parameters: a tool and what it was before it was reworded, which would do.
                 any(tool.parameters is other.parameters for other in offered)
                 or names & set(tool.names)
-                or (kind >= 0.4 and any(tool.domain == t.domain for t in offered))
+                or (not close and any(tool.domain == t.domain for t in offered))
             ):
                 continue
             asked = self.pose(Sampler.concrete(self, tool, "snake", [p.path for p in tool.parameters]))
