@@ -53,7 +53,9 @@ def instead(text, words):
             return word
         ending = ENDING.search(word.lower())
         ending = {"ies": "s", "es": "s", "e": "", "y": ""}.get(ending[0], ending[0]) if ending else ""
-        new += ending
+        if ending in ("ed", "ing"):
+            new = new.removesuffix("e")
+        new = new.removesuffix(ending) + ending
         return new.upper() if word.isupper() else new.capitalize() if word[0].isupper() else new
 
     return WORD.sub(one, text)

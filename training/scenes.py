@@ -37,6 +37,11 @@ REWORDED = 0.1
 MATCHING = 0.08
 # So many of them by words that only have to do with the tool's.
 NEAR = 0.5
+# So many of the other questions that a tool fits have a word or two that only have to do with those of the tables, and so many
+# that none fits words that have to do with no tool: of a topic that it never saw, a network knows no more than that.
+AKIN, FOREIGN = 0.2, 0.35
+# Among so many of its related words, the closest, a word is changed for another.
+CLOSEST = 3
 # So many results say that the tool failed.
 FAILED = 0.12
 # After so many results the same call is made again, and answered with the engine's remark.
@@ -94,8 +99,11 @@ class Scenes(Sampler):
             if sum(value[-1:] in ".!?" or "\n" in value for value in values.split("|")) > 2
         }
         self.wordy = [tool for tool in tools if any(p.kind in self.endless for p in tool.parameters)]
+        self.foreigners = sorted({word for others in related.read().values() for word in others})
         self.labels = procedural.labels(tools)
         self.verbs = plain.verbs(tools)
+        # The words of a scene's tools, by their stems, and those with what they have to do with.
+        self.said, self.known = set(), set()
         self.dated = False
         self.index = {id(tool): place for place, tool in enumerate(tools)}
 
@@ -177,7 +185,7 @@ class Scenes(Sampler):
 
     # Questions
 
-    def pose(self, concrete):
+    def pose(self, concrete, fits=True):
         """A question that the tool answers as the scene shows it; None if its phrases want hidden parameters."""
         rng, tool = self.rng, concrete.tool
         for _ in range(12):
@@ -187,6 +195,8 @@ class Scenes(Sampler):
             else:
                 mark, parts = rng.choice(tool.phrases)
                 flat = expand(rng, parts)
+            if rng.random() < (AKIN if fits else FOREIGN):
+                flat = self.akin(flat) if fits else self.foreign(flat)
             needed = list(dict.fromkeys(part[1] for part in flat if not isinstance(part, str)))
             if not all(path in concrete.names for path in needed):
                 continue
@@ -198,6 +208,28 @@ class Scenes(Sampler):
             if all(text in asked.text for text, _ in drawn.values()) and not (self.dated and self.undated(asked)):
                 return asked
         return None
+
+    def akin(self, flat):
+        """A phrase with related words, which no tool has, instead of a word or two."""
+        rng = self.rng
+        words = {}
+        for stem in sorted(reword.stems(*reword.texts(flat))):
+            others = [word for word in related.read().get(stem, ())[:CLOSEST] if reword.stem(word) not in self.said]
+            if others:
+                words[stem] = rng.choice(others)
+        chosen = rng.sample(sorted(words), min(len(words), rng.choice((1, 1, 2))))
+        return [reword.within(part, {stem: words[stem] for stem in chosen}) for part in flat]
+
+    def foreign(self, flat):
+        """A phrase with words that have to do with no tool instead of some or all."""
+        rng = self.rng
+        share = rng.choice((0.4, 0.7, 1))
+        words = {}
+        for stem in sorted(reword.stems(*reword.texts(flat))):
+            word = rng.choice(self.foreigners) if rng.random() < 0.7 else self.strange.letters().lower()
+            if rng.random() < share and reword.stem(word) not in self.known:
+                words[stem] = word
+        return [reword.within(part, words) for part in flat]
 
     def undated(self, asked):
         """Whether a question could have named a day in passing, which a model this small forgets first, and does not."""
@@ -305,7 +337,7 @@ class Scenes(Sampler):
                 or (not close and any(tool.domain == t.domain for t in offered))
             ):
                 continue
-            asked = self.pose(Sampler.concrete(self, tool, "snake", [p.path for p in tool.parameters]))
+            asked = self.pose(Sampler.concrete(self, tool, "snake", [p.path for p in tool.parameters]), fits=False)
             if not asked:
                 continue
             if rng.random() < 0.1 and not self.open(asked):
@@ -508,6 +540,9 @@ class Scenes(Sampler):
     def blank(self, concretes, systems=0.15):
         """A scene that nobody has asked anything in yet."""
         rng = self.rng
+        texts = [told(concrete.function) for concrete in concretes]
+        self.said = {key for text in texts for _, _, key in keywords.words(text)}
+        self.known = related.known(texts)
         return Scene(
             rng.choice(phrasing.SYSTEMS) if rng.random() < systems else "",
             [{"type": "function", "function": concrete.function} for concrete in concretes],
@@ -544,13 +579,12 @@ class Scenes(Sampler):
         scene = self.blank(concretes, systems=0.05)
         texts = [told(concrete.function) for concrete in concretes]
         own, near = keywords.own(texts), related.near(texts)
-        known = related.known(texts)
         for _ in range(14):
             place = rng.randrange(len(concretes))
             others = [word for at, mine in enumerate(own) if at != place for word in mine.values()]
             if rng.random() < 0.12:
                 function = Sampler.concrete(self, self.source(), "snake").function
-                mine = [word for _, word, key in keywords.words(told(function)) if key not in known]
+                mine = [word for _, word, key in keywords.words(told(function)) if key not in self.known]
                 answer, others = said(NO_TOOL), []
             else:
                 mine = list(own[place].values())
@@ -565,7 +599,7 @@ class Scenes(Sampler):
     def toolless(self):
         """No tools: talk, and requests that nothing can be done about."""
         rng = self.rng
-        scene = Scene(rng.choice(phrasing.SYSTEMS) if rng.random() < 0.3 else "", [], "delimited")
+        scene = self.blank([], systems=0.3)
         for _ in range(4):
             if rng.random() < 0.5:
                 scene.branches.append(self.talk([])[:2])

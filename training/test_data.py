@@ -114,6 +114,7 @@ class Data(unittest.TestCase):
             self.check_value(item, schema["items"])
 
     @mock.patch.object(scenes, "PLAIN", 0)
+    @mock.patch.object(scenes, "AKIN", 0)
     def test_a_labelled_question_tells_what_each_value_is_for(self):
         rng = random.Random(4)
         maker = scenes.Scenes(TOOLS, rng)
@@ -154,6 +155,28 @@ class Data(unittest.TestCase):
                 )
                 asked += 1
         self.assertGreater(asked, 150)
+
+    def test_an_akin_question_has_words_that_its_tools_lack_and_a_foreign_one_none_that_they_have_to_do_with(self):
+        rng = random.Random(8)
+        maker = scenes.Scenes(TOOLS, rng)
+        akin = foreign = 0
+        for tool in rng.sample(TOOLS, 200):
+            maker.blank([maker.concrete(tool, "snake")])
+            parts = tables.expand(rng, rng.choice(tool.phrases)[1])
+            texts = [part for part in parts if isinstance(part, str)]
+            refs = [part for part in parts if not isinstance(part, str)]
+            for change in (maker.akin, maker.foreign):
+                made = change(parts)
+                self.assertEqual([part for part in made if not isinstance(part, str)], refs)
+                new = reword.stems(*(part for part in made if isinstance(part, str))) - reword.stems(*texts)
+                if change == maker.akin:
+                    self.assertFalse(new & maker.said, made)
+                    akin += bool(new)
+                else:
+                    self.assertFalse(new & maker.known, made)
+                    foreign += bool(new)
+        self.assertGreater(akin, 100)
+        self.assertGreater(foreign, 100)
 
     def test_a_reworded_tool_shares_its_new_words_with_its_questions(self):
         rng, changed = random.Random(7), 0
