@@ -186,7 +186,10 @@ class Scenes(Sampler):
     # Questions
 
     def pose(self, concrete, fits=True):
-        """A question that the tool answers as the scene shows it; None if its phrases want hidden parameters."""
+        """A question that the tool answers as the scene shows it; None if its phrases want hidden parameters.
+
+        Without `fits` no tool of the scene is to be found by its words.
+        """
         rng, tool = self.rng, concrete.tool
         for _ in range(12):
             made = rng.random() < PLAIN and plain.question(rng, concrete, self.verbs, self.endless)
