@@ -33,6 +33,11 @@ def words(text):
             yield found.end(), word, stem(word)
 
 
+def stems(texts):
+    """Those of all words of `texts`; the words of a name are apart."""
+    return {key for text in texts for _, _, key in words(text)}
+
+
 def own(texts):
     """For each text, those of its words that no other has, by their stems."""
     found = [{key: word for _, word, key in words(text)} for text in texts]

@@ -25,20 +25,17 @@ def read():
 
 def words(text):
     """What the words of `text` have to do with, by their stems."""
-    keys = sorted({key for _, _, key in keywords.words(text)})
-    return {stem(other): other for key in keys for other in read().get(key, ())}
+    return {stem(other): other for key in sorted(keywords.stems([text])) for other in read().get(key, ())}
 
 
 def known(texts):
     """The stems of all their words, and of what these have to do with."""
-    return {key for text in texts for _, _, key in keywords.words(text)} | {
-        key for text in texts for key in words(text)
-    }
+    return keywords.stems(texts).union(*map(words, texts))
 
 
 def near(texts):
     """For each text the words, by their stems, that have to do with it alone and stand in none."""
-    said = {key for text in texts for _, _, key in keywords.words(text)}
+    said = keywords.stems(texts)
     found = [words(text) for text in texts]
     return [
         {

@@ -61,14 +61,18 @@ def instead(text, words):
     return WORD.sub(one, text)
 
 
-def within(part, words):
-    if isinstance(part, str):
-        return instead(part, words)
-    if part[0] == "either":
-        return ("either", [[within(one, words) for one in branch] for branch in part[1]])
-    if part[0] == "maybe":
-        return ("maybe", [within(one, words) for one in part[1]])
-    return part
+def within(parts, words):
+    """The parts of a phrase, with `words` in the texts of all its readings."""
+    made = []
+    for part in parts:
+        if isinstance(part, str):
+            part = instead(part, words)
+        elif part[0] == "either":
+            part = ("either", [within(branch, words) for branch in part[1]])
+        elif part[0] == "maybe":
+            part = ("maybe", within(part[1], words))
+        made.append(part)
+    return made
 
 
 def reworded(rng, tool, word):
@@ -95,8 +99,7 @@ def reworded(rng, tool, word):
         names=[instead(name, words) for name in having(tool.names, lambda name: [name])],
         descriptions=[instead(text, words) for text in having(tool.descriptions, lambda text: [text])],
         phrases=[
-            (mark, [within(part, words) for part in phrase])
-            for mark, phrase in having(tool.phrases, lambda phrase: texts(phrase[1]))
+            (mark, within(phrase, words)) for mark, phrase in having(tool.phrases, lambda phrase: texts(phrase[1]))
         ],
         # Answers have words of their own.
         results=[],

@@ -221,7 +221,7 @@ class Scenes(Sampler):
             if others:
                 words[stem] = rng.choice(others)
         chosen = rng.sample(sorted(words), min(len(words), rng.choice((1, 1, 2))))
-        return [reword.within(part, {stem: words[stem] for stem in chosen}) for part in flat]
+        return reword.within(flat, {stem: words[stem] for stem in chosen})
 
     def foreign(self, flat):
         """A phrase with words that have to do with no tool instead of some or all."""
@@ -232,7 +232,7 @@ class Scenes(Sampler):
             word = rng.choice(self.foreigners) if rng.random() < 0.7 else self.strange.letters().lower()
             if rng.random() < share and reword.stem(word) not in self.known:
                 words[stem] = word
-        return [reword.within(part, words) for part in flat]
+        return reword.within(flat, words)
 
     def undated(self, asked):
         """Whether a question could have named a day in passing, which a model this small forgets first, and does not."""
@@ -544,7 +544,7 @@ class Scenes(Sampler):
         """A scene that nobody has asked anything in yet."""
         rng = self.rng
         texts = [told(concrete.function) for concrete in concretes]
-        self.said = {key for text in texts for _, _, key in keywords.words(text)}
+        self.said = keywords.stems(texts)
         self.known = related.known(texts)
         return Scene(
             rng.choice(phrasing.SYSTEMS) if rng.random() < systems else "",
