@@ -35,7 +35,7 @@ ODD = [
 # Layers, width, heads of 32, feed forward. `large` is what fits into 16 MB at Q8_0, and wants an accelerator.
 SIZES = {
     "toy": {"layers": 2, "width": 64, "heads": 2, "hidden": 128},
-    "small": {"layers": 9, "width": 192, "heads": 6, "hidden": 512},
+    "small": {"layers": 9, "width": 192, "heads": 6, "hidden": 1024},
     "large": {"layers": 9, "width": 352, "heads": 11, "hidden": 960},
 }
 SCENES, TOKENS = 76_000, 35e6
@@ -131,6 +131,8 @@ def step_train(options):
             start.cut_anew(tokenizer.pieces(learned, known))
         if options.layers:
             start.deepen(options.layers)
+        if options.hidden:
+            start.widen(options.hidden)
     log = open(options.out / "log.jsonl", "a")
 
     def tell(line):
@@ -233,6 +235,7 @@ def main():
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate of the matrices (default: 0.02)")
     parser.add_argument("--size", choices=SIZES, default="small", help="of the network (default: small)")
     parser.add_argument("--layers", type=int, metavar="N", help="with --from: add layers until there are N")
+    parser.add_argument("--hidden", type=int, metavar="N", help="with --from: widen the feed forward to N")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile: needs a C++ compiler"

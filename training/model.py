@@ -215,6 +215,20 @@ class Model(nn.Module):
         self.blk = nn.ModuleList(blocks)
         self.shape.layers = layers
 
+    @torch.no_grad()
+    def widen(self, hidden):
+        """Widens each block's feed forward, which changes nothing as yet: what the new neurons find is not passed on."""
+        more = hidden - self.shape.hidden
+        if more < 0:
+            raise ValueError(f"from a feed forward of {self.shape.hidden} to {hidden}: at least as wide")
+        for block in self.blk:
+            for read in (block.ffn_gate, block.ffn_up):
+                old = read.weight
+                read.weight = nn.Parameter(torch.cat((old, torch.randn(more, old.shape[1]) * old.std())))
+            old = block.ffn_down.weight
+            block.ffn_down.weight = nn.Parameter(torch.cat((old, torch.zeros(old.shape[0], more)), 1))
+        self.shape.hidden = hidden
+
     def looks(self, ids, places):
         """The queries and keys of the shown heads of the layer that finds words, each text of `ids` being by itself."""
         x = self.token_embd(ids)

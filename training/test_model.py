@@ -99,6 +99,20 @@ class Untrained(unittest.TestCase):
         for layers in (1, 5):
             self.assertRaises(ValueError, model.Model(self.net.shape).deepen, layers)
 
+    def test_a_model_says_the_same_with_a_wider_feed_forward(self):
+        net = model.Model(model.Shape(**vars(self.net.shape)))
+        net.load_state_dict(self.net.state_dict())
+        for block in net.blk:
+            torch.nn.init.normal_(block.ffn_down.weight, std=0.1)
+        ids = torch.tensor([[5, 300, 7, 2000]])
+        before = net.hidden(ids)
+        net.widen(96)
+        self.assertEqual((net.blk[0].ffn_gate.weight.shape, net.shape.hidden), ((96, 64), 96))
+        self.assertTrue(torch.allclose(before, net.hidden(ids), atol=1e-5))
+        net.hidden(ids).square().mean().backward()
+        self.assertTrue(all(block.ffn_down.weight.grad[:, 64:].any() for block in net.blk))
+        self.assertRaises(ValueError, net.widen, 95)
+
     def test_no_token_goes_on_beyond_a_capital(self):
         for word in self.tokenizer.get_vocab():
             if word not in MARKERS:
