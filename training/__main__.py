@@ -147,6 +147,7 @@ def step_train(options):
         start=start,
         seed=options.seed,
         batch=options.batch,
+        accumulate=options.accumulate,
         total=options.tokens,
         pairs=train.Pairs(learned),
         lr=options.lr,
@@ -231,7 +232,10 @@ def main():
         metavar="N",
         help="learn a tokenizer of N tokens, also with --from, which otherwise keeps the model's own",
     )
-    parser.add_argument("--batch", type=int, default=8, help="sequences of 512 tokens in a step (default: 8)")
+    parser.add_argument("--batch", type=int, default=8, help="sequences of 512 tokens in a batch (default: 8)")
+    parser.add_argument(
+        "--accumulate", type=int, default=1, metavar="N", help="batches whose mean gradient makes a step (default: 1)"
+    )
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate of the matrices (default: 0.02)")
     parser.add_argument("--size", choices=SIZES, default="small", help="of the network (default: small)")
     parser.add_argument("--layers", type=int, metavar="N", help="with --from: add layers until there are N")

@@ -68,6 +68,17 @@ class Untrained(unittest.TestCase):
         self.assertTrue(torch.allclose(self.net.token_embd.weight, trained.token_embd.weight, atol=1e-4))
         self.assertTrue((out / "last.pt").exists())
 
+    def test_weights_change_after_so_many_batches(self):
+        for accumulate, changed in ((1, True), (100, False)):
+            out = self.path / f"accumulate-{accumulate}"
+            encode.encode(self.scenes[:40], self.tokenizer, out / "data")
+            start = model.Model(self.net.shape)
+            start.load_state_dict(self.net.state_dict())
+            given = dict(start=start, batch=2, accumulate=accumulate, total=3000, lr=0.01, say=lambda line: None)
+            trained = train.train(out / "data", out / "data", out, **given)
+            same = torch.equal(self.net.blk[0].ffn_up.weight, trained.blk[0].ffn_up.weight)
+            self.assertEqual(same, not changed)
+
     def test_a_model_knows_its_tokens_in_another_vocabulary(self):
         larger = tokenizer.train(self.texts, self.path / "larger.json", 2500)
         old, new = self.tokenizer.get_vocab(), larger.get_vocab()

@@ -287,6 +287,7 @@ def train(
     start=None,
     seed=1,
     batch=8,
+    accumulate=1,
     total=None,
     pairs=None,
     lr=0.02,
@@ -297,7 +298,7 @@ def train(
 ):
     """Trains on the sequences of `data` until `total` tokens are seen, writing `out`/last.pt now and then.
 
-    Goes on with the model `start`, or begins with one of `shape`.
+    Goes on with the model `start`, or begins with one of `shape`. Weights change by the mean gradient of `accumulate` batches.
     """
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
@@ -357,7 +358,7 @@ def train(
         progress = seen / total
         for optimizer, starts in zip(optimizers, rates):
             for group, rate in zip(optimizer.param_groups, starts):
-                group["lr"] = rate * factor(done, progress)
+                group["lr"] = rate * factor(done // accumulate, progress)
         made = data.batch(np.sort(order[at : at + batch]))
         says = made.says
         # A little of what people ask teaches which words go with which tools; much of it would drown the calls.
@@ -374,11 +375,13 @@ def train(
             alone, shares["pairs"] = pairs.loss(model, np.random.default_rng((seed, done, 1)), device, cast)
             extra = extra + alone
         loss = (losses * weight).sum() / weight.sum() + HINTED * (1 - progress) * extra
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        (loss / accumulate).backward()
+        whole = (done + 1) % accumulate == 0
+        if whole:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
         value = float(losses.detach()[weight == 1.0].mean())
         if not math.isfinite(value):
             raise FloatingPointError(f"loss {value} at step {done}")
@@ -394,7 +397,7 @@ def train(
             if done % 250 == 0:
                 record["dev"] = exact(model, dev, batch, cast)
             say(json.dumps(record))
-        if now - kept > every:
+        if whole and now - kept > every:
             save()
             kept = now
     save()
