@@ -1,5 +1,6 @@
 """`python -m unittest training.test_model`: tokenizer, packing and export; skipped where torch is not installed."""
 
+import copy
 import tempfile
 import unittest
 from pathlib import Path
@@ -59,8 +60,7 @@ class Untrained(unittest.TestCase):
         # A folder of its own: a run resumes from a last.pt that lies in it.
         out = self.path / "run"
         encode.encode(self.scenes[:40], self.tokenizer, out / "data")
-        start = model.Model(self.net.shape)
-        start.load_state_dict(self.net.state_dict())
+        start = copy.deepcopy(self.net)
         trained = train.train(
             out / "data", out / "data", out, start=start, batch=2, total=1500, lr=1e-9, say=lambda line: None
         )
@@ -72,8 +72,7 @@ class Untrained(unittest.TestCase):
         for accumulate, changed in ((1, True), (100, False)):
             out = self.path / f"accumulate-{accumulate}"
             encode.encode(self.scenes[:40], self.tokenizer, out / "data")
-            start = model.Model(self.net.shape)
-            start.load_state_dict(self.net.state_dict())
+            start = copy.deepcopy(self.net)
             given = dict(start=start, batch=2, accumulate=accumulate, total=3000, lr=0.01, say=lambda line: None)
             trained = train.train(out / "data", out / "data", out, **given)
             same = torch.equal(self.net.blk[0].ffn_up.weight, trained.blk[0].ffn_up.weight)
@@ -87,8 +86,7 @@ class Untrained(unittest.TestCase):
         self.assertEqual(len(pieces), 2500)
         for word, place in new.items():
             self.assertEqual("".join(words[piece] for piece in pieces[place]), word)
-        net = model.Model(model.Shape(**vars(self.net.shape)))
-        net.load_state_dict(self.net.state_dict())
+        net = copy.deepcopy(self.net)
         net.cut_anew(pieces)
         for word in new.keys() & old.keys():
             before, after = self.net.token_embd.weight[old[word]], net.token_embd.weight[new[word]]
@@ -98,8 +96,7 @@ class Untrained(unittest.TestCase):
 
     def test_a_model_says_the_same_with_more_layers(self):
         for layers in (2, 3, 4):
-            net = model.Model(model.Shape(**vars(self.net.shape)))
-            net.load_state_dict(self.net.state_dict())
+            net = copy.deepcopy(self.net)
             net.deepen(layers)
             self.assertEqual((len(net.blk), net.shape.layers), (layers, layers))
             ids = torch.tensor([[5, 300, 7, 2000]])
@@ -111,8 +108,7 @@ class Untrained(unittest.TestCase):
             self.assertRaises(ValueError, model.Model(self.net.shape).deepen, layers)
 
     def test_a_model_says_the_same_with_a_wider_feed_forward(self):
-        net = model.Model(model.Shape(**vars(self.net.shape)))
-        net.load_state_dict(self.net.state_dict())
+        net = copy.deepcopy(self.net)
         for block in net.blk:
             torch.nn.init.normal_(block.ffn_down.weight, std=0.1)
         ids = torch.tensor([[5, 300, 7, 2000]])
