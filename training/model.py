@@ -83,16 +83,19 @@ def rotate(x, cos, sin):
 
 
 def masked(q, k, v, mask, size=128):
-    """Attention under a causal `mask`, in strips of queries that leave out the keys after them."""
-    if not q.is_cuda:
-        # In bfloat16 the backward pass takes twice as long on a processor, also on one that multiplies it faster.
-        q, k, v = q.float(), k.float(), v.float()
+    """Attention under a causal `mask`, in strips of queries that leave out the keys after them.
+
+    On a processor products written out take half as long as torch's own attention, there and back.
+    """
+    if q.is_cuda:
+        return F.scaled_dot_product_attention(q, k, v, mask)
+    k = (k * k.shape[-1] ** -0.5).mT.contiguous()
     strips = []
-    with torch.autocast("cpu", enabled=False):
-        for start in range(0, q.shape[2], size):
-            end = start + size
-            strip = mask[:, :, start:end, :end].contiguous()
-            strips.append(F.scaled_dot_product_attention(q[:, :, start:end], k[:, :, :end], v[:, :, :end], strip))
+    for start in range(0, q.shape[2], size):
+        end = start + size
+        scores = q[:, :, start:end] @ k[:, :, :, :end]
+        looks = (scores.float() + mask[:, :, start:end, :end]).softmax(-1)
+        strips.append(looks.to(v.dtype) @ v[:, :, :end])
     return torch.cat(strips, dim=2)
 
 

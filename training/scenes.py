@@ -44,6 +44,8 @@ AKIN, FOREIGN = 0.2, 0.35
 CLOSEST = 3
 # So many results say that the tool failed.
 FAILED = 0.12
+# Of two questions for a tool the one that tells more is asked so often: the tables have many that tell one thing.
+FULLER = 0.4
 # After so many results the same call is made again, and answered with the engine's remark.
 MADE_AGAIN = 0.05
 
@@ -281,7 +283,10 @@ class Scenes(Sampler):
     # Branches: each takes the scene's tools and gives (category, messages), or None where it cannot be had
 
     def simple(self, concretes):
-        asked = self.pose(self.rng.choice(concretes))
+        concrete = self.rng.choice(concretes)
+        asked = self.pose(concrete)
+        if asked and self.rng.random() < FULLER:
+            asked = max(asked, self.pose(concrete) or asked, key=lambda asked: len(asked.calls[0][1]))
         return asked and ("call", [user(self.wrap(asked)), spoken(asked.calls)], asked)
 
     def choice(self, concretes):

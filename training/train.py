@@ -323,7 +323,13 @@ def train(
             optimizer.load_state_dict(kept)
         done, seen, spent, average = state["done"], state["seen"], state["spent"], state["average"]
         say(f"resumed at step {done}, {seen / 1e6:.2f} M tokens, {spent / 60:.1f} minutes")
-    traced = torch.compile(model.traced, dynamic=False) if compile else model.traced
+    traced = model.traced
+
+    def losses_of(states, targets):
+        return F.cross_entropy(model.logits(states).float(), targets, reduction="none")
+
+    if compile:
+        traced, losses_of = torch.compile(traced, dynamic=False), torch.compile(losses_of, dynamic=True)
     data, dev = Data(data, device), Data(dev, device)
     began = time.time() - spent
     kept = time.time()
@@ -367,14 +373,17 @@ def train(
         wanted = weight.flatten().nonzero().squeeze(1)
         with cast:
             states, traces = traced(made.ids, made.places, made.mask)
-            logits = model.logits(states[:, :-1].flatten(0, 1)[wanted])
-        losses = F.cross_entropy(logits.float(), made.targets.flatten()[wanted], reduction="none")
+            losses = losses_of(states[:, :-1].flatten(0, 1)[wanted], made.targets.flatten()[wanted])
         weight = weight.flatten()[wanted]
-        extra, shares = hinted(made, traces)
-        if pairs:
-            alone, shares["pairs"] = pairs.loss(model, np.random.default_rng((seed, done, 1)), device, cast)
-            extra = extra + alone
-        loss = (losses * weight).sum() / weight.sum() + HINTED * (1 - progress) * extra
+        loss = (losses * weight).sum() / weight.sum()
+        # One batch of a step is enough for what is taught on the side, which takes as long as a quarter of the rest.
+        if done % accumulate == 0:
+            extra, shares = hinted(made, traces)
+            if pairs:
+                alone, shares["pairs"] = pairs.loss(model, np.random.default_rng((seed, done, 1)), device, cast)
+                extra = extra + alone
+            loss = loss + HINTED * (1 - progress) * extra
+            found = {name: 0.98 * found.get(name, share) + 0.02 * share for name, share in shares.items()}
         (loss / accumulate).backward()
         whole = (done + 1) % accumulate == 0
         if whole:
@@ -386,7 +395,6 @@ def train(
         if not math.isfinite(value):
             raise FloatingPointError(f"loss {value} at step {done}")
         average = value if average is None else 0.98 * average + 0.02 * value
-        found = {name: 0.98 * found.get(name, share) + 0.02 * share for name, share in shares.items()}
         done += 1
         seen += made.size
         now = time.time()
