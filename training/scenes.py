@@ -286,7 +286,7 @@ class Scenes(Sampler):
         concrete = self.rng.choice(concretes)
         asked = self.pose(concrete)
         if asked and self.rng.random() < FULLER:
-            asked = max(asked, self.pose(concrete) or asked, key=lambda asked: len(asked.calls[0][1]))
+            asked = max(asked, self.pose(concrete) or asked, key=lambda made: len(made.calls[0][1]))
         return asked and ("call", [user(self.wrap(asked)), spoken(asked.calls)], asked)
 
     def choice(self, concretes):

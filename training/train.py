@@ -376,7 +376,7 @@ def train(
             losses = losses_of(states[:, :-1].flatten(0, 1)[wanted], made.targets.flatten()[wanted])
         weight = weight.flatten()[wanted]
         loss = (losses * weight).sum() / weight.sum()
-        # One batch of a step is enough for what is taught on the side, which takes as long as a quarter of the rest.
+        # What is taught on the side takes long, and one batch of a step is enough for it.
         if done % accumulate == 0:
             extra, shares = hinted(made, traces)
             if pairs:
