@@ -94,11 +94,12 @@ class Data:
     def __len__(self):
         return len(self.arrays["ids"])
 
-    def batch(self, chosen):
-        names = ("ids", "scene", "branch", "place", "told", "points", "words", "source", "part", "link")
-        ids, scene, branch, place, told, points, words, source, part, link = (
-            torch.from_numpy(self.arrays[name][chosen].astype(np.int64)).to(self.device) for name in names
-        )
+    def tensors(self, chosen, *names):
+        return (torch.from_numpy(self.arrays[name][chosen].astype(np.int64)).to(self.device) for name in names)
+
+    def batch(self, chosen, hints=True):
+        """The sequences `chosen`; their hints take most of the time, and are not always wanted."""
+        ids, scene, branch, place, told = self.tensors(chosen, "ids", "scene", "branch", "place", "told")
         same = scene[:, :, None] == scene[:, None, :]
         seen = (branch[:, None, :] == 0) | (branch[:, :, None] == branch[:, None, :])
         allowed = (same & seen).tril()
@@ -107,12 +108,6 @@ class Data:
         follows = (scene[:, 1:] == scene[:, :-1]) & (branch[:, 1:] == branch[:, :-1])
         says = torch.where(follows, told[:, 1:], -1)
         says = torch.where(scene[:, 1:] == 0, -1, says)
-        asked = told == ASKED
-        alike = (words[:, :, None] == words[:, None, :]) & (words > 0)[:, :, None]
-        # A user's words are looked for in the tools, and what is said for a call in what the user said.
-        alike &= (asked[:, :, None] & (branch == 0)[:, None, :]) | ((told == SPOKEN)[:, :, None] & asked[:, None, :])
-        near = torch.zeros_like(allowed)
-        near[related_places(*(self.arrays[name][chosen] for name in ("words", "told", "branch")))] = True
         return Batch(
             ids=ids,
             places=place,
@@ -120,6 +115,18 @@ class Data:
             targets=ids[:, 1:],
             says=says,
             size=int((scene > 0).sum()),
+            **(self.hints(chosen, branch, told, allowed) if hints else {}),
+        )
+
+    def hints(self, chosen, branch, told, allowed):
+        points, words, source, part, link = self.tensors(chosen, "points", "words", "source", "part", "link")
+        asked = told == ASKED
+        alike = (words[:, :, None] == words[:, None, :]) & (words > 0)[:, :, None]
+        # A user's words are looked for in the tools, and what is said for a call in what the user said.
+        alike &= (asked[:, :, None] & (branch == 0)[:, None, :]) | ((told == SPOKEN)[:, :, None] & asked[:, None, :])
+        near = torch.zeros_like(allowed)
+        near[related_places(*(self.arrays[name][chosen] for name in ("words", "told", "branch")))] = True
+        return dict(
             found=alike & allowed,
             near=near & allowed,
             linked=to(torch.where(told == SPOKEN, 0, link)),
@@ -190,15 +197,15 @@ class Batch:
     # The hints: for each token (row) where (columns) the same word stands, or one that has to do with it, what a value or a label
     # goes with, the label of the value that is next, what the next token is copied from, and the values that are said already;
     # the tool that it tells, the one that it decides for, and what it is to a value.
-    found: torch.Tensor
-    near: torch.Tensor
-    linked: torch.Tensor
-    labelled: torch.Tensor
-    copied: torch.Tensor
-    said: torch.Tensor
-    told: torch.Tensor
-    decided: torch.Tensor
-    valued: torch.Tensor
+    found: torch.Tensor = None
+    near: torch.Tensor = None
+    linked: torch.Tensor = None
+    labelled: torch.Tensor = None
+    copied: torch.Tensor = None
+    said: torch.Tensor = None
+    told: torch.Tensor = None
+    decided: torch.Tensor = None
+    valued: torch.Tensor = None
 
 
 class Hinted(nn.Module):
@@ -365,7 +372,9 @@ def train(
         for optimizer, starts in zip(optimizers, rates):
             for group, rate in zip(optimizer.param_groups, starts):
                 group["lr"] = rate * factor(done // accumulate, progress)
-        made = data.batch(np.sort(order[at : at + batch]))
+        # What is taught on the side takes long, and one batch of a step is enough for it.
+        taught = done % accumulate == 0
+        made = data.batch(np.sort(order[at : at + batch]), hints=taught)
         says = made.says
         # A little of what people ask teaches which words go with which tools; much of it would drown the calls.
         luck = torch.from_numpy(np.random.default_rng((seed, done)).random(says.shape)).to(device)
@@ -376,8 +385,7 @@ def train(
             losses = losses_of(states[:, :-1].flatten(0, 1)[wanted], made.targets.flatten()[wanted])
         weight = weight.flatten()[wanted]
         loss = (losses * weight).sum() / weight.sum()
-        # What is taught on the side takes long, and one batch of a step is enough for it.
-        if done % accumulate == 0:
+        if taught:
             extra, shares = hinted(made, traces)
             if pairs:
                 alone, shares["pairs"] = pairs.loss(model, np.random.default_rng((seed, done, 1)), device, cast)
@@ -420,7 +428,7 @@ def exact(model, data, batch, cast):
     right = {}
     for at in range(0, len(data) // batch * batch, batch):
         chosen = np.arange(at, at + batch)
-        made = data.batch(chosen)
+        made = data.batch(chosen, hints=False)
         with cast:
             states = model.hidden(made.ids, made.places, made.mask)[:, :-1]
         rows, columns = (made.says == SPOKEN).nonzero(as_tuple=True)
