@@ -1,4 +1,4 @@
-"""`python -m training STEP`: suite | related | data | render | train | export | tokens | evaluate | all.
+"""`python -m training STEP`: suite | related | data | render | train | mean | export | tokens | evaluate | all.
 
 See README.md in this folder.
 """
@@ -151,17 +151,50 @@ def step_train(options):
         total=options.tokens,
         pairs=train.Pairs(learned),
         lr=options.lr,
+        hints=options.hints,
         threads=options.threads,
         compile=options.compile,
         say=tell,
     )
 
 
-def step_export(options):
+def part(text):
+    """`--parts`: a path and its weight."""
+    path, _, weight = text.rpartition("=")
+    return Path(path), float(weight)
+
+
+def load(path):
+    """The model and the tokenizer of a GGUF, or of a run's working folder."""
+    from . import export, tokenizer, train
+
+    if path.is_dir():
+        return train.load(path / "last.pt"), tokenizer.load(path / "tokenizer.json")
+    return export.read(path)
+
+
+def write(options, net, learned):
     from . import export
 
-    export.write(options.out / "last.pt", options.out / "tokenizer.json", options.model, options.date)
+    export.write(net, learned, options.model, options.date)
     say(f"{options.model}: {options.model.stat().st_size / 1e6:.2f} MB")
+
+
+def step_mean(options):
+    """Models that went on from one another lie so near that the mean of their weights is better than each."""
+    from . import model
+
+    if not options.parts:
+        raise SystemExit("mean: name the models with --parts FILE=WEIGHT …")
+    paths, weights = zip(*options.parts)
+    nets, tokenizers = zip(*map(load, paths))
+    if any(learned.get_vocab() != tokenizers[0].get_vocab() for learned in tokenizers):
+        raise SystemExit("mean: the models have different tokenizers")
+    write(options, model.mean(nets, weights), tokenizers[0])
+
+
+def step_export(options):
+    write(options, *load(options.out))
 
 
 def step_tokens(options):
@@ -203,6 +236,7 @@ STEPS = {
     "data": step_data,
     "render": step_render,
     "train": step_train,
+    "mean": step_mean,
     "export": step_export,
     "tokens": step_tokens,
     "evaluate": step_evaluate,
@@ -223,6 +257,13 @@ def main():
         metavar="GGUF",
         help="go on with this model and its tokenizer, with new scenes",
     )
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        type=part,
+        metavar="FILE=WEIGHT",
+        help="the GGUFs, or working folders of runs, that `mean` makes --model of",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scenes", type=int, default=SCENES, help=f"scenes to generate (default: {SCENES})")
     parser.add_argument("--tokens", type=float, default=TOKENS, help=f"train on so many tokens (default: {TOKENS:.3g})")
@@ -237,6 +278,12 @@ def main():
         "--accumulate", type=int, default=1, metavar="N", help="batches whose mean gradient makes a step (default: 1)"
     )
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate of the matrices (default: 0.02)")
+    parser.add_argument(
+        "--hints",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="tell inner layers what they are to find (default: yes)",
+    )
     parser.add_argument("--size", choices=SIZES, default="small", help="of the network (default: small)")
     parser.add_argument("--layers", type=int, metavar="N", help="with --from: add layers until there are N")
     parser.add_argument("--hidden", type=int, metavar="N", help="with --from: widen the feed forward to N")

@@ -255,3 +255,15 @@ class Model(nn.Module):
             output.append(token)
             feed = torch.tensor([[token]])
         return output, False
+
+
+@torch.no_grad()
+def mean(models, weights):
+    """The model whose weights are the mean of those of `models`, which share a shape, weighed by `weights`."""
+    if any(model.shape != models[0].shape for model in models):
+        raise ValueError("models of different shapes have no mean")
+    made = copy.deepcopy(models[0])
+    shares = [weight / sum(weights) for weight in weights]
+    for parameter, *parts in zip(made.parameters(), *(model.parameters() for model in models)):
+        parameter.copy_(sum(share * part for share, part in zip(shares, parts)))
+    return made

@@ -46,9 +46,8 @@ class Untrained(unittest.TestCase):
         cls.folder.cleanup()
 
     def test_it_comes_back_from_its_file(self):
-        torch.save({"shape": vars(self.net.shape), "model": self.net.state_dict()}, self.path / "last.pt")
         for name in ("a.gguf", "b.gguf"):
-            export.write(self.path / "last.pt", self.path / "tokenizer.json", self.path / name, "2026-01-01")
+            export.write(self.net, self.tokenizer, self.path / name, "2026-01-01")
         self.assertEqual((self.path / "a.gguf").read_bytes(), (self.path / "b.gguf").read_bytes())
         _, back = export.read(self.path / "a.gguf")
         for text in self.texts[:1000]:
@@ -77,6 +76,28 @@ class Untrained(unittest.TestCase):
             trained = train.train(out / "data", out / "data", out, **given)
             same = torch.equal(self.net.blk[0].ffn_up.weight, trained.blk[0].ffn_up.weight)
             self.assertEqual(same, not changed)
+
+    def test_hints_can_be_left_out(self):
+        told = {}
+        for hints in (True, False):
+            out = self.path / f"hints-{hints}"
+            encode.encode(self.scenes[:40], self.tokenizer, out / "data")
+            lines = []
+            given = dict(start=copy.deepcopy(self.net), batch=2, total=25_000, hints=hints, say=lines.append)
+            train.train(out / "data", out / "data", out, **given)
+            told[hints] = next(line for line in lines if line.startswith("{"))
+        self.assertIn('"copied"', told[True])
+        self.assertNotIn('"copied"', told[False])
+
+    def test_a_mean_lies_between_its_models(self):
+        other = copy.deepcopy(self.net)
+        torch.nn.init.normal_(other.token_embd.weight)
+        mean = model.mean([self.net, other], [3, 1])
+        wanted = 0.75 * self.net.token_embd.weight + 0.25 * other.token_embd.weight
+        self.assertTrue(torch.allclose(mean.token_embd.weight, wanted))
+        self.assertTrue(torch.equal(mean.blk[0].ffn_up.weight, self.net.blk[0].ffn_up.weight))
+        with self.assertRaisesRegex(ValueError, "shapes"):
+            model.mean([self.net, model.Model(model.Shape(2048, width=64, layers=1, heads=2, hidden=64))], [1, 1])
 
     def test_a_model_knows_its_tokens_in_another_vocabulary(self):
         larger = tokenizer.train(self.texts, self.path / "larger.json", 2500)

@@ -298,6 +298,7 @@ def train(
     total=None,
     pairs=None,
     lr=0.02,
+    hints=True,
     threads=2,
     compile=False,
     every=150.0,
@@ -306,6 +307,7 @@ def train(
     """Trains on the sequences of `data` until `total` tokens are seen, writing `out`/last.pt now and then.
 
     Goes on with the model `start`, or begins with one of `shape`. Weights change by the mean gradient of `accumulate` batches.
+    Without `hints`, and `pairs` of words, which are taught with them, it is told nothing but what is said.
     """
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
@@ -373,7 +375,7 @@ def train(
             for group, rate in zip(optimizer.param_groups, starts):
                 group["lr"] = rate * factor(done // accumulate, progress)
         # What is taught on the side takes long, and one batch of a step is enough for it.
-        taught = done % accumulate == 0
+        taught = hints and done % accumulate == 0
         made = data.batch(np.sort(order[at : at + batch]), hints=taught)
         says = made.says
         # A little of what people ask teaches which words go with which tools; much of it would drown the calls.
