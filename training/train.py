@@ -331,7 +331,7 @@ def train(
         for optimizer, kept in zip(optimizers, state["optimizers"]):
             optimizer.load_state_dict(kept)
         done, seen, spent, average = state["done"], state["seen"], state["spent"], state["average"]
-        say(f"resumed at step {done}, {seen / 1e6:.2f} M tokens, {spent / 60:.1f} minutes")
+        say(f"resumed at batch {done}, {seen / 1e6:.2f} M tokens, {spent / 60:.1f} minutes")
     traced = model.traced
 
     def losses_of(states, targets):
@@ -395,6 +395,7 @@ def train(
             loss = loss + HINTED * (1 - progress) * extra
             found = {name: 0.98 * found.get(name, share) + 0.02 * share for name, share in shares.items()}
         (loss / accumulate).backward()
+        # Batches at the end that make no whole step are left: the rate is next to nothing there.
         whole = (done + 1) % accumulate == 0
         if whole:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -403,13 +404,13 @@ def train(
                 optimizer.zero_grad(set_to_none=True)
         value = float(losses.detach()[weight == 1.0].mean())
         if not math.isfinite(value):
-            raise FloatingPointError(f"loss {value} at step {done}")
+            raise FloatingPointError(f"loss {value} at batch {done}")
         average = value if average is None else 0.98 * average + 0.02 * value
         done += 1
         seen += made.size
         now = time.time()
         if done % 20 == 0:
-            record = {"step": done, "tokens": seen, "minutes": round((now - began) / 60, 2), "loss": round(average, 4)}
+            record = {"batch": done, "tokens": seen, "minutes": round((now - began) / 60, 2), "loss": round(average, 4)}
             record |= {name: round(share, 3) for name, share in found.items()}
             record["tokens_per_second"] = round(seen / (now - began))
             if done % 250 == 0:
@@ -419,7 +420,9 @@ def train(
             save()
             kept = now
     save()
-    say(f"done: {done} steps, {seen / 1e6:.2f} M tokens, {(time.time() - began) / 60:.1f} minutes, loss {average:.4f}")
+    say(
+        f"done: {done} batches, {seen / 1e6:.2f} M tokens, {(time.time() - began) / 60:.1f} minutes, loss {average:.4f}"
+    )
     say(json.dumps(exact(model, dev, batch, cast)))
     return model
 
