@@ -1,4 +1,5 @@
-"""`python -m training STEP`: suite | related | data | render | train | mean | export | tokens | evaluate | all.
+"""`python -m training STEP`: suite | related | data | render | train | mean | calibrate | export | tokens |
+evaluate | all.
 
 See README.md in this folder.
 """
@@ -193,6 +194,17 @@ def step_mean(options):
     write(options, model.mean(nets, weights), tokenizers[0])
 
 
+def step_calibrate(options):
+    from . import calibrate, train
+
+    if not options.base:
+        raise SystemExit("calibrate: name the model with --from GGUF")
+    net, learned = load(options.base)
+    fell, moved = calibrate.raise_threshold(net, learned, train.Data(options.out / "dev", "cpu"), options.by)
+    say(f"a call's marker is less likely by {fell:.2f} where an answer begins; elsewhere it moved by {moved:.2f}")
+    write(options, net, learned)
+
+
 def step_export(options):
     write(options, *load(options.out))
 
@@ -237,6 +249,7 @@ STEPS = {
     "render": step_render,
     "train": step_train,
     "mean": step_mean,
+    "calibrate": step_calibrate,
     "export": step_export,
     "tokens": step_tokens,
     "evaluate": step_evaluate,
@@ -263,6 +276,12 @@ def main():
         type=part,
         metavar="FILE=WEIGHT",
         help="the GGUFs, or working folders of runs, that `mean` makes --model of",
+    )
+    parser.add_argument(
+        "--by",
+        type=float,
+        default=0.5,
+        help="how much less likely, in logits, `calibrate` makes a call (default: 0.5)",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scenes", type=int, default=SCENES, help=f"scenes to generate (default: {SCENES})")

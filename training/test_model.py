@@ -7,14 +7,14 @@ from pathlib import Path
 
 from . import __main__ as main
 from . import scenes
-from .render import CONTROL, MARKERS, render
+from .render import ASSISTANT, CONTROL, MARKERS, render
 
 MISSING = None
 try:
     import numpy as np
     import torch
 
-    from . import encode, export, model, tokenizer, train
+    from . import calibrate, encode, export, model, tokenizer, train
 except ImportError as error:
     MISSING = error.name
 
@@ -98,6 +98,25 @@ class Untrained(unittest.TestCase):
         self.assertTrue(torch.equal(mean.blk[0].ffn_up.weight, self.net.blk[0].ffn_up.weight))
         with self.assertRaisesRegex(ValueError, "shapes"):
             model.mean([self.net, model.Model(model.Shape(2048, width=64, layers=1, heads=2, hidden=64))], [1, 1])
+
+    def test_a_threshold_lowers_the_markers_where_an_answer_begins(self):
+        encode.encode(self.scenes[200:300], self.tokenizer, self.path / "threshold")
+        data = train.Data(self.path / "threshold", "cpu")
+        made = data.batch(np.arange(8))
+        net = copy.deepcopy(self.net)
+        with torch.no_grad():
+            states = net.hidden(made.ids, made.places, made.mask)
+            before = net.logits(states)
+            calibrate.raise_threshold(net, self.tokenizer, data, 0.5)
+            # The states are the same ones: only the rows that make logits of them are looked at.
+            moved = (net.logits(states) - before)[:, :-1]
+        said = made.says == encode.SPOKEN
+        first = said & (made.ids[:, :-1] == self.tokenizer.token_to_id(ASSISTANT))
+        markers = [self.tokenizer.token_to_id(MARKERS[0]), self.tokenizer.token_to_id(MARKERS[2])]
+        self.assertTrue(torch.allclose(moved[first][:, markers].mean(0), torch.tensor(-0.5), atol=0.1))
+        self.assertLess(float(moved[said & ~first][:, markers].abs().mean()), 0.2)
+        moved[..., markers] = 0
+        self.assertEqual(float(moved.abs().max()), 0)
 
     def test_a_model_knows_its_tokens_in_another_vocabulary(self):
         larger = tokenizer.train(self.texts, self.path / "larger.json", 2500)
