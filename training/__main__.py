@@ -268,7 +268,7 @@ def main():
         dest="base",
         type=Path,
         metavar="GGUF",
-        help="go on with this model and its tokenizer, with new scenes",
+        help="go on with this model and its tokenizer, with new scenes; or the one that `calibrate` changes",
     )
     parser.add_argument(
         "--parts",

@@ -374,8 +374,8 @@ def train(
         for optimizer, starts in zip(optimizers, rates):
             for group, rate in zip(optimizer.param_groups, starts):
                 group["lr"] = rate * factor(done // accumulate, progress)
-        # What is taught on the side takes long, and one batch of a step is enough for it.
-        taught = hints and done % accumulate == 0
+        # What is taught on the side takes long, and of a step's batches one in four is enough for it.
+        taught = hints and done % accumulate % 4 == 0
         made = data.batch(np.sort(order[at : at + batch]), hints=taught)
         says = made.says
         # A little of what people ask teaches which words go with which tools; much of it would drown the calls.
