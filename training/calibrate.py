@@ -2,7 +2,8 @@
 
 A call begins with its marker. Where an answer begins, the marker's logit is lowered by one amount for all questions, so that
 those are refused that the model was least sure of. Its architecture has no bias to lower it by: what is taken from the marker's
-row is a direction that the states have where an answer begins, and hardly elsewhere.
+row is a direction that the states have where an answer begins, and hardly elsewhere. The marker is read by the same row, so that
+what follows it moves a little, too.
 """
 
 import numpy as np
