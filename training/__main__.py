@@ -103,7 +103,7 @@ def step_data(options):
     # Copying is learned first; a model that is gone on with can do it.
     easy = 0 if options.base else scenes.EASY
     encode.encode(scenes.scenes(kept, 160, options.seed + 2000, names, easy=0), learned, out / "dev")
-    made = scenes.scenes(tools, options.scenes, options.seed, names, easy, tokenizer.letters(learned))
+    made = scenes.scenes(tools, options.scenes, options.seed, names, easy, tokenizer.letters(learned), options.mix)
     size, sequences, branches = encode.encode(made, learned, out / "data")
     say(f"{options.scenes} scenes, {branches} conversations, {size / 1e6:.1f} M tokens in {sequences} sequences")
 
@@ -285,6 +285,12 @@ def main():
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scenes", type=int, default=SCENES, help=f"scenes to generate (default: {SCENES})")
+    parser.add_argument(
+        "--mix",
+        choices=("all", "decisions"),
+        default="all",
+        help="of `data`: questions of all kinds, or mostly whether a tool fits and which (default: all)",
+    )
     parser.add_argument("--tokens", type=float, default=TOKENS, help=f"train on so many tokens (default: {TOKENS:.3g})")
     parser.add_argument(
         "--vocabulary",

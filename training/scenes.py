@@ -50,6 +50,59 @@ FULLER = 0.4
 MADE_AGAIN = 0.05
 
 
+@dataclass(frozen=True)
+class Mix:
+    """What scenes are made of."""
+
+    # How often there is one tool, how often there are two, and so on.
+    tools: tuple
+    # At least and at most so many questions, and one more for every two tools.
+    questions: tuple
+    # How often each kind of question.
+    kinds: dict
+    # Up to where of 1 tools come from the tables, and up to where from `procedural`'s topics; beyond are tools of random words.
+    share: tuple = (0.88, 0.97)
+
+
+EASY_MIX = Mix((2, 1), (5, 7), {"simple": 80, "parallel_same": 10, "unfit": 10}, (0.3, 0.6))
+# More that no tool fits than anybody asks: a network that is unsure shall refuse rather than call.
+MIXES = {
+    "all": Mix(
+        (20, 22, 18, 14, 10, 7, 5, 4),
+        (6, 8),
+        {
+            "simple": 34,
+            "choice": 32,
+            "parallel_same": 16,
+            "parallel_two": 14,
+            "unfit": 90,
+            "talk": 2,
+            "answered": 7,
+            "answered_parallel": 9,
+            "corrected": 5,
+            "again": 6,
+        },
+    ),
+    # For a shorter run at the end: mostly whether a tool fits, and which.
+    "decisions": Mix(
+        (22, 22, 18, 13, 9, 7, 5, 4),
+        (7, 9),
+        {
+            "simple": 30,
+            "choice": 44,
+            "parallel_same": 12,
+            "parallel_two": 10,
+            "unfit": 120,
+            "talk": 2,
+            "answered": 6,
+            "answered_parallel": 6,
+            "corrected": 4,
+            "again": 5,
+        },
+    ),
+}
+
+
 @dataclass
 class Scene:
     system: str
@@ -495,23 +548,8 @@ class Scenes(Sampler):
         second = (self.unfit if kind > 0.94 else self.simple)(concretes)
         return second and ("follow-up", messages + second[1], None)
 
-    # More that no tool fits than anybody asks: a network that is unsure shall refuse rather than call.
-    MIX = {
-        "simple": 36,
-        "choice": 22,
-        "parallel_same": 18,
-        "parallel_two": 16,
-        "unfit": 74,
-        "talk": 2,
-        "answered": 7,
-        "answered_parallel": 10,
-        "corrected": 5,
-        "again": 6,
-    }
-    EASY_MIX = {"simple": 80, "parallel_same": 10, "unfit": 10}
-
-    def branch(self, concretes, mix):
-        kind = self.rng.choices(list(mix), list(mix.values()))[0]
+    def branch(self, concretes, kinds):
+        kind = self.rng.choices(list(kinds), list(kinds.values()))[0]
         made = getattr(self, kind)(concretes) or self.simple(concretes)
         return made and made[:2]
 
@@ -557,19 +595,19 @@ class Scenes(Sampler):
             "hermes" if rng.random() < 0.33 else "delimited",
         )
 
-    def scene(self, easy=False, last=False):
+    def scene(self, mix=MIXES["all"], last=False):
         rng = self.rng
         self.dated = last
-        self.share = (0.3, 0.6) if easy else (0.88, 0.97)
+        self.share = mix.share
         style = self.style()
-        count = rng.choice((1, 1, 2)) if easy else rng.choices(range(1, 9), (14, 22, 20, 15, 10, 8, 6, 5))[0]
+        count = rng.choices(range(1, len(mix.tools) + 1), mix.tools)[0]
         domain = rng.choice(list(FIRST_ASKED)) if rng.random() < (0.7 if last else 0.06) else None
         asked = self.domains.get(domain, [])[: FIRST_ASKED.get(domain)]
         concretes = self.offered([rng.choice(asked) if asked else self.source()], count, style)
         scene = self.blank(concretes)
-        mix, asked = self.EASY_MIX if easy else self.MIX, set()
-        for _ in range(rng.randint(5, 7) + len(concretes) // 2):
-            made = self.branch(concretes, mix)
+        asked = set()
+        for _ in range(rng.randint(*mix.questions) + len(concretes) // 2):
+            made = self.branch(concretes, mix.kinds)
             question = made and made[1][0]["content"]
             if made and question not in asked and len(json.dumps(made[1], ensure_ascii=False)) < 1800:
                 asked.add(question)
@@ -649,7 +687,7 @@ def same_verb(tool, other):
     return False
 
 
-def scenes(tools, count, seed, barred=frozenset(), easy=EASY, tokens=()):
+def scenes(tools, count, seed, barred=frozenset(), easy=EASY, tokens=(), mix="all"):
     """`count` scenes. One with a tool name of `barred` is left out, and so is a branch with such a question.
 
     `tokens` are what strange words are made of; without them these are made of the tables' words alone.
@@ -664,7 +702,7 @@ def scenes(tools, count, seed, barred=frozenset(), easy=EASY, tokens=()):
         elif kind < 0.01 + MATCHING and made < count - LAST:
             scene = maker.matching()
         else:
-            scene = maker.scene(made < easy, made >= max(easy, count - LAST))
+            scene = maker.scene(EASY_MIX if made < easy else MIXES[mix], made >= max(easy, count - LAST))
         scene.branches = [
             branch
             for branch in scene.branches

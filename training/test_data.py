@@ -286,6 +286,15 @@ class Data(unittest.TestCase):
         kinds = {kind for scene in scenes.scenes(TOOLS, 300, 4, easy=0) for kind, _ in scene.branches}
         self.assertEqual(kinds, {"call", "choice", "parallel", "irrelevance", "follow-up", "talk", "match"})
 
+    @mock.patch.object(scenes, "LAST", 0)
+    def test_a_mix_of_decisions_has_more_that_no_tool_fits_and_more_names_alone(self):
+        def share(mix):
+            made = scenes.scenes(TOOLS, 400, 4, easy=0, mix=mix)
+            kinds = [kind for scene in made for kind, _ in scene.branches if kind != "match"]
+            return sum(kind in ("irrelevance", "choice") for kind in kinds) / len(kinds)
+
+        self.assertGreater(share("decisions"), share("all") + 0.05)
+
     def test_results_are_json_and_text(self):
         told = [
             message["content"]
