@@ -4,10 +4,10 @@
 //! token. Whoever generates knows nothing of the others: each has an [`Engine`] of its own, on a thread of its own. Its
 //! [`Engine::decode`] waits until all that are in a turn want something decoded; the last one to come decodes for all.
 //!
-//! Apart: a model of a few megabytes stays in the processor's caches, so there is nothing to share, and llama.cpp's
-//! attention over several sequences costs more than decoding them one by one (twice as much was measured). Such a model
-//! has as many contexts as the cores have room for, each with a generation of its own. Which of the two is faster is
-//! measured.
+//! Apart: a model of a few megabytes stays in the processor's caches, so there is little to share, and llama.cpp's
+//! attention over several sequences costs more than decoding them one by one (a quarter more was measured for a token as
+//! a whole). Such a model has as many contexts as the cores have room for, each with a generation of its own. Which of
+//! the two is faster is measured.
 
 use super::{BATCH, LlamaEngine, LoadOptions, create_context, engine_error, one_token_steps};
 use crate::engine::sampler::Sampling;
