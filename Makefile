@@ -4,7 +4,7 @@
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
 # make bench    the measurements that the README reports
 # make fuzz     ten million broken texts through the parser, in every format (about 15 minutes)
-# make model    trains the bundled model anew (model-smoke: a toy one, in minutes); see training/README.md
+# make model    trains a model like the bundled one from nothing (model-smoke: a toy, in minutes); see training/README.md
 
 CARGO ?= cargo
 # One profile everywhere: llama.cpp is compiled once for each, and that takes 5 to 25 minutes.

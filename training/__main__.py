@@ -1,5 +1,5 @@
 """`python -m training STEP`: suite | related | data | render | train | mean | calibrate | export | tokens |
-evaluate | all.
+evaluate.
 
 See README.md in this folder.
 """
@@ -258,7 +258,7 @@ STEPS = {
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
-    parser.add_argument("step", choices=[*STEPS, "all"])
+    parser.add_argument("step", choices=STEPS)
     parser.add_argument(
         "--out", type=Path, default=ROOT / "target" / "training", help="working folder (default: target/training)"
     )
@@ -338,14 +338,7 @@ def main():
     )
     parser.add_argument("--answers", type=Path, help="write every answer to this file")
     options = parser.parse_args()
-    if options.step == "all":
-        steps = ["data", "train", "export", "evaluate"]
-        # The tests know the ids of the model that ships.
-        steps[3:3] = ["tokens"] if options.model == MODEL else []
-        for step in steps:
-            STEPS[step](options)
-    else:
-        STEPS[options.step](options)
+    STEPS[options.step](options)
 
 
 if __name__ == "__main__":

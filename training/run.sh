@@ -1,10 +1,10 @@
 #!/bin/sh
 # Makes a model like the bundled one from nothing: data, tokenizer, training, GGUF, evaluation.
-#   training/run.sh              writes models/callwright-tiny.gguf (two to three hours on two cores)
-#   training/run.sh onward       goes on with the bundled one as it was last gone on with: target/training/onward.gguf
-#                                (two to three hours; --seed N gives other scenes)
-#   training/run.sh smoke        a toy under target/, to try the steps (a few minutes)
-# Further arguments go to every step of `python -m training`; a run that was stopped goes on from its last checkpoint.
+#   training/run.sh [SEED]          writes models/callwright-tiny.gguf (five to six hours on two cores)
+#   training/run.sh onward [SEED]   goes on with the bundled one: target/training/onward/new.gguf (two to three hours)
+#   training/run.sh smoke [SEED]    the steps of the first with a toy: target/training/smoke/new.gguf (a few minutes)
+# Each training run within has a seed of its own: SEED (default: 1) and those after it. Further arguments go to every step
+# of `python -m training`. What was stopped goes on from its last checkpoint.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -19,35 +19,65 @@ fi
 export OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0
 export MALLOC_TRIM_THRESHOLD_=-1 MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=1000000000
 
-mode=full
+mode=full seed=1 share=1 more=
 case ${1:-} in smoke | onward)
     mode=$1
     shift
     ;;
 esac
+case ${1:-} in [0-9]*)
+    seed=$1
+    shift
+    ;;
+esac
+if [ $mode = smoke ]; then
+    share=50 more="--size toy --no-compile --limit 1"
+fi
+more="$more $*"
+work=target/training/$mode
+bundled=models/callwright-tiny.gguf
+# In logits: by how much the threshold of calls is raised at the end. What goes on does so without.
+raised=0.5
+
+step() {
+    # What $more has are several words.
+    nice -n 10 "$venv/bin/python" -m training "$@" --date "$(date +%F)" $more
+}
+
+# train FOLDER SCENES TOKENS OPTION…: scenes, training on them, and a GGUF.
+train() {
+    folder=$work/$1 scenes=$(($2 / share)) tokens=$(($3 / share))
+    shift 3
+    [ -d "$folder/data" ] || step data --out "$folder" --scenes $scenes --seed "$seed" "$@"
+    step train --out "$folder" --tokens $tokens --seed "$seed" "$@"
+    step export --out "$folder" --model "$folder/model.gguf"
+    seed=$((seed + 1))
+}
+
+# onward OLD NEW: a long run over everything, at a rate that takes the model far from where it was; a shorter one from
+# between the two, without hints, mostly over whether a tool fits and which; and the mean of its end and the old model.
+onward() {
+    train everything 92000 38000000 --from "$1" --lr 0.012 --accumulate 8
+    step mean --parts "$work/everything=0.6" "$1=0.4" --model "$work/between.gguf"
+    train decisions 31000 14000000 --from "$work/between.gguf" --mix decisions --lr 0.006 --accumulate 4 --no-hints
+    step mean --parts "$work/decisions=0.6" "$1=0.4" --model "$2"
+}
+
+mkdir -p "$work"
 if [ $mode = onward ]; then
-    bundled=models/callwright-tiny.gguf
-    # The threshold from which on the bundled model calls was raised by this: training needs it as it was.
-    raised=0.5
-    first=target/training/first second=target/training/second
-    old=$first/old.gguf
-    step() {
-        nice -n 10 "$venv/bin/python" -m training "$@"
-    }
-    mkdir -p $first $second
-    # A long run over everything, at a rate that takes the model far from where it was.
-    [ -d $first/data ] || step data --from $bundled --out $first --scenes 92000 "$@"
-    [ -f $old ] || step calibrate --from $bundled --out $first --by -$raised --model $old
-    step train --from $old --out $first --tokens 38e6 --lr 0.012 --accumulate 8 "$@"
-    # A shorter one from between the two, without hints, mostly over whether a tool fits and which.
-    [ -f $second/between.gguf ] || step mean --parts $first=0.6 $old=0.4 --model $second/between.gguf
-    [ -d $second/data ] || step data --from $old --out $second --scenes 31000 --mix decisions "$@"
-    step train --from $second/between.gguf --out $second --tokens 14e6 --lr 0.006 --accumulate 4 --no-hints "$@"
-    step mean --parts $second=0.6 $old=0.4 --model target/training/onward.gguf
+    # Any conversations have places where an answer begins.
+    places=$work/places old=$work/old.gguf
+    [ -d "$places/data" ] || step data --from $bundled --out "$places" --scenes 100
+    [ -f "$old" ] || step calibrate --from $bundled --out "$places" --by -$raised --model "$old"
+    onward "$old" "$work/new.gguf"
     exit
 fi
-if [ $mode = smoke ]; then
-    exec nice -n 10 "$venv/bin/python" -m training all --size toy --scenes 4000 --tokens 4e5 --no-compile --limit 1 \
-        --out target/training-smoke --model target/training-smoke/smoke.gguf "$@"
-fi
-exec nice -n 10 "$venv/bin/python" -m training all --date "$(date +%F)" "$@"
+train first 76000 35000000
+train second 92000 38000000 --from "$work/first/model.gguf" --lr 0.012 --accumulate 8
+onward "$work/second/model.gguf" "$work/mean.gguf"
+new=$bundled
+[ $mode = full ] || new=$work/new.gguf
+step calibrate --from "$work/mean.gguf" --out "$work/decisions" --by $raised --model "$new"
+# The tests know the ids of the model that ships.
+[ $mode = smoke ] || step tokens
+step evaluate --model "$new"
