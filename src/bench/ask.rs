@@ -41,17 +41,6 @@ impl SessionAnswers {
         self
     }
 
-    /// The tokens of the longest of the cases' prompts; those that cannot be written are passed over.
-    pub fn longest_prompt(&mut self, cases: &[Case]) -> usize {
-        let mut longest = 0;
-        for case in cases {
-            if let Ok((_, tokens)) = self.set(case).and_then(|()| self.session.prompt()) {
-                longest = longest.max(tokens.len());
-            }
-        }
-        longest
-    }
-
     /// Gives the session a case's tools and messages.
     fn set(&mut self, case: &Case) -> Result<()> {
         let tools = case.tools.to_json();

@@ -3,7 +3,6 @@
 use super::configuration::Configuration;
 use super::directory::RunDirectory;
 use super::run::{Answer, Answerer, Asked, Journal, Progress, in_order, read_format};
-use super::suite::Case;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +46,7 @@ type Told = Result<(Task, Result<Answer>, bool)>;
 pub fn run_parallel(
     directory: &mut RunDirectory,
     count: usize,
-    open: &mut dyn FnMut(&Configuration, &[Case]) -> Result<Open>,
+    open: &mut dyn FnMut(&Configuration) -> Result<Open>,
     on_progress: &mut dyn FnMut(Progress),
     cancel: &AtomicBool,
 ) -> Result<bool> {
@@ -73,8 +72,7 @@ pub fn run_parallel(
         if tasks.is_empty() {
             continue;
         }
-        let all: Vec<Case> = cases.iter().map(|(_, case)| case.clone()).collect();
-        let opened = open(first, &all)?;
+        let opened = open(first)?;
         let tasks = Mutex::new(tasks);
         let stopped = AtomicBool::new(false);
         // Bounded: no thread gets far ahead of what is kept.
@@ -82,7 +80,7 @@ pub fn run_parallel(
         let result = std::thread::scope(|scope| {
             for _ in 0..count.min(opened.at_a_time) {
                 let (tell, opened, tasks, stopped) = (tell.clone(), &opened, &tasks, &stopped);
-                let (plan, all) = (&plan, &all);
+                let (plan, cases) = (&plan, &cases);
                 scope.spawn(move || {
                     let stop = || stopped.load(Ordering::Relaxed) || cancel.load(Ordering::Relaxed);
                     let mut answerer = match (opened.answerer)() {
@@ -98,7 +96,7 @@ pub fn run_parallel(
                     {
                         tools = Some(task.tools);
                         let configuration = &plan.configurations[task.configuration];
-                        let case = &all[task.case];
+                        let (_, case) = &cases[task.case];
                         let seed = configuration.seed(&case.id, task.repeat);
                         let answer = match answerer.answer(case, configuration, seed) {
                             Ok(None) => return,
@@ -116,7 +114,7 @@ pub fn run_parallel(
             let mut keep = |told: Told| {
                 let (task, answer, warm_up) = told?;
                 let format = &formats[task.configuration];
-                let (configuration, case) = (&plan.configurations[task.configuration], &all[task.case]);
+                let (configuration, (_, case)) = (&plan.configurations[task.configuration], &cases[task.case]);
                 let asked = Asked { case, configuration, format, repeat: task.repeat };
                 journal.keep(&asked, answer, warm_up)
             };

@@ -17,7 +17,6 @@ use callwright::bench::run::{Answerer, Progress};
 use callwright::bench::score::SCORER;
 use callwright::bench::suite::{Case, Suite};
 use callwright::bench::summary::{SCORES, Summary};
-use callwright::engine::Engine;
 use callwright::engine::constraint::Mode;
 use callwright::engine::llama::parallel::{MAX_SEQUENCES, Sequences};
 use callwright::engine::sampler::Sampling;
@@ -365,9 +364,9 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
         let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?;
         Ok(Box::new(answers) as Box<dyn Answerer>)
     };
-    let mut open_sequences = |configuration: &Configuration, cases: &[Case]| {
+    let mut open_sequences = |configuration: &Configuration| {
         let loaded = &loaded[place(configuration)];
-        bar.suspend(|| sequences_for(args, loaded, cases, &now, &stop)).map_err(as_error)
+        bar.suspend(|| sequences_for(args, loaded, &now, &stop)).map_err(as_error)
     };
     let mut progress = |at: Progress| {
         bar.set_length(at.total as u64);
@@ -389,14 +388,10 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
 }
 
 /// What answers several cases at a time, with one model.
-fn sequences_for(args: &RunArgs, loaded: &Loaded, cases: &[Case], now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
+fn sequences_for(args: &RunArgs, loaded: &Loaded, now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
     let options = args.options(loaded);
     let (engine, entry) = options.load(false)?;
-    let sequences = Sequences::new(&engine, args.parallel_cases, || {
-        let (session, _) = options.open(true).map_err(as_error)?;
-        let longest = SessionAnswers::new(session, now, Arc::clone(stop))?.longest_prompt(cases);
-        Ok((longest + args.max_tokens).min(engine.context_limit()))
-    })?;
+    let sequences = Sequences::new(&engine, args.parallel_cases)?;
     let (template, format) = (loaded.template.clone().or(entry.template), loaded.format.clone().or(entry.format));
     let (now, stop) = (now.to_owned(), Arc::clone(stop));
     let at_a_time = sequences.at_a_time();

@@ -5,6 +5,7 @@
 
 pub mod parallel;
 
+use self::parallel::Layout;
 use super::threads::{self, Threads};
 use super::vocabulary::{Vocabulary, Word};
 use super::{Engine, ModelInfo, Token};
@@ -99,7 +100,7 @@ impl LlamaEngine {
         let threads = match options.threads {
             Some(threads) => Threads::of(threads.clamp(1, MAX_THREADS)),
             None if options.vocabulary_only => Threads::of(1),
-            None => threads::measured(|threads| one_token_steps(&model, threads, 1)),
+            None => threads::measured(|threads| one_token_steps(&model, Layout::alone(threads))),
         };
         tracing::debug!(model = info.name, ?threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
         Ok(LlamaEngine::of(model, info, options, threads))
@@ -126,7 +127,7 @@ impl LlamaEngine {
     }
 
     fn new_context(&mut self, tokens: usize) -> Result<()> {
-        let context = create_context(&self.model, tokens, BATCH, self.threads.fastest, 1)?;
+        let context = create_context(&self.model, tokens, BATCH, Layout::alone(self.threads.fastest))?;
         // SAFETY: the context borrows the model, which lives in an `Arc` that is neither moved out nor replaced while
         // `self` lives, and `context` is declared before `model`, so that it is dropped first.
         self.context = Some(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
@@ -419,24 +420,18 @@ fn engine_error(error: impl std::error::Error) -> Error {
     Error::new(ErrorKind::Engine, format!("llama.cpp failed while decoding: {}", because(&error)))
 }
 
-/// A context for some sequences of up to `tokens` each.
-fn create_context(
-    model: &LlamaModel,
-    tokens: usize,
-    batch: usize,
-    threads: usize,
-    sequences: usize,
-) -> Result<LlamaContext<'_>> {
+/// One of the contexts of `layout`, whose sequences have up to `tokens` each.
+fn create_context(model: &LlamaModel, tokens: usize, batch: usize, layout: Layout) -> Result<LlamaContext<'_>> {
     let failed = |why: &str| {
         Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {tokens} tokens: {why}"))
             .hint("a smaller --ctx or --max-tokens needs less memory")
     };
     // llama.cpp takes none at all for the model's own size.
     let each = tokens.checked_next_multiple_of(CONTEXT_STEP);
-    let size = each.and_then(|size| size.checked_mul(sequences)).and_then(|size| u32::try_from(size).ok());
+    let size = each.and_then(|size| size.checked_mul(layout.each)).and_then(|size| u32::try_from(size).ok());
     let size = size.and_then(NonZeroU32::new).ok_or_else(|| failed("that is more than it can count"))?;
     let batch = u32::try_from(batch).unwrap_or(u32::MAX);
-    let threads = i32::try_from(threads).unwrap_or(i32::MAX);
+    let threads = i32::try_from(layout.threads).unwrap_or(i32::MAX);
     let flash_attention = if cfg!(any(feature = "cuda", feature = "metal", feature = "vulkan", feature = "rocm"))
         || tokens > LONG_CONTEXT
     {
@@ -446,7 +441,7 @@ fn create_context(
     };
     let params = LlamaContextParams::default()
         .with_n_ctx(Some(size))
-        .with_n_seq_max(u32::try_from(sequences).unwrap_or(u32::MAX))
+        .with_n_seq_max(u32::try_from(layout.each).unwrap_or(u32::MAX))
         .with_n_batch(batch)
         .with_n_ubatch(batch)
         .with_flash_attention_policy(flash_attention)
@@ -455,13 +450,10 @@ fn create_context(
     model.new_context(backend()?, params).map_err(|error| failed(&because(&error)))
 }
 
-/// Decodes a token of each of `sequences` in a step, with `threads` threads; returns the closure that times one.
-fn one_token_steps(
-    model: &LlamaModel,
-    threads: usize,
-    sequences: usize,
-) -> Option<impl FnMut() -> Option<std::time::Duration>> {
-    let mut context = create_context(model, CONTEXT_STEP, sequences, threads, sequences).ok()?;
+/// Decodes a token of each sequence of one context in a step; returns the closure that times one.
+fn one_token_steps(model: &LlamaModel, layout: Layout) -> Option<impl FnMut() -> Option<std::time::Duration>> {
+    let sequences = layout.each;
+    let mut context = create_context(model, CONTEXT_STEP, sequences, layout).ok()?;
     let mut position = 0;
     Some(move || {
         let mut batch = LlamaBatch::new(sequences, 1);

@@ -27,6 +27,7 @@ mod message;
 mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
+mod parallel;
 mod parse;
 mod parses;
 mod payloads;

@@ -1,13 +1,13 @@
 //! Several generations at a time, of one model.
 //!
-//! Together: several sequences in a context. While the weights pass through the processor once, each sequence gets its
-//! token. Whoever generates knows nothing of the others: each has an [`Engine`] of its own, on a thread of its own. Its
-//! [`Engine::decode`] waits until all that are in a turn want something decoded; the last one to come decodes for all.
+//! Each has an [`Engine`] of its own, on a thread of its own, and knows nothing of the others: it is a sequence of a
+//! context that it shares with some of them. Its [`Engine::decode`] waits until all of these that are in a turn want
+//! something decoded; the last one to come decodes for all, so that the weights pass through the processor once for a
+//! token of each. The beginning of a prompt that another has in the cache already, or is about to have, is taken over.
 //!
-//! Apart: a model of a few megabytes stays in the processor's caches, so there is little to share, and llama.cpp's
-//! attention over several sequences costs more than decoding them one by one (a quarter more was measured for a token as
-//! a whole). Such a model has as many contexts as the cores have room for, each with a generation of its own. Which of
-//! the two is faster is measured.
+//! How many share a context is measured: all, or, with a model of a few megabytes, none. Such a model stays in the
+//! processor's caches, so there is little to share, and llama.cpp's attention over several sequences costs more than
+//! decoding them one by one; a context for each core waits for no other core.
 
 use super::{BATCH, LlamaEngine, LoadOptions, create_context, engine_error, one_token_steps};
 use crate::engine::sampler::Sampling;
@@ -20,30 +20,34 @@ use llama_cpp_2::context::LlamaContext;
 use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::token::LlamaToken;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The most sequences in one context: llama.cpp's LLAMA_MAX_SEQ.
 pub const MAX_SEQUENCES: usize = 256;
 
-/// What generates several at a time.
-pub struct Sequences(Kind);
+/// So many tokens of a prompt are worth waiting until another sequence has them.
+const WORTH_SHARING: usize = 32;
 
-enum Kind {
-    Together(Arc<Shared>),
-    Apart(Apart),
+/// What generates several at a time: contexts, each with some sequences.
+pub struct Sequences(Vec<Arc<Shared>>);
+
+/// How sequences are spread over contexts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Layout {
+    /// How many contexts decode at the same time.
+    pub contexts: usize,
+    /// Sequences in each.
+    pub each: usize,
+    /// Threads of each.
+    pub threads: usize,
 }
 
-/// Contexts of their own, made when they are taken.
-struct Apart {
-    model: Arc<LlamaModel>,
-    info: ModelInfo,
-    context: Option<usize>,
-    /// Threads of each.
-    threads: usize,
-    count: usize,
-    taken: AtomicUsize,
+impl Layout {
+    /// One sequence, with `threads` threads.
+    pub(super) fn alone(threads: usize) -> Layout {
+        Layout { contexts: 1, each: 1, threads }
+    }
 }
 
 struct Shared {
@@ -52,8 +56,9 @@ struct Shared {
     changed: Condvar,
     model: Arc<LlamaModel>,
     info: ModelInfo,
-    limit: usize,
-    tokens_each: usize,
+    layout: Layout,
+    /// `--ctx`, where it is given.
+    context: Option<usize>,
 }
 
 /// The context, which one thread at a time uses: the one that holds the lock.
@@ -64,7 +69,12 @@ struct Context(LlamaContext<'static>);
 unsafe impl Send for Context {}
 
 struct State {
-    context: Context,
+    /// None until somebody needs room.
+    context: Option<Context>,
+    /// How many tokens each sequence has room for.
+    room: usize,
+    /// For how many somebody waits: nobody begins a turn until they are there.
+    wanted_room: usize,
     sequences: Vec<SequenceState>,
     /// How often everything in the context was lost.
     losses: usize,
@@ -73,50 +83,42 @@ struct State {
 #[derive(Default)]
 struct SequenceState {
     taken: bool,
+    /// What is in its part of the KV cache.
+    cached: Vec<Token>,
+    /// The prompt of its turn, which will be there soon.
+    prompt: Vec<Token>,
     /// Whether it generates, so that the others wait for what it wants decoded.
     in_turn: bool,
     wanted: Option<Wanted>,
-    /// The logits behind the last token, or why there are none.
-    answer: Option<Result<Vec<f32>, String>>,
+    /// The logits behind the tokens that were asked about, or why there are none.
+    answer: Option<Result<Vec<Vec<f32>>, String>>,
 }
 
 struct Wanted {
     tokens: Vec<Token>,
     /// How many tokens the sequence has already.
     from: usize,
+    /// From which of the tokens on logits are wanted.
+    first: usize,
 }
 
 impl Sequences {
-    /// At most `count` at a time with the model of `engine`. Sequences that share a context have room for
-    /// `tokens_each()`; contexts apart grow as they need.
+    /// At most `count` at a time with the model of `engine`. Their contexts grow as they need.
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`] when there are too many, or the memory cannot be had; those of `tokens_each`.
-    pub fn new(engine: &LlamaEngine, count: usize, tokens_each: impl FnOnce() -> Result<usize>) -> Result<Sequences> {
+    /// [`ErrorKind::Engine`] when there are too many.
+    pub fn new(engine: &LlamaEngine, count: usize) -> Result<Sequences> {
         if !(1..=MAX_SEQUENCES).contains(&count) {
             let message = format!("{count} sequences in one context; llama.cpp has 1 to {MAX_SEQUENCES}");
             return Err(Error::new(ErrorKind::Engine, message));
         }
-        let contexts = engine.contexts_at_a_time().min(count);
-        if contexts > 1 && is_faster_apart(engine, contexts, count) {
-            return Ok(Sequences(Kind::Apart(Apart {
-                model: Arc::clone(&engine.model),
-                info: engine.info.clone(),
-                context: engine.options.context,
-                threads: engine.threads.thriftiest,
-                count: contexts,
-                taken: AtomicUsize::new(0),
-            })));
-        }
-        Shared::new(engine, count, tokens_each()?).map(|shared| Sequences(Kind::Together(Arc::new(shared))))
+        let layout = fastest_layout(engine, count);
+        Ok(Sequences((0..layout.contexts).map(|_| Arc::new(Shared::new(engine, layout))).collect()))
     }
 
     /// How many can be taken.
     pub fn at_a_time(&self) -> usize {
-        match &self.0 {
-            Kind::Together(shared) => shared.lock().sequences.len(),
-            Kind::Apart(apart) => apart.count,
-        }
+        self.0.iter().map(|shared| shared.layout.each).sum()
     }
 
     /// One of them, for the thread that calls this, and what ends its turns.
@@ -124,77 +126,91 @@ impl Sequences {
     /// # Errors
     /// [`ErrorKind::Engine`] when all are taken.
     pub fn take(&self) -> Result<(Box<dyn Engine>, TurnEnd)> {
-        let all_taken = || Error::new(ErrorKind::Engine, "all sequences are taken");
-        match &self.0 {
-            Kind::Together(shared) => {
-                let sequence = Sequence::take(shared).ok_or_else(all_taken)?;
-                let end = TurnEnd(Some((Arc::clone(shared), sequence.index)));
-                Ok((Box::new(sequence), end))
-            }
-            Kind::Apart(apart) => {
-                if apart.taken.fetch_add(1, Ordering::Relaxed) >= apart.count {
-                    return Err(all_taken());
-                }
-                let options = LoadOptions { context: apart.context, ..LoadOptions::default() };
-                let threads = Threads::of(apart.threads);
-                let engine = LlamaEngine::of(Arc::clone(&apart.model), apart.info.clone(), options, threads);
-                Ok((Box::new(engine), TurnEnd(None)))
-            }
-        }
+        let sequence = self.0.iter().find_map(Sequence::take);
+        let sequence = sequence.ok_or_else(|| Error::new(ErrorKind::Engine, "all sequences are taken"))?;
+        let end = TurnEnd(Arc::clone(&sequence.shared), sequence.index);
+        Ok((Box::new(sequence), end))
     }
 }
 
-/// Whether `contexts` at a time with one token each decode more tokens than one context with `count` sequences does.
-fn is_faster_apart(engine: &LlamaEngine, contexts: usize, count: usize) -> bool {
+/// The layout for at most `count` sequences that decodes the most tokens in a second.
+fn fastest_layout(engine: &LlamaEngine, count: usize) -> Layout {
     let Threads { fastest, thriftiest } = engine.threads;
+    let together = Layout { contexts: 1, each: count, threads: fastest };
+    let contexts = engine.contexts_at_a_time().min(count);
+    if contexts == 1 {
+        return together;
+    }
+    let apart = Layout { contexts, each: 1, threads: thriftiest };
     let began = Instant::now();
-    let time = |threads, sequences| median(&mut one_token_steps(&engine.model, threads, sequences)?, began);
-    let (Some(alone), Some(together)) = (time(thriftiest, 1), time(fastest, count)) else { return false };
-    tracing::debug!(?alone, ?together, contexts, count, "timed decoding steps apart and together");
-    alone.as_secs_f64() / (contexts as f64) < together.as_secs_f64() / (count as f64)
+    let timed = [together, apart].into_iter().filter_map(|layout| {
+        let step = median(&mut one_token_steps(&engine.model, layout)?, began)?;
+        tracing::debug!(?layout, ?step, "timed decoding steps");
+        Some((step.div_f64((layout.contexts * layout.each) as f64), layout))
+    });
+    timed.min_by_key(|(token, _)| *token).map_or(together, |(_, layout)| layout)
 }
 
 impl Shared {
-    /// A context for `count` sequences.
-    fn new(engine: &LlamaEngine, count: usize, tokens_each: usize) -> Result<Shared> {
-        let model = Arc::clone(&engine.model);
-        let context = create_context(&model, tokens_each, BATCH, engine.threads.fastest, count)?;
-        // SAFETY: the context borrows the model, which lives in an `Arc` beside it that is never replaced and that is
-        // declared behind the state, so that the context is dropped first.
-        let context = Context(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
-        let sequences = (0..count).map(|_| SequenceState::default()).collect();
-        Ok(Shared {
-            state: Mutex::new(State { context, sequences, losses: 0 }),
+    fn new(engine: &LlamaEngine, layout: Layout) -> Shared {
+        let sequences = (0..layout.each).map(|_| SequenceState::default()).collect();
+        Shared {
+            state: Mutex::new(State { context: None, room: 0, wanted_room: 0, sequences, losses: 0 }),
             changed: Condvar::new(),
-            model,
+            model: Arc::clone(&engine.model),
             info: engine.info.clone(),
-            limit: engine.context_limit(),
-            tokens_each,
-        })
+            layout,
+            context: engine.options.context,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn limit(&self) -> usize {
+        self.context.unwrap_or(self.info.context_train)
+    }
+
+    /// Makes the context anew, with room for `tokens` of each sequence; what was in it is lost.
+    fn grow(&self, state: &mut State, tokens: usize) -> Result<()> {
+        // As for a single sequence: few have to wait for a larger one.
+        let wanted = tokens.max(2 * state.room).min(self.limit().max(tokens));
+        let room = self.context.unwrap_or(wanted).max(tokens);
+        state.context = None;
+        state.room = 0;
+        state.lose_all();
+        let context = create_context(&self.model, room, BATCH, self.layout)?;
+        // SAFETY: the context borrows the model, which lives in an `Arc` beside it that is never replaced and that is
+        // declared behind the state, so that the context is dropped first.
+        let context = unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) };
+        state.room = context.n_ctx() as usize / self.layout.each;
+        state.context = Some(Context(context));
+        Ok(())
+    }
+
     fn end_turn(&self, index: usize) {
         let mut state = self.lock();
-        state.sequences[index].in_turn = false;
-        state.sequences[index].wanted = None;
+        let sequence = &mut state.sequences[index];
+        sequence.in_turn = false;
+        sequence.wanted = None;
+        sequence.prompt.clear();
         drop(state);
         self.changed.notify_all();
     }
 }
 
 /// Ends the turns of one sequence: the others of its context wait for it no longer.
-pub struct TurnEnd(Option<(Arc<Shared>, usize)>);
+pub struct TurnEnd(Arc<Shared>, usize);
 
 impl TurnEnd {
     /// What generated has all that it wanted. To be called after each generation, well ended or not.
     pub fn end(&self) {
-        if let Some((shared, index)) = &self.0 {
-            shared.end_turn(*index);
-        }
+        self.0.end_turn(self.1);
     }
 }
 
@@ -206,7 +222,8 @@ struct Sequence {
     index: usize,
     losses: usize,
     cached: Vec<Token>,
-    logits: Vec<f32>,
+    /// The logits behind each of the last tokens that were asked about.
+    logits: Vec<Vec<f32>>,
 }
 
 impl Sequence {
@@ -225,6 +242,49 @@ impl Sequence {
     fn number(&self) -> u32 {
         u32::try_from(self.index).unwrap_or(u32::MAX)
     }
+
+    /// Takes the beginning of `prompt` over from another sequence of the context that has more of it.
+    fn take_prefix(&mut self, state: &mut State, prompt: &[Token]) -> Result<()> {
+        let (other, length) = state.longest_prefix(prompt);
+        let Some(context) = &mut state.context else { return Ok(()) };
+        if length < common(&self.cached, prompt) + WORTH_SHARING {
+            return Ok(());
+        }
+        let context = &mut context.0;
+        let (from, to) = (i32::try_from(other).unwrap_or(i32::MAX), i32::try_from(self.index).unwrap_or(i32::MAX));
+        let _ = context.clear_kv_cache_seq(Some(self.number()), None, None);
+        // Where sequences lie apart, llama.cpp copies the whole of one or nothing.
+        context.copy_kv_cache_seq(from, to, None, None).map_err(engine_error)?;
+        self.cached.clone_from(&state.sequences[other].cached);
+        state.sequences[self.index].cached.clone_from(&self.cached);
+        self.forget_behind(state, length);
+        Ok(())
+    }
+
+    /// Forgets all but the first `len` tokens, or all of them.
+    fn forget_behind(&mut self, state: &mut State, len: usize) {
+        let Some(context) = &mut state.context else { return };
+        let (context, number) = (&mut context.0, Some(self.number()));
+        let kept = match context.clear_kv_cache_seq(number, u32::try_from(len).ok(), None) {
+            Ok(true) => len,
+            // Recurrent models and sliding windows cannot forget a part; the whole they always can.
+            _ => {
+                let _ = context.clear_kv_cache_seq(number, None, None);
+                0
+            }
+        };
+        self.cached.truncate(kept);
+        state.sequences[self.index].cached.truncate(kept);
+    }
+
+    /// Forgets what was lost with the context.
+    fn notice_losses(&mut self, losses: usize) {
+        if self.losses != losses {
+            self.losses = losses;
+            self.cached.clear();
+            self.logits.clear();
+        }
+    }
 }
 
 impl Drop for Sequence {
@@ -241,6 +301,28 @@ impl State {
         self.sequences.iter().all(|sequence| !sequence.in_turn || sequence.wanted.is_some())
     }
 
+    fn nobody_is_in_turn(&self) -> bool {
+        self.sequences.iter().all(|sequence| !sequence.in_turn)
+    }
+
+    /// Everything in the context is lost.
+    fn lose_all(&mut self) {
+        self.losses += 1;
+        self.sequences.iter_mut().for_each(|sequence| sequence.cached.clear());
+    }
+
+    /// The sequence that has most of the beginning of `prompt`, and how much.
+    fn longest_prefix(&self, prompt: &[Token]) -> (usize, usize) {
+        let prefixes = self.sequences.iter().map(|sequence| common(&sequence.cached, prompt)).enumerate();
+        prefixes.max_by_key(|(_, length)| *length).unwrap_or_default()
+    }
+
+    /// Whether one that generates is about to have more of the beginning of `prompt` than any has now.
+    fn prefix_is_coming(&self, prompt: &[Token]) -> bool {
+        let coming = self.sequences.iter().filter(|one| one.in_turn).map(|one| common(&one.prompt, prompt)).max();
+        coming.is_some_and(|coming| coming >= self.longest_prefix(prompt).1 + WORTH_SHARING)
+    }
+
     /// Decodes what is wanted.
     fn decode(&mut self) {
         let wanted: Vec<(usize, Wanted)> = self
@@ -249,15 +331,21 @@ impl State {
             .enumerate()
             .filter_map(|(index, sequence)| Some((index, sequence.wanted.take()?)))
             .collect();
-        match batches(&mut self.context.0, &wanted) {
+        let decoded = match &mut self.context {
+            Some(context) => batches(&mut context.0, &wanted),
+            None => Err(Error::new(ErrorKind::Engine, "nothing to decode into: no room was reserved")),
+        };
+        match decoded {
             Ok(answers) => {
                 for ((index, _), answer) in wanted.iter().zip(answers) {
                     self.sequences[*index].answer = Some(Ok(answer));
                 }
             }
             Err(error) => {
-                self.context.0.clear_kv_cache();
-                self.losses += 1;
+                if let Some(context) = &mut self.context {
+                    context.0.clear_kv_cache();
+                }
+                self.lose_all();
                 for (index, _) in wanted {
                     self.sequences[index].answer = Some(Err(error.message().to_owned()));
                 }
@@ -266,17 +354,22 @@ impl State {
     }
 }
 
-/// Decodes all that is wanted, in batches that llama.cpp takes; the logits behind the last token of each.
-fn batches(context: &mut LlamaContext<'_>, wanted: &[(usize, Wanted)]) -> Result<Vec<Vec<f32>>> {
+/// How many tokens both begin with.
+fn common(one: &[Token], other: &[Token]) -> usize {
+    one.iter().zip(other).take_while(|(a, b)| a == b).count()
+}
+
+/// Decodes all that is wanted, in batches that llama.cpp takes; for each the logits that it asks for.
+fn batches(context: &mut LlamaContext<'_>, wanted: &[(usize, Wanted)]) -> Result<Vec<Vec<Vec<f32>>>> {
     let mut answers = vec![Vec::new(); wanted.len()];
     let mut batch = LlamaBatch::new(BATCH, 1);
-    // Which rows of the batch are the last ones of which wanted sequence.
-    let mut ends: Vec<(i32, usize)> = Vec::new();
-    let mut flush = |batch: &mut LlamaBatch, ends: &mut Vec<(i32, usize)>| -> Result<()> {
+    // Which rows of the batch have logits, and for which of those who want something.
+    let mut asked: Vec<(i32, usize)> = Vec::new();
+    let mut flush = |batch: &mut LlamaBatch, asked: &mut Vec<(i32, usize)>| -> Result<()> {
         if batch.n_tokens() > 0 {
             context.decode(batch).map_err(engine_error)?;
-            for (row, place) in ends.drain(..) {
-                answers[place] = context.get_logits_ith(row).to_vec();
+            for (row, place) in asked.drain(..) {
+                answers[place].push(context.get_logits_ith(row).to_vec());
             }
             batch.clear();
         }
@@ -286,17 +379,17 @@ fn batches(context: &mut LlamaContext<'_>, wanted: &[(usize, Wanted)]) -> Result
         let sequence = i32::try_from(*index).unwrap_or(i32::MAX);
         for (i, token) in wanted.tokens.iter().enumerate() {
             if usize::try_from(batch.n_tokens()).is_ok_and(|tokens| tokens >= BATCH) {
-                flush(&mut batch, &mut ends)?;
+                flush(&mut batch, &mut asked)?;
             }
             let position = i32::try_from(wanted.from + i).unwrap_or(i32::MAX);
-            let last = i + 1 == wanted.tokens.len();
-            if last {
-                ends.push((batch.n_tokens(), place));
+            let asks = i >= wanted.first;
+            if asks {
+                asked.push((batch.n_tokens(), place));
             }
-            batch.add(LlamaToken(token.0), position, &[sequence], last).map_err(engine_error)?;
+            batch.add(LlamaToken(token.0), position, &[sequence], asks).map_err(engine_error)?;
         }
     }
-    flush(&mut batch, &mut ends)?;
+    flush(&mut batch, &mut asked)?;
     Ok(answers)
 }
 
@@ -321,26 +414,53 @@ impl Engine for Sequence {
         self.words.is_end(token)
     }
 
-    fn begin(&mut self, _prompt: &[Token], _sampling: &Sampling) -> Result<()> {
-        let mut state = self.shared.lock();
-        state.sequences[self.index].in_turn = true;
-        if state.losses != self.losses {
-            self.losses = state.losses;
-            self.cached.clear();
+    fn begin(&mut self, prompt: &[Token], _sampling: &Sampling) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        // What cannot forget its last tokens alone has no beginning to give away.
+        let shares = self.words.can_draft();
+        while !state.sequences[self.index].in_turn
+            && (state.wanted_room > state.room || shares && state.prefix_is_coming(prompt))
+        {
+            state = shared.wait(state);
+        }
+        self.notice_losses(state.losses);
+        let mine = &mut state.sequences[self.index];
+        mine.in_turn = true;
+        mine.prompt = prompt.to_vec();
+        if shares {
+            self.take_prefix(&mut state, prompt)?;
         }
         Ok(())
     }
 
     fn reserve(&mut self, tokens: usize) -> Result<()> {
-        if tokens <= self.shared.tokens_each {
-            return Ok(());
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        let mut made = Ok(());
+        if tokens > state.room {
+            // Those who generate need what is in the context; those who wait for room, too, do not.
+            let was_in_turn = std::mem::take(&mut state.sequences[self.index].in_turn);
+            state.wanted_room = state.wanted_room.max(tokens);
+            shared.changed.notify_all();
+            while tokens > state.room && made.is_ok() {
+                if state.nobody_is_in_turn() {
+                    let wanted = state.wanted_room;
+                    made = shared.grow(&mut state, wanted);
+                    state.wanted_room = 0;
+                    shared.changed.notify_all();
+                } else {
+                    state = shared.wait(state);
+                }
+            }
+            state.sequences[self.index].in_turn = was_in_turn;
         }
-        let message = format!("{tokens} tokens do not fit into a sequence of {}", self.shared.tokens_each);
-        Err(Error::new(ErrorKind::Engine, message))
+        self.notice_losses(state.losses);
+        made
     }
 
     fn context_limit(&self) -> usize {
-        self.shared.limit
+        self.shared.limit()
     }
 
     fn cached(&self) -> &[Token] {
@@ -351,51 +471,61 @@ impl Engine for Sequence {
         if len >= self.cached.len() {
             return;
         }
-        let number = self.number();
-        let mut state = self.shared.lock();
-        let context = &mut state.context.0;
-        let kept = match context.clear_kv_cache_seq(Some(number), u32::try_from(len).ok(), None) {
-            Ok(true) => len,
-            // Recurrent models and sliding windows cannot forget a part; the whole they always can.
-            _ => {
-                let _ = context.clear_kv_cache_seq(Some(number), None, None);
-                0
-            }
-        };
-        drop(state);
-        self.cached.truncate(kept);
+        let shared = Arc::clone(&self.shared);
+        self.forget_behind(&mut shared.lock(), len);
     }
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
+        self.decode_all(tokens, tokens.len().saturating_sub(1))
+    }
+
+    fn can_draft(&self) -> bool {
+        // llama.cpp decodes sequences that bring different numbers of tokens one after the other.
+        self.shared.layout.each == 1 && self.words.can_draft()
+    }
+
+    fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
         let vocabulary = self.shared.model.n_vocab();
         if let Some(stranger) = tokens.iter().find(|token| !(0..vocabulary).contains(&token.0)) {
             return Err(Error::new(ErrorKind::Engine, format!("token {} is not in the vocabulary", stranger.0)));
         }
-        self.reserve(self.cached.len() + tokens.len())?;
-        let mut state = self.shared.lock();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        let (needed, room) = (self.cached.len() + tokens.len(), state.room);
+        if needed > room {
+            let message = format!("{needed} tokens do not fit into the {room} that were reserved");
+            return Err(Error::new(ErrorKind::Engine, message));
+        }
         state.sequences[self.index].in_turn = true;
-        state.sequences[self.index].wanted = Some(Wanted { tokens: tokens.to_vec(), from: self.cached.len() });
+        state.sequences[self.index].wanted = Some(Wanted { tokens: tokens.to_vec(), from: self.cached.len(), first });
         let answer = loop {
             if let Some(answer) = state.sequences[self.index].answer.take() {
                 break answer;
             }
             if state.is_complete() {
                 state.decode();
-                self.shared.changed.notify_all();
+                shared.changed.notify_all();
                 continue;
             }
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = shared.wait(state);
         };
-        drop(state);
-        self.logits = answer.map_err(|message| {
-            self.cached.clear();
-            Error::new(ErrorKind::Engine, message)
-        })?;
+        self.notice_losses(state.losses);
+        self.logits = answer.map_err(|message| Error::new(ErrorKind::Engine, message))?;
         self.cached.extend_from_slice(tokens);
+        state.sequences[self.index].cached.extend_from_slice(tokens);
+        // Somebody may wait for this beginning.
+        shared.changed.notify_all();
         Ok(())
     }
 
+    fn logits_at(&self, index: usize) -> &[f32] {
+        self.logits.get(index).map_or(&[], Vec::as_slice)
+    }
+
     fn logits(&self) -> &[f32] {
-        if self.cached.is_empty() { &[] } else { &self.logits }
+        match self.logits.last() {
+            Some(logits) if !self.cached.is_empty() => logits,
+            _ => &[],
+        }
     }
 }
