@@ -6,7 +6,7 @@
 pub mod parallel;
 
 use self::parallel::Layout;
-use super::threads::{self, Threads};
+use super::threads;
 use super::vocabulary::{Vocabulary, Word};
 use super::{Engine, ModelInfo, Token};
 use crate::template::Piece;
@@ -63,7 +63,7 @@ pub struct LlamaEngine {
     model: Arc<LlamaModel>,
     info: ModelInfo,
     options: LoadOptions,
-    threads: Threads,
+    threads: usize,
     cached: Vec<Token>,
     pieces: Vec<OnceCell<Box<[u8]>>>,
     /// Which of the last batch's tokens have logits.
@@ -98,36 +98,36 @@ impl LlamaEngine {
         let info = describe(&model, path);
         let model = Arc::new(model);
         let threads = match options.threads {
-            Some(threads) => Threads::of(threads.clamp(1, MAX_THREADS)),
-            None if options.vocabulary_only => Threads::of(1),
+            Some(threads) => threads.clamp(1, MAX_THREADS),
+            None if options.vocabulary_only => 1,
             None => threads::measured(|threads| one_token_steps(&model, Layout::alone(threads))),
         };
-        tracing::debug!(model = info.name, ?threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
+        tracing::debug!(model = info.name, threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
         Ok(LlamaEngine::of(model, info, options, threads))
     }
 
     /// An engine over a model that is loaded, perhaps with others over it.
-    fn of(model: Arc<LlamaModel>, info: ModelInfo, options: LoadOptions, threads: Threads) -> LlamaEngine {
+    fn of(model: Arc<LlamaModel>, info: ModelInfo, options: LoadOptions, threads: usize) -> LlamaEngine {
         let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
         LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, rows: Vec::new() }
     }
 
     /// How many threads decode.
     pub fn threads(&self) -> usize {
-        self.threads.fastest
+        self.threads
     }
 
-    /// How many contexts the processor has room for, each with the threads that it makes the most of.
+    /// How many contexts can decode beside one another, each with a thread.
     fn contexts_at_a_time(&self) -> usize {
         let on_gpu = self.options.gpu_layers != Some(0) && has_gpu();
         if on_gpu || self.options.threads.is_some() {
             return 1;
         }
-        (std::thread::available_parallelism().map_or(1, usize::from) / self.threads.thriftiest).max(1)
+        std::thread::available_parallelism().map_or(1, usize::from)
     }
 
     fn new_context(&mut self, tokens: usize) -> Result<()> {
-        let context = create_context(&self.model, tokens, BATCH, Layout::alone(self.threads.fastest))?;
+        let context = create_context(&self.model, tokens, BATCH, Layout::alone(self.threads))?;
         // SAFETY: the context borrows the model, which lives in an `Arc` that is neither moved out nor replaced while
         // `self` lives, and `context` is declared before `model`, so that it is dropped first.
         self.context = Some(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });

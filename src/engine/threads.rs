@@ -9,29 +9,13 @@ use std::time::{Duration, Instant};
 /// Timed steps for each count; the median forgives one that was disturbed.
 const STEPS: usize = 5;
 /// Steps are no longer repeated once this much time is spent on them.
-const BUDGET: Duration = Duration::from_millis(300);
+pub(super) const BUDGET: Duration = Duration::from_millis(300);
 
-/// How many threads decode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Threads {
-    /// Fastest.
-    pub fastest: usize,
-    /// With the least of the processors' time for a step: what each of several at a time should have.
-    pub thriftiest: usize,
-}
-
-impl Threads {
-    /// So many, measured or not.
-    pub(super) fn of(count: usize) -> Threads {
-        Threads { fastest: count, thriftiest: count }
-    }
-}
-
-/// The best thread counts, from all cores downwards by halves.
+/// How many threads decode fastest, of all cores and fewer by halves.
 ///
 /// `start` prepares a count and returns the closure that times one step; either gives `None` when it fails, and the
 /// count is passed over.
-pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> Option<S>) -> Threads {
+pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> Option<S>) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let counts = std::iter::successors(Some(cores), |count| (*count > 1).then_some(count / 2));
     let began = Instant::now();
@@ -45,9 +29,7 @@ pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> 
             break;
         }
     }
-    let (_, fastest) = timed.iter().min().copied().unwrap_or((Duration::ZERO, 1));
-    let thriftiest = timed.iter().min_by_key(|(median, count)| median.mul_f64(*count as f64));
-    Threads { fastest, thriftiest: thriftiest.map_or(fastest, |(_, count)| *count) }
+    timed.iter().min().map_or(1, |(_, count)| *count)
 }
 
 /// The median time of a few steps; of one at least, and of no more once [`BUDGET`] is spent since `began`.
@@ -75,16 +57,9 @@ mod tests {
                 Some(Duration::from_micros(100 * count as u64 * disturbed))
             })
         });
-        assert_eq!(chosen, Threads::of(1));
+        assert_eq!(chosen, 1);
         let chosen = measured(|count| Some(move || Some(Duration::from_micros(1000 / count as u64))));
-        assert_eq!(chosen, Threads::of(cores));
-    }
-
-    #[test]
-    fn the_thriftiest_are_fewer_where_more_gain_little() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let chosen = measured(|count| Some(move || Some(Duration::from_micros(1000 - count as u64))));
-        assert_eq!(chosen, Threads { fastest: cores, thriftiest: 1 });
+        assert_eq!(chosen, cores);
     }
 
     #[test]
@@ -101,7 +76,7 @@ mod tests {
 
     #[test]
     fn counts_that_fail_are_passed_over() {
-        assert_eq!(measured(|_| None::<fn() -> Option<Duration>>), Threads::of(1));
-        assert_eq!(measured(|_| Some(|| None)), Threads::of(1));
+        assert_eq!(measured(|_| None::<fn() -> Option<Duration>>), 1);
+        assert_eq!(measured(|_| Some(|| None)), 1);
     }
 }

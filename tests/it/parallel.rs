@@ -85,6 +85,8 @@ fn those_that_begin_at_once_read_what_they_share_once() {
                 together.wait();
                 let written = write(&mut *engine, prompt, 12);
                 end.end();
+                // What a sequence has is gone with it.
+                together.wait();
                 written
             })
         });

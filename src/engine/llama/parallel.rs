@@ -11,7 +11,7 @@
 
 use super::{BATCH, LlamaEngine, LoadOptions, create_context, engine_error, one_token_steps};
 use crate::engine::sampler::Sampling;
-use crate::engine::threads::{Threads, median};
+use crate::engine::threads::{BUDGET, median};
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token};
 use crate::template::Piece;
@@ -21,13 +21,19 @@ use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::token::LlamaToken;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The most sequences in one context: llama.cpp's LLAMA_MAX_SEQ.
 pub const MAX_SEQUENCES: usize = 256;
 
 /// So many tokens of a prompt are worth waiting until another sequence has them.
 const WORTH_SHARING: usize = 32;
+
+/// A token of each of several sequences in one context has to take less than this share of the time that contexts apart
+/// need: they also wait for one another's prompts and samplers, which steps of one token do not show.
+const WORTH_WAITING: f64 = 0.75;
+/// Both are timed so often, but not once [`BUDGET`] is spent on it.
+const ROUNDS: usize = 4;
 
 /// What generates several at a time: contexts, each with some sequences.
 pub struct Sequences(Vec<Arc<Shared>>);
@@ -135,20 +141,36 @@ impl Sequences {
 
 /// The layout for at most `count` sequences that decodes the most tokens in a second.
 fn fastest_layout(engine: &LlamaEngine, count: usize) -> Layout {
-    let Threads { fastest, thriftiest } = engine.threads;
-    let together = Layout { contexts: 1, each: count, threads: fastest };
+    let together = Layout { contexts: 1, each: count, threads: engine.threads };
     let contexts = engine.contexts_at_a_time().min(count);
     if contexts == 1 {
         return together;
     }
-    let apart = Layout { contexts, each: 1, threads: thriftiest };
+    let apart = Layout { contexts, each: 1, threads: 1 };
+    let (mut shared, mut alone) = (Duration::MAX, Duration::MAX);
     let began = Instant::now();
-    let timed = [together, apart].into_iter().filter_map(|layout| {
-        let step = median(&mut one_token_steps(&engine.model, layout)?, began)?;
-        tracing::debug!(?layout, ?step, "timed decoding steps");
-        Some((step.div_f64((layout.contexts * layout.each) as f64), layout))
+    // In turn, and the best of each: other programs only make a step longer.
+    for _ in 0..ROUNDS {
+        let times = (time_of_token(&engine.model, together), time_of_token(&engine.model, apart));
+        let (Some(with_others), Some(by_itself)) = times else { return together };
+        (shared, alone) = (shared.min(with_others), alone.min(by_itself));
+        if began.elapsed() > BUDGET {
+            break;
+        }
+    }
+    tracing::debug!(?shared, ?alone, contexts, count, "timed a token in one context and in several");
+    if shared < alone.mul_f64(WORTH_WAITING) { together } else { apart }
+}
+
+/// The time for a token while all contexts of `layout` decode; `None` where one cannot.
+fn time_of_token(model: &LlamaModel, layout: Layout) -> Option<Duration> {
+    let steps: Option<Vec<Duration>> = std::thread::scope(|scope| {
+        let timed = || median(&mut one_token_steps(model, layout)?, Instant::now());
+        let threads: Vec<_> = (0..layout.contexts).map(|_| scope.spawn(timed)).collect();
+        threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
     });
-    timed.min_by_key(|(token, _)| *token).map_or(together, |(_, layout)| layout)
+    let slowest = steps?.into_iter().max()?;
+    Some(slowest.div_f64((layout.contexts * layout.each) as f64))
 }
 
 impl Shared {
@@ -234,8 +256,7 @@ impl Sequence {
         state.sequences[index].taken = true;
         let losses = state.losses;
         drop(state);
-        let words =
-            LlamaEngine::of(Arc::clone(&shared.model), shared.info.clone(), LoadOptions::default(), Threads::of(1));
+        let words = LlamaEngine::of(Arc::clone(&shared.model), shared.info.clone(), LoadOptions::default(), 1);
         Some(Sequence { words, shared: Arc::clone(shared), index, losses, cached: Vec::new(), logits: Vec::new() })
     }
 
