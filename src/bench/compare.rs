@@ -1,6 +1,6 @@
 //! Two runs beside each other, paired by case.
 
-use super::configuration::Configuration;
+use super::configuration::{Configuration, labels};
 use super::directory::RunDirectory;
 use super::stats::{clustered_mcnemar, holm, paired_design_effect, paired_difference};
 use super::suite::wrong;
@@ -89,9 +89,12 @@ pub fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
         .hint("`callwright bench rescore DIR` scores a run anew"));
     }
     let (before, after) = (Summary::new(a)?, Summary::new(b)?);
+    let names = names(&a.plan.configurations, &b.plan.configurations);
     let mut comparisons: Vec<Comparison> = pairs(&configurations(&before), &configurations(&after))
         .into_iter()
-        .map(|(old, new)| one(old.and_then(|old| measured(&before, old)), new.and_then(|new| measured(&after, new))))
+        .map(|(old, new)| {
+            one(old.and_then(|old| measured(&before, old)), new.and_then(|new| measured(&after, new)), &names)
+        })
         .collect();
     if comparisons.iter().all(|comparison| comparison.cases == 0) {
         return Err(wrong(format!("{} and {} have no configurations that belong together", name(a), name(b)))
@@ -103,6 +106,17 @@ pub fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
         comparison.p_holm = p;
     }
     Ok(comparisons)
+}
+
+/// What tells the configurations of two runs from one another, by their ids.
+fn names(before: &[Configuration], after: &[Configuration]) -> BTreeMap<String, String> {
+    let mut all: Vec<Configuration> = Vec::new();
+    for one in before.iter().chain(after) {
+        if all.iter().all(|other| other.id != one.id) {
+            all.push(one.clone());
+        }
+    }
+    all.iter().map(|one| one.id.clone()).zip(labels(&all)).collect()
 }
 
 fn configurations<'a>(summary: &Summary<'a>) -> Vec<&'a Configuration> {
@@ -181,9 +195,9 @@ fn measured<'s, 'a>(summary: &'s Summary<'a>, configuration: &Configuration) -> 
     summary.configurations.iter().find(|one| one.configuration.id == configuration.id).ok_or(Alone::Nothing)
 }
 
-fn one(before: Measured<'_, '_>, after: Measured<'_, '_>) -> Comparison {
+fn one(before: Measured<'_, '_>, after: Measured<'_, '_>, names: &BTreeMap<String, String>) -> Comparison {
     let (old, new) = (before.map(cases).unwrap_or_default(), after.map(cases).unwrap_or_default());
-    let label = |side: Measured<'_, '_>| side.map(|one| one.label.clone());
+    let label = |side: Measured<'_, '_>| side.map(|one| names.get(&one.configuration.id).unwrap_or(&one.label).clone());
     let mut comparison = Comparison {
         before: label(before),
         after: label(after),

@@ -174,6 +174,11 @@ impl RunDirectory {
                 return Err(wrong(format!("the run in {} differs in {what}", path.display()))
                     .hint("--resume needs the command that began the run: run.json has it"));
             }
+            if plan.parallel_cases > found.plan.parallel_cases {
+                // The reports say how many were asked at a time.
+                found.plan.parallel_cases = plan.parallel_cases;
+                found.write_plan()?;
+            }
             let there = found.samples.len();
             found.samples.retain(|sample| !sample.broke());
             if found.samples.len() < there {
@@ -291,6 +296,12 @@ impl RunDirectory {
         let text = serde_json::to_string_pretty(&self.plan)
             .map_err(|error| Error::io("write", self.path.join("run.json"), &error.into()))?;
         self.write("run.json", &(text + "\n"))
+    }
+
+    /// How many of the answers that the run asks for are not there: it goes on still, or was interrupted.
+    pub fn lacking(&self) -> usize {
+        let wanted = self.suite.cases.len() * self.plan.configurations.len() * self.plan.repeat;
+        wanted.saturating_sub(self.samples.len())
     }
 
     /// Writes a file of the directory, whole or not at all.

@@ -307,8 +307,8 @@ impl Answer<'_> {
                 .last()
                 .is_some_and(|call| call.complete && call.range.end >= self.sample.raw.trim_end().len());
         if !ended_in_call && let Some((period, copies)) = repeated_end(&self.sample.tokens) {
-            let tokens = if period == 1 { "token".to_owned() } else { format!("{period} tokens") };
-            return Some(format!("the same {tokens} come {copies} times at the end"));
+            let tokens = if period == 1 { "token comes".to_owned() } else { format!("{period} tokens come") };
+            return Some(format!("the same {tokens} {copies} times at the end"));
         }
         let expected = self.case.expected_calls().unwrap_or_default();
         let mut counts: Vec<(&ScoredCall, usize)> = Vec::new();

@@ -144,16 +144,16 @@ impl Suite {
     pub fn from_text(name: &str, text: &str, file: &Path) -> Result<Suite> {
         let mut cases: Vec<Case> = Vec::new();
         let mut ids = HashSet::new();
-        for (index, line) in text.lines().enumerate() {
-            let line = line.trim();
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        for (index, whole) in text.lines().enumerate() {
+            let line = whole.trim();
             if line.is_empty() || line.starts_with("//") {
                 continue;
             }
-            let at = |error: Error| {
-                let column = error.location().and_then(|location| location.column);
-                error.at(Location { file: Some(file.to_owned()), line: Some(index + 1), column })
-            };
-            let case = case(line, index + 1, file).map_err(at)?;
+            let at = |error: Error| at_line(error, file, index + 1);
+            // Read again where it is in the file, the excerpt has the line's number.
+            let again = |_| case(&("\n".repeat(index) + whole), index + 1, file);
+            let case = case(line, index + 1, file).or_else(again).map_err(at)?;
             if !ids.insert(case.id.clone()) {
                 return Err(at(wrong(format!("there are two cases with the id {:?}", case.id))));
             }
@@ -281,6 +281,9 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
     let gold = fields.get("bfcl").map(bfcl::Gold::read).transpose()?;
     let expected = match (fields.get("expected"), &gold) {
         (None, Some(gold)) => gold.expected()?,
+        (Some(Exact::Text(any)), None) if any == "any" && tools.is_empty() => {
+            return Err(wrong("\"any\" call is expected, and the case has no tools"));
+        }
         (Some(Exact::Text(any)), None) if any == "any" => Expected::AnyCall,
         (Some(Exact::List(calls)), None) if calls.is_empty() => Expected::NoCall,
         (Some(Exact::List(calls)), None) => {
@@ -321,6 +324,17 @@ fn whole(line: &str, members: &[(String, Exact)], id: &str, tools: &Tools) -> Re
     Ok(Exact::Object(members).to_string())
 }
 
+/// Tells in which line of `file` an error is. One that is in another file, as in one that the line names, says so itself.
+fn at_line(error: Error, file: &Path, line: usize) -> Error {
+    match error.location() {
+        Some(Location { file: Some(_), .. }) => error.hint(format!("{}:{line} names this file", file.display())),
+        location => {
+            let column = location.and_then(|location| location.column);
+            error.at(Location { file: Some(file.to_owned()), line: Some(line), column })
+        }
+    }
+}
+
 fn expected_call(call: &Exact, tools: &Tools) -> Result<ExpectedCall> {
     let members = call.members().ok_or_else(|| wrong(format!("an expected call is {}", short(call))))?;
     known(members, &CALL_KEYS, "an expected call")?;
@@ -356,6 +370,11 @@ fn expected_call(call: &Exact, tools: &Tools) -> Result<ExpectedCall> {
             Some(argument) => argument.optional = true,
             None => return Err(wrong(format!("\"optional\" names {}, which \"arguments\" has not", short(key)))),
         }
+    }
+    let first = |argument: &ExpectedArgument| Some((argument.name.clone(), to_value(argument.accepted.first()?)));
+    // What does not fit the tool's schema is an invalid call, whoever makes it.
+    if let Some(problem) = tools.problems(name, &arguments.iter().filter_map(first).collect()).into_iter().next() {
+        return Err(wrong(format!("no model can make the expected call of {name}: {problem}")));
     }
     Ok(ExpectedCall { name: name.to_owned(), arguments })
 }

@@ -82,6 +82,7 @@ pub fn run(args: BenchArgs) -> Result<u8> {
         Some(Command::Compare { a, b, json }) => {
             let (a, b) = (open(&a)?, open(&b)?);
             let comparisons = compare(&a, &b)?;
+            [&a, &b].into_iter().for_each(tell_lacking);
             let mut out = std::io::stdout();
             if json {
                 writeln!(out, "{:#}", comparisons.iter().map(to_json).collect::<Value>())?;
@@ -108,6 +109,15 @@ fn open(path: &std::path::Path) -> Result<RunDirectory> {
     let run = RunDirectory::open(path)?;
     run.notices.iter().for_each(|text| notice(text));
     Ok(run)
+}
+
+/// Says that a run is not whole: what it has may be of other cases than what it lacks.
+pub fn tell_lacking(run: &RunDirectory) {
+    let lacking = run.lacking();
+    if lacking > 0 {
+        let (name, there) = (run.path().display(), run.samples.len());
+        notice(&format!("{name} lacks {lacking} of its {} answers: it is not finished", there + lacking));
+    }
 }
 
 /// Writes the reports, and the table to standard output.

@@ -1,11 +1,11 @@
 //! Running a benchmark: the matrix from the command line, progress, thresholds.
 
-use super::bench::show;
+use super::bench::{show, tell_lacking};
 use super::bench_table::comparison;
 use super::generation::temperature;
 use super::input::{ModelOptions, load_format, load_template, positive};
 use super::run::Interrupts;
-use super::{DONE, INTERRUPTED, THRESHOLD, notice, say};
+use super::{DONE, FAILED, INTERRUPTED, THRESHOLD, notice, say};
 use anyhow::Result;
 use callwright::bench::ask::SessionAnswers;
 use callwright::bench::compare::{belong, compare};
@@ -345,7 +345,12 @@ pub fn run(args: RunArgs) -> Result<u8> {
         return Ok(INTERRUPTED);
     }
     let met = thresholds(&args, &summary) & against(baseline.as_ref(), &directory)?;
-    Ok(if met { DONE } else { THRESHOLD })
+    let whole = tell_broken(&directory, &out);
+    Ok(match (met, whole) {
+        (false, _) => THRESHOLD,
+        (true, false) => FAILED,
+        (true, true) => DONE,
+    })
 }
 
 /// Asks what has no answer yet; false where it was interrupted.
@@ -407,6 +412,20 @@ fn sequences_for(args: &RunArgs, loaded: &Loaded, now: &str, stop: &Arc<AtomicBo
 
 fn as_error(error: anyhow::Error) -> Error {
     error.downcast::<Error>().unwrap_or_else(|error| Error::new(ErrorKind::Engine, format!("{error:#}")))
+}
+
+/// Says what broke; whether nothing did.
+fn tell_broken(directory: &RunDirectory, out: &Path) -> bool {
+    let broken = directory.samples.iter().filter(|sample| sample.broke());
+    let Some(first) = broken.clone().next() else { return true };
+    let reason = first.failure.as_ref().map_or("", |failure| failure.message.as_str());
+    let (count, case, out) = (broken.count(), &first.case, out.display());
+    notice(&format!(
+        "{count} of {} answers broke, which says nothing of the model and counts as wrong; the first, to {case}: {reason}; \
+         the same command with --out {out} --resume asks for them again",
+        directory.samples.len()
+    ));
+    false
 }
 
 /// Whether all configurations reach what --fail-under wants of them.
@@ -484,6 +503,7 @@ fn baseline(path: &Path, suite: &Suite) -> Result<RunDirectory> {
 fn against(baseline: Option<&RunDirectory>, run: &RunDirectory) -> Result<bool> {
     let Some(baseline) = baseline else { return Ok(true) };
     let comparisons = compare(baseline, run)?;
+    tell_lacking(baseline);
     for one in &comparisons {
         say(format_args!("{}", comparison(one)));
     }

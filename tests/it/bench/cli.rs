@@ -107,6 +107,60 @@ fn a_suite_of_ones_own_from_init_to_report() {
 }
 
 #[test]
+fn what_broke_is_told_and_no_success() {
+    let home = tempfile::tempdir().unwrap();
+    let template = home.path().join("strict.jinja");
+    std::fs::write(&template, "{{ raise_exception('nothing to write') }}").unwrap();
+    let bench = |out: &str, more: &[&str]| {
+        let mut command = callwright(home.path());
+        command
+            .args(["bench", "--suite", &cases(), "--limit", "2", "--max-tokens", "16", "--out"])
+            .arg(home.path().join(out));
+        run(command.args(more))
+    };
+    let broken = bench("broken", &["--format", "hermes", "--template", template.to_str().unwrap()]);
+    assert_eq!(broken.code, 1, "{}", broken.err);
+    assert!(broken.err.contains("note: 2 of 2 answers broke, which says nothing of the model"), "{}", broken.err);
+    assert!(broken.err.contains("nothing to write; the same command with --out"), "{}", broken.err);
+    let missed =
+        bench("missed", &["--format", "hermes", "--template", template.to_str().unwrap(), "--fail-under", "0.5"]);
+    assert_eq!(missed.code, 3, "{}", missed.err);
+}
+
+#[test]
+fn a_comparison_names_what_differs_and_what_is_not_finished() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = |name: &str| home.path().join(name);
+    for (name, more) in [("a", ["--temp", "0", "--max-tokens", "16"]), ("b", ["--temp", "1", "--max-tokens", "16"])] {
+        let ran = run(callwright(home.path())
+            .args(["bench", "--suite", &cases(), "--limit", "2", "--out"])
+            .arg(folder(name))
+            .args(more));
+        assert_eq!(ran.code, 0, "{}", ran.err);
+    }
+    let compare = || run(callwright(home.path()).args(["bench", "compare"]).arg(folder("a")).arg(folder("b")));
+    let compared = compare();
+    assert!(compared.out.starts_with("temp 0 → temp 1: "), "{}", compared.out);
+    assert!(!compared.err.contains("lacks"), "{}", compared.err);
+
+    let journal = folder("b").join("samples.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text.split_inclusive('\n').next().unwrap()).unwrap();
+    let compared = compare();
+    assert!(compared.out.contains("over 1 cases"), "{}", compared.out);
+    assert!(compared.err.contains("b lacks 1 of its 2 answers: it is not finished"), "{}", compared.err);
+
+    // Gone on with several at a time, it was asked several at a time.
+    let resumed = run(callwright(home.path())
+        .args(["bench", "--suite", &cases(), "--limit", "2", "--temp", "1", "--max-tokens", "16", "--resume"])
+        .args(["--parallel-cases", "3", "--out"])
+        .arg(folder("b")));
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+    let report = std::fs::read_to_string(folder("b").join("report.md")).unwrap();
+    assert!(report.contains("Up to 3 cases were asked at a time"), "{report}");
+}
+
+#[test]
 fn several_cases_at_a_time_come_to_the_same() {
     let home = tempfile::tempdir().unwrap();
     let outcomes = |name: &str, count: &str, threads: &[&str]| {

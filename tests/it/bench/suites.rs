@@ -57,6 +57,8 @@ fn what_is_wrong_with_a_case_is_said_with_its_line() {
     let lines = [
         ("[1]", "the line is no object"),
         ("{\"id\": 1, ", "not valid JSON"),
+        ("  {\"id\": \"a\",, \"prompt\"}", "test.jsonl:3:14: not valid JSON: expected a key in quotes\n3 |   {\"id\""),
+        (r#"{"prompt": "x", "expected": "any"}"#, "\"any\" call is expected, and the case has no tools"),
         (
             r#"{"prompt": "x", "expects": []}"#,
             "the case has the unknown key \"expects\"\nhint: did you mean \"expected\"?",
@@ -99,6 +101,30 @@ fn what_is_wrong_with_a_case_is_said_with_its_line() {
         let error = read(&format!(r#"{{"prompt": "x", {TOOLS}, "expected": [{call}]}}"#)).unwrap_err();
         assert!(error.to_string().contains(message), "{call}\n{error}");
     }
+    // No model can make a call that its tool's schema refuses.
+    let tools = r#""tools": [{"name": "f", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}},
+        "required": ["n"], "additionalProperties": false}}]"#
+        .replace('\n', " ");
+    let refused = [
+        (r#""arguments": {"n": "1"}"#, "no model can make the expected call of f: \"n\" is \"1\"; expected an integer"),
+        (r#""arguments": {}"#, "no model can make the expected call of f: \"n\" is missing"),
+        (r#""arguments": {"n": 1, "m": 2}"#, "no model can make the expected call of f: "),
+        (r#""accept": {"n": ["one", 1]}"#, "no model can make the expected call of f: \"n\" is \"one\""),
+    ];
+    for (call, message) in refused {
+        let error = read(&format!(r#"{{"prompt": "x", {tools}, "expected": [{{"name": "f", {call}}}]}}"#)).unwrap_err();
+        assert!(error.to_string().contains(message), "{call}\n{error}");
+    }
+    // As editors on Windows begin a file.
+    assert_eq!(read("\u{feff}{\"prompt\": \"x\", \"expected\": []}").unwrap().cases.len(), 1);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tools.json"), "[{\"name\": \"f\",}]").unwrap();
+    let line = "// tools of their own\n{\"prompt\": \"x\", \"tools\": \"tools.json\", \"expected\": []}";
+    let error = Suite::from_text("test", line, &folder.path().join("test.jsonl")).unwrap_err().to_string();
+    assert!(
+        error.contains("tools.json:1:15: not valid JSON") && error.contains("test.jsonl:2 names this file"),
+        "{error}"
+    );
     let twice = format!(r#"{{"id": "a", "prompt": "x", {TOOLS}, "expected": []}}"#);
     let error = read(&format!("{twice}\n{twice}")).unwrap_err();
     assert_eq!(error.to_string(), "test.jsonl:2: there are two cases with the id \"a\"");
