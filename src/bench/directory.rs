@@ -74,6 +74,16 @@ impl Plan {
         self.cases * self.repeat * self.configurations.len()
     }
 
+    /// The command that began the run, as a shell reads it.
+    pub fn command_line(&self) -> String {
+        let plain = |c: char| c.is_alphanumeric() || "-_./:=,@%+".contains(c);
+        let quoted = |word: &String| match !word.is_empty() && word.chars().all(plain) {
+            true => word.clone(),
+            false => format!("'{}'", word.replace('\'', "'\\''")),
+        };
+        self.command.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    }
+
     /// What keeps a run by one plan from being gone on with by another.
     pub fn difference(&self, other: &Plan) -> Option<&'static str> {
         let ids = |plan: &Plan| plan.configurations.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
@@ -162,8 +172,12 @@ impl RunDirectory {
     /// process; [`ErrorKind::Io`].
     pub fn start(path: &Path, plan: Plan, suite: &Suite, resume: bool) -> Result<RunDirectory> {
         let goes_on = || resume && path.join("run.json").exists();
+        let mut notices = Vec::new();
         if !goes_on() {
             RunDirectory::check_free(path)?;
+            if resume {
+                notices.push(format!("there was no run in {}: one begins", path.display()));
+            }
             std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, &error))?;
         }
         let lock = lock(path)?;
@@ -199,7 +213,7 @@ impl RunDirectory {
             suite: suite.clone(),
             samples: Vec::new(),
             prompts: HashMap::new(),
-            notices: Vec::new(),
+            notices,
             journal: Some(Journal::new(path, lock)?),
         };
         // Last: a directory with run.json is whole.

@@ -334,7 +334,8 @@ pub fn run(args: RunArgs) -> Result<u8> {
             .into());
     }
     let started = RunDirectory::start(&out, plan.clone(), &suite, args.resume);
-    let mut directory = started.map_err(|error| if args.resume { with_options(error, &out, &plan) } else { error })?;
+    let mut directory =
+        started.map_err(|error| if args.resume { with_options(error, &out, &plan, &suite) } else { error })?;
     directory.notices.iter().for_each(|text| notice(text));
     let interrupts = Interrupts::listen()?;
     let finished = interrupts.during(|| ask(&args, &mut directory, &loaded, &interrupts.flag()))?;
@@ -445,7 +446,7 @@ fn thresholds(args: &RunArgs, summary: &Summary<'_>) -> bool {
 }
 
 /// The error that a run cannot be gone on with, with what it differs in where it does.
-fn with_options(error: Error, path: &Path, plan: &Plan) -> Error {
+fn with_options(error: Error, path: &Path, plan: &Plan, suite: &Suite) -> Error {
     let Ok(found) = RunDirectory::open(path) else { return error };
     if found.plan.difference(plan).is_none() {
         return error;
@@ -471,7 +472,13 @@ fn with_options(error: Error, path: &Path, plan: &Plan) -> Error {
     };
     let pairs = of(&found.plan).into_iter().zip(of(plan)).filter(|(was, is)| was != is);
     // Some are not given, but come with others.
-    let told: Vec<String> = pairs.map(|((name, was), (_, is))| format!("{name} was {was}, and is {is}")).collect();
+    let mut told: Vec<String> = pairs.map(|((name, was), (_, is))| format!("{name} was {was}, and is {is}")).collect();
+    let (there, here) = (&found.suite.cases, &suite.cases);
+    if there.len() != here.len() {
+        told.push(format!("{} cases were asked, and {} are", there.len(), here.len()));
+    } else if let Some((_, edited)) = there.iter().zip(here).find(|(was, is)| was.line != is.line) {
+        told.push(format!("the case {} is another", edited.id));
+    }
     match told.is_empty() {
         true => error,
         false => error.hint(format!("{}; --resume needs the command that began the run", told.join("; "))),

@@ -27,7 +27,7 @@ pub fn html(summary: &Summary<'_>) -> String {
         if summary.configurations.len() == 1 { "" } else { "s" },
         match plan.command.is_empty() {
             true => String::new(),
-            false => format!("<pre class=\"command\">{}</pre>", escaped(&plan.command.join(" "))),
+            false => format!("<pre class=\"command\">{}</pre>", escaped(&plan.command_line())),
         },
     );
     for (heading, figure) in [

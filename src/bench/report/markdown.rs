@@ -17,7 +17,7 @@ pub fn markdown(summary: &Summary<'_>) -> String {
         }
     );
     if !plan.command.is_empty() {
-        text += &format!("    {}\n\n", plan.command.join(" "));
+        text += &format!("    {}\n\n", plan.command_line());
     }
     scores(summary, &mut text);
     categories(summary, &mut text);

@@ -150,6 +150,37 @@ fn a_comparison_names_what_differs_and_what_is_not_finished() {
     assert!(compared.out.contains("over 1 cases"), "{}", compared.out);
     assert!(compared.err.contains("b lacks 1 of its 2 answers: it is not finished"), "{}", compared.err);
 
+    // Another number of cases, or a case that was edited, is no going on.
+    let edited = home.path().join("edited 2.jsonl");
+    let suite = std::fs::read_to_string(cases()).unwrap();
+    std::fs::write(&edited, suite.replace("\"prompt\": \"", "\"prompt\": \"Well, ")).unwrap();
+    let resume = |suite: &str, limit: &str, out: &str| {
+        run(callwright(home.path())
+            .args([
+                "bench",
+                "--suite",
+                suite,
+                "--limit",
+                limit,
+                "--temp",
+                "1",
+                "--max-tokens",
+                "16",
+                "--resume",
+                "--out",
+            ])
+            .arg(folder(out)))
+    };
+    let other = resume(&cases(), "1", "b");
+    assert!(other.code == 2 && other.err.contains("2 cases were asked, and 1 are"), "{}", other.err);
+    let other = resume(edited.to_str().unwrap(), "2", "b");
+    assert!(other.code == 2 && other.err.contains(" is another; --resume needs the command"), "{}", other.err);
+    // Where nothing is there to go on with, that is said; and the report's command can be given to a shell.
+    let new = resume(edited.to_str().unwrap(), "2", "new");
+    assert!(new.code == 0 && new.err.contains("note: there was no run in "), "{}", new.err);
+    let report = std::fs::read_to_string(folder("new").join("report.md")).unwrap();
+    assert!(report.contains(&format!("--suite '{}' --limit 2", edited.display())), "{report}");
+
     // Gone on with several at a time, it was asked several at a time.
     let resumed = run(callwright(home.path())
         .args(["bench", "--suite", &cases(), "--limit", "2", "--temp", "1", "--max-tokens", "16", "--resume"])

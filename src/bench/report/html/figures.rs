@@ -38,8 +38,12 @@ pub(super) fn intervals(summary: &Summary<'_>) -> String {
             score.trials
         );
     }
-    text += "<span></span><div class=\"axis\"><span>0</span><span>25</span><span>50</span><span>75</span><span>100%</span></div>\
-             <span></span>\n";
+    let mark = |share: u8| {
+        let unit = if share == 100 { "%" } else { "" };
+        format!("<span style=\"left:{share}%\">{share}{unit}</span>")
+    };
+    text +=
+        &format!("<span></span><div class=\"axis\">{}</div><span></span>\n", [0, 25, 50, 75, 100].map(mark).concat());
     text + "</div>\n<p class=\"note\">The share of correct answers, with its 95% interval.</p>\n"
 }
 
@@ -47,9 +51,8 @@ pub(super) fn intervals(summary: &Summary<'_>) -> String {
 fn cell(score: Option<Proportion>) -> String {
     let Some(score) = score else { return "<td class=\"none\">–</td>".to_owned() };
     let share = 100.0 * score.share();
-    let class = if share > 75.0 { " class=\"high\"" } else { "" };
     format!(
-        "<td{class} style=\"--share:{share:.0}%\" title=\"{} of {}, {}\">{share:.0}</td>",
+        "<td style=\"--share:{share:.0}%\" title=\"{} of {}, {}\">{share:.0}</td>",
         score.successes,
         score.trials,
         with_interval(&score)
