@@ -37,7 +37,7 @@ struct Task {
 type Told = Result<(Task, Result<Answer>, bool)>;
 
 /// As [`run`](super::run::run), with up to `count` cases at a time. `open` is asked once for the configurations that share a
-/// session.
+/// session, for so many or for as many as are left.
 ///
 /// A thread goes on with a case whose tools its sequence has in the cache, where there is one.
 ///
@@ -46,7 +46,7 @@ type Told = Result<(Task, Result<Answer>, bool)>;
 pub fn run_parallel(
     directory: &mut RunDirectory,
     count: usize,
-    open: &mut dyn FnMut(&Configuration) -> Result<Open>,
+    open: &mut dyn FnMut(&Configuration, usize) -> Result<Open>,
     on_progress: &mut dyn FnMut(Progress),
     cancel: &AtomicBool,
 ) -> Result<bool> {
@@ -72,7 +72,9 @@ pub fn run_parallel(
         if tasks.is_empty() {
             continue;
         }
-        let opened = open(first)?;
+        // What is left may be less.
+        let count = count.min(tasks.len());
+        let opened = open(first, count)?;
         let tasks = Mutex::new(tasks);
         let stopped = AtomicBool::new(false);
         // Bounded: no thread gets far ahead of what is kept.

@@ -370,9 +370,9 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
         let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?;
         Ok(Box::new(answers) as Box<dyn Answerer>)
     };
-    let mut open_sequences = |configuration: &Configuration| {
+    let mut open_sequences = |configuration: &Configuration, count: usize| {
         let loaded = &loaded[place(configuration)];
-        bar.suspend(|| sequences_for(args, loaded, &now, &stop)).map_err(as_error)
+        bar.suspend(|| sequences_for(args, loaded, count, &now, &stop)).map_err(as_error)
     };
     let mut progress = |at: Progress| {
         bar.set_length(at.total as u64);
@@ -394,10 +394,10 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
 }
 
 /// What answers several cases at a time, with one model.
-fn sequences_for(args: &RunArgs, loaded: &Loaded, now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
+fn sequences_for(args: &RunArgs, loaded: &Loaded, count: usize, now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
     let options = args.options(loaded);
     let (engine, entry) = options.load(false)?;
-    let sequences = Sequences::new(&engine, args.parallel_cases)?;
+    let sequences = Sequences::new(&engine, count)?;
     let (template, format) = (loaded.template.clone().or(entry.template), loaded.format.clone().or(entry.format));
     let (now, stop) = (now.to_owned(), Arc::clone(stop));
     let at_a_time = sequences.at_a_time();

@@ -156,6 +156,27 @@ fn what_does_not_fit_is_an_error_that_the_others_do_not_share() {
     let error = second.decode(&[Token(-1)]).unwrap_err();
     assert_eq!(error.message(), "token -1 is not in the vocabulary");
 
+    // Whoever waits for room at the same time gets what it needs itself.
+    drop((first, second));
+    let expected = write(&mut load(), &prompt, 4).tokens;
+    let together = Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut greedy, end) = sequences.take().unwrap();
+            together.wait();
+            for _ in 0..20 {
+                assert!(greedy.reserve(usize::MAX / 2).is_err());
+                end.end();
+            }
+        });
+        let (mut modest, end) = sequences.take().unwrap();
+        together.wait();
+        for _ in 0..20 {
+            assert_eq!(write(&mut *modest, &prompt, 4).tokens, expected);
+            end.end();
+        }
+    });
+
     for count in [0, MAX_SEQUENCES + 1] {
         let error = Sequences::new(&alone, count).err().unwrap();
         assert!(error.message().contains("llama.cpp has 1 to 256"), "{error}");

@@ -79,11 +79,7 @@ struct State {
     context: Option<Context>,
     /// How many tokens each sequence has room for.
     room: usize,
-    /// For how many somebody waits: nobody begins a turn until they are there.
-    wanted_room: usize,
     sequences: Vec<SequenceState>,
-    /// How often everything in the context was lost.
-    losses: usize,
 }
 
 #[derive(Default)]
@@ -95,6 +91,8 @@ struct SequenceState {
     prompt: Vec<Token>,
     /// Whether it generates, so that the others wait for what it wants decoded.
     in_turn: bool,
+    /// For how many tokens it waits: nobody begins a turn until there is room for them.
+    wanted_room: usize,
     wanted: Option<Wanted>,
     /// The logits behind the tokens that were asked about, or why there are none.
     answer: Option<Result<Vec<Vec<f32>>, String>>,
@@ -177,7 +175,7 @@ impl Shared {
     fn new(engine: &LlamaEngine, layout: Layout) -> Shared {
         let sequences = (0..layout.each).map(|_| SequenceState::default()).collect();
         Shared {
-            state: Mutex::new(State { context: None, room: 0, wanted_room: 0, sequences, losses: 0 }),
+            state: Mutex::new(State { context: None, room: 0, sequences }),
             changed: Condvar::new(),
             model: Arc::clone(&engine.model),
             info: engine.info.clone(),
@@ -198,15 +196,16 @@ impl Shared {
         self.context.unwrap_or(self.info.context_train)
     }
 
-    /// Makes the context anew, with room for `tokens` of each sequence; what was in it is lost.
-    fn grow(&self, state: &mut State, tokens: usize) -> Result<()> {
+    /// Makes the context anew, with room for `needed` tokens of each sequence or more; what was in it is lost.
+    fn grow(&self, state: &mut State, needed: usize) -> Result<()> {
+        let wished = state.wanted_room().max(needed);
         // As for a single sequence: few have to wait for a larger one.
-        let wanted = tokens.max(2 * state.room).min(self.limit().max(tokens));
-        let room = self.context.unwrap_or(wanted).max(tokens);
-        state.context = None;
-        state.room = 0;
+        let doubled = wished.max(2 * state.room).min(self.limit().max(wished));
         state.lose_all();
-        let context = create_context(&self.model, room, BATCH, self.layout)?;
+        (state.context, state.room) = (None, 0);
+        let make = |tokens| create_context(&self.model, tokens, BATCH, self.layout);
+        // Where there is no memory for what others wish, there may be for this.
+        let context = make(doubled).or_else(|_| make(wished)).or_else(|_| make(needed))?;
         // SAFETY: the context borrows the model, which lives in an `Arc` beside it that is never replaced and that is
         // declared behind the state, so that the context is dropped first.
         let context = unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) };
@@ -242,7 +241,7 @@ struct Sequence {
     words: LlamaEngine,
     shared: Arc<Shared>,
     index: usize,
-    losses: usize,
+    /// As in the state, or what was there before it was lost.
     cached: Vec<Token>,
     /// The logits behind each of the last tokens that were asked about.
     logits: Vec<Vec<f32>>,
@@ -254,10 +253,9 @@ impl Sequence {
         let mut state = shared.lock();
         let index = state.sequences.iter().position(|sequence| !sequence.taken)?;
         state.sequences[index].taken = true;
-        let losses = state.losses;
         drop(state);
         let words = LlamaEngine::of(Arc::clone(&shared.model), shared.info.clone(), LoadOptions::default(), 1);
-        Some(Sequence { words, shared: Arc::clone(shared), index, losses, cached: Vec::new(), logits: Vec::new() })
+        Some(Sequence { words, shared: Arc::clone(shared), index, cached: Vec::new(), logits: Vec::new() })
     }
 
     fn number(&self) -> u32 {
@@ -299,9 +297,8 @@ impl Sequence {
     }
 
     /// Forgets what was lost with the context.
-    fn notice_losses(&mut self, losses: usize) {
-        if self.losses != losses {
-            self.losses = losses;
+    fn notice_losses(&mut self, state: &State) {
+        if state.sequences[self.index].cached.len() < self.cached.len() {
             self.cached.clear();
             self.logits.clear();
         }
@@ -310,9 +307,12 @@ impl Sequence {
 
 impl Drop for Sequence {
     fn drop(&mut self) {
-        self.truncate(0);
-        self.shared.end_turn(self.index);
-        self.shared.lock().sequences[self.index] = SequenceState::default();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        self.forget_behind(&mut state, 0);
+        state.sequences[self.index] = SequenceState::default();
+        drop(state);
+        shared.changed.notify_all();
     }
 }
 
@@ -326,9 +326,13 @@ impl State {
         self.sequences.iter().all(|sequence| !sequence.in_turn)
     }
 
+    /// For how many tokens of each sequence somebody waits.
+    fn wanted_room(&self) -> usize {
+        self.sequences.iter().map(|sequence| sequence.wanted_room).max().unwrap_or_default()
+    }
+
     /// Everything in the context is lost.
     fn lose_all(&mut self) {
-        self.losses += 1;
         self.sequences.iter_mut().for_each(|sequence| sequence.cached.clear());
     }
 
@@ -441,11 +445,11 @@ impl Engine for Sequence {
         // What cannot forget its last tokens alone has no beginning to give away.
         let shares = self.words.can_draft();
         while !state.sequences[self.index].in_turn
-            && (state.wanted_room > state.room || shares && state.prefix_is_coming(prompt))
+            && (state.wanted_room() > state.room || shares && state.prefix_is_coming(prompt))
         {
             state = shared.wait(state);
         }
-        self.notice_losses(state.losses);
+        self.notice_losses(&state);
         let mine = &mut state.sequences[self.index];
         mine.in_turn = true;
         mine.prompt = prompt.to_vec();
@@ -462,21 +466,21 @@ impl Engine for Sequence {
         if tokens > state.room {
             // Those who generate need what is in the context; those who wait for room, too, do not.
             let was_in_turn = std::mem::take(&mut state.sequences[self.index].in_turn);
-            state.wanted_room = state.wanted_room.max(tokens);
+            state.sequences[self.index].wanted_room = tokens;
             shared.changed.notify_all();
             while tokens > state.room && made.is_ok() {
                 if state.nobody_is_in_turn() {
-                    let wanted = state.wanted_room;
-                    made = shared.grow(&mut state, wanted);
-                    state.wanted_room = 0;
+                    made = shared.grow(&mut state, tokens);
                     shared.changed.notify_all();
                 } else {
                     state = shared.wait(state);
                 }
             }
+            state.sequences[self.index].wanted_room = 0;
             state.sequences[self.index].in_turn = was_in_turn;
+            shared.changed.notify_all();
         }
-        self.notice_losses(state.losses);
+        self.notice_losses(&state);
         made
     }
 
@@ -523,6 +527,9 @@ impl Engine for Sequence {
             if let Some(answer) = state.sequences[self.index].answer.take() {
                 break answer;
             }
+            if state.sequences[self.index].wanted.is_none() {
+                break Err("the turn was ended while it decoded".to_owned());
+            }
             if state.is_complete() {
                 state.decode();
                 shared.changed.notify_all();
@@ -530,7 +537,7 @@ impl Engine for Sequence {
             }
             state = shared.wait(state);
         };
-        self.notice_losses(state.losses);
+        self.notice_losses(&state);
         self.logits = answer.map_err(|message| Error::new(ErrorKind::Engine, message))?;
         self.cached.extend_from_slice(tokens);
         state.sequences[self.index].cached.extend_from_slice(tokens);

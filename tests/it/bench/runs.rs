@@ -100,8 +100,9 @@ fn several_at_a_time_come_to_the_same() {
     let path = folder.path().join("together");
     let mut together = RunDirectory::start(&path, plan.clone(), &suite, false).unwrap();
     let mut opened = 0;
-    let mut open = |_: &Configuration| {
+    let mut open = |_: &Configuration, count: usize| {
         opened += 1;
+        assert_eq!(count, 8);
         let answerer: AnswererMaker = Box::new(|| {
             let delay = Duration::from_micros(300);
             Ok(Box::new(Fake { delay, right: 6, seconds: 0.0 }))
@@ -123,7 +124,7 @@ fn several_at_a_time_come_to_the_same() {
     assert_eq!(json::outcomes(&a), json::outcomes(&b));
 
     let mut broken = RunDirectory::start(&folder.path().join("broken"), together.plan.clone(), &suite, false).unwrap();
-    let mut fails = |_: &Configuration| {
+    let mut fails = |_: &Configuration, _: usize| {
         let answerer: AnswererMaker =
             Box::new(|| Err(callwright::Error::new(callwright::ErrorKind::Engine, "no memory")));
         Ok(Open { at_a_time: 3, answerer })
