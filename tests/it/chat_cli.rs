@@ -156,11 +156,14 @@ mod terminal {
     use std::os::fd::OwnedFd;
     use std::process::{Child, Command, Stdio};
     use std::sync::{Arc, Mutex};
+    use std::thread::JoinHandle;
     use std::time::{Duration, Instant};
 
     struct Terminal {
         keys: File,
         shown: Arc<Mutex<Vec<u8>>>,
+        /// Ends when all that was written is in `shown`.
+        reader: JoinHandle<()>,
         child: Child,
     }
 
@@ -193,13 +196,13 @@ mod terminal {
             let mut screen = keys.try_clone().unwrap();
             let shown = Arc::new(Mutex::new(Vec::new()));
             let more = Arc::clone(&shown);
-            std::thread::spawn(move || {
+            let reader = std::thread::spawn(move || {
                 let mut buffer = [0; 4096];
                 while let Ok(read @ 1..) = screen.read(&mut buffer) {
                     more.lock().unwrap().extend_from_slice(&buffer[..read]);
                 }
             });
-            Some(Terminal { keys, shown, child })
+            Some(Terminal { keys, shown, reader, child })
         }
 
         fn type_keys(&mut self, keys: &str) {
@@ -228,6 +231,9 @@ mod terminal {
                 assert!(started.elapsed() < Duration::from_secs(60), "the chat goes on: {}", self.shown());
                 std::thread::sleep(Duration::from_millis(10));
             };
+            while !self.reader.is_finished() && started.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
             assert!(status.success(), "{}", self.shown());
             self.shown()
         }
