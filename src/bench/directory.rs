@@ -314,8 +314,7 @@ impl RunDirectory {
 
     /// How many of the answers that the run asks for are not there: it goes on still, or was interrupted.
     pub fn lacking(&self) -> usize {
-        let wanted = self.suite.cases.len() * self.plan.configurations.len() * self.plan.repeat;
-        wanted.saturating_sub(self.samples.len())
+        self.plan.total().saturating_sub(self.samples.len())
     }
 
     /// Writes a file of the directory, whole or not at all.

@@ -3,7 +3,7 @@
 use super::constraint::{Constraint, Step};
 use super::draft::Drafter;
 use super::sampler::{Sampler, Sampling};
-use super::{Engine, Token};
+use super::{Engine, Token, common};
 use crate::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -123,7 +123,7 @@ pub fn generate(
     engine.begin(prompt, sampling)?;
     engine.reserve(prompt.len() + max_tokens)?;
 
-    let common = engine.cached().iter().zip(prompt).take_while(|(a, b)| a == b).count();
+    let common = common(engine.cached(), prompt);
     // The logits of the last prompt token are needed, and they are not kept in the cache.
     engine.truncate(common.min(prompt.len().saturating_sub(1)));
     usage.cached_tokens = engine.cached().len();

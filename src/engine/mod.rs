@@ -22,6 +22,11 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Token(pub i32);
 
+/// How many tokens both begin with.
+fn common(one: &[Token], other: &[Token]) -> usize {
+    one.iter().zip(other).take_while(|(a, b)| a == b).count()
+}
+
 /// What an engine says about its model; all that the stages above need to know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelInfo {

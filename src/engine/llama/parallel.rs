@@ -13,7 +13,7 @@ use super::{BATCH, LlamaEngine, LoadOptions, create_context, engine_error, one_t
 use crate::engine::sampler::Sampling;
 use crate::engine::threads::{BUDGET, median};
 use crate::engine::vocabulary::Vocabulary;
-use crate::engine::{Engine, ModelInfo, Token};
+use crate::engine::{Engine, ModelInfo, Token, common};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
 use llama_cpp_2::context::LlamaContext;
@@ -377,11 +377,6 @@ impl State {
             }
         }
     }
-}
-
-/// How many tokens both begin with.
-fn common(one: &[Token], other: &[Token]) -> usize {
-    one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 
 /// Decodes all that is wanted, in batches that llama.cpp takes; for each the logits that it asks for.
