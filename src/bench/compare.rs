@@ -90,7 +90,7 @@ pub fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
     }
     let (before, after) = (Summary::new(a)?, Summary::new(b)?);
     let names = names(&a.plan.configurations, &b.plan.configurations);
-    let mut comparisons: Vec<Comparison> = pairs(&configurations(&before), &configurations(&after))
+    let comparisons: Vec<Comparison> = pairs(&configurations(&before), &configurations(&after))
         .into_iter()
         .map(|(old, new)| {
             one(old.and_then(|old| measured(&before, old)), new.and_then(|new| measured(&after, new)), &names)
@@ -100,12 +100,35 @@ pub fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
         return Err(wrong(format!("{} and {} have no configurations that belong together", name(a), name(b)))
             .hint("configurations belong together when template, format and options are the same"));
     }
+    Ok(corrected(comparisons))
+}
+
+/// Compares the first configuration of a run with each of its others.
+///
+/// # Errors
+/// [`ErrorKind::Suite`](crate::ErrorKind::Suite) when the run has but one, or was scored by another version.
+pub fn compare_within(run: &RunDirectory) -> Result<Vec<Comparison>> {
+    let summary = Summary::new(run)?;
+    let [first, others @ ..] = summary.configurations.as_slice() else { return Ok(Vec::new()) };
+    if others.is_empty() {
+        return Err(wrong(format!(
+            "the run in {} has one configuration: nothing to compare it with",
+            run.path().display()
+        ))
+        .hint("name another run, or give `callwright bench` an option of the matrix more than once"));
+    }
+    let names = names(&run.plan.configurations, &[]);
+    Ok(corrected(others.iter().map(|other| one(Ok(first), Ok(other), &names)).collect()))
+}
+
+/// With Holm's correction over all of them.
+fn corrected(mut comparisons: Vec<Comparison>) -> Vec<Comparison> {
     let mut tested: Vec<&mut Comparison> = comparisons.iter_mut().filter(|one| one.cases > 0).collect();
     let adjusted = holm(&tested.iter().map(|comparison| comparison.p).collect::<Vec<_>>());
     for (comparison, p) in tested.iter_mut().zip(adjusted) {
         comparison.p_holm = p;
     }
-    Ok(comparisons)
+    comparisons
 }
 
 /// What tells the configurations of two runs from one another, by their ids.
@@ -176,7 +199,7 @@ fn pairs<'c>(before: &[&'c Configuration], after: &[&'c Configuration]) -> Vec<(
 fn cases<'a>(one: &ConfigurationSummary<'a>) -> BTreeMap<&'a str, (bool, &'static str, &'a str)> {
     let mut counts: BTreeMap<&str, (usize, usize, &'static str, &str)> = BTreeMap::new();
     for sample in &one.samples {
-        let correct = sample.counts("accuracy") == Some(true);
+        let Some(correct) = sample.counts("accuracy") else { continue };
         let (right, all, outcome, _) = counts.entry(&sample.case.id).or_insert((0, 0, "correct", &sample.case.cluster));
         *right += usize::from(correct);
         *all += 1;

@@ -151,6 +151,10 @@ impl Suite {
                 continue;
             }
             let at = |error: Error| at_line(error, file, index + 1);
+            if line.starts_with('[') {
+                return Err(at(wrong("a list begins here; a suite has a case a line, each an object")
+                    .hint("`callwright bench init FILE` writes an example")));
+            }
             // Read again where it is in the file, the excerpt has the line's number.
             let again = |_| case(&("\n".repeat(index) + whole), index + 1, file);
             let case = case(line, index + 1, file).or_else(again).map_err(at)?;
@@ -266,6 +270,9 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
         Some(other) => Err(wrong(format!("{key:?} is {}; expected a string", short(other)))),
     };
     let id = text("id")?.unwrap_or_else(|| format!("line-{number}"));
+    if id.is_empty() {
+        return Err(wrong("\"id\" is empty").hint("without an \"id\" a case is named after its line"));
+    }
     let messages = match (fields.get("messages"), text("prompt")?) {
         (Some(messages), None) => Conversation::from_value(to_value(messages))?.messages,
         (None, Some(prompt)) => vec![Message::user(prompt)],

@@ -110,7 +110,11 @@ const fn definition(key: &'static str, title: &'static str, meaning: &'static st
 
 /// All scores, the main one first.
 pub const SCORES: [ScoreDefinition; 8] = [
-    definition("accuracy", "correct", "answers with the outcome correct, among all"),
+    definition(
+        "accuracy",
+        "correct",
+        "answers with the outcome correct, among all; what broke (infra_error) counts for no score",
+    ),
     definition(
         "format_validity",
         "format",
@@ -156,8 +160,12 @@ impl Scores {
 }
 
 impl ScoredSample<'_> {
-    /// Whether the sample is a success for a score; `None` where it does not count.
+    /// Whether the sample is a success for a score; `None` where it does not count: an answer that something broke at
+    /// counts for none, as it says nothing of the model.
     pub fn counts(&self, key: &str) -> Option<bool> {
+        if self.sample.broke() {
+            return None;
+        }
         let (needed, scored) = (self.case.needs_call(), &self.scored);
         let called = needed && !scored.calls.is_empty();
         let correct = scored.outcome == Outcome::Correct;
@@ -281,7 +289,7 @@ impl<'a> ConfigurationSummary<'a> {
 fn repeats(samples: &[ScoredSample<'_>]) -> Option<Repeats> {
     let mut cases: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     let mut clusters: BTreeMap<&str, &str> = BTreeMap::new();
-    for one in samples {
+    for one in samples.iter().filter(|one| !one.sample.broke()) {
         clusters.insert(&one.case.id, &one.case.cluster);
         let (right, all) = cases.entry(&one.case.id).or_default();
         *right += usize::from(one.scored.outcome == Outcome::Correct);

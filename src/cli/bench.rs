@@ -5,7 +5,7 @@ use super::bench_score::{self, ScoreArgs};
 use super::bench_table::{comparison, table};
 use super::{DONE, notice};
 use anyhow::Result;
-use callwright::bench::compare::{Comparison, compare};
+use callwright::bench::compare::{Comparison, compare, compare_within};
 use callwright::bench::directory::RunDirectory;
 use callwright::bench::report;
 use callwright::bench::suite::EXAMPLE;
@@ -36,13 +36,14 @@ pub struct BenchArgs {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compare two runs of the same cases: which flipped, and whether chance explains it
-    #[command(after_help = "Example:\n  callwright bench compare before after")]
+    /// Compare two runs of the same cases, or the first configuration of one run with its others: which flipped, and whether
+    /// chance explains it
+    #[command(after_help = "Examples:\n  callwright bench compare before after\n  callwright bench compare formats")]
     Compare {
-        /// The run before
+        /// The run before; without another, the one whose configurations are compared
         a: PathBuf,
         /// The run after
-        b: PathBuf,
+        b: Option<PathBuf>,
         /// Write a JSON array
         #[arg(long)]
         json: bool,
@@ -80,9 +81,9 @@ pub fn run(args: BenchArgs) -> Result<u8> {
         Some(Command::Score(args)) => bench_score::run(args),
         Some(Command::Init { file }) => init(&file),
         Some(Command::Compare { a, b, json }) => {
-            let (a, b) = (open(&a)?, open(&b)?);
-            let comparisons = compare(&a, &b)?;
-            [&a, &b].into_iter().for_each(tell_lacking);
+            let (a, b) = (open(&a)?, b.as_deref().map(open).transpose()?);
+            let comparisons = b.as_ref().map_or_else(|| compare_within(&a), |b| compare(&a, b))?;
+            [Some(&a), b.as_ref()].into_iter().flatten().for_each(tell_lacking);
             let mut out = std::io::stdout();
             if json {
                 writeln!(out, "{:#}", comparisons.iter().map(to_json).collect::<Value>())?;
@@ -120,16 +121,12 @@ pub fn tell_lacking(run: &RunDirectory) {
     }
 }
 
-/// Writes the reports, and the table to standard output.
+/// Prints the table, or with `json` report.json, and writes the reports: what cannot be written can still be read.
 pub fn show(summary: &Summary<'_>, json: bool) -> Result<()> {
-    let files = report::write(summary)?;
     let mut out = std::io::stdout();
-    if json {
-        write!(out, "{}", report::json::report(summary))?;
-        return Ok(());
-    }
-    write!(out, "{}", table(summary))?;
-    if let Some(page) = files.last() {
+    write!(out, "{}", if json { report::json::report(summary).to_string() } else { table(summary) })?;
+    let files = report::write(summary)?;
+    if let Some(page) = files.last().filter(|_| !json) {
         writeln!(out, "\nEvery answer, and why it failed: {}", page.display())?;
     }
     Ok(())

@@ -31,6 +31,10 @@ use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// How often a log, which shows no bar, has a line on how far a run is.
+const LOG_EVERY: Duration = Duration::from_secs(30);
 
 /// What to ask, of what, how often.
 #[derive(Args)]
@@ -247,13 +251,35 @@ impl RunArgs {
             if configurations[..index].iter().any(|(other, _)| other.id == *id) {
                 let values = configurations[index].0.values().join(", ");
                 return Err(Error::new(ErrorKind::Config, format!("a configuration is there twice: {values}"))
-                    .hint(
-                        "an option was given twice with the same value, or a format is what the template writes anyway",
-                    )
+                    .hint(match self.given_twice() {
+                        Some((option, value)) => format!("--{option} {value} was given twice"),
+                        None => {
+                            "two models are the same file, or a format is what the template writes anyway".to_owned()
+                        }
+                    })
                     .into());
             }
         }
         Ok(configurations)
+    }
+
+    /// The first option of the matrix that has a value twice, and the value.
+    fn given_twice(&self) -> Option<(&'static str, String)> {
+        fn named<V: ValueEnum>(values: &[V]) -> Vec<String> {
+            values.iter().filter_map(|value| Some(value.to_possible_value()?.get_name().to_owned())).collect()
+        }
+        let options = [
+            ("model", self.model.clone()),
+            ("template", self.template.clone()),
+            ("format", self.format.clone()),
+            ("constrain", named(&self.constrain)),
+            ("temp", self.temp.iter().map(ToString::to_string).collect()),
+            ("repair", named(&self.repair)),
+        ];
+        options.into_iter().find_map(|(option, values)| {
+            let again = values.iter().enumerate().find(|(index, value)| values[..*index].contains(value));
+            Some((option, again?.1.clone()))
+        })
     }
 
     /// What a model with its template and format is, and the temperature that its makers recommend.
@@ -356,7 +382,9 @@ pub fn run(args: RunArgs) -> Result<u8> {
 
 /// Asks what has no answer yet; false where it was interrupted.
 fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: &Arc<AtomicBool>) -> Result<bool> {
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    let terminal = std::io::stderr().is_terminal();
+    let bar = if terminal { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    let mut told = Instant::now();
     let style = "{wide_bar} {pos}/{len} {msg} {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar()));
     let plan = directory.plan.clone();
@@ -382,7 +410,12 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
             bar.reset_eta();
         } else {
             bar.set_position(at.done as u64);
-            bar.set_message(format!("{} correct,", percent(at.correct as f64 / at.fresh as f64)));
+            let correct = percent(at.correct as f64 / at.fresh as f64);
+            if !terminal && told.elapsed() >= LOG_EVERY {
+                say(format_args!("{} of {} answers, {correct} of the new ones correct\n", at.done, at.total));
+                told = Instant::now();
+            }
+            bar.set_message(format!("{correct} correct,"));
         }
     };
     let finished = match args.parallel_cases {
@@ -422,7 +455,7 @@ fn tell_broken(directory: &RunDirectory, out: &Path) -> bool {
     let reason = first.failure.as_ref().map_or("", |failure| failure.message.as_str());
     let (count, case, out) = (broken.count(), &first.case, out.display());
     notice(&format!(
-        "{count} of {} answers broke, which says nothing of the model and counts as wrong; the first, to {case}: {reason}; \
+        "{count} of {} answers broke, which says nothing of the model: no score counts them; the first, to {case}: {reason}; \
          the same command with --out {out} --resume asks for them again",
         directory.samples.len()
     ));
@@ -436,7 +469,10 @@ fn thresholds(args: &RunArgs, summary: &Summary<'_>) -> bool {
         for one in &summary.configurations {
             let score = one.scores.get(key);
             if score.is_none_or(|score| score.share() < *wanted) {
-                let reached = score.map_or("nothing to count".to_owned(), |score| percent(score.share()));
+                // Rounded, both may read the same.
+                let reached = score.map_or("nothing to count".to_owned(), |score| {
+                    format!("{} ({} of {})", percent(score.share()), score.successes, score.trials)
+                });
                 notice(&format!("{}: {key} is below {}: {reached}", one.label, percent(*wanted)));
                 met = false;
             }

@@ -56,7 +56,7 @@ fn samples() -> String {
     format!(
         "<section id=\"samples\"><h2>Answers</h2>\n<noscript><p>The list of answers needs scripts; outcomes.jsonl and \
          samples.jsonl have the same.</p></noscript>\n<form class=\"filter\" hidden>\n{}{}{}<label>Text \
-         <input id=\"text\" type=\"search\" placeholder=\"in case, answer or reason\"></label>\n<output></output></form>\n\
+         <input id=\"text\" type=\"search\" placeholder=\"in case, question, answer or reason\"></label>\n<output></output></form>\n\
          <div class=\"list\"></div>\n<button class=\"more\" hidden>Show more</button></section>\n",
         select("configuration", "Configuration"),
         select("outcome", "Outcome"),

@@ -61,6 +61,9 @@ fn a_suite_of_ones_own_from_init_to_report() {
     let elsewhere = run(callwright(home.path()).args(["bench", "--suite"]).arg(&suite).arg("--out").arg(home.path()));
     assert_eq!(elsewhere.code, 2, "{}", elsewhere.out);
     assert!(elsewhere.err.contains("is not empty and no run: it has "), "{}", elsewhere.err);
+    let failed = bench(&["--resume", "--fail-under", "0.9999"]);
+    assert!(failed.err.contains("constrain strict: accuracy is below 100.0%: "), "{}", failed.err);
+    assert!(failed.err.contains(" of 4)\n"), "{}", failed.err);
     let resumed = bench(&["--resume", "--json"]);
     assert_eq!(resumed.code, 0, "{}", resumed.err);
     let report: Value = serde_json::from_str(&resumed.out).unwrap();
@@ -104,6 +107,20 @@ fn a_suite_of_ones_own_from_init_to_report() {
     );
     let compared = run(callwright(home.path()).args(["bench", "compare", "--json"]).arg(&out).arg(&out));
     assert_eq!(serde_json::from_str::<Value>(&compared.out).unwrap()[1]["cases"], 4);
+    let within = run(callwright(home.path()).args(["bench", "compare"]).arg(&out));
+    assert_eq!(within.code, 0, "{}", within.err);
+    assert!(
+        within.out.starts_with("constrain off → constrain strict: ") && within.out.contains("over 4 cases"),
+        "{}",
+        within.out
+    );
+
+    // Reports that cannot be written keep nobody from reading the table.
+    std::fs::remove_file(out.join("report.html")).unwrap();
+    std::fs::create_dir_all(out.join("report.html/taken")).unwrap();
+    let unwritable = run(callwright(home.path()).args(["bench", "report"]).arg(&out));
+    assert!(unwritable.code == 1 && unwritable.out.contains("constrain strict: 4 answers"), "{}", unwritable.out);
+    assert!(unwritable.err.contains("cannot write") && unwritable.err.contains("report.html"), "{}", unwritable.err);
 }
 
 #[test]
@@ -122,6 +139,11 @@ fn what_broke_is_told_and_no_success() {
     assert_eq!(broken.code, 1, "{}", broken.err);
     assert!(broken.err.contains("note: 2 of 2 answers broke, which says nothing of the model"), "{}", broken.err);
     assert!(broken.err.contains("nothing to write; the same command with --out"), "{}", broken.err);
+    // They are no wrong answers of the model's.
+    let report = std::fs::read_to_string(home.path().join("broken/report.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let measured = &report["configurations"][0];
+    assert_eq!((&measured["outcomes"]["infra_error"], measured["scores"].get("accuracy")), (&2.into(), None));
     let missed =
         bench("missed", &["--format", "hermes", "--template", template.to_str().unwrap(), "--fail-under", "0.5"]);
     assert_eq!(missed.code, 3, "{}", missed.err);
@@ -148,6 +170,12 @@ fn a_comparison_names_what_differs_and_what_is_not_finished() {
     std::fs::write(&journal, text.split_inclusive('\n').next().unwrap()).unwrap();
     let compared = compare();
     assert!(compared.out.contains("over 1 cases"), "{}", compared.out);
+    let alone = run(callwright(home.path()).args(["bench", "compare"]).arg(folder("a")));
+    assert!(
+        alone.code == 2 && alone.err.contains("has one configuration: nothing to compare it with"),
+        "{}",
+        alone.err
+    );
     assert!(compared.err.contains("b lacks 1 of its 2 answers: it is not finished"), "{}", compared.err);
 
     // Another number of cases, or a case that was edited, is no going on.
@@ -245,6 +273,8 @@ fn wrong_options_are_told() {
         (&["--fail-under", "0.9:acuracy"], "did you mean accuracy?"),
         (&["--suite", "nowhere.jsonl"], "there is no suite \"nowhere.jsonl\""),
         (&["--temp", "0", "--temp", "0"], "a configuration is there twice"),
+        (&["--temp", "0.5", "--temp", "0.5"], "--temp 0.5 was given twice"),
+        (&["--constrain", "off", "--constrain", "off"], "--constrain off was given twice"),
         (&["--resume"], "--out"),
         (&["--parallel-cases", "0"], "not a whole number from 1 to 256"),
         (&["--preset", "formats", "--format", "hermes"], "cannot be used with"),

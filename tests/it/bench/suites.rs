@@ -55,7 +55,7 @@ fn a_limit_takes_of_each_category_its_share() {
 #[test]
 fn what_is_wrong_with_a_case_is_said_with_its_line() {
     let lines = [
-        ("[1]", "the line is no object"),
+        ("3", "the line is no object"),
         ("{\"id\": 1, ", "not valid JSON"),
         ("  {\"id\": \"a\",, \"prompt\"}", "test.jsonl:3:14: not valid JSON: expected a key in quotes\n3 |   {\"id\""),
         (r#"{"prompt": "x", "expected": "any"}"#, "\"any\" call is expected, and the case has no tools"),
@@ -64,6 +64,11 @@ fn what_is_wrong_with_a_case_is_said_with_its_line() {
             "the case has the unknown key \"expects\"\nhint: did you mean \"expected\"?",
         ),
         (r#"{"id": 5, "prompt": "x", "expected": []}"#, "\"id\" is 5; expected a string"),
+        (
+            r#"{"id": "", "prompt": "x", "expected": []}"#,
+            "\"id\" is empty\nhint: without an \"id\" a case is named after its line",
+        ),
+        ("[", "a list begins here; a suite has a case a line, each an object\nhint: `callwright bench init FILE`"),
         (r#"{"expected": []}"#, "a case has either \"messages\" or \"prompt\""),
         (r#"{"prompt": "x"}"#, "\"expected\" is missing, or no list\nhint: a list of calls, []"),
         (r#"{"prompt": "x", "expected": "all"}"#, "\"expected\" is missing, or no list"),

@@ -4,6 +4,7 @@ use crate::bench::outcome::OUTCOMES;
 use crate::bench::run::read_format;
 use crate::bench::suite::{Case, Expected};
 use crate::bench::summary::{ScoredSample, Summary};
+use crate::message::Role;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -117,7 +118,9 @@ fn case_of(case: &Case, limit: usize) -> Value {
             lines.join("\n")
         }
     };
-    json!([case.id, case.category, cut(&expected, limit.min(2000))])
+    let asked =
+        case.messages.iter().rfind(|message| message.role == Role::User).map(|message| message.content.as_str());
+    json!([case.id, case.category, cut(&expected, limit.min(2000)), cut(asked.unwrap_or_default(), limit.min(500))])
 }
 
 /// At most `limit` bytes, from the beginning and the end where that is not all.

@@ -15,8 +15,8 @@ function element(tag, properties, ...children) {
 
 function sampleOf(row) {
   const [caseIndex, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens] = row;
-  const [id, category, expected] = data.cases[caseIndex];
-  return { id, category, expected, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens };
+  const [id, category, expected, asked] = data.cases[caseIndex];
+  return { id, category, expected, asked, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens };
 }
 
 // Markers and calls are shown where they stand in the raw text.
@@ -47,6 +47,7 @@ function highlighted(sample) {
 function body(sample) {
   const made = element("div", { className: "body" });
   const part = (title, ...content) => made.append(element("h3", {}, title), ...content);
+  if (sample.asked) part("Asked", element("pre", {}, sample.asked));
   if (sample.detail) part("Why", element("pre", {}, sample.detail));
   part(`What the model wrote (${sample.tokens} tokens)`, highlighted(sample));
   const calls = element("pre");
@@ -92,9 +93,9 @@ function search() {
   found = data.samples.filter((row) => {
     if (configuration !== "" && row[1] !== Number(configuration)) return false;
     if (outcome === "failed" ? data.outcomes[row[3]] === "correct" : outcome !== "" && row[3] !== Number(outcome)) return false;
-    const [id, of] = data.cases[row[0]];
+    const [id, of, , asked] = data.cases[row[0]];
     if (category !== "" && of !== category) return false;
-    return !text || `${id}\n${row[4]}\n${row[5]}`.toLowerCase().includes(text);
+    return !text || `${id}\n${asked}\n${row[4]}\n${row[5]}`.toLowerCase().includes(text);
   });
   filter.querySelector("output").textContent = `${found.length} of ${data.samples.length}`;
   list.replaceChildren();
