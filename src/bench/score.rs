@@ -8,9 +8,9 @@ use super::outcome::Outcome;
 use super::sample::{Finish, Sample};
 use super::suite::{Case, Expected};
 use crate::error::{Result, nearest};
+use crate::format::Format;
 use crate::format::event::{DiagnosticKind, Event, RepairKind};
 use crate::format::parser::{Parsed, ParsedCall, Parser, ParserOptions};
-use crate::format::{Format, Marker};
 use crate::message::Arguments;
 use crate::tool::Tools;
 use serde::Serialize;
@@ -91,7 +91,7 @@ pub fn score(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Res
     }
     let (parsed, calls) = parse(case, sample, format, repair)?;
     let stray = parsed.diagnostics.iter().any(|diagnostic| diagnostic.kind == DiagnosticKind::StrayEndMarker);
-    let foreign = if calls.is_empty() { foreign_marker(&sample.raw, format) } else { None };
+    let foreign = if calls.is_empty() { format.other_call_in(&sample.raw) } else { None };
     let attempted = !calls.is_empty() || stray || foreign.is_some();
     let answer = Answer { case, sample, format, parsed: &parsed, calls: &calls, attempted, foreign };
     let (outcome, detail, unknown_tool) = answer.classify();
@@ -183,17 +183,6 @@ fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<
     };
     let calls = parsed.calls.iter().map(call).collect();
     Ok((parsed, calls))
-}
-
-/// A start marker of another format, which the model was not told of.
-fn foreign_marker(raw: &str, format: &Format) -> Option<(&'static str, &'static str)> {
-    let own: Vec<&str> = format.reserved().collect();
-    Format::builtins().iter().find_map(|builtin| {
-        let marker = builtin.format().start.as_ref().and_then(Marker::text)?.trim();
-        // Shorter ones are found in ordinary text.
-        let telling = marker.len() >= 6 && !own.contains(&marker);
-        (telling && raw.contains(marker)).then_some((builtin.name, marker))
-    })
 }
 
 struct Answer<'a> {

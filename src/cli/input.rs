@@ -1,7 +1,7 @@
 //! The options that `run` and `render` share: which model, which conversation.
 
 use super::model::Bars;
-use super::{DONE, USAGE, notice, say};
+use super::{DONE, USAGE, notice, notice_once, say};
 use anyhow::Result;
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS, has_gpu};
@@ -233,26 +233,26 @@ impl ModelOptions {
         let trained = engine.model().context_train;
         // Where only the vocabulary is loaded, llama.cpp does not say what the model was trained for.
         if let Some(context) = self.ctx.filter(|context| *context > trained && !vocabulary_only) {
-            notice(&format!(
+            notice_once(&format!(
                 "--ctx {context} is more than the {trained} tokens that the model was trained for; \
                  what it writes beyond them may make no sense"
             ));
         }
         let cores = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         if let Some(threads) = self.threads.filter(|threads| *threads > cores) {
-            notice(&format!(
+            notice_once(&format!(
                 "--threads {threads} is more than this machine runs at a time ({cores}); \
                  they wait for each other, and decoding becomes many times slower"
             ));
         }
         if self.gpu_layers.is_some_and(|layers| layers > 0) && !has_gpu() {
-            notice(
+            notice_once(
                 "--gpu-layers means nothing here: this build runs models on the CPU only, \
                  or has found no GPU; the features cuda, vulkan, rocm and metal build it for one",
             );
         }
         if let Some(text) = callwright::engine::llama::slow_build_notice() {
-            notice(&text);
+            notice_once(&text);
         }
         let session = session(
             engine,

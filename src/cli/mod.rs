@@ -19,8 +19,10 @@ mod template;
 
 use callwright::Error;
 use clap::{Parser, Subcommand};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 /// Done.
 const DONE: u8 = 0;
@@ -122,6 +124,15 @@ fn complain(text: &str) {
 fn notice(text: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default();
     say(format_args!("{style}note:{style:#} {text}\n"));
+}
+
+/// The same, of what stays as it is for as long as the program runs: told the first time only.
+fn notice_once(text: &str) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if told.insert(text.to_owned()) {
+        notice(text);
+    }
 }
 
 fn log(verbose: u8) {

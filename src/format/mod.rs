@@ -290,6 +290,25 @@ impl Format {
         BUILTIN.iter().find(|builtin| same(builtin.format())).map(|builtin| builtin.name)
     }
 
+    /// A start marker of another built-in format in `text`, with that format's name: a model that was not told of it writes
+    /// calls that this format does not read.
+    ///
+    /// ```
+    /// use callwright::format::Format;
+    /// let text = "<tool_call>\n{\"name\": \"clock\"}\n</tool_call>";
+    /// assert_eq!(Format::delimited().other_call_in(text), Some(("hermes", "<tool_call>")));
+    /// assert_eq!(Format::builtin("hermes").unwrap().other_call_in(text), None);
+    /// ```
+    pub fn other_call_in(&self, text: &str) -> Option<(&'static str, &'static str)> {
+        let own: Vec<&str> = self.reserved().collect();
+        Format::builtins().iter().find_map(|builtin| {
+            let marker = builtin.format().start.as_ref().and_then(Marker::text)?.trim();
+            // Shorter ones are found in ordinary text.
+            let telling = marker.len() >= 6 && !own.contains(&marker);
+            (telling && text.contains(marker)).then_some((builtin.name, marker))
+        })
+    }
+
     /// The default: plain markers around a JSON object.
     pub fn delimited() -> &'static Format {
         BUILTIN[0].format()

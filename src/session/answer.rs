@@ -179,6 +179,14 @@ impl Session {
         };
         misfits.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         let mut notes = notes(&parsed);
+        if !ask.tools.is_empty()
+            && parsed.calls.is_empty()
+            && let Some((name, marker)) = self.format.other_call_in(&parsed.content)
+        {
+            let message =
+                format!("{marker} begins a call in the format {name}, which is not in use: it was taken for text");
+            notes.push(Note::plain("diagnostic", message));
+        }
         notes.extend(misfits.into_iter().map(|message| Note::plain("problem", message)));
         notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
         notes.extend(ended.told.into_iter().map(|message| Note::plain("constraint", message)));

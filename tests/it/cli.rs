@@ -215,6 +215,24 @@ fn more_context_threads_or_gpus_than_there_are_is_said() {
         "{}",
         ran.err
     );
+    // A benchmark loads the model more than once, and says it once.
+    let ran = run(callwright(home.path())
+        .args([
+            "bench",
+            "--limit",
+            "1",
+            "--max-tokens",
+            "1",
+            "--threads",
+            &threads,
+            "--format",
+            "delimited",
+            "--format",
+            "hermes",
+        ])
+        .arg("--out")
+        .arg(home.path().join("run")));
+    assert_eq!(ran.err.matches("is more than this machine runs at a time").count(), 1, "{}", ran.err);
 }
 
 #[test]

@@ -127,6 +127,26 @@ fn a_call_that_is_cut_off_is_not_complete() {
 }
 
 #[test]
+fn a_call_in_another_format_is_not_taken_for_text_unsaid() {
+    let foreign = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n</tool_call>";
+    let notes = |text: &str, tools: bool| {
+        let mut session = session([text]);
+        session.options_mut().constrain = Mode::Off;
+        if !tools {
+            session.set_tools(Tools::default());
+        }
+        let reply = session.ask("What time is it?").unwrap();
+        reply.notes.into_iter().map(|note| note.message).collect::<Vec<_>>()
+    };
+    let said = "<tool_call> begins a call in the format hermes, which is not in use: it was taken for text";
+    assert_eq!(notes(foreign, true), [said]);
+    assert_eq!(notes("It is noon.", true), [""; 0]);
+    // Where there is nothing to call it is what it looks like.
+    assert_eq!(notes(foreign, false), [""; 0]);
+    assert_eq!(notes(&format!("{CALL}\n{foreign}"), true), [""; 0]);
+}
+
+#[test]
 fn a_constrained_call_is_never_cut_off() {
     let mut session = session([CALL]);
     session.options_mut().max_tokens = 100;

@@ -119,7 +119,7 @@ fn a_suite_of_ones_own_from_init_to_report() {
     std::fs::remove_file(out.join("report.html")).unwrap();
     std::fs::create_dir_all(out.join("report.html/taken")).unwrap();
     let unwritable = run(callwright(home.path()).args(["bench", "report"]).arg(&out));
-    assert!(unwritable.code == 1 && unwritable.out.contains("constrain strict: 4 answers"), "{}", unwritable.out);
+    assert!(unwritable.code == 2 && unwritable.out.contains("constrain strict: 4 answers"), "{}", unwritable.out);
     assert!(unwritable.err.contains("cannot write") && unwritable.err.contains("report.html"), "{}", unwritable.err);
 }
 
