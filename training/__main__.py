@@ -125,7 +125,6 @@ def step_train(options):
     from . import export, model, tokenizer, train
 
     learned = tokenizer.load(options.out / "tokenizer.json")
-    shape = model.Shape(vocabulary=learned.get_vocab_size(), **SIZES[options.size])
     start = None
     if options.base:
         start, known = export.read(options.base)
@@ -135,8 +134,6 @@ def step_train(options):
             start.deepen(options.layers)
         if options.hidden:
             start.widen(options.hidden)
-    elif options.hidden:
-        shape.hidden = options.hidden
     log = open(options.out / "log.jsonl", "a")
 
     def tell(line):
@@ -147,7 +144,7 @@ def step_train(options):
         options.out / "data",
         options.out / "dev",
         options.out,
-        shape=shape,
+        shape=model.Shape(vocabulary=learned.get_vocab_size(), **SIZES[options.size]),
         start=start,
         seed=options.seed,
         batch=options.batch,
@@ -314,7 +311,7 @@ def main():
     )
     parser.add_argument("--size", choices=SIZES, default="small", help="of the network (default: small)")
     parser.add_argument("--layers", type=int, metavar="N", help="with --from: add layers until there are N")
-    parser.add_argument("--hidden", type=int, metavar="N", help="the feed forward's width; with --from: widen it to N")
+    parser.add_argument("--hidden", type=int, metavar="N", help="with --from: widen the feed forward to N")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(
         "--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile: needs a C++ compiler"

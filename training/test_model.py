@@ -77,20 +77,6 @@ class Untrained(unittest.TestCase):
             same = torch.equal(self.net.blk[0].ffn_up.weight, trained.blk[0].ffn_up.weight)
             self.assertEqual(same, not changed)
 
-    def test_from_nothing_a_step_is_of_few_batches_at_first(self):
-        out = self.path / "from-nothing"
-        encode.encode(self.scenes[:40], self.tokenizer, out / "data")
-        given = dict(shape=self.net.shape, batch=2, accumulate=100, lr=0.01, say=lambda line: None)
-        trained = train.train(out / "data", out / "data", out, total=3000, **given)
-        torch.manual_seed(1)
-        begun = model.Model(self.net.shape)
-        self.assertFalse(torch.equal(begun.blk[0].ffn_up.weight, trained.blk[0].ffn_up.weight))
-        # What goes on knows how many steps there were.
-        train.train(out / "data", out / "data", out, total=6000, **given)
-        state = torch.load(out / "last.pt", weights_only=False)
-        self.assertEqual(state["steps"], state["done"])
-        self.assertGreater(state["seen"], 6000)
-
     def test_hints_can_be_left_out(self):
         told = {}
         for hints in (True, False):

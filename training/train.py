@@ -27,9 +27,6 @@ WARMUP = 40
 EPSILON = 1e-4
 # The weight of each of the hints at first; it falls to nothing, as in the end it is what is said that counts.
 HINTED = 0.3
-# From nothing, a step follows one batch more for each so many tokens: what is learned first is plain in any few sequences, and
-# what is learned last only in many.
-GROWTH = 4e6
 # For each hint on where to look the trace whose heads are told, and which of these. The layer that finds the same word finds, by
 # two heads more, those that have to do with it; the layer that links values, what is said already.
 FIRST, LAST = slice(2), slice(-2, None)
@@ -41,8 +38,6 @@ LOOKS = {
     "labelled": ("labelled", FIRST),
     "copied": ("copied", FIRST),
 }
-# Hints take long: of so many batches of a step one has them.
-TAUGHT = 4
 # So many pairs of words that have to do with one another are shown by themselves in each step.
 PAIRS = 256
 
@@ -311,9 +306,8 @@ def train(
 ):
     """Trains on the sequences of `data` until `total` tokens are seen, writing `out`/last.pt now and then.
 
-    Goes on with the model `start`, or begins with one of `shape`. Weights change by the mean gradient of `accumulate` batches;
-    from nothing, of fewer at first. Without `hints`, and `pairs` of words, which are taught with them, it is told nothing but
-    what is said.
+    Goes on with the model `start`, or begins with one of `shape`. Weights change by the mean gradient of `accumulate` batches.
+    Without `hints`, and `pairs` of words, which are taught with them, it is told nothing but what is said.
     """
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
@@ -329,15 +323,14 @@ def train(
         torch.optim.AdamW([{"params": others}], lr=lr * 0.2, betas=(0.9, 0.95), eps=EPSILON, weight_decay=0.0),
     ]
     rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
-    done, steps, seen, spent, average, found = 0, 0, 0, 0.0, None, {}
+    done, seen, spent, average, found = 0, 0, 0.0, None, {}
     if (out / "last.pt").exists():
         state = torch.load(out / "last.pt", weights_only=False, map_location=device)
         model.load_state_dict(state["model"])
         hinted.load_state_dict(state["hinted"])
         for optimizer, kept in zip(optimizers, state["optimizers"]):
             optimizer.load_state_dict(kept)
-        done, steps, seen = state["done"], state["steps"], state["seen"]
-        spent, average = state["spent"], state["average"]
+        done, seen, spent, average = state["done"], state["seen"], state["spent"], state["average"]
         say(f"resumed at batch {done}, {seen / 1e6:.2f} M tokens, {spent / 60:.1f} minutes")
     traced = model.traced
 
@@ -358,7 +351,6 @@ def train(
             "optimizers": [o.state_dict() for o in optimizers],
             "shape": asdict(model.shape),
             "done": done,
-            "steps": steps,
             "seen": seen,
             "spent": time.time() - began,
             "average": average,
@@ -369,11 +361,7 @@ def train(
     # The first pass keeps the data's order, easy scenes first; later passes are shuffled.
     per_pass = len(data) // batch
     pass_number, order = -1, None
-    # Of how many batches a step is, and how many of them were made.
-    size, taken = accumulate, 0
     while seen < total:
-        if taken == 0 and start is None:
-            size = min(accumulate, 1 + int(seen / GROWTH))
         if done // per_pass != pass_number:
             pass_number = done // per_pass
             order = (
@@ -385,8 +373,9 @@ def train(
         progress = seen / total
         for optimizer, starts in zip(optimizers, rates):
             for group, rate in zip(optimizer.param_groups, starts):
-                group["lr"] = rate * factor(steps, progress)
-        taught = hints and taken % TAUGHT == 0
+                group["lr"] = rate * factor(done // accumulate, progress)
+        # What is taught on the side takes long, and of a step's batches one in four is enough for it.
+        taught = hints and done % accumulate % 4 == 0
         made = data.batch(np.sort(order[at : at + batch]), hints=taught)
         says = made.says
         # A little of what people ask teaches which words go with which tools; much of it would drown the calls.
@@ -403,16 +392,12 @@ def train(
             if pairs:
                 alone, shares["pairs"] = pairs.loss(model, np.random.default_rng((seed, done, 1)), device, cast)
                 extra = extra + alone
-            # From nothing all depends on them: there one batch speaks for those that have none.
-            hints_weigh = HINTED * (min(size - taken, TAUGHT) if start is None else 1)
-            loss = loss + hints_weigh * (1 - progress) * extra
+            loss = loss + HINTED * (1 - progress) * extra
             found = {name: 0.98 * found.get(name, share) + 0.02 * share for name, share in shares.items()}
-        (loss / size).backward()
-        taken += 1
+        (loss / accumulate).backward()
         # Batches at the end that make no whole step are left: the rate is next to nothing there.
-        whole = taken == size
+        whole = (done + 1) % accumulate == 0
         if whole:
-            steps, taken = steps + 1, 0
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
                 optimizer.step()
