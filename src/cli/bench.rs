@@ -124,7 +124,7 @@ pub fn tell_lacking(run: &RunDirectory) {
 /// Prints the table, or with `json` report.json, and writes the reports: what cannot be written can still be read.
 pub fn show(summary: &Summary<'_>, json: bool) -> Result<()> {
     let mut out = std::io::stdout();
-    write!(out, "{}", if json { report::json::report(summary).to_string() } else { table(summary) })?;
+    write!(out, "{}", if json { report::json::report(summary) } else { table(summary) })?;
     let files = report::write(summary)?;
     if let Some(page) = files.last().filter(|_| !json) {
         writeln!(out, "\nEvery answer, and why it failed: {}", page.display())?;
