@@ -117,7 +117,8 @@ pub fn compare_within(run: &RunDirectory) -> Result<Vec<Comparison>> {
         ))
         .hint("name another run, or give `callwright bench` an option of the matrix more than once"));
     }
-    let names = names(&run.plan.configurations, &[]);
+    // Within a run their labels tell them apart.
+    let names = BTreeMap::new();
     Ok(corrected(others.iter().map(|other| one(Ok(first), Ok(other), &names)).collect()))
 }
 

@@ -88,8 +88,8 @@ fn remarks(summary: &Summary<'_>) -> Vec<String> {
             percent((all - unreachable.len()) as f64 / all as f64)
         ));
     }
-    if summary.missing() > 0 {
-        remarks.push(format!("The run is not complete: {} answers are missing.", summary.missing()));
+    if summary.run.lacking() > 0 {
+        remarks.push(format!("The run is not complete: {} answers are missing.", summary.run.lacking()));
     }
     remarks
 }

@@ -230,11 +230,6 @@ impl<'a> Summary<'a> {
         let values: Vec<[String; 6]> = self.run.plan.configurations.iter().map(Configuration::values).collect();
         (0..DIMENSIONS.len()).filter(|index| values.iter().any(|row| row[*index] != values[0][*index])).collect()
     }
-
-    /// How many answers are missing.
-    pub fn missing(&self) -> usize {
-        self.run.plan.total() - self.run.samples.len()
-    }
 }
 
 /// Marks a run as scored by this version: its reports are made anew from the raw text.
@@ -289,10 +284,11 @@ impl<'a> ConfigurationSummary<'a> {
 fn repeats(samples: &[ScoredSample<'_>]) -> Option<Repeats> {
     let mut cases: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     let mut clusters: BTreeMap<&str, &str> = BTreeMap::new();
-    for one in samples.iter().filter(|one| !one.sample.broke()) {
+    for one in samples {
+        let Some(correct) = one.counts("accuracy") else { continue };
         clusters.insert(&one.case.id, &one.case.cluster);
         let (right, all) = cases.entry(&one.case.id).or_default();
-        *right += usize::from(one.scored.outcome == Outcome::Correct);
+        *right += usize::from(correct);
         *all += 1;
     }
     let most = cases.values().map(|(_, all)| *all).min().filter(|all| *all > 1)?;

@@ -55,7 +55,7 @@ pub fn table(summary: &Summary<'_>) -> String {
         };
         text += &format!("{}: {}; {wrong}\n", one.label, answers(one.samples.len()));
     }
-    match summary.missing() {
+    match summary.run.lacking() {
         0 => {}
         1 => text += "1 answer is missing\n",
         count => text += &format!("{count} answers are missing\n"),

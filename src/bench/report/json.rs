@@ -35,7 +35,7 @@ pub fn report(summary: &Summary<'_>) -> String {
         "suite": {"name": plan.suite, "sha256": plan.suite_sha256, "cases": plan.cases},
         "scorer": plan.scorer,
         "repeat": plan.repeat,
-        "missing": summary.missing(),
+        "missing": summary.run.lacking(),
         "outcomes": outcomes.collect::<Vec<_>>(),
         "scores": SCORES.iter().map(|score| json!({"key": score.key, "meaning": score.meaning})).collect::<Vec<_>>(),
         "configurations":
