@@ -3,6 +3,7 @@
 use super::coerce::{Coercer, Coercion};
 use super::duplicates;
 use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
+use super::names;
 use super::schema;
 use crate::message::Arguments;
 use crate::tool::{Tool, Tools};
@@ -321,12 +322,9 @@ impl Calls {
 
     /// The open call's name is known; it stands at `place`.
     pub(crate) fn start(&mut self, name: String, place: Range<usize>) {
-        let name = match self.tools.as_ref().and_then(|tools| tools.resembling(&name)) {
-            Some(tool) => {
-                let tool = tool.to_owned();
-                if self.depart(RepairKind::ToolName, place) { tool } else { name }
-            }
-            None => name,
+        let name = match names::repaired(&name, self.tools.as_deref()) {
+            Some(meant) if self.depart(RepairKind::ToolName, place) => meant,
+            _ => name,
         };
         let Some(open) = &mut self.open else { return };
         open.coercer = self.tools.as_ref().and_then(|tools| Coercer::new(tools, &name));

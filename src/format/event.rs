@@ -112,7 +112,7 @@ pub enum RepairKind {
     KeyAlias,
     /// A value of another type than the tool's schema demands, such as `"5"` for `5`.
     ValueType,
-    /// The tool's name in other case, or with other separators.
+    /// The tool's name in other case, with other separators, a namespace before it, or a counter or markup after it.
     ToolName,
 }
 

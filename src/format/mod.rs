@@ -19,6 +19,7 @@ pub mod infer;
 mod json;
 mod markers;
 mod named;
+mod names;
 mod native;
 pub mod parser;
 mod python;

@@ -1,7 +1,8 @@
 //! What stands between the values of a call: the tags around arguments and their names.
 
-use super::schema::{Step, Types};
+use super::schema::{self, Step, Types};
 use super::{Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, TaggedPayload};
+use crate::format::names;
 
 impl TaggedPayload {
     pub(super) fn between(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
@@ -112,7 +113,9 @@ impl TaggedPayload {
             State::Key if self.key.is_empty() && !plan.key_end.is_empty() => {
                 let end = bytes.windows(plan.key_end.len()).take(NAME).position(|tag| tag == plan.key_end);
                 let Some(tag) = end.and_then(|end| bytes.get(..end + plan.key_end.len())) else { return 0 };
-                if markers && tag.iter().any(|&byte| stops.in_structure(byte)) {
+                let name = &tag[..tag.len() - plan.key_end.len()];
+                let unclosed = name.iter().any(|byte| matches!(byte, b'<' | b'>' | b'\n'));
+                if unclosed || markers && tag.iter().any(|&byte| stops.in_structure(byte)) {
                     return 0;
                 }
                 self.key.extend_from_slice(tag);
@@ -127,12 +130,41 @@ impl TaggedPayload {
         self.key.push(byte);
         if self.plan.key_end.last() == Some(&byte) && self.key.ends_with(&self.plan.key_end) {
             self.key_ended(calls);
+        } else if let Some(length) = self.unclosed_key() {
+            return self.key_unclosed(length, at, calls);
         } else if self.key.len() > KEY + self.plan.key_end.len() {
             self.state = State::Between;
             self.shortened = true;
             self.output.report(RepairKind::StrayText, self.key_at..at, calls);
         }
         Did::Taken
+    }
+
+    /// How long the key is, where something else ends it than what the format writes there: a tag or, inside of a tag,
+    /// the line's end.
+    fn unclosed_key(&self) -> Option<usize> {
+        let lines = !self.plan.key_start.ends_with(b">");
+        let ends = |byte: &u8| matches!(byte, b'<' | b'>') || lines && *byte == b'\n';
+        let at = self.key.iter().position(ends).filter(|_| self.repair)?;
+        (!self.plan.key_end.starts_with(&self.key[at..])).then_some(at)
+    }
+
+    /// The key ends after `length` bytes, and the value follows; if there is no name, nothing that could be one does.
+    fn key_unclosed(&mut self, length: usize, at: usize, calls: &mut Calls) -> Did {
+        // A closing bracket is the rest of what should have ended the key.
+        let from = self.key_at + length + usize::from(self.key[length] == b'>');
+        let key = String::from_utf8_lossy(&self.key[..length]).trim().to_owned();
+        if key.is_empty() || key.starts_with('/') {
+            if key.is_empty() {
+                calls.blame("an argument has no name".to_owned());
+            }
+            self.state = State::Between;
+            self.stray(self.key_at, calls);
+        } else {
+            self.output.report(RepairKind::MissingBrackets, from..from, calls);
+            self.key_read(key.lines().next().unwrap_or_default().trim_end().to_owned(), calls);
+        }
+        if from > at { Did::Taken } else { Did::Again(from) }
     }
 
     pub(super) fn key_ended(&mut self, calls: &mut Calls) {
@@ -142,9 +174,22 @@ impl TaggedPayload {
         if key.is_empty() || key.starts_with('/') {
             self.state = State::Between;
             self.stray(self.key_at, calls);
-        } else {
-            self.key_read(key, calls);
+            return;
         }
+        let plain = key.trim_matches(['"', '\'']);
+        let quoted = plain.len() < key.len() && names::is_plain(plain) && !self.is_parameter(&key, calls);
+        if quoted && self.output.report(RepairKind::OtherQuotes, self.key_at..self.key_at + length, calls) {
+            return self.key_read(plain.to_owned(), calls);
+        }
+        if !names::is_plain(&key) && !self.is_parameter(&key, calls) {
+            calls.blame(format!("{key:?} cannot be the name of an argument"));
+        }
+        self.key_read(key, calls);
+    }
+
+    /// Whether the tool has a parameter of just this name.
+    fn is_parameter(&self, key: &str, calls: &Calls) -> bool {
+        calls.tool().and_then(|tool| tool.parameters.as_ref()).is_some_and(|schema| schema::knows(schema, key))
     }
 
     pub(super) fn key_read(&mut self, key: String, calls: &mut Calls) {

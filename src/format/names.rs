@@ -1,0 +1,98 @@
+//! Which tool a model means by a name that is not written as the tool's own.
+//!
+//! Models put namespaces before a name (`functions.clock`, `google:mcp:create-file`) and counters after it (`clock:0`),
+//! and markup that belongs to the call runs into it (`clock<|channel|>analysis`). None of that is part of the name.
+
+use crate::tool::Tools;
+
+/// What a name ends at. Tools may be named with other signs, so a name that a tool has is never cut.
+const MARKUP: [char; 11] = ['<', '>', '\n', '\r', '(', ')', '[', ']', '{', '}', '"'];
+
+/// The name that is meant, where it is another one than the model wrote.
+pub(crate) fn repaired(name: &str, tools: Option<&Tools>) -> Option<String> {
+    let known = |name: &str| {
+        let tools = tools?;
+        let exact = tools.get(name).map(|tool| tool.name.as_str());
+        exact.or_else(|| tools.resembling(name)).map(str::to_owned)
+    };
+    if let Some(tool) = known(name) {
+        return Some(tool).filter(|tool| tool != name);
+    }
+    let bare = bare(name);
+    let candidates = [bare, without_counter(bare)].into_iter();
+    let found = candidates.clone().find_map(known).or_else(|| {
+        let tools = tools?;
+        candidates.flat_map(suffixes).filter(|(prefix, _)| is_foreign(prefix, tools)).find_map(|(_, name)| known(name))
+    });
+    found.or_else(|| (bare != name && !bare.is_empty()).then(|| bare.to_owned()))
+}
+
+/// Whether `key` can be the name of an argument: no markup, no line break, no bracket.
+pub(crate) fn is_plain(key: &str) -> bool {
+    !key.is_empty() && !key.contains(MARKUP)
+}
+
+/// The beginning of a name up to what cannot be part of one, without quotes around it.
+fn bare(name: &str) -> &str {
+    let quoted = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`');
+    let name = name.trim_matches(quoted);
+    name[..name.find(MARKUP).unwrap_or(name.len())].trim_matches(quoted)
+}
+
+/// The name without a number that a colon or `#` sets apart: `clock:0`.
+fn without_counter(name: &str) -> &str {
+    let rest = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    if rest.len() == name.len() { name } else { rest.strip_suffix([':', '#']).unwrap_or(name) }
+}
+
+/// The parts of a name before and after each sign that separates a namespace, the longest names first.
+fn suffixes(name: &str) -> impl Iterator<Item = (&str, &str)> {
+    name.char_indices().filter_map(move |(at, c)| {
+        let end = match c {
+            '.' | ':' | '/' => at + 1,
+            '_' if name[at..].starts_with("__") => at + 2,
+            _ => return None,
+        };
+        Some(name.split_at(end)).filter(|(_, rest)| !rest.is_empty())
+    })
+}
+
+/// Whether no tool's name has this prefix.
+fn is_foreign(prefix: &str, tools: &Tools) -> bool {
+    !tools.iter().any(|tool| tool.name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tool::Tool;
+
+    #[test]
+    fn namespaces_counters_and_markup_are_no_part_of_a_name() {
+        let tools = ["clock", "create-file", "tool_12", "files.read", "write"].map(|name| Tool::new(name, "", None));
+        let tools = Tools::new(tools).unwrap();
+        for (written, meant) in [
+            ("clock", None),
+            ("Clock", Some("clock")),
+            ("clock:0", Some("clock")),
+            ("functions.clock", Some("clock")),
+            ("functions.clock:3", Some("clock")),
+            ("google:mcp:create-file", Some("create-file")),
+            ("mcp__server__create-file", Some("create-file")),
+            ("server/create_file", Some("create-file")),
+            ("clock<|channel|>analysis", Some("clock")),
+            ("tool_12</arg_value>", Some("tool_12")),
+            ("\"clock\"", Some("clock")),
+            ("files.read", None),
+            // Another tool has that prefix, so it is not taken off.
+            ("files.write", None),
+            ("nothing", None),
+            ("no.thing<x>", Some("no.thing")),
+            ("", None),
+        ] {
+            assert_eq!(repaired(written, Some(&tools)).as_deref(), meant, "{written}");
+        }
+        assert_eq!(repaired("a.b:0", None), None);
+        assert_eq!(repaired("a<b", None).as_deref(), Some("a"));
+    }
+}
