@@ -12,7 +12,7 @@ mod patterns;
 use super::bytes::ByteSet;
 use super::{Declaration, Marker};
 use crate::error::{Error, ErrorKind, Result};
-use patterns::{Patterns, bare_call, near_start, start_in_reasoning, syntax_config};
+use patterns::{Patterns, bare_call, near_end, near_section, near_start, start_in_reasoning, syntax_config};
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::nfa::thompson;
 use regex_automata::util::primitives::StateID;
@@ -40,6 +40,8 @@ enum Lookahead {
     Letter,
     /// All that stands behind the start marker's text.
     Head,
+    /// The start marker that follows.
+    Start,
     /// All of the match is payload.
     All,
 }
@@ -150,11 +152,12 @@ impl Markers {
     pub(crate) fn new(declaration: &Declaration) -> Result<Markers> {
         let exact = Patterns::exact(declaration);
         let start_near = near_start(declaration);
-        let end_near = declaration.end.as_ref().and_then(Marker::near_miss);
 
         let mut text = exact.all();
         text.extend(start_near.clone());
         text.extend(bare_call(declaration));
+        text.extend(near_section(declaration, Side::SectionStart));
+        text.extend(near_section(declaration, Side::SectionEnd));
 
         let mut reasoning = exact.of(&[Side::ReasoningEnd]);
         reasoning.extend(start_in_reasoning(declaration));
@@ -162,9 +165,9 @@ impl Markers {
 
         let calls = [Side::End, Side::Start, Side::SectionEnd, Side::SectionStart];
         let mut structure = exact.of(&calls);
-        structure
-            .extend(end_near.map(|near| (Sign { side: Side::End, exact: false, lookahead: Lookahead::None }, near)));
+        structure.extend(near_end(declaration));
         structure.extend(start_near);
+        structure.extend(near_section(declaration, Side::SectionEnd));
 
         // A string may quote a marker. JSON has no raw line break in a string and no string that the text's end
         // cuts, so a marker at either of them proves that a quote is missing; valid JSON is never affected. Closing
@@ -445,6 +448,11 @@ impl Scanner {
                 let marker = self.start.len();
                 let at = held[start..end].windows(marker.max(1)).rposition(|text| text == &*self.start);
                 at.map_or(end, |at| start + at + marker)
+            }
+            Lookahead::Start => {
+                let marker = self.start.len().max(1);
+                let at = held[start..end].windows(marker).rposition(|text| text == &*self.start);
+                at.map_or(end, |at| start + at)
             }
             Lookahead::All => start,
         };

@@ -285,18 +285,14 @@ impl Parser {
     /// The model's text ends here.
     pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Parsed {
         self.read_tail();
-        let unfinished = self.at - self.held.len();
-        while !self.held.is_empty() {
-            // A cut right behind a marker that a string quotes looks like a string whose quote is missing.
-            let told_by_end = self.calls.cut_off && self.context() == Context::String;
-            let scanner = self.machinery.markers.scanner(self.context());
-            if let Some(pattern) = scanner.matched_at_end(self.scan).filter(|_| !told_by_end) {
-                self.candidate = Some((pattern, self.held.len()));
-            }
-            match self.candidate.take() {
-                Some((pattern, end)) => self.resolve(pattern, end),
-                None => self.release(self.held.len()),
-            }
+        let mut unfinished = self.at - self.held.len();
+        self.end_held();
+        while let Some(payload) = &mut self.payload
+            && let Some(from) = payload.before_end(self.at, self.machinery.stops(), &mut self.calls)
+        {
+            self.look_again(from, &[]);
+            unfinished = self.at - self.held.len();
+            self.end_held();
         }
         if let Some(payload) = &mut self.payload {
             // The beginning of a marker.
@@ -321,6 +317,22 @@ impl Parser {
             calls: done,
             repairs,
             diagnostics,
+        }
+    }
+
+    /// Decides on the bytes held back where the text ends.
+    fn end_held(&mut self) {
+        while !self.held.is_empty() {
+            // A cut right behind a marker that a string quotes looks like a string whose quote is missing.
+            let told_by_end = self.calls.cut_off && self.context() == Context::String;
+            let scanner = self.machinery.markers.scanner(self.context());
+            if let Some(pattern) = scanner.matched_at_end(self.scan).filter(|_| !told_by_end) {
+                self.candidate = Some((pattern, self.held.len()));
+            }
+            match self.candidate.take() {
+                Some((pattern, end)) => self.resolve(pattern, end),
+                None => self.release(self.held.len()),
+            }
         }
     }
 

@@ -83,6 +83,12 @@ pub(crate) trait PayloadReader: Debug + Send {
         false
     }
 
+    /// The text ends at offset `at`: says from where on to look at bytes again, where only what follows would have
+    /// told what they are.
+    fn before_end(&mut self, _at: usize, _stops: &Stops, _calls: &mut Calls) -> Option<usize> {
+        None
+    }
+
     /// Gets ready for another call between the same markers.
     fn next_call(&mut self);
 

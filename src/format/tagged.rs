@@ -43,6 +43,8 @@ pub(crate) struct TaggedPayload {
     head: HeadReader,
     key: Vec<u8>,
     key_at: usize,
+    /// Whether the key's own end is missing.
+    key_open: bool,
     /// Bytes that may be part of a tag, the first of which has offset `held_at`.
     held: Vec<u8>,
     held_at: usize,
@@ -118,6 +120,7 @@ impl TaggedPayload {
             head: HeadReader::new(&plan.head),
             key: Vec::new(),
             key_at: 0,
+            key_open: false,
             held: Vec::new(),
             held_at: 0,
             value: ValueReader::new(plan, repair),
@@ -173,7 +176,7 @@ impl TaggedPayload {
         calls.start(read.name, read.range);
         self.state = State::Between;
         if read.stopped {
-            self.begin_key(at);
+            self.begin_key(at + 1);
         }
     }
 
@@ -211,7 +214,12 @@ impl TaggedPayload {
         if let ValueEnd::Key { .. } | ValueEnd::Marker(_) = end {
             self.value.report_open(at, &mut self.output, calls);
         }
-        self.value.finish(at, stops, &mut self.output, calls);
+        if std::mem::take(&mut self.key_open) && self.value.is_blank() {
+            let key = self.key_text();
+            calls.blame(format!("the argument {key:?} has no value"));
+        }
+        let value_end = if let ValueEnd::ClosedBefore(from) = end { from } else { at };
+        self.value.finish(value_end, stops, &mut self.output, calls);
         self.argument_ended();
         match end {
             ValueEnd::Closed | ValueEnd::Children(_) => None,
@@ -223,6 +231,10 @@ impl TaggedPayload {
             }
             ValueEnd::Marker(from) => Some(from),
         }
+    }
+
+    fn key_text(&self) -> String {
+        String::from_utf8_lossy(&self.key).into_owned()
     }
 
     fn argument_ended(&mut self) {
@@ -429,6 +441,16 @@ impl PayloadReader for TaggedPayload {
         Ending { complete, broken: lost, arguments }
     }
 
+    fn before_end(&mut self, at: usize, stops: &Stops, calls: &mut Calls) -> Option<usize> {
+        if self.json.is_some() || self.state != State::Value {
+            return None;
+        }
+        let end = self.value.end_text(stops, &mut self.output, calls)?;
+        // At a token limit more of the value may have been to come, unless the tag is on a line of its own.
+        self.shortened |= calls.cut_off && !self.plan.lines;
+        self.value_ended(ValueEnd::ClosedBefore(end), at, stops, calls)
+    }
+
     fn text_at(&self) -> Option<usize> {
         self.json.as_ref().map_or(self.text_at, |json| json.text_at())
     }
@@ -459,6 +481,7 @@ impl PayloadReader for TaggedPayload {
         self.state = State::Head;
         self.head.reset();
         self.held.clear();
+        self.key_open = false;
         self.value.reset();
         self.frames.clear();
         self.path.clear();

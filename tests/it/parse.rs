@@ -262,7 +262,7 @@ fn cases_with_tools() {
 }
 
 /// Folders with a format of their own.
-const FOLDERS: [&str; 14] = [
+const FOLDERS: [&str; 15] = [
     "array",
     "bare",
     "bare_tools",
@@ -270,6 +270,7 @@ const FOLDERS: [&str; 14] = [
     "named",
     "fenced",
     "sections",
+    "closing",
     "tagged",
     "glm",
     "nested",

@@ -93,6 +93,25 @@ pub(super) fn near_start(declaration: &Declaration) -> Option<(Sign, String)> {
     Some((sign, format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{opening})")))
 }
 
+/// A near miss of the end marker. Where it is read, nothing but a marker is due.
+pub(super) fn near_end(declaration: &Declaration) -> Option<(Sign, String)> {
+    let near = declaration.end.as_ref()?.near_or_slip()?;
+    Some((Sign { side: Side::End, exact: false, lookahead: Lookahead::None }, format!("(?:{near})")))
+}
+
+/// A near miss of a marker around all calls: of the first one where a call follows.
+pub(super) fn near_section(declaration: &Declaration, side: Side) -> Option<(Sign, String)> {
+    let section = declaration.section.as_ref()?;
+    let marker = if side == Side::SectionStart { &section.start } else { &section.end };
+    let near = marker.near_or_slip()?;
+    let sign = |lookahead| Sign { side, exact: false, lookahead };
+    if side == Side::SectionEnd {
+        return Some((sign(Lookahead::None), format!("(?:{near})")));
+    }
+    let start = declaration.start.as_ref().filter(|start| matches!(start, Marker::Literal(_)))?;
+    Some((sign(Lookahead::Start), format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{})", start.pattern())))
+}
+
 /// What shows that a call follows, by its first byte.
 fn opening(declaration: &Declaration) -> (Lookahead, &'static str) {
     match (brackets(declaration), &declaration.payload) {
@@ -196,7 +215,7 @@ impl Marker {
     /// What models write for a literal marker: other case, other spaces, another number of a repeated sign, a
     /// separator left out. `None` where there is nothing to vary.
     pub(super) fn near_miss(&self) -> Option<String> {
-        let parts = self.parts()?;
+        let parts = self.parts(0)?;
         Some(format!("(?i-u:{})", parts.iter().map(|part| part.pattern.as_str()).collect::<String>()))
     }
 
@@ -204,7 +223,18 @@ impl Marker {
     /// or too many letters are in the marker, or where it begins with a letter: a pattern that can
     /// begin anew inside of itself needs many states.
     fn slip(&self) -> Option<String> {
-        let parts = self.parts()?;
+        self.slipped(&self.parts(0)?)
+    }
+
+    /// The same with its last sign, or else as [`Marker::near_miss`] has it. (What may lack its last sign would end
+    /// before a letter that is one too many.)
+    fn near_or_slip(&self) -> Option<String> {
+        let near = self.near_miss()?;
+        let slip = self.parts(1).and_then(|parts| self.slipped(&parts));
+        Some(slip.map_or(near.clone(), |slip| format!("{slip}|{near}")))
+    }
+
+    fn slipped(&self, parts: &[Part]) -> Option<String> {
         if parts[0].letter || !LETTERS.contains(&parts.iter().filter(|part| part.letter).count()) {
             return None;
         }
@@ -224,15 +254,15 @@ impl Marker {
                     _ => ways.push(format!("{pattern}[a-z]{as_is}")),
                 }
             }
-            slipped = if ways.len() == 1 { ways.swap_remove(0) } else { format!("(?:{})", ways.join("|")) };
+            slipped = if ways.len() > 1 { format!("(?:{})", ways.join("|")) } else { ways.concat() };
             behind = as_is;
             as_is = format!("{pattern}{behind}");
         }
         Some(format!("(?i-u:{slipped})"))
     }
 
-    /// The marker byte by byte, or run by run, each as models vary it.
-    fn parts(&self) -> Option<Vec<Part>> {
+    /// The marker byte by byte, or run by run, each as models vary it; of a last run at least so many signs.
+    fn parts(&self, least_last: usize) -> Option<Vec<Part>> {
         let Marker::Literal(text) = self else { return None };
         let text = text.trim();
         if !text.bytes().any(|b| b.is_ascii_alphabetic()) {
@@ -255,7 +285,7 @@ impl Marker {
             }
             let before = if index > 0 && !blank(runs[index - 1]) { "[ \\t]{0,3}" } else { "" };
             let after = if !last && !blank(runs[index + 1]) { "[ \\t]{0,3}" } else { "" };
-            let least = if last { 0 } else { 1 };
+            let least = if last { least_last } else { 1 };
             format!("{before}{}{{{least},{}}}{after}", escape(run[0]), 2 * run.len())
         };
         let letter = |index: usize| runs[index][0].is_ascii_alphabetic();

@@ -5,6 +5,7 @@ use crate::format::event::{DiagnosticKind, RepairKind};
 use crate::format::markers::{Context, Found, Scanner, Side};
 use crate::format::reader::Terminator;
 use serde_json::Value;
+use std::ops::Range;
 
 impl Parser {
     /// A marker outside of calls; `at` is the offset of `held`. False if it is just text.
@@ -42,6 +43,9 @@ impl Parser {
                 self.thinking = true;
                 self.reasoning.separate();
             }
+            Side::SectionStart | Side::SectionEnd if !found.sign.exact && !self.is_near_section(&found, &place) => {
+                return false;
+            }
             Side::ReasoningEnd | Side::SectionStart | Side::SectionEnd => {
                 self.leave_prose(&held[..found.start]);
                 self.text.after_markup_here();
@@ -62,6 +66,13 @@ impl Parser {
             }
         }
         true
+    }
+
+    /// Whether a near miss of a section's marker is meant to be it: one that ends a section follows a call.
+    fn is_near_section(&mut self, found: &Found, place: &Range<usize>) -> bool {
+        let alone =
+            found.sign.side == Side::SectionStart || found.start == 0 && self.text.only_blank_since_call().is_some();
+        alone && self.calls.depart(RepairKind::NearMissMarker, place.clone())
     }
 
     /// Whether what looks like a call without a marker is one: it begins a line, and if it is a name alone, then a

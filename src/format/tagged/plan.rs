@@ -123,6 +123,12 @@ impl TaggedPlan {
         self.pairs.is_empty() || self.pairs.contains(&[byte, next])
     }
 
+    /// Whether the byte begins one of the tags between values.
+    pub(super) fn is_markup(&self, byte: u8) -> bool {
+        let tags = [&self.key_start, &self.end, &self.section_end].into_iter().chain(&self.starts);
+        tags.into_iter().any(|tag| tag.first() == Some(&byte))
+    }
+
     /// How many bytes at the beginning have none of the flags in `mask`.
     pub(super) fn run(&self, bytes: &[u8], mask: u8) -> usize {
         self.flags.run(bytes, mask)

@@ -146,7 +146,8 @@ impl TaggedPayload {
         let lines = !self.plan.key_start.ends_with(b">");
         let ends = |byte: &u8| matches!(byte, b'<' | b'>') || lines && *byte == b'\n';
         let at = self.key.iter().position(ends).filter(|_| self.repair)?;
-        (!self.plan.key_end.starts_with(&self.key[at..])).then_some(at)
+        let may_end = (0..=at).any(|from| self.plan.key_end.starts_with(&self.key[from..]));
+        (!may_end).then_some(at)
     }
 
     /// The key ends after `length` bytes, and the value follows; if there is no name, nothing that could be one does.
@@ -162,6 +163,7 @@ impl TaggedPayload {
             self.stray(self.key_at, calls);
         } else {
             self.output.report(RepairKind::MissingBrackets, from..from, calls);
+            self.key_open = true;
             self.key_read(key.lines().next().unwrap_or_default().trim_end().to_owned(), calls);
         }
         if from > at { Did::Taken } else { Did::Again(from) }
@@ -229,7 +231,7 @@ impl TaggedPayload {
             self.begin_value(calls);
         } else if self.held == self.plan.key_start {
             self.held.clear();
-            let key = String::from_utf8_lossy(&self.key).into_owned();
+            let key = self.key_text();
             calls.blame(format!("the argument {key:?} has no value"));
             self.begin_key(at + 1);
         } else if !self.plan.value_start.starts_with(&self.held) && !self.plan.key_start.starts_with(&self.held) {

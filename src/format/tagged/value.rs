@@ -13,7 +13,7 @@ use crate::format::event::{DiagnosticKind, RepairKind};
 use crate::format::repair::{Cut, Stops, Transducer};
 use crate::format::schema::Types;
 use crate::format::text::Utf8;
-use end::Verdict;
+use end::{Doubt, Verdict};
 use serde_json::Value;
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,6 +41,8 @@ pub(super) struct ValueReader {
     /// What may end the value, the first of which has offset `held_at`.
     held: Vec<u8>,
     held_at: usize,
+    /// What may be text after the value already.
+    doubt: Option<Doubt>,
     /// Whether the last byte before that was a line break.
     line_start: bool,
     /// The value so far, while nothing of it was written.
@@ -96,6 +98,7 @@ impl ValueReader {
             cdata: false,
             held: Vec::new(),
             held_at: 0,
+            doubt: None,
             line_start: false,
             raw: Vec::new(),
             raw_at: 0,
@@ -114,6 +117,7 @@ impl ValueReader {
         self.sink = Sink::Start;
         (self.lead, self.cdata, self.line_start, self.ended) = (0, false, false, false);
         self.held.clear();
+        self.doubt = None;
         self.raw.clear();
         self.reports.clear();
         self.utf8 = Utf8::default();
@@ -166,6 +170,12 @@ impl ValueReader {
         let mut i = 0;
         while i < input.len() {
             if self.held.is_empty() {
+                if let Some(end) = self.doubt_over() {
+                    self.end_doubt(end.is_some(), stops, output, calls);
+                    if let Some(end) = end {
+                        return (i, Some(ValueEnd::ClosedBefore(end)));
+                    }
+                }
                 let run = self.plain(&input[i..]);
                 if run > 0 {
                     self.data(&input[i..i + run], at + i, stops, output, calls);
@@ -173,6 +183,7 @@ impl ValueReader {
                     continue;
                 }
                 if let Some(length) = self.closed(&input[i..]) {
+                    self.end_doubt(false, stops, output, calls);
                     return (i + length, Some(ValueEnd::Closed));
                 }
                 self.held_at = at + i;
@@ -182,7 +193,13 @@ impl ValueReader {
             while !self.held.is_empty() {
                 match self.verdict(given, calls) {
                     Verdict::Wait => break,
-                    Verdict::End(end) => return (i, Some(end)),
+                    Verdict::End(end) => return (i, Some(self.end_of(end, stops, output, calls))),
+                    Verdict::Ended => {
+                        let end = self.doubt.as_ref().map_or(at + i, |doubt| doubt.end);
+                        self.end_doubt(true, stops, output, calls);
+                        return (i, Some(ValueEnd::ClosedBefore(end)));
+                    }
+                    Verdict::Doubt { end, marked } => self.begin_doubt(end, marked),
                     Verdict::Cdata => {
                         self.cdata = true;
                         self.held.clear();
@@ -194,11 +211,38 @@ impl ValueReader {
         (i, None)
     }
 
+    /// How the value ends: where it was doubted that it goes on, only its closing tag shows that it did.
+    fn end_of(&mut self, end: ValueEnd, stops: &Stops, output: &mut Output, calls: &mut Calls) -> ValueEnd {
+        let closed = matches!(end, ValueEnd::Closed | ValueEnd::ClosedBefore(_));
+        let doubted = self.doubt.as_ref().filter(|_| !closed).map(|doubt| doubt.end);
+        self.end_doubt(!closed, stops, output, calls);
+        doubted.map_or(end, ValueEnd::ClosedBefore)
+    }
+
+    /// The text ends here: says where the value has ended, if only what follows would have told.
+    pub(super) fn end_text(&mut self, stops: &Stops, output: &mut Output, calls: &mut Calls) -> Option<usize> {
+        let (end, goes_on) = self.end_of_text()?;
+        self.end_doubt(!goes_on, stops, output, calls);
+        Some(end)
+    }
+
+    /// Whether nothing but white space came.
+    pub(super) fn is_blank(&self) -> bool {
+        self.sink == Sink::Start
+    }
+
+    /// It is decided whether the value `ended` before what was doubted to be part of it.
+    fn end_doubt(&mut self, ended: bool, stops: &Stops, output: &mut Output, calls: &mut Calls) {
+        if let Some(doubt) = self.doubt.take().filter(|_| !ended) {
+            self.data(&doubt.bytes, doubt.at, stops, output, calls);
+        }
+    }
+
     /// The first byte held back is part of the value, and what follows it up to one that may end it.
     fn let_go(&mut self, stops: &Stops, output: &mut Output, calls: &mut Calls) {
         let mut held = std::mem::take(&mut self.held);
         self.data(&held[..1], self.held_at, stops, output, calls);
-        let count = 1 + self.plan.run(&held[1..], self.ends());
+        let count = if self.doubt.is_some() { 1 } else { 1 + self.plan.run(&held[1..], self.ends()) };
         if count > 1 {
             self.data(&held[1..count], self.held_at + 1, stops, output, calls);
         }
@@ -207,17 +251,11 @@ impl ValueReader {
         self.held_at += count;
     }
 
-    /// The length of the closing tag that stands here whole, as it mostly does.
-    fn closed(&self, bytes: &[u8]) -> Option<usize> {
-        if self.cdata || self.in_string() {
-            return None;
-        }
-        let rest = bytes.strip_prefix(&self.plan.tail[..]).unwrap_or(bytes);
-        rest.starts_with(&self.closing).then(|| bytes.len() - rest.len() + self.closing.len())
-    }
-
     /// How many bytes at the beginning cannot belong to what ends the value.
     fn plain(&self, bytes: &[u8]) -> usize {
+        if self.doubt.is_some() {
+            return 0;
+        }
         let ends = self.ends();
         let mut count = self.plan.run(bytes, ends);
         // Most often the next byte already shows that it is something else.
@@ -269,6 +307,11 @@ impl ValueReader {
 
     /// Bytes of the value.
     fn data(&mut self, bytes: &[u8], at: usize, stops: &Stops, output: &mut Output, calls: &mut Calls) {
+        if let Some(doubt) = &mut self.doubt {
+            doubt.bytes.extend_from_slice(bytes);
+            self.line_start = bytes.last() == Some(&b'\n');
+            return;
+        }
         let mut rest = bytes;
         while let Some((&byte, after)) = rest.split_first()
             && self.plan.lead.get(self.lead) == Some(&byte)

@@ -13,6 +13,37 @@ const BLANK: usize = 32;
 const NAME: usize = 64;
 const CDATA_START: &[u8] = b"<![CDATA[";
 
+/// How many bytes are held back while it is not decided whether a value has ended before them.
+const DOUBT: usize = 1024;
+
+/// A closing tag that ends the value unless the value is closed properly later on.
+///
+/// A value may be text about calls, with closing tags of its own. Of two readings the longer one counts, if it comes
+/// to a whole call.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    /// What came from the closing tag on: part of the value if it goes on.
+    pub bytes: Vec<u8>,
+    /// Where `bytes` begin, and where the value ends if it does not go on.
+    pub at: usize,
+    pub end: usize,
+    /// Whether the end marker followed, too.
+    marked: bool,
+}
+
+/// What follows a closing tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    /// The call goes on, or ends: the value is closed.
+    Structure,
+    /// More bytes will tell.
+    Wait,
+    /// Text: the tag is part of the value.
+    Text,
+    /// What may be text between two arguments, or, where the call is `marked` as ended, after the call.
+    Doubt { marked: bool },
+}
+
 /// What the bytes held back are.
 pub(super) enum Verdict {
     /// The first of them is part of the value.
@@ -21,6 +52,13 @@ pub(super) enum Verdict {
     Wait,
     Cdata,
     End(ValueEnd),
+    /// They may be text after the value, which ends at this offset then.
+    Doubt {
+        end: usize,
+        marked: bool,
+    },
+    /// The value has ended where that was doubted.
+    Ended,
 }
 
 /// Whether some bytes are what they may be.
@@ -32,12 +70,31 @@ enum Is {
 }
 
 impl ValueReader {
+    /// The length of the closing tag that is here whole, as it mostly is, with what shows that it is one.
+    pub(super) fn closed(&self, bytes: &[u8]) -> Option<usize> {
+        if self.cdata || self.in_string() {
+            return None;
+        }
+        let rest = bytes.strip_prefix(&self.plan.tail[..]).unwrap_or(bytes);
+        let length = bytes.len() - rest.len();
+        let line = length > 0 && self.plan.tail.ends_with(b"\n") || self.line_start;
+        let after = rest.strip_prefix(&self.closing[..])?;
+        (self.after_closing(after, line) == After::Structure).then_some(length + self.closing.len())
+    }
+
     pub(super) fn verdict(&self, given: &[String], calls: &Calls) -> Verdict {
         let held = &self.held[..];
         if self.cdata {
             return self.cdata_end(held);
         }
         let mut wait = false;
+        if self.doubt.is_some() {
+            match any(self.plan.starts.iter().map(|start| begins(start, held))) {
+                Is::Yes => return Verdict::Ended,
+                Is::Perhaps => wait = true,
+                Is::No => {}
+            }
+        }
         if self.sink == Sink::Start && self.raw.is_empty() && CDATA_START.starts_with(held) {
             if held == CDATA_START {
                 return Verdict::Cdata;
@@ -48,7 +105,8 @@ impl ValueReader {
             let key_start = &self.plan.key_start;
             if key_start.starts_with(held) {
                 wait = true;
-            } else if held.starts_with(key_start) && !self.closing.starts_with(held) && held != self.closing {
+            } else if held.starts_with(key_start) && !self.closing.starts_with(held) && !held.starts_with(&self.closing)
+            {
                 return Verdict::End(ValueEnd::Children(self.held_at + key_start.len()));
             }
         }
@@ -64,11 +122,20 @@ impl ValueReader {
             let line = before.ends_with(b"\n") || before.is_empty() && self.line_start;
             let from = self.held_at + before.len();
             if declared {
-                match self.closes(rest, line) {
-                    (Is::Yes, length) if length == rest.len() => return Verdict::End(ValueEnd::Closed),
-                    (Is::Yes, length) => return Verdict::End(ValueEnd::ClosedBefore(from + length)),
-                    (Is::Perhaps, _) => wait = true,
-                    (Is::No, _) => {}
+                let (closes, length) = self.closes(rest, line);
+                let after = match closes {
+                    Is::Yes => self.after_closing(&rest[length..], line),
+                    Is::Perhaps => After::Wait,
+                    Is::No => After::Text,
+                };
+                match after {
+                    After::Structure if length == rest.len() => return Verdict::End(ValueEnd::Closed),
+                    After::Structure => return Verdict::End(ValueEnd::ClosedBefore(from + length)),
+                    After::Doubt { marked } if self.doubt.is_none() => {
+                        return Verdict::Doubt { end: from + length, marked };
+                    }
+                    After::Wait => wait = true,
+                    After::Doubt { .. } | After::Text => {}
                 }
             }
             if !self.repair || self.in_string() {
@@ -117,6 +184,96 @@ impl ValueReader {
         match begins(&self.closing, rest) {
             Is::Yes if self.in_string() && !line => (self.goes_on(&rest[length..]), length),
             found => (found, length),
+        }
+    }
+
+    /// What `after` is, which follows a closing tag.
+    fn after_closing(&self, after: &[u8], line: bool) -> After {
+        if self.is_settled() {
+            return After::Structure;
+        }
+        let (mut rest, mut lines) = (after, false);
+        loop {
+            let Some(next) = skip_blank(rest) else { return After::Structure };
+            lines |= rest[..rest.len() - next.len()].contains(&b'\n');
+            rest = next;
+            // A closing tag that is written twice.
+            match next.strip_prefix(&self.closing[..]).filter(|_| !self.closing.is_empty()) {
+                Some(next) => rest = next,
+                None => break,
+            }
+        }
+        if rest.is_empty() {
+            return After::Wait;
+        }
+        let plan = &self.plan;
+        let begins_any = |tags: &[&Vec<u8>]| any(tags.iter().map(|tag| begins(tag, rest)));
+        let starts = any(plan.starts.iter().map(|start| begins(start, rest)));
+        let goes_on = any([starts, begins_any(&[&plan.key_start, &plan.section_end])].into_iter());
+        match (goes_on, begins(&plan.end, rest)) {
+            (Is::Yes, _) => After::Structure,
+            (_, Is::Yes) => self.after_end_marker(&rest[plan.end.len()..]),
+            (Is::Perhaps, _) | (_, Is::Perhaps) => After::Wait,
+            _ if begins(&self.closing, rest) == Is::Perhaps => After::Wait,
+            _ if plan.end.is_empty() => After::Structure,
+            // Something like a tag on a line of its own is a near miss of the next one.
+            _ if lines && line && plan.is_markup(rest[0]) => After::Structure,
+            _ if lines || line && plan.lines || rest.len() == after.len() && plan.is_markup(rest[0]) => {
+                After::Doubt { marked: false }
+            }
+            _ => After::Text,
+        }
+    }
+
+    /// What `after` is, which follows a closing tag and the end marker.
+    fn after_end_marker(&self, after: &[u8]) -> After {
+        let doubt = After::Doubt { marked: true };
+        let Some(mut rest) = skip_blank(after) else { return doubt };
+        let section = &self.plan.section_end;
+        match begins(section, rest) {
+            Is::Yes => match skip_blank(&rest[section.len()..]) {
+                Some(next) => rest = next,
+                None => return doubt,
+            },
+            Is::Perhaps => return After::Wait,
+            Is::No => {}
+        }
+        if rest.is_empty() {
+            return After::Wait;
+        }
+        match any(self.plan.starts.iter().map(|start| begins(start, rest))) {
+            Is::Yes => After::Structure,
+            Is::Perhaps => After::Wait,
+            Is::No => doubt,
+        }
+    }
+
+    /// Begins to doubt whether the value has ended at `end`: what was held back waits for the rest.
+    pub(super) fn begin_doubt(&mut self, end: usize, marked: bool) {
+        let bytes = std::mem::take(&mut self.held);
+        self.doubt = Some(Doubt { bytes, at: self.held_at, end, marked });
+    }
+
+    /// Where the value ends at the latest that was doubted to have ended, since no more can wait.
+    pub(super) fn doubt_over(&mut self) -> Option<Option<usize>> {
+        let doubt = self.doubt.as_ref().filter(|doubt| doubt.bytes.len() > DOUBT)?;
+        Some(doubt.marked.then_some(doubt.end))
+    }
+
+    /// The text ends here: says where the value has ended, if it has, and whether what was doubted is part of it.
+    pub(super) fn end_of_text(&self) -> Option<(usize, bool)> {
+        let closing = [&self.plan.tail[..], b""].into_iter().find_map(|before| {
+            let rest = self.held.strip_prefix(before).filter(|_| !self.cdata)?;
+            let line = before.ends_with(b"\n") || self.line_start;
+            let (closes, length) = self.closes(rest, line);
+            (closes == Is::Yes).then(|| (self.held_at + before.len() + length, &rest[length..]))
+        });
+        let doubted = self.doubt.as_ref().map(|doubt| doubt.end);
+        // Only a whole call shows that the value went on.
+        let whole = closing.is_some_and(|(_, after)| after.trim_ascii_start().starts_with(&self.plan.end));
+        match doubted {
+            Some(end) if !whole => Some((end, false)),
+            _ => closing.map(|(end, _)| (end, true)),
         }
     }
 
