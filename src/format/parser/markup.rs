@@ -5,7 +5,6 @@ use crate::format::event::{DiagnosticKind, RepairKind};
 use crate::format::markers::{Context, Found, Scanner, Side};
 use crate::format::reader::Terminator;
 use serde_json::Value;
-use std::ops::Range;
 
 impl Parser {
     /// A marker outside of calls; `at` is the offset of `held`. False if it is just text.
@@ -43,12 +42,15 @@ impl Parser {
                 self.thinking = true;
                 self.reasoning.separate();
             }
-            Side::SectionStart | Side::SectionEnd if !found.sign.exact && !self.is_near_section(&found, &place) => {
+            Side::SectionStart | Side::SectionEnd if !found.sign.exact && !self.is_near_section(&found) => {
                 return false;
             }
             Side::ReasoningEnd | Side::SectionStart | Side::SectionEnd => {
                 self.leave_prose(&held[..found.start]);
                 self.text.after_markup_here();
+                if !found.sign.exact {
+                    self.calls.depart(RepairKind::NearMissMarker, place.clone());
+                }
                 if found.sign.side != Side::ReasoningEnd {
                     self.end_section();
                 }
@@ -69,10 +71,9 @@ impl Parser {
     }
 
     /// Whether a near miss of a section's marker is meant to be it: one that ends a section follows a call.
-    fn is_near_section(&mut self, found: &Found, place: &Range<usize>) -> bool {
-        let alone =
-            found.sign.side == Side::SectionStart || found.start == 0 && self.text.only_blank_since_call().is_some();
-        alone && self.calls.depart(RepairKind::NearMissMarker, place.clone())
+    fn is_near_section(&mut self, found: &Found) -> bool {
+        let after_call = found.start == 0 && self.text.only_blank_since_call().is_some();
+        self.calls.repair && (found.sign.side == Side::SectionStart || after_call)
     }
 
     /// Whether what looks like a call without a marker is one: it begins a line, and if it is a name alone, then a
