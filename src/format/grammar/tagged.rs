@@ -228,21 +228,40 @@ impl Builder<'_> {
         // go through all lengths that are counted, and give up.
         let any_bytes = self.rules.terminal("~(/a/ & /b/)");
         conditions.push(format!("~(/(?s:.*)/ ({}) {any_bytes})", forbidden.join(" | ")));
+        if self.is_tagged() && !end.trim().is_empty() {
+            conditions.push(format!("~(/(?s:.*)/ {} / ?/)", literal(end.trim())));
+        }
         let text = self.rules.terminal(&conditions.join(" & "));
         self.rules.terminal(&format!("{text} {}", literal(end)))
     }
 
-    /// What must not stand in a text that ends at `end`: the format's own markup.
+    /// Whether only what follows a closing tag shows that it is one.
+    fn is_tagged(&self) -> bool {
+        matches!(self.format.payload, crate::format::Payload::Tagged(_))
+    }
+
+    /// What a text that ends at `end` must not contain: the format's own markup, and the closing tag where the parser
+    /// would take it for one. Before text in the same line it is part of the value.
     fn markup(&self, end: &str) -> Vec<String> {
         let markers = [&self.format.start, &self.format.end];
         let section = self.format.section.iter().flat_map(|section| [&section.start, &section.end]);
         let markers = markers.into_iter().flatten().chain(section).filter_map(Marker::text);
-        let mut texts: Vec<&str> = markers.chain([end]).collect();
+        let mut texts: Vec<&str> = markers.collect();
         if let crate::format::Payload::Tagged(tagged) = &self.format.payload {
-            texts.extend([tagged.key_start.as_str(), CDATA]);
+            texts.push(tagged.key_start.as_str());
         }
-        let mut forbidden: Vec<String> =
-            texts.into_iter().map(str::trim).filter(|text| !text.is_empty()).map(literal).collect();
+        texts = texts.into_iter().map(str::trim).filter(|text| !text.is_empty()).collect();
+        let mut firsts: Vec<char> = texts.iter().chain([&end.trim()]).filter_map(|text| text.chars().next()).collect();
+        firsts.sort_unstable();
+        firsts.dedup();
+        texts.push(CDATA);
+        let mut forbidden: Vec<String> = texts.into_iter().map(literal).collect();
+        if !self.is_tagged() {
+            forbidden.extend([end.trim()].into_iter().filter(|end| !end.is_empty()).map(literal));
+        } else if !end.trim().is_empty() {
+            let firsts: String = firsts.iter().map(|first| format!("\\x{{{:x}}}", u32::from(*first))).collect();
+            forbidden.push(format!("{} / ?[\\s{firsts}]/", literal(end.trim())));
+        }
         forbidden.sort();
         forbidden.dedup();
         forbidden
