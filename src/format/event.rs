@@ -98,6 +98,8 @@ pub enum RepairKind {
     MissingBrackets,
     /// A string in other quotes than the format's own.
     OtherQuotes,
+    /// `=` or `=>` in place of a colon, or parentheses in place of braces.
+    OtherPunctuation,
     /// `True`, `False` or `None`.
     PythonLiteral,
     /// An argument without a name, which got that of the tool's parameter in its place.
@@ -136,6 +138,7 @@ impl RepairKind {
             RepairKind::InvalidEscape => "an escape that JSON does not know",
             RepairKind::MissingBrackets => "brackets or quotes left open",
             RepairKind::OtherQuotes => "a string in other quotes than the format's",
+            RepairKind::OtherPunctuation => "other punctuation than JSON's",
             RepairKind::PythonLiteral => "a Python literal",
             RepairKind::PositionalArgument => "an argument without a name",
             RepairKind::ArgumentsAsString => "its arguments in a string",

@@ -14,8 +14,9 @@ const LONGEST: usize = 512;
 pub(crate) struct HeadPlan {
     forms: Vec<Vec<Part>>,
     id: Option<Vec<Part>>,
-    /// What follows a head: the arguments' first bracket or tag. It ends a head that lacks its last text.
-    stop: Vec<u8>,
+    /// What may follow a head: the arguments' first bracket or tag, and what models write in its place. It ends a head
+    /// that lacks its last text.
+    stops: Vec<Vec<u8>>,
     /// The texts that end a head.
     lasts: Vec<Vec<u8>>,
 }
@@ -37,8 +38,8 @@ pub(crate) struct HeadRead {
     pub id: Option<String>,
     /// Whether it is written as declared.
     pub exact: bool,
-    /// Whether the text that ended it is the stop, which is no part of it.
-    pub stopped: bool,
+    /// The last byte of the stop that ended it, which is no part of it.
+    pub stopped: Option<u8>,
     /// Where it stands in the model's text.
     pub range: Range<usize>,
 }
@@ -63,8 +64,8 @@ pub(crate) struct HeadReader {
 }
 
 impl HeadPlan {
-    /// `stop` is what the arguments begin with.
-    pub(crate) fn new(head: &Head, stop: &str) -> HeadPlan {
+    /// `stops` is what the arguments may begin with.
+    pub(crate) fn new(head: &Head, stops: &[&str]) -> HeadPlan {
         let mut forms: Vec<Vec<Part>> = head.forms.iter().map(|form| parse(form)).collect();
         // The one that says most comes first: `{name}[ARGS]` reads what `{name}[ID]{id}[ARGS]` writes, and `{name}[B]`
         // what `{name}[A][B]` does.
@@ -72,7 +73,8 @@ impl HeadPlan {
         forms.sort_by_key(|form| std::cmp::Reverse((form.len(), form.iter().map(text).sum::<usize>())));
         let texts =
             || forms.iter().flatten().filter_map(|part| if let Part::Text(text) = part { Some(text) } else { None });
-        let stop = if stop.is_empty() || texts().any(|text| text.contains(stop)) { Vec::new() } else { stop.into() };
+        let usable = |stop: &&str| !stop.is_empty() && !texts().any(|text| text.contains(stop));
+        let stops = stops.iter().copied().filter(usable).map(Into::into).collect();
         let mut lasts: Vec<Vec<u8>> = Vec::new();
         for form in &forms {
             if let Some(Part::Text(text)) = form.last()
@@ -82,7 +84,7 @@ impl HeadPlan {
                 lasts.push(text.clone().into_bytes());
             }
         }
-        HeadPlan { id: head.id.as_deref().map(parse), forms, stop, lasts }
+        HeadPlan { id: head.id.as_deref().map(parse), forms, stops, lasts }
     }
 
     /// Name and id of a whole head; `rough` if it need not be written as declared. `index` counts the calls.
@@ -136,31 +138,31 @@ impl HeadReader {
         let ends = |last: &[u8]| last.last() == Some(&byte) && self.text.ends_with(last);
         if self.plan.lasts.iter().any(|last| ends(last)) {
             for rough in [false, true] {
-                if let HeadStep::Done(read) = self.finish(at + 1, self.text.len(), index, rough, false) {
+                if let HeadStep::Done(read) = self.finish(at + 1, self.text.len(), index, rough, None) {
                     return HeadStep::Done(read);
                 }
             }
         }
-        if !self.plan.stop.is_empty() && ends(&self.plan.stop) {
-            let length = self.text.len() - self.plan.stop.len();
-            return self.finish_roughly(at + 1 - self.plan.stop.len(), length, index, true);
+        if let Some(stop) = self.plan.stops.iter().find(|stop| ends(stop)) {
+            let length = self.text.len() - stop.len();
+            return self.finish_roughly(at + 1 - stop.len(), length, index, Some(byte));
         }
         if self.text.len() > LONGEST { HeadStep::Lost } else { HeadStep::More }
     }
 
     /// The payload ends before offset `at`, without arguments.
     pub(crate) fn end(&mut self, at: usize, index: usize) -> HeadStep {
-        self.finish_roughly(at, self.text.len(), index, false)
+        self.finish_roughly(at, self.text.len(), index, None)
     }
 
-    fn finish_roughly(&self, end: usize, length: usize, index: usize, stopped: bool) -> HeadStep {
+    fn finish_roughly(&self, end: usize, length: usize, index: usize, stopped: Option<u8>) -> HeadStep {
         match self.finish(end, length, index, false, stopped) {
             HeadStep::Done(read) => HeadStep::Done(read),
             _ => self.finish(end, length, index, true, stopped),
         }
     }
 
-    fn finish(&self, end: usize, length: usize, index: usize, rough: bool, stopped: bool) -> HeadStep {
+    fn finish(&self, end: usize, length: usize, index: usize, rough: bool, stopped: Option<u8>) -> HeadStep {
         let text = String::from_utf8_lossy(&self.text[..length]);
         match self.plan.read(text.trim(), index, rough) {
             Some((name, id)) => HeadStep::Done(HeadRead { name, id, exact: !rough, stopped, range: self.start..end }),
@@ -280,7 +282,7 @@ mod tests {
 
     fn read(forms: &[&str], id: Option<&str>, stop: &str, text: &str) -> (HeadStep, String) {
         let head = Head { forms: forms.iter().map(|form| form.to_string()).collect(), id: id.map(str::to_owned) };
-        let mut reader = HeadReader::new(&Arc::new(HeadPlan::new(&head, stop)));
+        let mut reader = HeadReader::new(&Arc::new(HeadPlan::new(&head, &[stop])));
         for (at, byte) in text.bytes().enumerate() {
             let step = reader.push(byte, at, 2);
             if step != HeadStep::More {

@@ -49,6 +49,8 @@ pub(crate) struct JsonPayload {
     pause: bool,
     junk: bool,
     key: String,
+    /// Whether an `=` came in place of a colon.
+    arrow: bool,
     /// Whether the key being read is too long for one: its beginning is in `key`.
     long_key: bool,
     key_at: usize,
@@ -140,6 +142,7 @@ impl JsonPayload {
             pause: false,
             junk: false,
             key: String::new(),
+            arrow: false,
             long_key: false,
             key_at: 0,
             value: Transducer::new(repair),
@@ -287,14 +290,14 @@ impl JsonPayload {
             }
             State::Colon => match byte {
                 _ if blank => {}
-                b':' => {
-                    let slot = self.slot(calls);
-                    // What was said of the first one is not taken back.
-                    if slot == Slot::Ignored && (self.key == self.keys.name || self.key == self.keys.arguments) {
-                        calls.blame(format!("the call has the key {:?} twice", self.key));
-                    }
-                    self.state = State::Value(slot);
+                b'=' if !self.arrow && self.depart(RepairKind::OtherPunctuation, at, calls) => {
+                    self.arrow = true;
                 }
+                _ if self.arrow && byte != b'>' => {
+                    self.state = State::Value(self.slot_of_key(calls));
+                    return Step::Again;
+                }
+                b':' | b'>' if self.arrow == (byte == b'>') => self.state = State::Value(self.slot_of_key(calls)),
                 _ => self.lose(at, calls),
             },
             State::Value(_) if blank => {}
@@ -308,6 +311,11 @@ impl JsonPayload {
                         self.state = State::Key;
                         return Step::Again;
                     }
+                }
+                b'`' if self.behind.fenced && self.depart(RepairKind::MissingBrackets, at, calls) => {
+                    self.level = 1;
+                    self.end_object(stops, calls);
+                    return Step::Again;
                 }
                 _ if self.open_ended && self.repair => self.over = true,
                 _ => {
@@ -327,6 +335,17 @@ impl JsonPayload {
             State::KeyText | State::Reading(_) => {}
         }
         if self.over { Step::Over } else { Step::Taken }
+    }
+
+    /// What the value of the key that was just read is for.
+    fn slot_of_key(&mut self, calls: &mut Calls) -> Slot {
+        self.arrow = false;
+        let slot = self.slot(calls);
+        // What was said of the first one is not taken back.
+        if slot == Slot::Ignored && (self.key == self.keys.name || self.key == self.keys.arguments) {
+            calls.blame(format!("the call has the key {:?} twice", self.key));
+        }
+        slot
     }
 
     fn before(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
@@ -557,6 +576,7 @@ impl PayloadReader for JsonPayload {
         (self.wrapped, self.array, self.over, self.junk) = (false, false, false, false);
         (self.bare, self.pause) = (false, false);
         (self.undecided, self.shortened, self.argued, self.long_key) = (false, false, false, false);
+        self.arrow = false;
         (self.held_name, self.held_arguments) = (None, None);
         self.behind = Behind::default();
     }

@@ -28,7 +28,7 @@ impl NamedPlan {
         } else {
             Dialect::Json
         };
-        NamedPlan { head: Arc::new(HeadPlan::new(&call.head, "{")), tail, dialect, open_ended }
+        NamedPlan { head: Arc::new(HeadPlan::new(&call.head, &["{", "("])), tail, dialect, open_ended }
     }
 }
 
@@ -156,7 +156,7 @@ impl NamedPayload {
         }
         calls.start(read.name, read.range);
         self.state = State::Before;
-        read.stopped
+        read.stopped.is_some()
     }
 }
 

@@ -105,6 +105,8 @@ enum State {
     /// A key must follow a comma.
     Key,
     Colon,
+    /// After an `=` in place of a colon, which may be the beginning of `=>`.
+    Arrow,
     AfterValue,
     String(Quoted),
     Escape(Quoted),
@@ -357,7 +359,7 @@ impl Transducer {
         }
         self.stack.push(byte);
         self.key_shown = false;
-        let object = matches!(byte, b'{' | CALL);
+        let object = matches!(byte, b'{' | CALL | ROUND);
         self.put_stable(if object { b'{' } else { b'[' });
         self.state = if object { State::FirstKey } else { State::FirstElement };
         true
@@ -391,7 +393,7 @@ impl Transducer {
     fn close_down_to(&mut self, depth: usize) {
         while self.stack.len() > depth {
             if let Some(open) = self.stack.pop() {
-                self.put(if matches!(open, b'{' | CALL) { b'}' } else { b']' });
+                self.put(if matches!(open, b'{' | CALL | ROUND) { b'}' } else { b']' });
             }
         }
     }
@@ -418,8 +420,19 @@ impl Transducer {
                     self.state = State::Value;
                     true
                 }
+                b'=' => {
+                    if self.depart(RepairKind::OtherPunctuation, at) {
+                        self.put(b':');
+                        self.state = State::Arrow;
+                    }
+                    true
+                }
                 _ => self.refuse(),
             },
+            State::Arrow => {
+                self.state = State::Value;
+                byte == b'>'
+            }
             State::AfterValue => self.after_value(byte, at),
             State::String(quoted) => self.special(quoted, byte, at),
             State::Escape(quoted) => self.escape(quoted, byte, at),
@@ -476,6 +489,9 @@ impl Transducer {
 
 /// Stands for the parenthesis of a call among the brackets that are open.
 const CALL: u8 = b'=';
+
+/// Stands for a parenthesis in place of an object's brace.
+const ROUND: u8 = b'~';
 
 /// The bracket that closes `open`.
 pub(crate) fn closer(open: u8) -> u8 {

@@ -157,7 +157,13 @@ impl TaggedPayload {
         }
         match self.head.push(byte, at, calls.index()) {
             HeadStep::More => {}
-            HeadStep::Done(read) => self.head_read(read, at, calls),
+            HeadStep::Done(read) => {
+                let bracket = read.stopped == Some(b'{');
+                self.head_read(read, at, calls);
+                if bracket {
+                    return Did::Look;
+                }
+            }
             HeadStep::Lost => self.state = State::Lost,
         }
         Did::Taken
@@ -175,7 +181,7 @@ impl TaggedPayload {
         }
         calls.start(read.name, read.range);
         self.state = State::Between;
-        if read.stopped {
+        if read.stopped.is_some_and(|byte| byte != b'{') {
             self.begin_key(at + 1);
         }
     }

@@ -474,3 +474,36 @@ fn the_program_shows_grammars_and_checks_strings() {
     let output = batch.args(["grammar", "--batch"]).write_stdin(lines).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "{\"accepted\":true}\n{\"accepted\":false,\"byte\":1}\n");
 }
+
+#[test]
+fn text_between_tags_may_contain_its_closing_tag_before_other_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let tools = folder.path().join("tools.json");
+    let note = r#"[{"name": "note", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}}]"#;
+    std::fs::write(&tools, note).unwrap();
+    for (format, tag) in [("glm-4", "</arg_value>"), ("minimax-m2", "</parameter>"), ("qwen3-coder", "</parameter>")] {
+        let write = |text: &str| {
+            let arguments = json!({"text": text}).as_object().cloned().unwrap();
+            let arguments = Arguments::Object(arguments);
+            Format::builtin(format).unwrap().write_calls(&[ToolCall { id: None, name: "note".to_owned(), arguments }])
+        };
+        let cases =
+            [("Use {} twice.", true), ("{}, then.", true), ("a {}<b", false), ("a {}", false), ("{}  b", false)];
+        for (text, accepted) in cases {
+            let text = text.replace("{}", tag);
+            let answer = write(&text);
+            let strings = folder.path().join("strings.txt");
+            std::fs::write(&strings, json!(answer).to_string()).unwrap();
+            let mut command = crate::program::callwright(folder.path());
+            command.arg("grammar").arg("--format").arg(format).arg("--tools").arg(&tools).arg("--check").arg(&strings);
+            let ran = crate::program::run(command.args(["--tool-choice", "required", "--json"]));
+            assert_eq!(ran.out.contains("\"accepted\":true"), accepted, "{format}: {answer}\n{ran:?}");
+            let tools = Some(Arc::new(Tools::from_file(&tools).unwrap()));
+            let mut parser = Parser::new(Format::builtin(format).unwrap(), tools, ParserOptions::default()).unwrap();
+            parser.push(answer.as_bytes(), &mut |_| ());
+            let parsed = parser.finish(&mut |_| ());
+            let read = parsed.calls[0].arguments.as_object().and_then(|object| object["text"].as_str());
+            assert!(!accepted || read == Some(&text) && parsed.calls[0].valid, "{format}: {read:?} for {text:?}");
+        }
+    }
+}

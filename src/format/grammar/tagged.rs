@@ -260,7 +260,7 @@ impl Builder<'_> {
             forbidden.extend([end.trim()].into_iter().filter(|end| !end.is_empty()).map(literal));
         } else if !end.trim().is_empty() {
             let firsts: String = firsts.iter().map(|first| format!("\\x{{{:x}}}", u32::from(*first))).collect();
-            forbidden.push(format!("{} / ?[\\s{firsts}]/", literal(end.trim())));
+            forbidden.push(format!(r"{} /[\t\n\x0b\x0c\r{firsts}]| [\s{firsts}]/", literal(end.trim())));
         }
         forbidden.sort();
         forbidden.dedup();

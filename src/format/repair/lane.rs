@@ -105,8 +105,8 @@ impl Transducer {
                 return true;
             }
             (State::AfterValue, b',') => match self.stack.last() {
-                Some(b'{') => State::Key,
-                _ => State::Element,
+                Some(b'[') => State::Element,
+                _ => State::Key,
             },
             (State::AfterValue | State::FirstKey, b'}') | (State::AfterValue | State::FirstElement, b']') => {
                 let open = if byte == b'}' { b'{' } else { b'[' };

@@ -78,6 +78,13 @@ impl Transducer {
                 self.state = State::Value;
                 true
             }
+            b':' => {
+                if self.depart(RepairKind::OtherPunctuation, at) {
+                    self.out.push_str(": ");
+                    self.state = State::Value;
+                }
+                true
+            }
             _ => {
                 let word = self.out[self.mark..].trim_matches('"');
                 let literal = match word {

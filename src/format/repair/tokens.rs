@@ -1,7 +1,7 @@
 //! What stands between the strings: brackets, commas, words, and the beginnings of values and keys.
 
 use super::number::Number;
-use super::{CALL, Dialect, State, Transducer, python_literal, quoted_json};
+use super::{CALL, Dialect, ROUND, State, Transducer, python_literal, quoted_json};
 use crate::format::event::RepairKind;
 
 impl Transducer {
@@ -18,6 +18,7 @@ impl Transducer {
             b'"' | b'\'' => self.begin_string(byte, false, at),
             b'{' | b'[' => self.open(byte),
             b'(' if self.dialect == Dialect::PythonCall => self.open(if self.stack.is_empty() { CALL } else { byte }),
+            b'(' if self.stack.is_empty() && self.depart(RepairKind::OtherPunctuation, at) => self.open(ROUND),
             b'+' | b'.' if self.dialect == Dialect::PythonCall => self.signed(byte),
             b'-' | b'0'..=b'9' => {
                 let number = match byte {
@@ -50,7 +51,7 @@ impl Transducer {
             _ if self.at_call() => self.parameter(byte, at),
             _ if self.begins_quote(byte) => self.begin_own(true),
             b'"' | b'\'' => self.begin_string(byte, true, at),
-            b'}' if self.state == State::FirstKey => self.close(byte, at),
+            b'}' | b')' if self.state == State::FirstKey => self.close(byte, at),
             b'}' | b']' | b')' if self.state == State::Key => self.trailing_comma(byte, at),
             b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => self.begin_key(byte),
             b'0'..=b'9' | b'-' if self.dialect == Dialect::PythonCall => self.begin_key(byte),
@@ -69,7 +70,7 @@ impl Transducer {
     }
 
     pub(super) fn after_value(&mut self, byte: u8, at: usize) -> bool {
-        let in_object = matches!(self.stack.last(), Some(b'{' | &CALL));
+        let in_object = matches!(self.stack.last(), Some(b'{' | &CALL | &ROUND));
         let next = if in_object { State::Key } else { State::Element };
         let begins = match byte {
             b'"' | b'\'' => true,
@@ -90,7 +91,15 @@ impl Transducer {
                 true
             }
             b'}' | b']' => self.close(byte, at),
-            b')' if self.dialect == Dialect::PythonCall => self.close(byte, at),
+            b')' if self.dialect == Dialect::PythonCall || self.stack.contains(&ROUND) => self.close(byte, at),
+            // What ends a code fence: brackets are missing before it.
+            b'`' => {
+                if self.depart(RepairKind::MissingBrackets, at) {
+                    self.close_down_to(0);
+                    self.end_value();
+                }
+                false
+            }
             _ if begins => {
                 if self.depart(RepairKind::MissingComma, at) {
                     self.out.push_str(if self.at_call() { ", " } else { "," });
@@ -135,7 +144,7 @@ impl Transducer {
     pub(super) fn in_word(&self, key: bool, byte: u8) -> bool {
         match self.dialect {
             Dialect::Own { bare_keys: true, .. } if key => {
-                byte >= b' ' && !b":,{}[]\"".contains(&byte) && !self.begins_quote(byte)
+                byte >= b' ' && !b":=,{}[]\"".contains(&byte) && !self.begins_quote(byte)
             }
             Dialect::PythonCall if key && byte >= 0x80 => true,
             _ => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-' | b'.'),

@@ -55,7 +55,7 @@ impl TaggedPlan {
         let section = declaration.section.as_ref();
         let starts = [marker(section.map(|section| &section.start)), marker(declaration.start.as_ref())];
         let mut plan = TaggedPlan {
-            head: Arc::new(HeadPlan::new(&call.head, call.key_start.trim())),
+            head: Arc::new(HeadPlan::new(&call.head, &[call.key_start.trim(), "{"])),
             key_start: bytes(&call.key_start),
             key_end: bytes(&call.key_end),
             value_start: bytes(&call.value_start),
