@@ -67,7 +67,7 @@ def judge(events, expected):
         elif kind == "call_end":
             # Whether the arguments suit the tool's schema, which `valid` tells, is no matter of form.
             formed &= event["complete"]
-        elif kind in ("repair", "diagnostic"):
+        elif kind in ("repair", "diagnostic", "invalid_call"):
             attempted, formed = True, False
         elif kind == "done":
             formed &= event["finish_reason"] != "length"

@@ -71,7 +71,7 @@ pub struct ConversationOptions {
     #[arg(long, value_name = "FILE", help_heading = "Conversation")]
     pub tools: Vec<PathBuf>,
 
-    /// A conversation so far: OpenAI's JSON messages, or a whole request body; - reads standard input
+    /// A conversation so far: OpenAI's JSON messages, a whole request body, or JSON Lines; - reads standard input
     #[arg(long, value_name = "FILE|-", help_heading = "Conversation")]
     pub messages: Option<PathBuf>,
 

@@ -4,8 +4,9 @@ use super::say;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::format::event::Event as Parsed;
+use callwright::format::parser::message_to_json;
 use callwright::message::messages_to_json;
-use callwright::session::{Event, Outcome, Reply, Session, ToolResult};
+use callwright::session::{Event, FinishReason, Outcome, Reply, Session, ToolResult};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -134,7 +135,7 @@ impl Printer {
             }
             Event::WithoutTools(why) => self.aside(&format!("answering without tools: {}", why.message))?,
             // What is left is told when the turn is over.
-            Event::Parsed(Parsed::Repair(_))
+            Event::Parsed(Parsed::Repair(_) | Parsed::InvalidCall(_))
             | Event::Constraint(_)
             | Event::Context(_)
             | Event::Usage(_)
@@ -170,10 +171,20 @@ impl Printer {
     /// Ends the output after the last event.
     pub fn finish(self, session: &Session, reply: &Reply) -> Result<()> {
         self.document(|| {
+            let mut messages = messages_to_json(session.messages());
+            if let Some(last) = messages.as_array_mut().and_then(|list| list.last_mut()) {
+                *last = message_to_json(&reply.message, &reply.calls);
+            }
+            // Who is told of calls looks for them.
+            let whole = reply.calls.iter().any(|call| call.is_whole());
+            let finish_reason = match reply.finish_reason {
+                FinishReason::ToolCalls if !whole => FinishReason::Stop,
+                reason => reason,
+            };
             json!({
-                "messages": messages_to_json(session.messages()),
+                "messages": messages,
                 "usage": reply.usage,
-                "finish_reason": reply.finish_reason,
+                "finish_reason": finish_reason,
                 "diagnostics": reply.notes,
             })
         })

@@ -5,7 +5,7 @@ use super::input::{batch, load_format, load_template_format, read_tools, stdin_e
 use anyhow::Result;
 use callwright::exec::Executor;
 use callwright::format::Format;
-use callwright::format::event::Event;
+use callwright::format::event::{Event, InvalidCall};
 use callwright::format::parser::{Parsed, Parser, ParserOptions, ReasoningOutput};
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::{Tools, session};
@@ -143,6 +143,8 @@ fn one(case: Case, args: &ParseArgs) -> Result<Value> {
 struct Reader {
     parser: Parser,
     so_far: Message,
+    /// Calls without a name.
+    invalid: Vec<InvalidCall>,
 }
 
 impl Reader {
@@ -160,26 +162,32 @@ impl Reader {
         let prompt_tail = prompt_tail.to_owned();
         let options =
             ParserOptions { repair: repair == Repair::On, prompt_tail, reasoning, ..ParserOptions::default() };
-        Ok(Reader { parser: Parser::new(format, tools, options)?, so_far: Message::assistant("") })
+        Ok(Reader { parser: Parser::new(format, tools, options)?, so_far: Message::assistant(""), invalid: Vec::new() })
     }
 
     fn push(&mut self, bytes: &[u8], show: &mut impl FnMut(&Event)) {
-        let so_far = &mut self.so_far;
+        let (so_far, invalid) = (&mut self.so_far, &mut self.invalid);
         self.parser.push(bytes, &mut |event| {
             show(&event);
-            add(so_far, event);
+            match event {
+                Event::InvalidCall(call) => invalid.push(call),
+                event => add(so_far, event),
+            }
         });
     }
 
     /// The message in OpenAI's form, with its diagnostics.
     fn end(self, partial: bool, show: &mut impl FnMut(&Event)) -> Value {
-        let (message, notes) = if partial {
-            (self.so_far, Vec::new())
+        let (mut value, notes) = if partial {
+            let mut value = self.so_far.to_json();
+            if !self.invalid.is_empty() {
+                value["invalid_tool_calls"] = json!(self.invalid);
+            }
+            (value, Vec::new())
         } else {
             let parsed: Parsed = self.parser.finish(&mut |event| show(&event));
-            (parsed.message(), session::notes(&parsed))
+            (parsed.to_json(), session::notes(&parsed))
         };
-        let mut value = message.to_json();
         value["diagnostics"] = json!(notes);
         value
     }
@@ -198,6 +206,6 @@ fn add(message: &mut Message, event: Event) {
                 *text += &delta;
             }
         }
-        Event::CallEnd { .. } | Event::Repair(_) => {}
+        Event::CallEnd { .. } | Event::InvalidCall(_) | Event::Repair(_) => {}
     }
 }

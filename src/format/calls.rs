@@ -2,7 +2,7 @@
 
 use super::coerce::{Coercer, Coercion};
 use super::duplicates;
-use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
+use super::event::{Diagnostic, DiagnosticKind, Event, InvalidCall, Repair, RepairKind};
 use super::names;
 use super::schema;
 use crate::message::Arguments;
@@ -44,6 +44,26 @@ pub struct ParsedCall {
     pub problems: Vec<String>,
 }
 
+impl ParsedCall {
+    /// Whether a program may be given the call: the model wrote all of it, and it names a tool. Whether it fits that
+    /// tool is another question.
+    pub fn is_whole(&self) -> bool {
+        self.complete && !self.name.is_empty()
+    }
+
+    /// The call as it is reported where it is not whole.
+    pub fn invalid(&self) -> InvalidCall {
+        InvalidCall {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            arguments: self.arguments.to_text(),
+            raw: self.raw.clone(),
+            error: self.problems.join("; "),
+            position: self.range.clone(),
+        }
+    }
+}
+
 /// The call being read.
 #[derive(Debug)]
 struct Open {
@@ -67,12 +87,18 @@ struct Open {
     coercer: Option<Coercer>,
     /// What was changed in the arguments: where, how many bytes, and to what.
     changes: Vec<(usize, usize, String)>,
-    /// The first value of the wrong type: where it stands in the arguments, and how.
-    coerced: Option<(usize, String)>,
+    /// The first value of each kind that should be another: where it stands in the arguments, and how.
+    coerced: Vec<(RepairKind, usize, String)>,
     /// Keys that were left out.
     ignored: Vec<String>,
     /// Arguments that came again, and where, as far as the payload's reader knows.
     again: Vec<(String, Range<usize>)>,
+}
+
+impl Open {
+    fn is_named(&self) -> bool {
+        self.name.as_ref().is_some_and(|name| !name.is_empty())
+    }
 }
 
 /// How a call ended.
@@ -105,6 +131,8 @@ pub(crate) struct Calls {
     pub closing: bool,
     /// Whether the text's end says nothing.
     pub cut_off: bool,
+    /// Whether the text has ended. A name that only shows now may be cut off: it is said only if the call is whole.
+    pub text_ended: bool,
     tools: Option<Arc<Tools>>,
     first: usize,
     next: usize,
@@ -136,6 +164,7 @@ impl Calls {
             any_number: false,
             closing: false,
             cut_off: false,
+            text_ended: false,
             tools,
             first,
             next: first,
@@ -165,7 +194,7 @@ impl Calls {
             arguments_at: None,
             coercer: None,
             changes: Vec::new(),
-            coerced: None,
+            coerced: Vec::new(),
             ignored: Vec::new(),
             again: Vec::new(),
         });
@@ -220,7 +249,7 @@ impl Calls {
     fn repairs(&self, kind: RepairKind) -> bool {
         self.repair
             && match kind {
-                RepairKind::ValueType => self.coerce,
+                RepairKind::ValueType | RepairKind::EmptyArgument => self.coerce,
                 RepairKind::ToolName => self.normalize_names,
                 _ => true,
             }
@@ -310,7 +339,7 @@ impl Calls {
             return false;
         }
         open.id = Some(id);
-        if open.name.is_some() {
+        if open.name.is_some() && !self.text_ended {
             self.say_start();
         }
         true
@@ -328,19 +357,18 @@ impl Calls {
         };
         let Some(open) = &mut self.open else { return };
         open.coercer = self.tools.as_ref().and_then(|tools| Coercer::new(tools, &name));
-        open.name = Some(name);
-        if open.id.is_some() || !self.ids {
+        // White space names no tool.
+        open.name = Some(if name.trim().is_empty() { String::new() } else { name });
+        if (open.id.is_some() || !self.ids) && !self.text_ended {
             self.say_start();
         }
     }
 
-    /// Says that the open call starts, and what waited for that.
+    /// Says that the open call starts, and what waited for that. A call without a name is not said.
     fn say_start(&mut self) {
-        let given = self.open.as_ref().and_then(|open| open.id.clone());
-        let id = given.unwrap_or_else(|| self.mint());
-        if let Some(open) = self.open.as_mut().filter(|open| !open.said) {
+        let id = self.settle_id();
+        if let Some(open) = self.open.as_mut().filter(|open| !open.said && open.is_named()) {
             open.said = true;
-            open.id = Some(id.clone());
             let name = open.name.clone().unwrap_or_default();
             let delta = std::mem::take(&mut open.waiting);
             self.events.push(Event::CallStart { id: id.clone(), name });
@@ -348,6 +376,16 @@ impl Calls {
                 self.events.push(Event::CallArguments { id, delta });
             }
         }
+    }
+
+    /// The open call's id, minted if the model gave none.
+    fn settle_id(&mut self) -> String {
+        let given = self.open.as_ref().and_then(|open| open.id.clone());
+        let id = given.unwrap_or_else(|| self.mint());
+        if let Some(open) = &mut self.open {
+            open.id = Some(id.clone());
+        }
+        id
     }
 
     fn mint(&mut self) -> String {
@@ -387,23 +425,31 @@ impl Calls {
         }
     }
 
-    /// A value should have another type. That is reported where the call ends, when its place can be told.
-    fn coerce(&mut self, Coercion { start, written, wanted }: Coercion) {
+    /// A value should be another. That is reported where the call ends, when its place can be told.
+    fn coerce(&mut self, Coercion { kind, start, written, wanted }: Coercion) {
         let size = |open: &Open| open.changes.iter().map(|(.., wanted)| wanted.len()).sum::<usize>();
         let room = self.open.as_ref().is_some_and(|open| open.changes.len() < CHANGES && size(open) < SPARE);
-        let repair = self.repairs(RepairKind::ValueType) && room;
+        let repair = self.repairs(kind) && room;
         self.say_delta(if repair { &wanted } else { &written });
         let Some(open) = &mut self.open else { return };
         if repair {
             open.changes.push((start, written.len(), wanted));
         }
-        open.coerced.get_or_insert((start, written));
+        if !open.coerced.iter().any(|(other, ..)| *other == kind) {
+            open.coerced.push((kind, start, written));
+        }
     }
 
-    /// Reports the first value that was coerced.
-    fn report_coercion(&mut self) {
+    /// Reports the first value of each kind that was coerced.
+    fn report_coercions(&mut self) {
+        let coerced = self.open.as_mut().map(|open| std::mem::take(&mut open.coerced)).unwrap_or_default();
+        for (kind, start, written) in coerced {
+            self.report_coercion(kind, start, &written);
+        }
+    }
+
+    fn report_coercion(&mut self, kind: RepairKind, start: usize, written: &str) {
         let Some(open) = &mut self.open else { return };
-        let Some((start, written)) = open.coerced.take() else { return };
         let from = open.arguments_at.map_or(open.payload, |at| at.saturating_sub(open.start)).min(open.raw.len());
         let find = |from: usize, text: &[u8]| {
             let found = open.raw[from..].windows(text.len().max(1)).position(|window| window == text);
@@ -418,17 +464,17 @@ impl Calls {
         };
         let place = place.unwrap_or(0..open.raw.len());
         let place = open.start + place.start..open.start + place.end;
-        self.depart(RepairKind::ValueType, place);
+        self.depart(kind, place);
     }
 
     fn say_delta(&mut self, delta: &str) {
         let Some(open) = self.open.as_mut().filter(|_| !delta.is_empty()) else { return };
-        if !open.said {
+        if !open.said && open.is_named() {
             open.waiting.push_str(delta);
-            if open.waiting.len() > WAITING {
+            if open.waiting.len() > WAITING && !self.text_ended {
                 self.say_start();
             }
-        } else if let Some(id) = open.id.clone() {
+        } else if let Some(id) = open.id.clone().filter(|_| open.said) {
             self.events.push(Event::CallArguments { id, delta: delta.to_owned() });
         }
     }
@@ -473,8 +519,12 @@ impl Calls {
             self.start(String::new(), 0..0);
         }
         let text = self.end_arguments(text, sent);
-        self.say_start();
-        self.report_coercion();
+        if complete || !self.text_ended {
+            self.say_start();
+        } else {
+            self.settle_id();
+        }
+        self.report_coercions();
         let object = apart.then(|| duplicates::read_object(&text));
         let double = matches!(&object, Some(Ok((_, seen))) if seen.double) && !self.any_number;
         let inexact = if double { duplicates::inexact_number(&text) } else { None };
@@ -493,6 +543,7 @@ impl Calls {
         }
         self.keep(marker);
         let Some(open) = self.open.take() else { return };
+        let said = open.said;
         let (id, name) = (open.id.unwrap_or_default(), open.name.unwrap_or_default());
 
         let mut problems = Vec::new();
@@ -547,7 +598,6 @@ impl Calls {
             problems.extend(tools.problems(&name, object));
         }
         let valid = problems.is_empty();
-        self.events.push(Event::CallEnd { id: id.clone(), complete, valid });
         let range = open.start..open.start + open.raw.len();
         // The lossy way is several times slower, and hardly ever needed.
         let raw = if open.raw.len() > SPARE {
@@ -563,7 +613,12 @@ impl Calls {
             self.spare.clear();
             raw
         };
-        self.done.push(ParsedCall { id, name, arguments, raw, range, complete, valid, problems });
+        let call = ParsedCall { id, name, arguments, raw, range, complete, valid, problems };
+        self.events.push(match said {
+            true => Event::CallEnd { id: call.id.clone(), complete, valid },
+            false => Event::InvalidCall(call.invalid()),
+        });
+        self.done.push(call);
     }
 
     /// A key beside the open call's arguments that its tool has a parameter for, and that is not among them.

@@ -1,15 +1,20 @@
-//! Values of another type than the tool's schema demands: `"5"` for `5`, `5` for `"5"`, an array in a string.
+//! Values of another type than the tool's schema demands: `"5"` for `5`, `5` for `"5"`, an array in a string. And
+//! arguments that stand for nothing: an optional one that is `null` or `""`, where the schema does not allow that.
 //!
 //! The arguments stream, and what was said of them is not taken back: so a value that the schema does not want as it
-//! begins waits until it has ended, if that is not long, and only then it is said. All other text passes at once.
+//! begins waits until it has ended, if that is not long, and only then it is said. A key waits until it is clear that
+//! its value is neither `null` nor `""`. All other text passes at once.
 
+use super::event::RepairKind;
 use super::schema::{self, Step, Types};
 use crate::tool::Tools;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// How long a value may be that waits for its end.
 const WAITING: usize = 4096;
+/// How many arguments of one call may be left out.
+const LEFT_OUT: usize = 64;
 
 /// Reads the JSON of a call's arguments as it streams.
 #[derive(Debug)]
@@ -23,6 +28,20 @@ pub(crate) struct Coercer {
     key: Vec<u8>,
     /// What waits.
     held: String,
+    /// Where in `held` the value begins.
+    value_at: usize,
+    /// Whether a member of an object waits, with the comma before it.
+    member: bool,
+    /// The key of the last member.
+    name: String,
+    /// For each object that is open, whether none of its members was passed on yet.
+    bare: Vec<bool>,
+    /// How what waited has ended, if it has.
+    ended: Option<Ended>,
+    /// A comma behind a member that was left out.
+    comma: bool,
+    /// How many members were looked at to be left out.
+    looked_at: usize,
     /// The types that the schema wants for the value being read.
     types: Types,
     /// How many bytes of the arguments were read.
@@ -56,9 +75,18 @@ enum State {
     Done,
 }
 
-/// A value that fits the schema better in another type.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    /// Whether it is a whole member.
+    member: bool,
+    /// Whether the schema wants another type.
+    unwanted: bool,
+}
+
+/// A value that fits the schema better in another type, or what fits it better if it is left out.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Coercion {
+    pub kind: RepairKind,
     /// Where it stands in the arguments.
     pub start: usize,
     pub written: String,
@@ -77,6 +105,13 @@ impl Coercer {
             state: State::Value,
             key: Vec::new(),
             held: String::new(),
+            value_at: 0,
+            member: false,
+            name: String::new(),
+            bare: Vec::new(),
+            ended: None,
+            comma: false,
+            looked_at: 0,
             types: Types::default(),
             at: 0,
         })
@@ -91,15 +126,25 @@ impl Coercer {
         while i < bytes.len() {
             match self.state {
                 State::Done => i = bytes.len(),
-                State::Text { escape: false } => {
+                State::Text { escape: false } if !self.member => {
                     i += bytes[i..].iter().position(|b| matches!(b, b'"' | b'\\')).unwrap_or(bytes.len() - i);
                 }
                 _ => {}
             }
             let Some(&byte) = bytes.get(i) else { break };
             let held = self.is_holding();
-            let taken = self.step(byte);
+            if self.state == State::Value {
+                self.value_at = if held { self.held.len() + i - from } else { 0 };
+            }
+            // What is let go ends before this byte, which may be in the middle of a character.
+            let taken = self.step(byte) && !(held && self.state == State::Done);
             let end = i + usize::from(taken);
+            if std::mem::take(&mut self.comma) {
+                out.push_str(&text[from..i]);
+                self.at += end;
+                let (written, wanted) = (",".to_owned(), String::new());
+                return (end, Some(Coercion { kind: RepairKind::EmptyArgument, start: self.at - 1, written, wanted }));
+            }
             match (held, self.is_holding()) {
                 (false, true) => {
                     out.push_str(&text[from..i]);
@@ -108,12 +153,10 @@ impl Coercer {
                 (true, false) => {
                     self.held.push_str(&text[from..end]);
                     from = end;
-                    let written = std::mem::take(&mut self.held);
-                    if let Some(wanted) = coerced(&written, self.types) {
+                    if let Some((kind, written, wanted)) = self.settle(out) {
                         self.at += end;
-                        return (end, Some(Coercion { start: self.at - written.len(), written, wanted }));
+                        return (end, Some(Coercion { kind, start: self.at - written.len(), written, wanted }));
                     }
-                    out.push_str(&written);
                 }
                 (true, true) if self.held.len() + end - from > WAITING && text.is_char_boundary(end) => {
                     self.held.push_str(&text[from..end]);
@@ -142,13 +185,76 @@ impl Coercer {
     }
 
     fn is_holding(&self) -> bool {
+        self.is_unwanted() || self.member && self.state != State::Done
+    }
+
+    /// Whether a value is being read that the schema does not want as it begins.
+    fn is_unwanted(&self) -> bool {
         matches!(self.state, State::HeldText { .. } | State::Word { held: true })
+    }
+
+    /// What waited waits no longer: writes what is right about it, and says what its end should be instead.
+    fn settle(&mut self, out: &mut String) -> Option<(RepairKind, String, String)> {
+        let mut written = std::mem::take(&mut self.held);
+        if let Some(ended) = self.ended.take() {
+            let value = written.get(self.value_at..).unwrap_or_default();
+            if ended.member && matches!(value, "null" | "\"\"") && self.is_nothing(value) {
+                return Some((RepairKind::EmptyArgument, written, String::new()));
+            }
+            if ended.member {
+                self.release();
+            }
+            if let Some(wanted) = coerced(value, self.types).filter(|_| ended.unwanted) {
+                let value = written.split_off(self.value_at);
+                out.push_str(&written);
+                return Some((RepairKind::ValueType, value, wanted));
+            }
+        }
+        out.push_str(&written);
+        None
+    }
+
+    /// Whether the last member may be missing, and its schema does not allow `value`.
+    fn is_nothing(&mut self, value: &str) -> bool {
+        let Some(root) = self.tools.get(&self.tool).and_then(|tool| tool.parameters.as_ref()) else { return false };
+        self.looked_at += 1;
+        if self.looked_at > LEFT_OUT || !schema::is_optional(root, &self.path, &self.name) {
+            return false;
+        }
+        let value = if value == "null" { Value::Null } else { json!("") };
+        let with = self.problems(Value::from_iter([(self.name.clone(), value)]));
+        let without = self.problems(json!({}));
+        with.iter().any(|problem| !without.contains(problem))
+    }
+
+    /// What is wrong with arguments that have nothing but this object, where the path leads to.
+    fn problems(&self, object: Value) -> Vec<String> {
+        let around = |value, step: &Step| match step {
+            Step::Member(key) => Value::from_iter([(key.clone(), value)]),
+            Step::Item => json!([value]),
+        };
+        let arguments = match self.path.iter().rev().fold(object, around) {
+            Value::Object(arguments) => arguments,
+            _ => Map::new(),
+        };
+        self.tools.problems(&self.tool, &arguments)
+    }
+
+    /// The member that waited is passed on.
+    fn release(&mut self) {
+        self.member = false;
+        if let Some(bare) = self.bare.last_mut() {
+            *bare = false;
+        }
     }
 
     /// What waits has become too long.
     fn let_go(&mut self, out: &mut String) {
         out.push_str(&self.held);
         self.held.clear();
+        if self.member {
+            self.release();
+        }
         self.state = match self.state {
             State::HeldText { escape } => State::Text { escape },
             State::Word { .. } => State::Word { held: false },
@@ -165,6 +271,7 @@ impl Coercer {
             State::Key => match byte {
                 b'"' => {
                     self.key.clear();
+                    self.member = true;
                     State::KeyText { escape: false }
                 }
                 b'}' => return self.close(),
@@ -174,8 +281,9 @@ impl Coercer {
             State::KeyText { escape } => match byte {
                 b'"' if !escape => {
                     let key = String::from_utf8_lossy(&self.key);
-                    let read = serde_json::from_str(&format!("\"{key}\""));
-                    self.path.push(Step::Member(read.unwrap_or_else(|_| key.into_owned())));
+                    let read: Result<String, _> = serde_json::from_str(&format!("\"{key}\""));
+                    self.name = read.unwrap_or_else(|_| key.into_owned());
+                    self.path.push(Step::Member(self.name.clone()));
                     State::Colon
                 }
                 _ => {
@@ -189,6 +297,10 @@ impl Coercer {
             State::Colon if byte == b':' => State::Value,
             State::Text { escape } => match byte {
                 b'"' if !escape => return self.end_value(true),
+                _ if self.member => {
+                    self.release();
+                    return false;
+                }
                 _ => State::Text { escape: !escape && byte == b'\\' },
             },
             State::HeldText { escape } => match byte {
@@ -198,7 +310,11 @@ impl Coercer {
             State::Word { .. } if blank || matches!(byte, b',' | b'}' | b']') => return self.end_value(false),
             state @ State::Word { .. } => state,
             State::AfterValue => match (byte, self.open.last()) {
-                (b',', Some(None)) => State::Key,
+                (b',', Some(None)) => {
+                    self.comma = self.bare.last() == Some(&true);
+                    self.member = !self.comma;
+                    State::Key
+                }
                 (b',', Some(Some(_))) => State::Value,
                 (b'}' | b']', Some(_)) => return self.close(),
                 _ => State::Done,
@@ -215,11 +331,16 @@ impl Coercer {
         };
         self.types = types;
         let unwanted = |kinds: Types| !types.is_unknown() && !types.has(kinds);
+        if self.member && !matches!(byte, b'"' | b'n') {
+            self.release();
+            return false;
+        }
         self.state = match byte {
             b'"' if unwanted(Types::STRING) => State::HeldText { escape: false },
             b'"' => State::Text { escape: false },
             b'{' => {
                 self.open.push(None);
+                self.bare.push(true);
                 State::Key
             }
             b'[' => {
@@ -246,6 +367,10 @@ impl Coercer {
     }
 
     fn end_value(&mut self, taken: bool) -> bool {
+        if self.is_holding() {
+            self.ended = Some(Ended { member: self.member, unwanted: self.is_unwanted() });
+            self.member = false;
+        }
         self.state = State::AfterValue;
         // The path leads to the array, or to the object whose next key comes.
         match self.open.last() {
@@ -257,8 +382,10 @@ impl Coercer {
     }
 
     fn close(&mut self) -> bool {
-        if let Some(Some(_)) = self.open.pop() {
-            self.path.pop();
+        match self.open.pop() {
+            Some(Some(_)) => drop(self.path.pop()),
+            Some(None) => drop(self.bare.pop()),
+            None => {}
         }
         self.end_value(true)
     }
@@ -337,7 +464,12 @@ mod tests {
         for (written, wanted) in [
             (r#"{"n": "5", "s": "5", "any": "5"}"#, r#"{"n": 5, "s": "5", "any": "5"}"#),
             (r#"{"n": "5.0", "x": " 1e3 "}"#, r#"{"n": 5, "x": 1e3}"#),
-            (r#"{"n": "five", "b": "yes", "x": ""}"#, r#"{"n": "five", "b": "yes", "x": ""}"#),
+            (r#"{"n": "five", "b": "yes", "x": ""}"#, r#"{"n": "five", "b": "yes"}"#),
+            (r#"{"n": null, "s": "", "x": null}"#, r#"{ "s": "", "x": null}"#),
+            (r#"{"n": null, "b": "", "s": null}"#, r#"{  }"#),
+            (r#"{"s": null, "n": "5", "point": {"x": "", "name": null}, "b": null}"#, r#"{ "n": 5, "point": {}}"#),
+            (r#"{"point": {"name": "a", "x": null}, "any": null}"#, r#"{"point": {"name": "a"}, "any": null}"#),
+            (r#"{"list": ["", null], "unknown": null}"#, r#"{"list": ["", null], "unknown": null}"#),
             (r#"{"b": "True", "x": "none"}"#, r#"{"b": true, "x": null}"#),
             (r#"{"s": 5, "any": 5}"#, r#"{"s": "5", "any": 5}"#),
             (r#"{"s": true, "n": 1}"#, r#"{"s": "true", "n": 1}"#),

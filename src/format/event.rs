@@ -45,8 +45,28 @@ pub enum Event {
         /// Whether name and arguments are well-formed and, where the tools are known, fit the tool's schema.
         valid: bool,
     },
+    /// A call without a tool's name has ended: no [`Event::CallStart`] could announce it.
+    InvalidCall(InvalidCall),
     /// The text departed from the format and was understood all the same.
     Repair(Repair),
+}
+
+/// A call that must not be executed: it was not written to its end, or it names no tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct InvalidCall {
+    /// The call's id, unique in the conversation.
+    pub id: String,
+    /// The tool's name as far as the model wrote it, which may be cut off; empty where there is none.
+    pub name: String,
+    /// The arguments as far as they were written, where they could be told apart.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub arguments: String,
+    /// What the model wrote for the call, markers included.
+    pub raw: String,
+    /// What is wrong with it.
+    pub error: String,
+    /// Where `raw` stands in the model's text, in bytes.
+    pub position: Range<usize>,
 }
 
 /// A departure from the format that was still understood.
@@ -114,6 +134,8 @@ pub enum RepairKind {
     KeyAlias,
     /// A value of another type than the tool's schema demands, such as `"5"` for `5`.
     ValueType,
+    /// `null` or `""` for an optional argument whose schema does not allow it; the argument is left out.
+    EmptyArgument,
     /// The tool's name in other case, with other separators, a namespace before it, or a counter or markup after it.
     ToolName,
 }
@@ -146,6 +168,7 @@ impl RepairKind {
             RepairKind::ExtraWrapping => "one level of wrapping too many",
             RepairKind::KeyAlias => "a key under another name",
             RepairKind::ValueType => "a value of another type than its tool wants",
+            RepairKind::EmptyArgument => "null or an empty text for an optional argument that may not be empty",
             RepairKind::ToolName => "its tool's name in other case or with other separators",
         }
     }

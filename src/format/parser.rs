@@ -16,6 +16,7 @@ use super::{Format, Machinery, Payload, tail};
 use crate::error::Result;
 use crate::message::{Message, Role, ToolCall};
 use crate::tool::Tools;
+use serde_json::{Value, json};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -94,16 +95,23 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    /// Leaves out the calls behind the first `most`, and what there is to say of them.
+    /// Leaves out the calls behind the first `most` that name a tool, and what there is to say of them.
     pub(crate) fn keep_calls(&mut self, most: usize) {
-        if let Some(last) =
-            most.checked_sub(1).and_then(|last| self.calls.get(last)).filter(|_| most < self.calls.len())
+        let named = self.calls.iter().enumerate().filter(|(_, call)| !call.name.is_empty());
+        if let Some((last, call)) = most.checked_sub(1).and_then(|last| named.skip(last).next())
+            && last + 1 < self.calls.len()
         {
-            let end = last.range.end;
+            let end = call.range.end;
             self.repairs.retain(|repair| repair.range.start < end);
             self.diagnostics.retain(|diagnostic| diagnostic.range.start < end);
-            self.calls.truncate(most);
+            self.calls.truncate(last + 1);
         }
+    }
+
+    /// The message as JSON. Calls that are cut off or name no tool are apart from the others, as
+    /// [`message_to_json`] writes them.
+    pub fn to_json(&self) -> Value {
+        message_to_json(&self.message(), &self.calls)
     }
 
     /// The assistant message that this text is.
@@ -122,6 +130,23 @@ impl Parsed {
             name: None,
         }
     }
+}
+
+/// OpenAI's form of `message`, the calls of which are `calls`.
+///
+/// Who runs what stands in `tool_calls` must not run half a call: those that are not [whole](ParsedCall::is_whole) are
+/// in `invalid_tool_calls` instead, each an [`InvalidCall`](super::event::InvalidCall). Calls that are whole but do not
+/// fit their tool stay in `tool_calls`.
+pub fn message_to_json(message: &Message, calls: &[ParsedCall]) -> Value {
+    let invalid: Vec<&ParsedCall> = calls.iter().filter(|call| !call.is_whole()).collect();
+    if invalid.is_empty() {
+        return message.to_json();
+    }
+    let mut whole = message.clone();
+    whole.tool_calls.retain(|call| !invalid.iter().any(|other| call.id.as_ref() == Some(&other.id)));
+    let mut json = whole.to_json();
+    json["invalid_tool_calls"] = invalid.into_iter().map(|call| json!(call.invalid())).collect();
+    json
 }
 
 /// Parses one answer of a model while it is being written.
@@ -295,6 +320,7 @@ impl Parser {
             self.end_held();
         }
         if let Some(payload) = &mut self.payload {
+            self.calls.text_ended = true;
             // The beginning of a marker.
             payload.forget_text(unfinished, &mut self.calls);
             self.end_call(Terminator::Text, &[], &[]);
@@ -344,8 +370,10 @@ impl Parser {
 
     fn send(&mut self, emit: &mut impl FnMut(Event)) {
         for mut event in self.calls.events.drain(..) {
-            if let Event::Repair(repair) = &mut event {
-                shift(&mut repair.range, self.base);
+            match &mut event {
+                Event::Repair(repair) => shift(&mut repair.range, self.base),
+                Event::InvalidCall(call) => shift(&mut call.position, self.base),
+                _ => {}
             }
             emit(event);
         }

@@ -9,6 +9,7 @@
 //! part is for showing.
 
 mod end;
+mod escapes;
 mod lane;
 mod number;
 mod own;
@@ -19,6 +20,7 @@ mod tokens;
 
 use super::event::RepairKind;
 use super::text::Utf8;
+use escapes::{Escapes, Opening};
 use number::Number;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -75,6 +77,9 @@ pub(crate) struct Transducer {
     mark: usize,
     /// Start in `out` of the first half of a surrogate pair.
     surrogate: Option<usize>,
+    /// What the backslashes of the string being read are, and what it begins with.
+    escapes: Escapes,
+    opening: Opening,
     repair: bool,
     /// Offset of the byte being looked at.
     at: usize,
@@ -157,6 +162,8 @@ impl Transducer {
             state: State::Value,
             mark: 0,
             surrogate: None,
+            escapes: Escapes::Settled,
+            opening: Opening::Other,
             repair,
             at: 0,
             broken: None,
@@ -199,6 +206,9 @@ impl Transducer {
         let rest = self.out.split_off(self.stable);
         self.mark = self.mark.saturating_sub(self.stable);
         self.surrogate = self.surrogate.map(|at| at.saturating_sub(self.stable));
+        if let Escapes::Held(held) = &mut self.escapes {
+            held.from = held.from.saturating_sub(self.stable);
+        }
         self.stable = 0;
         std::mem::replace(&mut self.out, rest)
     }
@@ -342,6 +352,7 @@ impl Transducer {
         let string = self.in_string();
         self.broken = Some(self.at);
         self.surrogate = None;
+        self.escapes = Escapes::Settled;
         self.state = State::Loose { depth: self.stack.len(), string, escape: false };
         self.stable = self.out.len();
     }

@@ -175,6 +175,28 @@ pub(crate) fn knows(root: &Schema, name: &str) -> bool {
     schemas.iter().any(|schema| schema.get("properties").is_some_and(|properties| properties.get(name).is_some()))
 }
 
+/// Whether the object that `path` leads to has a parameter of that name, and may lack it whatever else is in it.
+pub(crate) fn is_optional(root: &Schema, path: &[Step], name: &str) -> bool {
+    let mut here = vec![root];
+    for step in path.iter().map(Some).chain([None]) {
+        let mut around = Vec::new();
+        here.iter().for_each(|schema| expand(root, schema, 0, &mut around));
+        here = match step {
+            Some(step) => around.iter().filter_map(|schema| inner(schema, step)).collect(),
+            None => around,
+        };
+    }
+    let lists = |schema: &&Schema| {
+        let required = schema.get("required").and_then(Value::as_array);
+        required.is_some_and(|names| names.iter().any(|other| other == name))
+    };
+    let depends = |schema: &&Schema| {
+        ["dependentRequired", "dependentSchemas", "dependencies"].iter().any(|key| schema.contains_key(*key))
+    };
+    let has = |schema: &&Schema| schema.get("properties").is_some_and(|properties| properties.get(name).is_some());
+    here.iter().any(has) && !here.iter().any(|schema| lists(schema) || depends(schema))
+}
+
 fn inner<'s>(schema: &'s Schema, step: &Step) -> Option<&'s Schema> {
     match step {
         Step::Member(key) => {

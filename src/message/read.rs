@@ -4,12 +4,14 @@ use super::{Arguments, Conversation, Message, Role, ToolCall};
 use crate::error::{Error, ErrorKind, Result, nearest};
 use crate::{json, text_file};
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 use std::path::Path;
 
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
 impl Conversation {
-    /// Reads a file of messages: a list, or a whole request body with `messages` in it.
+    /// Reads a file of messages: a list, a whole request body with `messages` in it, a single message, or JSON Lines
+    /// with a message in each line.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Conversation> {
         let path = path.as_ref();
         let text = text_file::read(path)?;
@@ -18,10 +20,11 @@ impl Conversation {
 
     /// Reads JSON text; `name` stands for the file in errors.
     pub fn from_json(text: &str, name: impl AsRef<Path>) -> Result<Conversation> {
-        json::parse(text).and_then(Conversation::from_value).map_err(|error| error.in_file(name))
+        let value = json::parse(text).or_else(|error| lines(text).unwrap_or(Err(error)));
+        value.and_then(Conversation::from_value).map_err(|error| error.in_file(name))
     }
 
-    /// Reads a list of messages, or a request body.
+    /// Reads a list of messages, a request body, or a single message.
     pub fn from_value(value: Value) -> Result<Conversation> {
         match value {
             Value::Array(list) => Ok(Conversation { messages: messages(list, "messages")?, ..Conversation::default() }),
@@ -31,13 +34,27 @@ impl Conversation {
     }
 }
 
+/// The messages of JSON Lines; `None` where the text does not begin with a line that is one.
+fn lines(text: &str) -> Option<Result<Value>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).peekable();
+    let first: Value = serde_json::from_str(lines.peek()?.1).ok()?;
+    first.get("role")?;
+    let read = |(index, line): (usize, &str)| match serde_json::from_str(line) {
+        Ok(value) => Ok(value),
+        // The error is to name the line in the file.
+        Err(_) => json::parse(&("\n".repeat(index) + line)),
+    };
+    Some(lines.map(read).collect())
+}
+
 fn request(mut body: Map<String, Value>) -> Result<Conversation> {
     let list = match body.shift_remove("messages") {
         Some(Value::Array(list)) => list,
         Some(other) => return Err(wrong("messages", "a list of messages", &other)),
         None if body.contains_key("role") => {
-            return Err(Error::new(ErrorKind::Messages, "a single message where a list was expected")
-                .hint("put it in brackets: [{\"role\": …}]"));
+            let messages = messages(vec![Value::Object(body)], "messages")?;
+            return Ok(Conversation { messages, ..Conversation::default() });
         }
         None => return Err(Error::new(ErrorKind::Messages, "there are no \"messages\" in the object")),
     };
@@ -62,10 +79,13 @@ fn request(mut body: Map<String, Value>) -> Result<Conversation> {
 }
 
 fn messages(list: Vec<Value>, path: &str) -> Result<Vec<Message>> {
-    list.into_iter().enumerate().map(|(index, value)| message(value, &format!("{path}[{index}]"))).collect()
+    let ids = list.iter().filter_map(|value| value.get("tool_call_id")?.as_str().map(str::to_owned));
+    let answered: HashSet<String> = ids.collect();
+    let read = |(index, value)| message(value, &answered, &format!("{path}[{index}]"));
+    list.into_iter().enumerate().map(read).collect()
 }
 
-fn message(value: Value, path: &str) -> Result<Message> {
+fn message(value: Value, answered: &HashSet<String>, path: &str) -> Result<Message> {
     let Value::Object(fields) = value else {
         return Err(wrong(path, "an object with \"role\" and \"content\"", &value));
     };
@@ -74,7 +94,7 @@ fn message(value: Value, path: &str) -> Result<Message> {
         return Err(Error::new(ErrorKind::Messages, format!("{path}.function_call is the old form of a call"))
             .hint("write it as tool_calls: [{\"id\": …, \"type\": \"function\", \"function\": {…}}]"));
     }
-    let tool_calls = match fields.get("tool_calls") {
+    let mut tool_calls = match fields.get("tool_calls") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(calls)) => {
             let path = format!("{path}.tool_calls");
@@ -87,11 +107,14 @@ fn message(value: Value, path: &str) -> Result<Message> {
             format!("{path} has tool_calls, but its role is {}: only an assistant message calls tools", role.as_str());
         return Err(Error::new(ErrorKind::Messages, message));
     }
-    let content = match fields.get("content") {
+    let mut content = match fields.get("content") {
         None if role == Role::Assistant => String::new(),
         None => return Err(Error::new(ErrorKind::Messages, format!("{path} has no \"content\""))),
         Some(content) => content_text(content, &format!("{path}.content"))?,
     };
+    if role == Role::Assistant {
+        add_invalid(fields.get("invalid_tool_calls"), answered, &mut tool_calls, &mut content);
+    }
     let mut reasoning = None;
     for key in ["reasoning_content", "reasoning", "thinking"] {
         let found = optional_text(&fields, key, path)?.filter(|text| !text.is_empty());
@@ -105,6 +128,24 @@ fn message(value: Value, path: &str) -> Result<Message> {
         tool_call_id: optional_text(&fields, "tool_call_id", path)?,
         name: optional_text(&fields, "name", path)?,
     })
+}
+
+/// Adds what this program keeps apart from `tool_calls`. A call that a message answers is a call. Any other is no more
+/// than text that the model wrote: nobody can answer it.
+fn add_invalid(list: Option<&Value>, answered: &HashSet<String>, tool_calls: &mut Vec<ToolCall>, content: &mut String) {
+    for call in list.and_then(Value::as_array).into_iter().flatten() {
+        let text = |key: &str| call.get(key).and_then(Value::as_str).unwrap_or_default();
+        let (id, name) = (text("id"), text("name").trim());
+        if !name.is_empty() && answered.contains(id) {
+            let arguments = Arguments::from_text(text("arguments"));
+            tool_calls.push(ToolCall { id: Some(id.to_owned()), name: name.to_owned(), arguments });
+            continue;
+        }
+        if !content.is_empty() && !content.ends_with('\n') {
+            content.push('\n');
+        }
+        content.push_str(text("raw"));
+    }
 }
 
 fn role(value: Option<&Value>, path: &str) -> Result<Role> {

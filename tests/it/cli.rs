@@ -338,6 +338,32 @@ fn parse_takes_lines_tails_and_texts_that_stop_early() {
     insta::assert_snapshot!(ran.out);
 }
 
+#[test]
+fn half_a_call_is_kept_apart_and_read_again() {
+    let home = tempfile::tempdir().unwrap();
+    let text = "Wait.\n### TOOL_CALL_START ###\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n### TOOL_CALL_END ###\n\
+                ### TOOL_CALL_START ###\n{\"arguments\": {}}\n### TOOL_CALL_END ###\n\
+                ### TOOL_CALL_START ###\n{\"name\": \"g\", \"arguments\": {\"b\": [1";
+    let parsed = |more: &[&str]| run(callwright(home.path()).arg("parse").args(more).write_stdin(text)).out;
+    insta::assert_snapshot!("parse_half_a_call", parsed(&[]));
+    insta::assert_snapshot!("parse_half_a_call_events", parsed(&["--output", "events"]));
+    insta::assert_snapshot!("parse_half_a_call_so_far", parsed(&["--partial"]));
+    // A message by itself, a list of them, and a line for each.
+    let half = &text[text.rfind("###").unwrap() - "### TOOL_CALL_START ".len()..];
+    let line = serde_json::json!({"input": format!("Wait.\n{half}")});
+    let line = run(callwright(home.path()).args(["parse", "--batch"]).write_stdin(line.to_string())).out;
+    let pretty = run(callwright(home.path()).arg("parse").write_stdin(format!("Wait.\n{half}"))).out;
+    let path = home.path().join("earlier.json");
+    for earlier in [pretty, format!("[{line}]"), line.clone(), format!("{line}\n{line}")] {
+        std::fs::write(&path, &earlier).unwrap();
+        let ran = run(callwright(home.path()).args(["render", "Go on.", "--messages"]).arg(&path));
+        assert_eq!((ran.code, ran.out.contains("\"name\": \"g\"")), (0, true), "{earlier}: {}{}", ran.err, ran.out);
+    }
+    std::fs::write(&path, format!("{line}{{\n")).unwrap();
+    let ran = run(callwright(home.path()).args(["render", "Go on.", "--messages"]).arg(&path));
+    assert!(ran.code == 2 && ran.err.contains("earlier.json:2:"), "{}", ran.err);
+}
+
 /// A folder of inputs that are wrong in one way each, and what the program says to them.
 #[test]
 fn bad_input_is_named_with_its_place_and_the_way_out() {

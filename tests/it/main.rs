@@ -32,6 +32,7 @@ mod parse;
 mod parses;
 mod payloads;
 mod program;
+mod readme;
 mod run;
 mod run_cli;
 mod run_context;

@@ -72,7 +72,12 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
                 _ => None,
             })
             .collect();
+        // A call without a name is not announced, nor is one whose name only the text's end ended.
+        let announced = events.iter().any(|e| matches!(e, Event::CallStart { id, .. } if *id == call.id));
+        assert!(announced || !call.is_whole(), "{}: a whole call is announced", call.id);
+        assert!(!announced || !call.name.is_empty(), "{}: a call without a name is not announced", call.id);
         match &call.arguments {
+            _ if !announced => assert_eq!(deltas, "", "{}: what is not announced has no deltas", call.id),
             Arguments::Object(object) => {
                 assert_eq!(&serde_json::from_str::<serde_json::Map<_, _>>(&deltas).unwrap(), object, "{deltas}");
             }
@@ -92,7 +97,8 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
         }
         let starts = events.iter().filter(|e| matches!(e, Event::CallStart { id, .. } if *id == call.id)).count();
         let ends = events.iter().filter(|e| matches!(e, Event::CallEnd { id, complete, valid } if *id == call.id && *complete == call.complete && *valid == call.valid)).count();
-        assert_eq!((starts, ends), (1, 1), "{}", call.id);
+        let invalid = events.iter().filter(|e| matches!(e, Event::InvalidCall(said) if said.id == call.id && said.error == call.problems.join("; "))).count();
+        assert_eq!((starts, ends, invalid), if announced { (1, 1, 0) } else { (0, 0, 1) }, "{}", call.id);
         assert!(call.complete || !call.valid, "an incomplete call is never valid");
         assert_eq!(call.valid, call.problems.is_empty());
         assert!(call.range.start >= end && call.range.end <= input.len(), "{:?}", call.range);
@@ -490,6 +496,7 @@ fn every_repair_is_shown_by_a_case() {
         RepairKind::ExtraWrapping,
         RepairKind::KeyAlias,
         RepairKind::ValueType,
+        RepairKind::EmptyArgument,
         RepairKind::ToolName,
         RepairKind::UnescapedQuote,
         RepairKind::OtherQuotes,

@@ -51,7 +51,7 @@ impl Message {
                 assert_eq!(call.2, id);
                 call.1 += &delta;
             }
-            Event::CallEnd { .. } | Event::Repair(_) => {}
+            Event::CallEnd { .. } | Event::InvalidCall(_) | Event::Repair(_) => {}
         }
     }
 

@@ -68,6 +68,17 @@ fn a_call_that_was_closed_for_want_of_tokens_is_not_said_to_be_whole() {
         let document: Value = serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{e}: {}{}", ran.out, ran.err));
         assert_eq!(document["finish_reason"], "length", "{document}");
         assert!(ran.out.contains("the tokens ran out before its end"), "{}", ran.out);
+        let answer = document["messages"].as_array().unwrap().last().unwrap();
+        assert_eq!(answer["tool_calls"], Value::Null, "{document}");
+        assert_eq!(answer["invalid_tool_calls"][0]["name"], "get_weather", "{document}");
+        let path = home.path().join("earlier.json");
+        std::fs::write(&path, &ran.out).unwrap();
+        let more = ["run", "Go on.", "--output", "json", "--messages"];
+        let more = run(callwright(home.path()).args(more).arg(&path));
+        assert_eq!(more.code, 0, "{}", more.err);
+        let more: Value = serde_json::from_str(&more.out).unwrap();
+        let said = more["messages"][1]["content"].as_str().unwrap();
+        assert!(said.contains("get_weather"), "the history holds what was said: {more}");
     }
 }
 

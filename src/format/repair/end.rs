@@ -50,6 +50,8 @@ impl Transducer {
         self.utf8.end(&mut self.out);
         self.at = at;
         match self.state {
+            State::Escape(_) | State::Unicode(..) => self.cut_escapes(self.mark),
+            State::String(_) => self.cut_escapes(self.out.len()),
             State::Number(number) if number.is_whole() => self.end_value(),
             State::Word { key: false } if LITERALS.contains(&&self.out[self.mark..]) => self.end_word(false, at),
             State::QuoteEnd(quoted) if self.at_call() && !self.out[self.mark + 1..].trim_ascii().is_empty() => {

@@ -3,6 +3,7 @@
 //! Most of what models write needs no repair, and what comes out of it is what went in. Here it is only looked at, and
 //! copied once; whatever is not plain is left to the machine that looks at every byte.
 
+use super::escapes::{Escapes, Opening, SHORT as WAIT};
 use super::number::Number;
 use super::string::{Quote, Quoted};
 use super::{DEPTH, Dialect, PENDING, State, Stops, Transducer};
@@ -27,7 +28,8 @@ impl Transducer {
         let plain = !self.stack.is_empty() && self.surrogate.is_none() && self.utf8.is_empty() && !self.key_shown;
         let other_string =
             matches!(self.state, State::String(quoted) if quoted.key || !matches!(quoted.quote, Quote::Double));
-        if !plain || other_string || !matches!(self.dialect, Dialect::Json) {
+        let escapes = matches!(self.escapes, Escapes::Fresh | Escapes::Settled);
+        if !plain || !escapes || other_string || !matches!(self.dialect, Dialect::Json) {
             return 0;
         }
         let waiting = self.out.len() - self.stable;
@@ -72,7 +74,7 @@ impl Transducer {
         }
         let next = match (self.state, byte) {
             (State::FirstKey | State::Key, b'"') => {
-                let (length, whole) = string(&input[place.i + 1..], flags, markers);
+                let (length, whole) = string(&input[place.i + 1..], flags, markers, None);
                 if !whole || length > SHORT {
                     return false;
                 }
@@ -83,6 +85,7 @@ impl Transducer {
             (State::Value | State::Element | State::FirstElement, b'"') => {
                 place.i += 1;
                 self.state = State::String(VALUE);
+                self.begin_escapes(false);
                 place.stable = Some(place.i);
                 self.rest_of_string(input, place, flags, markers);
                 return true;
@@ -125,7 +128,20 @@ impl Transducer {
 
     /// Takes bytes of the string that is open; false if it did not end.
     fn rest_of_string(&mut self, input: &[u8], place: &mut Place, flags: &Stops, markers: bool) -> bool {
-        let (length, whole) = string(&input[place.i..], flags, markers);
+        let rest = &input[place.i..];
+        let (length, whole) = match self.escapes {
+            Escapes::Fresh => {
+                let mut fresh = Fresh { opening: self.opening, first: None, settled: false };
+                let (length, whole) = string(rest, flags, markers, Some(&mut fresh));
+                let length = if whole { length } else { fresh.certain(length) };
+                self.opening = self.opening.after(&rest[..length]);
+                if fresh.settled {
+                    self.escapes = Escapes::Settled;
+                }
+                (length, whole)
+            }
+            _ => string(rest, flags, markers, None),
+        };
         place.i += length + usize::from(whole);
         if length > 0 || whole {
             place.stable = Some(place.i);
@@ -137,9 +153,52 @@ impl Transducer {
     }
 }
 
+/// A string of which it is not decided what its backslashes are; [`super::escapes`] says how that is.
+struct Fresh {
+    opening: Opening,
+    /// Where the first escape stands that may be none.
+    first: Option<usize>,
+    settled: bool,
+}
+
+impl Fresh {
+    /// An escape after `before`; false if it is one that is looked at byte by byte.
+    fn weigh(&mut self, byte: u8, before: &[u8]) -> bool {
+        if self.certain(before.len()) == before.len() && self.settled {
+            return true;
+        }
+        match byte {
+            b'"' => {}
+            b'b' | b'f' => return false,
+            b'/' => self.settled = true,
+            b'\\' if before.is_empty() && self.opening == Opening::Start => return false,
+            b'\\' => self.settled = true,
+            _ if self.opening.after(before) == Opening::Drive => return false,
+            _ => {
+                self.first.get_or_insert(before.len());
+            }
+        }
+        true
+    }
+
+    /// How many of `length` bytes will not change any more.
+    fn certain(&mut self, length: usize) -> usize {
+        match self.first {
+            Some(first) if !self.settled && length - first <= WAIT => first,
+            Some(_) => {
+                self.settled = true;
+                length
+            }
+            None => length,
+        }
+    }
+}
+
 /// How many bytes of a string come before the quote that ends it, or before one that is looked at by itself, and
 /// whether that quote is there.
-fn string(bytes: &[u8], flags: &Stops, markers: bool) -> (usize, bool) {
+///
+/// `fresh` is what is not decided yet about its escapes, if that is to be.
+fn string(bytes: &[u8], flags: &Stops, markers: bool, mut fresh: Option<&mut Fresh>) -> (usize, bool) {
     let mask = if markers { Stops::DOUBLE | Stops::STRING_MARKER } else { Stops::DOUBLE };
     let mut i = 0;
     loop {
@@ -150,6 +209,11 @@ fn string(bytes: &[u8], flags: &Stops, markers: bool) -> (usize, bool) {
             [b'\\', byte @ (b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't'), ..]
                 if !stops(b'\\') && !stops(byte) =>
             {
+                if let Some(fresh) = fresh.as_deref_mut().filter(|fresh| !fresh.settled)
+                    && !fresh.weigh(byte, &bytes[..i])
+                {
+                    return (i, false);
+                }
                 i += 2;
             }
             _ => return (i, false),

@@ -1,5 +1,6 @@
 //! The strings of the transducer: quotes, escapes, control characters, surrogate pairs.
 
+use super::escapes::Escapes;
 use super::{Dialect, PENDING, State, Stops, Transducer};
 use crate::format::event::RepairKind;
 
@@ -47,13 +48,15 @@ impl Transducer {
             return;
         }
         self.utf8.push(bytes, &mut self.out);
+        self.pass_unescaped(bytes);
         self.settle_string(quoted);
     }
 
     pub(super) fn settle_string(&mut self, quoted: Quoted) {
         // A key this long is no slip of the pen: it is let go, and cannot be dropped any more.
         let long_key = quoted.key && self.out.len() - self.stable > PENDING;
-        if self.surrogate.is_none() && (!quoted.key || long_key || self.key_shown) {
+        let held = matches!(self.escapes, Escapes::Held(_)) || self.surrogate.is_some();
+        if !held && (!quoted.key || long_key || self.key_shown) {
             self.stable = self.out.len();
             self.key_shown = quoted.key;
         }
@@ -75,6 +78,7 @@ impl Transducer {
         let quoted = Quoted { quote: if byte == b'\'' { Quote::Single } else { Quote::Double }, key };
         self.put(b'"');
         self.state = State::String(quoted);
+        self.begin_escapes(key);
         self.settle_string(quoted);
         true
     }
@@ -93,6 +97,12 @@ impl Transducer {
             Quote::Double | Quote::Single => {}
         }
         let single = quoted.quote == Quote::Single;
+        match byte {
+            b'\\' => {}
+            // One who does not escape a line break writes no `\n` either.
+            0..0x20 => self.settle_escapes(),
+            _ => self.pass_unescaped(&[byte]),
+        }
         match byte {
             b'\'' if single => {
                 self.utf8.end(&mut self.out);
@@ -141,6 +151,7 @@ impl Transducer {
     }
 
     pub(super) fn end_string(&mut self, quoted: Quoted) {
+        self.end_escapes();
         if quoted.key {
             self.state = State::Colon;
         } else {
@@ -162,8 +173,18 @@ impl Transducer {
         {
             return self.python_escape(quoted, raw, byte);
         }
+        if let Some(text) = self.after_literal_backslash(byte) {
+            self.out.push_str(text);
+            if text.is_empty() {
+                self.literal_backslash(quoted);
+            } else {
+                self.settle_string(quoted);
+            }
+            return !text.is_empty();
+        }
         match byte {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {
+                self.weigh_escape(byte, at.saturating_sub(1));
                 self.put(byte);
                 self.settle_string(quoted);
                 true
@@ -181,6 +202,7 @@ impl Transducer {
             }
             _ => {
                 if self.depart(RepairKind::InvalidEscape, at) {
+                    self.impossible_escape();
                     self.literal_backslash(quoted);
                 }
                 false
@@ -199,6 +221,7 @@ impl Transducer {
         let Some(digit) = char::from(byte).to_digit(16) else {
             self.end_surrogate(at);
             if self.broken.is_none() && self.depart(RepairKind::InvalidEscape, at) {
+                self.impossible_escape();
                 self.literal_backslash(quoted);
             }
             return false;
@@ -210,6 +233,7 @@ impl Transducer {
             return true;
         }
         self.state = State::String(quoted);
+        self.settle_escapes();
         match digits {
             0xD800..0xDC00 => {
                 self.end_surrogate(at);
@@ -263,7 +287,12 @@ impl Transducer {
         let tail = self.out.split_off(self.mark);
         self.out.push_str(if quote == b'"' { "\\\"" } else { "'" });
         for byte in tail.bytes().skip(1) {
-            if byte.is_ascii_control() { self.escape_control(byte) } else { self.out.push(char::from(byte)) }
+            if byte.is_ascii_control() {
+                self.settle_escapes();
+                self.escape_control(byte);
+            } else {
+                self.out.push(char::from(byte));
+            }
         }
         self.state = State::String(quoted);
         self.settle_string(quoted);
