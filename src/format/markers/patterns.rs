@@ -149,7 +149,15 @@ pub(super) fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, Str
 
 /// A call where the format has no start marker: an object whose first keys are those of a call.
 pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
-    let (None, Payload::Json(keys)) = (&declaration.start, &declaration.payload) else { return None };
+    let sign = Sign { side: Side::Bare, exact: true, lookahead: Lookahead::All };
+    let keys = match (&declaration.start, &declaration.payload) {
+        (None, Payload::Json(keys)) => keys,
+        // A name alone begins a word like any other, so that only a list of calls is told from text.
+        (None, Payload::Python { list: true }) => {
+            return Some((sign, r"\[[ \t\r\n]*[A-Za-z_][A-Za-z0-9_.:/$-]*[ \t]*\(".to_owned()));
+        }
+        _ => return None,
+    };
     let text = |text: &str| text.bytes().map(escape).collect::<String>();
     let (name, arguments) = (text(&keys.name), text(&keys.arguments));
     // Without bounds, which would need a state for each number of bytes in each of these places: the scanner bounds the
@@ -159,7 +167,9 @@ pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
     let kind = format!(r#"(?:"(?:type|id)"{blank}:{blank}{string}{blank},{blank})?"#);
     let wrapper = format!(r#"(?:"function"{blank}:{blank}\{{{blank})?"#);
     let next = format!(r#"(?:\}}|,{blank}"(?:{arguments}|arguments|parameters)"{blank}:)"#);
-    let sign = Sign { side: Side::Bare, exact: true, lookahead: Lookahead::All };
+    if keys.keyed {
+        return Some((sign, format!(r"(?:\[{blank})?\{{{blank}{string}{blank}:{blank}\{{")));
+    }
     let call = format!(r#"{kind}{wrapper}"(?:{name}|name)"{blank}:{blank}{string}{blank}{next}"#);
     Some((sign, format!(r"(?:\[{blank})?\{{{blank}{call}")))
 }

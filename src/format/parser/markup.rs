@@ -37,10 +37,7 @@ impl Parser {
             }
             Side::ReasoningStart | Side::ReasoningEnd if !self.separate => return false,
             Side::ReasoningStart => {
-                self.leave_prose(&held[..found.start]);
-                self.text.after_markup_here();
-                self.thinking = true;
-                self.reasoning.separate();
+                self.begin_reasoning(&held[..found.start]);
             }
             Side::ReasoningEnd | Side::SectionStart | Side::SectionEnd => {
                 self.leave_prose(&held[..found.start]);
@@ -55,6 +52,8 @@ impl Parser {
             Side::Markup => {
                 let prose = self.prose();
                 prose.push(&held[..found.start]);
+                // What follows may be a call without a marker of its own.
+                prose.begin_line();
                 // An answer does not begin with the line break behind its markup.
                 if prose.is_empty() {
                     prose.after_markup_here();
@@ -64,11 +63,29 @@ impl Parser {
         true
     }
 
+    /// Reasoning begins behind the text, which ends with `last`.
+    pub(super) fn begin_reasoning(&mut self, last: &[u8]) {
+        self.leave_prose(last);
+        self.text.after_markup_here();
+        self.thinking = true;
+        self.reasoning.separate();
+    }
+
     /// Whether what looks like a call without a marker is one: it begins a line, and if it is a name alone, then a
     /// tool has that name, as far as the tools are known.
     pub(super) fn is_bare_call(&self, held: &[u8], start: usize) -> bool {
         if !self.text.begins_line(&held[..start]) {
             return false;
+        }
+        if self.machinery.plan.is_python() {
+            let name = held[start..].split(|&byte| byte == b'(').next().unwrap_or_default();
+            return self.calls.is_tool(String::from_utf8_lossy(name).trim_start_matches('[').trim());
+        }
+        if self.machinery.plan.is_keyed() {
+            // Any object looks like such a call.
+            let name = held[start..].split(|&byte| byte == b'"').nth(1).unwrap_or_default();
+            return self.calls.is_tool(&String::from_utf8_lossy(name))
+                && (held[start] == b'[' || self.calls.has_tools());
         }
         match serde_json::Deserializer::from_slice(&held[start..]).into_iter::<Value>().next() {
             Some(Ok(Value::Object(whole))) => {

@@ -1,7 +1,8 @@
 //! What stands between the values of a call: the tags around arguments and their names.
 
 use super::schema::{Step, Types};
-use super::{Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, TaggedPayload};
+use super::typed;
+use super::{Arc, Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, TaggedPayload};
 
 impl TaggedPayload {
     pub(super) fn between(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
@@ -109,9 +110,9 @@ impl TaggedPayload {
                 self.begin_key(at + length);
                 length
             }
-            State::Key if self.key.is_empty() && !plan.key_end.is_empty() => {
-                let end = bytes.windows(plan.key_end.len()).take(NAME).position(|tag| tag == plan.key_end);
-                let Some(tag) = end.and_then(|end| bytes.get(..end + plan.key_end.len())) else { return 0 };
+            State::Key if self.key.is_empty() && !plan.tag_end.is_empty() => {
+                let end = bytes.windows(plan.tag_end.len()).take(NAME).position(|tag| tag == plan.tag_end);
+                let Some(tag) = end.and_then(|end| bytes.get(..end + plan.tag_end.len())) else { return 0 };
                 if markers && tag.iter().any(|&byte| stops.in_structure(byte)) {
                     return 0;
                 }
@@ -125,9 +126,9 @@ impl TaggedPayload {
 
     pub(super) fn key(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
         self.key.push(byte);
-        if self.plan.key_end.last() == Some(&byte) && self.key.ends_with(&self.plan.key_end) {
+        if self.plan.tag_end.last() == Some(&byte) && self.key.ends_with(&self.plan.tag_end) {
             self.key_ended(calls);
-        } else if self.key.len() > KEY + self.plan.key_end.len() {
+        } else if self.key.len() > KEY + self.plan.key_end.len() + self.plan.tag_end.len() {
             self.state = State::Between;
             self.shortened = true;
             self.output.report(RepairKind::StrayText, self.key_at..at, calls);
@@ -136,8 +137,12 @@ impl TaggedPayload {
     }
 
     pub(super) fn key_ended(&mut self, calls: &mut Calls) {
-        let length = self.key.len() - self.plan.key_end.len();
-        let key = String::from_utf8_lossy(&self.key[..length]).trim().to_owned();
+        let length = self.key.len() - self.plan.tag_end.len();
+        let tag = String::from_utf8_lossy(&self.key[..length]).into_owned();
+        let mut key = self.take_type(&tag, calls).trim().to_owned();
+        if self.plan.escaped_keys {
+            key = typed::unescape(&key);
+        }
         // A closing tag whose element is not open.
         if key.is_empty() || key.starts_with('/') {
             self.state = State::Between;
@@ -145,6 +150,22 @@ impl TaggedPayload {
         } else {
             self.key_read(key, calls);
         }
+    }
+
+    /// The key in a tag that may have a word for the value's type behind it, which is kept.
+    fn take_type<'t>(&mut self, tag: &'t str, calls: &mut Calls) -> &'t str {
+        let plan = Arc::clone(&self.plan);
+        self.word = None;
+        if plan.words.is_empty() {
+            return tag;
+        }
+        let (key, word) = tag.rsplit_once(&*String::from_utf8_lossy(&plan.key_end)).unwrap_or((tag, ""));
+        let known = |(known, _): &&(String, Types)| known.eq_ignore_ascii_case(word.trim());
+        self.word = plan.words.iter().find(known).map(|(_, types)| *types);
+        if self.word.is_none() && !key.trim().is_empty() && !key.starts_with('/') {
+            self.output.report(RepairKind::NearMissMarker, self.key_at..self.key_at + tag.len(), calls);
+        }
+        key
     }
 
     pub(super) fn key_read(&mut self, key: String, calls: &mut Calls) {
