@@ -87,7 +87,11 @@ impl Reader<'_> {
             payload,
             reasoning: self.around(root, "reasoning", literal)?,
             reasoning_open: self.reasoning_open(root)?,
-            markup: self.markup(format, literal)?,
+            hidden: match root.get("reasoning") {
+                Some(entry) => self.markers(self.table(entry, "reasoning")?, "hidden", literal)?,
+                None => Vec::new(),
+            },
+            markup: self.markers(format, "markup", literal)?,
             history: self.history(root)?,
             styles: self.styles(root)?,
         };
@@ -262,7 +266,7 @@ impl Reader<'_> {
         let Some(entry) = root.get(key) else { return Ok(None) };
         let table = self.table(entry, key)?;
         let place = format!("[{key}]");
-        let known: &[&str] = if key == "reasoning" { &["start", "end", "open"] } else { &["start", "end"] };
+        let known: &[&str] = if key == "reasoning" { &["start", "end", "open", "hidden"] } else { &["start", "end"] };
         self.known(table, &place, known)?;
         let marker = |key| {
             let missing = || self.error(entry.span(), ErrorKind::Format, format!("{place} has no `{key}`"));
@@ -276,10 +280,11 @@ impl Reader<'_> {
         Ok(self.flag(self.table(entry, "reasoning")?, "open")?.unwrap_or(false))
     }
 
-    fn markup(&self, format: &Table, literal: bool) -> Result<Vec<Marker>> {
-        let Some(value) = format.get("markup") else { return Ok(Vec::new()) };
-        let items = value.get_ref().as_array().ok_or_else(|| self.wrong(value, "markup", "a list"))?;
-        items.iter().map(|item| self.read_marker(item, "markup", literal, false)).collect()
+    /// A list of markers that are only read.
+    fn markers(&self, table: &Table, key: &str, literal: bool) -> Result<Vec<Marker>> {
+        let Some(value) = table.get(key) else { return Ok(Vec::new()) };
+        let items = value.get_ref().as_array().ok_or_else(|| self.wrong(value, key, "a list"))?;
+        items.iter().map(|item| self.read_marker(item, key, literal, false)).collect()
     }
 
     fn marker(&self, table: &Table, key: &str, literal: bool) -> Result<Option<Marker>> {

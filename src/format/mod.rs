@@ -67,6 +67,9 @@ pub struct Declaration {
     pub reasoning: Option<Around>,
     /// Whether prompts open the reasoning, so that an answer begins inside it where its prompt is not known.
     pub reasoning_open: bool,
+    /// What begins text that is neither reasoning nor answer, such as code for a tool of the model's own. It ends as
+    /// reasoning does.
+    pub hidden: Vec<Marker>,
     /// Markup in the text that is neither text for the user nor part of a call.
     pub markup: Vec<Marker>,
     /// How calls and results are written back into a conversation.
@@ -86,6 +89,7 @@ impl Default for Declaration {
             payload: Payload::Json(JsonCall::default()),
             reasoning: None,
             reasoning_open: false,
+            hidden: Vec::new(),
             markup: Vec::new(),
             history: History::default(),
             styles: Vec::new(),
@@ -96,7 +100,7 @@ impl Default for Declaration {
 impl Declaration {
     fn markers(&self) -> impl Iterator<Item = &Marker> {
         let around = [&self.section, &self.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
-        self.start.iter().chain(&self.end).chain(around).chain(&self.markup)
+        self.start.iter().chain(&self.end).chain(around).chain(&self.hidden).chain(&self.markup)
     }
 }
 

@@ -181,6 +181,9 @@ pub struct Parser {
     reasoning: Text,
     /// Whether the text stands in reasoning.
     thinking: bool,
+    /// Whether it is text that nobody is shown, and that text.
+    hiding: bool,
+    hidden: Text,
     /// Whether prompts open the reasoning.
     opens: bool,
     /// Whether the answer is taken to begin in reasoning, and neither text nor a marker came yet.
@@ -235,6 +238,8 @@ impl Parser {
             text: Text::new(format.start.is_none()),
             reasoning: Text::after_markup(),
             thinking: false,
+            hiding: false,
+            hidden: Text::after_markup(),
             opens: format.reasoning_open,
             pending: format.reasoning_open && options.prompt_tail.is_empty(),
             separate: true,
@@ -371,7 +376,11 @@ impl Parser {
 
     /// Where bytes go that are in no call.
     fn prose(&mut self) -> &mut Text {
-        if self.thinking { &mut self.reasoning } else { &mut self.text }
+        match (self.thinking, self.hiding) {
+            (true, true) => &mut self.hidden,
+            (true, false) => &mut self.reasoning,
+            (false, _) => &mut self.text,
+        }
     }
 
     /// Bytes that are in no call, and no marker.

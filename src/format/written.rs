@@ -35,6 +35,9 @@ impl Declaration {
         if self.reasoning_open && self.reasoning.is_some() {
             lines.line("open", "true");
         }
+        if !self.hidden.is_empty() && self.reasoning.is_some() {
+            lines.line("hidden", &list(self.hidden.iter().map(marker)));
+        }
         lines.payload(&self.payload);
         lines.table("history");
         lines.text("between", &self.history.between);

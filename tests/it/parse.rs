@@ -262,7 +262,7 @@ fn cases_with_tools() {
 }
 
 /// Folders with a format of their own.
-const FOLDERS: [&str; 14] = [
+const FOLDERS: [&str; 20] = [
     "array",
     "bare",
     "bare_tools",
@@ -277,6 +277,12 @@ const FOLDERS: [&str; 14] = [
     "python",
     "dialect",
     "signs",
+    "typed",
+    "escaped",
+    "pythonic",
+    "keyed",
+    "recipients",
+    "word",
 ];
 
 #[test]

@@ -421,9 +421,10 @@ fn type_words(renders: &Renders, of_text: &str) -> Option<(String, Vec<(String, 
     if others.iter().all(|(_, word)| *word == number) {
         words.push(("other".to_owned(), number));
     } else {
+        let all = others.len() == 4;
         words.push(("number".to_owned(), number.clone()));
         words.extend(others.into_iter().map(|(kind, word)| (kind.to_owned(), word)));
-        words.push(("other".to_owned(), number));
+        words.extend((!all).then(|| ("other".to_owned(), number)));
     }
     let shared = words.iter().skip(1).any(|(_, word)| *word == words[0].1);
     (!shared).then(|| (format!("{before}{}{after}", typed::PART), words))

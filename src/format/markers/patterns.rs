@@ -30,6 +30,7 @@ impl Patterns {
         markers.extend(around(&declaration.reasoning, Side::ReasoningStart, Side::ReasoningEnd));
         markers.extend(declaration.start.iter().map(|start| (Side::Start, start.clone())));
         markers.extend(declaration.end.iter().map(|end| (Side::End, end.clone())));
+        markers.extend(declaration.hidden.iter().map(|hidden| (Side::Hidden, hidden.clone())));
         markers.extend(declaration.markup.iter().map(|markup| (Side::Markup, markup.clone())));
         markers.sort_by_key(|(_, marker)| std::cmp::Reverse(marker.pattern().len()));
         let pattern = |(side, marker): (Side, Marker)| {
@@ -167,11 +168,9 @@ pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
     let kind = format!(r#"(?:"(?:type|id)"{blank}:{blank}{string}{blank},{blank})?"#);
     let wrapper = format!(r#"(?:"function"{blank}:{blank}\{{{blank})?"#);
     let next = format!(r#"(?:\}}|,{blank}"(?:{arguments}|arguments|parameters)"{blank}:)"#);
-    if keys.keyed {
-        return Some((sign, format!(r"(?:\[{blank})?\{{{blank}{string}{blank}:{blank}\{{")));
-    }
+    let keyed = if keys.keyed { format!(r"{string}{blank}:{blank}(?:\{{|null)|") } else { String::new() };
     let call = format!(r#"{kind}{wrapper}"(?:{name}|name)"{blank}:{blank}{string}{blank}{next}"#);
-    Some((sign, format!(r"(?:\[{blank})?\{{{blank}{call}")))
+    Some((sign, format!(r"(?:\[{blank})?\{{{blank}(?:{keyed}{call})")))
 }
 
 impl Marker {

@@ -35,7 +35,7 @@ impl Parser {
                 self.leave_prose(&held[..found.start]);
                 self.begin_call(marker, found, place.start);
             }
-            Side::ReasoningStart | Side::ReasoningEnd if !self.separate => return false,
+            Side::ReasoningStart | Side::ReasoningEnd | Side::Hidden if !self.separate => return false,
             Side::ReasoningStart => {
                 self.begin_reasoning(&held[..found.start]);
             }
@@ -48,6 +48,11 @@ impl Parser {
                 if found.sign.side == Side::SectionStart {
                     self.section = Some(Section { place, blank: true });
                 }
+            }
+            Side::Hidden => {
+                self.begin_reasoning(&held[..found.start]);
+                self.hiding = true;
+                self.calls.diagnose(DiagnosticKind::HiddenText, place);
             }
             Side::Markup => {
                 let prose = self.prose();
@@ -83,9 +88,12 @@ impl Parser {
         }
         if self.machinery.plan.is_keyed() {
             // Any object looks like such a call.
-            let name = held[start..].split(|&byte| byte == b'"').nth(1).unwrap_or_default();
-            return self.calls.is_tool(&String::from_utf8_lossy(name))
-                && (held[start] == b'[' || self.calls.has_tools());
+            let mut texts = held[start..].split(|&byte| byte == b'"');
+            let name = String::from_utf8_lossy(texts.nth(1).unwrap_or_default());
+            if texts.nth(1).is_none() {
+                let listed = held.get(start) == Some(&b'[');
+                return self.calls.is_tool(&name) && (listed || self.calls.has_tools());
+            }
         }
         match serde_json::Deserializer::from_slice(&held[start..]).into_iter::<Value>().next() {
             Some(Ok(Value::Object(whole))) => {
@@ -103,6 +111,7 @@ impl Parser {
         self.send_text();
         if std::mem::take(&mut self.thinking) {
             self.reasoning.after_markup_here();
+            self.hiding = false;
         }
     }
 
