@@ -29,7 +29,8 @@ pub struct MarkerTokens {
 pub(super) fn markers(format: &Format, count: CountTokens<'_>) -> Result<Vec<MarkerTokens>> {
     let mut texts: Vec<&str> = format.reserved().collect();
     if let Payload::Tagged(tagged) = &format.payload {
-        texts.extend([&*tagged.key_start, &tagged.key_end, &tagged.value_start, &tagged.value_end].map(str::trim));
+        let (key_end, tag_end) = tagged.around_type().unwrap_or((&tagged.key_end, ""));
+        texts.extend([&*tagged.key_start, key_end, tag_end, &tagged.value_start, &tagged.value_end].map(str::trim));
     }
     let mut markers: Vec<MarkerTokens> = Vec::new();
     for text in texts {

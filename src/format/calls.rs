@@ -320,6 +320,16 @@ impl Calls {
         self.tools.as_ref()?.get(self.open.as_ref()?.name.as_ref()?)
     }
 
+    /// Whether the tools are known.
+    pub(crate) fn has_tools(&self) -> bool {
+        self.tools.is_some()
+    }
+
+    /// Whether a tool has exactly this name.
+    pub(crate) fn has_tool(&self, name: &str) -> bool {
+        self.tools.as_ref().is_some_and(|tools| tools.get(name).is_some())
+    }
+
     /// Whether a call may well mean this name: one of the tools, or any where they are not known.
     pub(crate) fn is_tool(&self, name: &str) -> bool {
         self.tools.as_ref().is_none_or(|tools| tools.get(name).is_some() || tools.resembling(name).is_some())

@@ -3,7 +3,9 @@
 //! Other engines skip the comment, so a chat template that declares its format still works everywhere else. People
 //! write these blocks by hand: every error names line and column of the file, and what was probably meant.
 
-use super::{Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history};
+use super::{
+    Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history, typed,
+};
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -16,7 +18,7 @@ const PAYLOADS: [&str; 4] = ["json", "named", "tagged", "python"];
 /// What makes a text a regular expression.
 const OPERATORS: [char; 14] = ['\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$'];
 /// What a head may contain.
-const HEAD_PARTS: [&str; 3] = ["name", "id", "index"];
+const HEAD_PARTS: [&str; 5] = ["name", "id", "index", "number", "header"];
 
 pub(super) fn parse(source: &str) -> Result<Option<Format>> {
     let lead = source.len() - source.trim_start().len();
@@ -70,19 +72,26 @@ impl Reader<'_> {
         let literal = self.flag(format, "literal")?.unwrap_or(false);
         let (kind, kind_span) = self.required(format, "[format]", "payload", entry.span())?;
         let start = self.demanded_marker(format, "start", literal, entry.span())?;
-        if start.is_none() && kind != "json" {
-            let error = self.error(entry.span(), ErrorKind::Format, "`start` is empty".into());
-            return Err(error.hint("only the payload \"json\" is recognised without a marker"));
-        }
         let end = self.demanded_marker(format, "end", literal, entry.span())?;
+        let payload = self.payload(root, &kind, kind_span)?;
+        if start.is_none() && !matches!(payload, Payload::Json(_) | Payload::Python { list: true }) {
+            let error = self.error(entry.span(), ErrorKind::Format, "`start` is empty".into());
+            let hint = "only the payload \"json\", and calls of \"python\" in a list, are recognised without a marker";
+            return Err(error.hint(hint));
+        }
         let declaration = Declaration {
             name: self.text(format, "name")?.map_or_else(|| "declared".to_owned(), |(name, _)| name),
             section: self.around(root, "section", literal)?,
             start,
             end,
-            payload: self.payload(root, &kind, kind_span)?,
+            payload,
             reasoning: self.around(root, "reasoning", literal)?,
-            markup: self.markup(format, literal)?,
+            reasoning_open: self.reasoning_open(root)?,
+            hidden: match root.get("reasoning") {
+                Some(entry) => self.markers(self.table(entry, "reasoning")?, "hidden", literal)?,
+                None => Vec::new(),
+            },
+            markup: self.markers(format, "markup", literal)?,
             history: self.history(root)?,
             styles: self.styles(root)?,
         };
@@ -117,13 +126,21 @@ impl Reader<'_> {
     fn keys(&self, root: &Table) -> Result<JsonCall> {
         let Some(entry) = root.get("keys") else { return Ok(JsonCall::default()) };
         let table = self.table(entry, "keys")?;
-        self.known(table, "[keys]", &["name", "arguments", "id", "array"])?;
+        self.known(table, "[keys]", &["name", "arguments", "id", "array", "keyed"])?;
+        let keyed = self.flag(table, "keyed")?.unwrap_or(false);
+        let named = ["name", "arguments", "id"].into_iter().find_map(|key| Some((key, table.get(key)?)));
+        if let Some((key, value)) = named.filter(|_| keyed) {
+            let message = format!("`{key}` has no meaning with `keyed`");
+            let error = self.error(value.span(), ErrorKind::Format, message);
+            return Err(error.hint("a keyed call has one key, the tool's name: {\"NAME\": {…}}"));
+        }
         let default = JsonCall::default();
         Ok(JsonCall {
             name: self.text(table, "name")?.map_or(default.name, |(text, _)| text),
             arguments: self.text(table, "arguments")?.map_or(default.arguments, |(text, _)| text),
             id: self.text(table, "id")?.map(|(text, _)| text),
             array: self.flag(table, "array")?.unwrap_or(default.array),
+            keyed,
         })
     }
 
@@ -142,7 +159,8 @@ impl Reader<'_> {
         let (call, call_span) = self.demanded(root, "call", span.clone())?;
         self.known(call, "[call]", &["head", "id"])?;
         let (table, span) = self.demanded(root, "argument", span)?;
-        self.known(table, "[argument]", &["key_start", "key_end", "value_start", "value_end", "nested"])?;
+        let keys = ["key_start", "key_end", "value_start", "value_end", "nested", "types", "escaped_keys"];
+        self.known(table, "[argument]", &keys)?;
         let tag = |key| {
             let (text, place) = self.required(table, "[argument]", key, span.clone())?;
             if text.trim().is_empty() {
@@ -150,14 +168,58 @@ impl Reader<'_> {
             }
             Ok(text)
         };
-        Ok(Payload::Tagged(TaggedCall {
+        let key_end = tag("key_end")?;
+        if let Some((_, after)) = key_end.split_once(typed::PART).filter(|(before, after)| {
+            before.trim().is_empty() || after.trim().is_empty() || after.contains(typed::PART)
+        }) {
+            let place = table.get("key_end").map_or(span.clone(), Spanned::span);
+            let what = if after.contains(typed::PART) { "twice" } else { "without text before and after it" };
+            return Err(self.error(place, ErrorKind::Format, format!("`key_end` has the part {{type}} {what}")));
+        }
+        let call = TaggedCall {
             head: self.head(call, call_span)?,
             key_start: tag("key_start")?,
-            key_end: tag("key_end")?,
+            types: self.types(table, &key_end)?,
+            escaped_keys: self.flag(table, "escaped_keys")?.unwrap_or(false),
+            key_end,
             value_start: self.text(table, "value_start")?.map_or_else(String::new, |(text, _)| text),
             value_end: tag("value_end")?,
             nested: self.flag(table, "nested")?.unwrap_or(false),
-        }))
+        };
+        if let Some((place, kind)) = table.get("types").zip(call.untyped()) {
+            let error = self.error(place.span(), ErrorKind::Format, format!("`types` has no word for {kind}"));
+            return Err(error.hint("other = '…' is the word for all types that are not named"));
+        }
+        if let Some(place) = table.get("types").filter(|_| call.shares_text_word()) {
+            let message = "`types` has one word for string and for another type".to_owned();
+            return Err(self.error(place.span(), ErrorKind::Format, message));
+        }
+        if call.nested && !call.types.is_empty() {
+            let message = "`nested` values have no {type}".to_owned();
+            return Err(self.error(span, ErrorKind::Format, message));
+        }
+        Ok(Payload::Tagged(call))
+    }
+
+    /// The words for types.
+    fn types(&self, table: &Table, key_end: &str) -> Result<Vec<(String, String)>> {
+        let typed = key_end.contains(typed::PART);
+        let Some(value) = table.get("types") else {
+            let words = typed::DEFAULT.iter().filter(|_| typed);
+            return Ok(words.map(|kind| ((*kind).to_owned(), (*kind).to_owned())).collect());
+        };
+        if !typed {
+            let error = self.error(value.span(), ErrorKind::Format, "`types` has no meaning without {type}".into());
+            return Err(error.hint("put {type} into `key_end`, where the word for the type is written"));
+        }
+        let words = self.table(value, "types")?;
+        self.known(words, "`types`", &typed::KINDS)?;
+        let word = |(kind, word): (&Spanned<Cow<str>>, &Spanned<DeValue>)| {
+            let text = word.get_ref().as_str().filter(|text| !text.trim().is_empty());
+            let text = text.ok_or_else(|| self.wrong(word, kind.get_ref(), "a word"))?;
+            Ok((kind.get_ref().to_string(), text.to_owned()))
+        };
+        words.iter().map(word).collect()
     }
 
     fn python(&self, root: &Table) -> Result<bool> {
@@ -189,6 +251,11 @@ impl Reader<'_> {
                 self.parts(form, value.span(), "head", &HEAD_PARTS, "name")?;
             }
         }
+        if let Some(value) = forms.first().filter(|_| head.forms[0].contains("{header}")) {
+            let message = "the first form of `head` is how it is written, and {header} is any text".to_owned();
+            let error = self.error(value.span(), ErrorKind::Format, message);
+            return Err(error.hint("put a form without {header} before it"));
+        }
         if head.forms.is_empty() {
             return Err(self.wrong(value, "head", "at least one text"));
         }
@@ -199,7 +266,8 @@ impl Reader<'_> {
         let Some(entry) = root.get(key) else { return Ok(None) };
         let table = self.table(entry, key)?;
         let place = format!("[{key}]");
-        self.known(table, &place, &["start", "end"])?;
+        let known: &[&str] = if key == "reasoning" { &["start", "end", "open", "hidden"] } else { &["start", "end"] };
+        self.known(table, &place, known)?;
         let marker = |key| {
             let missing = || self.error(entry.span(), ErrorKind::Format, format!("{place} has no `{key}`"));
             self.marker(table, key, literal)?.ok_or_else(missing)
@@ -207,10 +275,16 @@ impl Reader<'_> {
         Ok(Some(Around { start: marker("start")?, end: marker("end")? }))
     }
 
-    fn markup(&self, format: &Table, literal: bool) -> Result<Vec<Marker>> {
-        let Some(value) = format.get("markup") else { return Ok(Vec::new()) };
-        let items = value.get_ref().as_array().ok_or_else(|| self.wrong(value, "markup", "a list"))?;
-        items.iter().map(|item| self.read_marker(item, "markup", literal, false)).collect()
+    fn reasoning_open(&self, root: &Table) -> Result<bool> {
+        let Some(entry) = root.get("reasoning") else { return Ok(false) };
+        Ok(self.flag(self.table(entry, "reasoning")?, "open")?.unwrap_or(false))
+    }
+
+    /// A list of markers that are only read.
+    fn markers(&self, table: &Table, key: &str, literal: bool) -> Result<Vec<Marker>> {
+        let Some(value) = table.get(key) else { return Ok(Vec::new()) };
+        let items = value.get_ref().as_array().ok_or_else(|| self.wrong(value, key, "a list"))?;
+        items.iter().map(|item| self.read_marker(item, key, literal, false)).collect()
     }
 
     fn marker(&self, table: &Table, key: &str, literal: bool) -> Result<Option<Marker>> {

@@ -216,6 +216,8 @@ pub enum DiagnosticKind {
     EmptyCall,
     /// A section for calls with no call in it; what stands there is text.
     EmptySection,
+    /// Text for a recipient that is neither the user nor a tool is left out.
+    HiddenText,
     /// The text ended, or another call began, before the call was written out.
     CutOff,
     /// There were more diagnostics than are kept.
@@ -228,7 +230,7 @@ pub enum DiagnosticKind {
 impl DiagnosticKind {
     /// Whether it says why arguments are no JSON.
     pub(crate) fn tells_of_arguments(&self) -> bool {
-        !matches!(self, DiagnosticKind::IgnoredKey { .. } | DiagnosticKind::CutOff)
+        !matches!(self, DiagnosticKind::IgnoredKey { .. } | DiagnosticKind::CutOff | DiagnosticKind::HiddenText)
     }
 }
 
@@ -247,6 +249,7 @@ impl fmt::Display for Diagnostic {
             DiagnosticKind::MissingName => f.write_str("the call names no tool"),
             DiagnosticKind::EmptyCall => f.write_str("there is nothing between the call's markers"),
             DiagnosticKind::EmptySection => f.write_str("a section for calls has no call in it"),
+            DiagnosticKind::HiddenText => f.write_str("text for neither the user nor a tool is left out"),
             DiagnosticKind::CutOff => f.write_str("the call was not written out"),
             DiagnosticKind::LeftOut { count } => write!(f, "{count} more diagnostics are not listed"),
         }

@@ -171,8 +171,11 @@ impl Declaration {
             }
             Payload::Tagged(tagged) => {
                 texts.extend(tagged.head.forms.iter().map(String::as_str));
-                texts
-                    .extend([&tagged.key_start, &tagged.key_end, &tagged.value_start, &tagged.value_end].map(|t| &**t));
+                texts.extend([&tagged.key_start, &tagged.value_start, &tagged.value_end].map(|text| &**text));
+                match tagged.around_type() {
+                    Some((before, after)) => texts.extend([before, after]),
+                    None => texts.push(&tagged.key_end),
+                }
             }
         }
         texts.retain(|text| !text.trim().is_empty());
@@ -264,6 +267,7 @@ impl Builder<'_> {
         let calls = tools.iter().map(|tool| self.call(tool)).collect::<Result<Vec<_>>>()?;
         let any = self.rules.alternatives(&calls);
         Ok(match &self.format.payload {
+            Payload::Json(JsonCall { keyed: true, .. }) => self.rules.sequence(&[literal("{"), any, literal("}")]),
             Payload::Json(json) => {
                 let key = literal(&format!("{{{}: ", Value::from(json.name.as_str())));
                 let id = match &json.id {
@@ -311,7 +315,10 @@ impl Builder<'_> {
         let parts = match &format.payload {
             Payload::Json(json) => {
                 let name = Value::from(tool.name.as_str());
-                let before = literal(&format!("{name}, {}: ", Value::from(json.arguments.as_str())));
+                let before = match json.keyed {
+                    true => literal(&format!("{name}: ")),
+                    false => literal(&format!("{name}, {}: ", Value::from(json.arguments.as_str()))),
+                };
                 vec![before, self.json_arguments(tool)?]
             }
             Payload::Named(NamedCall { head, tail, quote, bare_keys }) => {
@@ -358,7 +365,7 @@ impl Builder<'_> {
         while let Some(open) = rest.find('{') {
             text.push_str(&rest[..open]);
             rest = &rest[open..];
-            let part = ["{name}", "{id}", "{index}"].into_iter().find(|part| rest.starts_with(part));
+            let part = ["{name}", "{id}", "{index}", "{number}"].into_iter().find(|part| rest.starts_with(part));
             match part {
                 Some("{name}") => text.push_str(&tool.name),
                 Some(part) => {

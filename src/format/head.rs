@@ -28,6 +28,10 @@ enum Part {
     Name,
     Id,
     Index,
+    /// The same, counted from 1.
+    Number,
+    /// Whatever else stands there, such as the channel of a turn.
+    Header,
 }
 
 /// A head as it was read.
@@ -194,15 +198,26 @@ fn fit(form: &[Part], text: &str, rough: bool) -> Option<Fit> {
                 }
                 continue;
             }
-            (Part::Index, _) => {
+            (Part::Header, Some(Part::Text(next))) => {
+                rest = &rest[rest.find(next.as_str()).or(rough.then_some(rest.len()))?..];
+                continue;
+            }
+            (Part::Header, _) => {
+                rest = "";
+                continue;
+            }
+            (Part::Name, Some(Part::Header)) => rest.split_at(rest.find(|c| !in_word(c)).unwrap_or(rest.len())),
+            (Part::Index | Part::Number, _) => {
                 let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
                 rest.split_at(digits)
             }
             // A name may itself hold what separates it from an index.
-            (_, Some(Part::Text(next))) if form.last() == Some(&Part::Index) => match rest.rfind(next.as_str()) {
-                Some(at) => rest.split_at(at),
-                None => (rest, ""),
-            },
+            (_, Some(Part::Text(next))) if matches!(form.last(), Some(Part::Index | Part::Number)) => {
+                match rest.rfind(next.as_str()) {
+                    Some(at) => rest.split_at(at),
+                    None => (rest, ""),
+                }
+            }
             (_, Some(Part::Text(next))) if next.is_empty() => {
                 rest.split_at(rest.find(char::is_whitespace).unwrap_or(rest.len()))
             }
@@ -224,6 +239,7 @@ fn fit(form: &[Part], text: &str, rough: bool) -> Option<Fit> {
         match part {
             Part::Name => found.name = Some(value),
             Part::Id => found.id = Some(value),
+            Part::Number => {}
             _ => found.index = Some(value),
         }
     }
@@ -232,8 +248,12 @@ fn fit(form: &[Part], text: &str, rough: bool) -> Option<Fit> {
 
 /// The word at the beginning.
 fn bare_name(text: &str) -> Option<String> {
-    let word = text.split(|c: char| !(c.is_alphanumeric() || "_-.:/".contains(c))).next()?;
+    let word = text.split(|c: char| !in_word(c)).next()?;
     (!word.is_empty()).then(|| word.to_owned())
+}
+
+fn in_word(c: char) -> bool {
+    c.is_alphanumeric() || "_-.:/".contains(c)
 }
 
 fn compose(pattern: &[Part], name: &str, index: &str) -> String {
@@ -241,7 +261,7 @@ fn compose(pattern: &[Part], name: &str, index: &str) -> String {
         Part::Text(text) => text.clone(),
         Part::Name => name.to_owned(),
         Part::Index => index.to_owned(),
-        Part::Id => String::new(),
+        Part::Id | Part::Number | Part::Header => String::new(),
     };
     pattern.iter().map(text).collect()
 }
@@ -259,6 +279,8 @@ fn parse(form: &str) -> Vec<Part> {
             "name" => Part::Name,
             "id" => Part::Id,
             "index" => Part::Index,
+            "number" => Part::Number,
+            "header" => Part::Header,
             _ => {
                 text.push_str(&marker);
                 continue;
@@ -319,6 +341,13 @@ mod tests {
         assert_eq!(parts(read(&["{name}:"], id, "", "f:")), said("f", Some("functions.f:2"), true, ""));
         let both = ["{id}|name|{name}|args|"];
         assert_eq!(parts(read(&both, None, "{", "x1|name|f|args|{}")), said("f", Some("x1"), true, "{}"));
+        let number = ["{name}\" index=\"{number}\">"];
+        assert_eq!(parts(read(&number, None, "<key>", "f\" index=\"12\"><key>")), said("f", None, true, "<key>"));
+        let turn = ["{name} <|json|><|message|>", "{name}{header}<|message|>"];
+        for header in ["", " <|json|>", "<|channel|>analysis", "<|channel|>x <|json|>"] {
+            let text = format!("a.b-c{header}<|message|>{{}}");
+            assert_eq!(parts(read(&turn, None, "{", &text)), said("a.b-c", None, true, "{}"), "{header}");
+        }
         let plain = ["{name}\n"];
         assert_eq!(parts(read(&plain, None, "<key>", "f\n<key>a")), said("f", None, true, "a"));
         assert_eq!(parts(read(&plain, None, "<key>", " f")), said("f", None, true, ""));

@@ -102,6 +102,10 @@ impl Declaration {
         };
         let opening = format!("{section}{}{bracket}", written(&self.start));
         match (&self.payload, tool) {
+            (Payload::Json(JsonCall { keyed: true, .. }), Some(tool)) => {
+                format!("{opening}{{{}", Value::from(tool).to_string().trim_end_matches('"'))
+            }
+            (Payload::Json(JsonCall { keyed: true, .. }), None) if self.start.is_none() => format!("{opening}{{\""),
             (Payload::Json(json), Some(tool)) => {
                 let name = Value::from(tool).to_string();
                 format!("{opening}{{{}: {}", Value::from(json.name.as_str()), name.trim_end_matches('"'))
@@ -170,6 +174,9 @@ impl JsonCall {
             Arguments::Object(object) => spaced_json(object),
             Arguments::Raw(text) => text.clone(),
         };
+        if self.keyed {
+            return format!("{{{name}: {arguments}}}");
+        }
         let id = match (&self.id, &call.id) {
             (Some(id_key), Some(id)) => format!(", {}: {}", key(id_key), Value::from(id.as_str())),
             _ => String::new(),
@@ -180,10 +187,11 @@ impl JsonCall {
 
 impl Head {
     fn write(&self, call: &ToolCall, index: usize) -> String {
-        let index = index.to_string();
+        let (index, number) = (index.to_string(), (index + 1).to_string());
         let plain = |part: &str| match part {
             "name" => Some(call.name.as_str()),
             "index" => Some(index.as_str()),
+            "number" => Some(number.as_str()),
             _ => None,
         };
         let id = match &self.id {
@@ -219,7 +227,7 @@ impl NamedCall {
 
 impl TaggedCall {
     fn write_argument(&self, key: &str, value: &Value, text: &mut String) {
-        text.extend([&self.key_start, key, &self.key_end, &self.value_start]);
+        text.extend([&*self.key_start, &self.write_key(key), &self.key_end_of(value), &self.value_start]);
         match value {
             Value::Object(object) if self.nested => {
                 object.iter().for_each(|(key, value)| self.write_argument(key, value, text));

@@ -103,6 +103,8 @@ enum Slot {
     Name,
     Id,
     Arguments,
+    /// The arguments, if it is an object: the key is the tool's name.
+    Keyed,
     /// The arguments, in a string.
     ArgumentsText,
     /// What may be the name, or the arguments, if their proper key does not come.
@@ -344,6 +346,9 @@ impl JsonPayload {
         // What was said of the first one is not taken back.
         if slot == Slot::Ignored && (self.key == self.keys.name || self.key == self.keys.arguments) {
             calls.blame(format!("the call has the key {:?} twice", self.key));
+        }
+        if slot == Slot::Ignored && self.keys.keyed && self.level == 1 {
+            calls.blame(format!("the call has the key {:?} beside its tool's name", self.key));
         }
         slot
     }

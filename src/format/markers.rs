@@ -56,6 +56,8 @@ pub(crate) enum Side {
     ReasoningStart,
     ReasoningEnd,
     Markup,
+    /// What begins text that nobody is shown.
+    Hidden,
     /// A call in a format without a start marker.
     Bare,
 }

@@ -29,6 +29,7 @@ mod schema;
 mod tagged;
 mod tail;
 mod text;
+pub(crate) mod typed;
 mod written;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -65,6 +66,11 @@ pub struct Declaration {
     pub payload: Payload,
     /// What stands around reasoning, if the format knows any.
     pub reasoning: Option<Around>,
+    /// Whether prompts open the reasoning, so that an answer begins inside it where its prompt is not known.
+    pub reasoning_open: bool,
+    /// What begins text that is neither reasoning nor answer, such as code for a tool of the model's own. It ends as
+    /// reasoning does.
+    pub hidden: Vec<Marker>,
     /// Markup in the text that is neither text for the user nor part of a call.
     pub markup: Vec<Marker>,
     /// How calls and results are written back into a conversation.
@@ -83,6 +89,8 @@ impl Default for Declaration {
             end: None,
             payload: Payload::Json(JsonCall::default()),
             reasoning: None,
+            reasoning_open: false,
+            hidden: Vec::new(),
             markup: Vec::new(),
             history: History::default(),
             styles: Vec::new(),
@@ -93,7 +101,7 @@ impl Default for Declaration {
 impl Declaration {
     fn markers(&self) -> impl Iterator<Item = &Marker> {
         let around = [&self.section, &self.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
-        self.start.iter().chain(&self.end).chain(around).chain(&self.markup)
+        self.start.iter().chain(&self.end).chain(around).chain(&self.hidden).chain(&self.markup)
     }
 }
 
@@ -153,7 +161,7 @@ pub enum Payload {
     Json(JsonCall),
     /// The tool's name, then the arguments as JSON.
     Named(NamedCall),
-    /// The tool's name, then the arguments one by one between tags; the tool's schema gives their types.
+    /// The tool's name, then the arguments one by one between tags; the tool's schema gives their types, or the tags do.
     Tagged(TaggedCall),
     /// Calls as Python writes them: `name(key=value, …)`.
     Python {
@@ -173,17 +181,20 @@ pub struct JsonCall {
     pub id: Option<String>,
     /// Whether the calls stand in an array between one pair of markers.
     pub array: bool,
+    /// Whether the tool's name is itself the key of the arguments: `{"clock": {"city": "Lima"}}`.
+    pub keyed: bool,
 }
 
 impl Default for JsonCall {
     fn default() -> JsonCall {
-        JsonCall { name: "name".to_owned(), arguments: "arguments".to_owned(), id: None, array: false }
+        JsonCall { name: "name".to_owned(), arguments: "arguments".to_owned(), id: None, array: false, keyed: false }
     }
 }
 
-/// What stands before a call's arguments: text with the parts `{name}`, `{id}` and `{index}`.
+/// What stands before a call's arguments: text with the parts `{name}`, `{id}`, `{index}`, `{number}` and `{header}`.
 ///
-/// `{index}` counts the calls of an answer from 0.
+/// `{index}` counts the calls of an answer from 0, `{number}` from 1. `{header}` is any other text, such as the channel
+/// of the turn, in forms that are only read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// How a head may look. The first is how it is written.
@@ -212,8 +223,12 @@ pub struct TaggedCall {
     pub head: Head,
     /// What stands before an argument's name.
     pub key_start: String,
-    /// What stands between the name and the value (with `value_start`).
+    /// What stands between the name and the value (with `value_start`); `{type}` is the word for the value's type.
     pub key_end: String,
+    /// The words for types, where `key_end` has one: `("string", "true")`, `("other", "false")`.
+    pub types: Vec<(String, String)>,
+    /// Whether names of arguments are escaped as in an attribute of XML.
+    pub escaped_keys: bool,
     /// What stands right before the value; empty where `key_end` does.
     pub value_start: String,
     /// What stands after the value; `{key}` is the argument's name.

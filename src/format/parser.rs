@@ -174,6 +174,8 @@ pub fn message_to_json(message: &Message, calls: &[ParsedCall]) -> Value {
 /// - In a format that writes the id into a call's object, a call's start waits for the id, until the object has ended
 ///   or 1 KiB of arguments came. An id that comes later is ignored: what was said is not taken back.
 /// - With several calls between one pair of markers, each call's `raw` ends where the next one begins.
+/// - In a format that declares so, an answer begins inside of reasoning where nothing is known of its prompt, unless a
+///   marker comes first.
 /// - JSON that begins a section in place of a call is read as calls. A section without any is text, and told.
 ///
 /// ```
@@ -204,6 +206,13 @@ pub struct Parser {
     reasoning: Text,
     /// Whether the text stands in reasoning.
     thinking: bool,
+    /// Whether it is text that nobody is shown, and that text.
+    hiding: bool,
+    hidden: Text,
+    /// Whether prompts open the reasoning.
+    opens: bool,
+    /// Whether the answer is taken to begin in reasoning, and neither text nor a marker came yet.
+    pending: bool,
     /// Whether reasoning is told from text.
     separate: bool,
     calls: Calls,
@@ -254,6 +263,10 @@ impl Parser {
             text: Text::new(format.start.is_none()),
             reasoning: Text::after_markup(),
             thinking: false,
+            hiding: false,
+            hidden: Text::after_markup(),
+            opens: format.reasoning_open,
+            pending: format.reasoning_open && options.prompt_tail.is_empty(),
             separate: true,
             calls,
             section: None,
@@ -277,7 +290,7 @@ impl Parser {
         }
         // Reasoning that the prompt closed is none of the model's; what it opened begins the answer.
         let tail = self.tail.take().unwrap_or_default();
-        self.separate = false;
+        (self.separate, self.pending) = (false, false);
         self.tail = Some(tail::open_reasoning(&tail, format).to_owned());
         self.base = self.tail.as_ref().map_or(0, String::len);
         self
@@ -365,6 +378,10 @@ impl Parser {
     fn read_tail(&mut self) {
         if let Some(tail) = self.tail.take() {
             self.consume(tail.as_bytes());
+            // What a prompt opened a model may leave at once.
+            if self.opens && self.thinking && self.held.is_empty() && self.reasoning.is_empty() {
+                (self.thinking, self.pending) = (false, true);
+            }
         }
     }
 
@@ -399,7 +416,20 @@ impl Parser {
 
     /// Where bytes go that are in no call.
     fn prose(&mut self) -> &mut Text {
-        if self.thinking { &mut self.reasoning } else { &mut self.text }
+        match (self.thinking, self.hiding) {
+            (true, true) => &mut self.hidden,
+            (true, false) => &mut self.reasoning,
+            (false, _) => &mut self.text,
+        }
+    }
+
+    /// Bytes that are in no call, and no marker.
+    fn push_prose(&mut self, bytes: &[u8]) {
+        if self.pending && !bytes.trim_ascii().is_empty() {
+            self.pending = false;
+            self.begin_reasoning(&[]);
+        }
+        self.prose().push(bytes);
     }
 
     fn consume(&mut self, mut input: &[u8]) {
@@ -416,7 +446,7 @@ impl Parser {
                         continue;
                     }
                     let plain = scanner.plain(input);
-                    self.prose().push(&input[..plain]);
+                    self.push_prose(&input[..plain]);
                     (plain, None)
                 };
                 self.at += taken;
@@ -531,7 +561,7 @@ impl Parser {
             let (taken, again) = self.feed(bytes, at, false);
             return again.map(|from| (taken, from));
         }
-        self.prose().push(bytes);
+        self.push_prose(bytes);
         None
     }
 
@@ -570,11 +600,20 @@ impl Parser {
                 return self.give_held(held);
             }
         }
+        if self.pending && !held[..found.start].trim_ascii().is_empty() {
+            // Reasoning has begun before the marker, and other markers count there.
+            self.at += found.start;
+            self.push_prose(&held[..found.start]);
+            self.consume(&held[found.start..]);
+            return self.give_held(held);
+        }
+        let pending = std::mem::take(&mut self.pending);
         let acted = match context {
             Context::Text | Context::Reasoning => self.marker_in_prose(&held, found),
             Context::Structure | Context::String | Context::Raw => self.marker_in_call(&held, found, context),
         };
         if !acted {
+            self.pending = pending;
             // What is all payload has no end of its own.
             found.end = found.end.max(found.start + 1);
             self.at += found.end;

@@ -116,6 +116,16 @@ impl Plan {
         }
     }
 
+    /// Whether calls are written as Python does.
+    pub(crate) fn is_python(&self) -> bool {
+        matches!(self, Plan::Python { .. })
+    }
+
+    /// Whether calls are objects with the tool's name for their key.
+    pub(crate) fn is_keyed(&self) -> bool {
+        matches!(self, Plan::Json(keys, _) if keys.keyed)
+    }
+
     /// A machine before its call.
     pub(crate) fn reader(&self, repair: bool) -> Box<dyn PayloadReader> {
         match self {

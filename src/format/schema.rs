@@ -36,6 +36,11 @@ impl Types {
         Types(self.0 | types.0)
     }
 
+    /// These types without `types`.
+    pub(crate) fn without(self, types: Types) -> Types {
+        Types(self.0 & !types.0)
+    }
+
     /// The types of both; of either where there is none.
     fn common(self, types: Types) -> Types {
         // Every integer is a number.
@@ -45,7 +50,7 @@ impl Types {
         if both == 0 { self.or(types) } else { Types(both) }
     }
 
-    fn of_name(name: &str) -> Types {
+    pub(crate) fn of_name(name: &str) -> Types {
         match name {
             "string" => Types::STRING,
             "integer" => Types::INTEGER,

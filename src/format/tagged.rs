@@ -17,6 +17,7 @@ use super::markers::Context;
 use super::reader::{PayloadReader, Terminator, Then};
 use super::repair::{Cut, Stops, Transducer};
 use super::schema::{self, Step, Types};
+use super::typed;
 use output::Output;
 use std::sync::Arc;
 use value::{ValueEnd, ValueReader};
@@ -45,6 +46,8 @@ pub(crate) struct TaggedPayload {
     key_at: usize,
     /// Whether the key's own end is missing.
     key_open: bool,
+    /// The types that the argument's tag says.
+    word: Option<Types>,
     /// Bytes that may be part of a tag, the first of which has offset `held_at`.
     held: Vec<u8>,
     held_at: usize,
@@ -121,6 +124,7 @@ impl TaggedPayload {
             key: Vec::new(),
             key_at: 0,
             key_open: false,
+            word: None,
             held: Vec::new(),
             held_at: 0,
             value: ValueReader::new(plan, repair),
@@ -202,6 +206,13 @@ impl TaggedPayload {
         };
         let schema = calls.tool().and_then(|tool| tool.parameters.as_ref());
         let types = schema.map_or_else(Types::default, |schema| schema::types(schema, &self.path));
+        let types = match self.word.take() {
+            Some(word) if word == Types::STRING => word,
+            // JSON, whatever the schema says; that tells which of its types are meant.
+            Some(word) if types.without(Types::STRING).is_unknown() => word,
+            Some(_) => types.without(Types::STRING),
+            None => types,
+        };
         self.value.begin(&key, types, separator, kind == Kind::Object, self.frames.len());
         self.key = key.into_bytes();
         self.state = State::Value;
@@ -230,6 +241,11 @@ impl TaggedPayload {
         match end {
             ValueEnd::Closed | ValueEnd::Children(_) => None,
             ValueEnd::ClosedBefore(from) => Some(from),
+            // Its tag has more than the key.
+            ValueEnd::Key { at: key_at, .. } if !self.plan.words.is_empty() => {
+                self.begin_key(key_at);
+                Some(key_at)
+            }
             ValueEnd::Key { key, at: key_at, end } => {
                 self.key_at = key_at;
                 self.key_read(key, calls);

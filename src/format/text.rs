@@ -169,6 +169,11 @@ impl Text {
         !self.goes_on_line(bytes)
     }
 
+    /// A line begins here, whatever stands before.
+    pub(crate) fn begin_line(&mut self) {
+        self.in_line = false;
+    }
+
     /// Whether nothing but white space came.
     pub(crate) fn is_empty(&self) -> bool {
         self.content.is_empty()

@@ -32,6 +32,12 @@ impl Declaration {
         }
         lines.around("section", self.section.as_ref());
         lines.around("reasoning", self.reasoning.as_ref());
+        if self.reasoning_open && self.reasoning.is_some() {
+            lines.line("open", "true");
+        }
+        if !self.hidden.is_empty() && self.reasoning.is_some() {
+            lines.line("hidden", &list(self.hidden.iter().map(marker)));
+        }
         lines.payload(&self.payload);
         lines.table("history");
         lines.text("between", &self.history.between);
@@ -86,8 +92,12 @@ impl Lines {
             Payload::Json(json) if *json == JsonCall::default() => {}
             Payload::Json(json) => {
                 self.table("keys");
-                self.text("name", &json.name);
-                self.text("arguments", &json.arguments);
+                if json.keyed {
+                    self.line("keyed", "true");
+                } else {
+                    self.text("name", &json.name);
+                    self.text("arguments", &json.arguments);
+                }
                 json.id.iter().for_each(|id| self.text("id", id));
                 if json.array {
                     self.line("array", "true");
@@ -108,6 +118,14 @@ impl Lines {
                 self.table("argument");
                 self.text("key_start", &tagged.key_start);
                 self.text("key_end", &tagged.key_end);
+                if !tagged.types.is_empty() {
+                    let words: Vec<String> =
+                        tagged.types.iter().map(|(kind, word)| format!("{kind} = {}", text(word))).collect();
+                    self.line("types", &format!("{{ {} }}", words.join(", ")));
+                }
+                if tagged.escaped_keys {
+                    self.line("escaped_keys", "true");
+                }
                 if !tagged.value_start.is_empty() {
                     self.text("value_start", &tagged.value_start);
                 }

@@ -16,6 +16,10 @@ fn block(lines: &str) -> String {
 
 const SOUND: &str = "[format]\nstart = '<call>'\nend = '</call>'\nliteral = true\npayload = 'json'\n";
 
+const NAMED: &str = "[format]\nstart = '<call>'\nend = '</call>'\nliteral = true\npayload = 'named'\n";
+const TAGGED: &str = "[format]\nstart = '<call>'\nend = '</call>'\nliteral = true\npayload = 'tagged'\n[call]\nhead = \
+    '{name}'\n[argument]\nkey_start = '<a '\nvalue_end = '</a>'\n";
+
 #[test]
 fn a_file_without_a_block_declares_nothing() {
     for source in ["", "Hello {{ name }}", "{# a comment #}\nHello", "text {#--- callwright\n---#}"] {
@@ -82,7 +86,7 @@ fn every_error_names_the_place_and_the_way_out() {
         ("key far from any", block(&format!("{SOUND}colour = 'red'"))),
         ("no end", block("[format]\nstart = '<call>'\npayload = 'json'")),
         ("blank marker", block("[format]\nstart = ' '\nend = 'x'\npayload = 'json'")),
-        ("no start", block("[format]\nstart = ''\nend = 'x'\npayload = 'python'")),
+        ("no start", block("[format]\nstart = ''\nend = 'x'\npayload = 'named'\n[call]\nhead = '{name}'")),
         ("not text", block("[format]\nstart = 5\npayload = 'json'")),
         ("not a switch", block("[format]\nliteral = 'yes'")),
         ("not a table", block("format = 'json'")),
@@ -100,6 +104,23 @@ fn every_error_names_the_place_and_the_way_out() {
         ("markup that is no list", block("[format]\nmarkup = '<end>'\nstart = 'a'\nend = 'b'\npayload = 'json'")),
         ("style of what cannot be written", block(&format!("{SOUND}[styles]\nhermes = {{ n = 1 }}"))),
         ("part missing", block(&format!("{SOUND}[history]\nresult = 'It is {{name}}'"))),
+        (
+            "unmarked calls in no list",
+            block("[format]\nstart = ''\nend = ''\npayload = 'python'\n[call]\nlist = false"),
+        ),
+        ("keyed with a name", block(&format!("{SOUND}[keys]\nkeyed = true\nname = 'tool'"))),
+        ("header in what is written", block(&format!("{NAMED}[call]\nhead = ['{{name}}{{header}}<|m|>']"))),
+        ("unknown key of reasoning", block(&format!("{SOUND}[reasoning]\nstart = '<t>'\nend = '</t>'\nopened = true"))),
+        ("open that is no flag", block(&format!("{SOUND}[reasoning]\nstart = '<t>'\nend = '</t>'\nopen = 'yes'"))),
+        ("hidden that is no list", block(&format!("{SOUND}[reasoning]\nstart = '<t>'\nend = '</t>'\nhidden = 'x'"))),
+        ("types without their part", block(&format!("{TAGGED}key_end = '>'\ntypes = {{ string = 'a', other = 'b' }}"))),
+        ("type without text around it", block(&format!("{TAGGED}key_end = '{{type}}>'"))),
+        ("type twice", block(&format!("{TAGGED}key_end = ' {{type}} {{type}}>'"))),
+        ("unknown type", block(&format!("{TAGGED}key_end = ' {{type}}>'\ntypes = {{ strin = 'a' }}"))),
+        ("type without a word", block(&format!("{TAGGED}key_end = ' {{type}}>'\ntypes = {{ string = 'a' }}"))),
+        ("word that is none", block(&format!("{TAGGED}key_end = ' {{type}}>'\ntypes = {{ string = '' }}"))),
+        ("one word for all", block(&format!("{TAGGED}key_end = ' {{type}}>'\ntypes = {{ other = 'a' }}"))),
+        ("types and nested", block(&format!("{TAGGED}key_end = ' {{type}}>'\nnested = true"))),
         ("part where none is", block(&format!("{SOUND}[history]\nbetween = '{{call}}'"))),
     ];
     let all: String = cases.iter().map(|(name, source)| format!("== {name}\n{}\n", error(source))).collect();

@@ -156,6 +156,8 @@ fn each_is_what_the_templates_of_its_models_write() {
         ("glm-4", "GLM-4.7-Flash", false),
         ("lfm2", "LFM2.5-8B-A1B", false),
         ("gemma-4", "google-gemma-4-31B-it-interleaved", false),
+        ("deepseek-v3.2", "deepseek-ai-DeepSeek-V3.2", true),
+        ("glm-5", "GLM-4.7-Flash", true),
     ];
     let mut report = String::new();
     for (name, file, exact) in families {
@@ -236,6 +238,62 @@ fn what_models_also_write() {
         ("mistral", "", "[TOOL_CALLS]note[CALL_ID]abcdefghi[ARGS]{\"text\": \"a\"}", "", None, plain()),
         ("mistral-old", "", "[TOOL_CALLS] [{\"name\": \"note\", \"arguments\": {\"text\": \"a\"}}]", "", None, plain()),
         ("glm-4", "", "<tool_call>note<arg_key>text</arg_key><arg_value>a</arg_value></tool_call>", "", None, plain()),
+        (
+            "glm-5",
+            "",
+            "Hm.</think><tool_call>note<arg_key>text</arg_key><arg_value>a</arg_value></tool_call>",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        ("glm-5", "<|assistant|><think></think>", "Hi.", "Hi.", None, vec![]),
+        ("glm-5", "<|assistant|><think>", "</think>Hi.", "Hi.", None, vec![]),
+        (
+            "kimi-k3",
+            "",
+            "Hm.<|close|>think<|sep|><|open|>response<|sep|>Hi.<|close|>response<|sep|><|close|>message<|sep|>",
+            "Hi.",
+            Some("Hm."),
+            vec![],
+        ),
+        (
+            "kimi-k3",
+            "<|open|>message role=\"assistant\"<|sep|><|open|>response<|sep|>",
+            "<|close|>response<|sep|><|open|>tools<|sep|><|open|>call tool=\"note\" index=\"1\"<|sep|><|open|>argument \
+             key=\"text\" type=\"string\"<|sep|>a<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+            "",
+            None,
+            plain(),
+        ),
+        (
+            "deepseek-v3.2",
+            "<｜Assistant｜><think>",
+            "Hm.</think>\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"note\">\n<｜DSML｜parameter name=\"text\" \
+             string=\"true\">a</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        (
+            "deepseek-v4.1",
+            "<｜Assistant｜></think>",
+            "<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"note\">\n<｜DSML｜ parameter name=\"text\" string=\"true\">a\
+             </｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>",
+            "",
+            None,
+            plain(),
+        ),
+        ("llama4", "", "<|python_start|>[note(text='a')]<|python_end|>", "", None, plain()),
+        ("mistral", "", "<think>Hm.</think>Hi.", "Hi.", Some("Hm."), vec![]),
+        (
+            "gpt-oss",
+            "<|start|>assistant",
+            " to=functions.note<|channel|>analysis<|constrain|>json<|message|>{\"text\":\"a\"}<|call|>",
+            "",
+            None,
+            plain(),
+        ),
+        ("functools", "", "functools [{\"name\": \"note\", \"arguments\": {\"text\": \"a\"}}]", "", None, plain()),
         ("lfm2", "", "<|tool_call_start|>[note(text='a')]<|tool_call_end|>Wait.", "Wait.", None, plain()),
         ("gemma", "", "```tool_code\nnote(text='a')\n```", "", None, plain()),
         ("gemma", "", "```python\nnote(text='a')\n```", "```python\nnote(text='a')\n```", None, vec![]),

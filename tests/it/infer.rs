@@ -176,7 +176,6 @@ fn calls_come_back_as_the_template_wrote_them() {
         "json_as_python_prints_it",
         "json_in_a_wrapper",
         "json_only_with_results",
-        "tagged_numbered_in_channels",
     ];
     let mut report = String::new();
     for (name, template) in cases() {
@@ -211,6 +210,7 @@ fn shown(format: &Declaration) -> String {
         around.map_or("-".to_owned(), |a| format!("{} {}", marker(Some(&a.start)), marker(Some(&a.end))))
     };
     let payload = match &format.payload {
+        Payload::Json(json) if json.keyed => "json keyed",
         Payload::Json(json) if json.array => "json array",
         Payload::Json(_) => "json",
         Payload::Named(_) => "named",

@@ -268,7 +268,7 @@ fn cases_with_tools() {
 }
 
 /// Folders with a format of their own.
-const FOLDERS: [&str; 15] = [
+const FOLDERS: [&str; 21] = [
     "array",
     "bare",
     "bare_tools",
@@ -284,6 +284,12 @@ const FOLDERS: [&str; 15] = [
     "python",
     "dialect",
     "signs",
+    "typed",
+    "escaped",
+    "pythonic",
+    "keyed",
+    "recipients",
+    "word",
 ];
 
 #[test]

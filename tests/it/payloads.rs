@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 /// The folders of tests/cases/parse whose formats are tried.
-const FOLDERS: [&str; 6] = ["tagged", "glm", "nested", "cdata", "python", "dialect"];
+const FOLDERS: [&str; 7] = ["tagged", "glm", "nested", "cdata", "python", "dialect", "typed"];
 
 static FORMATS: LazyLock<Vec<Arc<Format>>> = LazyLock::new(|| {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse");
@@ -178,7 +178,7 @@ const FRAGMENTS: [&str; 94] = [
 ];
 
 /// How a call begins in the formats, so that what follows comes into one.
-const BEGINNINGS: [&[&str]; 6] = [
+const BEGINNINGS: [&[&str]; 7] = [
     &[
         "",
         "<function=plan>\n",
@@ -190,6 +190,13 @@ const BEGINNINGS: [&[&str]; 6] = [
     &["", "<function name=\"f\"><param name=\"a\">", "<function name=\"f\"><param name=\"a\"><![CDATA["],
     &["", "<|call|>[", "<|call|>[plan(", "<|call|>[plan(city=\"", "<|call|>[plan(options={"],
     &["", "<|tool>call:plan{", "<|tool>call:plan{city:<|'|>"],
+    &[
+        "",
+        "<calls>\n<do name=\"plan\">\n",
+        "<do name=\"plan\">\n<arg name=\"city\" text=\"",
+        "<do name=\"plan\">\n<arg name=\"options\" text=\"false\">{\"a\": \"",
+        "<do name=\"plan\">\n<arg name=\"city\" text=\"true\">",
+    ],
 ];
 
 proptest! {

@@ -8,6 +8,7 @@ use super::{Builder, Unenforced, schema};
 use crate::error::Result;
 use crate::format::history::spaced_json;
 use crate::format::schema::{Types, types};
+use crate::format::typed;
 use crate::format::{Marker, TaggedCall};
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
@@ -51,15 +52,56 @@ impl Builder<'_> {
         tagged: &TaggedCall,
         path: &str,
     ) -> Result<String> {
-        let key_end = tagged.key_end.trim();
-        let readable = !key.is_empty() && key.trim() == key && !key.starts_with('/') && key.len() <= NAME;
-        if !readable || !key_end.is_empty() && key.contains(key_end) {
+        let (key_end, tag_end) = tagged.around_type().unwrap_or((&tagged.key_end, &tagged.key_end));
+        let written = tagged.write_key(key);
+        let ends = |text: &str| !text.trim().is_empty() && written.contains(text.trim());
+        let readable = !key.is_empty() && key.trim() == key && !key.starts_with('/') && written.len() <= NAME;
+        if !readable || ends(key_end) || ends(tag_end) {
             return Err(unwritable(tool, key, path, &self.format.name));
         }
-        let before = literal(&format!("{}{key}{}{}", tagged.key_start, tagged.key_end, tagged.value_start));
         let end = tagged.value_end.replace("{key}", key);
+        if !tagged.types.is_empty() {
+            return self.typed_argument(tool, key, schema, &end, tagged, path);
+        }
+        let before =
+            literal(&format!("{}{}{}{}", tagged.key_start, tagged.write_key(key), tagged.key_end, tagged.value_start));
         let value = self.tagged_value(tool, schema, &end, tagged, path)?;
         Ok(self.rules.sequence(&[before, value]))
+    }
+
+    /// An argument whose tag says of which type its value is: for each word the values that it means.
+    fn typed_argument(
+        &mut self,
+        tool: &str,
+        key: &str,
+        schema: &Value,
+        end: &str,
+        tagged: &TaggedCall,
+        path: &str,
+    ) -> Result<String> {
+        let expected = types_of(schema);
+        let mut options = Vec::new();
+        for (word, types) in tagged.words() {
+            if !expected.is_unknown() && !expected.has(types) {
+                continue;
+            }
+            let before = format!("{}{}{}", tagged.key_start, tagged.write_key(key), tagged.key_end_with(&word));
+            let before = literal(&format!("{before}{}", tagged.value_start));
+            if types == Types::STRING {
+                let (alternatives, dropped) = flat::alternatives(schema, path);
+                self.unenforced.extend(dropped.into_iter().filter(|left| schema::concerns(&left.keyword, "string")));
+                let texts = self.texts(&alternatives, schema, end, Types::STRING);
+                options.extend(texts.into_iter().map(|text| Ok(self.rules.sequence(&[before.clone(), text]))));
+            } else {
+                let json = self.json_value(&of_types(schema, types), tool, path);
+                options.push(json.map(|json| self.rules.sequence(&[before, json, literal(end)])));
+            }
+        }
+        let options = possible(options.into_iter())?;
+        if options.is_empty() {
+            return Err(impossible(Some(tool), path, None, "no value is allowed that could be read back"));
+        }
+        Ok(self.rules.alternatives(&options))
     }
 
     /// A value and the tag that ends it.
@@ -122,7 +164,7 @@ impl Builder<'_> {
         }
         let brackets = Types::OBJECT.or(Types::ARRAY);
         if !types.has(Types::STRING) || types.has(brackets) {
-            let json = if types.has(Types::STRING) { structures(schema) } else { schema.clone() };
+            let json = if types.has(Types::STRING) { of_types(schema, brackets) } else { schema.clone() };
             let json = self.json_value(&json, tool, path);
             options.push(json.map(|json| self.rules.sequence(&[json, literal(end)])));
         }
@@ -352,36 +394,35 @@ fn is_read_otherwise(text: &str, expected: Types) -> bool {
         || number.is_some_and(|number| expected.has(Types::of(&number)))
 }
 
-/// What of a schema is an object or an array.
-fn structures(whole: &Value) -> Value {
+/// What of a schema is of these types.
+fn of_types(whole: &Value, wanted: Types) -> Value {
+    let kinds: Vec<&str> = typed::KINDS[..7].iter().copied().filter(|kind| wanted.has(Types::of_name(kind))).collect();
     let mut schema = whole.clone();
-    let Value::Object(object) = &mut schema else { return schema };
+    let Value::Object(object) = &mut schema else { return json!({"type": kinds}) };
     let leads = ["$ref", "allOf"].iter().any(|key| object.contains_key(*key));
     let tells = ["type", "anyOf", "oneOf", "enum", "const"].iter().any(|key| object.contains_key(*key));
     if leads || !tells {
-        let joined = json!({"allOf": [schema::without_definitions(object), {"type": ["object", "array"]}]});
+        let joined = json!({"allOf": [schema::without_definitions(object), {"type": kinds}]});
         return with_definitions(&joined, object);
     }
-    if let Some(kinds) = object.get_mut("type") {
-        let kept = ["object", "array"].into_iter().filter(|kind| schema::names_type(kinds, kind));
-        *kinds = kept.collect();
+    if let Some(named) = object.get_mut("type") {
+        *named = kinds.iter().filter(|kind| schema::names_type(named, kind)).copied().collect();
     }
     let definitions = object.clone();
     for key in ["anyOf", "oneOf"] {
         if let Some(Value::Array(options)) = object.get_mut(key) {
-            let brackets = Types::OBJECT.or(Types::ARRAY);
             let all = |option: &Value| with_definitions(option, &definitions);
             let types = |option: &Value| types_of(&all(option));
-            options.retain(|option| types(option).is_unknown() || types(option).has(brackets));
-            for option in options.iter_mut().filter(|option| types(option).or(brackets) != brackets) {
-                if let Value::Object(rest) = structures(&all(option)) {
+            options.retain(|option| types(option).is_unknown() || types(option).has(wanted));
+            for option in options.iter_mut().filter(|option| types(option).or(wanted) != wanted) {
+                if let Value::Object(rest) = of_types(&all(option), wanted) {
                     *option = schema::without_definitions(&rest);
                 }
             }
         }
     }
     if let Some(Value::Array(values)) = object.get_mut("enum") {
-        values.retain(|value| value.is_object() || value.is_array());
+        values.retain(|value| wanted.has(Types::of(value)));
     }
     schema
 }

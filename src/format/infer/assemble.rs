@@ -7,10 +7,11 @@ use super::renders::{FIRST, INNER_KEY, NUMBER, Renders, SECOND, Sentinel, TEXT, 
 use super::texts::{Repeated, common_prefix, common_suffix, repeated, tags, whole_tags};
 use crate::format::parser::{ParsedCall, Parser, ParserOptions};
 use crate::format::{
-    Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history,
+    Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history, typed,
 };
 use crate::message::Arguments;
 use crate::template::ChatTemplate;
+use serde_json::{Value, json};
 use std::sync::OnceLock;
 
 pub fn infer(template: &ChatTemplate) -> Inference {
@@ -168,7 +169,11 @@ fn declaration(
     let mut declaration = match &first.kind {
         Kind::Json { name, arguments, id, .. } => {
             let (name, arguments, id) = (name.clone(), arguments.clone(), id.clone());
-            framed(&frame, Payload::Json(JsonCall { name, arguments, id, array: frame.list }), start, end)
+            framed(&frame, Payload::Json(JsonCall { name, arguments, id, array: frame.list, keyed: false }), start, end)
+        }
+        Kind::Keyed => {
+            let keys = JsonCall { array: frame.list, keyed: true, ..JsonCall::default() };
+            framed(&frame, Payload::Json(keys), start, end)
         }
         Kind::Python => framed(&frame, Payload::Python { list: frame.list }, start, end),
         Kind::Named { head, quote, bare_keys, .. } => {
@@ -191,7 +196,8 @@ fn declaration(
             wrapped(framed(&frame, Payload::Tagged(call), &start[..cut], end))
         }
     };
-    if declaration.start.is_none() && !matches!(declaration.payload, Payload::Json(_)) {
+    if declaration.start.is_none() && !matches!(declaration.payload, Payload::Json(_) | Payload::Python { list: true })
+    {
         notes.push("its calls begin with no marker, and cannot be told from text".to_owned());
         return None;
     }
@@ -260,7 +266,7 @@ fn without_end<'a>(after: &'a str, end: &str) -> &'a str {
 }
 
 fn frame(before: &str, between: Option<&str>, after: &str, after_text: Option<&str>, kind: &Kind) -> Frame {
-    let in_list = matches!(kind, Kind::Json { .. } | Kind::Python);
+    let in_list = matches!(kind, Kind::Json { .. } | Kind::Keyed | Kind::Python);
     let comma = between.is_none_or(|between| between.trim() == ",");
     let bracket = before.trim_end().strip_suffix('[').zip(after.trim_start().strip_prefix(']'));
     if let Some((before, after)) = bracket.filter(|_| in_list && comma) {
@@ -367,14 +373,16 @@ fn tagged(renders: &Renders, text: &str, reading: &Reading, notes: &mut Vec<Stri
         parts.end.push_str(&space);
         parts.outer_start = space;
     }
-    let (key_end, value_start) = key_to_value.split_at(last_opening(key_to_value));
     let typed = renders.typed().unwrap_or_default();
     let nested = typed.find(INNER_KEY).is_some_and(|at| typed[..at].trim_end().ends_with(parts.start.trim()));
     let number = typed.split(&NUMBER.to_string()).next().and_then(|before| before.rsplit_once(last_key));
-    if number.is_some_and(|(_, between)| between != key_to_value) {
+    let typed = number.is_some_and(|(_, between)| between != key_to_value);
+    let types = if typed { type_words(renders, key_to_value) } else { Some((key_to_value.clone(), Vec::new())) };
+    let Some((key_to_value, types)) = types else {
         notes.push("it says of each argument of which type it is, which no payload kind describes".to_owned());
         return None;
-    }
+    };
+    let (key_end, value_start) = key_to_value.split_at(last_opening(&key_to_value));
     Some(TaggedCall {
         head: Head { forms: vec![format!("{}{}", &head[..name_end], parts.outer_start)], id: None },
         key_start: parts.start,
@@ -382,7 +390,44 @@ fn tagged(renders: &Renders, text: &str, reading: &Reading, notes: &mut Vec<Stri
         value_start: value_start.to_owned(),
         value_end: parts.end,
         nested,
+        types,
+        escaped_keys: false,
     })
+}
+
+/// What stands between key and value with `{type}` for the word that says the value's type, and the words.
+fn type_words(renders: &Renders, of_text: &str) -> Option<(String, Vec<(String, String)>)> {
+    let (key, _) = FIRST.arguments.last()?;
+    let after_key = |value: Value| {
+        let text = renders.with_value(value)?;
+        Some(text[text.rfind(key)? + key.len()..].to_owned())
+    };
+    let of_number = after_key(json!(NUMBER))?;
+    let of_number = of_number.split(&NUMBER.to_string()).next()?;
+    // A word begins and ends at a sign.
+    let in_word = |c: char| c.is_alphanumeric() || c == '_';
+    let (before, after) = (common_prefix(of_text, of_number), common_suffix(of_text, of_number));
+    let (before, after) = (before.trim_end_matches(in_word), after.trim_start_matches(in_word));
+    if before.trim().is_empty() || after.trim().is_empty() {
+        return None;
+    }
+    let word = |text: &str| Some(text.strip_prefix(before)?.split_once(after)?.0.to_owned()).filter(|w| !w.is_empty());
+    let values = [("boolean", json!(true)), ("null", json!(null)), ("object", json!({"a": 1})), ("array", json!([1]))];
+    let number = word(of_number)?;
+    let mut words = vec![("string".to_owned(), word(of_text)?)];
+    let others = values.into_iter().map(|(kind, value)| Some((kind, word(&after_key(value)?)?)));
+    // A value that the template does not write is of no other type than the rest.
+    let others: Vec<(&str, String)> = others.flatten().collect();
+    if others.iter().all(|(_, word)| *word == number) {
+        words.push(("other".to_owned(), number));
+    } else {
+        let all = others.len() == 4;
+        words.push(("number".to_owned(), number.clone()));
+        words.extend(others.into_iter().map(|(kind, word)| (kind.to_owned(), word)));
+        words.extend((!all).then(|| ("other".to_owned(), number)));
+    }
+    let shared = words.iter().skip(1).any(|(_, word)| *word == words[0].1);
+    (!shared).then(|| (format!("{before}{}{after}", typed::PART), words))
 }
 
 /// Where the second tag of `</key>\n<value>` begins; the end, if there is only one.
@@ -414,12 +459,9 @@ fn declared_head(start: &str, head: &str, both: Option<(&Kind, &Kind)>, notes: &
         let count = |head: &str| head.get(same.len()..head.len().saturating_sub(rest.len())).map(str::to_owned);
         match (count(a).as_deref(), count(b).as_deref()) {
             (Some(first @ ("0" | "1")), Some("1" | "2")) => {
-                if first == "1" {
-                    notes.push("it counts calls from 1, and not from 0".to_owned());
-                }
                 let at = start.len() + same.len();
                 if form.get(at..=at) == Some(first) {
-                    form.replace_range(at..=at, "{index}");
+                    form.replace_range(at..=at, if first == "1" { "{number}" } else { "{index}" });
                 }
             }
             _ if a != b => notes.push("the heads of its calls differ by more than their names and ids".to_owned()),

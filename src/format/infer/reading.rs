@@ -20,6 +20,8 @@ pub struct Reading {
 pub enum Kind {
     /// One JSON object.
     Json { name: String, arguments: String, id: Option<String>, arguments_are_text: bool, wrapped: bool },
+    /// One JSON object whose key is the name.
+    Keyed,
     /// The name, then an object.
     Named { head: String, quote: Option<String>, bare_keys: bool, arguments_are_text: bool },
     /// The name, then tags; from the first key, the texts before, between and after keys and values.
@@ -93,8 +95,12 @@ fn json_object(text: &str, from: usize, value: usize, call: &Sentinel) -> Option
         let Some((parsed, length, python_literals)) = value_at(&text[brace..]) else { continue };
         let Some(object) = parsed.as_object() else { continue };
         let key = |wanted: &dyn Fn(&Value) -> bool| object.iter().find(|(_, v)| wanted(v)).map(|(key, _)| key.clone());
-        let Some(name) = key(&|value| value == call.name) else { continue };
         let expected = call.object();
+        let keyed = object.get(call.name).and_then(Value::as_object);
+        if object.len() == 1 && keyed == Some(&expected) {
+            return Some(Reading { unit: brace..brace + length, kind: Kind::Keyed, python_literals });
+        }
+        let Some(name) = key(&|value| value == call.name) else { continue };
         let Some(arguments) = key(&|value| arguments(value).is_some_and(|found| found == expected)) else { continue };
         let arguments_are_text = object[&arguments].is_string();
         let mut id = key(&|value| value == call.id);

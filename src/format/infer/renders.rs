@@ -131,6 +131,13 @@ impl<'t> Renders<'t> {
         let call = FIRST.call_with(arguments);
         self.after_user(vec![Message::calls(vec![call])], false, &[])
     }
+
+    /// A call whose last argument has this value.
+    pub fn with_value(&self, value: Value) -> Option<String> {
+        let [(first, text), (second, _)] = FIRST.arguments else { return None };
+        let arguments = json!({*first: text, *second: value}).as_object().cloned()?;
+        self.after_user(vec![Message::calls(vec![FIRST.call_with(arguments)])], false, &[])
+    }
 }
 
 fn message(text: &str, calls: &[&Sentinel]) -> Message {

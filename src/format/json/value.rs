@@ -9,6 +9,9 @@ use crate::format::reader::PayloadReader;
 use crate::format::repair::{Cut, Stops, closer};
 use std::borrow::Cow;
 
+/// What stands beside name and arguments, or around them.
+const OTHER_KEYS: [&str; 4] = ["function", "tool_call", "id", "type"];
+
 impl JsonPayload {
     /// Follows up on what the active transducer did: reports, a value that ended. True if there was a report.
     pub(super) fn settle(&mut self, stops: &Stops, calls: &mut Calls) -> bool {
@@ -143,7 +146,7 @@ impl JsonPayload {
             }
             Slot::ArgumentsText => self.end_arguments_text(calls),
             Slot::Ignored => self.ignore(calls),
-            Slot::Arguments | Slot::Wrapper | Slot::Skipped => {}
+            Slot::Arguments | Slot::Wrapper | Slot::Skipped | Slot::Keyed => {}
         }
         self.value.reset();
     }
@@ -162,8 +165,20 @@ impl JsonPayload {
         }
     }
 
+    /// Whether the key just read may be the name of the tool whose arguments follow.
+    fn is_keyed(&self, calls: &Calls) -> bool {
+        let key = self.key.as_str();
+        let other = NAME_ALIASES.contains(&key) || ARGUMENT_ALIASES.contains(&key) || OTHER_KEYS.contains(&key);
+        let waiting = self.held_name.is_some() || self.held_arguments.is_some() || !self.arguments.is_empty();
+        self.keys.keyed && self.level == 1 && !calls.has_name() && !waiting && (!other || calls.has_tool(key))
+    }
+
     /// What the value of the key just read is for.
     pub(super) fn slot(&self, calls: &Calls) -> Slot {
+        if self.is_keyed(calls) { Slot::Keyed } else { self.plain_slot(calls) }
+    }
+
+    fn plain_slot(&self, calls: &Calls) -> Slot {
         let key = self.key.as_str();
         let named = calls.has_name();
         let argued = self.argued && !self.arguments.is_empty();
@@ -196,6 +211,14 @@ impl JsonPayload {
     /// The first byte of a value decides how it is read.
     pub(super) fn begin_value(&mut self, slot: Slot, byte: u8, at: usize, calls: &mut Calls) -> Step {
         let string = matches!(byte, b'"' | b'\'');
+        let slot = match slot {
+            Slot::Keyed if byte == b'{' || byte == b'n' && calls.has_tool(&self.key) => {
+                calls.start(self.key.clone(), self.key_at..self.key_at + self.key.len() + 2);
+                Slot::Arguments
+            }
+            Slot::Keyed => self.plain_slot(calls),
+            slot => slot,
+        };
         let slot = match slot {
             Slot::Wrapper if byte == b'{' => {
                 (self.wrapped, self.wrapper_at) = (true, self.key_at);

@@ -30,6 +30,7 @@ impl Patterns {
         markers.extend(around(&declaration.reasoning, Side::ReasoningStart, Side::ReasoningEnd));
         markers.extend(declaration.start.iter().map(|start| (Side::Start, start.clone())));
         markers.extend(declaration.end.iter().map(|end| (Side::End, end.clone())));
+        markers.extend(declaration.hidden.iter().map(|hidden| (Side::Hidden, hidden.clone())));
         markers.extend(declaration.markup.iter().map(|markup| (Side::Markup, markup.clone())));
         markers.sort_by_key(|(_, marker)| std::cmp::Reverse(marker.pattern().len()));
         let pattern = |(side, marker): (Side, Marker)| {
@@ -168,7 +169,15 @@ pub(super) fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, Str
 
 /// A call where the format has no start marker: an object whose first keys are those of a call.
 pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
-    let (None, Payload::Json(keys)) = (&declaration.start, &declaration.payload) else { return None };
+    let sign = Sign { side: Side::Bare, exact: true, lookahead: Lookahead::All };
+    let keys = match (&declaration.start, &declaration.payload) {
+        (None, Payload::Json(keys)) => keys,
+        // A name alone begins a word like any other, so that only a list of calls is told from text.
+        (None, Payload::Python { list: true }) => {
+            return Some((sign, r"\[[ \t\r\n]*[A-Za-z_][A-Za-z0-9_.:/$-]*[ \t]*\(".to_owned()));
+        }
+        _ => return None,
+    };
     let text = |text: &str| text.bytes().map(escape).collect::<String>();
     let (name, arguments) = (text(&keys.name), text(&keys.arguments));
     // Without bounds, which would need a state for each number of bytes in each of these places: the scanner bounds the
@@ -178,9 +187,9 @@ pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
     let kind = format!(r#"(?:"(?:type|id)"{blank}:{blank}{string}{blank},{blank})?"#);
     let wrapper = format!(r#"(?:"function"{blank}:{blank}\{{{blank})?"#);
     let next = format!(r#"(?:\}}|,{blank}"(?:{arguments}|arguments|parameters)"{blank}:)"#);
-    let sign = Sign { side: Side::Bare, exact: true, lookahead: Lookahead::All };
+    let keyed = if keys.keyed { format!(r"{string}{blank}:{blank}(?:\{{|null)|") } else { String::new() };
     let call = format!(r#"{kind}{wrapper}"(?:{name}|name)"{blank}:{blank}{string}{blank}{next}"#);
-    Some((sign, format!(r"(?:\[{blank})?\{{{blank}{call}")))
+    Some((sign, format!(r"(?:\[{blank})?\{{{blank}(?:{keyed}{call})")))
 }
 
 impl Marker {

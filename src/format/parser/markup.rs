@@ -35,12 +35,9 @@ impl Parser {
                 self.leave_prose(&held[..found.start]);
                 self.begin_call(marker, found, place.start);
             }
-            Side::ReasoningStart | Side::ReasoningEnd if !self.separate => return false,
+            Side::ReasoningStart | Side::ReasoningEnd | Side::Hidden if !self.separate => return false,
             Side::ReasoningStart => {
-                self.leave_prose(&held[..found.start]);
-                self.text.after_markup_here();
-                self.thinking = true;
-                self.reasoning.separate();
+                self.begin_reasoning(&held[..found.start]);
             }
             Side::SectionStart | Side::SectionEnd if !found.sign.exact && !self.is_near_section(&found) => {
                 return false;
@@ -58,9 +55,16 @@ impl Parser {
                     self.section = Some(Section { place, blank: true });
                 }
             }
+            Side::Hidden => {
+                self.begin_reasoning(&held[..found.start]);
+                self.hiding = true;
+                self.calls.diagnose(DiagnosticKind::HiddenText, place);
+            }
             Side::Markup => {
                 let prose = self.prose();
                 prose.push(&held[..found.start]);
+                // What follows may be a call without a marker of its own.
+                prose.begin_line();
                 // An answer does not begin with the line break behind its markup.
                 if prose.is_empty() {
                     prose.after_markup_here();
@@ -76,11 +80,32 @@ impl Parser {
         self.calls.repair && (found.sign.side == Side::SectionStart || after_call)
     }
 
+    /// Reasoning begins behind the text, which ends with `last`.
+    pub(super) fn begin_reasoning(&mut self, last: &[u8]) {
+        self.leave_prose(last);
+        self.text.after_markup_here();
+        self.thinking = true;
+        self.reasoning.separate();
+    }
+
     /// Whether what looks like a call without a marker is one: it begins a line, and if it is a name alone, then a
     /// tool has that name, as far as the tools are known.
     pub(super) fn is_bare_call(&self, held: &[u8], start: usize) -> bool {
         if !self.text.begins_line(&held[..start]) {
             return false;
+        }
+        if self.machinery.plan.is_python() {
+            let name = held[start..].split(|&byte| byte == b'(').next().unwrap_or_default();
+            return self.calls.is_tool(String::from_utf8_lossy(name).trim_start_matches('[').trim());
+        }
+        if self.machinery.plan.is_keyed() {
+            // Any object looks like such a call.
+            let mut texts = held[start..].split(|&byte| byte == b'"');
+            let name = String::from_utf8_lossy(texts.nth(1).unwrap_or_default());
+            if texts.nth(1).is_none() {
+                let listed = held.get(start) == Some(&b'[');
+                return self.calls.is_tool(&name) && (listed || self.calls.has_tools());
+            }
         }
         match serde_json::Deserializer::from_slice(&held[start..]).into_iter::<Value>().next() {
             Some(Ok(Value::Object(whole))) => {
@@ -98,6 +123,7 @@ impl Parser {
         self.send_text();
         if std::mem::take(&mut self.thinking) {
             self.reasoning.after_markup_here();
+            self.hiding = false;
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::format::bytes::FlagSets;
 use crate::format::head::HeadPlan;
+use crate::format::schema::Types;
 use crate::format::{Declaration, Marker, TaggedCall};
 use std::sync::Arc;
 
@@ -10,7 +11,13 @@ use std::sync::Arc;
 pub(crate) struct TaggedPlan {
     pub(super) head: Arc<HeadPlan>,
     pub(super) key_start: Vec<u8>,
+    /// What follows the key, up to the word for the type if there is one.
     pub(super) key_end: Vec<u8>,
+    /// The same, where it ends.
+    pub(super) tag_end: Vec<u8>,
+    /// The words for types; none where the format writes none.
+    pub(super) words: Vec<(String, Types)>,
+    pub(super) escaped_keys: bool,
     /// Empty where a value begins right behind its key.
     pub(super) value_start: Vec<u8>,
     /// What ends a value: before and, where it has the argument's name in it, after that.
@@ -53,11 +60,15 @@ impl TaggedPlan {
             None => (bytes(&call.value_end), None),
         };
         let section = declaration.section.as_ref();
+        let (key_end, tag_end) = call.around_type().unwrap_or((&call.key_end, &call.key_end));
         let starts = [marker(section.map(|section| &section.start)), marker(declaration.start.as_ref())];
         let mut plan = TaggedPlan {
             head: Arc::new(HeadPlan::new(&call.head, &[call.key_start.trim(), "{"])),
             key_start: bytes(&call.key_start),
-            key_end: bytes(&call.key_end),
+            key_end: bytes(key_end),
+            tag_end: bytes(tag_end),
+            words: if call.types.is_empty() { Vec::new() } else { call.words() },
+            escaped_keys: call.escaped_keys,
             value_start: bytes(&call.value_start),
             value_end,
             lead: blank(&before_value[before_value.trim_end().len()..]),

@@ -1,7 +1,8 @@
 //! What stands between the values of a call: the tags around arguments and their names.
 
 use super::schema::{self, Step, Types};
-use super::{Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, TaggedPayload};
+use super::typed;
+use super::{Arc, Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, TaggedPayload};
 use crate::format::names;
 
 impl TaggedPayload {
@@ -110,10 +111,10 @@ impl TaggedPayload {
                 self.begin_key(at + length);
                 length
             }
-            State::Key if self.key.is_empty() && !plan.key_end.is_empty() => {
-                let end = bytes.windows(plan.key_end.len()).take(NAME).position(|tag| tag == plan.key_end);
-                let Some(tag) = end.and_then(|end| bytes.get(..end + plan.key_end.len())) else { return 0 };
-                let name = &tag[..tag.len() - plan.key_end.len()];
+            State::Key if self.key.is_empty() && !plan.tag_end.is_empty() => {
+                let end = bytes.windows(plan.tag_end.len()).take(NAME).position(|tag| tag == plan.tag_end);
+                let Some(tag) = end.and_then(|end| bytes.get(..end + plan.tag_end.len())) else { return 0 };
+                let name = &tag[..tag.len() - plan.tag_end.len()];
                 let unclosed = name.iter().any(|byte| matches!(byte, b'<' | b'>' | b'\n'));
                 if unclosed || markers && tag.iter().any(|&byte| stops.in_structure(byte)) {
                     return 0;
@@ -128,11 +129,11 @@ impl TaggedPayload {
 
     pub(super) fn key(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
         self.key.push(byte);
-        if self.plan.key_end.last() == Some(&byte) && self.key.ends_with(&self.plan.key_end) {
+        if self.plan.tag_end.last() == Some(&byte) && self.key.ends_with(&self.plan.tag_end) {
             self.key_ended(calls);
         } else if let Some(length) = self.unclosed_key() {
             return self.key_unclosed(length, at, calls);
-        } else if self.key.len() > KEY + self.plan.key_end.len() {
+        } else if self.key.len() > KEY + self.plan.key_end.len() + self.plan.tag_end.len() {
             self.state = State::Between;
             self.shortened = true;
             self.output.report(RepairKind::StrayText, self.key_at..at, calls);
@@ -146,7 +147,7 @@ impl TaggedPayload {
         let lines = !self.plan.key_start.ends_with(b">");
         let ends = |byte: &u8| matches!(byte, b'<' | b'>') || lines && *byte == b'\n';
         let at = self.key.iter().position(ends).filter(|_| self.repair)?;
-        let may_end = (0..=at).any(|from| self.plan.key_end.starts_with(&self.key[from..]));
+        let may_end = (0..=at).any(|from| self.plan.tag_end.starts_with(&self.key[from..]));
         (!may_end).then_some(at)
     }
 
@@ -154,7 +155,8 @@ impl TaggedPayload {
     fn key_unclosed(&mut self, length: usize, at: usize, calls: &mut Calls) -> Did {
         // A closing bracket is the rest of what should have ended the key.
         let from = self.key_at + length + usize::from(self.key[length] == b'>');
-        let key = String::from_utf8_lossy(&self.key[..length]).trim().to_owned();
+        let tag = String::from_utf8_lossy(&self.key[..length]).into_owned();
+        let key = self.take_type(&tag, calls).trim().to_owned();
         if key.is_empty() || key.starts_with('/') {
             if key.is_empty() {
                 calls.blame("an argument has no name".to_owned());
@@ -170,13 +172,20 @@ impl TaggedPayload {
     }
 
     pub(super) fn key_ended(&mut self, calls: &mut Calls) {
-        let length = self.key.len() - self.plan.key_end.len();
-        let key = String::from_utf8_lossy(&self.key[..length]).trim().to_owned();
+        let length = self.key.len() - self.plan.tag_end.len();
+        let tag = String::from_utf8_lossy(&self.key[..length]).into_owned();
+        let mut key = self.take_type(&tag, calls).trim().to_owned();
+        if self.plan.escaped_keys {
+            key = typed::unescape(&key);
+        }
         // A closing tag whose element is not open.
         if key.is_empty() || key.starts_with('/') {
             self.state = State::Between;
             self.stray(self.key_at, calls);
             return;
+        }
+        if self.plan.escaped_keys {
+            return self.key_read(key, calls);
         }
         let plain = key.trim_matches(['"', '\'']);
         let quoted = plain.len() < key.len() && names::is_plain(plain) && !self.is_parameter(&key, calls);
@@ -192,6 +201,22 @@ impl TaggedPayload {
     /// Whether the tool has a parameter of just this name.
     fn is_parameter(&self, key: &str, calls: &Calls) -> bool {
         calls.tool().and_then(|tool| tool.parameters.as_ref()).is_some_and(|schema| schema::knows(schema, key))
+    }
+
+    /// The key in a tag that may have a word for the value's type behind it, which is kept.
+    fn take_type<'t>(&mut self, tag: &'t str, calls: &mut Calls) -> &'t str {
+        let plan = Arc::clone(&self.plan);
+        self.word = None;
+        if plan.words.is_empty() {
+            return tag;
+        }
+        let (key, word) = tag.rsplit_once(&*String::from_utf8_lossy(&plan.key_end)).unwrap_or((tag, ""));
+        let known = |(known, _): &&(String, Types)| known.eq_ignore_ascii_case(word.trim());
+        self.word = plan.words.iter().find(known).map(|(_, types)| *types);
+        if self.word.is_none() && !key.trim().is_empty() && !key.starts_with('/') {
+            self.output.report(RepairKind::NearMissMarker, self.key_at..self.key_at + tag.len(), calls);
+        }
+        key
     }
 
     pub(super) fn key_read(&mut self, key: String, calls: &mut Calls) {

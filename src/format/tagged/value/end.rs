@@ -95,7 +95,11 @@ impl ValueReader {
                 Is::No => {}
             }
         }
-        if self.sink == Sink::Start && self.raw.is_empty() && CDATA_START.starts_with(held) {
+        if self.sink == Sink::Start
+            && self.raw.is_empty()
+            && self.plan.words.is_empty()
+            && CDATA_START.starts_with(held)
+        {
             if held == CDATA_START {
                 return Verdict::Cdata;
             }
