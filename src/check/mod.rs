@@ -48,6 +48,8 @@ pub struct Subject<'a> {
     pub format: Option<&'a Format>,
     /// The tool section of a format that is laid over the template; without it the template writes tools by itself.
     pub section: Option<&'a ChatTemplate>,
+    /// Whether calls are written as text in `format`, for a template that writes tools, but no calls.
+    pub calls_as_text: bool,
     /// The text of the token that begins a sequence.
     pub bos_token: &'a str,
     /// The text of the token that ends one.
@@ -87,7 +89,16 @@ impl Report {
 impl<'a> Subject<'a> {
     /// A template that writes tools by itself, in `format`.
     pub fn new(template: &'a ChatTemplate, format: Option<&'a Format>) -> Subject<'a> {
-        Subject { template, format, section: None, bos_token: "<s>", eos_token: "</s>", variables: Map::new() }
+        let calls_as_text = false;
+        Subject {
+            template,
+            format,
+            section: None,
+            calls_as_text,
+            bos_token: "<s>",
+            eos_token: "</s>",
+            variables: Map::new(),
+        }
     }
 
     /// Checks it; with `count`, tokens too.
@@ -116,7 +127,8 @@ impl<'a> Subject<'a> {
     /// A prompt; `generation` says whether the assistant is to speak next.
     fn prompt(&self, messages: &[Message], tools: Option<&Tools>, generation: bool) -> Result<String> {
         let overlay = match (self.section, self.format) {
-            (Some(section), Some(format)) => Some(Overlay { section, history: format }),
+            (Some(section), Some(format)) => Some(Overlay { section: Some(section), history: format }),
+            (None, Some(format)) if self.calls_as_text => Some(Overlay { section: None, history: format }),
             _ => None,
         };
         let request = RenderRequest {

@@ -18,6 +18,7 @@ mod gbnf;
 mod gguf;
 mod gguf_builder;
 mod grammar;
+mod headers;
 #[cfg(feature = "hub")]
 mod hub;
 #[cfg(feature = "hub")]
