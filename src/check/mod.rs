@@ -20,6 +20,7 @@ mod costs;
 mod renders;
 mod round_trip;
 mod script;
+mod teaching;
 mod turns;
 
 pub use costs::{Cost, MarkerTokens};
@@ -65,6 +66,8 @@ pub struct Report {
     pub renders: Vec<Render>,
     /// Whether the calls that the template writes are read back as they were; empty without a format.
     pub round_trips: Vec<RoundTrip>,
+    /// What is wrong besides, in sentences: calls that nothing reads, a tool section that shows other markers.
+    pub problems: Vec<String>,
     /// Whether each turn's prompt begins with the one before.
     pub turns: Vec<Turn>,
     /// The format's markers as the model's tokens; empty without a model.
@@ -76,7 +79,9 @@ pub struct Report {
 impl Report {
     /// Whether everything is there that tool calls need, and all calls are read back as they were.
     pub fn sound(&self) -> bool {
-        self.lacking().next().is_none() && self.round_trips.iter().all(|trip| trip.problem.is_none())
+        self.lacking().next().is_none()
+            && self.problems.is_empty()
+            && self.round_trips.iter().all(|trip| trip.problem.is_none())
     }
 
     /// What tool calls need and the template does not write.
@@ -108,12 +113,11 @@ impl<'a> Subject<'a> {
     pub fn check(&self, count: Option<CountTokens<'_>>) -> Result<Report> {
         let renders = renders::renders(self);
         let reasons = renders.iter().any(|render| render.what == "reasoning" && render.outcome == Outcome::Pass);
+        let trips = self.format.map(|format| round_trip::round_trips(self, format)).transpose()?;
+        let round_trips = trips.unwrap_or_default();
         Ok(Report {
-            round_trips: self
-                .format
-                .map(|format| round_trip::round_trips(self, format))
-                .transpose()?
-                .unwrap_or_default(),
+            problems: teaching::problems(self, &renders, &round_trips)?,
+            round_trips,
             turns: turns::turns(self, reasons, count)?,
             markers: match (self.format, count) {
                 (Some(format), Some(count)) => costs::markers(format, count)?,

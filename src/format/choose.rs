@@ -57,6 +57,23 @@ pub struct Choice {
     pub notices: Vec<String>,
 }
 
+impl Choice {
+    /// Which format it is, and why, in a few words.
+    pub fn describe(&self) -> String {
+        let (name, why) = (&self.format.name, &self.why);
+        match self.origin {
+            Origin::Asked => format!("format {name}, as asked for"),
+            Origin::Declared => format!("format {name}, which the template declares"),
+            Origin::Inferred => match self.format.known_as() {
+                Some(known) => format!("format {known}, which the template writes"),
+                None => "a format of the template's own, which it is seen to write".to_owned(),
+            },
+            Origin::Family => format!("format {name}, because {why}"),
+            Origin::Default => format!("format {name}, added to the template, because {why}"),
+        }
+    }
+}
+
 /// The format that is asked for, or else the one that the template declares, or the one that it is seen to write, or
 /// the built-in one that the template or the model has the markers of, or `delimited`.
 ///
@@ -119,6 +136,10 @@ fn built_in(template: &ChatTemplate, clues: Clues<'_>) -> Option<(&'static Built
     let by_text = family::by_markers(&|marker| written.contains(marker));
     if let Some((builtin, markers)) = by_text {
         return Some((builtin, format!("the template contains {markers}")));
+    }
+    if template.capabilities().calls {
+        // It writes calls in a format of its own, which no vocabulary can tell.
+        return None;
     }
     let by_token = clues.is_token.and_then(family::by_tokens);
     if let Some((builtin, markers)) = by_token {

@@ -28,8 +28,11 @@ fn after_known<'t>(tail: &'t str, header: &str) -> Option<&'t str> {
 
 /// The answer after what looks like a header.
 fn after_recognised<'t>(tail: &'t str, format: &Format) -> &'t str {
-    // A marker may itself look like a header: what follows its beginning is the answer.
-    let marker = format.reserved().filter_map(|marker| tail.find(marker)).min().unwrap_or(tail.len());
+    // A marker may itself look like a header: it begins the answer.
+    let around = [&format.section, &format.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
+    let markers = format.start.iter().chain(around).filter_map(Marker::text).map(str::trim);
+    let opened = markers.filter(|marker| !marker.is_empty()).filter_map(|marker| tail.find(marker)).min();
+    let marker = opened.unwrap_or(tail.len());
     &tail[header::length(&tail[..marker])..]
 }
 

@@ -72,7 +72,9 @@ fn no_header_is_part_of_an_answer() {
         ];
         for (tools, switches) in [None, Some(&tools)].into_iter().flat_map(|t| switches.map(|s| (t, s))) {
             for tail in tails(&template, tools, switches) {
-                for continued in ["", "Fore and <a>. "] {
+                // What comes right after a word cannot be told from it by the text alone.
+                let ends_in_word = tail.ends_with(char::is_alphanumeric);
+                for continued in ["", "Fore and <a>. "].into_iter().take(if ends_in_word { 1 } else { 2 }) {
                     let tail = format!("{tail}{continued}");
                     let wanted = format!("{continued}{ANSWER}");
                     count += 1;
@@ -83,9 +85,11 @@ fn no_header_is_part_of_an_answer() {
                         let all = format!("{reasoning}{content}");
                         let rest = all.strip_suffix(&wanted);
                         let header = rest.is_none_or(|rest| {
-                            let opened = rest.trim();
-                            let word = opened.replace("think", "").replace("thought", "").replace("mm:", "");
-                            format_name == "its own" && !opened.is_empty() || word.contains(char::is_alphabetic)
+                            // A beginning of the answer that Apriel 1.6 is given.
+                            let opened = rest.replace("Here are my reasoning steps:", "");
+                            let known = ["think", "thought", "channel", "mm:"];
+                            let words = known.iter().fold(opened.clone(), |words, known| words.replace(known, ""));
+                            format_name == "its own" && !opened.trim().is_empty() || words.contains(char::is_alphabetic)
                         });
                         if header {
                             report += &format!("{name} {switches:?}, {format_name}: {tail:?}: {all:?}\n");
@@ -106,7 +110,9 @@ fn a_session_knows_the_header_of_its_template() {
             Session::new(Box::new(ScriptedEngine::from_texts(info, [ANSWER])), Some(template), None).unwrap();
         let Ok(reply) = session.ask(QUESTION) else { continue };
         let reasoning = reply.message.reasoning.unwrap_or_default();
-        assert_eq!(format!("{reasoning}{}", reply.message.content), ANSWER, "{name}");
+        let answer = format!("{reasoning}{}", reply.message.content);
+        // A beginning of the answer that Apriel 1.6 is given.
+        assert_eq!(answer.trim_start_matches("Here are my reasoning steps:\n"), ANSWER, "{name}");
     }
 }
 

@@ -4,6 +4,7 @@ mod bench;
 mod byte_tokens;
 mod chat_cli;
 mod check;
+mod choose;
 mod cli;
 mod closing;
 mod conformance;

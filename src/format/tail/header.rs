@@ -115,7 +115,7 @@ fn token(text: &str) -> Option<usize> {
 
 /// The length of a special token that nothing else looks like: `<|…|>`, `<|…>`, `<…|>`, `<｜…｜>`, `[|…|]`, `]~…]`.
 fn paired(text: &str) -> Option<usize> {
-    let brackets = [("<|", ">"), ("<｜", "｜>"), ("[|", "|]"), ("]~", "]"), ("<", "|>")];
+    let brackets = [("<|", ">"), ("<｜", "｜>"), ("[|", "|]"), ("]~", "]"), ("[", "~["), ("<", "|>")];
     brackets.iter().find_map(|(open, close)| {
         let inner = text.strip_prefix(open)?;
         let end = inner.find(close).filter(|end| *end > 0 && *end <= LONGEST_TOKEN)?;
@@ -158,6 +158,7 @@ mod tests {
             "<｜start▁of▁sentence｜><|Bot|>",
             "[|assistant|]",
             "]~b]ai\n",
+            "[e~[\n]~b]ai\n",
             "<SPECIAL_11>Assistant\n",
             "[/INST]",
             " [/INST]",
