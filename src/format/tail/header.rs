@@ -119,7 +119,7 @@ fn paired(text: &str) -> Option<usize> {
     brackets.iter().find_map(|(open, close)| {
         let inner = text.strip_prefix(open)?;
         let end = inner.find(close).filter(|end| *end > 0 && *end <= LONGEST_TOKEN)?;
-        let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '/' | '▁' | '-' | '|' | '!' | '~');
+        let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '/' | '▁' | '-' | '|' | '!' | '~' | ':');
         inner[..end].chars().all(plain).then_some(open.len() + end + close.len())
     })
 }
