@@ -4,7 +4,6 @@
 //! the answer to the conversation when, and only when, the turn has ended well.
 
 mod answer;
-mod chosen;
 mod constrain;
 mod context;
 mod event;
@@ -16,6 +15,7 @@ mod record;
 mod rescue;
 mod run;
 mod tell;
+mod untrained;
 
 #[cfg(doc)]
 use crate::ErrorKind;
@@ -25,13 +25,13 @@ use crate::engine::llama::{LlamaEngine, LoadOptions};
 use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
+use crate::format::choose::{Choice, Clues, Origin, Writes, format_for};
 use crate::format::grammar::Unenforced;
 use crate::message::{Message, adopt, check_question};
 use crate::models::Gguf;
 use crate::template::{ChatTemplate, ChatTemplates, Prompt, RenderRequest, Reserved};
 use crate::tool::Tools;
 use answer::Ask;
-use chosen::Chosen;
 use record::Ended;
 use serde_json::{Map, Value};
 use std::cell::OnceCell;
@@ -70,6 +70,8 @@ pub struct Session {
     format: Arc<Format>,
     /// The format's tool section, for a chat template that does not write tools in this format by itself.
     section: Option<ChatTemplate>,
+    /// Whether past calls are written as text, for a chat template that writes the tools, but no calls.
+    calls_as_text: bool,
     /// What makes a chat template write the format, where it knows several.
     variables: Map<String, Value>,
     reserved: Reserved,
@@ -109,7 +111,8 @@ impl Session {
     ///
     /// `template` replaces the model's own chat template, `format` the one that the template declares; it is laid over
     /// a template that does not write it by itself (see [`Format::native_in`]). Without a declaration it is read off
-    /// what the template writes (see [`Format::infer`]); if that is nothing, it is `delimited`.
+    /// what the template writes (see [`Format::infer`]), or it is the built-in format of the model's family (see
+    /// [`format_for`]); if there is none, it is `delimited`.
     ///
     /// # Errors
     /// [`ErrorKind::Template`] or [`ErrorKind::Format`] when the template or its declaration is not usable.
@@ -138,16 +141,20 @@ impl Session {
             notices.push(format!("{}: it leaves out what the user says", plain.name()));
         }
         let template = templates.choose(true);
-        let mut chosen = Chosen::new(template, format)?;
-        if templates.is_built_in() {
+        let is_token = |text: &str| untrained::is_token(&*engine, text);
+        let clues = Clues { architecture: &model.architecture, is_token: Some(&is_token) };
+        let Choice { format, writes, origin, notices: mut tool_notices, .. } = format_for(template, format, clues)?;
+        if templates.is_built_in() && origin == Origin::Default {
             // That has been said.
-            chosen.notices.clear();
+            tool_notices.clear();
         }
-        let Chosen { format, native, notices: tool_notices } = chosen;
-        let section = match native {
-            Some(_) => None,
-            None => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
+        tool_notices.extend(untrained::notice(&*engine, &format));
+        let section = match writes {
+            Writes::Section => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
+            Writes::Template(_) | Writes::Calls => None,
         };
+        let calls_as_text = writes == Writes::Calls;
+        let variables = if let Writes::Template(variables) = writes { variables } else { Map::new() };
 
         // User-defined tokens are markup only where the template or the format writes them: others are mere
         // abbreviations, such as the HTML tags in some vocabularies.
@@ -155,7 +162,8 @@ impl Session {
             template.source().contains(token.as_str()) || format.reserved().any(|marker| marker == token.as_str())
         };
         let user_defined: Vec<String> = model.user_defined_tokens.iter().filter(written).cloned().collect();
-        let marks = section.iter().flat_map(|_| format.history.marks());
+        let overlaid = section.is_some() || calls_as_text;
+        let marks = overlaid.then(|| format.history.marks()).into_iter().flatten();
         let markers: Vec<String> = format.reserved().chain(marks).map(str::to_owned).collect();
         let reserved = Reserved::new(model.control_tokens.clone(), user_defined, markers)?;
         Ok(Session {
@@ -163,7 +171,8 @@ impl Session {
             templates,
             format: Arc::new(format),
             section,
-            variables: native.unwrap_or_default(),
+            calls_as_text,
+            variables,
             reserved,
             tools: Arc::default(),
             messages: Vec::new(),

@@ -227,7 +227,10 @@ impl ChatTemplate {
     /// would show it, and writes what it can: see [`ChatTemplate::capabilities`].
     pub fn render(&self, request: &RenderRequest<'_>) -> Result<Prompt> {
         let nothing = Reserved::default();
-        let sources = [self.source.as_str(), request.overlay.map_or("", |overlay| overlay.section.source.as_str())];
+        let sources = [
+            self.source.as_str(),
+            request.overlay.and_then(|overlay| overlay.section).map_or("", |section| section.source.as_str()),
+        ];
         let neutraliser = Neutraliser::new(request.reserved.unwrap_or(&nothing), &sources);
         let has_calls = request.messages.iter().any(|message| !message.tool_calls.is_empty());
         let shape = match request.overlay {
@@ -241,8 +244,8 @@ impl ChatTemplate {
             request.tools.filter(|tools| !tools.is_empty()).map(|tools| neutraliser.outside(&tools.to_json()));
         let table = neutraliser.table();
         if let Some(overlay) = &request.overlay {
-            let section = match tools.take() {
-                Some(tools) => overlay.section.section(request, tools, table.clone())?,
+            let section = match overlay.section.and_then(|section| Some((section, tools.take()?))) {
+                Some((section, tools)) => section.section(request, tools, table.clone())?,
                 None => String::new(),
             };
             messages = overlay.write(messages, &section, *self.roles.get_or_init(|| probe::roles(self)));

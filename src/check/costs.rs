@@ -67,10 +67,14 @@ pub(super) fn costs(subject: &Subject<'_>, count: CountTokens<'_>) -> Result<Vec
     let answered = difference(prompt(&called, &one, false)?, prompt(&called[..2], &one, false)?);
     let both = difference(prompt(&called_twice[..2], &one, false)?, before);
 
+    let section = match subject.section {
+        Some(_) => "the overlay's tool section, without tools",
+        None => "the tool section, without tools",
+    };
     let costs = [
         ("a question, without its text", asked.map(|all| Ok(all - tokens(script::QUESTION)?)).transpose()?),
         ("an empty system message", difference(prompt(&[Message::system(""), question()], &[], true)?, asked)),
-        ("the tool section, without tools", difference(difference(with_tool, asked), each_tool)),
+        (section, difference(difference(with_tool, asked), each_tool)),
         ("a tool with two parameters", each_tool),
         ("of these, its JSON", Some(tokens(&script::trains().to_json()["function"].to_string())?)),
         ("a call, without name and arguments", call.map(|all| Ok(all - own(&calls[..1])?)).transpose()?),

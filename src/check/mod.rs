@@ -20,6 +20,7 @@ mod costs;
 mod renders;
 mod round_trip;
 mod script;
+mod teaching;
 mod turns;
 
 pub use costs::{Cost, MarkerTokens};
@@ -48,6 +49,8 @@ pub struct Subject<'a> {
     pub format: Option<&'a Format>,
     /// The tool section of a format that is laid over the template; without it the template writes tools by itself.
     pub section: Option<&'a ChatTemplate>,
+    /// Whether calls are written as text in `format`, for a template that writes tools, but no calls.
+    pub calls_as_text: bool,
     /// The text of the token that begins a sequence.
     pub bos_token: &'a str,
     /// The text of the token that ends one.
@@ -63,6 +66,8 @@ pub struct Report {
     pub renders: Vec<Render>,
     /// Whether the calls that the template writes are read back as they were; empty without a format.
     pub round_trips: Vec<RoundTrip>,
+    /// What is wrong besides, in sentences: calls that nothing reads, a tool section that shows other markers.
+    pub problems: Vec<String>,
     /// Whether each turn's prompt begins with the one before.
     pub turns: Vec<Turn>,
     /// The format's markers as the model's tokens; empty without a model.
@@ -74,7 +79,9 @@ pub struct Report {
 impl Report {
     /// Whether everything is there that tool calls need, and all calls are read back as they were.
     pub fn sound(&self) -> bool {
-        self.lacking().next().is_none() && self.round_trips.iter().all(|trip| trip.problem.is_none())
+        self.lacking().next().is_none()
+            && self.problems.is_empty()
+            && self.round_trips.iter().all(|trip| trip.problem.is_none())
     }
 
     /// What tool calls need and the template does not write.
@@ -87,7 +94,16 @@ impl Report {
 impl<'a> Subject<'a> {
     /// A template that writes tools by itself, in `format`.
     pub fn new(template: &'a ChatTemplate, format: Option<&'a Format>) -> Subject<'a> {
-        Subject { template, format, section: None, bos_token: "<s>", eos_token: "</s>", variables: Map::new() }
+        let calls_as_text = false;
+        Subject {
+            template,
+            format,
+            section: None,
+            calls_as_text,
+            bos_token: "<s>",
+            eos_token: "</s>",
+            variables: Map::new(),
+        }
     }
 
     /// Checks it; with `count`, tokens too.
@@ -97,12 +113,11 @@ impl<'a> Subject<'a> {
     pub fn check(&self, count: Option<CountTokens<'_>>) -> Result<Report> {
         let renders = renders::renders(self);
         let reasons = renders.iter().any(|render| render.what == "reasoning" && render.outcome == Outcome::Pass);
+        let trips = self.format.map(|format| round_trip::round_trips(self, format)).transpose()?;
+        let round_trips = trips.unwrap_or_default();
         Ok(Report {
-            round_trips: self
-                .format
-                .map(|format| round_trip::round_trips(self, format))
-                .transpose()?
-                .unwrap_or_default(),
+            problems: teaching::problems(self, &renders, &round_trips)?,
+            round_trips,
             turns: turns::turns(self, reasons, count)?,
             markers: match (self.format, count) {
                 (Some(format), Some(count)) => costs::markers(format, count)?,
@@ -116,7 +131,8 @@ impl<'a> Subject<'a> {
     /// A prompt; `generation` says whether the assistant is to speak next.
     fn prompt(&self, messages: &[Message], tools: Option<&Tools>, generation: bool) -> Result<String> {
         let overlay = match (self.section, self.format) {
-            (Some(section), Some(format)) => Some(Overlay { section, history: format }),
+            (Some(section), Some(format)) => Some(Overlay { section: Some(section), history: format }),
+            (None, Some(format)) if self.calls_as_text => Some(Overlay { section: None, history: format }),
             _ => None,
         };
         let request = RenderRequest {

@@ -9,6 +9,7 @@ use callwright::check::{Cost, Difference, MarkerTokens, Outcome, Report, RoundTr
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
 use callwright::error::nearest;
+use callwright::format::choose::{Choice, Clues, Origin, Writes, format_for};
 use callwright::format::infer::Inference;
 use callwright::format::{Builtin, Format, Payload};
 use callwright::message::{Arguments, Message, ToolCall};
@@ -211,6 +212,10 @@ struct Checked {
     variables: Map<String, Value>,
     /// What the template is seen to write, where nobody says what it writes.
     inferred: Option<Arc<Inference>>,
+    /// Which format a conversation has with it, where none was asked for.
+    choice: Option<Choice>,
+    /// Whether calls are written as text in the format, and tools by the template.
+    calls_as_text: bool,
     engine: Option<LlamaEngine>,
 }
 
@@ -246,20 +251,37 @@ impl Checked {
             variables.extend(given);
         }
         let mut inferred = None;
+        let (mut choice, mut calls_as_text) = (None, false);
+        let engine = counting.or(named);
         if format.is_none() {
-            format = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
-        }
-        if format.is_none() {
-            let inference = Format::infer(&template);
-            format = inference.format.clone();
-            inferred = Some(inference);
+            let chosen = choose(&template, engine.as_ref())?;
+            format = match chosen.origin {
+                // What the template does by itself.
+                Origin::Default => Format::infer(&template).format.clone(),
+                _ => Some(chosen.format.clone()),
+            };
+            if matches!(chosen.origin, Origin::Inferred | Origin::Default) {
+                inferred = Some(Format::infer(&template));
+            }
+            laid_over = chosen.origin == Origin::Family && chosen.writes == Writes::Section;
+            calls_as_text = chosen.origin == Origin::Family && chosen.writes == Writes::Calls;
+            choice = Some(chosen);
         }
         let section = match format.as_ref().filter(|_| laid_over) {
             Some(format) => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
             None => None,
         };
-        Ok(Checked { template, format, section, variables, inferred, engine: counting.or(named) })
+        Ok(Checked { template, format, section, variables, inferred, choice, calls_as_text, engine })
     }
+}
+
+/// The format that a session would choose.
+fn choose(template: &ChatTemplate, engine: Option<&LlamaEngine>) -> Result<Choice> {
+    let model = engine.map(Engine::model);
+    let tokens = || model.into_iter().flat_map(|model| model.control_tokens.iter().chain(&model.user_defined_tokens));
+    let is_token = |text: &str| tokens().any(|token| token == text);
+    let clues = Clues { architecture: model.map_or("", |model| &model.architecture), is_token: Some(&is_token) };
+    Ok(format_for(template, None, clues)?)
 }
 
 /// The chat template of that name or file; or, where it is a format, ChatML with that format to lay over it.
@@ -310,6 +332,7 @@ fn check(args: &CheckArgs) -> Result<u8> {
     };
     let mut subject = Subject::new(&checked.template, checked.format.as_ref());
     subject.section = checked.section.as_ref();
+    subject.calls_as_text = checked.calls_as_text;
     subject.variables = checked.variables.clone();
     if let Some(engine) = &checked.engine {
         (subject.bos_token, subject.eos_token) = (&engine.model().bos, &engine.model().eos);
@@ -322,6 +345,7 @@ fn check(args: &CheckArgs) -> Result<u8> {
         value["declaration"] = json!(checked.format.as_ref().map(|format| format.to_toml()));
         value["inferred"] = json!(checked.inferred.is_some());
         value["notes"] = json!(checked.inferred.as_ref().map_or(&[][..], |inferred| &inferred.notes));
+        value["why"] = json!(checked.choice.as_ref().map(Choice::describe));
         value["laid_over"] = json!(checked.section.is_some());
         value["model"] = json!(checked.engine.as_ref().map(|engine| &engine.model().name));
         value["sound"] = json!(report.sound());
@@ -349,6 +373,9 @@ fn print(checked: &Checked, report: &Report) -> Result<()> {
         (None, _, _) => " declares no format, and none is seen in what it writes".to_owned(),
     };
     writeln!(out, "{BOLD}{template}{BOLD:#}{about}")?;
+    if let Some(choice) = checked.choice.as_ref().filter(|choice| choice.origin != Origin::Declared) {
+        writeln!(out, "Conversations with tools: {}.", choice.describe())?;
+    }
     print_renders(&mut out, report)?;
     if checked.format.is_some() {
         print_round_trips(&mut out, &report.round_trips)?;
@@ -388,10 +415,19 @@ fn print_verdict(out: &mut impl Write, report: &Report) -> Result<()> {
     if report.round_trips.iter().any(|trip| trip.problem.is_some()) {
         writeln!(out, "{RED}Calls that it writes are not read back as they were.{RED:#}")?;
     }
+    for problem in &report.problems {
+        writeln!(out, "{RED}{}.{RED:#}", sentence(problem))?;
+    }
     if report.sound() {
         writeln!(out, "{GREEN}It has all that tool calls need.{GREEN:#}")?;
     }
     Ok(())
+}
+
+/// With a capital letter.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {

@@ -493,6 +493,7 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
     let name = model.meta_val_str("general.name").ok().filter(|name| !name.is_empty());
     ModelInfo {
         name: name.unwrap_or_else(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned()),
+        architecture: model.meta_val_str("general.architecture").unwrap_or_default(),
         templates,
         // llama.cpp makes up a beginning token for vocabularies that have none.
         bos: model.meta_val_str("tokenizer.ggml.bos_token_id").map(|_| text(vocab.bos())).unwrap_or_default(),

@@ -32,6 +32,9 @@ fn common(one: &[Token], other: &[Token]) -> usize {
 pub struct ModelInfo {
     /// The model's own name, or its file's.
     pub name: String,
+    /// The architecture that the model's file names; empty where that is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub architecture: String,
     /// Chat templates, by name; the main one is `default`.
     pub templates: Vec<(String, String)>,
     /// The text of the beginning-of-sequence token; empty where there is none.

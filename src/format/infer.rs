@@ -4,11 +4,13 @@
 //! Nothing here knows the name of a model or of a marker. What cannot be read off is said, not guessed.
 
 mod assemble;
+mod header;
 mod reading;
 mod reasoning;
 mod renders;
-mod texts;
+pub(crate) mod texts;
 
+use super::choose::{Clues, Origin, format_for};
 use super::{Around, Format};
 use crate::error::{Error, ErrorKind, Result};
 use crate::template::ChatTemplate;
@@ -26,6 +28,8 @@ pub struct Inference {
     pub parallel: bool,
     /// What could not be read off, and what is peculiar.
     pub notes: Vec<String>,
+    /// What the template writes between the user's message and an answer, however it is rendered.
+    pub(crate) headers: Arc<[String]>,
 }
 
 /// How many templates are remembered.
@@ -69,21 +73,25 @@ impl Format {
         Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))
     }
 
-    /// The format that a chat template declares, or else the one that it is seen to write.
+    /// The format that a chat template declares, or else the one that it is seen to write, or else the built-in one that
+    /// it has the markers of: see [`format_for`].
     ///
     /// # Errors
     /// [`ErrorKind::Format`] when its declaration is not in order, or when it has none and writes no calls that could
     /// be read.
     pub fn of_template(template: &ChatTemplate) -> Result<Format> {
-        if let Some(format) = Format::declared_in(template)? {
-            return Ok(format);
+        let choice = format_for(template, None, Clues::default())?;
+        if choice.origin != Origin::Default {
+            return Ok(choice.format);
         }
         let inference = Format::infer(template);
-        inference.format.clone().ok_or_else(|| {
-            let message = format!("no tool-call format can be read off the template: {}", inference.notes.join("; "));
-            Error::new(ErrorKind::Format, message)
-                .in_file(template.name())
-                .hint("declare one in a comment {#--- callwright … ---#} at its beginning, or name one with --format")
-        })
+        // It may write calls, but no tools.
+        if let Some(format) = &inference.format {
+            return Ok(format.clone());
+        }
+        let message = format!("no tool-call format can be read off the template: {}", inference.notes.join("; "));
+        Err(Error::new(ErrorKind::Format, message)
+            .in_file(template.name())
+            .hint("declare one in a comment {#--- callwright … ---#} at its beginning, or name one with --format"))
     }
 }

@@ -8,10 +8,12 @@ mod behind;
 mod builtin;
 mod bytes;
 mod calls;
+pub mod choose;
 mod coerce;
 mod declaration;
 mod duplicates;
 pub mod event;
+pub(crate) mod family;
 pub mod grammar;
 mod head;
 mod history;
@@ -33,6 +35,7 @@ pub(crate) mod typed;
 mod written;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::template::ChatTemplate;
 use crate::text_file;
 use builtin::BUILTIN;
 use markers::Markers;
@@ -110,6 +113,8 @@ impl Declaration {
 pub struct Format {
     declaration: Declaration,
     source: String,
+    /// How the chat template that it is used with begins an answer, where that is known.
+    headers: Arc<[String]>,
     machinery: OnceLock<Arc<Machinery>>,
 }
 
@@ -348,7 +353,7 @@ impl Format {
     }
 
     fn with_source(declaration: Declaration, source: String) -> Result<Format> {
-        let format = Format { declaration, source, machinery: OnceLock::new() };
+        let format = Format { declaration, source, headers: Arc::default(), machinery: OnceLock::new() };
         format.machinery()?;
         Ok(format)
     }
@@ -360,7 +365,15 @@ impl Format {
         }
         let declaration = Declaration { reasoning, ..self.declaration.clone() };
         // What cannot be searched for is left out.
-        Format::with_source(declaration, self.source.clone()).unwrap_or(self)
+        let headers = Arc::clone(&self.headers);
+        Format::with_source(declaration, self.source.clone()).map_or(self, |format| Format { headers, ..format })
+    }
+
+    /// The same format for answers to prompts of this template: the header of the assistant's turn, which such a
+    /// prompt ends with, is then known, and is no part of an answer.
+    pub(crate) fn with_headers_of(self, template: &ChatTemplate) -> Format {
+        let headers = Arc::clone(&Format::infer(template).headers);
+        Format { headers, ..self }
     }
 
     /// The file that declares the format, its declaration block included: Jinja that writes the tool section.

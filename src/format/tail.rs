@@ -1,34 +1,39 @@
 //! What a prompt wrote of the answer already.
 //!
 //! A prompt ends with the header of the assistant's turn, and sometimes with more: an opened `<think>`, a forced start
-//! marker, the beginning of an answer that is to be continued. Only what stands behind the header is the answer's.
+//! marker, the beginning of an answer that is to be continued. Only what follows the header is the answer's. Where the
+//! chat template is known, so is its header; otherwise it is recognised by its text.
+
+mod header;
 
 use super::{Format, Marker};
 
-/// What those who write an answer are called in headers.
-const ROLES: [&str; 5] = ["assistant", "model", "ai", "bot", "gpt"];
-
-/// The part of a prompt's tail that belongs to the answer: what stands behind the last special token that is no
-/// marker of the format, and behind the role in its line.
+/// The part of a prompt's tail that belongs to the answer.
 pub(super) fn of_answer<'t>(tail: &'t str, format: &Format) -> &'t str {
-    // A marker may itself look like a header: what follows its beginning is the answer.
-    let marker = format.reserved().filter_map(|marker| tail.find(marker)).min().unwrap_or(tail.len());
-    let mut start = 0;
-    for (at, token) in special_tokens(&tail[..marker]) {
-        start = at + token.len();
-    }
-    let rest = &tail[start..];
-    let word = rest.trim_start_matches(['\r', '\n', ' ']);
-    let role = ROLES.iter().find_map(|role| {
-        let head = word.get(..role.len()).filter(|head| head.eq_ignore_ascii_case(role))?;
-        let after = &word[head.len()..];
-        (start > 0 && (after.starts_with(['\n', '\r', ':']) || after.is_empty())).then_some(after)
-    });
-    match role {
-        Some(after) => after.trim_start_matches([':', '\r', '\n']),
-        None if start > 0 => rest.trim_start_matches(['\r', '\n']),
-        None => rest,
-    }
+    format.headers.iter().find_map(|header| after_known(tail, header)).unwrap_or_else(|| after_recognised(tail, format))
+}
+
+/// The answer after `header`, of which the tail may have the end only.
+fn after_known<'t>(tail: &'t str, header: &str) -> Option<&'t str> {
+    let end_of_header = |from: usize| {
+        let end = &header[from..];
+        let rest = end.contains(char::is_alphanumeric).then(|| tail.strip_prefix(end))?;
+        // Some templates write less white space where they leave the answer to the model.
+        rest.or_else(|| (tail == end.trim_end()).then_some(""))
+    };
+    let starts = header.char_indices().map(|(at, _)| at);
+    // A tail that is a longer part of the prompt has the whole header in it.
+    starts.clone().find_map(end_of_header).or_else(|| Some(&tail[tail.rfind(header)? + header.len()..]))
+}
+
+/// The answer after what looks like a header.
+fn after_recognised<'t>(tail: &'t str, format: &Format) -> &'t str {
+    // A marker may itself look like a header: it begins the answer.
+    let around = [&format.section, &format.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
+    let markers = format.start.iter().chain(around).filter_map(Marker::text).map(str::trim);
+    let opened = markers.filter(|marker| !marker.is_empty()).filter_map(|marker| tail.find(marker)).min();
+    let marker = opened.unwrap_or(tail.len());
+    &tail[header::length(&tail[..marker])..]
 }
 
 /// The part of it that begins with reasoning which it leaves open, or nothing.
@@ -40,23 +45,4 @@ pub(super) fn open_reasoning<'t>(tail: &'t str, format: &Format) -> &'t str {
         (_, Some(end)) => tail[end..].strip_prefix(reasoning.end.text().unwrap_or_default().trim()).unwrap_or_default(),
         _ => tail,
     }
-}
-
-/// What looks like a special token, with its place: `<|…|>`, `<｜…｜>`, `<…_…>`, `[/INST]`, `]~b]`.
-fn special_tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let brackets = [("<|", "|>"), ("<｜", "｜>"), ("<", ">"), ("[", "]"), ("]~", "]")];
-    text.char_indices().filter_map(move |(at, _)| {
-        brackets.iter().find_map(|(open, close)| {
-            let inner = text[at..].strip_prefix(open)?;
-            let inner = &inner[..inner.find(close)?];
-            let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '/' | '▁' | '-');
-            let known = match *open {
-                "<" => inner.contains('_') || inner.starts_with(|c: char| c.is_uppercase()),
-                "[" => inner == "/INST" || inner == "INST",
-                _ => true,
-            };
-            let fits = known && !inner.is_empty() && inner.len() <= 40 && inner.chars().all(plain);
-            fits.then(|| (at, &text[at..at + open.len() + inner.len() + close.len()]))
-        })
-    })
 }

@@ -224,7 +224,8 @@ impl Session {
             eos_token: &model.eos,
             now: ask.options.now,
             reserved: Some(&self.reserved),
-            overlay: self.section.as_ref().map(|section| Overlay { section, history: &*self.format }),
+            overlay: (self.section.is_some() || self.calls_as_text)
+                .then(|| Overlay { section: self.section.as_ref(), history: &*self.format }),
             variables: self.variables.clone(),
             ..RenderRequest::default()
         }

@@ -20,8 +20,9 @@ pub trait CallHistory: Sync {
 /// A tool-call format laid over a chat template.
 #[derive(Clone, Copy)]
 pub struct Overlay<'a> {
-    /// Writes the tool section; its variables are `tools` and those of the request.
-    pub section: &'a ChatTemplate,
+    /// Writes the tool section; its variables are `tools` and those of the request. `None` where the chat template
+    /// writes the tools itself, and only calls of the past have to be written for it.
+    pub section: Option<&'a ChatTemplate>,
     /// Writes calls and results.
     pub history: &'a dyn CallHistory,
 }

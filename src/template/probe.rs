@@ -165,6 +165,11 @@ fn rendered(
 }
 
 impl ChatTemplate {
+    /// A conversation with a tool, a call and its result, as the template writes it; empty where it fails.
+    pub(crate) fn written_with_tools(&self) -> String {
+        self.probed(&RenderRequest::default(), &conversation(), &json!([tool().to_json()])).unwrap_or_default()
+    }
+
     /// What the template writes for a conversation of nobody, calls in the shape that it wants; `None` where it fails.
     pub(crate) fn probed(&self, request: &RenderRequest, messages: &[Message], tools: &Value) -> Option<String> {
         rendered(self, request, messages, Some(tools.clone()), self.capabilities().shape)

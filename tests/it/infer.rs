@@ -300,9 +300,11 @@ fn rows_are_read_in_what_is_inferred() {
             continue;
         }
         let source = std::fs::read_to_string(folder.join("templates").join(template)).unwrap();
-        let inference = Format::infer(&ChatTemplate::new("chat.jinja", source).unwrap());
-        let Some(format) = &inference.format else { panic!("{template}: {:?}", inference.notes) };
-        if let Some(difference) = crate::parses::difference(format, &row) {
+        let Ok(format) = Format::of_template(&ChatTemplate::new("chat.jinja", source).unwrap()) else {
+            assert!(EXPECTED.contains(&format!("\n{template}\tnone\t")), "{template} has no format");
+            continue;
+        };
+        if let Some(difference) = crate::parses::difference(&format, &row) {
             report += &format!("{template} {case}: {difference}\n");
         }
     }

