@@ -409,7 +409,8 @@ fn of_repair(repair: RepairKind) -> Option<Outcome> {
         | RepairKind::ExtraWrapping
         | RepairKind::ArgumentsAsString
         | RepairKind::JsonArguments
-        | RepairKind::PositionalArgument => Some(Outcome::WrongEnvelope),
+        | RepairKind::PositionalArgument
+        | RepairKind::OtherForm => Some(Outcome::WrongEnvelope),
         _ => Some(Outcome::InvalidJson),
     }
 }

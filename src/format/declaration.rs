@@ -19,6 +19,11 @@ const OPERATORS: [char; 14] = ['\\', '.', '+', '*', '?', '(', ')', '|', '[', ']'
 const HEAD_PARTS: [&str; 3] = ["name", "id", "index"];
 
 pub(super) fn parse(source: &str) -> Result<Option<Format>> {
+    read(source)?.map(|declaration| Format::with_source(declaration, source.to_owned())).transpose()
+}
+
+/// The declaration, whose markers were not tried yet.
+pub(super) fn read(source: &str) -> Result<Option<Declaration>> {
     let lead = source.len() - source.trim_start().len();
     let Some(rest) = source[lead..].strip_prefix(OPENING) else { return Ok(None) };
     let offset = lead + OPENING.len();
@@ -59,7 +64,7 @@ impl Reader<'_> {
         Error::new(kind, message).at(at).excerpt(excerpt)
     }
 
-    fn format(&self, root: &Table) -> Result<Format> {
+    fn format(&self, root: &Table) -> Result<Declaration> {
         let tables = ["format", "section", "reasoning", "keys", "call", "argument", "history", "styles"];
         self.known(root, "the declaration", &tables)?;
         let Some(entry) = root.get("format") else {
@@ -75,7 +80,7 @@ impl Reader<'_> {
             return Err(error.hint("only the payload \"json\" is recognised without a marker"));
         }
         let end = self.demanded_marker(format, "end", literal, entry.span())?;
-        let declaration = Declaration {
+        Ok(Declaration {
             name: self.text(format, "name")?.map_or_else(|| "declared".to_owned(), |(name, _)| name),
             section: self.around(root, "section", literal)?,
             start,
@@ -85,8 +90,7 @@ impl Reader<'_> {
             markup: self.markup(format, literal)?,
             history: self.history(root)?,
             styles: self.styles(root)?,
-        };
-        Format::with_source(declaration, self.source.to_owned())
+        })
     }
 
     fn payload(&self, root: &Table, kind: &str, span: Range<usize>) -> Result<Payload> {

@@ -114,6 +114,9 @@ pub enum RepairKind {
     ValueType,
     /// The tool's name in other case, or with other separators.
     ToolName,
+    /// The call is in another form than the format's, such as a JSON object in a code fence; a diagnostic
+    /// ([`DiagnosticKind::OtherForm`]) names the form.
+    OtherForm,
 }
 
 impl RepairKind {
@@ -144,6 +147,7 @@ impl RepairKind {
             RepairKind::KeyAlias => "a key under another name",
             RepairKind::ValueType => "a value of another type than its tool wants",
             RepairKind::ToolName => "its tool's name in other case or with other separators",
+            RepairKind::OtherForm => "another form than the format's",
         }
     }
 }
@@ -192,6 +196,18 @@ pub enum DiagnosticKind {
     EmptySection,
     /// The text ended, or another call began, before the call was written out.
     CutOff,
+    /// A call in another form than the format's.
+    OtherForm {
+        /// The form, in words.
+        form: &'static str,
+        /// The built-in format that such calls are in, if there is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        format: Option<&'static str>,
+        /// The tool that it names.
+        tool: String,
+        /// Whether it was read as a call; otherwise it is text.
+        read: bool,
+    },
     /// There were more diagnostics than are kept.
     LeftOut {
         /// How many are not listed.
@@ -202,7 +218,7 @@ pub enum DiagnosticKind {
 impl DiagnosticKind {
     /// Whether it says why arguments are no JSON.
     pub(crate) fn tells_of_arguments(&self) -> bool {
-        !matches!(self, DiagnosticKind::IgnoredKey { .. } | DiagnosticKind::CutOff)
+        !matches!(self, DiagnosticKind::IgnoredKey { .. } | DiagnosticKind::CutOff | DiagnosticKind::OtherForm { .. })
     }
 }
 
@@ -222,6 +238,13 @@ impl fmt::Display for Diagnostic {
             DiagnosticKind::EmptyCall => f.write_str("there is nothing between the call's markers"),
             DiagnosticKind::EmptySection => f.write_str("a section for calls has no call in it"),
             DiagnosticKind::CutOff => f.write_str("the call was not written out"),
+            DiagnosticKind::OtherForm { form, format, tool, read } => {
+                match read {
+                    true => write!(f, "the call of {tool} is in another form: {form}")?,
+                    false => write!(f, "what looks like a call of {tool} is text, as it is in another form: {form}")?,
+                }
+                format.map_or(Ok(()), |format| write!(f, "; --format {format} fits it"))
+            }
             DiagnosticKind::LeftOut { count } => write!(f, "{count} more diagnostics are not listed"),
         }
     }

@@ -20,6 +20,7 @@ mod json;
 mod markers;
 mod named;
 mod native;
+mod other;
 pub mod parser;
 mod python;
 mod reader;

@@ -6,6 +6,7 @@
 //! departs from the format ends as a call with its flags, repairs and diagnostics, or as text.
 
 mod markup;
+mod other;
 
 use super::calls::Calls;
 use super::event::{Diagnostic, Event, Repair, RepairKind};
@@ -20,6 +21,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use super::calls::ParsedCall;
+pub use super::other::OtherForms;
+use other::{Bracket, Forms};
 
 /// How many bytes are taken at a time, so that events do not pile up.
 const BLOCK: usize = 8 << 10;
@@ -51,6 +54,8 @@ pub struct ParserOptions {
     /// Whether a call is valid that has a whole number beyond 64 bits in it, which the finished call cannot hold to the
     /// last digit; the deltas have it as it was written.
     pub any_number: bool,
+    /// What becomes of calls in another form than the format's, such as JSON in a code fence.
+    pub other_forms: OtherForms,
 }
 
 impl Default for ParserOptions {
@@ -65,6 +70,7 @@ impl Default for ParserOptions {
             reasoning: ReasoningOutput::Separate,
             forbidden: false,
             any_number: false,
+            other_forms: OtherForms::default(),
         }
     }
 }
@@ -182,6 +188,7 @@ pub struct Parser {
     /// Whether reasoning is told from text.
     separate: bool,
     calls: Calls,
+    forms: Forms,
     /// The section that has no call in it yet.
     section: Option<Section>,
     payload: Option<Box<dyn PayloadReader>>,
@@ -231,6 +238,7 @@ impl Parser {
             thinking: false,
             separate: true,
             calls,
+            forms: Forms::new(options.other_forms),
             section: None,
             payload: None,
             spare,
@@ -266,7 +274,7 @@ impl Parser {
             if let Some(payload) = &mut self.payload {
                 payload.flush(&mut self.calls);
             }
-            self.send_text();
+            self.send_text(self.undecided());
             self.send(emit);
         }
     }
@@ -285,6 +293,9 @@ impl Parser {
     /// The model's text ends here.
     pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Parsed {
         self.read_tail();
+        if self.forms.expects() {
+            self.refuse_trailer();
+        }
         let unfinished = self.at - self.held.len();
         while !self.held.is_empty() {
             // A cut right behind a marker that a string quotes looks like a string whose quote is missing.
@@ -305,7 +316,7 @@ impl Parser {
         }
         self.text.end();
         self.reasoning.end();
-        self.send_text();
+        self.send_text(0);
         self.send(emit);
         self.end_section();
         self.calls.end_diagnostics();
@@ -344,15 +355,17 @@ impl Parser {
         match &self.payload {
             Some(payload) => payload.context(),
             None if self.thinking => Context::Reasoning,
+            None if self.forms.mode != OtherForms::Off => Context::AnyForm,
             None => Context::Text,
         }
     }
 
-    fn send_text(&mut self) {
-        if let Some(delta) = self.text.news() {
+    /// Sends the text so far, but for the last `held` bytes.
+    fn send_text(&mut self, held: usize) {
+        if let Some(delta) = self.text.news(held) {
             self.calls.events.push(Event::Text { delta: delta.to_owned() });
         }
-        if let Some(delta) = self.reasoning.news() {
+        if let Some(delta) = self.reasoning.news(0) {
             self.calls.events.push(Event::Reasoning { delta: delta.to_owned() });
         }
     }
@@ -363,19 +376,31 @@ impl Parser {
     }
 
     fn consume(&mut self, mut input: &[u8]) {
-        let machinery = Arc::clone(&self.machinery);
+        let mut machinery = Arc::clone(&self.machinery);
         while !input.is_empty() {
+            if !Arc::ptr_eq(&machinery, &self.machinery) {
+                machinery = Arc::clone(&self.machinery);
+            }
+            if self.forms.expects() && self.payload.is_none() && !self.thinking {
+                let taken = self.trailer(input);
+                input = &input[taken..];
+                continue;
+            }
             if self.scan == START {
+                let any = self.payload.is_none() && self.context() == Context::AnyForm;
                 let (taken, again) = if self.payload.is_some() {
                     self.feed(input, self.at, true)
                 } else {
-                    let scanner = machinery.markers.scanner(self.context());
-                    if let Some(blank) = self.before_json(input, scanner) {
+                    let markers = &machinery.markers;
+                    if let Some(blank) = self.before_json(input, markers.scanner(Context::Text)) {
                         self.at += blank;
                         input = &input[blank..];
                         continue;
                     }
-                    let plain = scanner.plain(input);
+                    let plain = match any {
+                        true => markers.plain_in_any_form(input),
+                        false => markers.scanner(self.context()).plain(input),
+                    };
                     self.prose().push(&input[..plain]);
                     (plain, None)
                 };
@@ -389,6 +414,19 @@ impl Parser {
                     self.end_call(Terminator::Text, &[], &[]);
                     continue;
                 }
+                let Some(&next) = input.first() else { break };
+                if any && matches!(next, b'(' | b'{') {
+                    match self.bracket(next) {
+                        Bracket::Text => {
+                            self.text.push(&[next]);
+                            self.at += 1;
+                            input = &input[1..];
+                            continue;
+                        }
+                        Bracket::Begun => continue,
+                        Bracket::Unknown => {}
+                    }
+                }
             }
             let scanner = machinery.markers.scanner(self.context());
             let before = self.held.len();
@@ -400,7 +438,7 @@ impl Parser {
                     self.candidate = Some((pattern, before + count));
                 }
                 let decided = match self.candidate {
-                    Some(_) => !scanner.can_go_on(self.scan),
+                    Some((_, end)) => !scanner.can_go_on(self.scan) || before + count >= end + scanner.longest,
                     None => self.scan == START || before + count >= 2 * scanner.longest,
                 };
                 if decided {
@@ -411,7 +449,9 @@ impl Parser {
             self.at += count;
             input = &input[count..];
             match self.candidate {
-                Some((pattern, end)) if !scanner.can_go_on(self.scan) => self.resolve(pattern, end),
+                Some((pattern, end)) if !scanner.can_go_on(self.scan) || self.held.len() >= end + scanner.longest => {
+                    self.resolve(pattern, end);
+                }
                 Some(_) => {}
                 None if self.scan == START => self.release(self.held.len()),
                 // Released by the block, so that a long run of what may begin a marker stays linear.
@@ -447,6 +487,9 @@ impl Parser {
             self.calls.close(ending, &[]);
             payload.next_call();
             self.calls.open(at);
+            if self.forms.is_open() {
+                self.calls.depart(RepairKind::OtherForm, at..at + 1);
+            }
             if several {
                 self.calls.depart(RepairKind::SeveralCalls, at..at + 1);
             }
@@ -531,7 +574,7 @@ impl Parser {
             }
         }
         let acted = match context {
-            Context::Text | Context::Reasoning => self.marker_in_prose(&held, found),
+            Context::Text | Context::AnyForm | Context::Reasoning => self.marker_in_prose(&held, &mut found),
             Context::Structure | Context::String | Context::Raw => self.marker_in_call(&held, found, context),
         };
         if !acted {

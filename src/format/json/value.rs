@@ -185,7 +185,7 @@ impl JsonPayload {
             }
         } else {
             match key {
-                "function" | "tool_call" if !self.wrapped && !named && !argued => Slot::Wrapper,
+                "function" | "tool_call" | "function_call" if !self.wrapped && !named && !argued => Slot::Wrapper,
                 _ if self.keys.id.as_deref().unwrap_or("id") == key => Slot::Id,
                 "type" => Slot::Skipped,
                 _ => Slot::Ignored,
@@ -197,6 +197,10 @@ impl JsonPayload {
     pub(super) fn begin_value(&mut self, slot: Slot, byte: u8, at: usize, calls: &mut Calls) -> Step {
         let string = matches!(byte, b'"' | b'\'');
         let slot = match slot {
+            // `tool` may be the name, or an object around it.
+            Slot::MaybeName if byte == b'{' && self.key == "tool" && !self.wrapped && self.arguments.is_empty() => {
+                return self.begin_value(Slot::Wrapper, byte, at, calls);
+            }
             Slot::Wrapper if byte == b'{' => {
                 (self.wrapped, self.wrapper_at) = (true, self.key_at);
                 self.level += 1;
