@@ -60,7 +60,7 @@ pub(crate) enum Side {
     /// The beginning of a call in another form, by its number.
     Other(u8),
     /// What ends a section in another form.
-    OtherEnd(u8),
+    OtherEnd,
     /// A code fence.
     Fence,
 }

@@ -32,8 +32,11 @@ pub(crate) const PYTHON: u8 = 2;
 pub(crate) const PYTHON_LIST: u8 = 3;
 pub(crate) const REACT: u8 = 4;
 pub(crate) const CALL: u8 = 5;
-const TOOL_REQUEST: u8 = 6;
-const FIRST_BUILTIN: u8 = 7;
+pub(crate) const FENCED: u8 = 6;
+pub(crate) const IN_LINE: u8 = 7;
+const TOOL_REQUEST: u8 = 8;
+#[cfg(test)]
+const FIRST_BUILTIN: u8 = 9;
 
 /// The bytes that begin another form, or end what begins one.
 pub(super) const BEGINS: [u8; 6] = *b"{[(<`#";
@@ -64,6 +67,11 @@ impl Form {
         }
     }
 
+    /// What ends a section of calls, where the form has that.
+    pub(crate) fn section_end(&self) -> Option<&str> {
+        self.format().section.as_ref().and_then(|section| section.end.text()).map(str::trim)
+    }
+
     /// The start marker, where the form has one.
     pub(crate) fn start(&self) -> Option<&str> {
         self.format().start.as_ref().and_then(Marker::text).map(str::trim)
@@ -90,12 +98,14 @@ fn forms() -> &'static [Form] {
         let json = || payload(keys("name", "arguments"));
         let [start, end] = ["[TOOL_REQUEST]", "[END_TOOL_REQUEST]"].map(literal);
         let own = [
-            declared("JSON without the format's markers", None, json()),
+            declared("JSON without the format's markers", Some("llama3"), json()),
             declared("JSON with action and action_input", None, payload(keys("action", "action_input"))),
             declared("a call as Python writes it", None, payload(Payload::Python { list: false })),
             declared("a list of calls as Python writes them", None, payload(Payload::Python { list: true })),
             declared("Action and Action Input (ReAct)", None, json()),
             declared("call:NAME{…} without its special tokens", Some("gemma-4"), json()),
+            declared("JSON in a code fence", None, json()),
+            declared("JSON in the middle of a line", None, json()),
             declared("[TOOL_REQUEST] and [END_TOOL_REQUEST]", None, Declaration { start, end, ..json() }),
         ];
         let builtin = BUILTIN.iter().map(|builtin| Form {
@@ -173,7 +183,7 @@ pub(super) fn patterns(own: &Own) -> (Vec<(Sign, String)>, Vec<(Sign, String)>) 
         let pattern = format!("{opened}{}{BLANK}(?:{heads})", escaped(start));
         before.push((sign(Side::Other(number), Lookahead::All), pattern));
         if let Some(end) = section.map(|section| literal(&section.end)).filter(|end| !end.is_empty()) {
-            after.push((sign(Side::OtherEnd(number), Lookahead::None), end));
+            after.push((sign(Side::OtherEnd, Lookahead::None), end));
         }
     }
     after.push((sign(Side::Fence, Lookahead::None), "```".to_owned()));

@@ -13,6 +13,9 @@ impl Parser {
         let place = self.at + found.start..self.at + found.end;
         match found.sign.side {
             Side::End => {
+                if self.other_end(held, *found) {
+                    return true;
+                }
                 if found.start == 0
                     && self.calls.repair
                     && let Some(blank) = self.text.only_blank_since_call()
@@ -41,7 +44,7 @@ impl Parser {
                 self.leave_prose(&held[..found.start]);
                 self.begin_call(marker, *found, place.start);
                 if in_line {
-                    self.calls.depart(RepairKind::OtherForm, place);
+                    self.report_in_line(&held[found.start..], place);
                 }
             }
             Side::ReasoningStart | Side::ReasoningEnd if !self.separate => return false,
@@ -62,7 +65,7 @@ impl Parser {
                 }
             }
             Side::Other(form) => return self.other_call(form, held, found),
-            Side::OtherEnd(form) => return self.other_end(form, held, *found),
+            Side::OtherEnd => return self.other_end(held, *found),
             Side::Fence => {
                 self.fence(held, *found);
                 return false;

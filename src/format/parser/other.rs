@@ -9,7 +9,9 @@ use crate::format::json::JsonPayload;
 use crate::format::markers::Found;
 use crate::format::other::bare::BareArguments;
 use crate::format::other::look::{Opener, TAIL, Tail, before_brace, before_parenthesis, undecided};
-use crate::format::other::{self, ACTION, CALL, JSON, OtherForms, PYTHON, PYTHON_LIST, REACT, json_name};
+use crate::format::other::{
+    self, ACTION, CALL, FENCED, IN_LINE, JSON, OtherForms, PYTHON, PYTHON_LIST, REACT, json_name,
+};
 use crate::format::reader::PayloadReader;
 use crate::format::repair::Dialect;
 use std::ops::Range;
@@ -226,7 +228,11 @@ impl Parser {
         if wrapped.is_some() {
             trailers.push(b"}");
         }
-        let form = if action { ACTION } else { JSON };
+        let form = match (action, fenced) {
+            (true, _) => ACTION,
+            (false, true) => FENCED,
+            (false, false) => JSON,
+        };
         Some(Beginning { form, name: name.to_owned(), payload: start + payload, trailers })
     }
 
@@ -317,15 +323,17 @@ impl Parser {
         }
     }
 
-    /// A section of another form ends: that belongs to the last call, if that was in this form.
-    pub(super) fn other_end(&mut self, form: u8, held: &[u8], found: Found) -> bool {
-        let follows = self.forms.form == form && self.forms.ended_at.is_some();
+    /// A marker that may end a section of the last call's form: it belongs to that call then.
+    pub(super) fn other_end(&mut self, held: &[u8], found: Found) -> bool {
+        let marker = &held[found.start..found.end];
+        let end = other::form(self.forms.form).and_then(|form| form.section_end());
+        let follows = self.forms.ended_at.is_some() && end.is_some_and(|end| end.as_bytes() == marker);
         if found.start > 0 || !follows {
             return false;
         }
         let Some(blank) = self.text.only_blank_since_call() else { return false };
         let blank = std::mem::take(blank);
-        self.calls.append_to_last(&blank, &held[found.start..found.end]).is_some()
+        self.calls.append_to_last(&blank, marker).is_some()
     }
 
     /// A code fence in text: the text behind it is, or is no longer, in one.
@@ -341,6 +349,13 @@ impl Parser {
         let quoted = self.text.last(&held[..start]).is_some_and(|last| b"`\"'([{=\\".contains(&last));
         let named = json_name(&held[start..]).is_some_and(|(name, argued)| argued && self.calls.is_known_tool(name));
         self.reads_other_forms() && !self.forms.fence && !quoted && named
+    }
+
+    /// The call that has begun begins in the middle of a line.
+    pub(super) fn report_in_line(&mut self, held: &[u8], place: Range<usize>) {
+        let name = json_name(held).map(|(name, _)| name.to_owned()).unwrap_or_default();
+        self.accept(IN_LINE, &name, place.clone());
+        self.calls.depart(RepairKind::OtherForm, place);
     }
 }
 
