@@ -35,7 +35,8 @@ pub(crate) struct Tail<'t> {
 impl<'t> Tail<'t> {
     /// Where the lines begin, from the last one backwards.
     fn lines(self) -> impl Iterator<Item = usize> + 't {
-        let breaks = self.text.bytes().enumerate().rev().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
+        let text = self.text;
+        let breaks = std::iter::successors(text.rfind('\n'), move |at| text[..*at].rfind('\n')).map(|at| at + 1);
         breaks.chain(self.whole.then_some(0)).take(LINES)
     }
 
@@ -96,7 +97,8 @@ pub(crate) fn undecided(tail: Tail, may_be_tool: impl Fn(&str) -> bool, is_tool:
     let start = lone(tail, &may_be_tool)
         .or_else(|| called(text).filter(|(_, name)| may_be_tool(&text[*name..])).map(|(call, _)| call))
         .or_else(|| begun_call(text))
-        .or_else(|| tail.lines().find(|&line| action(&text[line..], &may_be_tool, &is_tool).is_some()));
+        // The first line of them: the second one looks like the beginning of another.
+        .or_else(|| tail.lines().filter(|&line| action(&text[line..], &may_be_tool, &is_tool).is_some()).last());
     start.map_or(0, |start| {
         // White space before a call is no text.
         let blank = text[..start].bytes().rev().take_while(u8::is_ascii_whitespace).count();
@@ -193,7 +195,7 @@ mod tests {
             ("The recall", 0),
             ("so.call:get_w", 10),
             ("so.call:set", 0),
-            ("Thought: x\nAction: get_weather\nAction In", 31),
+            ("Thought: x\nAction: get_weather\nAction In", 30),
             ("Action: book\nAction In", 0),
             ("Action: get_weather\nAction Input: rain", 0),
             ("Action: get_weather\nAction Input: ```json", 41),

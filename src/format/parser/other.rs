@@ -3,7 +3,6 @@
 //! While such a call is open, the machinery of its own form is in the place of the format's.
 
 use super::Parser;
-use crate::format::Machinery;
 use crate::format::event::{DiagnosticKind, RepairKind};
 use crate::format::json::JsonPayload;
 use crate::format::markers::Found;
@@ -14,6 +13,7 @@ use crate::format::other::{
 };
 use crate::format::reader::PayloadReader;
 use crate::format::repair::Dialect;
+use crate::format::{Machinery, Payload};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -238,10 +238,11 @@ impl Parser {
 
     /// The tool that the beginning of a call names.
     fn named(&self, form: u8, payload: &[u8]) -> Option<String> {
-        let machinery = other::form(form)?.format().machinery().ok()?;
-        if let Some((name, _)) = json_name(payload) {
-            return Some(name.to_owned());
+        let format = other::form(form)?.format();
+        if matches!(format.payload, Payload::Json(_)) {
+            return json_name(payload).map(|(name, _)| name.to_owned());
         }
+        let machinery = format.machinery().ok()?;
         let mut calls = self.calls.trial();
         machinery.plan.reader(true).feed(payload, 0, machinery.stops(), false, &mut calls);
         calls.name().map(str::to_owned)
