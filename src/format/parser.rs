@@ -10,7 +10,7 @@ mod other;
 
 use super::calls::Calls;
 use super::event::{Diagnostic, Event, Repair, RepairKind};
-use super::markers::{Context, START, State};
+use super::markers::{Context, START, Scanner, State};
 use super::reader::{PayloadReader, Terminator, Then};
 use super::text::Text;
 use super::{Format, Machinery, Payload, tail};
@@ -429,6 +429,7 @@ impl Parser {
                 }
             }
             let scanner = machinery.markers.scanner(self.context());
+            let longest = self.longest(scanner, input);
             let before = self.held.len();
             let mut count = 0;
             while let Some(&byte) = input.get(count) {
@@ -438,8 +439,8 @@ impl Parser {
                     self.candidate = Some((pattern, before + count));
                 }
                 let decided = match self.candidate {
-                    Some((_, end)) => !scanner.can_go_on(self.scan) || before + count >= end + scanner.longest,
-                    None => self.scan == START || before + count >= 2 * scanner.longest,
+                    Some((_, end)) => !scanner.can_go_on(self.scan) || before + count >= end + longest,
+                    None => self.scan == START || before + count >= 2 * longest,
                 };
                 if decided {
                     break;
@@ -449,16 +450,25 @@ impl Parser {
             self.at += count;
             input = &input[count..];
             match self.candidate {
-                Some((pattern, end)) if !scanner.can_go_on(self.scan) || self.held.len() >= end + scanner.longest => {
+                Some((pattern, end)) if !scanner.can_go_on(self.scan) || self.held.len() >= end + longest => {
                     self.resolve(pattern, end);
                 }
                 Some(_) => {}
                 None if self.scan == START => self.release(self.held.len()),
                 // Released by the block, so that a long run of what may begin a marker stays linear.
-                None if self.held.len() >= 2 * scanner.longest => self.release_front(scanner.longest),
+                None if self.held.len() >= 2 * longest => self.release_front(longest),
                 None => {}
             }
         }
+    }
+
+    /// How long a marker is at most that begins with the first byte that is held back, or with that of `input`. Only calls in
+    /// another form are long, and text is not held back for them where it is the format's own marker that may come.
+    fn longest(&self, scanner: &Scanner, input: &[u8]) -> usize {
+        let text = self.machinery.markers.scanner(Context::Text);
+        let first = self.held.first().or(input.first()).copied().unwrap_or_default();
+        let own = text.begins.has(first) && !b"{[(<`".contains(&first);
+        if own && self.context() == Context::AnyForm { text.longest.min(scanner.longest) } else { scanner.longest }
     }
 
     /// Feeds the open call's payload; says how many bytes it took, and from where on to look at bytes again: the call
