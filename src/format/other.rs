@@ -156,8 +156,11 @@ fn json_call() -> String {
     format!(r"(?:\[{BLANK})?\{{{BLANK}{call}")
 }
 
+/// Patterns, each with what a match of it means.
+type Signs = Vec<(Sign, String)>;
+
 /// The patterns before the format's own, and after them.
-pub(super) fn patterns(own: &Own) -> (Vec<(Sign, String)>, Vec<(Sign, String)>) {
+pub(super) fn patterns(own: &Own) -> (Signs, Signs) {
     let sign = |side, lookahead| Sign { side, exact: true, lookahead };
     let mut before = Vec::new();
     let mut after = vec![
