@@ -17,6 +17,7 @@
 mod adopt;
 mod order;
 mod read;
+pub(crate) mod response;
 
 pub use adopt::adopt;
 pub use order::{check_answered, check_order, check_question, open_calls};

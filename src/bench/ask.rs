@@ -7,6 +7,7 @@ use super::suite::Case;
 use crate::engine::sampler::Sampling;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::event::Event as Parsed;
+use crate::format::parser::OtherForms;
 use crate::session::{ContextPolicy, Event, FinishReason, Options, Session};
 use crate::tool::Tools;
 use serde_json::Value;
@@ -21,6 +22,7 @@ pub struct SessionAnswers {
     /// The tools that the session was given, as JSON.
     tools: String,
     /// Called after each answer.
+    other_forms: OtherForms,
     after: Option<Box<dyn Fn()>>,
 }
 
@@ -31,7 +33,21 @@ impl SessionAnswers {
     /// [`ErrorKind::Suite`] when `now` is no date and time.
     pub fn new(session: Session, now: &str, cancel: Arc<AtomicBool>) -> Result<SessionAnswers> {
         let now = now.parse().map_err(|_| Error::new(ErrorKind::Suite, format!("{now:?} is no date and time")))?;
-        Ok(SessionAnswers { session, now: Some(now), cancel, tools: String::new(), after: None })
+        Ok(SessionAnswers {
+            session,
+            now: Some(now),
+            cancel,
+            tools: String::new(),
+            other_forms: OtherForms::default(),
+            after: None,
+        })
+    }
+
+    /// What the events in the journal have of calls in other forms; scores do not depend on it.
+    #[must_use]
+    pub fn with_other_forms(mut self, other_forms: OtherForms) -> SessionAnswers {
+        self.other_forms = other_forms;
+        self
     }
 
     /// Has `after` called after each answer, whether there is one or not: a sequence's turn ends there.
@@ -59,6 +75,7 @@ impl SessionAnswers {
             max_tokens: configuration.max_tokens,
             constrain: configuration.constrain,
             repair: configuration.repair,
+            other_forms: self.other_forms,
             // A case is measured as it stands.
             context: ContextPolicy::Error,
             now: self.now,

@@ -10,7 +10,7 @@ use super::suite::{Case, Expected};
 use crate::error::{Result, nearest};
 use crate::format::Format;
 use crate::format::event::{DiagnosticKind, Event, RepairKind};
-use crate::format::parser::{Parsed, ParsedCall, Parser, ParserOptions};
+use crate::format::parser::{OtherForms, Parsed, ParsedCall, Parser, ParserOptions};
 use crate::message::Arguments;
 use crate::tool::Tools;
 use serde::Serialize;
@@ -43,6 +43,9 @@ pub struct Scored {
     pub attempted: bool,
     /// Whether it wrote text beside its calls.
     pub text_around: bool,
+    /// Whether it has no call in its format, but one in another form; it is scored as an answer without calls all the same.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub other_form: bool,
     /// What had to be repaired.
     pub repairs: Vec<RepairKind>,
     /// Whether there are calls, all whole and as their tools' schemas want them.
@@ -99,6 +102,7 @@ pub fn score(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Res
     let scored = Scored {
         unknown_tool,
         attempted,
+        other_form: calls.is_empty() && in_another_form(case, sample, format)?,
         text_around: !calls.is_empty() && !parsed.content.trim().is_empty(),
         repairs: parsed
             .repairs
@@ -126,6 +130,7 @@ impl Scored {
             unknown_tool: None,
             attempted: false,
             text_around: false,
+            other_form: false,
             repairs: Vec::new(),
             schema_valid: false,
             tools_right: false,
@@ -137,6 +142,17 @@ impl Scored {
     }
 }
 
+/// Whether a call is in the answer for those who read other forms, too.
+fn in_another_form(case: &Case, sample: &Sample, format: &Format) -> Result<bool> {
+    if case.tools.is_empty() {
+        return Ok(false);
+    }
+    let options = ParserOptions { prompt_tail: sample.prompt_tail.clone(), ..ParserOptions::default() };
+    let mut parser = Parser::new(format, Some(Arc::clone(&case.tools)), options)?;
+    parser.push(sample.raw.as_bytes(), &mut |_| ());
+    Ok(parser.finish(&mut |_| ()).repairs.iter().any(|repair| repair.kind == RepairKind::OtherForm))
+}
+
 fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<(Parsed, Vec<ScoredCall>)> {
     let taken_ids: Vec<String> =
         case.messages.iter().flat_map(|message| &message.tool_calls).filter_map(|call| call.id.clone()).collect();
@@ -146,6 +162,8 @@ fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<
         taken_ids,
         prompt_tail: sample.prompt_tail.clone(),
         any_number: true,
+        // Only what is in its format is right.
+        other_forms: OtherForms::Off,
         ..ParserOptions::default()
     };
     let tools = (!case.tools.is_empty()).then(|| Arc::clone(&case.tools));
@@ -409,7 +427,8 @@ fn of_repair(repair: RepairKind) -> Option<Outcome> {
         | RepairKind::ExtraWrapping
         | RepairKind::ArgumentsAsString
         | RepairKind::JsonArguments
-        | RepairKind::PositionalArgument => Some(Outcome::WrongEnvelope),
+        | RepairKind::PositionalArgument
+        | RepairKind::OtherForm => Some(Outcome::WrongEnvelope),
         _ => Some(Outcome::InvalidJson),
     }
 }

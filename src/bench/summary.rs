@@ -55,6 +55,8 @@ pub struct ConfigurationSummary<'a> {
     pub repaired: usize,
     /// How many have text beside their calls.
     pub text_around: usize,
+    /// How many have no call in their format, but one in another form.
+    pub other_form: usize,
     /// Calls of tools that were not offered, by how they miss.
     pub unknown_tools: BTreeMap<&'static str, usize>,
     /// With several answers to each case: pass^k for k from 1, and the share of cases that came out both ways.
@@ -267,6 +269,7 @@ impl<'a> ConfigurationSummary<'a> {
             by_category: categories.iter().map(of_category).collect(),
             repaired: samples.iter().filter(|one| !one.scored.repairs.is_empty()).count(),
             text_around: samples.iter().filter(|one| one.scored.text_around).count(),
+            other_form: samples.iter().filter(|one| one.scored.other_form).count(),
             repeats: repeats(&samples),
             latency: latency(&samples),
             tokens_per_correct: (correct > 0 && tokens > 0).then(|| tokens as f64 / correct as f64),

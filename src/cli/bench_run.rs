@@ -2,7 +2,7 @@
 
 use super::bench::{show, tell_lacking};
 use super::bench_table::comparison;
-use super::generation::temperature;
+use super::generation::{OtherFormsArg, temperature};
 use super::input::{ModelOptions, load_format, load_template, positive};
 use super::run::Interrupts;
 use super::{DONE, FAILED, INTERRUPTED, THRESHOLD, notice, say};
@@ -83,6 +83,10 @@ pub struct RunArgs {
     /// Whether departures from the format are mended before they are judged [default: on]
     #[arg(long, value_name = "on|off", help_heading = "Matrix")]
     repair: Vec<Repair>,
+
+    /// What the journal's events have of calls in another form than the format's; scores do not depend on it
+    #[arg(long, value_name = "read|report|off", default_value = "read", help_heading = "Sampling")]
+    other_forms: OtherFormsArg,
 
     /// The longest answer, in tokens
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive, help_heading = "Sampling")]
@@ -395,7 +399,7 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
     };
     let mut open = |configuration: &Configuration| {
         let (session, _) = bar.suspend(|| args.options(&loaded[place(configuration)]).open(false)).map_err(as_error)?;
-        let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?;
+        let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(args.other_forms.into());
         Ok(Box::new(answers) as Box<dyn Answerer>)
     };
     let mut open_sequences = |configuration: &Configuration, count: usize| {
@@ -434,12 +438,14 @@ fn sequences_for(args: &RunArgs, loaded: &Loaded, count: usize, now: &str, stop:
     let (template, format) = (loaded.template.clone().or(entry.template), loaded.format.clone().or(entry.format));
     let (now, stop) = (now.to_owned(), Arc::clone(stop));
     let at_a_time = sequences.at_a_time();
+    let other_forms = args.other_forms.into();
     let answerer: AnswererMaker = Box::new(move || {
         let template = template.as_ref().map(|name| load_template(name)).transpose()?;
         let format = format.as_ref().map(|name| load_format(name)).transpose()?;
         let (engine, end) = sequences.take()?;
         let session = Session::new(engine, template, format)?;
-        Ok(Box::new(SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_after(move || end.end())))
+        let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(other_forms);
+        Ok(Box::new(answers.with_after(move || end.end())))
     });
     Ok(Open { at_a_time, answerer })
 }

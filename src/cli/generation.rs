@@ -5,6 +5,7 @@ use anyhow::Result;
 use callwright::engine::constraint::Mode;
 use callwright::engine::sampler::Sampling;
 use callwright::format::grammar::{Grammar, json_grammar};
+use callwright::format::parser::OtherForms;
 use callwright::json::from_file;
 use callwright::models::ModelEntry;
 use callwright::session::{ContextPolicy, Options, ToolChoice};
@@ -41,6 +42,10 @@ pub struct GenerationOptions {
     #[arg(long, help_heading = "Conversation")]
     no_normalize: bool,
 
+    /// Calls in another form than the format's, such as JSON in a code fence: read those of known tools, or report them only
+    #[arg(long, value_name = "read|report|off", default_value = "read", help_heading = "Conversation")]
+    other_forms: OtherFormsArg,
+
     /// Where the conversation does not fit the context: show the model less of old results and turns, or end
     #[arg(long, value_name = "shorten|error", default_value = "shorten", help_heading = "Conversation")]
     context_policy: Policy,
@@ -51,6 +56,25 @@ pub struct GenerationOptions {
     /// The longest answer, in tokens
     #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Sampling", value_parser = positive, allow_negative_numbers = true)]
     max_tokens: usize,
+}
+
+/// What becomes of calls in another form than the format's.
+#[derive(Clone, Copy, PartialEq, ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OtherFormsArg {
+    Read,
+    Report,
+    Off,
+}
+
+impl From<OtherFormsArg> for OtherForms {
+    fn from(given: OtherFormsArg) -> OtherForms {
+        match given {
+            OtherFormsArg::Read => OtherForms::Read,
+            OtherFormsArg::Report => OtherForms::Report,
+            OtherFormsArg::Off => OtherForms::Off,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -85,6 +109,7 @@ impl GenerationOptions {
             repair: !self.no_repair,
             coerce: !self.no_coerce,
             normalize_names: !self.no_normalize,
+            other_forms: self.other_forms.into(),
             ..Options::default()
         }
     }

@@ -1,10 +1,12 @@
 //! `callwright parse`: what a model wrote, read as the engine reads it.
 
 use super::DONE;
+use super::generation::OtherFormsArg;
 use super::input::{batch, load_format, load_template_format, read_tools, stdin_error, tell_of_stdin};
 use anyhow::Result;
 use callwright::exec::Executor;
 use callwright::format::Format;
+use callwright::format::auto::AutoParser;
 use callwright::format::event::{Event, InvalidCall};
 use callwright::format::parser::{Parsed, Parser, ParserOptions, ReasoningOutput};
 use callwright::message::{Arguments, Message, ToolCall};
@@ -16,11 +18,14 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// What `--format` is where the text is to tell.
+const AUTO: &str = "auto";
+
 /// Read a model's text from standard input and print its calls
 #[derive(Args)]
 #[command(after_help = "Example:\n  callwright parse --tools tools.json < answer.txt")]
 pub struct ParseArgs {
-    /// Tool-call format: a built-in name or a file
+    /// Tool-call format: a built-in name or a file; auto: whichever the text is in, or a server's response as JSON
     #[arg(long, value_name = "NAME|FILE", default_value = "delimited")]
     format: String,
 
@@ -48,11 +53,15 @@ pub struct ParseArgs {
     #[arg(long, value_name = "on|off", default_value = "on")]
     repair: Repair,
 
+    /// Calls in another form than the format's, such as JSON in a code fence: read those of known tools, or report them only
+    #[arg(long, value_name = "read|report|off", default_value = "read")]
+    other_forms: OtherFormsArg,
+
     /// json: one message at the end; events: one JSON object a line, as it is read
     #[arg(long, value_name = "FORM", default_value = "json")]
     output: Output,
 
-    /// Each line is {"template" or "format", "tools", "prompt_tail", "input", "reasoning", "partial"}; each answer is a line
+    /// Each line is {"template" or "format", "tools", "prompt_tail", "input", "reasoning", "partial", "other_forms"}; each answer is a line
     #[arg(long, conflicts_with_all = ["template", "tools", "prompt_tail", "partial", "output"])]
     batch: bool,
 }
@@ -87,6 +96,7 @@ struct Case {
     prompt_tail: String,
     input: String,
     reasoning: Option<Reasoning>,
+    other_forms: Option<OtherFormsArg>,
     #[serde(default)]
     partial: bool,
 }
@@ -96,11 +106,12 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         return batch(|case| one(case, &args));
     }
     let format = format(args.template.as_deref(), &args.format)?;
+    let options = options(&args.prompt_tail, args.reasoning, args.repair, args.other_forms);
     let tools = read_tools(&args.tools, &mut Executor::new())?;
     let tools = (!args.tools.is_empty()).then(|| Arc::new(tools));
     let mut out = std::io::stdout();
     let mut failed = None;
-    let mut reader = Reader::new(&format, tools, &args.prompt_tail, args.reasoning, args.repair)?;
+    let mut reader = Reader::new(format.as_ref(), tools, options)?;
     tell_of_stdin("the model's text");
     let mut stdin = std::io::stdin().lock();
     let mut buffer = vec![0; 64 * 1024];
@@ -114,9 +125,9 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         if count == 0 {
             break;
         }
-        reader.push(&buffer[..count], &mut show);
+        reader.push(&buffer[..count], &mut show)?;
     }
-    let message = reader.end(args.partial, &mut show);
+    let message = reader.end(args.partial, &mut show)?;
     if let Some(error) = failed {
         return Err(error.into());
     }
@@ -126,71 +137,104 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-fn format(template: Option<&str>, format: &str) -> Result<Format> {
-    template.map_or_else(|| Ok(load_format(format)?), load_template_format)
+/// The format; `None` where the text is to tell.
+fn format(template: Option<&str>, format: &str) -> Result<Option<Format>> {
+    match template {
+        Some(template) => load_template_format(template).map(Some),
+        None if format == AUTO => Ok(None),
+        None => Ok(Some(load_format(format)?)),
+    }
+}
+
+fn options(prompt_tail: &str, reasoning: Reasoning, repair: Repair, other_forms: OtherFormsArg) -> ParserOptions {
+    let reasoning = match reasoning {
+        Reasoning::Separate => ReasoningOutput::Separate,
+        Reasoning::Text => ReasoningOutput::InText,
+    };
+    ParserOptions {
+        repair: repair == Repair::On,
+        prompt_tail: prompt_tail.to_owned(),
+        reasoning,
+        other_forms: other_forms.into(),
+        ..ParserOptions::default()
+    }
 }
 
 fn one(case: Case, args: &ParseArgs) -> Result<Value> {
     let format = format(case.template.as_deref(), case.format.as_ref().unwrap_or(&args.format))?;
     let tools = case.tools.as_ref().filter(|tools| !tools.is_null()).map(Tools::from_value).transpose()?;
     let reasoning = case.reasoning.unwrap_or(args.reasoning);
-    let mut reader = Reader::new(&format, tools.map(Arc::new), &case.prompt_tail, reasoning, args.repair)?;
-    reader.push(case.input.as_bytes(), &mut |_| ());
-    Ok(reader.end(case.partial, &mut |_| ()))
+    let options = options(&case.prompt_tail, reasoning, args.repair, case.other_forms.unwrap_or(args.other_forms));
+    let mut reader = Reader::new(format.as_ref(), tools.map(Arc::new), options)?;
+    reader.push(case.input.as_bytes(), &mut |_| ())?;
+    reader.end(case.partial, &mut |_| ())
 }
 
 /// A parser, and the message that its events have added up to.
 struct Reader {
-    parser: Parser,
+    parser: Either,
     so_far: Message,
     /// Calls without a name.
     invalid: Vec<InvalidCall>,
 }
 
+enum Either {
+    Of(Box<Parser>),
+    Auto(Box<AutoParser>),
+}
+
 impl Reader {
-    fn new(
-        format: &Format,
-        tools: Option<Arc<Tools>>,
-        prompt_tail: &str,
-        reasoning: Reasoning,
-        repair: Repair,
-    ) -> Result<Reader> {
-        let reasoning = match reasoning {
-            Reasoning::Separate => ReasoningOutput::Separate,
-            Reasoning::Text => ReasoningOutput::InText,
+    fn new(format: Option<&Format>, tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<Reader> {
+        let parser = match format {
+            Some(format) => Either::Of(Box::new(Parser::new(format, tools, options)?)),
+            None => Either::Auto(Box::new(AutoParser::new(tools, options))),
         };
-        let prompt_tail = prompt_tail.to_owned();
-        let options =
-            ParserOptions { repair: repair == Repair::On, prompt_tail, reasoning, ..ParserOptions::default() };
-        Ok(Reader { parser: Parser::new(format, tools, options)?, so_far: Message::assistant(""), invalid: Vec::new() })
+        Ok(Reader { parser, so_far: Message::assistant(""), invalid: Vec::new() })
     }
 
-    fn push(&mut self, bytes: &[u8], show: &mut impl FnMut(&Event)) {
+    fn push(&mut self, bytes: &[u8], show: &mut impl FnMut(&Event)) -> Result<()> {
         let (so_far, invalid) = (&mut self.so_far, &mut self.invalid);
-        self.parser.push(bytes, &mut |event| {
+        let mut hear = |event: Event| {
             show(&event);
             match event {
                 Event::InvalidCall(call) => invalid.push(call),
                 event => add(so_far, event),
             }
-        });
+        };
+        match &mut self.parser {
+            Either::Of(parser) => parser.push(bytes, &mut hear),
+            Either::Auto(parser) => parser.push(bytes, &mut hear)?,
+        }
+        Ok(())
     }
 
     /// The message in OpenAI's form, with its diagnostics.
-    fn end(self, partial: bool, show: &mut impl FnMut(&Event)) -> Value {
-        let (mut value, notes) = if partial {
+    fn end(self, partial: bool, show: &mut impl FnMut(&Event)) -> Result<Value> {
+        if partial {
             let mut value = self.so_far.to_json();
             if !self.invalid.is_empty() {
                 value["invalid_tool_calls"] = json!(self.invalid);
             }
-            (value, Vec::new())
-        } else {
-            let parsed: Parsed = self.parser.finish(&mut |event| show(&event));
-            (parsed.to_json(), session::notes(&parsed))
+            return Ok(with_notes(value, &[], None));
+        }
+        let mut hear = |event: Event| show(&event);
+        let (parsed, origin): (Parsed, _) = match self.parser {
+            Either::Of(parser) => (parser.finish(&mut hear), None),
+            Either::Auto(parser) => {
+                let (parsed, origin) = parser.finish(&mut hear)?;
+                (parsed, Some(origin))
+            }
         };
-        value["diagnostics"] = json!(notes);
-        value
+        Ok(with_notes(parsed.to_json(), &session::notes(&parsed), origin))
     }
+}
+
+fn with_notes(mut value: Value, notes: &[session::Note], origin: Option<&str>) -> Value {
+    if let Some(origin) = origin {
+        value["format"] = json!(origin);
+    }
+    value["diagnostics"] = json!(notes);
+    value
 }
 
 /// Adds what an event says to the message so far.

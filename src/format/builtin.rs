@@ -1,6 +1,6 @@
 //! The formats that are built in: files under `templates/`, each read when it is first asked for.
 
-use super::Format;
+use super::{Format, declaration};
 use std::sync::OnceLock;
 
 /// A format that is built in.
@@ -18,9 +18,13 @@ impl Builtin {
         Builtin { name, models, file, read: OnceLock::new() }
     }
 
-    /// The format, read when it is first asked for: its automata take a millisecond.
+    /// The format, read when it is first asked for; its automata are built with its first parser.
     pub fn format(&self) -> &Format {
-        let read = || Format::parse_declaration(self.file).ok().flatten();
+        let read = || {
+            let declaration = declaration::read(self.file).ok().flatten()?;
+            let headers = std::sync::Arc::default();
+            Some(Format { declaration, source: self.file.to_owned(), headers, machinery: OnceLock::new() })
+        };
         self.read.get_or_init(|| read().expect("a test reads the declarations of all that is built in"))
     }
 }

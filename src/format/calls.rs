@@ -335,6 +335,41 @@ impl Calls {
         self.tools.as_ref().is_none_or(|tools| tools.get(name).is_some() || tools.resembling(name).is_some())
     }
 
+    /// Whether the tools are known, and one of them is meant by this name.
+    pub(crate) fn is_known_tool(&self, name: &str) -> bool {
+        self.tools.is_some() && self.is_tool(name)
+    }
+
+    /// Whether a known tool's name begins like this, other case and separators aside.
+    pub(crate) fn may_become_tool(&self, begun: &str) -> bool {
+        let plain = |name: &str| -> String {
+            name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+        };
+        let begun = plain(begun);
+        let tools = self.tools.iter().flat_map(|tools| tools.iter());
+        let same = |tool: &Tool| {
+            let name = tool.name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase);
+            name.zip(begun.chars()).filter(|(a, b)| a == b).count() == begun.chars().count()
+        };
+        tools.into_iter().any(same)
+    }
+
+    pub(crate) fn knows_tools(&self) -> bool {
+        self.tools.as_ref().is_some_and(|tools| !tools.is_empty())
+    }
+
+    /// A record of calls for looking at the beginning of one.
+    pub(crate) fn trial(&self) -> Calls {
+        let mut calls = Calls::new(self.tools.clone(), true, 1, HashSet::new());
+        calls.open(0);
+        calls
+    }
+
+    /// The name of the open call.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.open.as_ref()?.name.as_deref()
+    }
+
     /// How many calls the answer had before the open one.
     pub(crate) fn index(&self) -> usize {
         self.done.len()
@@ -640,13 +675,18 @@ impl Calls {
 
     /// Counts an end marker that was written twice to the call that ended last.
     pub(crate) fn extend_last(&mut self, blank: &[u8], marker: &[u8]) -> bool {
-        let Some(call) = self.done.last_mut() else { return false };
+        let Some(end) = self.append_to_last(blank, marker) else { return false };
+        std::mem::replace(&mut self.doubled, true) || self.depart(RepairKind::DoubledMarker, end - marker.len()..end)
+    }
+
+    /// Counts bytes that follow it to the call that ended last; says where they end.
+    pub(crate) fn append_to_last(&mut self, blank: &[u8], marker: &[u8]) -> Option<usize> {
+        let call = self.done.last_mut()?;
         for bytes in [blank, marker] {
             call.raw.push_str(&String::from_utf8_lossy(bytes));
             call.range.end += bytes.len();
         }
-        let end = call.range.end;
-        std::mem::replace(&mut self.doubled, true) || self.depart(RepairKind::DoubledMarker, end - marker.len()..end)
+        Some(call.range.end)
     }
 }
 

@@ -21,6 +21,11 @@ const OPERATORS: [char; 14] = ['\\', '.', '+', '*', '?', '(', ')', '|', '[', ']'
 const HEAD_PARTS: [&str; 5] = ["name", "id", "index", "number", "header"];
 
 pub(super) fn parse(source: &str) -> Result<Option<Format>> {
+    read(source)?.map(|declaration| Format::with_source(declaration, source.to_owned())).transpose()
+}
+
+/// The declaration, whose markers were not tried yet.
+pub(super) fn read(source: &str) -> Result<Option<Declaration>> {
     let lead = source.len() - source.trim_start().len();
     let Some(rest) = source[lead..].strip_prefix(OPENING) else { return Ok(None) };
     let offset = lead + OPENING.len();
@@ -61,7 +66,7 @@ impl Reader<'_> {
         Error::new(kind, message).at(at).excerpt(excerpt)
     }
 
-    fn format(&self, root: &Table) -> Result<Format> {
+    fn format(&self, root: &Table) -> Result<Declaration> {
         let tables = ["format", "section", "reasoning", "keys", "call", "argument", "history", "styles"];
         self.known(root, "the declaration", &tables)?;
         let Some(entry) = root.get("format") else {
@@ -79,7 +84,7 @@ impl Reader<'_> {
             let hint = "only the payload \"json\", and calls of \"python\" in a list, are recognised without a marker";
             return Err(error.hint(hint));
         }
-        let declaration = Declaration {
+        Ok(Declaration {
             name: self.text(format, "name")?.map_or_else(|| "declared".to_owned(), |(name, _)| name),
             section: self.around(root, "section", literal)?,
             start,
@@ -94,8 +99,7 @@ impl Reader<'_> {
             markup: self.markers(format, "markup", literal)?,
             history: self.history(root)?,
             styles: self.styles(root)?,
-        };
-        Format::with_source(declaration, self.source.to_owned())
+        })
     }
 
     fn payload(&self, root: &Table, kind: &str, span: Range<usize>) -> Result<Payload> {

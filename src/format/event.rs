@@ -138,6 +138,9 @@ pub enum RepairKind {
     EmptyArgument,
     /// The tool's name in other case, with other separators, a namespace before it, or a counter or markup after it.
     ToolName,
+    /// The call is in another form than the format's, such as a JSON object in a code fence; a diagnostic
+    /// ([`DiagnosticKind::OtherForm`]) names the form.
+    OtherForm,
 }
 
 impl RepairKind {
@@ -170,6 +173,7 @@ impl RepairKind {
             RepairKind::ValueType => "a value of another type than its tool wants",
             RepairKind::EmptyArgument => "null or an empty text for an optional argument that may not be empty",
             RepairKind::ToolName => "its tool's name in other case or with other separators",
+            RepairKind::OtherForm => "another form than the format's",
         }
     }
 }
@@ -220,6 +224,18 @@ pub enum DiagnosticKind {
     HiddenText,
     /// The text ended, or another call began, before the call was written out.
     CutOff,
+    /// A call in another form than the format's.
+    OtherForm {
+        /// The form, in words.
+        form: &'static str,
+        /// The built-in format that such calls are in, if there is one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        format: Option<&'static str>,
+        /// The tool that it names.
+        tool: String,
+        /// Whether it was read as a call; otherwise it is text.
+        read: bool,
+    },
     /// There were more diagnostics than are kept.
     LeftOut {
         /// How many are not listed.
@@ -230,7 +246,13 @@ pub enum DiagnosticKind {
 impl DiagnosticKind {
     /// Whether it says why arguments are no JSON.
     pub(crate) fn tells_of_arguments(&self) -> bool {
-        !matches!(self, DiagnosticKind::IgnoredKey { .. } | DiagnosticKind::CutOff | DiagnosticKind::HiddenText)
+        !matches!(
+            self,
+            DiagnosticKind::IgnoredKey { .. }
+                | DiagnosticKind::CutOff
+                | DiagnosticKind::HiddenText
+                | DiagnosticKind::OtherForm { .. }
+        )
     }
 }
 
@@ -251,6 +273,13 @@ impl fmt::Display for Diagnostic {
             DiagnosticKind::EmptySection => f.write_str("a section for calls has no call in it"),
             DiagnosticKind::HiddenText => f.write_str("text for neither the user nor a tool is left out"),
             DiagnosticKind::CutOff => f.write_str("the call was not written out"),
+            DiagnosticKind::OtherForm { form, format, tool, read } => {
+                match read {
+                    true => write!(f, "the call of {tool} is in another form: {form}")?,
+                    false => write!(f, "what looks like a call of {tool} is text, as it is in another form: {form}")?,
+                }
+                format.map_or(Ok(()), |format| write!(f, "; --format {format} fits it"))
+            }
             DiagnosticKind::LeftOut { count } => write!(f, "{count} more diagnostics are not listed"),
         }
     }

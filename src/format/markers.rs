@@ -7,9 +7,10 @@
 //! is ever held back. The automaton of regex-automata is not stepped itself because it tells a match one byte late:
 //! a call would seem open until the model writes on after its end marker.
 
-mod patterns;
+pub(super) mod patterns;
 
 use super::bytes::ByteSet;
+use super::other::{self, BEGINS, Own};
 use super::{Declaration, Marker};
 use crate::error::{Error, ErrorKind, Result};
 use patterns::{Patterns, bare_call, near_end, near_section, near_start, start_in_reasoning, syntax_config};
@@ -27,12 +28,12 @@ pub(crate) struct Sign {
     pub side: Side,
     /// Whether it is the marker as declared, or something that resembles it.
     pub exact: bool,
-    lookahead: Lookahead,
+    pub(super) lookahead: Lookahead,
 }
 
 /// How much of the payload a match takes in, to tell a marker from prose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lookahead {
+pub(super) enum Lookahead {
     None,
     /// White space and brackets, or the beginning of a code fence.
     Brackets,
@@ -60,6 +61,12 @@ pub(crate) enum Side {
     Hidden,
     /// A call in a format without a start marker.
     Bare,
+    /// The beginning of a call in another form, by its number.
+    Other(u8),
+    /// What ends a section in another form.
+    OtherEnd,
+    /// A code fence.
+    Fence,
 }
 
 /// Where the bytes stand: what counts as a marker differs.
@@ -67,6 +74,8 @@ pub(crate) enum Side {
 pub(crate) enum Context {
     /// Outside of calls.
     Text,
+    /// The same, where calls in other forms count, too.
+    AnyForm,
     /// In reasoning.
     Reasoning,
     /// In a call, outside of strings.
@@ -85,6 +94,19 @@ pub(crate) struct Markers {
     structure: Later,
     string: Later,
     raw: Scanner,
+    any: AnyForm,
+}
+
+/// The automaton for text where calls in other forms count. It is built where a text first has a byte that may begin
+/// one.
+#[derive(Debug)]
+struct AnyForm {
+    /// What another form's markers must not be: the format's own.
+    own: Own,
+    patterns: Vec<(Sign, String)>,
+    begins: ByteSet,
+    /// `None` where it would be too large.
+    scanner: OnceLock<Option<Scanner>>,
 }
 
 /// An automaton that is built where the text first needs it: each takes milliseconds, and many texts have no call.
@@ -187,8 +209,16 @@ impl Markers {
         let start = declaration.start.as_ref().and_then(Marker::text).unwrap_or_default().trim().as_bytes().to_vec();
         let reasoning = if declaration.reasoning.is_some() { reasoning } else { Vec::new() };
         let later = |patterns| Later { patterns, start: start.clone(), scanner: OnceLock::new() };
+        let plain = Scanner::new(&text, &start)?;
+        let any = AnyForm {
+            own: Own::of(declaration),
+            begins: ByteSet::new(|byte| plain.begins.has(byte) || BEGINS.contains(&byte)),
+            patterns: text,
+            scanner: OnceLock::new(),
+        };
         let markers = Markers {
-            text: Scanner::new(&text, &start)?,
+            text: plain,
+            any,
             reasoning: later(reasoning),
             structure: later(structure),
             string: later(string),
@@ -208,11 +238,30 @@ impl Markers {
     pub(crate) fn scanner(&self, context: Context) -> &Scanner {
         match context {
             Context::Text => &self.text,
+            Context::AnyForm => self.any.get(&self.text.start).unwrap_or(&self.text),
             Context::Reasoning => self.reasoning.get(),
             Context::Structure => self.structure.get(),
             Context::String => self.string.get(),
             Context::Raw => &self.raw,
         }
+    }
+}
+
+impl Markers {
+    /// How many bytes at the beginning of a text can begin no marker, and no call in another form.
+    pub(crate) fn plain_in_any_form(&self, bytes: &[u8]) -> usize {
+        self.any.begins.run(bytes)
+    }
+}
+
+impl AnyForm {
+    fn get(&self, start: &[u8]) -> Option<&Scanner> {
+        let build = || {
+            let (before, after) = other::patterns(&self.own);
+            let patterns: Vec<_> = before.into_iter().chain(self.patterns.iter().cloned()).chain(after).collect();
+            Scanner::new(&patterns, start).ok()
+        };
+        self.scanner.get_or_init(build).as_ref()
     }
 }
 

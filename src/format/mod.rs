@@ -4,6 +4,7 @@
 //! declaration come the prompt's tool section, the streaming parser and the history. The formats that are built in
 //! are files under `templates/`, as a user's own is.
 
+pub mod auto;
 mod behind;
 mod builtin;
 mod bytes;
@@ -23,6 +24,7 @@ mod markers;
 mod named;
 mod names;
 mod native;
+mod other;
 pub mod parser;
 mod python;
 mod reader;
@@ -328,6 +330,10 @@ impl Format {
             let telling = marker.len() >= 6 && !own.contains(&marker);
             (telling && text.contains(marker)).then_some((builtin.name, marker))
         })
+    }
+
+    fn delimited_name() -> &'static str {
+        BUILTIN[0].name
     }
 
     /// The default: plain markers around a JSON object.

@@ -6,10 +6,11 @@
 //! departs from the format ends as a call with its flags, repairs and diagnostics, or as text.
 
 mod markup;
+mod other;
 
 use super::calls::Calls;
 use super::event::{Diagnostic, Event, Repair, RepairKind};
-use super::markers::{Context, START, State};
+use super::markers::{Context, START, Scanner, State};
 use super::reader::{PayloadReader, Terminator, Then};
 use super::text::Text;
 use super::{Format, Machinery, Payload, tail};
@@ -21,6 +22,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use super::calls::ParsedCall;
+pub use super::other::OtherForms;
+use other::{Bracket, Forms};
 
 /// How many bytes are taken at a time, so that events do not pile up.
 const BLOCK: usize = 8 << 10;
@@ -52,6 +55,8 @@ pub struct ParserOptions {
     /// Whether a call is valid that has a whole number beyond 64 bits in it, which the finished call cannot hold to the
     /// last digit; the deltas have it as it was written.
     pub any_number: bool,
+    /// What becomes of calls in another form than the format's, such as JSON in a code fence.
+    pub other_forms: OtherForms,
 }
 
 impl Default for ParserOptions {
@@ -66,6 +71,7 @@ impl Default for ParserOptions {
             reasoning: ReasoningOutput::Separate,
             forbidden: false,
             any_number: false,
+            other_forms: OtherForms::default(),
         }
     }
 }
@@ -216,6 +222,7 @@ pub struct Parser {
     /// Whether reasoning is told from text.
     separate: bool,
     calls: Calls,
+    forms: Forms,
     /// The section that has no call in it yet.
     section: Option<Section>,
     payload: Option<Box<dyn PayloadReader>>,
@@ -269,6 +276,7 @@ impl Parser {
             pending: format.reasoning_open && options.prompt_tail.is_empty(),
             separate: true,
             calls,
+            forms: Forms::new(options.other_forms),
             section: None,
             payload: None,
             spare,
@@ -304,7 +312,7 @@ impl Parser {
             if let Some(payload) = &mut self.payload {
                 payload.flush(&mut self.calls);
             }
-            self.send_text();
+            self.send_text(self.undecided());
             self.send(emit);
         }
     }
@@ -323,6 +331,9 @@ impl Parser {
     /// The model's text ends here.
     pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Parsed {
         self.read_tail();
+        if self.forms.expects() {
+            self.refuse_trailer();
+        }
         let mut unfinished = self.at - self.held.len();
         self.end_held();
         while let Some(payload) = &mut self.payload
@@ -340,7 +351,7 @@ impl Parser {
         }
         self.text.end();
         self.reasoning.end();
-        self.send_text();
+        self.send_text(0);
         self.send(emit);
         self.end_section();
         self.calls.end_diagnostics();
@@ -401,15 +412,17 @@ impl Parser {
         match &self.payload {
             Some(payload) => payload.context(),
             None if self.thinking => Context::Reasoning,
+            None if self.forms.mode != OtherForms::Off => Context::AnyForm,
             None => Context::Text,
         }
     }
 
-    fn send_text(&mut self) {
-        if let Some(delta) = self.text.news() {
+    /// Sends the text so far, but for the last `held` bytes.
+    fn send_text(&mut self, held: usize) {
+        if let Some(delta) = self.text.news(held) {
             self.calls.events.push(Event::Text { delta: delta.to_owned() });
         }
-        if let Some(delta) = self.reasoning.news() {
+        if let Some(delta) = self.reasoning.news(0) {
             self.calls.events.push(Event::Reasoning { delta: delta.to_owned() });
         }
     }
@@ -433,19 +446,31 @@ impl Parser {
     }
 
     fn consume(&mut self, mut input: &[u8]) {
-        let machinery = Arc::clone(&self.machinery);
+        let mut machinery = Arc::clone(&self.machinery);
         while !input.is_empty() {
+            if !Arc::ptr_eq(&machinery, &self.machinery) {
+                machinery = Arc::clone(&self.machinery);
+            }
+            if self.forms.expects() && self.payload.is_none() && !self.thinking {
+                let taken = self.trailer(input);
+                input = &input[taken..];
+                continue;
+            }
             if self.scan == START {
+                let any = self.payload.is_none() && self.context() == Context::AnyForm;
                 let (taken, again) = if self.payload.is_some() {
                     self.feed(input, self.at, true)
                 } else {
-                    let scanner = machinery.markers.scanner(self.context());
-                    if let Some(blank) = self.before_json(input, scanner) {
+                    let markers = &machinery.markers;
+                    if let Some(blank) = self.before_json(input, markers.scanner(Context::Text)) {
                         self.at += blank;
                         input = &input[blank..];
                         continue;
                     }
-                    let plain = scanner.plain(input);
+                    let plain = match any {
+                        true => markers.plain_in_any_form(input),
+                        false => markers.scanner(self.context()).plain(input),
+                    };
                     self.push_prose(&input[..plain]);
                     (plain, None)
                 };
@@ -459,8 +484,22 @@ impl Parser {
                     self.end_call(Terminator::Text, &[], &[]);
                     continue;
                 }
+                let Some(&next) = input.first() else { break };
+                if any && matches!(next, b'(' | b'{') {
+                    match self.bracket(next) {
+                        Bracket::Text => {
+                            self.text.push(&[next]);
+                            self.at += 1;
+                            input = &input[1..];
+                            continue;
+                        }
+                        Bracket::Begun => continue,
+                        Bracket::Unknown => {}
+                    }
+                }
             }
             let scanner = machinery.markers.scanner(self.context());
+            let longest = self.longest(scanner, input);
             let before = self.held.len();
             let mut count = 0;
             while let Some(&byte) = input.get(count) {
@@ -470,8 +509,8 @@ impl Parser {
                     self.candidate = Some((pattern, before + count));
                 }
                 let decided = match self.candidate {
-                    Some(_) => !scanner.can_go_on(self.scan),
-                    None => self.scan == START || before + count >= 2 * scanner.longest,
+                    Some((_, end)) => !scanner.can_go_on(self.scan) || before + count >= end + longest,
+                    None => self.scan == START || before + count >= 2 * longest,
                 };
                 if decided {
                     break;
@@ -481,14 +520,25 @@ impl Parser {
             self.at += count;
             input = &input[count..];
             match self.candidate {
-                Some((pattern, end)) if !scanner.can_go_on(self.scan) => self.resolve(pattern, end),
+                Some((pattern, end)) if !scanner.can_go_on(self.scan) || self.held.len() >= end + longest => {
+                    self.resolve(pattern, end);
+                }
                 Some(_) => {}
                 None if self.scan == START => self.release(self.held.len()),
                 // Released by the block, so that a long run of what may begin a marker stays linear.
-                None if self.held.len() >= 2 * scanner.longest => self.release_front(scanner.longest),
+                None if self.held.len() >= 2 * longest => self.release_front(longest),
                 None => {}
             }
         }
+    }
+
+    /// How long a marker is at most that begins with the first byte that is held back, or with that of `input`. Only calls in
+    /// another form are long, and text is not held back for them where it is the format's own marker that may come.
+    fn longest(&self, scanner: &Scanner, input: &[u8]) -> usize {
+        let text = self.machinery.markers.scanner(Context::Text);
+        let first = self.held.first().or(input.first()).copied().unwrap_or_default();
+        let own = text.begins.has(first) && !b"{[(<`".contains(&first);
+        if own && self.context() == Context::AnyForm { text.longest.min(scanner.longest) } else { scanner.longest }
     }
 
     /// Feeds the open call's payload; says how many bytes it took, and from where on to look at bytes again: the call
@@ -517,6 +567,9 @@ impl Parser {
             self.calls.close(ending, &[]);
             payload.next_call();
             self.calls.open(at);
+            if self.forms.is_open() {
+                self.calls.depart(RepairKind::OtherForm, at..at + 1);
+            }
             if several {
                 self.calls.depart(RepairKind::SeveralCalls, at..at + 1);
             }
@@ -609,7 +662,7 @@ impl Parser {
         }
         let pending = std::mem::take(&mut self.pending);
         let acted = match context {
-            Context::Text | Context::Reasoning => self.marker_in_prose(&held, found),
+            Context::Text | Context::AnyForm | Context::Reasoning => self.marker_in_prose(&held, &mut found),
             Context::Structure | Context::String | Context::Raw => self.marker_in_call(&held, found, context),
         };
         if !acted {

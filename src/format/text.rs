@@ -77,6 +77,8 @@ pub(crate) struct Text {
     after: After,
     /// Whether the line so far is not blank.
     in_line: bool,
+    /// Whether the last thing in the line is markup.
+    at_markup: bool,
     /// Whether a comma or a semicolon behind a call may stand between it and the next one.
     separators: bool,
 }
@@ -104,6 +106,7 @@ impl Text {
 
     pub(crate) fn push(&mut self, mut bytes: &[u8]) {
         self.in_line = self.goes_on_line(bytes);
+        self.at_markup &= bytes.iter().all(|b| matches!(b, b' ' | b'\t'));
         if self.after != After::Nothing {
             let room = BLANK - self.blank.len();
             let skipped = bytes.iter().take(room).take_while(|&&b| self.is_blank(b)).count();
@@ -209,11 +212,70 @@ impl Text {
         (self.after == After::Call).then_some(&mut self.blank)
     }
 
-    /// What is new since this was last asked.
-    pub(crate) fn news(&mut self) -> Option<&str> {
-        let news = &self.content[self.sent..];
-        self.sent = self.content.len();
+    /// What is new since this was last asked, but for the last `held` bytes.
+    pub(crate) fn news(&mut self, held: usize) -> Option<&str> {
+        let end = self.content.len().saturating_sub(held).max(self.sent);
+        let news = &self.content[self.sent..end];
+        self.sent = end;
         (!news.is_empty()).then_some(news)
+    }
+
+    /// The last `count` bytes of the text at most, white space that is held back aside; and whether that is all of it.
+    pub(crate) fn tail(&self, count: usize) -> (&str, bool) {
+        let mut from = self.content.len().saturating_sub(count);
+        while !self.content.is_char_boundary(from) {
+            from += 1;
+        }
+        (&self.content[from..], from == 0)
+    }
+
+    /// The white space that is held back, unless a character is unfinished.
+    pub(crate) fn blank(&self) -> Option<&[u8]> {
+        self.utf8.is_empty().then_some(&*self.blank)
+    }
+
+    /// How many bytes the text has.
+    pub(crate) fn len(&self) -> usize {
+        self.content.len()
+    }
+
+    /// Whether what begins at that byte was not sent.
+    pub(crate) fn is_unsent(&self, from: usize) -> bool {
+        from >= self.sent
+    }
+
+    /// Takes back what begins at that byte, and the white space that is held back: it is no text.
+    pub(crate) fn take_back(&mut self, from: usize) -> Vec<u8> {
+        let mut taken = self.content.split_off(from).into_bytes();
+        taken.append(&mut self.blank);
+        let blank = self.content.bytes().rev().take(BLANK).take_while(u8::is_ascii_whitespace).count();
+        let solid = (self.content.len() - blank).max(self.sent);
+        self.blank.extend(self.content.drain(solid..).map(|c| c as u8));
+        taken
+    }
+
+    /// Markup stands here that is no call, nor the end of anything.
+    pub(crate) fn markup_here(&mut self) {
+        self.at_markup = true;
+    }
+
+    /// Whether nothing but blanks stands in the line since its beginning or since markup.
+    pub(crate) fn follows_markup(&self, bytes: &[u8]) -> bool {
+        self.at_markup && bytes.iter().all(|b| matches!(b, b' ' | b'\t'))
+    }
+
+    /// The white space so far is part of the text.
+    pub(crate) fn keep_blank(&mut self) {
+        if self.after == After::Nothing {
+            let blank = std::mem::take(&mut self.blank);
+            self.write(&blank);
+        }
+    }
+
+    /// The last byte of the text and `bytes`.
+    pub(crate) fn last(&self, bytes: &[u8]) -> Option<u8> {
+        let held = bytes.last().or(self.blank.last()).copied();
+        held.or_else(|| self.content.bytes().last())
     }
 
     /// The text ends: white space at its end stays, unless it only set a call apart.

@@ -9,7 +9,7 @@ use crate::engine::Token;
 use crate::engine::constraint::Mode;
 use crate::engine::generate::{End, Limits, generate};
 use crate::format::event::Event as ParserEvent;
-use crate::format::parser::{Parser, ParserOptions};
+use crate::format::parser::{OtherForms, Parser, ParserOptions};
 use crate::message::Message;
 use crate::template::{Overlay, Piece, Prompt, RenderRequest};
 use crate::tool::Tools;
@@ -74,6 +74,11 @@ impl Session {
             taken_ids,
             prompt_tail: self.prompt_tail(&shown, &written),
             forbidden: options.tool_choice == ToolChoice::None,
+            // Without tools, or where the answer is to be JSON, it is what it looks like.
+            other_forms: match ask.tools.is_empty() || options.grammar.is_some() {
+                true => OtherForms::Off,
+                false => options.other_forms,
+            },
             ..ParserOptions::default()
         };
         let prompt_tail = parser_options.prompt_tail.clone();
@@ -179,14 +184,6 @@ impl Session {
         };
         misfits.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         let mut notes = notes(&parsed);
-        if !ask.tools.is_empty()
-            && parsed.calls.is_empty()
-            && let Some((name, marker)) = self.format.other_call_in(&parsed.content)
-        {
-            let message =
-                format!("{marker} begins a call in the format {name}, which is not in use: it was taken for text");
-            notes.push(Note::plain("diagnostic", message));
-        }
         notes.extend(misfits.into_iter().map(|message| Note::plain("problem", message)));
         notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
         notes.extend(ended.told.into_iter().map(|message| Note::plain("constraint", message)));

@@ -3,6 +3,7 @@
 use crate::engine::constraint::Mode;
 use crate::engine::sampler::Sampling;
 use crate::format::grammar::Grammar;
+use crate::format::parser::OtherForms;
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 use jiff::civil::DateTime;
@@ -115,6 +116,8 @@ pub struct Options {
     pub coerce: bool,
     /// Whether, where it mends, a tool's name in other case or with other separators is put right.
     pub normalize_names: bool,
+    /// What becomes of calls in another form than the format's. Where a grammar holds the whole answer, they are text.
+    pub other_forms: OtherForms,
     /// What to do where the conversation does not fit the context.
     pub context: ContextPolicy,
     /// What the chat template's clock reads; the time now, if `None`.
@@ -139,6 +142,7 @@ impl Default for Options {
             repair: true,
             coerce: true,
             normalize_names: true,
+            other_forms: OtherForms::default(),
             context: ContextPolicy::default(),
             now: None,
             cancel: Arc::default(),

@@ -43,7 +43,7 @@ struct Target {
     fragments: Vec<Vec<u8>>,
 }
 
-const FRAGMENTS: [&str; 40] = [
+const FRAGMENTS: [&str; 46] = [
     " ",
     "\n",
     "\r\n",
@@ -84,6 +84,12 @@ const FRAGMENTS: [&str; 40] = [
     "text\n",
     "]]>",
     "<![CDATA[",
+    "f(a=1)",
+    "[f(",
+    "Action: f\nAction Input: {",
+    "call:f{",
+    "[TOOL_REQUEST]",
+    "<tool_call>",
 ];
 
 fn targets() -> Vec<Target> {

@@ -267,6 +267,14 @@ fn cases_with_tools() {
     check_cases("types_strict", &STRICT);
 }
 
+#[test]
+fn cases_in_other_forms() {
+    for folder in ["forms", "forms_gemma", "forms_bare"] {
+        check_cases(folder, &REPAIR);
+    }
+    check_cases("forms_strict", &STRICT);
+}
+
 /// Folders with a format of their own.
 const FOLDERS: [&str; 21] = [
     "array",

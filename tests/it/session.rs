@@ -5,6 +5,7 @@ use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::{Engine, ModelInfo};
 use callwright::format::Format;
 use callwright::format::event::Event as Parsed;
+use callwright::format::parser::OtherForms;
 use callwright::message::{Conversation, Message, Role};
 use callwright::session::{ContextPolicy, Event, FinishReason, Session, ToolChoice};
 use callwright::template::ChatTemplate;
@@ -127,23 +128,30 @@ fn a_call_that_is_cut_off_is_not_complete() {
 }
 
 #[test]
-fn a_call_in_another_format_is_not_taken_for_text_unsaid() {
+fn a_call_in_another_format_is_read_or_reported() {
     let foreign = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n</tool_call>";
-    let notes = |text: &str, tools: bool| {
+    let answer = |text: &str, tools: bool, other_forms: OtherForms| {
         let mut session = session([text]);
         session.options_mut().constrain = Mode::Off;
+        session.options_mut().other_forms = other_forms;
         if !tools {
             session.set_tools(Tools::default());
         }
         let reply = session.ask("What time is it?").unwrap();
-        reply.notes.into_iter().map(|note| note.message).collect::<Vec<_>>()
+        (reply.calls.len(), reply.notes.into_iter().map(|note| note.message).collect::<Vec<_>>())
     };
-    let said = "<tool_call> begins a call in the format hermes, which is not in use: it was taken for text";
-    assert_eq!(notes(foreign, true), [said]);
-    assert_eq!(notes("It is noon.", true), [""; 0]);
+    let nothing = (0, Vec::<String>::new());
+    let repaired = "byte 0: repaired another form than the format's".to_owned();
+    let said = "byte 0: the call of clock is in another form: hermes; --format hermes fits it".to_owned();
+    assert_eq!(answer(foreign, true, OtherForms::Read), (1, vec![repaired, said]));
+    let said =
+        "byte 0: what looks like a call of clock is text, as it is in another form: hermes; --format hermes fits it";
+    assert_eq!(answer(foreign, true, OtherForms::Report), (0, vec![said.to_owned()]));
+    assert_eq!(answer(foreign, true, OtherForms::Off), nothing);
+    assert_eq!(answer("It is noon.", true, OtherForms::Read), nothing);
     // Where there is nothing to call it is what it looks like.
-    assert_eq!(notes(foreign, false), [""; 0]);
-    assert_eq!(notes(&format!("{CALL}\n{foreign}"), true), [""; 0]);
+    assert_eq!(answer(foreign, false, OtherForms::Read), nothing);
+    assert_eq!(answer(&format!("{CALL}\n{foreign}"), true, OtherForms::Read).0, 2);
 }
 
 #[test]

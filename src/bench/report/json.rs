@@ -12,14 +12,14 @@
 //!   - `scores`: by key, `successes`, `trials`, `share`, and the 95% interval `low` and `high`; a score for which nothing
 //!     counts is left out;
 //!   - `categories`: by name, the same;
-//!   - `outcomes`: by name, how many; `repairs`, `unknown_tools`: likewise; `repaired`, `text_around`: how many answers;
+//!   - `outcomes`: by name, how many; `repairs`, `unknown_tools`: likewise; `repaired`, `text_around`, `other_form`: how many answers;
 //!   - `pass_hat`: pass^1, pass^2, … and `unstable`, where there are several answers to each case;
 //!   - `tokens_per_correct`;
 //!   - `timing`, where answers were timed: `samples`, `first_token_p50`, `first_token_p95`, `total_p50`, `total_p95`,
 //!     `total_p99` in seconds, `prefill_rate` and `decode_rate` in tokens a second. Nothing else depends on the clock.
 //!
 //! `outcomes.jsonl` has a line for each answer: `case`, `category`, `config`, `repeat`, `outcome`, and `detail`,
-//! `attempted`, `text_around`, `repairs`, `unknown_tool`, `schema_valid`, `bfcl` (`valid`, `error_type`), `calls`.
+//! `attempted`, `text_around`, `other_form` (where it is true), `repairs`, `unknown_tool`, `schema_valid`, `bfcl` (`valid`, `error_type`), `calls`.
 
 use crate::bench::outcome::OUTCOMES;
 use crate::bench::stats::Proportion;
@@ -78,6 +78,7 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         "repairs": repairs.collect::<Map<_, _>>(),
         "repaired": one.repaired,
         "text_around": one.text_around,
+        "other_form": one.other_form,
         "unknown_tools": one.unknown_tools,
         "tokens_per_correct": one.tokens_per_correct,
     });

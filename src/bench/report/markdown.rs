@@ -133,6 +133,12 @@ fn outcomes(summary: &Summary<'_>, text: &mut String) {
             one.repairs.iter().map(|(kind, count)| format!("{} {count}", kind.describe())).collect();
         *text += &format!("Repaired in {}: the call had {}.\n\n", one.label, kinds.join("; "));
     }
+    for one in summary.configurations.iter().filter(|one| one.other_form > 0) {
+        *text += &format!(
+            "Answers whose call came in another form, in {}: {}. They count as answers without a call.\n\n",
+            one.label, one.other_form
+        );
+    }
     for one in summary.configurations.iter().filter(|one| !one.unknown_tools.is_empty()) {
         let kinds: Vec<String> =
             one.unknown_tools.iter().map(|(how, count)| format!("{} {count}", how.replace('_', " "))).collect();

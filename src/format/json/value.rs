@@ -200,7 +200,7 @@ impl JsonPayload {
             }
         } else {
             match key {
-                "function" | "tool_call" if !self.wrapped && !named && !argued => Slot::Wrapper,
+                "function" | "tool_call" | "function_call" if !self.wrapped && !named && !argued => Slot::Wrapper,
                 _ if self.keys.id.as_deref().unwrap_or("id") == key => Slot::Id,
                 "type" => Slot::Skipped,
                 _ => Slot::Ignored,
@@ -220,6 +220,10 @@ impl JsonPayload {
             slot => slot,
         };
         let slot = match slot {
+            // `tool` may be the name, or an object around it.
+            Slot::MaybeName if byte == b'{' && self.key == "tool" && !self.wrapped && self.arguments.is_empty() => {
+                return self.begin_value(Slot::Wrapper, byte, at, calls);
+            }
             Slot::Wrapper if byte == b'{' => {
                 (self.wrapped, self.wrapper_at) = (true, self.key_at);
                 self.level += 1;

@@ -309,7 +309,7 @@ struct Part {
 }
 
 /// One byte as a regular expression, valid in Unicode mode too.
-fn escape(byte: u8) -> String {
+pub(in crate::format) fn escape(byte: u8) -> String {
     match byte {
         b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b' ' | b'_' => char::from(byte).to_string(),
         0x80.. => format!("(?-u:\\x{byte:02x})"),

@@ -8,11 +8,14 @@ use serde_json::Value;
 
 impl Parser {
     /// A marker outside of calls; `at` is the offset of `held`. False if it is just text.
-    pub(super) fn marker_in_prose(&mut self, held: &[u8], found: Found) -> bool {
+    pub(super) fn marker_in_prose(&mut self, held: &[u8], found: &mut Found) -> bool {
         let marker = &held[found.start..found.end];
         let place = self.at + found.start..self.at + found.end;
         match found.sign.side {
             Side::End => {
+                if self.other_end(held, *found) {
+                    return true;
+                }
                 if found.start == 0
                     && self.calls.repair
                     && let Some(blank) = self.text.only_blank_since_call()
@@ -29,11 +32,20 @@ impl Parser {
                     self.calls.diagnose(kind, place);
                     return false;
                 }
-                if found.sign.side == Side::Bare && !self.is_bare_call(held, found.start) {
+                let bare = found.sign.side == Side::Bare;
+                let marked = bare && self.text.follows_markup(&held[..found.start]);
+                let in_line = bare && !marked && !self.is_bare_call(held, found.start);
+                if in_line && !self.is_call_in_line(held, found.start) {
                     return false;
                 }
+                if marked {
+                    self.text.keep_blank();
+                }
                 self.leave_prose(&held[..found.start]);
-                self.begin_call(marker, found, place.start);
+                self.begin_call(marker, *found, place.start);
+                if in_line {
+                    self.report_in_line(&held[found.start..], place);
+                }
             }
             Side::ReasoningStart | Side::ReasoningEnd | Side::Hidden if !self.separate => return false,
             Side::ReasoningStart => {
@@ -60,6 +72,12 @@ impl Parser {
                 self.hiding = true;
                 self.calls.diagnose(DiagnosticKind::HiddenText, place);
             }
+            Side::Other(form) => return self.other_call(form, held, found),
+            Side::OtherEnd => return self.other_end(held, *found),
+            Side::Fence => {
+                self.fence(held, *found);
+                return false;
+            }
             Side::Markup => {
                 let prose = self.prose();
                 prose.push(&held[..found.start]);
@@ -68,6 +86,8 @@ impl Parser {
                 // An answer does not begin with the line break behind its markup.
                 if prose.is_empty() {
                     prose.after_markup_here();
+                } else {
+                    prose.markup_here();
                 }
             }
         }
@@ -120,7 +140,7 @@ impl Parser {
         let prose = self.prose();
         prose.push(last);
         prose.before_markup();
-        self.send_text();
+        self.send_text(0);
         if std::mem::take(&mut self.thinking) {
             self.reasoning.after_markup_here();
             self.hiding = false;
@@ -152,17 +172,25 @@ impl Parser {
         }
         let empty = self.payload.as_ref().is_some_and(|payload| payload.is_empty());
         match found.sign.side {
-            Side::End => self.end_call_at(place.start, Terminator::End, tail, marker),
+            Side::End => {
+                self.end_call_at(place.start, Terminator::End, tail, marker);
+            }
             Side::Start if self.calls.repair && empty => {
                 self.calls.depart(RepairKind::DoubledMarker, place);
                 self.calls.keep(marker);
                 self.calls.begin_payload();
             }
             Side::Start => {
-                self.end_call_at(place.start, Terminator::Start, tail, &[]);
+                let other = self.end_call_at(place.start, Terminator::Start, tail, &[]);
                 self.text.before_markup();
-                self.send_text();
+                self.send_text(0);
+                if let Some(form) = other {
+                    self.enter(form);
+                }
                 self.begin_call(marker, found, place.start);
+                if other.is_some() {
+                    self.calls.depart(RepairKind::OtherForm, place);
+                }
             }
             _ => {
                 self.end_call_at(place.start, Terminator::Start, tail, &[]);
@@ -210,15 +238,16 @@ impl Parser {
         self.payload = self.spare.take();
     }
 
-    pub(super) fn end_call_at(&mut self, at: usize, by: Terminator, tail: &[u8], marker: &[u8]) {
+    pub(super) fn end_call_at(&mut self, at: usize, by: Terminator, tail: &[u8], marker: &[u8]) -> Option<u8> {
         let here = std::mem::replace(&mut self.at, at);
-        self.end_call(by, tail, marker);
+        let other = self.end_call(by, tail, marker);
         self.at = here;
+        other
     }
 
-    /// The open call ends at `at`, before its marker.
-    pub(super) fn end_call(&mut self, by: Terminator, tail: &[u8], marker: &[u8]) {
-        let Some(mut payload) = self.payload.take() else { return };
+    /// The open call ends at `at`, before its marker. Says which other form it was in, if it was.
+    pub(super) fn end_call(&mut self, by: Terminator, tail: &[u8], marker: &[u8]) -> Option<u8> {
+        let mut payload = self.payload.take()?;
         let text_at = payload.text_at().filter(|_| by != Terminator::End);
         let text = text_at.map_or_else(Vec::new, |text_at| self.calls.take_back(text_at));
         let at = text_at.unwrap_or(self.at);
@@ -228,6 +257,8 @@ impl Parser {
         self.calls.keep(tail);
         self.calls.close(ending, marker);
         self.text.after_call();
+        let other = self.leave();
         self.text.push(&text);
+        other
     }
 }

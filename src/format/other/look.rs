@@ -1,0 +1,222 @@
+//! Forms that begin with a word, looked at backwards from the bracket that shows them to be calls.
+//!
+//! No automaton waits for them: every word could be the beginning of one, and text would be held back all the time. What
+//! may still become such a call is known by the end of the text alone, where it is held back from the user.
+
+use super::{CALL, PYTHON, PYTHON_LIST, REACT};
+
+/// How many bytes of the text are looked at.
+pub(crate) const TAIL: usize = 320;
+/// How long a name may be.
+const NAME: usize = 96;
+/// How many lines an opener may have.
+const LINES: usize = 4;
+
+/// What stands before a call's arguments.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Opener {
+    pub form: u8,
+    /// Where it begins in the tail, a code fence before it included; and where the call itself does.
+    pub start: usize,
+    pub call: usize,
+    /// The name, in the tail.
+    pub name: std::ops::Range<usize>,
+    /// Whether a code fence was opened in it.
+    pub fenced: bool,
+}
+
+/// The end of a text, and whether it is all of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Tail<'t> {
+    pub text: &'t str,
+    pub whole: bool,
+}
+
+impl<'t> Tail<'t> {
+    /// Where the lines begin, from the last one backwards.
+    fn lines(self) -> impl Iterator<Item = usize> + 't {
+        let text = self.text;
+        let breaks = std::iter::successors(text.rfind('\n'), move |at| text[..*at].rfind('\n')).map(|at| at + 1);
+        breaks.chain(self.whole.then_some(0)).take(LINES)
+    }
+
+    /// The line of a code fence right before the line at `at`.
+    fn fence_before(self, at: usize) -> Option<usize> {
+        let end = at.checked_sub(1)?;
+        let start = self.text[..end].rfind('\n').map(|at| at + 1).or(self.whole.then_some(0))?;
+        let info = self.text[start..end].trim().strip_prefix("```")?;
+        info.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_').then_some(start)
+    }
+}
+
+fn in_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':' | b'/' | b'-' | b'$') || byte >= 0x80
+}
+
+/// Where the line's list bracket, if there is one, and its name begin: nothing but a name stands in it.
+fn lone_name(line: &str) -> Option<(usize, usize)> {
+    let begin = line.len() - line.trim_start_matches([' ', '\t']).len();
+    let listed = line[begin..].strip_prefix('[').map(|rest| rest.trim_start_matches([' ', '\t']));
+    let name = line.len() - listed.unwrap_or(&line[begin..]).len();
+    (line.len() - name <= NAME && line.bytes().skip(name).all(in_name)).then_some((begin, name))
+}
+
+/// What stands before a `(` that may begin the arguments of a call as Python writes it.
+pub(crate) fn before_parenthesis(tail: Tail, is_tool: impl Fn(&str) -> bool) -> Option<Opener> {
+    if !tail.text.bytes().last().is_some_and(in_name) {
+        return None;
+    }
+    let line = tail.lines().next()?;
+    let (begin, name) = lone_name(&tail.text[line..])?;
+    let fence = tail.fence_before(line);
+    let form = if name > begin { PYTHON_LIST } else { PYTHON };
+    let (call, name) = (line + begin, line + name..tail.text.len());
+    let start = fence.unwrap_or(call);
+    is_tool(&tail.text[name.clone()]).then_some(Opener { form, start, call, name, fenced: fence.is_some() })
+}
+
+/// What stands before a `{` that may begin a call's arguments.
+pub(crate) fn before_brace(tail: Tail, is_tool: impl Fn(&str) -> bool) -> Option<Opener> {
+    if let Some((call, name)) = called(tail.text) {
+        let name = name..tail.text.len();
+        let named = is_tool(&tail.text[name.clone()]);
+        return named.then_some(Opener { form: CALL, start: call, call, name, fenced: false });
+    }
+    tail.lines().find_map(|line| match action(&tail.text[line..], &is_tool, &is_tool)? {
+        Action::Begun => None,
+        Action::Whole { name, fenced } => {
+            let name = line + name.start..line + name.end;
+            Some(Opener { form: REACT, start: line, call: line, name, fenced })
+        }
+    })
+}
+
+/// How many bytes at the end of the text may become the beginning of a call.
+pub(crate) fn undecided(tail: Tail, may_be_tool: impl Fn(&str) -> bool, is_tool: impl Fn(&str) -> bool) -> usize {
+    let text = tail.text;
+    let start = lone(tail, &may_be_tool)
+        .or_else(|| called(text).filter(|(_, name)| may_be_tool(&text[*name..])).map(|(call, _)| call))
+        .or_else(|| begun_call(text))
+        // The first line of them: the second one looks like the beginning of another.
+        .or_else(|| tail.lines().filter(|&line| action(&text[line..], &may_be_tool, &is_tool).is_some()).last());
+    start.map_or(0, |start| {
+        // White space before a call is no text.
+        let blank = text[..start].bytes().rev().take_while(u8::is_ascii_whitespace).count();
+        text.len() - start + blank
+    })
+}
+
+/// Where a name begins that stands alone in the last line.
+fn lone(tail: Tail, may_be_tool: impl Fn(&str) -> bool) -> Option<usize> {
+    let line = tail.lines().next()?;
+    let (begin, name) = lone_name(&tail.text[line..])?;
+    let name = &tail.text[line + name..];
+    let begun = !name.is_empty() || tail.text[line..].ends_with('[');
+    (begun && may_be_tool(name)).then(|| tail.fence_before(line).unwrap_or(line + begin))
+}
+
+/// Where `call:NAME` begins at the end of the text, and where its name does.
+fn called(text: &str) -> Option<(usize, usize)> {
+    let from = text.len() - text.bytes().rev().take(NAME).take_while(|byte| in_name(*byte)).count();
+    let call = text.get(from..)?.rfind("call:")? + from;
+    is_apart(text, call).then_some((call, call + "call:".len()))
+}
+
+/// Where a beginning of `call:` stands at the end of the text.
+fn begun_call(text: &str) -> Option<usize> {
+    (1.."call:".len()).rev().find_map(|length| {
+        let at = text.len().checked_sub(length)?;
+        (text.as_bytes()[at..] == "call:".as_bytes()[..length] && is_apart(text, at)).then_some(at)
+    })
+}
+
+/// Whether no word goes on at `at`.
+fn is_apart(text: &str, at: usize) -> bool {
+    !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
+}
+
+enum Action {
+    Begun,
+    Whole { name: std::ops::Range<usize>, fenced: bool },
+}
+
+/// Reads `Action: NAME`, a line break, `Action Input:` and perhaps a code fence; `None` where the text is something else.
+fn action(line: &str, may_be_tool: impl Fn(&str) -> bool, is_tool: impl Fn(&str) -> bool) -> Option<Action> {
+    const AROUND: [char; 4] = [' ', '\t', '*', '`'];
+    let rest = line.trim_start_matches([' ', '\t', '*']);
+    let Some(rest) = rest.strip_prefix("Action:") else {
+        return (!rest.is_empty() && "Action:".starts_with(rest)).then_some(Action::Begun);
+    };
+    let rest = rest.trim_start_matches(AROUND);
+    let length = rest.bytes().take_while(|byte| in_name(*byte)).count();
+    let name = rest.get(..length)?;
+    let start = line.len() - rest.len();
+    let rest = &rest[length..];
+    if rest.is_empty() {
+        return may_be_tool(name).then_some(Action::Begun);
+    }
+    if length > NAME || !is_tool(name) {
+        return None;
+    }
+    let rest = rest.trim_start_matches(AROUND).trim_start_matches(['\r', '\n', ' ', '\t', '*']);
+    let Some(rest) = rest.strip_prefix("Action Input:") else {
+        return "Action Input:".starts_with(rest).then_some(Action::Begun);
+    };
+    let rest = rest.trim_start_matches(['*', ' ', '\t', '\r', '\n']);
+    let fence = rest.strip_prefix("```").map(|info| info.trim_end_matches(['\r', '\n', ' ', '\t']));
+    let fenced = fence.is_some_and(|info| info.bytes().all(|byte| byte.is_ascii_alphabetic()));
+    if !rest.is_empty() && !fenced {
+        return (rest.len() < 3 && "```".starts_with(rest)).then_some(Action::Begun);
+    }
+    Some(Action::Whole { name: start..start + length, fenced })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tail(text: &str) -> Tail<'_> {
+        Tail { text, whole: true }
+    }
+
+    #[test]
+    fn what_may_become_a_call_is_held_back_and_nothing_else() {
+        let may = |name: &str| "get_weather".starts_with(name);
+        let held = |text| undecided(tail(text), may, |name| name == "get_weather");
+        for (text, expected) in [
+            ("Let me see", 0),
+            ("get_wea", 7),
+            ("Well:\nget_wea", 8),
+            ("Well: get_wea", 0),
+            ("[get_weather", 12),
+            ("```python\nget", 13),
+            ("The c", 2),
+            ("The call", 5),
+            ("The recall", 0),
+            ("so.call:get_w", 10),
+            ("so.call:set", 0),
+            ("Thought: x\nAction: get_weather\nAction In", 30),
+            ("Action: book\nAction In", 0),
+            ("Action: get_weather\nAction Input: rain", 0),
+            ("Action: get_weather\nAction Input: ```json", 41),
+            ("", 0),
+        ] {
+            assert_eq!(held(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_bracket_shows_what_stands_before_it() {
+        let is_tool = |name: &str| name == "f";
+        let form = |text| before_brace(tail(text), is_tool).map(|opener| opener.form);
+        assert_eq!(form("call:f"), Some(CALL));
+        assert_eq!(form("Action: f\nAction Input:"), Some(REACT));
+        assert_eq!(form("Action: g\nAction Input:"), None);
+        assert_eq!(form("f"), None);
+        let form = |text| before_parenthesis(tail(text), is_tool).map(|opener| opener.form);
+        assert_eq!(form("f"), Some(PYTHON));
+        assert_eq!(form("Now:\n[f"), Some(PYTHON_LIST));
+        assert_eq!(form("Now f"), None);
+        assert!(before_parenthesis(Tail { text: "f", whole: false }, is_tool).is_none());
+    }
+}
