@@ -467,7 +467,7 @@ mod tests {
             (r#"{"n": "five", "b": "yes", "x": ""}"#, r#"{"n": "five", "b": "yes"}"#),
             (r#"{"n": null, "s": "", "x": null}"#, r#"{ "s": "", "x": null}"#),
             (r#"{"n": null, "b": "", "s": null}"#, r#"{  }"#),
-            (r#"{"s": null, "n": "5", "point": {"x": "", "name": null}, "b": null}"#, r#"{ "n": 5, "point": {}}"#),
+            (r#"{"s": null, "n": "5", "point": {"x": "", "name": null}, "b": null}"#, r#"{ "n": 5, "point": { }}"#),
             (r#"{"point": {"name": "a", "x": null}, "any": null}"#, r#"{"point": {"name": "a"}, "any": null}"#),
             (r#"{"list": ["", null], "unknown": null}"#, r#"{"list": ["", null], "unknown": null}"#),
             (r#"{"b": "True", "x": "none"}"#, r#"{"b": true, "x": null}"#),

@@ -89,8 +89,10 @@ fn label(text: &str) -> Option<usize> {
     let name = text[..colon].trim_start_matches('#').trim();
     let plain = name.chars().all(|c| c.is_alphanumeric() || c == ' ');
     let last = name.rsplit(' ').next().unwrap_or_default();
-    // Text, too, may begin with `Response:`.
-    (plain && is_role(last) && (heading || !last.eq_ignore_ascii_case("response"))).then_some(colon + 1)
+    let words: Vec<&str> = name.split(' ').collect();
+    let title = words.len() == 1 || words.iter().all(|word| !word.starts_with(char::is_lowercase));
+    // Text, too, may begin with `Response:`, or be about an assistant.
+    (plain && title && is_role(last) && (heading || !last.eq_ignore_ascii_case("response"))).then_some(colon + 1)
 }
 
 /// The length of the special token that `text` begins with.
@@ -146,7 +148,6 @@ mod tests {
             "<|turn>model\n",
             "<start_of_turn>model\n",
             "<turn|>\n<|turn>model\n",
-            "<|start|>assistant",
             "<|open|>message role=\"assistant\"<|sep|><|open|>response<|sep|>",
             "<|start_header_id|>assistant<|end_header_id|>\n\n",
             "<|start_of_role|>assistant<|end_of_role|>",
@@ -189,6 +190,12 @@ mod tests {
                 assert_eq!(all[length(&all)..].trim(), text.trim(), "{header:?} before {text:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_word_before_another_token_belongs_to_the_header() {
+        assert_eq!(length("<|start|>assistant"), 18);
+        assert_eq!(length("<|end|><|start|>assistant<|channel|>"), 36);
     }
 
     #[test]
