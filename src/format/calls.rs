@@ -321,6 +321,8 @@ impl Calls {
 
     /// The open call's name is known; it stands at `place`.
     pub(crate) fn start(&mut self, name: String, place: Range<usize>) {
+        let own = self.tools.as_ref().and_then(|tools| tools.own_name(&name)).map(str::to_owned);
+        let name = own.unwrap_or(name);
         let name = match self.tools.as_ref().and_then(|tools| tools.resembling(&name)) {
             Some(tool) => {
                 let tool = tool.to_owned();

@@ -39,6 +39,7 @@ mod run_limits;
 mod schemas;
 mod session;
 mod template;
+mod tolerance;
 mod tool;
 mod training;
 mod turn;
