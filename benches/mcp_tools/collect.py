@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).parent
-INSTALL_S, LIST_S = 240, 40
+INSTALL_S, LIST_S = 240, 60
 
 
 def servers():
@@ -48,14 +48,14 @@ def install(index, package, program, home):
         binary = manifest.get("bin") or {}
         names = [manifest["name"].split("/")[-1]] if isinstance(binary, str) else list(binary)
         return home / "node_modules/.bin" / (program or names[0])
-    quiet([sys.executable, "-m", "venv", home], INSTALL_S)
-    quiet([home / "bin/pip", "install", "--quiet", "--disable-pip-version-check", package], INSTALL_S)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    quiet([*pip, "--target", home, package], INSTALL_S)
     return home / "bin" / (program or package.split("=")[0].split("[")[0])
 
 
 def listed(command, home, environment):
     """The tools that a server lists over standard input and output."""
-    environment = {**os.environ, "HOME": str(home), "NO_COLOR": "1", **environment}
+    environment = {**os.environ, "HOME": str(home), "PYTHONPATH": str(home), "NO_COLOR": "1", **environment}
     process = subprocess.Popen(command, cwd=home, env=environment, text=True, stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
     timer = threading.Timer(LIST_S, process.kill)
@@ -138,7 +138,7 @@ def main():
             for name, error in pool.map(lambda server: collect(server, Path(folder), options.out), chosen):
                 if error:
                     print(f"{name}: {error}", file=sys.stderr)
-    rows, sums, keywords = 0, [0] * 5, {}
+    rows, sums = 0, [0] * 5
     print("| server | tools | left out | relaxed | read otherwise | unenforced |\n|---|---|---|---|---|---|")
     for path in sorted(options.out.glob("*.json")):
         counts, error = read(options.callwright, path)

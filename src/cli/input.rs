@@ -188,11 +188,11 @@ fn builtin(path: &Path, executor: &mut Executor) -> Option<Result<Tools>> {
 #[derive(Args)]
 pub struct ToolsOptions {
     /// Tools: JSON in any usual shape, or TOML, or builtin[:NAME,…]; may be given more than once
-    #[arg(id = "tools", long, value_name = "FILE")]
+    #[arg(id = "tools", long = "tools", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
     /// Refuse tools files with anything that would be read otherwise, relaxed or left out
-    #[arg(id = "tools_strict", long, requires = "tools")]
+    #[arg(id = "tools_strict", long = "tools-strict")]
     pub strict: bool,
 }
 
