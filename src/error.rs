@@ -164,6 +164,11 @@ impl Error {
         &self.0.message
     }
 
+    /// What to do about it.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
     /// Where the error is, if it is in the input.
     pub fn location(&self) -> Option<&Location> {
         self.0.location.as_ref()

@@ -199,6 +199,8 @@ impl Session {
         if !tools.is_empty() {
             self.notices.append(&mut self.tool_notices);
         }
+        let mut tools = tools;
+        self.notices.extend(tools.take_notices().iter().map(ToString::to_string));
         self.tools = Arc::new(tools);
         if let Some(notice) = self.untold_tools() {
             self.notices.push(notice);
@@ -218,7 +220,7 @@ impl Session {
             Some(self.templates.choose(true).render(&self.request(&ask)).ok()?.text())
         });
         let mut prompts = prompts.peekable();
-        let tells = |prompt: String| self.tools.iter().any(|tool| prompt.contains(&tool.name));
+        let tells = |prompt: String| self.tools.iter().any(|tool| prompt.contains(tool.called()));
         let untold = prompts.peek().is_some() && !prompts.any(tells);
         untold.then(|| match &self.section {
             Some(section) => format!(

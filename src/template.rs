@@ -41,7 +41,7 @@ pub use reserved::Reserved;
 pub use variants::ChatTemplates;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::message::Message;
+use crate::message::{Message, Role};
 use crate::text_file;
 use crate::tool::Tools;
 use budget::{Budget, Scope};
@@ -52,6 +52,7 @@ use minijinja::value::Value;
 use probe::Roles;
 use reserved::{Neutraliser, Table};
 use serde_json::Map;
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -96,6 +97,19 @@ pub struct RenderRequest<'a> {
     pub reserved: Option<&'a Reserved>,
     /// The tool-call format to lay over a template that writes no tools by itself.
     pub overlay: Option<Overlay<'a>>,
+}
+
+/// A message with the names by which the model knows the tools.
+fn as_called<'m>(message: &'m Message, request: &RenderRequest<'_>) -> Cow<'m, Message> {
+    let Some(tools) = request.tools.filter(|tools| tools.has_aliases()) else { return Cow::Borrowed(message) };
+    let mut message = message.clone();
+    for call in &mut message.tool_calls {
+        call.name = tools.called(&call.name).to_owned();
+    }
+    if message.role == Role::Tool {
+        message.name = message.name.map(|name| tools.called(&name).to_owned());
+    }
+    Cow::Owned(message)
 }
 
 impl Default for RenderRequest<'_> {
@@ -238,10 +252,13 @@ impl ChatTemplate {
             _ => CallShape::default(),
         };
         let calls_as_json = request.overlay.is_some() || shape.text_arguments;
-        let mut messages: Vec<Message> =
-            request.messages.iter().map(|message| neutraliser.message(message, calls_as_json)).collect();
+        let mut messages: Vec<Message> = request
+            .messages
+            .iter()
+            .map(|message| neutraliser.message(&as_called(message, request), calls_as_json))
+            .collect();
         let mut tools =
-            request.tools.filter(|tools| !tools.is_empty()).map(|tools| neutraliser.outside(&tools.to_json()));
+            request.tools.filter(|tools| !tools.is_empty()).map(|tools| neutraliser.outside(&tools.for_model()));
         let table = neutraliser.table();
         if let Some(overlay) = &request.overlay {
             let section = match overlay.section.and_then(|section| Some((section, tools.take()?))) {

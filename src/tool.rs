@@ -1,8 +1,9 @@
 //! Tools: what the model may call, and whether a call's arguments fit.
 //!
-//! A tools file is JSON in any of the shapes that are around (OpenAI's, bare functions, MCP's `inputSchema`), or
-//! TOML, whose tools may also say how they are run. Everything that would only show in the middle of a conversation
-//! is found when the file is read: two tools of one name, a schema that cannot be compiled.
+//! A tools file is JSON in any of the shapes that are around (OpenAI's, Anthropic's, Gemini's, bare functions, what an
+//! MCP server answers), or TOML, whose tools may also say how they are run. Everything that would only show in the middle
+//! of a conversation is found when the file is read. A fault is relaxed at the narrowest place, or its tool is left out;
+//! [`Tools::notices`] has each change, and [`Tools::strict`] refuses them.
 //!
 //! ```
 //! use callwright::tool::Tools;
@@ -15,10 +16,21 @@
 //! ```
 
 pub(crate) mod dialect;
+mod keywords;
+mod name;
+mod notice;
+mod pattern;
 mod problem;
 mod read;
+mod references;
+mod relax;
+mod shape;
+mod types;
+
+pub use notice::{Change, Notice};
 
 use crate::error::{Error, ErrorKind, Result, nearest};
+use notice::Notices;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -72,6 +84,8 @@ pub struct Tool {
     pub parameters: Option<Map<String, Value>>,
     /// How it is run, where its file says so.
     pub exec: Option<Exec>,
+    /// The name that the model knows it by, where it cannot write the tool's own.
+    pub alias: Option<String>,
 }
 
 impl Tool {
@@ -81,7 +95,12 @@ impl Tool {
         description: impl Into<String>,
         parameters: Option<Map<String, Value>>,
     ) -> Tool {
-        Tool { name: name.into(), description: description.into(), parameters, exec: None }
+        Tool { name: name.into(), description: description.into(), parameters, exec: None, alias: None }
+    }
+
+    /// The name in prompts and in what the model writes.
+    pub fn called(&self) -> &str {
+        self.alias.as_deref().unwrap_or(&self.name)
     }
 
     /// OpenAI's form. A tool without parameters gets the schema of an empty object, which chat templates rely on.
@@ -120,6 +139,8 @@ impl Tool {
 pub struct Tools {
     tools: Vec<Entry>,
     by_name: HashMap<String, usize>,
+    by_alias: HashMap<String, usize>,
+    notices: Vec<Notice>,
 }
 
 #[derive(Debug)]
@@ -147,7 +168,7 @@ impl Tools {
     /// `place` says where in a file the tool stands.
     fn insert(&mut self, tool: Tool, place: &str) -> Result<()> {
         let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
-        if tool.name.is_empty() || tool.name.chars().any(char::is_whitespace) {
+        if tool.called().is_empty() || tool.called().chars().any(char::is_whitespace) {
             let message = format!("{place}the tool's name is {:?}; expected a word without spaces", tool.name);
             return Err(Error::new(ErrorKind::Tools, message));
         }
@@ -168,9 +189,42 @@ impl Tools {
         }
         let validator = tool.compile(&place)?;
         let checker = validator.zip(tool.schema()).map(|(validator, schema)| problem::Checker::new(validator, &schema));
-        self.by_name.insert(tool.name.clone(), self.tools.len());
-        self.tools.push(Entry { tool, checker });
+        self.enter(Entry { tool, checker });
         Ok(())
+    }
+
+    fn enter(&mut self, entry: Entry) {
+        self.by_name.insert(entry.tool.name.clone(), self.tools.len());
+        if let Some(alias) = &entry.tool.alias {
+            self.by_alias.insert(alias.clone(), self.tools.len());
+        }
+        self.tools.push(entry);
+    }
+
+    /// What was changed while the tools were read, each change once; empty for tools made in code.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// The notices, which are then reported: a session will not report them again.
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// The tools, where nothing was changed while they were read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Tools`] with each change.
+    pub fn strict(self) -> Result<Tools> {
+        match self.notices.as_slice() {
+            [] => Ok(self),
+            [one] => Err(Error::new(ErrorKind::Tools, one.to_string())),
+            several => {
+                let listed: Vec<String> = several.iter().map(|notice| format!("\n  {notice}")).collect();
+                let message = format!("{} things are not as they should be:{}", several.len(), listed.concat());
+                Err(Error::new(ErrorKind::Tools, message))
+            }
+        }
     }
 
     /// Adds the tools of another set at the end; a name that is in both is an error.
@@ -179,21 +233,76 @@ impl Tools {
             let message = format!("there are two tools named {:?}", entry.tool.name);
             return Err(Error::new(ErrorKind::Tools, message).hint("a tool of that name is in an earlier --tools file"));
         }
-        for entry in other.tools {
-            self.by_name.insert(entry.tool.name.clone(), self.tools.len());
-            self.tools.push(entry);
-        }
+        self.append(other);
         Ok(())
     }
 
-    /// The tool of that name.
+    /// Adds the tools of another set at the end; one whose name is taken is left out, with a notice.
+    pub fn append(&mut self, other: Tools) {
+        self.notices.extend(other.notices);
+        for mut entry in other.tools {
+            let own = entry.tool.name.clone();
+            if self.by_name.contains_key(&own) {
+                let mut notices = Notices::of(own);
+                notices.left_out(
+                    "name",
+                    "a tool of that name is in an earlier file; this one is left out",
+                    "rename one",
+                );
+                self.notices.extend(notices.list);
+                continue;
+            }
+            // An alias gives way to the name of another tool.
+            if self.is_taken(entry.tool.called()) {
+                entry.tool.alias = name::free(entry.tool.called(), |name| self.is_taken(name));
+            }
+            self.enter(entry);
+        }
+    }
+
+    /// Whether a tool is called so.
+    fn is_taken(&self, name: &str) -> bool {
+        self.by_name.contains_key(name) || self.by_alias.contains_key(name)
+    }
+
+    /// The tool of that name, its own or the one that the model knows it by.
     pub fn get(&self, name: &str) -> Option<&Tool> {
-        self.by_name.get(name).map(|&index| &self.tools[index].tool)
+        self.index(name).map(|index| &self.tools[index].tool)
+    }
+
+    fn index(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).or_else(|| self.by_alias.get(name)).copied()
+    }
+
+    /// Whether the model knows a tool by another name than its own.
+    pub(crate) fn has_aliases(&self) -> bool {
+        !self.by_alias.is_empty()
+    }
+
+    /// The name that the model knows a tool by; the same where no tool has it.
+    pub(crate) fn called<'n>(&'n self, name: &'n str) -> &'n str {
+        self.by_name.get(name).map_or(name, |&index| self.tools[index].tool.called())
+    }
+
+    /// The tool's own name, where `name` is the one that the model knows it by.
+    pub(crate) fn own_name(&self, name: &str) -> Option<&str> {
+        let index = self.by_alias.get(name).filter(|_| !self.by_name.contains_key(name))?;
+        Some(&self.tools[*index].tool.name)
+    }
+
+    /// OpenAI's form for a prompt: with the names that the model knows the tools by.
+    pub(crate) fn for_model(&self) -> Value {
+        let with_alias = |tool: &Tool| {
+            let mut value = tool.to_json();
+            value["function"]["name"] = tool.called().into();
+            value
+        };
+        self.iter().map(with_alias).collect()
     }
 
     /// The one tool that `name` is but for case and separators, if `name` itself is none.
     pub(crate) fn resembling(&self, name: &str) -> Option<&str> {
-        if self.by_name.contains_key(name) {
+        if self.is_taken(name) {
             return None;
         }
         let plain = |name: &str| -> String {
@@ -229,7 +338,7 @@ impl Tools {
     /// Each problem is a sentence that names the place in the arguments and says what was expected, fit to be told
     /// to the model.
     pub fn problems(&self, name: &str, arguments: &Map<String, Value>) -> Vec<String> {
-        let Some(&index) = self.by_name.get(name) else { return vec![self.unknown(name)] };
+        let Some(index) = self.index(name) else { return vec![self.unknown(name)] };
         let Some(checker) = &self.tools[index].checker else { return Vec::new() };
         checker.sentences(&Value::Object(arguments.clone()))
     }

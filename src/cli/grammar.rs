@@ -1,6 +1,6 @@
 //! `callwright grammar`: what a constrained model may write, and whether it may write a given text.
 
-use super::input::{batch, load_format, read_text, read_tools};
+use super::input::{ToolsOptions, batch, load_format, read_text};
 use super::{DONE, notice};
 use anyhow::Result;
 use callwright::engine::constraint::Compiler;
@@ -10,6 +10,7 @@ use callwright::format::Format;
 use callwright::format::grammar::{Begins, Grammar, Scope, json_grammar};
 use callwright::json::from_file;
 use callwright::session::ToolChoice;
+use callwright::tool::Notice;
 use callwright::{Error, ErrorKind};
 use clap::Args;
 use serde::Deserialize;
@@ -26,9 +27,8 @@ const REJECTED: u8 = 3;
     callwright grammar --tools tools.json --tool-choice get_weather\n  \
     callwright grammar --json-schema person.json --check strings.txt")]
 pub struct GrammarArgs {
-    /// Tools whose calls the grammar describes; may be given more than once
-    #[arg(long, value_name = "FILE")]
-    tools: Vec<PathBuf>,
+    #[command(flatten)]
+    tools: ToolsOptions,
 
     /// Tool-call format: a built-in name or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "delimited")]
@@ -58,7 +58,7 @@ pub struct GrammarArgs {
     #[arg(long, conflicts_with_all = ["tools", "tool_choice", "json_schema", "grammar", "check", "json"])]
     batch: bool,
 
-    /// Print JSON: {"grammar", "unenforced"}; with --check a line for each string, as --batch does
+    /// Print JSON: {"grammar", "unenforced", "notices"}; with --check a line for each string, as --batch does
     #[arg(long)]
     json: bool,
 }
@@ -80,13 +80,14 @@ pub fn run(args: GrammarArgs) -> Result<u8> {
         });
     }
     let format = load_format(&args.format)?;
-    let grammar = args.grammar(&format)?;
+    let (grammar, notices) = args.grammar(&format)?;
     match &args.check {
         Some(path) => check(&grammar, &mut compiler(&format)?, path, args.json),
         None => {
             let mut out = std::io::stdout();
             if args.json {
-                writeln!(out, "{}", json!({"grammar": grammar.lark, "unenforced": grammar.unenforced}))?;
+                let whole = json!({"grammar": grammar.lark, "unenforced": grammar.unenforced, "notices": notices});
+                writeln!(out, "{whole}")?;
             } else {
                 grammar.unenforced.iter().for_each(|unenforced| notice(&unenforced.to_string()));
                 write!(out, "{}", grammar.lark)?;
@@ -128,14 +129,18 @@ fn check(grammar: &Grammar, compiler: &mut Compiler, path: &Path, json: bool) ->
 }
 
 impl GrammarArgs {
-    fn grammar(&self, format: &Format) -> Result<Grammar> {
+    /// The grammar, and what was changed in the tools that it is made for.
+    fn grammar(&self, format: &Format) -> Result<(Grammar, Vec<Notice>)> {
         if let Some(path) = &self.grammar {
-            return Ok(Grammar::from_file(path)?);
+            return Ok((Grammar::from_file(path)?, Vec::new()));
         }
         if let Some(path) = &self.json_schema {
-            return Ok(json_grammar(&from_file(path)?, true).map_err(|error| error.in_file(path))?);
+            let grammar = json_grammar(&from_file(path)?, true).map_err(|error| error.in_file(path))?;
+            return Ok((grammar, Vec::new()));
         }
-        let tools = read_tools(&self.tools, &mut Executor::new())?;
+        let tools = self.tools.unreported(&mut Executor::new())?;
+        let notices = tools.notices().to_vec();
+        let tools = self.tools.reported(tools)?;
         let only = match ToolChoice::from_name(&self.tool_choice, &tools)? {
             ToolChoice::Tool(name) => Some(name),
             ToolChoice::Required => None,
@@ -148,6 +153,6 @@ impl GrammarArgs {
         };
         let tools: Vec<_> = tools.iter().filter(|tool| only.as_ref().is_none_or(|name| *name == tool.name)).collect();
         let scope = Scope { begins: Begins::Answer, max_calls: self.max_calls, only_calls: true };
-        Ok(format.grammar(&tools, scope)?)
+        Ok((format.grammar(&tools, scope)?, notices))
     }
 }

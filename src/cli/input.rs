@@ -67,9 +67,8 @@ pub struct ConversationOptions {
     /// The question; after --messages, the next user message; - reads it from standard input
     pub prompt: Option<String>,
 
-    /// Tools: OpenAI's JSON array, or TOML, or builtin[:NAME,…]; may be given more than once
-    #[arg(long, value_name = "FILE", help_heading = "Conversation")]
-    pub tools: Vec<PathBuf>,
+    #[command(flatten, next_help_heading = "Conversation")]
+    pub tools: ToolsOptions,
 
     /// A conversation so far: OpenAI's JSON messages, a whole request body, or JSON Lines; - reads standard input
     #[arg(long, value_name = "FILE|-", help_heading = "Conversation")]
@@ -135,11 +134,15 @@ impl ConversationOptions {
             Some(path) => Conversation::from_file(path)?,
         };
         let mut tools = match &conversation.tools {
-            Some(value) => Tools::from_value(value).map_err(|error| self.in_messages(error))?,
+            Some(value) => {
+                let tools = Tools::from_value(value).and_then(|tools| self.tools.reported(tools));
+                tools.map_err(|error| self.in_messages(error))?
+            }
             None => Tools::default(),
         };
         let mut executor = Executor::new();
-        tools.merge(read_tools(&self.tools, &mut executor)?)?;
+        tools.append(self.tools.unreported(&mut executor)?);
+        let tools = self.tools.reported(tools)?;
         let choice = match (&self.tool_choice, &conversation.tool_choice) {
             (Some(choice), _) => ToolChoice::from_name(choice, &tools)?,
             (None, Some(value)) => ToolChoice::from_json(value, &tools)?,
@@ -181,16 +184,48 @@ fn builtin(path: &Path, executor: &mut Executor) -> Option<Result<Tools>> {
     Some(tools.collect::<Result<Vec<_>, Error>>().and_then(Tools::new).map_err(Into::into))
 }
 
-/// The tools of several files; the built-in ones among them are made known to `executor`.
-pub fn read_tools(paths: &[PathBuf], executor: &mut Executor) -> Result<Tools> {
-    let mut tools = Tools::default();
-    for path in paths {
-        match builtin(path, executor) {
-            Some(builtin) => tools.merge(builtin?)?,
-            None => tools.merge(Tools::from_file(path)?)?,
-        }
+/// Which tools.
+#[derive(Args)]
+pub struct ToolsOptions {
+    /// Tools: JSON in any usual shape, or TOML, or builtin[:NAME,…]; may be given more than once
+    #[arg(id = "tools", long = "tools", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// Refuse tools files with anything that would be read otherwise, relaxed or left out
+    #[arg(id = "tools_strict", long = "tools-strict")]
+    pub strict: bool,
+}
+
+impl ToolsOptions {
+    /// The tools of all files, with what was changed in them reported; the built-in ones among them are made known to
+    /// `executor`.
+    pub fn read(&self, executor: &mut Executor) -> Result<Tools> {
+        Ok(self.reported(self.unreported(executor)?)?)
     }
-    Ok(tools)
+
+    /// The same, where the changes are still to be reported.
+    pub fn unreported(&self, executor: &mut Executor) -> Result<Tools> {
+        let mut tools = Tools::default();
+        for path in &self.files {
+            match builtin(path, executor) {
+                Some(builtin) => tools.append(builtin?),
+                None => tools.append(self.checked(Tools::from_file(path)?).map_err(|error| error.in_file(path))?),
+            }
+        }
+        Ok(self.checked(tools)?)
+    }
+
+    fn checked(&self, tools: Tools) -> Result<Tools, Error> {
+        let hint = "without --tools-strict they are used as far as they can be";
+        if self.strict { tools.strict().map_err(|error| error.hint(hint)) } else { Ok(tools) }
+    }
+
+    /// Reports what was changed in tools; with --tools-strict that is an error.
+    pub fn reported(&self, tools: Tools) -> Result<Tools, Error> {
+        let mut tools = self.checked(tools)?;
+        tools.take_notices().iter().for_each(|changed| notice(&changed.to_string()));
+        Ok(tools)
+    }
 }
 
 /// Asks the person at the terminal, where there is one.

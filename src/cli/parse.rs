@@ -2,7 +2,7 @@
 
 use super::DONE;
 use super::generation::OtherFormsArg;
-use super::input::{batch, load_format, load_template_format, read_tools, stdin_error, tell_of_stdin};
+use super::input::{ToolsOptions, batch, load_format, load_template_format, stdin_error, tell_of_stdin};
 use anyhow::Result;
 use callwright::exec::Executor;
 use callwright::format::Format;
@@ -15,7 +15,6 @@ use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What `--format` is where the text is to tell.
@@ -33,9 +32,8 @@ pub struct ParseArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "format")]
     template: Option<String>,
 
-    /// Tools, to check names and arguments against; may be given more than once
-    #[arg(long, value_name = "FILE")]
-    tools: Vec<PathBuf>,
+    #[command(flatten)]
+    tools: ToolsOptions,
 
     /// What the prompt had already opened, such as a start marker or reasoning; the turn's header may stand before it
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -107,8 +105,8 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     }
     let format = format(args.template.as_deref(), &args.format)?;
     let options = options(&args.prompt_tail, args.reasoning, args.repair, args.other_forms);
-    let tools = read_tools(&args.tools, &mut Executor::new())?;
-    let tools = (!args.tools.is_empty()).then(|| Arc::new(tools));
+    let tools = args.tools.read(&mut Executor::new())?;
+    let tools = (!args.tools.files.is_empty()).then(|| Arc::new(tools));
     let mut out = std::io::stdout();
     let mut failed = None;
     let mut reader = Reader::new(format.as_ref(), tools, options)?;
@@ -162,12 +160,17 @@ fn options(prompt_tail: &str, reasoning: Reasoning, repair: Repair, other_forms:
 
 fn one(case: Case, args: &ParseArgs) -> Result<Value> {
     let format = format(case.template.as_deref(), case.format.as_ref().unwrap_or(&args.format))?;
-    let tools = case.tools.as_ref().filter(|tools| !tools.is_null()).map(Tools::from_value).transpose()?;
+    let mut tools = case.tools.as_ref().filter(|tools| !tools.is_null()).map(Tools::from_value).transpose()?;
+    let notices = tools.as_mut().map(Tools::take_notices).unwrap_or_default();
     let reasoning = case.reasoning.unwrap_or(args.reasoning);
     let options = options(&case.prompt_tail, reasoning, args.repair, case.other_forms.unwrap_or(args.other_forms));
     let mut reader = Reader::new(format.as_ref(), tools.map(Arc::new), options)?;
     reader.push(case.input.as_bytes(), &mut |_| ())?;
-    reader.end(case.partial, &mut |_| ())
+    let mut message = reader.end(case.partial, &mut |_| ())?;
+    if !notices.is_empty() {
+        message["tools_notices"] = json!(notices);
+    }
+    Ok(message)
 }
 
 /// A parser, and the message that its events have added up to.

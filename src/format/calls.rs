@@ -396,6 +396,8 @@ impl Calls {
 
     /// The open call's name is known; it stands at `place`.
     pub(crate) fn start(&mut self, name: String, place: Range<usize>) {
+        let own = self.tools.as_ref().and_then(|tools| tools.own_name(&name)).map(str::to_owned);
+        let name = own.unwrap_or(name);
         let name = match names::repaired(&name, self.tools.as_deref()) {
             Some(meant) if self.depart(RepairKind::ToolName, place) => meant,
             _ => name,

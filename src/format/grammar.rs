@@ -36,10 +36,23 @@ pub struct Unenforced {
     pub path: String,
     /// The keyword that is left out there.
     pub keyword: String,
+    /// Why the whole tool is left out of the grammar, where it is: no arguments fit its schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
+}
+
+impl Unenforced {
+    /// A keyword at a place of a schema.
+    pub(super) fn at(path: &str, keyword: &str) -> Unenforced {
+        Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned(), left_out: None }
+    }
 }
 
 impl fmt::Display for Unenforced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.left_out {
+            return write!(f, "{why}; the grammar has no call of it");
+        }
         let whose = self.tool.as_deref().map_or(String::new(), |tool| format!("{tool}: "));
         write!(f, "{whose}{:?} at {} is not enforced while generating, only checked", self.keyword, self.path)
     }
@@ -264,7 +277,28 @@ impl Builder<'_> {
 
     /// The rule of one call of any of the tools, without its markers.
     fn calls(&mut self, tools: &[&Tool]) -> Result<String> {
-        let calls = tools.iter().map(|tool| self.call(tool)).collect::<Result<Vec<_>>>()?;
+        let (mut calls, mut first) = (Vec::new(), None);
+        for tool in tools {
+            let already = self.unenforced.len();
+            match self.call(tool) {
+                Ok(call) => calls.push(call),
+                // One tool's fault does not refuse the others.
+                Err(error) if error.kind() == ErrorKind::Tools => {
+                    let left_out = Some(error.message().to_owned());
+                    self.unenforced.truncate(already);
+                    self.unenforced.push(Unenforced {
+                        tool: Some(tool.name.clone()),
+                        left_out,
+                        ..Unenforced::at("$", "")
+                    });
+                    first.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(error) = first.filter(|_| calls.is_empty()) {
+            return Err(error);
+        }
         let any = self.rules.alternatives(&calls);
         Ok(match &self.format.payload {
             Payload::Json(JsonCall { keyed: true, .. }) => self.rules.sequence(&[literal("{"), any, literal("}")]),
@@ -288,6 +322,7 @@ impl Builder<'_> {
     fn schema(&mut self, tool: &Tool) -> Result<Option<Map<String, Value>>> {
         let Some(schema) = tool.schema() else { return Ok(None) };
         let mut schema = json::as_object(schema);
+        schema::plain_never(&mut schema);
         schema::whole_counts(&mut schema);
         let (schema, dropped) =
             references::resolved(schema).map_err(|place| json::endless(&format!("tool {:?}: ", tool.name), &place))?;
@@ -304,7 +339,7 @@ impl Builder<'_> {
     fn leave_for(&mut self, kind: Option<&str>, schema: &Map<String, Value>, heeded: &[&str], path: &str) {
         for keyword in schema.keys().filter(|keyword| !heeded.contains(&keyword.as_str())) {
             if schema::restricts(keyword) && kind.is_none_or(|kind| schema::concerns(keyword, kind)) {
-                self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.clone() });
+                self.unenforced.push(Unenforced::at(path, keyword));
             }
         }
     }
@@ -314,7 +349,7 @@ impl Builder<'_> {
         let format = self.format;
         let parts = match &format.payload {
             Payload::Json(json) => {
-                let name = Value::from(tool.name.as_str());
+                let name = Value::from(tool.called());
                 let before = match json.keyed {
                     true => literal(&format!("{name}: ")),
                     false => literal(&format!("{name}, {}: ", Value::from(json.arguments.as_str()))),
@@ -337,7 +372,7 @@ impl Builder<'_> {
             }
             Payload::Python { .. } => {
                 let arguments = self.python_arguments(tool)?;
-                vec![literal(&format!("{}(", tool.name)), arguments, literal(")")]
+                vec![literal(&format!("{}(", tool.called())), arguments, literal(")")]
             }
         };
         let mut told: Vec<Unenforced> = Vec::new();
@@ -367,7 +402,7 @@ impl Builder<'_> {
             rest = &rest[open..];
             let part = ["{name}", "{id}", "{index}", "{number}"].into_iter().find(|part| rest.starts_with(part));
             match part {
-                Some("{name}") => text.push_str(&tool.name),
+                Some("{name}") => text.push_str(tool.called()),
                 Some(part) => {
                     parts.push(literal(&std::mem::take(&mut text)));
                     parts.push(if part == "{id}" { self.id() } else { self.rules.terminal("/[0-9]{1,3}/") });

@@ -75,7 +75,7 @@ pub(crate) fn standard(schema: &mut Value) {
 
 /// The standard's name of a type; `None` for a type that allows everything. What is not known stays, and is reported
 /// as what it is.
-fn standard_type(kind: &str) -> Option<&str> {
+pub(super) fn standard_type(kind: &str) -> Option<&str> {
     match kind {
         "dict" | "map" | "Object" | "OBJECT" => Some("object"),
         "float" | "double" | "NUMBER" | "Number" => Some("number"),

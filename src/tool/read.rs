@@ -1,6 +1,7 @@
 //! Tools files: JSON in the shapes that are around, and TOML.
 
-use super::{Exec, Output, Tool, Tools};
+use super::notice::Notices;
+use super::{Change, Exec, Output, Tool, Tools, relax, shape};
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::{json, text_file};
 use serde_json::{Map, Value};
@@ -40,24 +41,48 @@ impl Tools {
         json::parse(text).and_then(|value| Tools::from_value(&value)).map_err(|error| error.in_file(name))
     }
 
-    /// Reads a list of tools, one tool, or an object that has a list under `tools`.
+    /// Reads tools in any shape that is around: a list, one tool, or an object that holds either, such as what an MCP
+    /// server answers to `tools/list`.
+    ///
+    /// A tool that cannot be used is left out, and what is wrong with a schema is relaxed where it stands:
+    /// [`Tools::notices`] has both.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Tools`] where there is no list, or no tool of it can be used.
     pub fn from_value(value: &Value) -> Result<Tools> {
         let list = match value {
-            Value::Array(list) => list.as_slice(),
-            Value::Object(body) if body.contains_key("tools") => match &body["tools"] {
-                Value::Array(list) => list.as_slice(),
-                other => return Err(wrong("tools", "a list of tools", other)),
-            },
-            Value::Object(_) => std::slice::from_ref(value),
-            other => return Err(wrong("the file", "a list of tools", other)),
+            Value::Object(body) if body.get("tools").is_some_and(|list| !list.is_array() && !list.is_object()) => {
+                return Err(wrong("tools", "a list of tools", &body["tools"]));
+            }
+            value => shape::tools(value).ok_or_else(|| wrong("the file", "a list of tools", value))?,
         };
         let mut tools = Tools::default();
-        for (index, value) in list.iter().enumerate() {
-            let path = format!("tools[{index}]");
-            let tool = json_tool(value, &path)?;
-            tools.insert(tool, &path)?;
+        let mut first = None;
+        for found in &list {
+            let mut notices = Notices::of(found.path.clone());
+            // A name further on goes before an alias.
+            let names =
+                || list.iter().filter_map(|other| other.value.get("function").unwrap_or(other.value).get("name"));
+            let is_taken = |name: &str| tools.is_taken(name) || names().any(|other| other == name);
+            let read = shape::tool(found, &mut notices, &is_taken);
+            let read = read.map_err(|fault| (fault.keyword, fault.message, fault.instead, None));
+            let entered = read.and_then(|tool| {
+                tools.insert(tool, &found.path).map_err(|error| {
+                    let instead = error.hint_text().unwrap_or("write another name").to_owned();
+                    ("name".to_owned(), error.message().to_owned(), instead, Some(error))
+                })
+            });
+            if let Err((keyword, message, instead, error)) = entered {
+                notices.list.retain(|notice| notice.change != Change::Renamed);
+                notices.left_out(&keyword, format!("the tool is left out: {message}"), instead);
+                first.get_or_insert_with(|| error.unwrap_or_else(|| Error::new(ErrorKind::Tools, message)));
+            }
+            tools.notices.append(&mut notices.list);
         }
-        Ok(tools)
+        match first {
+            Some(error) if tools.is_empty() => Err(error),
+            _ => Ok(tools),
+        }
     }
 
     /// Reads TOML: a `[[tool]]` for each tool; `name` stands for the file in errors.
@@ -74,45 +99,6 @@ fn looks_like_json(text: &str) -> bool {
     // TOML may start with a bracket too, but then a table's name follows, and a quoted one is no list of tools.
     text.starts_with('{')
         || text.strip_prefix('[').is_some_and(|rest| matches!(rest.trim_start().chars().next(), Some('{' | ']')))
-}
-
-fn json_tool(value: &Value, path: &str) -> Result<Tool> {
-    let Value::Object(outer) = value else { return Err(wrong(path, "a tool", value)) };
-    if let Some(kind) = outer.get("type").filter(|_| outer.contains_key("function"))
-        && kind != "function"
-    {
-        return Err(Error::new(
-            ErrorKind::Tools,
-            format!("{path}.type is {}; expected \"function\"", json::shown(kind)),
-        ));
-    }
-    let (function, path) = match outer.get("function") {
-        Some(Value::Object(function)) => (function, format!("{path}.function")),
-        Some(other) => return Err(wrong(&format!("{path}.function"), "an object with \"name\"", other)),
-        None => (outer, path.to_owned()),
-    };
-    let name = match function.get("name") {
-        Some(Value::String(name)) => name.clone(),
-        Some(other) => return Err(wrong(&format!("{path}.name"), "a string", other)),
-        None => return Err(Error::new(ErrorKind::Tools, format!("{path} has no \"name\""))),
-    };
-    let description = match function.get("description") {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => return Err(wrong(&format!("{path}.description"), "a string", other)),
-    };
-    let mut parameters = None;
-    for key in ["parameters", "input_schema", "inputSchema"] {
-        match function.get(key) {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(schema)) => parameters = Some(schema.clone()),
-            Some(other) => {
-                return Err(wrong(&format!("{path}.{key}"), "a JSON Schema of type object", other));
-            }
-        }
-    }
-    // `{}` is how some programs say "no parameters".
-    Ok(Tool { name, description, parameters: parameters.filter(|schema| !schema.is_empty()), exec: None })
 }
 
 fn wrong(path: &str, expected: &str, found: &Value) -> Error {
@@ -143,13 +129,37 @@ impl Toml<'_> {
             return Err(self.wrong(list, "tool", "a list").hint("write [[tool]] above each tool"));
         };
         let mut tools = Tools::default();
+        let mut first = None;
         for (index, item) in list.iter().enumerate() {
             let path = format!("tool[{index}]");
-            let DeValue::Table(table) = item.get_ref() else { return Err(self.wrong(item, &path, "a table")) };
-            let tool = self.tool(table, item, &path)?;
-            tools.insert(tool, &path).map_err(|error| error.at(Location::of_offset(self.text, item.span().start)))?;
+            let mut notices = Notices::of(path.clone());
+            if let Err(error) = self.one(item, &path, &mut tools, &mut notices) {
+                let line = Location::of_offset(self.text, item.span().start).line.unwrap_or(1);
+                notices.list.retain(|notice| notice.change != Change::Renamed);
+                let message = format!("the tool in line {line} is left out: {}", error.message());
+                notices.left_out("tool", message, error.hint_text().unwrap_or("write it as the message says"));
+                first.get_or_insert(error);
+            }
+            tools.notices.append(&mut notices.list);
         }
-        Ok(tools)
+        match first {
+            Some(error) if tools.is_empty() => Err(error),
+            _ => Ok(tools),
+        }
+    }
+
+    /// Reads one tool and adds it.
+    fn one(&self, item: &Item<'_>, path: &str, tools: &mut Tools, notices: &mut Notices) -> Result<()> {
+        let DeValue::Table(table) = item.get_ref() else { return Err(self.wrong(item, path, "a table")) };
+        let mut tool = self.tool(table, item, path)?;
+        let here = |error: Error| error.at(Location::of_offset(self.text, item.span().start));
+        notices.tool.clone_from(&tool.name);
+        tool.alias = shape::alias(&tool.name, notices, &|name| tools.is_taken(name));
+        if let Some(schema) = &mut tool.parameters {
+            relax::parameters(schema, &[], notices)
+                .map_err(|why| here(Error::new(ErrorKind::Tools, format!("{path}: tool {:?}: {why}", tool.name))))?;
+        }
+        tools.insert(tool, path).map_err(here)
     }
 
     fn tool(&self, table: &Table<'_>, item: &Item<'_>, path: &str) -> Result<Tool> {
@@ -169,6 +179,7 @@ impl Toml<'_> {
             description: self.string(table, "description", path)?.unwrap_or_default(),
             parameters,
             exec: self.exec(table, path)?,
+            alias: None,
         })
     }
 

@@ -42,6 +42,7 @@ mod run_limits;
 mod schemas;
 mod session;
 mod template;
+mod tolerance;
 mod tool;
 mod training;
 mod turn;

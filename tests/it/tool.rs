@@ -17,6 +17,9 @@ fn cases() {
         let outcome = match Tools::from_file(folder.join(name)) {
             Ok(tools) => {
                 let mut outcome = serde_json::to_string_pretty(&tools.to_json()).unwrap();
+                for notice in tools.notices() {
+                    write!(outcome, "\n{:?}: {notice}", notice.change).unwrap();
+                }
                 for exec in tools.iter().filter_map(|tool| tool.exec.as_ref()) {
                     write!(outcome, "\n{exec:?}").unwrap();
                     outcome = outcome.replace(&format!("{}/", folder.display()), "");

@@ -85,7 +85,7 @@ impl Flattening<'_> {
     }
 
     fn leave(&mut self, path: &str, keyword: &str) {
-        self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned() });
+        self.unenforced.push(Unenforced::at(path, keyword));
     }
 
     fn referred(&mut self, reference: &str, path: &str) -> Vec<Flat> {

@@ -89,8 +89,9 @@ impl Values {
             Some(_) => self.engine(schema),
             None => match (object.get("type"), object.get("anyOf"), object.get("$ref")) {
                 (None, Some(Value::Array(options)), None) if has_only(&["anyOf"]) && !options.is_empty() => {
-                    let options = options.iter().map(|option| self.value(option)).collect::<Option<Vec<_>>>()?;
-                    Some(self.rules.alternatives(&options))
+                    let possible = options.iter().filter(|option| **option != false);
+                    let options = possible.map(|option| self.value(option)).collect::<Option<Vec<_>>>()?;
+                    if options.is_empty() { self.engine(schema) } else { Some(self.rules.alternatives(&options)) }
                 }
                 (None, None, Some(Value::String(reference))) if has_only(&["$ref"]) => {
                     self.definition(schema, reference)
@@ -299,6 +300,7 @@ pub(super) fn endless(place: &str, path: &str) -> Error {
 pub fn json_grammar(value: &Value, flexible: bool) -> Result<Grammar> {
     crate::tool::misfits(value, &Value::Null)?;
     let mut counted = value.clone();
+    schema::plain_never(&mut counted);
     schema::whole_counts(&mut counted);
     let (resolved, dropped) = references::resolved(counted).map_err(|place| endless("", &place))?;
     let prepare = if flexible { schema::without_unknown } else { schema::prepare };

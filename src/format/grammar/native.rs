@@ -218,7 +218,7 @@ impl Builder<'_> {
         let place = reference.strip_prefix("#/").and_then(|place| place.split_once('/'));
         let defined = place.and_then(|(table, name)| notation.definitions.get(table)?.get(name)).cloned();
         let Some(defined) = defined else {
-            self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: "$ref".to_owned() });
+            self.unenforced.push(Unenforced::at(path, "$ref"));
             return Ok(self.anything(notation, ANY_DEPTH));
         };
         let rule = self.rules.reserve();

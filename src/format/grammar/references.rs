@@ -74,7 +74,7 @@ impl Resolving<'_> {
                 Some(reference) => object["$ref"] = reference.into(),
                 None => {
                     object.shift_remove("$ref");
-                    self.unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: "$ref".to_owned() });
+                    self.unenforced.push(Unenforced::at(path, "$ref"));
                 }
             }
         }

@@ -213,7 +213,7 @@ fn mentions(schema: &Value, keyword: &str) -> bool {
 fn drop_unknown(schema: &mut Value, path: &str, unenforced: &mut Vec<Unenforced>) {
     let Value::Object(object) = schema else { return };
     let mut dropped = |keyword: &str| {
-        unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned() });
+        unenforced.push(Unenforced::at(path, keyword));
     };
     for keyword in UNKNOWN {
         let Some(value) = object.shift_remove(keyword) else { continue };
@@ -251,7 +251,7 @@ fn drop_unknown(schema: &mut Value, path: &str, unenforced: &mut Vec<Unenforced>
         None => object.contains_key("patternProperties") || !object.contains_key("properties"),
     };
     if least > 1 && free {
-        unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: "minProperties".to_owned() });
+        unenforced.push(Unenforced::at(path, "minProperties"));
     }
     for (key, child) in children(object) {
         drop_unknown(child, &format!("{path}.{key}"), unenforced);
@@ -413,28 +413,128 @@ fn compile_part(part: &Value, definitions: &Map<String, Value>) -> Result<(), St
     compile(&super::tagged::with_definitions(part, definitions))
 }
 
-/// Relaxes the nodes that the grammar engine refuses to compile, and only these.
-pub(super) fn relax(schema: &mut Value, unenforced: &mut Vec<Unenforced>) {
-    let definitions = schema.as_object().map(definitions).unwrap_or_default();
-    relax_node(schema, "$", &definitions, unenforced);
+/// Writes `{"not": {}}`, which no value fits, as `false`: generators use it for a value that is not given.
+pub(super) fn plain_never(schema: &mut Value) {
+    let Value::Object(object) = schema else { return };
+    for (_, child) in children(object) {
+        plain_never(child);
+    }
+    let fits_all = |schema: &Value| match schema {
+        Value::Object(object) => !object.keys().any(|keyword| restricts(keyword)),
+        other => *other == true,
+    };
+    match object.get("not") {
+        Some(Value::Bool(false)) => drop(object.shift_remove("not")),
+        Some(negated) if fits_all(negated) => *schema = Value::Bool(false),
+        _ => {}
+    }
 }
 
-fn relax_node(schema: &mut Value, path: &str, definitions: &Map<String, Value>, unenforced: &mut Vec<Unenforced>) {
-    let complaint = |schema: &Value| compile_part(schema, definitions).err().filter(|why| !is_impossible(why));
+/// Relaxes the nodes that the grammar engine refuses to compile, and only these.
+pub(super) fn relax(schema: &mut Value, unenforced: &mut Vec<Unenforced>) {
+    relax_alternatives(schema, unenforced);
+    relax_definitions(schema, unenforced);
+    let definitions = schema.as_object().map(definitions).unwrap_or_default();
+    relax_node(schema, "$", &definitions, unenforced, &|_| true);
+}
+
+/// Which of several alternatives fits, a grammar can say; that the others do not, only where they exclude each other.
+///
+/// Each `oneOf` is tried by itself, with the others taken for `anyOf`: a definition that is refused for its own would
+/// otherwise free all that refers to it.
+fn relax_alternatives(schema: &mut Value, unenforced: &mut Vec<Unenforced>) {
+    if !compile(schema).is_err_and(|why| why.contains("oneOf")) {
+        return;
+    }
+    let mut relaxed = schema.clone();
+    any_of(&mut relaxed);
+    let definitions = relaxed.as_object().map(definitions).unwrap_or_default();
+    relax_inexclusive(schema, "$", &definitions, unenforced);
+}
+
+fn relax_inexclusive(
+    schema: &mut Value,
+    path: &str,
+    definitions: &Map<String, Value>,
+    unenforced: &mut Vec<Unenforced>,
+) {
+    let Value::Object(object) = schema else { return };
+    for (key, child) in children(object) {
+        relax_inexclusive(child, &format!("{path}.{key}"), definitions, unenforced);
+    }
+    if !object.contains_key("oneOf") {
+        return;
+    }
+    let mut alone = object.clone();
+    alone.retain(|key, _| !TABLES.contains(&key.as_str()));
+    for (_, child) in children(&mut alone) {
+        any_of(child);
+    }
+    if compile_part(&Value::Object(alone), definitions).is_err_and(|why| why.contains("oneOf")) {
+        one_as_any(object);
+        unenforced.push(Unenforced::at(path, "oneOf"));
+    }
+}
+
+/// Writes every `oneOf` as `anyOf`.
+fn any_of(schema: &mut Value) {
+    let Value::Object(object) = schema else { return };
+    one_as_any(object);
+    for (_, child) in children(object) {
+        any_of(child);
+    }
+}
+
+fn one_as_any(object: &mut Map<String, Value>) {
+    let Some(options) = object.shift_remove("oneOf") else { return };
+    if !object.contains_key("anyOf") {
+        object.insert("anyOf".to_owned(), options);
+        return;
+    }
+    if let Value::Array(parts) = object.entry("allOf").or_insert_with(|| json!([])) {
+        parts.push(json!({"anyOf": options}));
+    }
+}
+
+/// Relaxes each definition for what it says itself: what it refers to is relaxed where that is.
+fn relax_definitions(schema: &mut Value, unenforced: &mut Vec<Unenforced>) {
+    let Value::Object(object) = schema else { return };
+    let mut open = definitions(object);
+    for table in open.values_mut().filter_map(Value::as_object_mut) {
+        table.values_mut().for_each(|definition| *definition = Value::Bool(true));
+    }
+    for table in TABLES {
+        let Some(Value::Object(defined)) = object.get_mut(table) else { continue };
+        for (name, definition) in defined {
+            // Alternatives exclude each other only by what they refer to.
+            relax_node(definition, &format!("$.{table}.{name}"), &open, unenforced, &|why| !why.contains("oneOf"));
+        }
+    }
+}
+
+/// `counts` says of a complaint whether it is one about this schema.
+fn relax_node(
+    schema: &mut Value,
+    path: &str,
+    definitions: &Map<String, Value>,
+    unenforced: &mut Vec<Unenforced>,
+    counts: &dyn Fn(&str) -> bool,
+) {
+    let complaint =
+        |schema: &Value| compile_part(schema, definitions).err().filter(|why| !is_impossible(why) && counts(why));
     if complaint(schema).is_none() {
         return;
     }
     let Value::Object(object) = schema else { return };
     for (key, child) in children(object) {
-        relax_node(child, &format!("{path}.{key}"), definitions, unenforced);
+        relax_node(child, &format!("{path}.{key}"), definitions, unenforced, counts);
     }
-    // Which of several alternatives fits, a grammar can say; that the others do not, only where they exclude each other.
     if complaint(schema).is_some_and(|why| why.contains("oneOf"))
         && let Value::Object(object) = &mut *schema
-        && let Some(options) = object.shift_remove("oneOf")
+        && object.contains_key("oneOf")
     {
-        object.insert("anyOf".to_owned(), options);
-        unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: "oneOf".to_owned() });
+        one_as_any(object);
+        unenforced.push(Unenforced::at(path, "oneOf"));
     }
     // The keyword at fault is the one without which the rest compiles.
     while complaint(schema).is_some() {
@@ -449,12 +549,12 @@ fn relax_node(schema: &mut Value, path: &str, definitions: &Map<String, Value>, 
         let keyword = match culprit.or(keys.first()) {
             Some(keyword) => keyword.clone(),
             None => {
-                unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword: "type".to_owned() });
+                unenforced.push(Unenforced::at(path, "type"));
                 *schema = any(ANY_DEPTH);
                 return;
             }
         };
         object.shift_remove(&keyword);
-        unenforced.push(Unenforced { tool: None, path: path.to_owned(), keyword });
+        unenforced.push(Unenforced::at(path, &keyword));
     }
 }
