@@ -7,7 +7,7 @@
 use super::bfcl;
 use super::exact::Exact;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
-use crate::message::{Conversation, Message, check_question};
+use crate::message::{Conversation, Message, check_question, check_text_only};
 use crate::text_file;
 use crate::tool::Tools;
 use serde_json::{Map, Number, Value};
@@ -279,6 +279,7 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
         _ => return Err(wrong("a case has either \"messages\" or \"prompt\"")),
     };
     check_question(&messages)?;
+    check_text_only(&messages)?;
     let tools = match fields.get("tools") {
         None => Tools::default(),
         Some(Exact::Text(path)) => Tools::from_file(file.parent().unwrap_or(Path::new("")).join(path))?,

@@ -137,6 +137,7 @@ impl Printer {
             Event::Parsed(Parsed::Repair(_))
             | Event::Constraint(_)
             | Event::Context(_)
+            | Event::History(_)
             | Event::Usage(_)
             | Event::Retry(_) => {}
             Event::Done { .. } => self.end_line()?,
