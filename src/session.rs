@@ -239,6 +239,7 @@ impl Session {
         self.notices.extend(notices);
         if !messages.starts_with(&self.messages) {
             self.cuts = context::Cuts::default();
+            self.told_history.clear();
         }
         self.messages = messages;
         Ok(())

@@ -65,7 +65,8 @@ impl ChatTemplate {
         let best = if first.fit.loss() == 0 || bound { first } else { self.search(request, first) };
         let Candidate { placed, mut notes, fit } = best;
         let prompt = fit.came?;
-        notes.extend(fit.missing.iter().filter(|missing| !placed[missing.index].inserted).map(|missing| {
+        let named = |missing: &&Missing| missing.what != What::Tools && !placed[missing.index].inserted;
+        notes.extend(fit.missing.iter().filter(named).map(|missing| {
             let what = missing.what.described(&placed[missing.index]);
             format!("{what} is not in the prompt: the template leaves it out")
         }));

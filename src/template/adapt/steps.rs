@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 type Stepped = (Vec<Placed>, Vec<String>);
 
 /// The steps in the order in which they are taken, those that change least first.
-pub(super) const STEPS: [fn(&[Placed]) -> Stepped; 8] =
-    [arguments, reasoning, split, merge_system, join, fill, system_to_user, text];
+pub(super) const STEPS: [fn(&[Placed]) -> Stepped; 9] =
+    [arguments, reasoning, split, merge_system, join, fill, beside, system_to_user, text];
 
 /// What a user or an assistant says that is put in.
 const BEGINNING: &str = "(The conversation begins.)";
@@ -179,6 +179,26 @@ fn fill(placed: &[Placed]) -> Stepped {
             out.push(Placed { message, at: next.at, inserted: true });
         }
         out.push(next.clone());
+    }
+    (out, notes)
+}
+
+/// Text beside calls becomes a message of its own.
+fn beside(placed: &[Placed]) -> Stepped {
+    let mut notes = Vec::new();
+    let mut out = Vec::with_capacity(placed.len() + 1);
+    for next in placed {
+        if next.message.content.is_empty() || next.message.tool_calls.is_empty() {
+            out.push(next.clone());
+            continue;
+        }
+        let calls = Message::calls(next.message.tool_calls.clone());
+        let text = Message { tool_calls: Vec::new(), ..next.message.clone() };
+        out.extend([text, calls].map(|message| Placed { message, ..next.clone() }));
+        notes.push(format!(
+            "the text in messages[{}] is shown in a message of its own: the template takes none beside calls",
+            next.at
+        ));
     }
     (out, notes)
 }
