@@ -338,7 +338,7 @@ fn a_run_is_repeated_as_it_was_recorded() {
         if value.is_some_and(|value| value.starts_with('<')) {
             command.arg(match option.as_str() {
                 "--constrain" => "off",
-                "--context-policy" => "error",
+                "--context-policy" | "--images" => "error",
                 _ => "1",
             });
         }
