@@ -1,8 +1,9 @@
 //! Roles, messages, calls and results. OpenAI's JSON is the interchange form, in and out.
 //!
-//! Histories come from many programs, and a conversation that one of them saved must not stop another: whatever a
-//! model once wrote as arguments is carried along, fields nobody asked for are passed over. What would change the
-//! meaning is refused with the message's index and field: an unknown role, an image, a result that answers no call.
+//! Histories come from many programs, and a conversation that one of them saved must not stop another. What a person
+//! could read is read: [`Conversation::notes`] lists what was read in another form than it was given, [`adopt`] sorts
+//! ids and results, and [`complete`] gives the order that chat templates need. Only a file that is no conversation is
+//! refused. [`check_text_only`] refuses images and other parts that are no text, for those who want that.
 //!
 //! ```
 //! use callwright::message::{Conversation, check_order};
@@ -15,12 +16,18 @@
 //! ```
 
 mod adopt;
+mod complete;
 mod order;
+mod parts;
 mod read;
 pub(crate) mod response;
 
 pub use adopt::adopt;
-pub use order::{check_answered, check_order, check_question, open_calls};
+pub(crate) use complete::as_text;
+pub use complete::{Placed, complete};
+pub use order::{check_answered, check_asked, check_order, check_question, open_calls};
+
+use crate::error::{Error, ErrorKind, Result};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -121,8 +128,10 @@ impl ToolCall {
 pub struct Message {
     /// Who speaks.
     pub role: Role,
-    /// What is said; empty where the message only carries calls.
+    /// What is said; empty where the message only carries calls. A placeholder stands for each part that is no text.
     pub content: String,
+    /// The content as it was given, where it holds parts that are no text, such as images.
+    pub parts: Option<Value>,
     /// What a reasoning model thought before it spoke.
     pub reasoning: Option<String>,
     /// The calls of an assistant message.
@@ -139,6 +148,7 @@ impl Message {
         Message {
             role,
             content: content.into(),
+            parts: None,
             reasoning: None,
             tool_calls: Vec::new(),
             tool_call_id: None,
@@ -190,8 +200,11 @@ impl Message {
         if let Some(reasoning) = &self.reasoning {
             message.insert("reasoning_content".into(), json!(reasoning));
         }
-        let content =
-            if self.content.is_empty() && !self.tool_calls.is_empty() { Value::Null } else { json!(self.content) };
+        let content = match &self.parts {
+            Some(parts) => parts.clone(),
+            None if self.content.is_empty() && !self.tool_calls.is_empty() => Value::Null,
+            None => json!(self.content),
+        };
         message.insert("content".into(), content);
         if !self.tool_calls.is_empty() {
             message.insert("tool_calls".into(), self.tool_calls.iter().map(ToolCall::to_json).collect());
@@ -215,6 +228,8 @@ pub struct Conversation {
     pub model: Option<String>,
     /// Everything else that the body said, such as `temperature` or `chat_template_kwargs`.
     pub extra: Map<String, Value>,
+    /// What was read in another form than it was given, or not at all, each with its place.
+    pub notes: Vec<String>,
 }
 
 impl Conversation {
@@ -242,4 +257,20 @@ impl Conversation {
 /// A list of messages in OpenAI's form.
 pub fn messages_to_json(messages: &[Message]) -> Value {
     messages.iter().map(Message::to_json).collect()
+}
+
+/// Checks that the messages hold text only.
+///
+/// # Errors
+/// [`ErrorKind::Messages`] with the place and type of the first part that is no text.
+pub fn check_text_only(messages: &[Message]) -> Result<()> {
+    for (index, message) in messages.iter().enumerate() {
+        let Some(parts) = &message.parts else { continue };
+        let read = parts::content(parts, &format!("messages[{index}].content"), message.role);
+        if let Some((path, kind)) = read.unshown {
+            let text = format!("{path} is a part of type {kind:?}; only text can be read");
+            return Err(Error::new(ErrorKind::Messages, text));
+        }
+    }
+    Ok(())
 }

@@ -27,7 +27,7 @@ use crate::engine::{Engine, Token};
 use crate::format::Format;
 use crate::format::choose::{Choice, Clues, Origin, Writes, format_for};
 use crate::format::grammar::Unenforced;
-use crate::message::{Message, adopt, check_question};
+use crate::message::{Message, adopt, check_asked};
 use crate::models::Gguf;
 use crate::template::{ChatTemplate, ChatTemplates, Prompt, RenderRequest, Reserved};
 use crate::tool::Tools;
@@ -35,7 +35,7 @@ use answer::Ask;
 use record::Ended;
 use serde_json::{Map, Value};
 use std::cell::OnceCell;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -89,6 +89,8 @@ pub struct Session {
     tool_notices: Vec<String>,
     /// What of the conversation the model is not shown, for want of room.
     cuts: context::Cuts,
+    /// What was reported already of how the conversation is adapted for the chat template.
+    told_history: HashSet<String>,
     /// The last answer's prompt, and whether it was told that the chat template rewrites the past.
     last: context::Last,
     /// Whether the chat template wants ids of nine letters and digits, once that was found out.
@@ -184,6 +186,7 @@ impl Session {
             told: Vec::new(),
             tool_notices,
             cuts: context::Cuts::default(),
+            told_history: HashSet::new(),
             last: context::Last::default(),
             short_ids: OnceCell::new(),
         })
@@ -202,6 +205,11 @@ impl Session {
         let mut tools = tools;
         self.notices.extend(tools.take_notices().iter().map(ToString::to_string));
         self.tools = Arc::new(tools);
+        let ask = Ask::new(vec![Message::user("?")], Arc::clone(&self.tools), self.options.clone());
+        if self.one_call(&ask) {
+            let name = self.templates.choose(true).name();
+            self.notices.push(format!("{name}: it writes one call a turn; each answer is held to one call"));
+        }
         if let Some(notice) = self.untold_tools() {
             self.notices.push(notice);
         }
@@ -216,7 +224,7 @@ impl Session {
         let conversations = [vec![Message::user("?")], vec![Message::system("?"), Message::user("?")]];
         let prompts = conversations.into_iter().filter_map(|messages| {
             let options = Options { tool_choice: ToolChoice::Auto, ..self.options.clone() };
-            let ask = Ask { messages, tools: Arc::clone(&self.tools), options, until: None };
+            let ask = Ask::new(messages, Arc::clone(&self.tools), options);
             Some(self.templates.choose(true).render(&self.request(&ask)).ok()?.text())
         });
         let mut prompts = prompts.peekable();
@@ -232,15 +240,17 @@ impl Session {
     }
 
     /// Replaces the conversation. What other programs leave out or write otherwise is put in order, as
-    /// [`adopt`] says, and told in [`Session::notices`].
+    /// [`adopt`] says, and reported in [`Session::notices`]. What the chat template cannot write as it is, such as a
+    /// call without a result, is adapted on the way to the prompt; the conversation itself stays as it is.
     ///
     /// # Errors
-    /// [`ErrorKind::Messages`] with the message's index when results and calls do not match.
+    /// None at present: every list of messages is taken.
     pub fn set_messages(&mut self, messages: Vec<Message>) -> Result<()> {
-        let (messages, notices) = adopt(messages)?;
+        let (messages, notices) = adopt(messages);
         self.notices.extend(notices);
         if !messages.starts_with(&self.messages) {
             self.cuts = context::Cuts::default();
+            self.told_history.clear();
         }
         self.messages = messages;
         Ok(())
@@ -294,8 +304,16 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Template`] when the chat template fails.
     pub fn prompt(&self) -> Result<(Prompt, Vec<Token>)> {
+        self.prompt_with_notes().map(|(prompt, tokens, _)| (prompt, tokens))
+    }
+
+    /// The same, and how the conversation was adapted for the chat template.
+    ///
+    /// # Errors
+    /// Those of [`Session::prompt`].
+    pub fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
         let written = self.write(&self.shown(&self.turn()?))?;
-        Ok((written.prompt, written.tokens))
+        Ok((written.prompt, written.tokens, written.adapted))
     }
 
     /// Lets the model take its turn, telling `on_event` what it writes while it does.
@@ -313,8 +331,8 @@ impl Session {
 
     /// What the model is asked in its next turn.
     fn turn(&self) -> Result<Ask> {
-        check_question(&self.messages)?;
+        check_asked(&self.messages)?;
         let (messages, options) = (self.messages.clone(), self.options.clone());
-        Ok(Ask { messages, tools: Arc::clone(&self.tools), options, until: None })
+        Ok(Ask::new(messages, Arc::clone(&self.tools), options))
     }
 }

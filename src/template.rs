@@ -15,6 +15,7 @@
 //! # Ok::<(), callwright::Error>(())
 //! ```
 
+mod adapt;
 mod budget;
 mod depth;
 mod desugar;
@@ -35,6 +36,7 @@ mod trials;
 mod variables;
 mod variants;
 
+pub use adapt::Adapted;
 pub use overlay::{CallHistory, Overlay};
 pub use probe::Capabilities;
 pub use reserved::Reserved;
@@ -74,6 +76,9 @@ pub struct ChatTemplate {
     roles: OnceLock<Roles>,
     demanded: OnceLock<Map<String, serde_json::Value>>,
     trials: Trials,
+    /// What is left out of conversations that were seen.
+    runs: adapt::Runs,
+    one_call: OnceLock<bool>,
 }
 
 /// What to render.
@@ -173,6 +178,8 @@ impl ChatTemplate {
             roles: OnceLock::new(),
             demanded: OnceLock::new(),
             trials: Trials::default(),
+            runs: adapt::Runs::default(),
+            one_call: OnceLock::new(),
         };
         match compiled {
             Ok(()) => Ok(template),

@@ -274,7 +274,7 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
         return Err(wrong("\"id\" is empty").hint("without an \"id\" a case is named after its line"));
     }
     let messages = match (fields.get("messages"), text("prompt")?) {
-        (Some(messages), None) => Conversation::from_value(to_value(messages))?.messages,
+        (Some(messages), None) => plain(Conversation::from_value(to_value(messages))?)?,
         (None, Some(prompt)) => vec![Message::user(prompt)],
         _ => return Err(wrong("a case has either \"messages\" or \"prompt\"")),
     };
@@ -399,4 +399,14 @@ fn known(members: &[(String, Exact)], keys: &[&str], of: &str) -> Result<()> {
 pub(super) fn short(value: &Exact) -> String {
     let text = value.to_string();
     if text.chars().count() <= 60 { text } else { text.chars().take(57).collect::<String>() + "…" }
+}
+
+/// The messages, which must say what they seem to say: a benchmark has nobody to read notes.
+fn plain(conversation: Conversation) -> Result<Vec<Message>> {
+    match conversation.notes.into_iter().next() {
+        Some(note) => {
+            Err(Error::new(ErrorKind::Config, note).hint("a case has messages in OpenAI's form, with text only"))
+        }
+        None => Ok(conversation.messages),
+    }
 }

@@ -8,7 +8,7 @@ use super::output::{Output, Printer};
 use super::run::{Interrupts, tell_run};
 use super::{DONE, complain, notice, say};
 use anyhow::Result;
-use callwright::message::{Conversation, Message, Role, adopt, check_answered, messages_to_json};
+use callwright::message::{Conversation, Message, Role, adopt, messages_to_json};
 use callwright::session::{Agent, Session};
 use callwright::{Error, ErrorKind};
 use clap::Args;
@@ -219,10 +219,9 @@ fn obey(session: &mut Session, command: &str) -> Result<bool, Error> {
         }
         "load" => {
             let read = Conversation::from_file(file)?;
-            let (messages, notices) = adopt(read.messages).map_err(|error| error.in_file(file))?;
-            check_answered(&messages).map_err(|error| error.in_file(file))?;
+            let (messages, notices) = adopt(read.messages);
             session.set_messages(messages)?;
-            notices.iter().for_each(|text| notice(text));
+            read.notes.iter().chain(&notices).for_each(|text| notice(text));
             say(format_args!("{} messages\n", session.messages().len()));
         }
         "quit" | "exit" => return Ok(false),

@@ -9,12 +9,12 @@ use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
 use callwright::exec::{BUILTIN, Executor};
 use callwright::format::Format;
-use callwright::message::{Conversation, Message, Role, adopt, check_answered, check_question};
+use callwright::message::{Conversation, Message, Role, adopt, check_asked, check_text_only};
 use callwright::models::{Gguf, Hub, ModelEntry, Models};
 use callwright::session::{Open, Session, ToolChoice};
 use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -61,6 +61,15 @@ pub struct ModelOptions {
     pub gpu_layers: Option<u32>,
 }
 
+/// What to do with parts of messages that are no text.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Images {
+    /// A placeholder says what is missing.
+    Placeholder,
+    /// The conversation is refused.
+    Error,
+}
+
 /// What to say to the model.
 #[derive(Args)]
 pub struct ConversationOptions {
@@ -77,6 +86,16 @@ pub struct ConversationOptions {
     /// The system message, in place of the one in --messages
     #[arg(long, value_name = "TEXT", help_heading = "Conversation")]
     pub system: Option<String>,
+
+    /// Images and other parts that are no text: a placeholder stands for each, or error refuses them
+    #[arg(
+        long,
+        value_name = "placeholder|error",
+        help_heading = "Conversation",
+        default_value = "placeholder",
+        hide_possible_values = true
+    )]
+    pub images: Images,
 
     /// auto, none, required, or the name of the tool to call [default: auto]
     #[arg(long, value_name = "CHOICE", help_heading = "Conversation")]
@@ -119,7 +138,7 @@ impl ConversationOptions {
             input.messages.push(Message::user(prompt));
         }
         // Before the model is loaded.
-        check_question(&input.messages).map_err(|error| self.in_messages(error))?;
+        check_asked(&input.messages).map_err(|error| self.in_messages(error))?;
         Ok(input)
     }
 
@@ -149,9 +168,11 @@ impl ConversationOptions {
             (None, None) => ToolChoice::Auto,
         };
         // Here, where the file's name is known; the session would find the same.
-        let (mut messages, notices) = adopt(conversation.messages).map_err(|error| self.in_messages(error))?;
-        check_answered(&messages).map_err(|error| self.in_messages(error))?;
-        notices.iter().for_each(|text| notice(text));
+        if self.images == Images::Error {
+            check_text_only(&conversation.messages).map_err(|error| self.in_messages(error))?;
+        }
+        let (mut messages, notices) = adopt(conversation.messages);
+        conversation.notes.iter().chain(&notices).for_each(|text| notice(text));
         if let Some(system) = &self.system {
             messages.retain(|message| message.role != Role::System);
             messages.insert(0, Message::system(system));

@@ -138,6 +138,7 @@ impl Printer {
             Event::Parsed(Parsed::Repair(_) | Parsed::InvalidCall(_))
             | Event::Constraint(_)
             | Event::Context(_)
+            | Event::History(_)
             | Event::Usage(_)
             | Event::Retry(_) => {}
             Event::Done { .. } => self.end_line()?,

@@ -74,7 +74,8 @@ pub fn run(args: RenderArgs) -> Result<u8> {
     session.set_tools(tools);
     session.notices().iter().for_each(|text| notice(text));
     session.set_messages(messages)?;
-    let (prompt, tokens) = session.prompt()?;
+    let (prompt, tokens, notes) = session.prompt_with_notes()?;
+    notes.iter().for_each(|text| notice(text));
     let text = prompt.text();
     if args.json {
         writeln!(out, "{}", json!({"text": text, "tokens": tokens.len()}))?;

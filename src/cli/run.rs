@@ -53,8 +53,8 @@ pub struct RunArgs {
 
 /// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
 #[rustfmt::skip]
-const RECORDED: [&str; 36] = [
-    "prompt", "tools", "tools_strict", "messages", "system", "tool_choice", "execute",
+const RECORDED: [&str; 37] = [
+    "prompt", "tools", "tools_strict", "messages", "system", "images", "tool_choice", "execute",
     "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers",
     "temp", "top_p", "top_k", "min_p", "seed", "max_tokens",
     "parallel", "no_parallel", "max_calls", "no_repair", "no_coerce", "no_normalize", "other_forms", "context_policy",

@@ -130,6 +130,7 @@ impl Parsed {
         Message {
             role: Role::Assistant,
             content: self.content.clone(),
+            parts: None,
             reasoning: self.reasoning.clone(),
             tool_calls: self.calls.iter().map(call).collect(),
             tool_call_id: None,

@@ -1,7 +1,6 @@
 //! Histories of other programs, put in order: ids that are missing or there twice, and results in the wrong role.
 
-use super::{Message, Role, ToolCall, check_order};
-use crate::error::Result;
+use super::{Message, Role, ToolCall};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -21,8 +20,9 @@ const SHORTEST_ID: usize = 4;
 /// - Results with an id go to the call that has it; then those without go to the calls that are left, first in, first
 ///   out, among those of the tool that they name if they name one.
 /// - A user message that answers an open call becomes a tool message: it is headed by the call's id or its tool's name,
-///   it is JSON, or it is headed as results are. Mere prose stays the user's, even where the model goes on after it: that
-///   a call has no result is then an error, which says what to do.
+///   it is JSON, or it is headed as results are. Mere prose stays the user's, even where the model goes on after it.
+///
+/// Results that answer no call, and calls without a result, stay as they are: see [`complete`](super::complete).
 ///
 /// ```
 /// use callwright::message::{Conversation, Role, adopt};
@@ -30,16 +30,13 @@ const SHORTEST_ID: usize = 4;
 /// let text = r#"[{"role": "user", "content": "Which tables are there?"},
 ///     {"role": "assistant", "tool_calls": [{"function": {"name": "list_tables", "arguments": "{}"}}]},
 ///     {"role": "user", "content": "[\"users\", \"orders\"]"}]"#;
-/// let (messages, notices) = adopt(Conversation::from_json(text, "history.json")?.messages)?;
+/// let (messages, notices) = adopt(Conversation::from_json(text, "history.json")?.messages);
 /// assert_eq!(messages[2].role, Role::Tool);
 /// assert_eq!(messages[2].tool_call_id, messages[1].tool_calls[0].id);
 /// assert_eq!(notices.len(), 2);
 /// # Ok::<(), callwright::Error>(())
 /// ```
-///
-/// # Errors
-/// Those of [`check_order`]: a result that answers no call is an orphan, and stays one.
-pub fn adopt(mut messages: Vec<Message>) -> Result<(Vec<Message>, Vec<String>)> {
+pub fn adopt(mut messages: Vec<Message>) -> (Vec<Message>, Vec<String>) {
     let mut notices = Vec::new();
     let mut taken: HashSet<String> =
         messages.iter().flat_map(|message| &message.tool_calls).filter_map(|call| call.id.clone()).collect();
@@ -75,8 +72,7 @@ pub fn adopt(mut messages: Vec<Message>) -> Result<(Vec<Message>, Vec<String>)> 
     if minted.1 > 0 {
         notices.push(format!("{} without an id got one", count(minted.1, "call")));
     }
-    check_order(&messages)?;
-    Ok((messages, notices))
+    (messages, notices)
 }
 
 fn count(number: usize, what: &str) -> String {

@@ -16,6 +16,14 @@ use std::collections::HashMap;
 /// [`ErrorKind::Messages`], and those of [`check_order`].
 pub fn check_question(messages: &[Message]) -> Result<()> {
     check_answered(messages)?;
+    check_asked(messages)
+}
+
+/// Checks only that there is something to answer.
+///
+/// # Errors
+/// [`ErrorKind::Messages`] when no message is the user's or a tool's.
+pub fn check_asked(messages: &[Message]) -> Result<()> {
     if messages.iter().any(|message| matches!(message.role, Role::User | Role::Tool)) {
         return Ok(());
     }

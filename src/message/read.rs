@@ -1,13 +1,44 @@
-//! OpenAI's JSON → messages. Every error names the field by its path from the top of the file.
+//! OpenAI's JSON → messages. Every error and every note names the field by its path from the top of the file.
 
-use super::{Arguments, Conversation, Message, Role, ToolCall};
+use super::{Arguments, Conversation, Message, Role, ToolCall, parts};
 use crate::error::{Error, ErrorKind, Result, nearest};
 use crate::{json, text_file};
 use serde_json::{Map, Value};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
+/// What other programs call the roles.
+const OTHER_ROLES: [(&str, Role); 9] = [
+    ("function", Role::Tool),
+    ("ipython", Role::Tool),
+    ("observation", Role::Tool),
+    ("tool_response", Role::Tool),
+    ("human", Role::User),
+    ("ai", Role::Assistant),
+    ("bot", Role::Assistant),
+    ("gpt", Role::Assistant),
+    ("model", Role::Assistant),
+];
+/// What a call is named that has no name: templates and programs refuse one without.
+const NAMELESS: &str = "invalid_call";
+/// The fields of a message that are read.
+const FIELDS: [&str; 13] = [
+    "role",
+    "content",
+    "refusal",
+    "tool_calls",
+    "function_call",
+    "tool_call_id",
+    "name",
+    "reasoning_content",
+    "reasoning",
+    "thinking",
+    // What this program writes beside them.
+    "invalid_tool_calls",
+    "diagnostics",
+    "format",
+];
 
 impl Conversation {
     /// Reads a file of messages: a list, a whole request body with `messages` in it, a single message, or JSON Lines
@@ -27,7 +58,10 @@ impl Conversation {
     /// Reads a list of messages, a request body, or a single message.
     pub fn from_value(value: Value) -> Result<Conversation> {
         match value {
-            Value::Array(list) => Ok(Conversation { messages: messages(list, "messages")?, ..Conversation::default() }),
+            Value::Array(list) => {
+                let (messages, notes) = messages(list)?;
+                Ok(Conversation { messages, notes, ..Conversation::default() })
+            }
             Value::Object(body) => request(body),
             other => Err(wrong("the file", "a list of messages, or an object with \"messages\"", &other)),
         }
@@ -53,8 +87,8 @@ fn request(mut body: Map<String, Value>) -> Result<Conversation> {
         Some(Value::Array(list)) => list,
         Some(other) => return Err(wrong("messages", "a list of messages", &other)),
         None if body.contains_key("role") => {
-            let messages = messages(vec![Value::Object(body)], "messages")?;
-            return Ok(Conversation { messages, ..Conversation::default() });
+            let (messages, notes) = messages(vec![Value::Object(body)])?;
+            return Ok(Conversation { messages, notes, ..Conversation::default() });
         }
         None => return Err(Error::new(ErrorKind::Messages, "there are no \"messages\" in the object")),
     };
@@ -68,8 +102,10 @@ fn request(mut body: Map<String, Value>) -> Result<Conversation> {
         Some(Value::Bool(parallel)) => Some(parallel),
         Some(other) => return Err(wrong("parallel_tool_calls", "true or false", &other)),
     };
+    let (messages, notes) = messages(list)?;
     Ok(Conversation {
-        messages: messages(list, "messages")?,
+        messages,
+        notes,
         tools: body.shift_remove("tools").filter(|tools| !tools.is_null()),
         tool_choice: body.shift_remove("tool_choice").filter(|choice| !choice.is_null()),
         parallel_tool_calls,
@@ -78,56 +114,215 @@ fn request(mut body: Map<String, Value>) -> Result<Conversation> {
     })
 }
 
-fn messages(list: Vec<Value>, path: &str) -> Result<Vec<Message>> {
-    let ids = list.iter().filter_map(|value| value.get("tool_call_id")?.as_str().map(str::to_owned));
-    let answered: HashSet<String> = ids.collect();
-    let read = |(index, value)| message(value, &answered, &format!("{path}[{index}]"));
-    list.into_iter().enumerate().map(read).collect()
+fn messages(list: Vec<Value>) -> Result<(Vec<Message>, Vec<String>)> {
+    let answered = list.iter().filter_map(|value| value.get("tool_call_id")?.as_str().map(str::to_owned)).collect();
+    let mut reader = Reader { answered, ..Reader::default() };
+    let read = list.into_iter().enumerate().map(|(index, value)| reader.message(&value, &format!("messages[{index}]")));
+    let messages = read.collect::<Result<_>>()?;
+    let unread = reader.unread.iter().map(|(field, (place, more))| match more {
+        0 => format!("{place}.{field} is not read"),
+        more => format!("{place}.{field} is not read, nor is that of {more} more"),
+    });
+    let notes = reader.notes.iter().cloned().chain(unread).collect();
+    Ok((messages, notes))
 }
 
-fn message(value: Value, answered: &HashSet<String>, path: &str) -> Result<Message> {
-    let Value::Object(fields) = value else {
-        return Err(wrong(path, "an object with \"role\" and \"content\"", &value));
-    };
-    let role = role(fields.get("role"), path)?;
-    if fields.get("function_call").is_some_and(|call| !call.is_null()) {
-        return Err(Error::new(ErrorKind::Messages, format!("{path}.function_call is the old form of a call"))
-            .hint("write it as tool_calls: [{\"id\": …, \"type\": \"function\", \"function\": {…}}]"));
-    }
-    let mut tool_calls = match fields.get("tool_calls") {
-        None | Some(Value::Null) => Vec::new(),
-        Some(Value::Array(calls)) => {
-            let path = format!("{path}.tool_calls");
-            calls.iter().enumerate().map(|(i, call)| tool_call(call, &format!("{path}[{i}]"))).collect::<Result<_>>()?
+/// Reads messages, and collects what it reads in another form than it was given.
+#[derive(Default)]
+struct Reader {
+    notes: Vec<String>,
+    /// Fields that are not read: the first message that has each, and how many more have it.
+    unread: BTreeMap<String, (String, usize)>,
+    /// The ids of calls that have a result.
+    answered: HashSet<String>,
+}
+
+impl Reader {
+    fn message(&mut self, value: &Value, path: &str) -> Result<Message> {
+        let Value::Object(fields) = value else {
+            return Err(wrong(path, "an object with \"role\" and \"content\"", value));
+        };
+        let role = self.role(fields.get("role"), path)?;
+        let mut content = match fields.get("content") {
+            Some(content) => parts::content(content, &format!("{path}.content"), role),
+            None => parts::Content::default(),
+        };
+        if !fields.contains_key("content") && role != Role::Assistant {
+            self.notes.push(format!("{path} has no \"content\"; it is read as empty"));
         }
-        Some(other) => return Err(wrong(&format!("{path}.tool_calls"), "a list of calls", other)),
-    };
-    if role != Role::Assistant && !tool_calls.is_empty() {
-        let message =
-            format!("{path} has tool_calls, but its role is {}: only an assistant message calls tools", role.as_str());
-        return Err(Error::new(ErrorKind::Messages, message));
+        self.notes.append(&mut content.notes);
+        if let Some(refusal) = self.text(fields, "refusal", path).filter(|text| !text.is_empty()) {
+            self.notes.push(format!("{path}.refusal is read as text"));
+            append(&mut content.text, &refusal);
+        }
+        let mut tool_calls = self.tool_calls(fields, path);
+        if role != Role::Assistant && !tool_calls.is_empty() {
+            self.notes.push(format!(
+                "{path} has tool_calls, but its role is {}: only an assistant message calls tools; they are read as text",
+                role.as_str()
+            ));
+            for call in tool_calls.drain(..) {
+                append(&mut content.text, &call.to_json().to_string());
+            }
+        }
+        if role == Role::Assistant {
+            add_invalid(fields.get("invalid_tool_calls"), &self.answered, &mut tool_calls, &mut content.text);
+        }
+        let mut reasoning = content.reasoning.take().filter(|text| !text.is_empty());
+        for key in ["reasoning_content", "reasoning", "thinking"] {
+            let found = self.text(fields, key, path).filter(|text| !text.is_empty());
+            reasoning = reasoning.or(found);
+        }
+        for (field, value) in fields {
+            if !FIELDS.contains(&field.as_str()) && !is_nothing(value) {
+                self.unread(field, path);
+            }
+        }
+        Ok(Message {
+            role,
+            content: content.text,
+            parts: content.unshown.and(fields.get("content").cloned()),
+            reasoning,
+            tool_calls,
+            tool_call_id: self.text(fields, "tool_call_id", path),
+            name: self.text(fields, "name", path),
+        })
     }
-    let mut content = match fields.get("content") {
-        None if role == Role::Assistant => String::new(),
-        None => return Err(Error::new(ErrorKind::Messages, format!("{path} has no \"content\""))),
-        Some(content) => content_text(content, &format!("{path}.content"))?,
-    };
-    if role == Role::Assistant {
-        add_invalid(fields.get("invalid_tool_calls"), answered, &mut tool_calls, &mut content);
+
+    fn role(&mut self, value: Option<&Value>, path: &str) -> Result<Role> {
+        let name = match value {
+            Some(Value::String(name)) => name.as_str(),
+            Some(other) => return Err(wrong(&format!("{path}.role"), "a string", other)),
+            None => return Err(Error::new(ErrorKind::Messages, format!("{path} has no \"role\""))),
+        };
+        if let Some(role) = known_role(name) {
+            return Ok(role);
+        }
+        let lower = name.trim().to_lowercase();
+        let other = OTHER_ROLES.iter().find(|(other, _)| *other == lower).map(|(_, role)| *role);
+        let meant = || known_role(&lower).or_else(|| known_role(nearest(&lower, ROLES)?));
+        let role = other.or_else(meant).unwrap_or(Role::User);
+        self.notes.push(format!("{path}.role is {name:?}; it is read as {:?}", role.as_str()));
+        Ok(role)
     }
-    let mut reasoning = None;
-    for key in ["reasoning_content", "reasoning", "thinking"] {
-        let found = optional_text(&fields, key, path)?.filter(|text| !text.is_empty());
-        reasoning = reasoning.or(found);
+
+    fn tool_calls(&mut self, fields: &Map<String, Value>, path: &str) -> Vec<ToolCall> {
+        let mut calls = match fields.get("tool_calls") {
+            Some(Value::Array(calls)) => {
+                let path = format!("{path}.tool_calls");
+                calls.iter().enumerate().map(|(i, call)| self.tool_call(call, &format!("{path}[{i}]"))).collect()
+            }
+            Some(Value::Object(call)) if !call.is_empty() => {
+                self.notes.push(format!("{path}.tool_calls is an object; it is read as one call"));
+                vec![self.tool_call(&Value::Object(call.clone()), &format!("{path}.tool_calls"))]
+            }
+            Some(other) if !is_nothing(other) => {
+                self.unread("tool_calls", path);
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        if let Some(old) = fields.get("function_call").filter(|call| !is_nothing(call)) {
+            self.notes.push(format!("{path}.function_call is the old form of a call; it is read as one"));
+            calls.push(self.tool_call(old, &format!("{path}.function_call")));
+        }
+        calls
     }
-    Ok(Message {
-        role,
-        content,
-        reasoning,
-        tool_calls,
-        tool_call_id: optional_text(&fields, "tool_call_id", path)?,
-        name: optional_text(&fields, "name", path)?,
-    })
+
+    /// A call in whatever form it is: what cannot be read as one is the arguments of a call without a name.
+    fn tool_call(&mut self, value: &Value, path: &str) -> ToolCall {
+        let Value::Object(call) = value else {
+            self.notes.push(format!("{path} is {}; it is read as a call named {NAMELESS:?}", json::kind(value)));
+            return ToolCall { id: None, name: NAMELESS.to_owned(), arguments: arguments(Some(value)) };
+        };
+        // Some programs save a call without the inner object; a call of type "custom" has another one.
+        let (function, path_of_function) = match (call.get("function"), call.get("custom")) {
+            (Some(Value::Object(function)), _) => (function, format!("{path}.function")),
+            (_, Some(Value::Object(custom))) => (custom, format!("{path}.custom")),
+            _ => (call, path.to_owned()),
+        };
+        let kind = call.get("type").filter(|kind| !kind.is_null() && *kind != "function");
+        if let Some(kind) = kind {
+            self.notes.push(format!("{path}.type is {}; it is read as \"function\"", json::shown(kind)));
+        }
+        let named = function.get("name").or_else(|| call.get("function"));
+        let name = match named.and_then(Value::as_str).filter(|name| !name.trim().is_empty()) {
+            Some(name) => name.to_owned(),
+            None => {
+                self.notes.push(format!("{path_of_function} has no \"name\"; the call is named {NAMELESS:?}"));
+                NAMELESS.to_owned()
+            }
+        };
+        let given = ["arguments", "parameters", "input"].iter().find_map(|key| function.get(*key));
+        ToolCall { id: self.text(call, "id", path).filter(|id| !id.is_empty()), name, arguments: arguments(given) }
+    }
+
+    /// A field that is text; a number is taken as text, anything else is not read.
+    fn text(&mut self, fields: &Map<String, Value>, key: &str, path: &str) -> Option<String> {
+        match fields.get(key)? {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => {
+                self.notes.push(format!("{path}.{key} is a number; it is read as text"));
+                Some(number.to_string())
+            }
+            other => {
+                if !is_nothing(other) {
+                    self.unread(key, path);
+                }
+                None
+            }
+        }
+    }
+
+    fn unread(&mut self, field: &str, path: &str) {
+        match self.unread.get_mut(field) {
+            Some((_, more)) => *more += 1,
+            None => drop(self.unread.insert(field.to_owned(), (path.to_owned(), 0))),
+        }
+    }
+}
+
+fn known_role(name: &str) -> Option<Role> {
+    match name {
+        "system" | "developer" => Some(Role::System),
+        "user" => Some(Role::User),
+        "assistant" => Some(Role::Assistant),
+        "tool" => Some(Role::Tool),
+        _ => None,
+    }
+}
+
+/// Arguments in whatever form they are: an object, JSON text in a string, or any other JSON.
+fn arguments(value: Option<&Value>) -> Arguments {
+    match value {
+        None | Some(Value::Null) => Arguments::Object(Map::new()),
+        Some(Value::String(text)) => Arguments::from_text(text),
+        Some(Value::Object(map)) => Arguments::Object(map.clone()),
+        Some(other) => Arguments::Raw(other.to_string()),
+    }
+}
+
+/// Whether a field says nothing, as programs write it that fill in every field.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn append(text: &mut String, more: &str) {
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(more);
+}
+
+fn wrong(path: &str, expected: &str, found: &Value) -> Error {
+    Error::new(ErrorKind::Messages, format!("{path} is {}; expected {expected}", json::kind(found)))
 }
 
 /// Adds what this program keeps apart from `tool_calls`. A call that a message answers is a call. Any other is no more
@@ -146,112 +341,4 @@ fn add_invalid(list: Option<&Value>, answered: &HashSet<String>, tool_calls: &mu
         }
         content.push_str(text("raw"));
     }
-}
-
-fn role(value: Option<&Value>, path: &str) -> Result<Role> {
-    let name = match value {
-        Some(Value::String(name)) => name.as_str(),
-        Some(other) => return Err(wrong(&format!("{path}.role"), "a string", other)),
-        None => return Err(Error::new(ErrorKind::Messages, format!("{path} has no \"role\""))),
-    };
-    Ok(match name {
-        "system" | "developer" => Role::System,
-        "user" => Role::User,
-        "assistant" => Role::Assistant,
-        "tool" => Role::Tool,
-        _ => {
-            let error = Error::new(
-                ErrorKind::Messages,
-                format!("{path}.role is {name:?}; expected one of {}", ROLES.join(", ")),
-            );
-            return Err(match nearest(name, ROLES) {
-                Some(role) => error.hint(format!("did you mean {role:?}?")),
-                None => error,
-            });
-        }
-    })
-}
-
-fn content_text(value: &Value, path: &str) -> Result<String> {
-    let parts = match value {
-        Value::Null => return Ok(String::new()),
-        Value::String(text) => return Ok(text.clone()),
-        Value::Array(parts) => parts,
-        other => return Err(wrong(path, "a string, null or a list of text parts", other)),
-    };
-    let mut texts = Vec::with_capacity(parts.len());
-    for (index, part) in parts.iter().enumerate() {
-        let path = format!("{path}[{index}]");
-        let fields = match part {
-            Value::String(text) => {
-                texts.push(text.as_str());
-                continue;
-            }
-            Value::Object(fields) => fields,
-            other => return Err(wrong(&path, "a text part", other)),
-        };
-        match fields.get("type") {
-            None => {}
-            Some(Value::String(kind)) if kind == "text" || kind == "input_text" || kind == "output_text" => {}
-            Some(Value::String(kind)) => {
-                let message = format!("{path} is a part of type {kind:?}; only text can be read");
-                return Err(Error::new(ErrorKind::Messages, message));
-            }
-            Some(other) => return Err(wrong(&format!("{path}.type"), "a string", other)),
-        }
-        match fields.get("text") {
-            Some(Value::String(text)) => texts.push(text),
-            Some(other) => return Err(wrong(&format!("{path}.text"), "a string", other)),
-            None => return Err(Error::new(ErrorKind::Messages, format!("{path} has no \"text\""))),
-        }
-    }
-    Ok(texts.join("\n"))
-}
-
-fn tool_call(value: &Value, path: &str) -> Result<ToolCall> {
-    let Value::Object(call) = value else { return Err(wrong(path, "an object with \"function\"", value)) };
-    match call.get("type") {
-        None | Some(Value::Null) => {}
-        Some(Value::String(kind)) if kind == "function" => {}
-        Some(other) => return Err(wrong_value(&format!("{path}.type"), "\"function\"", other)),
-    }
-    // Some programs save a call without the inner object.
-    let (function, path_of_function) = match call.get("function") {
-        Some(Value::Object(function)) => (function, format!("{path}.function")),
-        Some(other) => {
-            return Err(wrong(&format!("{path}.function"), "an object with \"name\" and \"arguments\"", other));
-        }
-        None if call.contains_key("name") => (call, path.to_owned()),
-        None => return Err(Error::new(ErrorKind::Messages, format!("{path} has no \"function\""))),
-    };
-    let name = match function.get("name") {
-        Some(Value::String(name)) if !name.trim().is_empty() => name.clone(),
-        Some(other) => return Err(wrong_value(&format!("{path_of_function}.name"), "the tool's name", other)),
-        None => return Err(Error::new(ErrorKind::Messages, format!("{path_of_function} has no \"name\""))),
-    };
-    let arguments = match function.get("arguments") {
-        None | Some(Value::Null) => Arguments::Object(Map::new()),
-        Some(Value::String(text)) => Arguments::from_text(text),
-        Some(Value::Object(map)) => Arguments::Object(map.clone()),
-        Some(other) => {
-            return Err(wrong(&format!("{path_of_function}.arguments"), "an object, or JSON text in a string", other));
-        }
-    };
-    Ok(ToolCall { id: optional_text(call, "id", path)?.filter(|id| !id.is_empty()), name, arguments })
-}
-
-fn optional_text(fields: &Map<String, Value>, key: &str, path: &str) -> Result<Option<String>> {
-    match fields.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(other) => Err(wrong(&format!("{path}.{key}"), "a string", other)),
-    }
-}
-
-fn wrong(path: &str, expected: &str, found: &Value) -> Error {
-    Error::new(ErrorKind::Messages, format!("{path} is {}; expected {expected}", json::kind(found)))
-}
-
-fn wrong_value(path: &str, expected: &str, found: &Value) -> Error {
-    Error::new(ErrorKind::Messages, format!("{path} is {}; expected {expected}", json::shown(found)))
 }

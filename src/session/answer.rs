@@ -10,8 +10,8 @@ use crate::engine::constraint::Mode;
 use crate::engine::generate::{End, Limits, generate};
 use crate::format::event::Event as ParserEvent;
 use crate::format::parser::{OtherForms, Parser, ParserOptions};
-use crate::message::Message;
-use crate::template::{Overlay, Piece, Prompt, RenderRequest};
+use crate::message::{Message, Placed, complete};
+use crate::template::{Adapted, Overlay, Piece, Prompt, RenderRequest};
 use crate::tool::Tools;
 use crate::turn::FinishReason;
 use std::ops::ControlFlow;
@@ -22,6 +22,8 @@ use std::time::Instant;
 #[derive(Clone)]
 pub(super) struct Ask {
     pub messages: Vec<Message>,
+    /// Which messages of the conversation they are, where some are left out.
+    pub places: Vec<usize>,
     pub tools: Arc<Tools>,
     pub options: Options,
     /// When the answer is ended, if it has not by then.
@@ -29,6 +31,16 @@ pub(super) struct Ask {
 }
 
 impl Ask {
+    pub fn new(messages: Vec<Message>, tools: Arc<Tools>, options: Options) -> Ask {
+        Ask { messages, places: Vec::new(), tools, options, until: None }
+    }
+
+    /// The messages with their places.
+    fn placed(&self) -> Vec<Placed> {
+        let messages = self.messages.iter().cloned().enumerate();
+        messages.map(|(index, message)| Placed::new(*self.places.get(index).unwrap_or(&index), message)).collect()
+    }
+
     /// The tools that the model is told of.
     pub fn shown_tools(&self) -> Option<&Arc<Tools>> {
         (!self.tools.is_empty() && self.options.tool_choice != ToolChoice::None).then_some(&self.tools)
@@ -39,6 +51,10 @@ impl Ask {
 pub(super) struct Written {
     pub prompt: Prompt,
     pub tokens: Vec<Token>,
+    /// The messages as the chat template was given them.
+    messages: Vec<Message>,
+    /// How the conversation was adapted for the chat template.
+    pub adapted: Vec<String>,
     /// The prompt's text, with the beginning of the answer.
     pub text: String,
     /// The beginning of an answer that the tool choice leaves no doubt about.
@@ -63,6 +79,10 @@ impl Session {
             on_event(&Event::context(rewritten.clone()));
             fitting.push(rewritten);
         }
+        let adapted: Vec<String> =
+            written.adapted.iter().filter(|note| self.told_history.insert((*note).clone())).cloned().collect();
+        adapted.iter().for_each(|message| on_event(&Event::history(message.clone())));
+        let ask = &self.held(ask);
         let options = &ask.options;
         let taken_ids: Vec<String> =
             ask.messages.iter().flat_map(|m| &m.tool_calls).filter_map(|call| call.id.clone()).collect();
@@ -184,6 +204,7 @@ impl Session {
         };
         misfits.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         let mut notes = notes(&parsed);
+        notes.extend(adapted.into_iter().map(|message| Note::plain("history", message)));
         notes.extend(misfits.into_iter().map(|message| Note::plain("problem", message)));
         notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
         notes.extend(ended.told.into_iter().map(|message| Note::plain("constraint", message)));
@@ -195,7 +216,10 @@ impl Session {
     /// Writes the prompt of an answer.
     pub(super) fn write(&self, ask: &Ask) -> Result<Written> {
         let tools = ask.shown_tools();
-        let mut prompt = self.templates.choose(tools.is_some()).render(&self.request(ask))?;
+        let template = self.templates.choose(tools.is_some());
+        let (placed, mut adapted) = complete(ask.placed());
+        let Adapted { mut prompt, messages, notes } = template.render_adapted(&self.request(ask), placed)?;
+        adapted.extend(notes);
         let mut text = prompt.text();
         let opened = self.opens_reasoning(&text);
         let prefill = self.prefill(&ask.options, opened);
@@ -204,7 +228,22 @@ impl Session {
             prompt.pieces.push(Piece { text: prefill.clone(), literal: false });
         }
         let tokens = self.engine.tokenize(&prompt.pieces)?;
-        Ok(Written { prompt, tokens, text, thinking: opened && prefill.is_empty(), prefill })
+        Ok(Written { prompt, tokens, messages, adapted, text, thinking: opened && prefill.is_empty(), prefill })
+    }
+
+    /// What is asked, held to one call where the chat template writes one call a turn.
+    fn held(&self, ask: &Ask) -> Ask {
+        let mut held = ask.clone();
+        if self.one_call(ask) {
+            held.options.max_calls = Some(held.options.max_calls.unwrap_or(1).min(1));
+        }
+        held
+    }
+
+    /// Whether the chat template writes one call a turn, and calls may be made.
+    pub(super) fn one_call(&self, ask: &Ask) -> bool {
+        let template = self.templates.choose(ask.shown_tools().is_some());
+        self.section.is_none() && ask.shown_tools().is_some() && template.writes_one_call(&self.request(ask))
     }
 
     /// Whether the chat template writes such a prompt at all.
@@ -233,7 +272,7 @@ impl Session {
         if self.format.reasoning.is_none() {
             return String::new();
         }
-        let request = RenderRequest { add_generation_prompt: false, ..self.request(ask) };
+        let request = RenderRequest { add_generation_prompt: false, messages: &written.messages, ..self.request(ask) };
         let template = self.templates.choose(request.tools.is_some());
         let Ok(without) = template.render(&request) else { return String::new() };
         let without = without.text();
@@ -244,7 +283,7 @@ impl Session {
             return tail.to_owned();
         }
         // A template that takes no notice of what is asked for may always write the head: behind the last message.
-        let last = ask.messages.last().map_or("", |message| message.content.trim());
+        let last = written.messages.last().map_or("", |message| message.content.trim());
         let behind = text.rsplit_once(last).filter(|_| !last.is_empty());
         behind.map_or_else(String::new, |(_, tail)| tail.to_owned())
     }

@@ -45,6 +45,7 @@ impl Session {
         if self.cuts.results.is_empty() && self.cuts.dropped.is_empty() {
             return shown;
         }
+        shown.places = (0..shown.messages.len()).filter(|index| !self.cuts.dropped.contains(index)).collect();
         let messages = shown.messages.into_iter().enumerate();
         let messages = messages.filter(|(index, _)| !self.cuts.dropped.contains(index)).map(|(index, mut message)| {
             if let Some(most) = self.cuts.results.get(&index) {

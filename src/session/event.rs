@@ -31,6 +31,8 @@ pub enum Event {
     WithoutTools(Tagged<WithoutTools>),
     /// The conversation did not fit, and something was shortened or left out.
     Context(Tagged<Told>),
+    /// The conversation was adapted for the chat template, or the template leaves something of it out.
+    History(Tagged<Told>),
     /// The turn is over.
     Done(Tagged<Done>),
 }
@@ -62,6 +64,10 @@ impl Event {
 
     pub(super) fn context(message: String) -> Event {
         Event::Context(Tagged { r#type: "context", value: Told { message } })
+    }
+
+    pub(super) fn history(message: String) -> Event {
+        Event::History(Tagged { r#type: "history", value: Told { message } })
     }
 
     pub(super) fn done(done: Done) -> Event {
@@ -196,7 +202,7 @@ pub struct Told {
 /// Something worth knowing about an answer: a repair, a problem with a call, a departure that was left.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Note {
-    /// Which kind: `repair`, `problem`, `diagnostic` or `constraint`; in a run also `loop`, `retry`, `fallback`,
+    /// Which kind: `repair`, `problem`, `diagnostic`, `history` or `constraint`; in a run also `loop`, `retry`, `fallback`,
     /// `context` or `failure_log`.
     pub kind: &'static str,
     /// The call it is about, where it is about one.

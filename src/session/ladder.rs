@@ -167,6 +167,6 @@ impl Run<'_> {
         options.grammar = None;
         options.max_calls = Some(1);
         options.max_preamble = 0;
-        Ask { messages, tools: Arc::clone(&session.tools), options, until: None }
+        Ask::new(messages, Arc::clone(&session.tools), options)
     }
 }

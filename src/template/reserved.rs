@@ -152,6 +152,7 @@ impl<'a> Neutraliser<'a> {
         Message {
             role: message.role,
             content: self.text(&message.content, place),
+            parts: None,
             reasoning: message.reasoning.as_ref().map(|text| self.text(text, place)),
             tool_calls: message.tool_calls.iter().map(call).collect(),
             tool_call_id: message.tool_call_id.as_ref().map(outside),

@@ -256,6 +256,18 @@ fn a_question_is_read_from_standard_input() {
 }
 
 #[test]
+fn a_placeholder_stands_for_an_image_and_is_reported() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("messages.json");
+    let content =
+        serde_json::json!(["What is it?", {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}]);
+    std::fs::write(&path, serde_json::json!([{"role": "user", "content": content}]).to_string()).unwrap();
+    let ran = run(callwright(home.path()).args(["render", "--messages"]).arg(&path));
+    assert!(ran.out.contains("What is it?\n[image not shown: image/png]"), "{}", ran.out);
+    assert!(ran.err.contains("messages[0].content[1] is a part of type \"image\", which is no text"), "{}", ran.err);
+}
+
+#[test]
 fn a_prompt_is_printed_to_the_byte() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("messages.json");
@@ -381,11 +393,11 @@ fn bad_input_is_named_with_its_place_and_the_way_out() {
         "schema.json",
         r#"[{"name": "clock", "parameters": {"type": "object", "properties": {"at": {"type": "strin"}}}}]"#,
     );
-    file("messages.json", r#"[{"role": "user", "content": "Hi"}, {"role": "robot", "content": "Hi"}]"#);
+    file("messages.json", r#"[{"role": "user", "content": "Hi"}, {"role": 3, "content": "Hi"}]"#);
     file("messages-cut.json", "[{\"role\": \"user\",\n");
     file(
-        "orphan.json",
-        r#"[{"role": "user", "content": "Hi"}, {"role": "tool", "tool_call_id": "x", "content": "1"}]"#,
+        "image.json",
+        r#"[{"role": "user", "content": ["What is it?", {"type": "image_url", "image_url": {"url": "data:"}}]}]"#,
     );
     file("models.toml", "[[model]]\nname = \"mine\"\npath = \"mine.gguf\"\ncontxt = 4096\n");
     file("raise.jinja", "{%- for m in messages %}\n{{ raise_exception('only ' ~ m.role) }}\n{%- endfor %}");
@@ -416,7 +428,8 @@ fn bad_input_is_named_with_its_place_and_the_way_out() {
         &["run", "Hi", "--tools-strict", "--tools", "schema.json"],
         &["run", "--messages", "messages.json"],
         &["run", "--messages", "messages-cut.json"],
-        &["run", "--messages", "orphan.json"],
+        &["run", "--messages", "image.json", "--images", "error"],
+        &["run", "--messages", "image.json", "--images", "show"],
         &["run", "Hi", "--models", "models.toml"],
         &["run", &long],
         &["run", "Hi", "--ctx", "4"],

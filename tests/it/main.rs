@@ -1,5 +1,6 @@
 //! One test binary, one module for each stage: linking llama.cpp once is enough. The cases are files in tests/cases.
 
+mod adapt;
 mod bench;
 mod byte_tokens;
 mod chat_cli;

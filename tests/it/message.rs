@@ -1,6 +1,8 @@
 //! Messages in the shapes that are around, and every way in which a history can be wrong.
 
-use callwright::message::{Conversation, Message, ToolCall, adopt, check_order, open_calls};
+use callwright::message::{
+    Conversation, Message, Placed, ToolCall, adopt, check_answered, check_order, complete, open_calls,
+};
 use std::path::Path;
 
 /// Every case: what was read and how it is written again, or the error.
@@ -15,14 +17,16 @@ fn cases() {
         let text = std::fs::read_to_string(folder.join(name)).unwrap();
         let result = Conversation::from_json(&text, name);
         let outcome = match &result {
-            Ok(conversation) => match check_order(&conversation.messages) {
-                Ok(()) => {
-                    let again = Conversation::from_value(conversation.to_json()).unwrap();
-                    assert_eq!(&again, conversation, "{name} is not the same when it is read again");
-                    serde_json::to_string_pretty(&conversation.to_json()).unwrap()
-                }
-                Err(error) => error.to_string(),
-            },
+            Ok(conversation) => {
+                let again = Conversation::from_value(conversation.to_json()).unwrap();
+                assert_eq!(again.messages, conversation.messages, "{name} is not the same when it is read again");
+                let mut outcome = match check_order(&conversation.messages) {
+                    Ok(()) => serde_json::to_string_pretty(&conversation.to_json()).unwrap(),
+                    Err(error) => error.to_string(),
+                };
+                outcome.extend(conversation.notes.iter().map(|note| format!("\n- {note}")));
+                outcome
+            }
             Err(error) => error.to_string(),
         };
         report.push_str(&format!("=== {name}\n{outcome}\n\n"));
@@ -64,18 +68,19 @@ fn histories_of_other_programs_are_put_in_order() {
     for name in names {
         let name = name.to_str().unwrap();
         report.push_str(&format!("=== {name}\n"));
-        match adopt(Conversation::from_file(folder.join(name)).unwrap().messages) {
-            Ok((messages, notices)) => {
-                for message in &messages {
-                    let ids: Vec<&str> = message.tool_calls.iter().filter_map(|call| call.id.as_deref()).collect();
-                    let id = message.tool_call_id.as_deref().unwrap_or_default();
-                    report.push_str(&format!("{} {id}{}: {}\n", message.role.as_str(), ids.join(" "), message.content));
-                }
-                report.push_str(&notices.iter().map(|notice| format!("- {notice}\n")).collect::<String>());
-                assert_eq!(adopt(messages.clone()).unwrap(), (messages, Vec::new()), "{name}");
-            }
-            Err(error) => report.push_str(&format!("{error}\n")),
+        let (messages, notices) = adopt(Conversation::from_file(folder.join(name)).unwrap().messages);
+        assert_eq!(adopt(messages.clone()), (messages.clone(), Vec::new()), "{name}");
+        let placed = messages.into_iter().enumerate().map(|(at, message)| Placed::new(at, message)).collect();
+        let (placed, notes) = complete(placed);
+        let messages: Vec<Message> = placed.iter().map(|placed| placed.message.clone()).collect();
+        check_answered(&messages).unwrap();
+        assert_eq!(complete(placed.clone()), (placed, Vec::new()), "{name}");
+        for message in &messages {
+            let ids: Vec<&str> = message.tool_calls.iter().filter_map(|call| call.id.as_deref()).collect();
+            let id = message.tool_call_id.as_deref().unwrap_or_default();
+            report.push_str(&format!("{} {id}{}: {}\n", message.role.as_str(), ids.join(" "), message.content));
         }
+        report.extend(notices.iter().chain(&notes).map(|notice| format!("- {notice}\n")));
         report.push('\n');
     }
     insta::assert_snapshot!("adopted", report);

@@ -349,7 +349,7 @@ fn a_run_is_repeated_as_it_was_recorded() {
         if value.is_some_and(|value| value.starts_with('<')) {
             command.arg(match option.as_str() {
                 "--constrain" => "off",
-                "--context-policy" => "error",
+                "--context-policy" | "--images" => "error",
                 _ => "1",
             });
         }
@@ -366,27 +366,14 @@ fn a_run_is_repeated_as_it_was_recorded() {
 fn a_conversation_that_cannot_be_answered_is_refused_before_the_model_is_loaded() {
     let home = tempfile::tempdir().unwrap();
     let mut report = String::new();
-    for (what, conversation) in [
-        ("empty", "[]"),
-        ("system", r#"[{"role": "system", "content": "Be brief."}]"#),
-        (
-            "open",
-            r#"[{"role": "user", "content": "Time?"}, {"role": "assistant", "tool_calls":
-                [{"id": "call_1", "function": {"name": "clock", "arguments": "{}"}}]}]"#,
-        ),
-    ] {
+    for (what, conversation) in [("empty", "[]"), ("system", r#"[{"role": "system", "content": "Be brief."}]"#)] {
         let path = home.path().join(format!("{what}.json"));
         std::fs::write(&path, conversation).unwrap();
         let file = path.to_str().unwrap();
-        for args in [vec!["run", "--messages", file], vec!["run", "5", "--messages", file]] {
-            if args.len() == 4 && what != "open" {
-                continue;
-            }
-            let ran = run(callwright(home.path()).args(&args).args(["-m", "no-such-model.gguf"]));
-            assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?} {ran:?}");
-            report += &format!("$ callwright {}\n{}\n", args.join(" "), ran.err)
-                .replace(&home.path().display().to_string(), "<home>");
-        }
+        let ran = run(callwright(home.path()).args(["run", "--messages", file, "-m", "no-such-model.gguf"]));
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{what} {ran:?}");
+        report += &format!("$ callwright run --messages {file}\n{}\n", ran.err)
+            .replace(&home.path().display().to_string(), "<home>");
     }
     insta::assert_snapshot!("conversations_that_are_refused", report);
 }

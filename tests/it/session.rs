@@ -37,16 +37,58 @@ fn a_call_its_result_and_the_answer() {
     assert_eq!(reply.message.role, Role::Assistant);
     assert_eq!(session.messages().last(), Some(&reply.message));
 
-    let error = session.ask("And now?").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Messages);
-    assert_eq!(session.messages().len(), 2, "a turn that fails leaves the conversation as it was");
-
     let mut messages = session.messages().to_vec();
     messages.push(Message::tool(reply.calls[0].id.as_str(), "clock", "12:00"));
     session.set_messages(messages).unwrap();
     let answer = session.respond(&mut |_| ()).unwrap();
     assert_eq!((answer.message.content.as_str(), answer.finish_reason), ("It is noon.", FinishReason::Stop));
     assert!(answer.usage.cached_tokens > reply.usage.prompt_tokens, "{:?}", answer.usage);
+}
+
+#[test]
+fn what_the_template_cannot_write_is_adapted_and_the_conversation_stays() {
+    let source = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('no') }}\
+        {% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+    let template = ChatTemplate::new("strict.jinja", source).unwrap();
+    let mut session = Session::new(engine(["Yes.", "Yes.", "Yes."]), Some(template), None).unwrap();
+    let messages = vec![Message::system("Be brief."), Message::user("?"), Message::system("Be kind.")];
+    session.set_messages(messages.clone()).unwrap();
+    let mut events = Vec::new();
+    let reply = session.respond(&mut |event| events.push(serde_json::to_value(event).unwrap())).unwrap();
+    let note = "strict.jinja: messages[2] is merged into messages[0]: the template takes one system message, at the \
+                beginning";
+    assert_eq!((reply.notes[0].kind, reply.notes[0].message.as_str()), ("history", note));
+    assert!(events.iter().any(|event| event["type"] == "history" && event["message"] == note), "{events:?}");
+    assert_eq!(session.messages()[..3], messages);
+    assert_eq!(session.ask("Again?").unwrap().notes, [], "it is reported once");
+    session.set_messages(messages).unwrap();
+    assert_eq!(session.respond(&mut |_| ()).unwrap().notes.len(), 1, "another conversation is another matter");
+}
+
+#[test]
+fn a_user_goes_on_before_the_result() {
+    let mut session = session([CALL, "As you like."]);
+    session.ask("What time is it?").unwrap();
+    let reply = session.ask("Never mind.").unwrap();
+    let note = "the call of clock in messages[1] has no result; the prompt says that it was interrupted";
+    assert_eq!(reply.notes.iter().map(|note| note.message.as_str()).collect::<Vec<_>>(), [note]);
+    assert_eq!(session.messages().len(), 4);
+    assert!(session.prompt().unwrap().0.text().contains("interrupted: there is no result of this call"));
+}
+
+#[test]
+fn answers_are_held_to_one_call_where_the_template_writes_one() {
+    let source = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}{% if m.tool_calls %}\
+        {% if m.tool_calls | length != 1 %}{{ raise_exception('one call') }}{% endif %}[assistant]<call>{\"name\": \
+        {{ m.tool_calls[0].function.name | tojson }}, \"arguments\": {{ m.tool_calls[0].function.arguments | tojson }}}\
+        </call>{% else %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}";
+    let template = ChatTemplate::new("one.jinja", source).unwrap();
+    let call = r#"<call>{"name": "clock", "arguments": {"zone": "UTC"}}</call>"#;
+    let mut session = Session::new(engine([&*format!("{call}{call}")]), Some(template), None).unwrap();
+    session.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
+    let notice = "one.jinja: it writes one call a turn; each answer is held to one call";
+    assert!(session.notices().iter().any(|text| text == notice), "{:?}", session.notices());
+    assert_eq!(session.ask("What time is it?").unwrap().calls.len(), 1);
 }
 
 #[test]
@@ -287,7 +329,6 @@ fn the_template_that_declares_a_format_gets_no_overlay() {
     native.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
     let reply = native.ask("?").unwrap();
     assert!(reply.calls[0].valid, "{reply:?}");
-    assert_eq!(native.prompt().unwrap_err().kind(), ErrorKind::Messages);
 
     // Another format than the declared one is laid over it.
     let format = callwright::format::Format::delimited().clone();

@@ -78,6 +78,10 @@ fn what_is_wrong_with_a_case_is_said_with_its_line() {
             r#"{"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}], "expected": []}"#,
             "the call \"1\" of f in messages[0] has no result yet",
         ),
+        (
+            r#"{"messages": [{"role": "human", "content": "Hi"}], "expected": []}"#,
+            "messages[0].role is \"human\"; it is read as \"user\"",
+        ),
         (r#"{"messages": [], "expected": []}"#, "there is no question: the conversation is empty"),
         (
             r#"{"messages": [{"role": "system", "content": "x"}], "expected": []}"#,
