@@ -263,6 +263,11 @@ impl Calls {
         }
     }
 
+    /// What looked like an end marker from offset `from` on was the beginning of a call.
+    pub(crate) fn forget_end_markers(&mut self, from: usize) {
+        self.diagnostics.retain(|said| said.kind != DiagnosticKind::StrayEndMarker || said.range.start < from);
+    }
+
     /// The open call is not valid, for this reason.
     pub(crate) fn blame(&mut self, problem: String) {
         if let Some(open) = &mut self.open

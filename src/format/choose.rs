@@ -104,7 +104,10 @@ pub fn format_for(template: &ChatTemplate, asked: Option<Format>, clues: Clues<'
     let (inference, name) = (Format::infer(template), template.name());
     if let Some(format) = inference.format.as_ref().filter(|_| template.capabilities().native_tools()) {
         let notices = inference.notes.iter().map(|note| format!("{name}: {note}")).collect();
-        let choice = chosen(format.clone(), Writes::Template(Map::new()), Origin::Inferred);
+        // A template may leave the reasoning of the past out, whose markers are then those of the model's family.
+        let known = format.known_as().filter(|_| format.reasoning.is_none()).and_then(Format::builtin);
+        let format = format.clone().with_reasoning(known.and_then(|known| known.reasoning.clone()));
+        let choice = chosen(format, Writes::Template(Map::new()), Origin::Inferred);
         return Ok(Choice { notices, ..choice });
     }
     if let Some((builtin, why)) = built_in(template, clues) {

@@ -141,7 +141,7 @@ fn a_model_that_writes_at_random_makes_calls_that_fit() {
 #[test]
 fn a_schema_that_nothing_fits_is_an_error_before_the_model_runs() {
     let tools = Tools::from_json(
-        r#"[{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer", "minimum": 5, "maximum": 1}}, "required": ["a"]}}]"#,
+        r#"[{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "integer", "enum": [1], "minimum": 5}}, "required": ["a"]}}]"#,
         "tools.json",
     )
     .unwrap();

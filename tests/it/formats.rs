@@ -296,7 +296,6 @@ fn what_models_also_write() {
         ("functools", "", "functools [{\"name\": \"note\", \"arguments\": {\"text\": \"a\"}}]", "", None, plain()),
         ("lfm2", "", "<|tool_call_start|>[note(text='a')]<|tool_call_end|>Wait.", "Wait.", None, plain()),
         ("gemma", "", "```tool_code\nnote(text='a')\n```", "", None, plain()),
-        ("gemma", "", "```python\nnote(text='a')\n```", "```python\nnote(text='a')\n```", None, vec![]),
     ];
     let mut report = String::new();
     for (name, prompt_tail, text, content, reasoning, calls) in cases {

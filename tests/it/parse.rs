@@ -559,7 +559,8 @@ fn little_is_held_back_whatever_comes() {
     };
     assert!(held("#".repeat(5000)) < 256);
     assert!(held("\n".repeat(5000)) < 256);
-    assert!(held("### TOOL_CALL_STAR".repeat(500)) < 256);
+    // What may begin a call in another form is longer than a marker.
+    assert!(held("### TOOL_CALL_STAR".repeat(500)) < 1024);
     let call = "### TOOL_CALL_START ###\n{\"name\": \"f\", \"arguments\": {\"a\": ";
     assert!(held(format!("{call}\"{}", "}".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}\"{}", "}\n".repeat(5000))) < 256 + call.len());

@@ -348,7 +348,7 @@ fn a_run_is_repeated_as_it_was_recorded() {
         command.args(["run", "--replay", "run.jsonl", &option]);
         if value.is_some_and(|value| value.starts_with('<')) {
             command.arg(match option.as_str() {
-                "--constrain" => "off",
+                "--constrain" | "--other-forms" => "off",
                 "--context-policy" | "--images" => "error",
                 _ => "1",
             });

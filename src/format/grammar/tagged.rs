@@ -316,12 +316,31 @@ fn searched(pattern: &str) -> Option<String> {
     let to_end = pattern.ends_with('$') && !pattern.ends_with("\\$");
     let inner = &pattern[usize::from(from_start)..pattern.len() - usize::from(to_end)];
     // With alternatives an anchor may belong to one of them only.
-    if inner.contains(['^', '$', '|']) && (from_start || to_end || inner.contains(['^', '$'])) {
+    if inner.contains(['^', '$']) || (from_start || to_end) && has_alternatives(inner) {
         return None;
     }
     let (before, behind) = (if from_start { "" } else { "(?s:.*)" }, if to_end { "" } else { "(?s:.*)" });
     let terminal = format!("/{before}({}){behind}/", llguidance::regex_to_lark(inner, "dw"));
     schema::compile(&json!({"type": "string", "pattern": pattern})).is_ok().then_some(terminal)
+}
+
+/// Whether a pattern has a `|` outside of its groups.
+fn has_alternatives(pattern: &str) -> bool {
+    let (mut depth, mut class, mut escaped) = (0usize, false, false);
+    for byte in pattern.bytes() {
+        match byte {
+            _ if std::mem::take(&mut escaped) => {}
+            b'\\' => escaped = true,
+            b']' => class = false,
+            _ if class => {}
+            b'[' => class = true,
+            b'(' => depth += 1,
+            b')' => depth = depth.saturating_sub(1),
+            b'|' if depth == 0 => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 fn optional(rule: &str) -> String {

@@ -97,6 +97,7 @@ pub(crate) fn undecided(tail: Tail, may_be_tool: impl Fn(&str) -> bool, is_tool:
     let start = lone(tail, &may_be_tool)
         .or_else(|| called(text).filter(|(_, name)| may_be_tool(&text[*name..])).map(|(call, _)| call))
         .or_else(|| begun_call(text))
+        .or_else(|| begun_fence(tail))
         // The first line of them: the second one looks like the beginning of another.
         .or_else(|| tail.lines().filter(|&line| action(&text[line..], &may_be_tool, &is_tool).is_some()).last());
     start.map_or(0, |start| {
@@ -120,6 +121,17 @@ fn called(text: &str) -> Option<(usize, usize)> {
     let from = text.len() - text.bytes().rev().take(NAME).take_while(|byte| in_name(*byte)).count();
     let call = text.get(from..)?.rfind("call:")? + from;
     is_apart(text, call).then_some((call, call + "call:".len()))
+}
+
+/// Where a code fence begins, of which nothing but its first line has come, or less.
+fn begun_fence(tail: Tail) -> Option<usize> {
+    let line = tail.lines().next()?;
+    let last = tail.text[line..].trim();
+    let info = last.strip_prefix("```").or_else(|| "```".starts_with(last).then_some(""))?;
+    match last {
+        "" => tail.fence_before(line),
+        _ => info.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_').then_some(line),
+    }
 }
 
 /// Where a beginning of `call:` stands at the end of the text.
@@ -190,6 +202,10 @@ mod tests {
             ("Well: get_wea", 0),
             ("[get_weather", 12),
             ("```python\nget", 13),
+            ("Well:\n``", 3),
+            ("Well:\n```pyth", 8),
+            ("```python\n", 10),
+            ("```python\nx", 0),
             ("The c", 2),
             ("The call", 5),
             ("The recall", 0),

@@ -115,6 +115,10 @@ impl Parser {
     /// stay text.
     fn begin_at(&mut self, opener: &Opener) -> bool {
         let (text, _) = self.text.tail(TAIL);
+        if text[opener.start..].contains(char::REPLACEMENT_CHARACTER) {
+            // It may be in place of bytes that are no text, so that its place in the model's text is not known.
+            return false;
+        }
         let from = self.text.len() - text.len();
         let name = text[opener.name.clone()].to_owned();
         let (start, call) = (from + opener.start, from + opener.call);
@@ -135,6 +139,7 @@ impl Parser {
         let payload = written.split_off(call - start);
         self.leave_prose(&[]);
         self.section = None;
+        self.calls.forget_end_markers(offset);
         self.calls.open(offset);
         self.calls.keep(&written);
         self.enter(opener.form);

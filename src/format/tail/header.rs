@@ -110,7 +110,8 @@ fn token(text: &str) -> Option<usize> {
         let capital = name.chars().all(|c| !c.is_lowercase());
         let joined = close == '>' && (name.contains('_') || name.contains(':'));
         // `</s>` ends the turn before, `<role>` stands around a name.
-        let known = is_role(name) || matches!(name, "role" | "s" | "bos" | "eos");
+        let closes = inner.starts_with('/') && matches!(name, "user" | "system" | "tool" | "human");
+        let known = closes || is_role(name) || matches!(name, "role" | "s" | "bos" | "eos");
         (word && (capital || joined || known) && name.len() + 1 >= inner.len()).then_some(end + 2)
     })
 }
@@ -132,7 +133,10 @@ fn is_paired(text: &str) -> bool {
 
 /// Whether words name who writes the answer; `im_assistant` and `begin_assistant` do.
 fn is_role(words: &str) -> bool {
-    let named = |word: &str| ROLES.iter().any(|role| word.eq_ignore_ascii_case(role));
+    let named = |word: &str| {
+        let word = word.to_ascii_lowercase();
+        ROLES.contains(&&*word) || word.ends_with("bot")
+    };
     words.split(|c: char| !c.is_alphanumeric()).any(named)
 }
 
@@ -167,6 +171,7 @@ mod tests {
             "\n<|begin_assistant|>\n",
             "<assistant>\n",
             "</s><assistant>",
+            "</user>\n<assistant>",
             "<seed:bos>assistant\n",
             "assistant: ",
             "ASSISTANT:",
