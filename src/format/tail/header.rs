@@ -187,8 +187,8 @@ mod tests {
             ["", "Hello, ", "I'm <b>here</b>", "A: no", "[1, 2]", "{\"a\": 1}", "Model: yes", "  x", "# Title: a"];
         for header in headers {
             for text in texts {
-                // Without a header, text that names a speaker is one.
-                if header.is_empty() && text.starts_with("Model") {
+                // Where no speaker was named, text that names one is a header.
+                if (header.is_empty() || header.contains("INST")) && text.starts_with("Model") {
                     continue;
                 }
                 let all = format!("{header}{text}");
