@@ -103,8 +103,8 @@ pub struct Parsed {
 impl Parsed {
     /// Leaves out the calls behind the first `most` that name a tool, and what there is to say of them.
     pub(crate) fn keep_calls(&mut self, most: usize) {
-        let named = self.calls.iter().enumerate().filter(|(_, call)| !call.name.is_empty());
-        if let Some((last, call)) = most.checked_sub(1).and_then(|last| named.skip(last).next())
+        let mut named = self.calls.iter().enumerate().filter(|(_, call)| !call.name.is_empty());
+        if let Some((last, call)) = most.checked_sub(1).and_then(|last| named.nth(last))
             && last + 1 < self.calls.len()
         {
             let end = call.range.end;

@@ -51,7 +51,7 @@ impl Parser {
             Side::ReasoningStart => {
                 self.begin_reasoning(&held[..found.start]);
             }
-            Side::SectionStart | Side::SectionEnd if !found.sign.exact && !self.is_near_section(&found) => {
+            Side::SectionStart | Side::SectionEnd if !found.sign.exact && !self.is_near_section(found) => {
                 return false;
             }
             Side::ReasoningEnd | Side::SectionStart | Side::SectionEnd => {
