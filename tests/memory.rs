@@ -140,6 +140,7 @@ fn little_is_held_beyond_what_is_handed_out() {
         // The automata are built where they are first needed.
         let mut parser = Parser::new(case.format, None, ParserOptions::default()).unwrap();
         parser.push(case.before.as_bytes(), &mut |_| ());
+        parser.push(case.filler.as_bytes(), &mut |_| ());
         parser.finish(&mut |_| ());
         let most = held(&case);
         let what = format!("{most} bytes: {name}: {:?}, then {:?}", case.before, case.filler);
