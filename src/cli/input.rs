@@ -87,7 +87,7 @@ pub struct ConversationOptions {
     #[arg(long, value_name = "TEXT", help_heading = "Conversation")]
     pub system: Option<String>,
 
-    /// Images and other parts that are no text: a placeholder stands for each, or error refuses them
+    /// Images and other parts that are no text: a placeholder replaces each, or error refuses them
     #[arg(
         long,
         value_name = "placeholder|error",

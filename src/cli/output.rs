@@ -176,7 +176,7 @@ impl Printer {
             if let Some(last) = messages.as_array_mut().and_then(|list| list.last_mut()) {
                 *last = message_to_json(&reply.message, &reply.calls);
             }
-            // Who is told of calls looks for them.
+            // A client that sees the finish reason `tool_calls` looks for calls to run.
             let whole = reply.calls.iter().any(|call| call.is_whole());
             let finish_reason = match reply.finish_reason {
                 FinishReason::ToolCalls if !whole => FinishReason::Stop,

@@ -89,7 +89,7 @@ impl ValueReader {
         }
         let mut wait = false;
         if self.doubt.is_some() {
-            match any(self.plan.starts.iter().map(|start| begins(start, held))) {
+            match self.begins_call(held) {
                 Is::Yes => return Verdict::Ended,
                 Is::Perhaps => wait = true,
                 Is::No => {}
@@ -211,9 +211,8 @@ impl ValueReader {
             return After::Wait;
         }
         let plan = &self.plan;
-        let begins_any = |tags: &[&Vec<u8>]| any(tags.iter().map(|tag| begins(tag, rest)));
-        let starts = any(plan.starts.iter().map(|start| begins(start, rest)));
-        let goes_on = any([starts, begins_any(&[&plan.key_start, &plan.section_end])].into_iter());
+        let tags = [&plan.key_start, &plan.section_end].into_iter().map(|tag| begins(tag, rest));
+        let goes_on = any(tags.chain([self.begins_call(rest)]));
         match (goes_on, begins(&plan.end, rest)) {
             (Is::Yes, _) => After::Structure,
             (_, Is::Yes) => self.after_end_marker(&rest[plan.end.len()..]),
@@ -245,7 +244,7 @@ impl ValueReader {
         if rest.is_empty() {
             return After::Wait;
         }
-        match any(self.plan.starts.iter().map(|start| begins(start, rest))) {
+        match self.begins_call(rest) {
             Is::Yes => After::Structure,
             Is::Perhaps => After::Wait,
             Is::No => doubt,
@@ -258,8 +257,9 @@ impl ValueReader {
         self.doubt = Some(Doubt { bytes, at: self.held_at, end, marked });
     }
 
-    /// Where the value ends at the latest that was doubted to have ended, since no more can wait.
-    pub(super) fn doubt_over(&mut self) -> Option<Option<usize>> {
+    /// Decides a doubt for which no more bytes may wait: the end of the value where the end marker followed its closing
+    /// tag, `Some(None)` where the tag is part of the value.
+    pub(super) fn doubt_over(&self) -> Option<Option<usize>> {
         let doubt = self.doubt.as_ref().filter(|doubt| doubt.bytes.len() > DOUBT)?;
         Some(doubt.marked.then_some(doubt.end))
     }
@@ -320,7 +320,12 @@ impl ValueReader {
         if !line {
             return Is::No;
         }
-        any(self.plan.starts.iter().map(|start| begins(start, after)))
+        self.begins_call(after)
+    }
+
+    /// Whether `bytes` begin another call, or the section around it.
+    fn begins_call(&self, bytes: &[u8]) -> Is {
+        any(self.plan.starts.iter().map(|start| begins(start, bytes)))
     }
 
     /// Whether `rest` begins another argument, one that the tool has and that did not come yet.
