@@ -7,12 +7,14 @@
 //! is ever held back. The automaton of regex-automata is not stepped itself because it tells a match one byte late:
 //! a call would seem open until the model writes on after its end marker.
 
+mod lazy;
 pub(super) mod patterns;
 
 use super::bytes::ByteSet;
 use super::other::{self, BEGINS, Own};
 use super::{Declaration, Marker};
 use crate::error::{Error, ErrorKind, Result};
+use lazy::{Lazy, Made};
 use patterns::{Patterns, bare_call, near_end, near_section, near_start, start_in_reasoning, syntax_config};
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::nfa::thompson;
@@ -20,7 +22,7 @@ use regex_automata::util::primitives::StateID;
 use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input, MatchKind};
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{MutexGuard, OnceLock};
 
 /// What a match means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,8 +99,7 @@ pub(crate) struct Markers {
     any: AnyForm,
 }
 
-/// The automaton for text where calls in other forms count. It is built where a text first has a byte that may begin
-/// one.
+/// The automaton for text where calls in other forms count. It is begun where a text first has a byte that may begin one.
 #[derive(Debug)]
 struct AnyForm {
     /// What another form's markers must not be: the format's own.
@@ -121,13 +122,10 @@ struct Later {
 /// built to know that they can be.
 const TAME: usize = 16 << 10;
 
-/// One automaton: a table for stepping forward, and regex-automata's own to find where a match began.
+/// One automaton: what steps forward, and regex-automata's own to find where a match began.
 #[derive(Debug)]
 pub(crate) struct Scanner {
-    classes: Box<[u8; 256]>,
-    class_count: usize,
-    next: Vec<u16>,
-    states: Vec<StateInfo>,
+    forward: Forward,
     /// Bytes that leave the start state: those that can begin a marker.
     pub begins: ByteSet,
     /// How many bytes a match may have; brackets before it that exceed that were let go.
@@ -140,6 +138,27 @@ pub(crate) struct Scanner {
     start: Vec<u8>,
     /// The length of each pattern, where all its matches have the same.
     lengths: Vec<Option<usize>>,
+}
+
+#[derive(Debug)]
+enum Forward {
+    Table(Table),
+    Lazy(Lazy),
+}
+
+/// All states of an automaton.
+#[derive(Debug)]
+pub(crate) struct Table {
+    classes: Box<[u8; 256]>,
+    class_count: usize,
+    next: Vec<State>,
+    states: Vec<StateInfo>,
+}
+
+/// Steps through an automaton.
+pub(crate) enum Walk<'s> {
+    Table(&'s Table),
+    Lazy(&'s Lazy, MutexGuard<'s, Made>),
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -252,6 +271,11 @@ impl Markers {
     pub(crate) fn plain_in_any_form(&self, bytes: &[u8]) -> usize {
         self.any.begins.run(bytes)
     }
+
+    /// The form of a call with a start marker that is not the format's own, by its number.
+    pub(crate) fn other_form(&self, text: &[u8]) -> Option<u8> {
+        self.any.own.other(text)
+    }
 }
 
 impl AnyForm {
@@ -259,7 +283,7 @@ impl AnyForm {
         let build = || {
             let (before, after) = other::patterns(&self.own);
             let patterns: Vec<_> = before.into_iter().chain(self.patterns.iter().cloned()).chain(after).collect();
-            Scanner::new(&patterns, start).ok()
+            Scanner::lazy(&patterns, start).ok()
         };
         self.scanner.get_or_init(build).as_ref()
     }
@@ -281,10 +305,20 @@ impl Later {
     }
 }
 
+fn thompson_config() -> thompson::Config {
+    thompson::Config::new().utf8(false)
+}
+
+/// What finds a match at the beginning of a text.
+pub(super) fn beginning(pattern: &str) -> Result<dense::DFA<Vec<u32>>> {
+    let config = dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(StartKind::Anchored);
+    dense(&[pattern.to_owned()], config, false)
+}
+
 /// The automaton of regex-automata for these patterns.
 fn dense(patterns: &[String], config: dense::Config, reverse: bool) -> Result<dense::DFA<Vec<u32>>> {
     let config = config.dfa_size_limit(Some(8 << 20)).determinize_size_limit(Some(16 << 20));
-    let thompson = thompson::Config::new().utf8(false).reverse(reverse);
+    let thompson = thompson_config().reverse(reverse);
     let mut builder = dense::Builder::new();
     builder.configure(config).syntax(syntax_config()).thompson(thompson);
     builder
@@ -298,6 +332,22 @@ impl Scanner {
         if patterns.is_empty() {
             return Ok(Scanner::nothing());
         }
+        Scanner::with(patterns, start, |patterns| {
+            let config = dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(StartKind::Unanchored);
+            Ok(Forward::Table(Table::take_over(&dense(patterns, config, false)?)?))
+        })
+    }
+
+    /// The same, with states that are made when a text reaches them.
+    fn lazy(patterns: &[(Sign, String)], start: &[u8]) -> Result<Scanner> {
+        Scanner::with(patterns, start, |patterns| Ok(Forward::Lazy(Lazy::new(patterns)?)))
+    }
+
+    fn with(
+        patterns: &[(Sign, String)],
+        start: &[u8],
+        forward: impl FnOnce(&[String]) -> Result<Forward>,
+    ) -> Result<Scanner> {
         let (signs, patterns): (Vec<Sign>, Vec<String>) = patterns.iter().cloned().unzip();
         let bounds: Vec<(Option<usize>, Option<usize>)> = patterns
             .iter()
@@ -315,11 +365,22 @@ impl Scanner {
         };
         // Those without a bound have a bounded marker in them.
         let least = bounds.iter().filter_map(|(least, _)| *least).max().unwrap_or(0) + around;
-        let forward = dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(StartKind::Unanchored);
-        let forward = dense(&patterns, forward, false)?;
-        let scanner = Scanner::take_over(&forward, longest.max(least), signs, lengths)?;
-        let reverse = patterns.iter().map(|_| OnceLock::new()).collect();
-        Ok(Scanner { start: start.to_vec(), patterns, reverse, ..scanner })
+        let forward = forward(&patterns)?;
+        let mut scanner = Scanner {
+            forward,
+            begins: ByteSet::new(|_| false),
+            longest: longest.max(least),
+            reverse: patterns.iter().map(|_| OnceLock::new()).collect(),
+            patterns,
+            signs,
+            start: start.to_vec(),
+            lengths,
+        };
+        let mut walk = scanner.walk();
+        let begins: Vec<u8> = (0..=255).filter(|&byte| walk.step(START, byte) != START).collect();
+        drop(walk);
+        scanner.begins = ByteSet::new(|byte| begins.contains(&byte));
+        Ok(scanner)
     }
 
     /// Whether all that may be built later can be.
@@ -336,11 +397,14 @@ impl Scanner {
 
     /// Finds nothing.
     fn nothing() -> Scanner {
-        Scanner {
+        let table = Table {
             classes: Box::new([0; 256]),
             class_count: 1,
             next: vec![START],
             states: vec![StateInfo::default()],
+        };
+        Scanner {
+            forward: Forward::Table(table),
             begins: ByteSet::new(|_| false),
             longest: 0,
             patterns: Vec::new(),
@@ -351,92 +415,11 @@ impl Scanner {
         }
     }
 
-    /// Copies `dfa` into a table whose states know at once, not a byte later, that a match ends.
-    fn take_over(
-        dfa: &dense::DFA<Vec<u32>>,
-        longest: usize,
-        signs: Vec<Sign>,
-        lengths: Vec<Option<usize>>,
-    ) -> Result<Scanner> {
-        let too_many = || Error::new(ErrorKind::Format, "the markers are too complicated: more than 65,535 states");
-        let start = dfa
-            .start_state_forward(&Input::new(""))
-            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")))?;
-        let mut ids: HashMap<StateID, u16> = HashMap::from([(start, START)]);
-        let mut order = vec![start];
-        // One byte of each class of bytes that the automaton does not tell apart.
-        let bytes: Vec<u8> = dfa.byte_classes().representatives(..).filter_map(|unit| unit.as_u8()).collect();
-        let mut rows: Vec<Vec<u16>> = Vec::new();
-        while let Some(&state) = order.get(rows.len()) {
-            let mut row = Vec::with_capacity(bytes.len());
-            for &byte in &bytes {
-                let next = dfa.next_state(state, byte);
-                let fresh = u16::try_from(order.len()).map_err(|_| too_many())?;
-                row.push(*ids.entry(next).or_insert_with(|| {
-                    order.push(next);
-                    fresh
-                }));
-            }
-            rows.push(row);
+    pub(crate) fn walk(&self) -> Walk<'_> {
+        match &self.forward {
+            Forward::Table(table) => Walk::Table(table),
+            Forward::Lazy(lazy) => Walk::Lazy(lazy, lazy.made()),
         }
-
-        let pattern_of = |state| dfa.is_match_state(state).then(|| dfa.match_pattern(state, 0).as_usize() as u8);
-        let mut states: Vec<StateInfo> = order
-            .iter()
-            .map(|&state| StateInfo {
-                matched: pattern_of(dfa.next_state(state, 0)),
-                matched_at_end: pattern_of(dfa.next_eoi_state(state)),
-                live: false,
-            })
-            .collect();
-        // Back from the matches to every state that leads to one.
-        let mut before: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
-        for (index, row) in rows.iter().enumerate() {
-            row.iter().for_each(|&next| before[usize::from(next)].push(index));
-        }
-        let is_match = |info: &StateInfo| info.matched.is_some() || info.matched_at_end.is_some();
-        let mut reached: Vec<usize> = (0..states.len()).filter(|&index| is_match(&states[index])).collect();
-        while let Some(index) = reached.pop() {
-            for &index in &before[index] {
-                if !std::mem::replace(&mut states[index].live, true) {
-                    reached.push(index);
-                }
-            }
-        }
-
-        let mut columns: HashMap<Vec<u16>, u8> = HashMap::new();
-        let column = |column: usize| rows.iter().map(|row| row[column]).collect::<Vec<u16>>();
-        let merged: Vec<u8> = (0..bytes.len())
-            .map(|index| {
-                let fresh = columns.len() as u8;
-                *columns.entry(column(index)).or_insert(fresh)
-            })
-            .collect();
-        let class_count = columns.len();
-        let mut next = vec![0; rows.len() * class_count];
-        for (index, row) in rows.iter().enumerate() {
-            for (&class, &to) in merged.iter().zip(row) {
-                next[index * class_count + usize::from(class)] = to;
-            }
-        }
-        let mut classes = Box::new([0; 256]);
-        for byte in 0..=255u8 {
-            classes[usize::from(byte)] = merged[usize::from(dfa.byte_classes().get(byte))];
-        }
-        let begins = ByteSet::new(|byte| next[usize::from(classes[usize::from(byte)])] != START);
-        Ok(Scanner {
-            classes,
-            class_count,
-            next,
-            states,
-            begins,
-            longest,
-            patterns: Vec::new(),
-            reverse: Vec::new(),
-            signs,
-            start: Vec::new(),
-            lengths,
-        })
     }
 
     /// How many bytes at the beginning cannot begin a marker.
@@ -446,30 +429,12 @@ impl Scanner {
 
     /// Whether no marker is, or begins in, `text`.
     pub(crate) fn is_clear_of(&self, text: &[u8]) -> bool {
+        let mut walk = self.walk();
         let end = text.iter().try_fold(START, |state, &byte| {
-            let next = self.step(state, byte);
-            self.matched(next).is_none().then_some(next)
+            let next = walk.step(state, byte);
+            walk.matched(next).is_none().then_some(next)
         });
         end == Some(START)
-    }
-
-    pub(crate) fn step(&self, state: State, byte: u8) -> State {
-        self.next[usize::from(state) * self.class_count + usize::from(self.classes[usize::from(byte)])]
-    }
-
-    /// The pattern that ends in this state, whatever follows.
-    pub(crate) fn matched(&self, state: State) -> Option<u8> {
-        self.states[usize::from(state)].matched
-    }
-
-    /// The pattern that ends in this state if the text ends too.
-    pub(crate) fn matched_at_end(&self, state: State) -> Option<u8> {
-        self.states[usize::from(state)].matched_at_end
-    }
-
-    /// Whether a match that takes precedence over the ones so far can still come.
-    pub(crate) fn can_go_on(&self, state: State) -> bool {
-        self.states[usize::from(state)].live
     }
 
     /// The place of the match of `pattern` that ends at `end` in `held`; `None` where its beginning was let go, being too
@@ -510,10 +475,121 @@ impl Scanner {
         Some(Found { sign, start, end })
     }
 
-    /// How many states the table has.
+    /// How many states there are.
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.states.len()
+        match &self.forward {
+            Forward::Table(table) => table.states.len(),
+            Forward::Lazy(lazy) => lazy.made().len(),
+        }
+    }
+}
+
+impl Table {
+    /// Copies `dfa` into a table whose states know at once, not a byte later, that a match ends.
+    fn take_over(dfa: &dense::DFA<Vec<u32>>) -> Result<Table> {
+        let too_many = || Error::new(ErrorKind::Format, "the markers are too complicated: more than 65,535 states");
+        let start = dfa
+            .start_state_forward(&Input::new(""))
+            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")))?;
+        let mut ids: HashMap<StateID, State> = HashMap::from([(start, START)]);
+        let mut order = vec![start];
+        // One byte of each class of bytes that the automaton does not tell apart.
+        let bytes: Vec<u8> = dfa.byte_classes().representatives(..).filter_map(|unit| unit.as_u8()).collect();
+        let mut rows: Vec<Vec<State>> = Vec::new();
+        while let Some(&state) = order.get(rows.len()) {
+            let mut row = Vec::with_capacity(bytes.len());
+            for &byte in &bytes {
+                let next = dfa.next_state(state, byte);
+                let fresh = u16::try_from(order.len()).map_err(|_| too_many())?;
+                row.push(*ids.entry(next).or_insert_with(|| {
+                    order.push(next);
+                    fresh
+                }));
+            }
+            rows.push(row);
+        }
+
+        let pattern_of = |state| dfa.is_match_state(state).then(|| dfa.match_pattern(state, 0).as_usize() as u8);
+        let mut states: Vec<StateInfo> = order
+            .iter()
+            .map(|&state| StateInfo {
+                matched: pattern_of(dfa.next_state(state, 0)),
+                matched_at_end: pattern_of(dfa.next_eoi_state(state)),
+                live: false,
+            })
+            .collect();
+        // Back from the matches to every state that leads to one.
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
+        for (index, row) in rows.iter().enumerate() {
+            row.iter().for_each(|&next| before[usize::from(next)].push(index));
+        }
+        let is_match = |info: &StateInfo| info.matched.is_some() || info.matched_at_end.is_some();
+        let mut reached: Vec<usize> = (0..states.len()).filter(|&index| is_match(&states[index])).collect();
+        while let Some(index) = reached.pop() {
+            for &index in &before[index] {
+                if !std::mem::replace(&mut states[index].live, true) {
+                    reached.push(index);
+                }
+            }
+        }
+
+        let mut columns: HashMap<Vec<State>, u8> = HashMap::new();
+        let column = |column: usize| rows.iter().map(|row| row[column]).collect::<Vec<State>>();
+        let merged: Vec<u8> = (0..bytes.len())
+            .map(|index| {
+                let fresh = columns.len() as u8;
+                *columns.entry(column(index)).or_insert(fresh)
+            })
+            .collect();
+        let class_count = columns.len();
+        let mut next = vec![0; rows.len() * class_count];
+        for (index, row) in rows.iter().enumerate() {
+            for (&class, &to) in merged.iter().zip(row) {
+                next[index * class_count + usize::from(class)] = to;
+            }
+        }
+        let mut classes = Box::new([0; 256]);
+        for byte in 0..=255u8 {
+            classes[usize::from(byte)] = merged[usize::from(dfa.byte_classes().get(byte))];
+        }
+        Ok(Table { classes, class_count, next, states })
+    }
+}
+
+impl Walk<'_> {
+    pub(crate) fn step(&mut self, state: State, byte: u8) -> State {
+        match self {
+            Walk::Table(table) => {
+                table.next[usize::from(state) * table.class_count + usize::from(table.classes[usize::from(byte)])]
+            }
+            Walk::Lazy(lazy, made) => lazy.step(made, state, byte),
+        }
+    }
+
+    fn info(&self, state: State) -> StateInfo {
+        match self {
+            Walk::Table(table) => table.states[usize::from(state)],
+            Walk::Lazy(_, made) => made.info(state),
+        }
+    }
+
+    /// The pattern that ends in this state, whatever follows.
+    pub(crate) fn matched(&self, state: State) -> Option<u8> {
+        self.info(state).matched
+    }
+
+    /// The pattern that ends in this state if the text ends too.
+    pub(crate) fn matched_at_end(&self, state: State) -> Option<u8> {
+        self.info(state).matched_at_end
+    }
+
+    /// Whether a match that takes precedence over the ones so far can still come.
+    pub(crate) fn can_go_on(&mut self, state: State) -> bool {
+        match self {
+            Walk::Table(table) => table.states[usize::from(state)].live,
+            Walk::Lazy(lazy, made) => lazy.can_go_on(made, state),
+        }
     }
 }
 
@@ -538,7 +614,7 @@ mod tests {
         assert_eq!(begins(Context::Structure), b"#");
         assert_eq!(begins(Context::String), b"\n\r#]}");
         let text = markers.scanner(Context::Text);
-        let state = b"# Title".iter().fold(START, |state, &b| text.step(state, b));
+        let state = b"# Title".iter().fold(START, |state, &b| text.walk().step(state, b));
         assert_eq!(state, START, "a heading lets go of what was held");
         for context in [Context::Text, Context::Structure, Context::String] {
             let scanner = markers.scanner(context);
@@ -550,9 +626,9 @@ mod tests {
     fn an_exact_marker_is_known_with_its_last_byte() {
         let markers = delimited();
         let text = markers.scanner(Context::Text);
-        let state = b"so: ### TOOL_CALL_START ###".iter().fold(START, |state, &b| text.step(state, b));
-        assert!(text.matched(state).is_some());
-        assert!(!text.can_go_on(state));
+        let state = b"so: ### TOOL_CALL_START ###".iter().fold(START, |state, &b| text.walk().step(state, b));
+        assert!(text.walk().matched(state).is_some());
+        assert!(!text.walk().can_go_on(state));
     }
 
     #[test]

@@ -9,8 +9,11 @@ pub(super) mod bare;
 pub(super) mod look;
 
 use super::markers::patterns::escape;
-use super::markers::{Lookahead, Side, Sign};
+use super::markers::{Lookahead, Side, Sign, beginning};
 use super::{BUILTIN, Declaration, Format, JsonCall, Marker, Payload};
+use regex_automata::dfa::Automaton as _;
+use regex_automata::dfa::dense::DFA;
+use regex_automata::{Anchored, Input};
 use std::sync::OnceLock;
 
 /// What becomes of a call in another form than the format's.
@@ -35,6 +38,8 @@ pub(crate) const CALL: u8 = 5;
 pub(crate) const FENCED: u8 = 6;
 pub(crate) const IN_LINE: u8 = 7;
 const TOOL_REQUEST: u8 = 8;
+/// Stands for all forms with a start marker: which of them it is shows in the text. No form has this number.
+pub(crate) const MARKED: u8 = u8::MAX;
 #[cfg(test)]
 const FIRST_BUILTIN: u8 = 9;
 
@@ -52,6 +57,8 @@ pub(crate) struct Form {
     pub fits: Option<&'static str>,
     /// What reads its calls.
     format: Reads,
+    /// What tells whether one of its calls begins, where it has a start marker; built where a text first needs it.
+    beginning: OnceLock<Option<DFA<Vec<u32>>>>,
 }
 
 enum Reads {
@@ -76,6 +83,24 @@ impl Form {
     pub(crate) fn start(&self) -> Option<&str> {
         self.format().start.as_ref().and_then(Marker::text).map(str::trim)
     }
+
+    /// The start marker as a regular expression, with that of a section before it.
+    fn opening(&self) -> String {
+        let section = self.format().section.as_ref().and_then(|section| section.start.text());
+        let section = section.map(|start| format!("(?:{}{BLANK})?", escaped(start.trim()))).unwrap_or_default();
+        section + &escaped(self.start().unwrap_or_default())
+    }
+
+    /// Whether one of its calls begins with `text`.
+    fn begins(&self, text: &[u8]) -> bool {
+        let build = || {
+            let pattern = format!("{}{BLANK}(?:{})", self.opening(), heads(self.format()).join("|"));
+            beginning(&pattern).ok()
+        };
+        let automaton = self.beginning.get_or_init(build);
+        let input = Input::new(text).anchored(Anchored::Yes);
+        automaton.as_ref().is_some_and(|automaton| automaton.try_search_fwd(&input).is_ok_and(|found| found.is_some()))
+    }
 }
 
 /// The form of that number.
@@ -92,7 +117,8 @@ fn forms() -> &'static [Form] {
             Payload::Json(JsonCall { name, arguments, array: true, ..JsonCall::default() })
         };
         let declared = |words, fits, declaration| {
-            Format::new(declaration).ok().map(|format| Form { words, fits, format: Reads::Declared(Box::new(format)) })
+            let format = Format::new(declaration).ok()?;
+            Some(Form { words, fits, format: Reads::Declared(Box::new(format)), beginning: OnceLock::new() })
         };
         let payload = |payload| Declaration { payload, ..Declaration::default() };
         let json = || payload(keys("name", "arguments"));
@@ -112,6 +138,7 @@ fn forms() -> &'static [Form] {
             words: builtin.name,
             fits: Some(builtin.name),
             format: Reads::Builtin(builtin.format()),
+            beginning: OnceLock::new(),
         });
         own.into_iter().flatten().chain(builtin).collect()
     })
@@ -130,10 +157,23 @@ impl Own {
         Own { reserved, json: matches!(declaration.payload, Payload::Json(_)) }
     }
 
-    /// Whether calls between these markers are the format's own, well or badly written.
+    /// Whether calls after this marker are the format's own, well or badly written.
     fn has(&self, start: &str, payload: &Payload) -> bool {
         let tags_for_json = self.json && matches!(payload, Payload::Tagged(_));
         self.reserved.iter().any(|own| own == start) && !tags_for_json
+    }
+
+    /// The other forms with a start marker, with their numbers.
+    fn others(&self) -> impl Iterator<Item = (u8, &'static Form)> {
+        forms().iter().enumerate().skip(usize::from(TOOL_REQUEST)).filter_map(|(number, form)| {
+            let start = form.start().filter(|start| start.len() >= TELLING)?;
+            (!self.has(start, &form.format().payload)).then_some((number as u8, form))
+        })
+    }
+
+    /// The form of the call that begins with `text`, by its number.
+    pub(super) fn other(&self, text: &[u8]) -> Option<u8> {
+        self.others().find(|(_, form)| form.begins(text)).map(|(number, _)| number)
     }
 }
 
@@ -173,21 +213,29 @@ pub(super) fn patterns(own: &Own) -> (Signs, Signs) {
             format!(r"\({BLANK}(?:[A-Za-z_][A-Za-z0-9_]*[ ]*=[^=]|\)[ \t]*(?:[\r\n,;\]`]|\z))"),
         ),
     ];
-    for (number, form) in forms().iter().enumerate().skip(usize::from(TOOL_REQUEST)) {
-        let (number, declaration) = (number as u8, &**form.format());
-        let Some(start) = form.start().filter(|start| start.len() >= TELLING) else { continue };
-        if own.has(start, &declaration.payload) {
-            continue;
+    // Forms whose calls begin alike share a pattern: the automaton would have the states of that beginning once for each.
+    let mut starts: Vec<(String, Vec<String>)> = Vec::new();
+    let mut ends: Vec<String> = Vec::new();
+    for (_, form) in own.others() {
+        let declaration = &**form.format();
+        let start = form.opening();
+        for head in heads(declaration) {
+            match starts.iter_mut().find(|(known, _)| *known == head) {
+                Some((_, starts)) if starts.contains(&start) => {}
+                Some((_, starts)) => starts.push(start.clone()),
+                None => starts.push((head, vec![start.clone()])),
+            }
         }
-        let section = declaration.section.as_ref();
-        let literal = |marker: &Marker| marker.text().map(str::trim).map(escaped).unwrap_or_default();
-        let opened = section.map(|section| format!("(?:{}{BLANK})?", literal(&section.start))).unwrap_or_default();
-        let heads = heads(declaration).join("|");
-        let pattern = format!("{opened}{}{BLANK}(?:{heads})", escaped(start));
-        before.push((sign(Side::Other(number), Lookahead::All), pattern));
-        if let Some(end) = section.map(|section| literal(&section.end)).filter(|end| !end.is_empty()) {
-            after.push((sign(Side::OtherEnd, Lookahead::None), end));
-        }
+        ends.extend(form.section_end().filter(|end| !end.is_empty()).map(escaped));
+    }
+    for (head, starts) in starts {
+        let pattern = format!("(?:{}){BLANK}{head}", starts.join("|"));
+        before.push((sign(Side::Other(MARKED), Lookahead::All), pattern));
+    }
+    ends.sort();
+    ends.dedup();
+    if !ends.is_empty() {
+        after.push((sign(Side::OtherEnd, Lookahead::None), ends.join("|")));
     }
     after.push((sign(Side::Fence, Lookahead::None), "```".to_owned()));
     (before, after)

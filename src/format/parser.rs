@@ -377,7 +377,7 @@ impl Parser {
             // A cut right behind a marker that a string quotes looks like a string whose quote is missing.
             let told_by_end = self.calls.cut_off && self.context() == Context::String;
             let scanner = self.machinery.markers.scanner(self.context());
-            if let Some(pattern) = scanner.matched_at_end(self.scan).filter(|_| !told_by_end) {
+            if let Some(pattern) = scanner.walk().matched_at_end(self.scan).filter(|_| !told_by_end) {
                 self.candidate = Some((pattern, self.held.len()));
             }
             match self.candidate.take() {
@@ -503,14 +503,15 @@ impl Parser {
             let longest = self.longest(scanner, input);
             let before = self.held.len();
             let mut count = 0;
+            let mut walk = scanner.walk();
             while let Some(&byte) = input.get(count) {
-                self.scan = scanner.step(self.scan, byte);
+                self.scan = walk.step(self.scan, byte);
                 count += 1;
-                if let Some(pattern) = scanner.matched(self.scan) {
+                if let Some(pattern) = walk.matched(self.scan) {
                     self.candidate = Some((pattern, before + count));
                 }
                 let decided = match self.candidate {
-                    Some((_, end)) => !scanner.can_go_on(self.scan) || before + count >= end + longest,
+                    Some((_, end)) => !walk.can_go_on(self.scan) || before + count >= end + longest,
                     None => self.scan == START || before + count >= 2 * longest,
                 };
                 if decided {
@@ -520,8 +521,10 @@ impl Parser {
             self.held.extend_from_slice(&input[..count]);
             self.at += count;
             input = &input[count..];
+            let can_go_on = self.candidate.is_some() && walk.can_go_on(self.scan);
+            drop(walk);
             match self.candidate {
-                Some((pattern, end)) if !scanner.can_go_on(self.scan) || self.held.len() >= end + longest => {
+                Some((pattern, end)) if !can_go_on || self.held.len() >= end + longest => {
                     self.resolve(pattern, end);
                 }
                 Some(_) => {}

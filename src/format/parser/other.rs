@@ -9,7 +9,7 @@ use crate::format::markers::Found;
 use crate::format::other::bare::BareArguments;
 use crate::format::other::look::{Opener, TAIL, Tail, before_brace, before_parenthesis, undecided};
 use crate::format::other::{
-    self, ACTION, CALL, FENCED, IN_LINE, JSON, OtherForms, PYTHON, PYTHON_LIST, REACT, json_name,
+    self, ACTION, CALL, FENCED, IN_LINE, JSON, MARKED, OtherForms, PYTHON, PYTHON_LIST, REACT, json_name,
 };
 use crate::format::reader::PayloadReader;
 use crate::format::repair::Dialect;
@@ -206,7 +206,8 @@ impl Parser {
         if self.forms.fence && !goes_on {
             return None;
         }
-        if !matches!(form, JSON | ACTION) {
+        if form == MARKED {
+            let form = self.machinery.markers.other_form(text)?;
             let marker = other::form(form)?.start()?.as_bytes();
             let at = text.windows(marker.len()).position(|window| window == marker)? + marker.len();
             let name = self.named(form, &text[at..])?;

@@ -1,0 +1,147 @@
+//! An automaton whose states are made when a text first reaches them.
+//!
+//! All other forms' calls together have thousands of states, which take tenths of a second to make; a text reaches some
+//! dozens of them.
+
+use super::patterns::syntax_config;
+use super::{START, State, StateInfo, thompson_config};
+use crate::error::{Error, ErrorKind, Result};
+use regex_automata::hybrid::LazyStateID;
+use regex_automata::hybrid::dfa::{Cache, Config, DFA};
+use regex_automata::{Input, MatchKind};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How many states are made at most, and how many bytes they may take. Of a text that needs more than that, what is held
+/// back counts as text.
+const STATES: usize = 16 << 10;
+const BYTES: usize = 32 << 20;
+
+/// The place of a state that is not known yet.
+const UNKNOWN: State = State::MAX;
+
+#[derive(Debug)]
+pub(crate) struct Lazy {
+    dfa: DFA,
+    /// How many classes of bytes there are that the automaton does not tell apart.
+    classes: usize,
+    made: Mutex<Made>,
+}
+
+/// The states that have been made.
+#[derive(Debug)]
+pub(crate) struct Made {
+    cache: Cache,
+    numbers: HashMap<LazyStateID, State>,
+    ids: Vec<LazyStateID>,
+    next: Vec<State>,
+    states: Vec<StateInfo>,
+    live: Vec<Option<bool>>,
+}
+
+impl Lazy {
+    pub(super) fn new(patterns: &[String]) -> Result<Lazy> {
+        let config = Config::new()
+            .match_kind(MatchKind::LeftmostFirst)
+            .cache_capacity(BYTES)
+            // The numbers of states stay valid: the cache is never cleared.
+            .minimum_cache_clear_count(Some(0));
+        let mut builder = DFA::builder();
+        builder.configure(config).syntax(syntax_config()).thompson(thompson_config());
+        let dfa = builder
+            .build_many(patterns)
+            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")))?;
+        let mut cache = dfa.create_cache();
+        let start = dfa
+            .start_state_forward(&mut cache, &Input::new(""))
+            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")))?;
+        let classes = dfa.byte_classes().alphabet_len();
+        let mut made = Made {
+            cache,
+            numbers: HashMap::new(),
+            ids: Vec::new(),
+            next: Vec::new(),
+            states: Vec::new(),
+            live: Vec::new(),
+        };
+        made.add(&dfa, classes, start);
+        Ok(Lazy { dfa, classes, made: Mutex::new(made) })
+    }
+
+    pub(super) fn made(&self) -> MutexGuard<'_, Made> {
+        // A state is added in one piece or not at all.
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn step(&self, made: &mut Made, state: State, byte: u8) -> State {
+        let place = usize::from(state) * self.classes + usize::from(self.dfa.byte_classes().get(byte));
+        match made.next[place] {
+            UNKNOWN => {
+                let next = made.follow(&self.dfa, self.classes, state, byte).unwrap_or(START);
+                made.next[place] = next;
+                next
+            }
+            next => next,
+        }
+    }
+
+    /// Whether a match with precedence over those seen can still come.
+    pub(super) fn can_go_on(&self, made: &mut Made, state: State) -> bool {
+        if let Some(live) = made.live[usize::from(state)] {
+            return live;
+        }
+        let bytes: Vec<u8> = self.dfa.byte_classes().representatives(..).filter_map(|unit| unit.as_u8()).collect();
+        let alive = |made: &mut Made, id| {
+            bytes.iter().any(|&byte| made.id_after(&self.dfa, id, byte).is_some_and(|next| !next.is_dead()))
+        };
+        let id = made.ids[usize::from(state)];
+        let mut seen = Vec::new();
+        let live = bytes.iter().any(|&byte| {
+            let Some(next) = made.id_after(&self.dfa, id, byte) else { return false };
+            if next.is_dead() || seen.contains(&next) {
+                return false;
+            }
+            seen.push(next);
+            alive(made, next)
+        });
+        made.live[usize::from(state)] = Some(live);
+        live
+    }
+}
+
+impl Made {
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    pub(super) fn info(&self, state: State) -> StateInfo {
+        self.states[usize::from(state)]
+    }
+
+    fn id_after(&mut self, dfa: &DFA, id: LazyStateID, byte: u8) -> Option<LazyStateID> {
+        dfa.next_state(&mut self.cache, id, byte).ok()
+    }
+
+    fn follow(&mut self, dfa: &DFA, classes: usize, state: State, byte: u8) -> Option<State> {
+        let next = self.id_after(dfa, self.ids[usize::from(state)], byte)?;
+        match self.numbers.get(&next) {
+            Some(&number) => Some(number),
+            None => self.add(dfa, classes, next),
+        }
+    }
+
+    /// Numbers a state. regex-automata reports a match one byte late, so that what ends in it shows in the next one.
+    fn add(&mut self, dfa: &DFA, classes: usize, id: LazyStateID) -> Option<State> {
+        let number = State::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < STATES)?;
+        let next = self.id_after(dfa, id, 0)?;
+        let end = dfa.next_eoi_state(&mut self.cache, id).ok()?;
+        let pattern = |id: LazyStateID| id.is_match().then(|| dfa.match_pattern(&self.cache, id, 0).as_usize() as u8);
+        self.states.push(StateInfo { matched: pattern(next), matched_at_end: pattern(end), live: false });
+        self.live.push(None);
+        self.next.resize(self.next.len() + classes, UNKNOWN);
+        self.ids.push(id);
+        self.numbers.insert(id, number);
+        Some(number)
+    }
+}
