@@ -112,6 +112,13 @@ impl std::error::Error for Failure {}
 /// What the calls of an answer came to, in their order.
 pub(crate) type Results = Vec<Result<String, Failure>>;
 
+/// For each call the place of the first call that is the same: one with the same name and equal arguments.
+pub(crate) fn first_of_same(calls: &[ToolCall]) -> Vec<usize> {
+    let same = |one: &ToolCall, other: &ToolCall| one.name == other.name && one.arguments == other.arguments;
+    let first = |index: usize| calls[..index].iter().position(|before| same(before, &calls[index]));
+    (0..calls.len()).map(|index| first(index).unwrap_or(index)).collect()
+}
+
 /// Asks a person whether a call may be executed; it is called for one call after the other.
 pub type Confirm = Box<dyn Fn(&ToolCall) -> bool + Send + Sync>;
 
@@ -178,7 +185,8 @@ impl Executor {
         command::path(exec).filter(|path| !path.is_file())
     }
 
-    /// Executes calls, at most [`Executor::jobs`] at a time; the results are in the order of the calls.
+    /// Executes calls, at most [`Executor::jobs`] at a time; the results are in the order of the calls. Calls with the
+    /// same name and equal arguments are executed once, and have the same result.
     ///
     /// `on_end` is told of each, in that order too, as soon as it and all before it have ended. When `cancel` is
     /// raised what runs is killed, and what does not yet is not started. That a call suits its tool's schema is the
@@ -197,9 +205,15 @@ impl Executor {
             results.iter().enumerate().for_each(|(index, result)| on_end(index, result));
             return results;
         }
-        let mut results: Vec<Option<Result<String, Failure>>> =
-            calls.iter().map(|call| self.refused(tools, call).map(Err)).collect();
-        let waiting: Vec<usize> = (0..calls.len()).filter(|&index| results[index].is_none()).collect();
+        let first = first_of_same(calls);
+        let is_first = |index: usize| first[index] == index;
+        let mut results: Vec<Option<Result<String, Failure>>> = calls
+            .iter()
+            .enumerate()
+            .map(|(index, call)| if is_first(index) { self.refused(tools, call).map(Err) } else { None })
+            .collect();
+        let waiting: Vec<usize> =
+            (0..calls.len()).filter(|&index| is_first(index) && results[index].is_none()).collect();
         let next = AtomicUsize::new(0);
         let (sender, receiver) = mpsc::channel();
         let mut told = 0;
@@ -215,7 +229,12 @@ impl Executor {
             }
             drop(sender);
             loop {
-                while let Some(result) = results.get(told).and_then(Option::as_ref) {
+                while told < results.len() {
+                    if !is_first(told) {
+                        // The first one has been told before.
+                        results[told] = results[first[told]].clone();
+                    }
+                    let Some(result) = &results[told] else { break };
                     on_end(told, result);
                     told += 1;
                 }

@@ -6,6 +6,7 @@
 mod answer;
 mod constrain;
 mod context;
+mod count;
 mod event;
 mod ids;
 mod ladder;
@@ -276,6 +277,12 @@ impl Session {
         &self.format
     }
 
+    /// How many tokens the context holds, and whether the model was trained for more.
+    pub fn context_limit(&self) -> (usize, bool) {
+        let limit = self.engine.context_limit();
+        (limit, limit < self.engine.model().context_train)
+    }
+
     /// How turns are generated.
     pub fn options(&self) -> &Options {
         &self.options
@@ -314,6 +321,26 @@ impl Session {
     pub fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
         let written = self.write(&self.shown(&self.turn()?))?;
         Ok((written.prompt, written.tokens, written.adapted))
+    }
+
+    /// Checks what can be wrong before the model takes its turn: that the chat template writes the conversation, and that
+    /// there is a grammar for the tools. An engine without the model's weights is enough for it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Template`] when the chat template fails, [`ErrorKind::Tools`] when no arguments fit a tool that has to
+    /// be called, and what [`Session::respond`] finds in a grammar.
+    pub fn check(&mut self) -> Result<()> {
+        // A conversation that is still to be begun is written when there is something to write.
+        if let Ok(ask) = self.turn() {
+            self.write(&self.shown(&ask))?;
+        }
+        let Session { compiler, engine, format, tools, options, .. } = self;
+        constrain::begin(compiler, &**engine, format, tools, options, (b"", false)).map(|_| ())
+    }
+
+    /// Goes on with another engine of the same model: with one that has its weights, after one that has the vocabulary only.
+    pub fn set_engine(&mut self, engine: Box<dyn Engine>) {
+        self.engine = engine;
     }
 
     /// Lets the model take its turn, telling `on_event` what it writes while it does.

@@ -264,7 +264,7 @@ pub struct Turn {
     failures: BTreeMap<String, usize>,
     /// Failures in a row that no other call can mend, by tool.
     unavailable: BTreeMap<String, usize>,
-    /// How often a tool gave the same result to the same arguments.
+    /// In how many answers a tool gave the same result to the same arguments.
     seen: HashMap<(String, String, String), usize>,
     /// The calls of the answer at hand.
     calls: Vec<Call>,
@@ -474,13 +474,19 @@ impl Turn {
     fn decide(&mut self) -> Step {
         let mut told = Vec::new();
         let mut looping = false;
+        // The same call several times in one answer was executed once.
+        let mut here = HashMap::new();
         for (index, call) in self.calls.iter().enumerate() {
             match &call.came {
                 Some(Ran::Done(result)) => {
-                    let seen = self.seen.entry((call.tool.clone(), call.arguments.clone(), result.clone()));
-                    let times = seen.and_modify(|times| *times += 1).or_insert(1);
-                    looping |= *times > 2;
-                    if *times > 1 {
+                    let key = (call.tool.clone(), call.arguments.clone(), result.clone());
+                    let times = *here.entry(key).or_insert_with_key(|key| {
+                        let times = self.seen.entry(key.clone()).or_insert(0);
+                        *times += 1;
+                        *times
+                    });
+                    looping |= times > 2;
+                    if times > 1 {
                         told.push(Told::Repeated { call: index });
                     }
                 }

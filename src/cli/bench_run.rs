@@ -1,6 +1,7 @@
 //! Running a benchmark: the matrix from the command line, progress, thresholds.
 
 use super::bench::{show, tell_lacking};
+use super::bench_resume::{resumed, with_options};
 use super::bench_table::comparison;
 use super::generation::{OtherFormsArg, temperature};
 use super::input::{ModelOptions, load_format, load_template, positive};
@@ -9,7 +10,7 @@ use super::{DONE, FAILED, INTERRUPTED, THRESHOLD, notice, say};
 use anyhow::Result;
 use callwright::bench::ask::SessionAnswers;
 use callwright::bench::compare::{belong, compare};
-use callwright::bench::configuration::{Configuration, DIMENSIONS};
+use callwright::bench::configuration::Configuration;
 use callwright::bench::directory::{Plan, RunDirectory};
 use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
 use callwright::bench::report::percent;
@@ -26,7 +27,6 @@ use callwright::{Error, ErrorKind, Session, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeSet;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub struct RunArgs {
     /// Ask up to N cases at a time: more answers a minute, each of them later. They share a context, or, with a model so
     /// small that this is slower, have one for each core
     #[arg(long, value_name = "N", value_parser = sequences, default_value_t = 1, help_heading = "Cases")]
-    parallel_cases: usize,
+    pub parallel_cases: usize,
 
     /// A ready matrix. formats: hermes and delimited, each free and held to the format
     #[arg(long, value_name = "NAME", help_heading = "Matrix", conflicts_with_all = ["format", "constrain"])]
@@ -98,11 +98,11 @@ pub struct RunArgs {
 
     /// A models.toml that adds to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
     #[arg(long, value_name = "FILE", help_heading = "Model")]
-    models: Option<PathBuf>,
+    pub models: Option<PathBuf>,
 
     /// Use what is on this machine; never ask the network
     #[arg(long, help_heading = "Model")]
-    offline: bool,
+    pub offline: bool,
 
     /// Size of the context in tokens [default: what the prompt and --max-tokens need]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Model")]
@@ -110,31 +110,31 @@ pub struct RunArgs {
 
     /// Threads that decode [default: the fastest of a few timed counts]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Model")]
-    threads: Option<usize>,
+    pub threads: Option<usize>,
 
     /// Layers to keep on the GPU, in a build that has one [default: all]
     #[arg(long, value_name = "N", help_heading = "Model")]
-    gpu_layers: Option<u32>,
+    pub gpu_layers: Option<u32>,
 
     /// Where the answers and reports go [default: bench-DATE-TIME]
     #[arg(long, value_name = "DIR", help_heading = "Output")]
-    out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
 
-    /// Go on with the run in --out, which was interrupted
-    #[arg(long, requires = "out", help_heading = "Output")]
-    resume: bool,
+    /// Go on with the interrupted run in DIR, or in --out, with the suite, models and options that it began with
+    #[arg(long, value_name = "DIR", num_args = 0..=1, help_heading = "Output")]
+    pub resume: Option<Option<PathBuf>>,
 
     /// Print report.json instead of a table
     #[arg(long, help_heading = "Output")]
-    json: bool,
+    pub json: bool,
 
     /// Exit with 3 where a configuration's score is below SHARE; the score is accuracy, or one of report.json's keys
     #[arg(long, value_name = "SHARE[:SCORE]", value_parser = threshold, help_heading = "Output")]
-    fail_under: Vec<(f64, &'static str)>,
+    pub fail_under: Vec<(f64, &'static str)>,
 
     /// Exit with 3 where a configuration is significantly worse than in the run in DIR
     #[arg(long, value_name = "DIR", help_heading = "Output")]
-    baseline: Option<PathBuf>,
+    pub baseline: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -288,7 +288,7 @@ impl RunArgs {
 
     /// What a model with its template and format is, and the temperature that its makers recommend.
     fn described(&self, loaded: &Loaded, sha256: &str, case: &Case) -> Result<(Configuration, f32)> {
-        let (mut session, entry) = self.options(loaded).open(true)?;
+        let (mut session, entry) = self.options(loaded).open()?;
         session.set_tools(Tools::from_value(&case.tools.to_json())?);
         session.notices().iter().for_each(|text| notice(text));
         let default = Sampling::default();
@@ -340,16 +340,21 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 pub fn run(args: RunArgs) -> Result<u8> {
-    let mut suite = Suite::open(&args.suite)?;
-    if let Some(limit) = args.limit {
-        suite = suite.limited(limit);
-    }
+    let (args, found) = resumed(args)?;
+    let suite = match found {
+        Some(suite) => suite,
+        None => {
+            let suite = Suite::open(&args.suite)?;
+            args.limit.map_or(suite.clone(), |limit| suite.limited(limit))
+        }
+    };
+    let resume = args.resume.is_some();
     let baseline = args.baseline.as_deref().map(|path| baseline(path, &suite)).transpose()?;
     let out = args
         .out
         .clone()
         .unwrap_or_else(|| PathBuf::from(jiff::Zoned::now().strftime("bench-%Y%m%d-%H%M%S").to_string()));
-    if !args.resume {
+    if !resume {
         // Before a model is loaded.
         RunDirectory::check_free(&out)?;
     }
@@ -363,16 +368,16 @@ pub fn run(args: RunArgs) -> Result<u8> {
             .hint("configurations belong together when template, format and options are the same")
             .into());
     }
-    let started = RunDirectory::start(&out, plan.clone(), &suite, args.resume);
+    let started = RunDirectory::start(&out, plan.clone(), &suite, resume);
     let mut directory =
-        started.map_err(|error| if args.resume { with_options(error, &out, &plan, &suite) } else { error })?;
+        started.map_err(|error| if resume { with_options(error, &out, &plan, &suite) } else { error })?;
     directory.notices.iter().for_each(|text| notice(text));
     let interrupts = Interrupts::listen()?;
     let finished = interrupts.during(|| ask(&args, &mut directory, &loaded, &interrupts.flag()))?;
     let summary = Summary::new(&directory)?;
     show(&summary, args.json)?;
     if !finished {
-        notice(&format!("interrupted; the same command with --out {} --resume goes on", out.display()));
+        notice(&format!("interrupted; `callwright bench --resume {}` goes on", out.display()));
         return Ok(INTERRUPTED);
     }
     let met = thresholds(&args, &summary) & against(baseline.as_ref(), &directory)?;
@@ -398,7 +403,12 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
         plan.configurations.iter().position(|one| one.id == configuration.id).unwrap_or(0)
     };
     let mut open = |configuration: &Configuration| {
-        let (session, _) = bar.suspend(|| args.options(&loaded[place(configuration)]).open(false)).map_err(as_error)?;
+        let options = args.options(&loaded[place(configuration)]);
+        let opened = bar.suspend(|| {
+            let (mut session, _) = options.open()?;
+            options.load_weights(&mut session).map(|()| session)
+        });
+        let session = opened.map_err(as_error)?;
         let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(args.other_forms.into());
         Ok(Box::new(answers) as Box<dyn Answerer>)
     };
@@ -462,7 +472,7 @@ fn tell_broken(directory: &RunDirectory, out: &Path) -> bool {
     let (count, case, out) = (broken.count(), &first.case, out.display());
     notice(&format!(
         "{count} of {} answers broke, which says nothing of the model: no score counts them; the first, to {case}: {reason}; \
-         the same command with --out {out} --resume asks for them again",
+         `callwright bench --resume {out}` asks for them again",
         directory.samples.len()
     ));
     false
@@ -485,46 +495,6 @@ fn thresholds(args: &RunArgs, summary: &Summary<'_>) -> bool {
         }
     }
     met
-}
-
-/// The error that a run cannot be gone on with, with what it differs in where it does.
-fn with_options(error: Error, path: &Path, plan: &Plan, suite: &Suite) -> Error {
-    let Ok(found) = RunDirectory::open(path) else { return error };
-    if found.plan.difference(plan).is_none() {
-        return error;
-    }
-    let values = |plan: &Plan, value: &dyn Fn(&Configuration) -> String| {
-        let values: BTreeSet<String> = plan.configurations.iter().map(value).collect();
-        values.into_iter().collect::<Vec<_>>().join(", ")
-    };
-    let suite_sha256 = &plan.suite_sha256;
-    let of = |plan: &Plan| {
-        let mut options: Vec<(&str, String)> = Vec::new();
-        if found.plan.suite_sha256 != *suite_sha256 {
-            options.push(("suite", plan.suite.clone()));
-        }
-        for (index, name) in DIMENSIONS.into_iter().enumerate() {
-            options.push((name, values(plan, &|one| one.values()[index].clone())));
-        }
-        options.push(("max-tokens", values(plan, &|one| one.max_tokens.to_string())));
-        options.push(("repeat", plan.repeat.to_string()));
-        options.push(("seed", values(plan, &|one| one.sampling.seed.to_string())));
-        options.push(("ctx", values(plan, &|one| one.context.map_or("not given".to_owned(), |ctx| ctx.to_string()))));
-        options
-    };
-    let pairs = of(&found.plan).into_iter().zip(of(plan)).filter(|(was, is)| was != is);
-    // Some are not given, but come with others.
-    let mut told: Vec<String> = pairs.map(|((name, was), (_, is))| format!("{name} was {was}, and is {is}")).collect();
-    let (there, here) = (&found.suite.cases, &suite.cases);
-    if there.len() != here.len() {
-        told.push(format!("{} cases were asked, and {} are", there.len(), here.len()));
-    } else if let Some((_, edited)) = there.iter().zip(here).find(|(was, is)| was.line != is.line) {
-        told.push(format!("the case {} is another", edited.id));
-    }
-    match told.is_empty() {
-        true => error,
-        false => error.hint(format!("{}; --resume needs the command that began the run", told.join("; "))),
-    }
 }
 
 fn no_baseline(path: &Path, what: &str) -> Error {

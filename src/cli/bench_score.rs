@@ -1,6 +1,7 @@
 //! `callwright bench score`: answers that another system gave, by the leaderboard's checker.
 
-use super::input::{read_stdin, read_text};
+use super::input::read_text;
+use super::stdin::read_stdin;
 use super::{DONE, notice, say};
 use anyhow::Result;
 use callwright::bench::bfcl::{CRASH, check};

@@ -56,11 +56,13 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     let grammar = args.generation.grammar()?;
     let mut agent = args.agent.agent(&mut input, &args.model, false)?;
     let Input { messages, tools, tool_choice, .. } = input;
-    let (mut session, entry) = args.model.open(false)?;
+    let (mut session, entry) = args.model.open()?;
     *session.options_mut() = args.generation.options(&entry, tool_choice, grammar);
     session.set_tools(tools);
     session.set_messages(messages)?;
     session.notices().iter().for_each(|text| notice(text));
+    session.check()?;
+    args.model.load_weights(&mut session)?;
     let interrupts = Interrupts::listen()?;
     session.options_mut().cancel = interrupts.flag();
     let typed = TypedAhead::default();
@@ -175,7 +177,7 @@ fn ask(session: &mut Session, agent: &mut Agent, interrupts: &Interrupts, prompt
         })
     });
     match came {
-        Ok(outcome) => drop(tell_run(&outcome)),
+        Ok(outcome) => drop(tell_run(&outcome, session)),
         Err(error) => {
             complain(&error.to_string());
             if session.messages().len() <= before.len() + 1 {

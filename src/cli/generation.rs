@@ -26,7 +26,7 @@ pub struct GenerationOptions {
     #[arg(long, help_heading = "Conversation")]
     parallel: bool,
 
-    /// End the answer after this many calls
+    /// End the answer after this many calls [default: 16 with --execute; else after 16 times the same call]
     #[arg(long, value_name = "N", help_heading = "Conversation", value_parser = positive, allow_negative_numbers = true)]
     max_calls: Option<usize>,
 

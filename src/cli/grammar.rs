@@ -1,6 +1,7 @@
 //! `callwright grammar`: what a constrained model may write, and whether it may write a given text.
 
-use super::input::{ToolsOptions, batch, load_format, read_text};
+use super::input::{ToolsOptions, load_format, read_text};
+use super::stdin::{Source, batch};
 use super::{DONE, notice};
 use anyhow::Result;
 use callwright::engine::constraint::Compiler;
@@ -74,7 +75,7 @@ struct Case {
 pub fn run(args: GrammarArgs) -> Result<u8> {
     if args.batch {
         let mut compiler = compiler(Format::delimited())?;
-        return batch(|case: Case| {
+        return batch(Source::stdin(), |case: Case| {
             let grammar = json_grammar(&case.schema, true)?;
             Ok(answer(compiler.check(&grammar.lark, &case.text)?))
         });

@@ -1,7 +1,8 @@
 //! The options that `run` and `render` share: which model, which conversation.
 
 use super::model::Bars;
-use super::{DONE, USAGE, notice, notice_once, say};
+use super::stdin::{ask, beside, read_stdin};
+use super::{notice, notice_once};
 use anyhow::Result;
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS, has_gpu};
@@ -16,9 +17,7 @@ use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -73,7 +72,7 @@ pub enum Images {
 /// What to say to the model.
 #[derive(Args)]
 pub struct ConversationOptions {
-    /// The question; after --messages, the next user message; - reads it from standard input
+    /// The question; after --messages, the next user message. Standard input that is piped in goes after it, or is the question where this is - or left out
     pub prompt: Option<String>,
 
     #[command(flatten, next_help_heading = "Conversation")]
@@ -112,28 +111,35 @@ pub struct Input {
 }
 
 impl ConversationOptions {
-    /// Messages, tools and choice from files and options; the prompt is asked for where there is neither.
+    /// Messages, tools and choice from files and options. The prompt is asked for where there is neither; what is piped
+    /// in joins it.
     pub fn read(&self) -> Result<Input> {
         let piped = self.prompt.as_deref() == Some("-");
-        if piped && self.messages.as_ref().is_some_and(|path| path.as_os_str() == "-") {
+        let messages_piped = self.messages.as_ref().is_some_and(|path| path.as_os_str() == "-");
+        if piped && messages_piped {
             return Err(Error::new(ErrorKind::Config, "standard input is either the question or --messages")
                 .hint("give one of them in another way")
                 .into());
         }
         let mut input = self.read_files()?;
-        let prompt = match &self.prompt {
-            None if self.messages.is_none() => Some(ask()?),
-            Some(_) if piped => Some(read_stdin("the question")?.trim_end().to_owned()),
-            prompt => prompt.clone(),
+        let (prompt, document) = match &self.prompt {
+            None if self.messages.is_none() => (Some(ask()?), String::new()),
+            Some(_) if piped => (Some(read_stdin("the question")?.trim_end().to_owned()), String::new()),
+            prompt if messages_piped => (prompt.clone(), String::new()),
+            None => (Some(beside()?).filter(|piped| !piped.is_empty()), String::new()),
+            prompt => (prompt.clone(), beside()?),
         };
-        if let Some(prompt) = prompt {
+        if let Some(mut prompt) = prompt {
             // Empty is what an unset variable of a shell expands to.
             if prompt.trim().is_empty() {
                 return Err(Error::new(ErrorKind::Messages, "there is no prompt")
                     .hint(
-                        "give the question as an argument, or a conversation with --messages FILE; - stands for standard input",
+                        "give the question as an argument or on standard input, or a conversation with --messages FILE",
                     )
                     .into());
+            }
+            if !document.is_empty() {
+                prompt = format!("{prompt}\n\n{document}");
             }
             input.messages.push(Message::user(prompt));
         }
@@ -249,51 +255,40 @@ impl ToolsOptions {
     }
 }
 
-/// Asks the person at the terminal, where there is one.
-fn ask() -> Result<String> {
-    if !std::io::stdin().is_terminal() {
-        return Ok(String::new());
-    }
-    say(format_args!("> "));
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line).map_err(stdin_error)?;
-    Ok(line.trim().to_owned())
-}
-
 /// A file's text.
 pub fn read_text(path: &Path) -> Result<String> {
     Ok(std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?)
 }
 
-/// All of standard input.
-pub fn read_stdin(what: &str) -> Result<String, Error> {
-    tell_of_stdin(what);
-    std::io::read_to_string(std::io::stdin()).map_err(stdin_error)
-}
-
-/// Tells a person what is waited for.
-pub fn tell_of_stdin(what: &str) {
-    if std::io::stdin().is_terminal() {
-        notice(&format!("{what} is read from standard input; Ctrl-D ends it"));
-    }
-}
-
-pub fn stdin_error(error: std::io::Error) -> Error {
-    Error::io("read", "standard input", &error)
-}
-
 impl ModelOptions {
-    /// Loads what was asked for; with `vocabulary_only` nothing can be generated.
-    pub fn open(&self, vocabulary_only: bool) -> Result<(Session, ModelEntry)> {
-        let (engine, entry) = self.load(vocabulary_only)?;
+    /// A session with the model's vocabulary, which does not take long to load: all but generating can be done with it.
+    pub fn open(&self) -> Result<(Session, ModelEntry)> {
+        let entry = self.entry()?;
+        // Before a model is fetched.
+        let template =
+            self.template.as_ref().or(entry.template.as_ref()).map(|name| load_template(name)).transpose()?;
+        let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| load_format(name)).transpose()?;
+        let (engine, entry) = self.load(true)?;
+        self.tell_of_machine();
+        Ok((Session::new(Box::new(engine), template, format)?, entry))
+    }
+
+    /// Loads the model's weights for a session that was opened.
+    pub fn load_weights(&self, session: &mut Session) -> Result<()> {
+        let (engine, _) = self.load(false)?;
         let trained = engine.model().context_train;
-        // Where only the vocabulary is loaded, llama.cpp does not say what the model was trained for.
-        if let Some(context) = self.ctx.filter(|context| *context > trained && !vocabulary_only) {
+        if let Some(context) = self.ctx.filter(|context| *context > trained) {
             notice_once(&format!(
                 "--ctx {context} is more than the {trained} tokens that the model was trained for; \
                  what it writes beyond them may make no sense"
             ));
         }
+        session.set_engine(Box::new(engine));
+        Ok(())
+    }
+
+    /// What of the options does not suit this machine, and what of this build.
+    fn tell_of_machine(&self) {
         let cores = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         if let Some(threads) = self.threads.filter(|threads| *threads > cores) {
             notice_once(&format!(
@@ -310,12 +305,6 @@ impl ModelOptions {
         if let Some(text) = callwright::engine::llama::slow_build_notice() {
             notice_once(&text);
         }
-        let session = session(
-            engine,
-            self.template.as_ref().or(entry.template.as_ref()),
-            self.format.as_ref().or(entry.format.as_ref()),
-        )?;
-        Ok((session, entry))
     }
 
     /// Fetches and loads the model that was asked for.
@@ -356,7 +345,9 @@ impl ModelOptions {
             let context = entry.context.map(|context| context as usize);
             let options =
                 LoadOptions { context, threads, gpu_layers, on_progress: loading_bar(), ..LoadOptions::default() };
-            let mut session = session(load_engine(&path, options)?, entry.template.as_ref(), entry.format.as_ref())?;
+            let template = entry.template.as_ref().map(|name| load_template(name)).transpose()?;
+            let format = entry.format.as_ref().map(|name| load_format(name)).transpose()?;
+            let mut session = Session::new(Box::new(load_engine(&path, options)?), template, format)?;
             let (default, makers) = (Sampling::default(), &entry.sampling);
             session.options_mut().sampling = Sampling {
                 temperature: makers.temperature.unwrap_or(default.temperature),
@@ -374,12 +365,6 @@ impl ModelOptions {
 fn load_engine(path: &Path, options: LoadOptions) -> Result<LlamaEngine, Error> {
     Gguf::open(path)?.check()?;
     LlamaEngine::load(path, options)
-}
-
-fn session(engine: LlamaEngine, template: Option<&String>, format: Option<&String>) -> Result<Session, Error> {
-    let template = template.map(|name| load_template(name)).transpose()?;
-    let format = format.map(|name| load_format(name)).transpose()?;
-    Session::new(Box::new(engine), template, format)
 }
 
 /// A template by its name among the built-in ones, or from a file.
@@ -457,22 +442,4 @@ fn threads(text: &str) -> Result<usize, String> {
 /// A count that is at least one.
 pub fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "not a whole number from 1 up".to_owned())
-}
-
-/// Answers each line of standard input with a line of JSON; one that cannot be answered gets `{"error"}`.
-pub fn batch<Case: DeserializeOwned>(mut answer: impl FnMut(Case) -> Result<Value>) -> Result<u8> {
-    let mut out = std::io::stdout();
-    let mut status = DONE;
-    for (index, line) in std::io::stdin().lock().lines().enumerate() {
-        let line = line.map_err(stdin_error)?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let answer = serde_json::from_str(&line).map_err(Into::into).and_then(&mut answer).unwrap_or_else(|error| {
-            status = USAGE;
-            json!({"error": format!("line {}: {error:#}", index + 1)})
-        });
-        writeln!(out, "{answer}")?;
-    }
-    Ok(status)
 }

@@ -2,6 +2,7 @@
 
 mod agent;
 mod bench;
+mod bench_resume;
 mod bench_run;
 mod bench_score;
 mod bench_table;
@@ -15,6 +16,7 @@ mod output;
 mod parse;
 mod render;
 mod run;
+mod stdin;
 mod template;
 
 use callwright::Error;

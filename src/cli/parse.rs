@@ -2,7 +2,8 @@
 
 use super::DONE;
 use super::generation::OtherFormsArg;
-use super::input::{ToolsOptions, batch, load_format, load_template_format, stdin_error, tell_of_stdin};
+use super::input::{ToolsOptions, load_format, load_template_format};
+use super::stdin::{Source, batch};
 use anyhow::Result;
 use callwright::exec::Executor;
 use callwright::format::Format;
@@ -14,16 +15,23 @@ use callwright::{Tools, session};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What `--format` is where the text is to tell.
 const AUTO: &str = "auto";
 
-/// Read a model's text from standard input and print its calls
+/// Read a model's text and print its calls
 #[derive(Args)]
-#[command(after_help = "Example:\n  callwright parse --tools tools.json < answer.txt")]
+#[command(after_help = "Examples:\n  \
+    callwright parse answer.txt --tools tools.json\n  \
+    callwright parse --format auto < response.json")]
 pub struct ParseArgs {
+    /// The text; - or no FILE reads standard input
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+
     /// Tool-call format: a built-in name or a file; auto: whichever the text is in, or a server's response as JSON
     #[arg(long, value_name = "NAME|FILE", default_value = "delimited")]
     format: String,
@@ -101,7 +109,7 @@ struct Case {
 
 pub fn run(args: ParseArgs) -> Result<u8> {
     if args.batch {
-        return batch(|case| one(case, &args));
+        return batch(Source::open(args.file.as_deref(), "the batch")?, |case| one(case, &args));
     }
     let format = format(args.template.as_deref(), &args.format)?;
     let options = options(&args.prompt_tail, args.reasoning, args.repair, args.other_forms);
@@ -110,8 +118,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     let mut out = std::io::stdout();
     let mut failed = None;
     let mut reader = Reader::new(format.as_ref(), tools, options)?;
-    tell_of_stdin("the model's text");
-    let mut stdin = std::io::stdin().lock();
+    let mut text = Source::open(args.file.as_deref(), "the model's text")?;
     let mut buffer = vec![0; 64 * 1024];
     let mut show = |event: &Event| {
         if args.output == Output::Events && failed.is_none() {
@@ -119,7 +126,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         }
     };
     loop {
-        let count = stdin.read(&mut buffer).map_err(stdin_error)?;
+        let count = text.read(&mut buffer)?;
         if count == 0 {
             break;
         }

@@ -1,6 +1,7 @@
 //! `callwright render`: the prompt, as the model gets it.
 
-use super::input::{ConversationOptions, Input, ModelOptions, batch, load_template};
+use super::input::{ConversationOptions, Input, ModelOptions, load_template};
+use super::stdin::{Source, batch};
 use super::{DONE, notice, say};
 use anyhow::Result;
 use callwright::template::ChatTemplate;
@@ -68,7 +69,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
         return Ok(DONE);
     }
     let Input { messages, tools, tool_choice, .. } = args.conversation.read()?;
-    let (mut session, _) = args.model.open(true)?;
+    let (mut session, _) = args.model.open()?;
     session.options_mut().tool_choice = tool_choice;
     session.options_mut().now = args.now;
     session.set_tools(tools);
@@ -89,7 +90,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
 
 fn render_lines() -> Result<u8> {
     let mut templates: HashMap<String, ChatTemplate> = HashMap::new();
-    batch(|case: Case| {
+    batch(Source::stdin(), |case: Case| {
         if !templates.contains_key(&case.template) {
             templates.insert(case.template.clone(), load_template(&case.template)?);
         }

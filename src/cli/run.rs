@@ -85,7 +85,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
         let reply = interrupts.during(|| session.respond(&mut on_event))?;
         // First: an answer that ended because nobody could read it was not interrupted.
         printer.finish(&session, &reply)?;
-        tell(&reply, session.options().max_tokens);
+        tell(&reply, &session);
         // A problem that is no call's is the answer's own: it does not fit its grammar or schema.
         let misfit = reply.notes.iter().any(|note| note.kind == "problem" && note.call.is_none());
         return Ok(match reply.finish_reason {
@@ -97,7 +97,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     args.agent.confirm(&mut agent, interrupts.flag(), TypedAhead::default());
     let outcome = interrupts.during(|| session.run(&mut agent, &mut on_event))?;
     printer.finish_run(&session, &outcome)?;
-    Ok(tell_run(&outcome))
+    Ok(tell_run(&outcome, &session))
 }
 
 fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
@@ -113,11 +113,13 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     if let Some(agent) = agent.as_mut().filter(|_| args.record.is_some()) {
         agent.fallbacks = None;
     }
-    let (mut session, entry) = args.model.open(false)?;
+    let (mut session, entry) = args.model.open()?;
     *session.options_mut() = args.generation.options(&entry, input.tool_choice, grammar);
     session.set_tools(input.tools);
     session.set_messages(input.messages)?;
     session.notices().iter().for_each(|text| notice(text));
+    session.check()?;
+    args.model.load_weights(&mut session)?;
     if let Some(path) = &args.record {
         session.record(path)?;
     }
@@ -125,12 +127,14 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
 }
 
 /// What the reader of a run's text should know about it; the exit status.
-pub fn tell_run(outcome: &Outcome) -> u8 {
+pub fn tell_run(outcome: &Outcome, session: &Session) -> u8 {
     for note in &outcome.notes {
         notice(&note.message);
     }
+    tell_cut(outcome.cut, session);
     match (outcome.status, &outcome.failure) {
-        (Status::Done, _) => return DONE,
+        // What there is of an answer is there; that it was cut off has been told.
+        (Status::Done | Status::Length, _) => return DONE,
         (Status::Cancelled, _) => {
             notice("interrupted");
             return INTERRUPTED;
@@ -143,18 +147,11 @@ pub fn tell_run(outcome: &Outcome) -> u8 {
 }
 
 /// What the reader of the text should know about it.
-fn tell(reply: &Reply, max_tokens: usize) {
+fn tell(reply: &Reply, session: &Session) {
     for note in &reply.notes {
         notice(&note.message);
     }
-    match reply.cut {
-        Some(Cut::MaxTokens) => {
-            notice(&format!("the answer was cut off by --max-tokens {max_tokens}; a larger number lets it go on"));
-        }
-        Some(Cut::Context) => notice("the answer was cut off by the end of the context; --ctx makes it larger"),
-        // Of the constraint a note has told.
-        Some(Cut::Constraint | Cut::Time) | None => {}
-    }
+    tell_cut(reply.cut, session);
     if reply.finish_reason == FinishReason::Cancelled {
         notice("interrupted");
     }
@@ -167,6 +164,26 @@ fn tell(reply: &Reply, max_tokens: usize) {
         completion_time = ?usage.completion_time,
         "usage"
     );
+}
+
+/// Which limit cut an answer off, and what raises it: in all commands a note, as what was written is there.
+fn tell_cut(cut: Option<Cut>, session: &Session) {
+    match cut {
+        Some(Cut::MaxTokens) => {
+            let most = session.options().max_tokens;
+            notice(&format!("the answer was cut off by --max-tokens {most}; a larger number lets it go on"));
+        }
+        Some(Cut::Context) => {
+            let (limit, more) = session.context_limit();
+            let hint = match more {
+                true => "a larger --ctx lets it go on",
+                false => "the model was trained for no more; a shorter conversation leaves more room",
+            };
+            notice(&format!("the answer was cut off by the end of the context of {limit} tokens; {hint}"));
+        }
+        // Of the constraint a note has told; no answer of the model that is asked is limited in time.
+        Some(Cut::Constraint | Cut::Time) | None => {}
+    }
 }
 
 /// What Ctrl-C does: it ends an answer or a tool, and where there is none, or at the second time, the program.

@@ -1,6 +1,7 @@
 //! One answer of the model: from the messages to what was parsed of its text.
 
 use super::constrain::{self, Shortage};
+use super::count::CallCount;
 use super::event::{Cut, Event, Note, Reply, notes};
 use super::record::{Beside, Ended};
 use super::{Options, Session, ToolChoice};
@@ -105,15 +106,12 @@ impl Session {
         // Tools that the model is not told of, too: what it calls all the same has to fit them.
         let tools = (!ask.tools.is_empty()).then(|| Arc::clone(&ask.tools));
         let mut parser = Parser::new(&self.format, tools, parser_options)?;
-        let max_calls = options.max_calls.unwrap_or(usize::MAX);
-        let mut calls_ended = 0;
+        let mut calls = CallCount::new(options.max_calls);
         let mut emit = |event: ParserEvent| {
-            // Where nothing but the next call shows that the last one has ended, that is begun in vain.
-            if calls_ended < max_calls || matches!(event, ParserEvent::Text { .. } | ParserEvent::Reasoning { .. }) {
-                calls_ended += usize::from(matches!(event, ParserEvent::CallEnd { .. }));
+            if calls.take(&event) {
                 on_event(&Event::Parsed(event));
             }
-            calls_ended
+            calls.enough()
         };
         // What the prompt opened is the beginning of what the model says.
         parser.push(written.prefill.as_bytes(), &mut |event| {
@@ -132,6 +130,8 @@ impl Session {
         let closed_from = repeated.as_ref().and_then(|ended| ended.closed_from);
         let mut count = 0;
         let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: ask.until };
+        let room = self.engine.context_limit().saturating_sub(written.tokens.len());
+        let context_is_limit = room < options.max_tokens;
         let mut generation = generate(
             &mut *self.engine,
             &written.tokens,
@@ -139,13 +139,13 @@ impl Session {
             limits,
             constraint.as_mut(),
             &mut |bytes, closing| {
-                let mut ended = 0;
+                let mut enough = false;
                 if closing || closed_from.is_some_and(|from| from <= count) {
                     parser.closing();
                 }
                 count += 1;
-                parser.push(bytes, &mut |event| ended = emit(event));
-                if ended >= max_calls { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                parser.push(bytes, &mut |event| enough = emit(event));
+                if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             },
         )?;
         if let Some(marker) = constrain::end_marker(&*self.engine, &self.format, &mut generation) {
@@ -155,7 +155,7 @@ impl Session {
         }
         let mut shortage = Shortage::default();
         if let Some(constraint) = &constraint {
-            let (more, found) = constrain::end(constraint, &mut self.told);
+            let (more, found) = constrain::end(constraint, &mut self.told, context_is_limit);
             told.extend(more);
             shortage = found;
         }
@@ -171,7 +171,8 @@ impl Session {
         let mut parsed = parser.finish(&mut |event| {
             emit(event);
         });
-        parsed.keep_calls(max_calls);
+        parsed.keep_calls(calls.most());
+        let repetition = calls.repetition();
         let finish_reason = match ended.end {
             End::Cancelled => FinishReason::Cancelled,
             End::Length | End::Late => FinishReason::Length,
@@ -204,6 +205,7 @@ impl Session {
         };
         misfits.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         let mut notes = notes(&parsed);
+        notes.extend(repetition.map(|message| Note::plain("answer", message)));
         notes.extend(adapted.into_iter().map(|message| Note::plain("history", message)));
         notes.extend(misfits.into_iter().map(|message| Note::plain("problem", message)));
         notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));

@@ -75,8 +75,15 @@ fn without<'c>(options: &Options, error: Error) -> Result<(Option<Constraint<'c>
 
 /// What a constraint has to tell once the answer is written, each thing that it does not enforce once in a session,
 /// and how the tokens that ran out showed.
-pub(super) fn end(constraint: &Constraint<'_>, known: &mut Vec<Unenforced>) -> (Vec<String>, Shortage) {
-    let mut told: Vec<String> = constraint.notices().iter().map(ToString::to_string).collect();
+pub(super) fn end(
+    constraint: &Constraint<'_>,
+    known: &mut Vec<Unenforced>,
+    context_is_limit: bool,
+) -> (Vec<String>, Shortage) {
+    // The constraint knows how many tokens are left, and not why there are no more.
+    let option = if context_is_limit { "--ctx" } else { "--max-tokens" };
+    let told = constraint.notices().iter().map(|notice| notice.to_string().replace("--max-tokens", option));
+    let mut told: Vec<String> = told.collect();
     for unenforced in constraint.unenforced() {
         if !known.contains(unenforced) {
             told.push(unenforced.to_string());

@@ -105,6 +105,9 @@ pub struct ToolResult {
     /// What kind of thing went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureKind>,
+    /// The id of the same call before it in the answer, which was executed; this one has its result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_as: Option<String>,
     /// Seconds since the calls of the answer were started.
     pub seconds: f64,
 }
@@ -202,8 +205,8 @@ pub struct Told {
 /// Something worth knowing about an answer: a repair, a problem with a call, a departure that was left.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Note {
-    /// Which kind: `repair`, `problem`, `diagnostic`, `history` or `constraint`; in a run also `loop`, `retry`, `fallback`,
-    /// `context` or `failure_log`.
+    /// Which kind: `repair`, `problem`, `diagnostic`, `history`, `constraint` or `answer` (why it ended); in a run also
+    /// `loop`, `retry`, `repeated`, `fallback`, `context` or `failure_log`.
     pub kind: &'static str,
     /// The call it is about, where it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -303,6 +306,8 @@ pub struct Outcome {
     pub status: Status,
     /// Why the last answer ended.
     pub finish_reason: FinishReason,
+    /// What cut the last answer off, where its finish reason is `length`.
+    pub cut: Option<Cut>,
     /// What it took, by model, in the order in which they were asked.
     pub models: Vec<ModelUsage>,
     /// Repairs, problems and departures, in the order in which they happened.

@@ -3,13 +3,13 @@
 //! The conversation grows by whole steps only: an answer with calls joins it together with all of their results. So it
 //! is valid whatever happens, and can be gone on with after an error or an interruption.
 
-use super::event::{Done, Event, ModelUsage, Note, Outcome, RetryStep, ToolResult, WithoutTools};
+use super::event::{Cut, Done, Event, ModelUsage, Note, Outcome, RetryStep, ToolResult, WithoutTools};
 use super::open::{Open, OpenCall};
 use super::record::Beside;
 use super::rescue::Fallbacks;
 use super::{Session, ToolChoice, tell};
 use crate::engine::generate::Usage;
-use crate::exec::{Executor, Failure, FailureKind};
+use crate::exec::{Executor, Failure, FailureKind, first_of_same};
 use crate::fallback::{Attempt, log_failure};
 use crate::format::parser::ParsedCall;
 use crate::message::{Message, ToolCall};
@@ -79,6 +79,7 @@ impl Session {
             executed: false,
             failure: None,
             finish: FinishReason::Stop,
+            cut: None,
             usage: Vec::new(),
             notes: Vec::new(),
             attempts: Vec::new(),
@@ -113,6 +114,8 @@ pub(super) struct Run<'a> {
     /// Whether a call was executed.
     executed: bool,
     pub finish: FinishReason,
+    /// What cut the last answer off.
+    cut: Option<Cut>,
     usage: Vec<ModelUsage>,
     pub notes: Vec<Note>,
     pub attempts: Vec<Attempt>,
@@ -172,6 +175,7 @@ impl Run<'_> {
         self.spent(None, reply.usage);
         self.notes.extend(reply.notes);
         self.finish = reply.finish_reason;
+        self.cut = reply.cut;
         let most = ask.options.max_calls.unwrap_or(usize::MAX);
         if reply.calls.len() >= most && self.session.options.max_calls.is_none() {
             self.note("answer", format!("the answer was ended after {most} calls"));
@@ -217,6 +221,8 @@ impl Run<'_> {
         let cancel = Arc::clone(&self.session.options.cancel);
         let started = Instant::now();
         let on_event = &mut *self.on_event;
+        let first = first_of_same(&calls);
+        let id = |index: usize| calls[index].id.clone().unwrap_or_default();
         let results = self.agent.executor.run(&self.session.tools, &calls, &cancel, &mut |index, result| {
             let call = &calls[index];
             let content = match result {
@@ -224,14 +230,29 @@ impl Run<'_> {
                 Err(failure) => tell::failed(failure),
             };
             on_event(&Event::tool_result(ToolResult {
-                id: call.id.clone().unwrap_or_default(),
+                id: id(index),
                 name: call.name.clone(),
                 ok: result.is_ok(),
                 content,
                 failure: result.as_ref().err().map(|failure| failure.kind),
+                same_as: (first[index] != index).then(|| id(first[index])),
                 seconds: started.elapsed().as_millis() as f64 / 1e3,
             }));
         });
+        for (index, call) in calls.iter().enumerate().filter(|(index, _)| first[*index] != *index) {
+            self.notes.push(Note {
+                call: call.id.clone(),
+                ..Note::plain(
+                    "repeated",
+                    format!(
+                        "{} {}: the same call as {}, which ran once for both",
+                        id(index),
+                        call.name,
+                        id(first[index])
+                    ),
+                )
+            });
+        }
         if let Some(recorder) = &mut self.session.recorder
             && let Err(error) = recorder.beside(&Beside::Executed(results.clone()))
         {
@@ -339,6 +360,7 @@ impl Run<'_> {
         Outcome {
             status,
             finish_reason: self.finish,
+            cut: self.cut,
             models: std::mem::take(&mut self.usage),
             notes: std::mem::take(&mut self.notes),
             failure,

@@ -83,12 +83,19 @@ fn what_cut_an_answer_off_is_said() {
     let home = tempfile::tempdir().unwrap();
     for (limit, said) in [
         (["--max-tokens", "3"], "note: the answer was cut off by --max-tokens 3; a larger number lets it go on\n"),
-        (["--ctx", "64"], "note: the answer was cut off by the end of the context; --ctx makes it larger\n"),
+        (
+            ["--ctx", "64"],
+            "note: the answer was cut off by the end of the context of 64 tokens; a larger --ctx lets it go on\n",
+        ),
     ] {
         // Random tokens, which come to no end.
         let random = ["--temp", "50", "--top-k", "0", "--top-p", "1", "--min-p", "0"];
         let ran = run(callwright(home.path()).args(["run", "Tell me all."]).args(random).args(limit));
         assert_eq!((ran.code, ran.err.as_str()), (0, said), "{limit:?}");
+        let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.toml");
+        let execute = ["--execute", "--tools", tools, "--constrain", "off"];
+        let ran = run(callwright(home.path()).args(["run", "Tell me all."]).args(random).args(limit).args(execute));
+        assert!(ran.code == 0 && ran.err.ends_with(said), "{limit:?} {ran:?}");
     }
 }
 

@@ -240,7 +240,8 @@ fn calls_run_at_the_same_time_and_end_in_order() {
             running.fetch_sub(1, Ordering::SeqCst);
             Ok::<_, String>(())
         });
-        let calls = vec![call("busy", "{}"); 6];
+        // The same call would run once.
+        let calls: Vec<ToolCall> = (0..6).map(|n| call("busy", &format!("{{\"n\":{n}}}"))).collect();
         executor.run(&Tools::new([tool]).unwrap(), &calls, &AtomicBool::new(false), &mut |_, _| ());
         most.load(Ordering::SeqCst)
     };

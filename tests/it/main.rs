@@ -42,6 +42,7 @@ mod run_context;
 mod run_limits;
 mod schemas;
 mod session;
+mod stdin;
 mod template;
 mod tolerance;
 mod tool;

@@ -10,7 +10,7 @@ use callwright::format::Format;
 use callwright::message::{Conversation, Message, Role, check_order, messages_to_json, open_calls};
 use callwright::session::{Agent, Event, Fallbacks, Outcome, Session, ToolChoice};
 use callwright::template::ChatTemplate;
-use callwright::turn::{Limits, Status};
+use callwright::turn::{FinishReason, Limits, Status};
 use callwright::{Error, ErrorKind, Tools};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -541,7 +541,7 @@ fn a_call_is_required_once() {
 
 #[test]
 fn an_answer_has_only_so_many_calls() {
-    let many = vec![weather("Rome"); 40].join("\n");
+    let many = (0..40).map(|city| weather(&format!("City {city}"))).collect::<Vec<_>>().join("\n");
     let (mut session, mut agent, asked) = prepared([many.as_str(), "Enough."]);
     agent.limits.max_calls = 2;
     let (outcome, _) = run(&mut session, &mut agent, "?");
@@ -657,4 +657,46 @@ fn ids_that_a_template_does_not_take_are_others_in_the_prompt_alone() {
     let prompt = session.prompt().unwrap().0.text();
     assert!(prompt.contains("12:00 call00002") && prompt.contains("12:01 call00001"), "{prompt}");
     assert_eq!(session.messages()[1].tool_calls[0].id.as_deref(), Some("call_4f1b2c3d4e5f"));
+}
+
+#[test]
+fn the_same_call_several_times_in_one_answer_runs_once() {
+    let again = "\n### TOOL_CALL_START ###\n{\"name\": \"weather\", \"arguments\": { \"city\": \"Oslo\" }}\n### TOOL_CALL_END ###";
+    let answer = format!("{}\n{}\n{}{again}", weather("Oslo"), weather("Rome"), weather("Oslo"));
+    let mut session = scripted("main", [answer.as_str(), "Rain in both."]);
+    let mut agent = Agent::default();
+    let (tools, asked) = weather_tool(&mut agent.executor);
+    session.set_tools(tools);
+    let (outcome, events) = run(&mut session, &mut agent, "Weather?");
+    assert_eq!(outcome.status, Status::Done, "{events:#?}");
+    let mut cities = asked.lock().unwrap().clone();
+    cities.sort();
+    assert_eq!(cities, ["Oslo", "Rome"]);
+    let results: Vec<&Message> = session.messages().iter().filter(|message| message.role == Role::Tool).collect();
+    assert_eq!(results.len(), 4);
+    assert!(results[2].content == results[0].content && results[3].content == results[0].content, "{results:?}");
+    let same: Vec<&Value> = events.iter().filter(|e| e["type"] == "tool_result").map(|e| &e["same_as"]).collect();
+    assert_eq!(same, [&Value::Null, &Value::Null, &"call00001".into(), &"call00001".into()]);
+    let notes: Vec<&str> =
+        outcome.notes.iter().filter(|note| note.kind == "repeated").map(|note| note.message.as_str()).collect();
+    let said = "call00003 weather: the same call as call00001, which ran once for both";
+    assert!(notes.len() == 2 && notes[0] == said, "{notes:?}");
+}
+
+#[test]
+fn an_answer_that_goes_on_with_the_same_call_is_ended() {
+    let answer = (0..30).map(|_| weather("Oslo")).collect::<Vec<_>>().join("\n");
+    let mut session = scripted("main", [answer.as_str()]);
+    session.options_mut().max_tokens = 100_000;
+    session.set_tools(weather_tool(&mut Executor::new()).0);
+    let reply = session.ask("Weather?").unwrap();
+    assert_eq!((reply.calls.len(), reply.finish_reason), (16, FinishReason::ToolCalls));
+    let said = "the answer was ended after 16 times the same call, weather {\"city\": \"Oslo\"} (--max-calls sets another limit)";
+    assert!(reply.notes.iter().any(|note| note.message == said), "{:?}", reply.notes);
+    // Other calls are no repetition.
+    let answer = (0..30).map(|city| weather(&format!("City {city}"))).collect::<Vec<_>>().join("\n");
+    let mut session = scripted("main", [answer.as_str()]);
+    session.options_mut().max_tokens = 100_000;
+    session.set_tools(weather_tool(&mut Executor::new()).0);
+    assert_eq!(session.ask("Weather?").unwrap().calls.len(), 30);
 }

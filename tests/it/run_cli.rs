@@ -52,7 +52,8 @@ fn a_call_that_was_closed_for_want_of_tokens_is_not_executed() {
     assert!(ran.out.contains(r#""complete":false"#) && !ran.out.contains(r#""complete":true"#), "{}", ran.out);
     assert!(!ran.out.contains("tool_result"), "{}", ran.out);
     assert!(ran.out.contains("was not executed: the tokens ran out before its end"), "{}", ran.out);
-    assert_eq!(ran.code, 1, "{}", ran.err);
+    // The answer in words that came of it was cut off, too, which is a note wherever it happens.
+    assert!(ran.code == 0 && ran.err.contains("the answer was cut off by --max-tokens 22"), "{}", ran.err);
 }
 
 /// Whoever executes the calls has nothing but what is said of them.

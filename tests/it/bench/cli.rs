@@ -76,7 +76,7 @@ fn a_suite_of_ones_own_from_init_to_report() {
     assert_eq!(bench(&["--resume", "--baseline", out.to_str().unwrap()]).code, 0);
     let other = bench(&["--resume", "--temp", "0.7", "--max-tokens", "99"]);
     assert_eq!(other.code, 2, "{}", other.out);
-    assert!(other.err.contains("temp was 0, and is 0.7; max-tokens was 512, and is 99"), "{}", other.err);
+    assert!(other.err.contains("no --temp, not --temp 0.7; --max-tokens 512, not --max-tokens 99"), "{}", other.err);
     let other = home.path().join("other");
     let ran =
         run(callwright(home.path()).args(["bench", "--limit", "2", "--baseline"]).arg(&out).arg("--out").arg(&other));
@@ -138,7 +138,7 @@ fn what_broke_is_told_and_no_success() {
     let broken = bench("broken", &["--format", "hermes", "--template", template.to_str().unwrap()]);
     assert_eq!(broken.code, 1, "{}", broken.err);
     assert!(broken.err.contains("note: 2 of 2 answers broke, which says nothing of the model"), "{}", broken.err);
-    assert!(broken.err.contains("nothing to write; the same command with --out"), "{}", broken.err);
+    assert!(broken.err.contains("nothing to write; `callwright bench --resume "), "{}", broken.err);
     // They are no wrong answers of the model's.
     let report = std::fs::read_to_string(home.path().join("broken/report.json")).unwrap();
     let report: Value = serde_json::from_str(&report).unwrap();
@@ -200,9 +200,9 @@ fn a_comparison_names_what_differs_and_what_is_not_finished() {
             .arg(folder(out)))
     };
     let other = resume(&cases(), "1", "b");
-    assert!(other.code == 2 && other.err.contains("2 cases were asked, and 1 are"), "{}", other.err);
+    assert!(other.code == 2 && other.err.contains("--limit 2, not --limit 1"), "{}", other.err);
     let other = resume(edited.to_str().unwrap(), "2", "b");
-    assert!(other.code == 2 && other.err.contains(" is another; --resume needs the command"), "{}", other.err);
+    assert!(other.code == 2 && other.err.contains("edited 2.jsonl"), "{}", other.err);
     // Where nothing is there to go on with, that is said; and the report's command can be given to a shell.
     let new = resume(edited.to_str().unwrap(), "2", "new");
     assert!(new.code == 0 && new.err.contains("note: there was no run in "), "{}", new.err);
@@ -275,7 +275,9 @@ fn wrong_options_are_told() {
         (&["--temp", "0", "--temp", "0"], "a configuration is there twice"),
         (&["--temp", "0.5", "--temp", "0.5"], "--temp 0.5 was given twice"),
         (&["--constrain", "off", "--constrain", "off"], "--constrain off was given twice"),
-        (&["--resume"], "--out"),
+        (&["--resume"], "--resume DIR"),
+        (&["--resume", "nowhere"], "there is no run in nowhere"),
+        (&["--resume", "a", "--out", "b"], "--resume a and --out b are two runs"),
         (&["--parallel-cases", "0"], "not a whole number from 1 to 256"),
         (&["--preset", "formats", "--format", "hermes"], "cannot be used with"),
         (&["report", "nowhere"], "there is no run in nowhere"),
@@ -348,4 +350,27 @@ fn answers_made_elsewhere_are_scored() {
         assert_eq!(ran.code, 2);
         assert!(ran.err.contains(message), "{}", ran.err);
     }
+}
+
+#[test]
+fn a_run_goes_on_with_what_it_was_begun_with() {
+    let home = tempfile::tempdir().unwrap();
+    let out = home.path().join("run");
+    let began =
+        ["bench", "--suite", &cases(), "--limit", "2", "--temp", "1", "--max-tokens", "16", "--constrain", "off"];
+    assert_eq!(run(callwright(home.path()).args(began).arg("--out").arg(&out)).code, 0);
+    let samples = out.join("samples.jsonl");
+    let whole = std::fs::read_to_string(&samples).unwrap();
+    let first = whole.split_inclusive('\n').next().unwrap();
+    std::fs::write(&samples, first).unwrap();
+    let resumed = run(callwright(home.path()).args(["bench", "--threads", "1", "--json", "--resume"]).arg(&out));
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+    let report: Value = serde_json::from_str(&resumed.out).unwrap();
+    assert_eq!(report["missing"], 0, "{report}");
+    let again = std::fs::read_to_string(&samples).unwrap();
+    let raw = |text: &str| serde_json::from_str::<Value>(text.lines().nth(1).unwrap()).unwrap()["raw"].clone();
+    assert_eq!((again.lines().count(), raw(&again)), (2, raw(&whole)));
+    let other = run(callwright(home.path()).args(["bench", "-m", "other.gguf", "--seed", "0", "--resume"]).arg(&out));
+    assert_eq!(other.code, 2, "{}", other.out);
+    assert!(other.err.contains("begun with other options: --model bundled, not --model other.gguf\n"), "{}", other.err);
 }

@@ -1,0 +1,155 @@
+//! Going on with a run that was interrupted: what it was asked for is what it was begun with.
+
+use super::bench_run::RunArgs;
+use super::{Cli, notice};
+use anyhow::Result;
+use callwright::bench::configuration::{Configuration, DIMENSIONS};
+use callwright::bench::directory::{Plan, RunDirectory};
+use callwright::bench::suite::Suite;
+use callwright::models::bundled;
+use callwright::{Error, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The options that decide what is asked, and what they are where they are not given and clap does not know it.
+const DECIDING: [(&str, Option<&str>); 14] = [
+    ("suite", None),
+    ("limit", None),
+    ("repeat", None),
+    ("preset", None),
+    ("model", Some(bundled::NAME)),
+    ("template", None),
+    ("format", None),
+    ("constrain", Some("auto")),
+    ("temp", None),
+    ("repair", Some("on")),
+    ("other_forms", None),
+    ("max_tokens", None),
+    ("seed", None),
+    ("ctx", None),
+];
+
+/// The options of a run that is gone on with: those that it was begun with, and the cases that it has. Others may be given
+/// anew, but none that would make it another run. All stay as they are where there is nothing to go on with.
+pub fn resumed(mut args: RunArgs) -> Result<(RunArgs, Option<Suite>)> {
+    let Some(named) = args.resume.take() else { return Ok((args, None)) };
+    args.resume = Some(None);
+    let must_be_there = named.is_some();
+    let folder = match (named, &args.out) {
+        (Some(folder), Some(out)) if folder != *out => {
+            return Err(wrong(format!("--resume {} and --out {} are two runs", folder.display(), out.display()))
+                .hint("--resume DIR alone goes on with the run in DIR")
+                .into());
+        }
+        (Some(folder), _) => folder,
+        (None, Some(out)) => out.clone(),
+        (None, None) => return Err(wrong("--resume needs a run".to_owned()).hint("--resume DIR, or --out DIR").into()),
+    };
+    if !must_be_there && !folder.join("run.json").exists() {
+        return Ok((args, None));
+    }
+    let run = RunDirectory::open(&folder)?;
+    args.out = Some(folder);
+    let began = Cli::command().try_get_matches_from(&run.plan.command).ok();
+    let began = began.as_ref().and_then(|matches| matches.subcommand_matches("bench"));
+    let given = Cli::command().try_get_matches_from(std::env::args_os());
+    let (Some(began), Ok(given)) = (began, given) else {
+        notice("run.json has no command that this version can read: the suite and options have to be given again");
+        return Ok((args, None));
+    };
+    let Some(given) = given.subcommand_matches("bench") else { return Ok((args, None)) };
+    let other: Vec<String> = DECIDING.into_iter().filter_map(|option| contradiction(option, began, given)).collect();
+    if !other.is_empty() {
+        let run = run.path().display();
+        return Err(wrong(format!("the run in {run} was begun with other options: {}", other.join("; ")))
+            .hint(format!("`callwright bench --resume {run}` needs none of them"))
+            .into());
+    }
+    let mut whole = RunArgs::from_arg_matches(began)?;
+    whole.out = args.out;
+    whole.resume = args.resume;
+    whole.json |= args.json;
+    whole.offline |= args.offline;
+    whole.models = args.models.or(whole.models);
+    whole.threads = args.threads.or(whole.threads);
+    whole.gpu_layers = args.gpu_layers.or(whole.gpu_layers);
+    whole.baseline = args.baseline.or(whole.baseline);
+    if !args.fail_under.is_empty() {
+        whole.fail_under = args.fail_under;
+    }
+    if is_given(given, "parallel_cases") {
+        whole.parallel_cases = args.parallel_cases;
+    }
+    // A suite that is named again may have changed since.
+    let suite = (!is_given(given, "suite")).then_some(run.suite);
+    Ok((whole, suite))
+}
+
+fn is_given(matches: &ArgMatches, id: &str) -> bool {
+    matches.value_source(id) == Some(ValueSource::CommandLine)
+}
+
+/// What an option is now and was when the run began, where it is given and is not what it was.
+fn contradiction((id, default): (&str, Option<&str>), began: &ArgMatches, given: &ArgMatches) -> Option<String> {
+    if !is_given(given, id) {
+        return None;
+    }
+    let values = |matches: &ArgMatches| -> Vec<OsString> {
+        let raw = matches.get_raw(id).map(|values| values.map(OsStr::to_owned).collect());
+        raw.or(default.map(|value| vec![value.into()])).unwrap_or_default()
+    };
+    let (was, is) = (values(began), values(given));
+    let option = format!("--{}", id.replace('_', "-"));
+    let shown = |values: &[OsString]| match values {
+        [] => format!("no {option}"),
+        values => values.iter().map(|value| format!("{option} {}", value.display())).collect::<Vec<_>>().join(" "),
+    };
+    (was != is).then(|| format!("{}, not {}", shown(&was), shown(&is)))
+}
+
+fn wrong(message: String) -> Error {
+    Error::new(ErrorKind::Config, message)
+}
+
+/// The error that a run cannot be gone on with, with what it differs in where it does.
+pub fn with_options(error: Error, path: &Path, plan: &Plan, suite: &Suite) -> Error {
+    let Ok(found) = RunDirectory::open(path) else { return error };
+    if found.plan.difference(plan).is_none() {
+        return error;
+    }
+    let values = |plan: &Plan, value: &dyn Fn(&Configuration) -> String| {
+        let values: BTreeSet<String> = plan.configurations.iter().map(value).collect();
+        values.into_iter().collect::<Vec<_>>().join(", ")
+    };
+    let suite_sha256 = &plan.suite_sha256;
+    let of = |plan: &Plan| {
+        let mut options: Vec<(&str, String)> = Vec::new();
+        if found.plan.suite_sha256 != *suite_sha256 {
+            options.push(("suite", plan.suite.clone()));
+        }
+        for (index, name) in DIMENSIONS.into_iter().enumerate() {
+            options.push((name, values(plan, &|one| one.values()[index].clone())));
+        }
+        options.push(("max-tokens", values(plan, &|one| one.max_tokens.to_string())));
+        options.push(("repeat", plan.repeat.to_string()));
+        options.push(("seed", values(plan, &|one| one.sampling.seed.to_string())));
+        options.push(("ctx", values(plan, &|one| one.context.map_or("not given".to_owned(), |ctx| ctx.to_string()))));
+        options
+    };
+    let pairs = of(&found.plan).into_iter().zip(of(plan)).filter(|(was, is)| was != is);
+    // Some are not given, but come with others.
+    let mut told: Vec<String> = pairs.map(|((name, was), (_, is))| format!("{name} was {was}, and is {is}")).collect();
+    let (there, here) = (&found.suite.cases, &suite.cases);
+    if there.len() != here.len() {
+        told.push(format!("{} cases were asked, and {} are", there.len(), here.len()));
+    } else if let Some((_, edited)) = there.iter().zip(here).find(|(was, is)| was.line != is.line) {
+        told.push(format!("the case {} is another", edited.id));
+    }
+    match told.is_empty() {
+        true => error,
+        false => error.hint(format!("{}; --resume needs the command that began the run", told.join("; "))),
+    }
+}

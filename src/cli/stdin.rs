@@ -1,0 +1,158 @@
+//! Standard input: the question, a document that goes with it, or the text of a command that reads one.
+
+use super::{DONE, USAGE, notice, say};
+use anyhow::Result;
+use callwright::Error;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long nothing may come from a pipe before that is reported.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The question: typed by the person at the terminal, or all of a pipe or file.
+pub fn ask() -> Result<String> {
+    if std::io::stdin().is_terminal() {
+        say(format_args!("> "));
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map_err(stdin_error)?;
+        return Ok(line.trim().to_owned());
+    }
+    let piped = Piped::read();
+    if !piped.begins() {
+        notice("the question is read from standard input, from which nothing has come yet");
+    }
+    piped.text()
+}
+
+/// What was piped in although the question was given in another way; empty where nothing was.
+///
+/// Programs that start others often leave them a pipe that they neither write to nor close. So where nobody at a terminal
+/// can see what is waited for, the first byte is waited for a limited time only.
+pub fn beside() -> Result<String> {
+    if std::io::stdin().is_terminal() {
+        return Ok(String::new());
+    }
+    let piped = Piped::read();
+    if !piped.begins() {
+        if !std::io::stderr().is_terminal() {
+            notice(&format!(
+                "nothing came from standard input within {} s: the question is asked without it",
+                PATIENCE.as_secs()
+            ));
+            return Ok(String::new());
+        }
+        notice("waiting for standard input, from which nothing has come yet (`< /dev/null` asks without it)");
+    }
+    piped.text()
+}
+
+/// Standard input, read by a thread: there is no other way on all systems to stop waiting for it.
+struct Piped(mpsc::Receiver<Option<std::io::Result<String>>>);
+
+impl Piped {
+    fn read() -> Piped {
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut stdin = std::io::stdin().lock();
+            // What fails here fails again below. Nobody may be waiting any more, which is no failure.
+            let _ = stdin.fill_buf();
+            let _ = sender.send(None);
+            let _ = sender.send(Some(std::io::read_to_string(stdin)));
+        });
+        Piped(receiver)
+    }
+
+    /// Whether the first byte or the end comes in time.
+    fn begins(&self) -> bool {
+        self.0.recv_timeout(PATIENCE).is_ok()
+    }
+
+    fn text(self) -> Result<String> {
+        let text = self.0.iter().find_map(|step| step).unwrap_or_else(|| Ok(String::new()));
+        Ok(text.map_err(stdin_error)?.trim_end().to_owned())
+    }
+}
+
+/// All of standard input.
+pub fn read_stdin(what: &str) -> Result<String, Error> {
+    tell_of_stdin(what);
+    std::io::read_to_string(std::io::stdin()).map_err(stdin_error)
+}
+
+/// Tells a person what is waited for.
+fn tell_of_stdin(what: &str) {
+    if std::io::stdin().is_terminal() {
+        notice(&format!("{what} is read from standard input; Ctrl-D ends it"));
+    }
+}
+
+fn stdin_error(error: std::io::Error) -> Error {
+    Error::io("read", "standard input", &error)
+}
+
+/// A text that is read in pieces: a file, or standard input.
+pub struct Source {
+    reader: Box<dyn BufRead>,
+    path: Option<PathBuf>,
+}
+
+impl Source {
+    /// The file, or standard input where there is none or it is `-`; `what` says of what the text is.
+    pub fn open(path: Option<&Path>, what: &str) -> Result<Source, Error> {
+        let Some(path) = path.filter(|path| path.as_os_str() != "-") else {
+            tell_of_stdin(what);
+            return Ok(Source::stdin());
+        };
+        let file = File::open(path).map_err(|error| Error::io("read", path, &error))?;
+        Ok(Source { reader: Box::new(BufReader::new(file)), path: Some(path.to_owned()) })
+    }
+
+    /// Standard input.
+    pub fn stdin() -> Source {
+        Source { reader: Box::new(std::io::stdin().lock()), path: None }
+    }
+
+    /// Reads some bytes; none at the end.
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.reader.read(buffer).map_err(|error| self.failed(error))
+    }
+
+    /// The next line, and none at the end.
+    fn line(&mut self) -> Result<Option<String>, Error> {
+        let mut line = String::new();
+        let count = self.reader.read_line(&mut line).map_err(|error| self.failed(error))?;
+        line.truncate(line.trim_end_matches(['\n', '\r']).len());
+        Ok((count > 0).then_some(line))
+    }
+
+    fn failed(&self, error: std::io::Error) -> Error {
+        match &self.path {
+            Some(path) => Error::io("read", path, &error),
+            None => stdin_error(error),
+        }
+    }
+}
+
+/// Answers each line with a line of JSON; one that cannot be answered gets `{"error"}`.
+pub fn batch<Case: DeserializeOwned>(mut lines: Source, mut answer: impl FnMut(Case) -> Result<Value>) -> Result<u8> {
+    let mut out = std::io::stdout();
+    let mut status = DONE;
+    let mut number = 0;
+    while let Some(line) = lines.line()? {
+        number += 1;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let answer = serde_json::from_str(&line).map_err(Into::into).and_then(&mut answer).unwrap_or_else(|error| {
+            status = USAGE;
+            json!({"error": format!("line {number}: {error:#}")})
+        });
+        writeln!(out, "{answer}")?;
+    }
+    Ok(status)
+}

@@ -1,0 +1,122 @@
+//! What is piped in: a question, a document that goes with one, a text to be read. And what is checked before a model is
+//! loaded.
+
+use crate::program::{Ran, callwright, run};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn render(home: &Path, args: &[&str], piped: &str) -> Ran {
+    run(callwright(home).arg("render").args(args).write_stdin(piped))
+}
+
+#[test]
+fn what_is_piped_in_is_the_question_or_goes_with_it() {
+    let home = tempfile::tempdir().unwrap();
+    let messages = home.path().join("messages.json");
+    std::fs::write(&messages, r#"[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]"#)
+        .unwrap();
+    let messages = messages.to_str().unwrap();
+    for (args, piped, prompt) in [
+        (&[][..], "A question\nof two lines\n", "<|user|>A question\nof two lines<|end|>"),
+        (&["-"], "A question\n", "<|user|>A question<|end|>"),
+        (&["Summarise"], "A document\n", "<|user|>Summarise\n\nA document<|end|>"),
+        (&["Summarise"], " \n", "<|user|>Summarise<|end|>"),
+        (&["--messages", messages], "And?\n", "<|assistant|>Hello<|end|><|user|>And?<|end|>"),
+        (&["And?", "--messages", messages], "Text", "<|user|>And?\n\nText<|end|>"),
+    ] {
+        let ran = render(home.path(), args, piped);
+        assert!(ran.code == 0 && ran.out.contains(prompt), "{args:?} {ran:?}");
+    }
+    let ran = render(home.path(), &["--messages", "-", "And?"], r#"[{"role": "user", "content": "Hi"}]"#);
+    assert!(ran.out.contains("Hi") && ran.out.contains("And?<|end|>"), "{ran:?}");
+    for (args, piped, error) in [
+        (&[][..], &b""[..], "there is no prompt"),
+        (&[" "], b"A document", "there is no prompt"),
+        (&["What is it?"], b"\xff\xd8", "cannot read standard input: stream did not contain valid UTF-8"),
+    ] {
+        let ran = run(callwright(home.path()).arg("run").args(args).write_stdin(piped));
+        assert!(ran.code == 2 && ran.err.contains(error), "{args:?} {ran:?}");
+    }
+}
+
+/// As programs leave it open that start others.
+#[test]
+fn a_pipe_that_nobody_writes_to_is_not_waited_for() {
+    let home = tempfile::tempdir().unwrap();
+    let started = Instant::now();
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("callwright"))
+        .args(["render", "Hello"])
+        .env("HOME", home.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let open = child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    drop(open);
+    assert!(started.elapsed() < Duration::from_secs(60));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("note: nothing came from standard input within 5 s: the question is asked without it"),
+        "{said}"
+    );
+    assert!(String::from_utf8(output.stdout).unwrap().contains("<|user|>Hello<|end|>"));
+}
+
+#[test]
+fn parse_takes_a_file() {
+    let home = tempfile::tempdir().unwrap();
+    let (file, lines) = (home.path().join("answer.txt"), home.path().join("lines.jsonl"));
+    std::fs::write(&file, "Just text").unwrap();
+    std::fs::write(&lines, "{\"input\": \"One\"}\n{\"input\": 5}\n").unwrap();
+    let read = run(callwright(home.path()).arg("parse").arg(&file));
+    assert!(read.code == 0 && read.out.contains("\"content\": \"Just text\""), "{read:?}");
+    let piped = run(callwright(home.path()).args(["parse", "-"]).write_stdin("Just text"));
+    assert_eq!(piped.out, read.out);
+    let batch = run(callwright(home.path()).args(["parse", "--batch"]).arg(&lines));
+    assert!(batch.code == 2 && batch.out.contains("One") && batch.out.contains("line 2: "), "{batch:?}");
+    let missing = run(callwright(home.path()).args(["parse", "nowhere.txt"]));
+    assert!(missing.code == 2 && missing.err.contains("cannot read nowhere.txt"), "{missing:?}");
+}
+
+/// A file whose header is whole and whose weights are not: whatever is said of other things was said before loading them.
+#[test]
+fn what_is_wrong_is_said_before_the_weights_are_loaded() {
+    let home = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        std::fs::write(home.path().join(name), text).unwrap();
+    };
+    write("broken.jinja", "{% if %}");
+    write("refuses.jinja", "{{ raise_exception('no questions, please') }}");
+    write("format.jinja", "{#--- callwright\n[format]\nname = 5\n---#}");
+    write("tools.json", "[{\"name\": ");
+    write("messages.json", "[{\"role\": 5}]");
+    write(
+        "impossible.json",
+        r#"[{"name": "f", "parameters": {"type": "object", "properties": {"a": false}, "required": ["a"]}}]"#,
+    );
+    write("grammar.lark", "start: nothing");
+    for (args, said) in [
+        (&["--template", "broken.jinja"][..], "broken.jinja"),
+        (&["--template", "refuses.jinja"], "no questions, please"),
+        (&["--format", "format.jinja"], "format.jinja"),
+        (&["--tools", "tools.json"], "tools.json"),
+        (&["--messages", "messages.json"], "messages.json"),
+        (&["--tools", "impossible.json", "--tool-choice", "f"], "no value fits"),
+        (&["--grammar", "grammar.lark"], "nothing"),
+    ] {
+        let started = |trace: &str| {
+            let mut command = callwright(home.path());
+            command.current_dir(home.path()).args(["run", "Hello", "-v"]).args(args);
+            let ran = run(&mut command);
+            assert!(ran.code != 0 && ran.err.contains(said), "{args:?} {ran:?}");
+            ran.err.matches(trace).count()
+        };
+        // One for the vocabulary at most; the weights would be the second.
+        assert!(started(" loaded ") <= 1, "{args:?}");
+    }
+    let whole = run(callwright(home.path()).args(["run", "Hello", "-v", "--max-tokens", "1"]));
+    assert_eq!(whole.err.matches(" loaded ").count(), 2, "{}", whole.err);
+}
