@@ -131,8 +131,9 @@ pub(crate) struct Calls {
     pub closing: bool,
     /// Whether the text's end says nothing.
     pub cut_off: bool,
-    /// Whether the text has ended. A name that only shows now may be cut off: it is said only if the call is whole.
-    pub text_ended: bool,
+    /// How many events there were when the text ended, if it has. A name that only shows now may be cut off: it is said only
+    /// if the call is whole.
+    text_ended: Option<usize>,
     tools: Option<Arc<Tools>>,
     first: usize,
     next: usize,
@@ -164,7 +165,7 @@ impl Calls {
             any_number: false,
             closing: false,
             cut_off: false,
-            text_ended: false,
+            text_ended: None,
             tools,
             first,
             next: first,
@@ -389,10 +390,15 @@ impl Calls {
             return false;
         }
         open.id = Some(id);
-        if open.name.is_some() && !self.text_ended {
+        if open.name.is_some() && self.text_ended.is_none() {
             self.say_start();
         }
         true
+    }
+
+    /// The text has ended, with what is in `events`.
+    pub(crate) fn end_text(&mut self) {
+        self.text_ended = Some(self.events.len());
     }
 
     pub(crate) fn has_name(&self) -> bool {
@@ -411,7 +417,7 @@ impl Calls {
         open.coercer = self.tools.as_ref().and_then(|tools| Coercer::new(tools, &name));
         // White space names no tool.
         open.name = Some(if name.trim().is_empty() { String::new() } else { name });
-        if (open.id.is_some() || !self.ids) && !self.text_ended {
+        if (open.id.is_some() || !self.ids) && self.text_ended.is_none() {
             self.say_start();
         }
     }
@@ -523,7 +529,7 @@ impl Calls {
         let Some(open) = self.open.as_mut().filter(|_| !delta.is_empty()) else { return };
         if !open.said && open.is_named() {
             open.waiting.push_str(delta);
-            if open.waiting.len() > WAITING && !self.text_ended {
+            if open.waiting.len() > WAITING && self.text_ended.is_none() {
                 self.say_start();
             }
         } else if let Some(id) = open.id.clone().filter(|_| open.said) {
@@ -554,6 +560,15 @@ impl Calls {
         changed + &text[from..]
     }
 
+    /// Takes back what was said of the open call's arguments since the text has ended: it completes what the model did not
+    /// write, and a client that adds the deltas up must not find whole JSON in a call that was cut.
+    fn unsay_repair(&mut self) {
+        let (Some(ended), Some(open)) = (self.text_ended, &self.open) else { return };
+        let later = self.events.split_off(ended.min(self.events.len()));
+        let of_it = |event: &Event| matches!(event, Event::CallArguments { id, .. } if Some(id) == open.id.as_ref());
+        self.events.extend(later.into_iter().filter(|event| !of_it(event)));
+    }
+
     /// The open call ends; `marker` is the end marker, if one was written.
     pub(crate) fn close(&mut self, ending: Ending, marker: &[u8]) {
         let Some(open) = &self.open else { return };
@@ -571,7 +586,10 @@ impl Calls {
             self.start(String::new(), 0..0);
         }
         let text = self.end_arguments(text, sent);
-        if complete || !self.text_ended {
+        if !complete {
+            self.unsay_repair();
+        }
+        if complete || self.text_ended.is_none() {
             self.say_start();
         } else {
             self.settle_id();

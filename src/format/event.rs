@@ -29,7 +29,8 @@ pub enum Event {
         /// The tool's name as the model wrote it.
         name: String,
     },
-    /// More of a call's arguments: JSON text.
+    /// More of a call's arguments: JSON text. Where the text ends inside of them they are left as they were written, so that
+    /// the deltas of a call that was cut are no whole JSON.
     CallArguments {
         /// The call's id.
         id: String,

@@ -345,7 +345,7 @@ impl Parser {
             self.end_held();
         }
         if let Some(payload) = &mut self.payload {
-            self.calls.text_ended = true;
+            self.calls.end_text();
             // The beginning of a marker.
             payload.forget_text(unfinished, &mut self.calls);
             self.end_call(Terminator::Text, &[], &[]);
