@@ -80,6 +80,8 @@ struct Open {
     seen: Vec<RepairKind>,
     /// Whether a departure was left alone, repairs being off.
     refused: bool,
+    /// Where its arguments stand, if their reader reads a translation of them: places in that are no places in the text.
+    translated: Option<Range<usize>>,
     /// What is wrong with the call, in sentences.
     blamed: Vec<String>,
     /// Where the arguments begin in the model's text, if they are passed on as they were written.
@@ -191,6 +193,7 @@ impl Calls {
             waiting: String::new(),
             seen: Vec::new(),
             refused: false,
+            translated: None,
             blamed: Vec::new(),
             arguments_at: None,
             coercer: None,
@@ -229,6 +232,7 @@ impl Calls {
 
     /// Notes a departure; false if it must not be repaired.
     pub(crate) fn depart(&mut self, kind: RepairKind, range: Range<usize>) -> bool {
+        let range = self.in_text(range);
         let fresh = self.is_news(kind);
         let repair = self.repairs(kind);
         if let Some(open) = &mut self.open {
@@ -247,6 +251,19 @@ impl Calls {
         repair
     }
 
+    /// The arguments of the open call stand at `place`, and their reader reads a translation of them.
+    pub(crate) fn translate(&mut self, place: Range<usize>) {
+        if let Some(open) = &mut self.open {
+            open.translated = Some(place);
+        }
+    }
+
+    /// The place in the text; all of the arguments where they are read in translation.
+    fn in_text(&self, range: Range<usize>) -> Range<usize> {
+        let translated = self.open.as_ref().and_then(|open| open.translated.clone());
+        translated.filter(|place| range.end > place.start).unwrap_or(range)
+    }
+
     fn repairs(&self, kind: RepairKind) -> bool {
         self.repair
             && match kind {
@@ -257,6 +274,7 @@ impl Calls {
     }
 
     pub(crate) fn diagnose(&mut self, kind: DiagnosticKind, range: Range<usize>) {
+        let range = self.in_text(range);
         if self.diagnostics.len() < DIAGNOSTICS {
             self.diagnostics.push(Diagnostic { kind, range });
         } else {

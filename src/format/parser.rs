@@ -486,7 +486,8 @@ impl Parser {
                     continue;
                 }
                 let Some(&next) = input.first() else { break };
-                if any && matches!(next, b'(' | b'{') {
+                // What came before it may have begun reasoning.
+                if self.context() == Context::AnyForm && matches!(next, b'(' | b'{') {
                     match self.bracket(next) {
                         Bracket::Text => {
                             self.text.push(&[next]);

@@ -79,6 +79,8 @@ pub(crate) struct Text {
     in_line: bool,
     /// Whether the last thing in the line is markup.
     at_markup: bool,
+    /// Where the text goes on after the last call or markup. What lies across that place was not written in one piece.
+    seam: usize,
     /// Whether a comma or a semicolon behind a call may stand between it and the next one.
     separators: bool,
 }
@@ -193,10 +195,12 @@ impl Text {
     pub(crate) fn before_markup(&mut self) {
         self.utf8.end(&mut self.content);
         self.keep_gap();
+        self.seam = self.content.len();
     }
 
     /// A call has ended here.
     pub(crate) fn after_call(&mut self) {
+        self.seam = self.content.len();
         self.after = After::Call;
         self.in_line = false;
     }
@@ -205,6 +209,7 @@ impl Text {
     pub(crate) fn after_markup_here(&mut self) {
         self.after = After::Markup;
         self.in_line = false;
+        self.seam = self.content.len();
     }
 
     /// The white space since a call, if nothing else came since.
@@ -239,6 +244,11 @@ impl Text {
         self.content.len()
     }
 
+    /// Whether all from that byte on was written in one piece.
+    pub(crate) fn is_in_one_piece(&self, from: usize) -> bool {
+        from >= self.seam
+    }
+
     /// Whether what begins at that byte was not sent.
     pub(crate) fn is_unsent(&self, from: usize) -> bool {
         from >= self.sent
@@ -257,6 +267,7 @@ impl Text {
     /// Markup stands here that is no call, nor the end of anything.
     pub(crate) fn markup_here(&mut self) {
         self.at_markup = true;
+        self.seam = self.content.len();
     }
 
     /// Whether nothing but blanks stands in the line since its beginning or since markup.

@@ -110,11 +110,11 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
         if setup.prompt_tail.is_empty() {
             assert_eq!(call.raw, String::from_utf8_lossy(&input[call.range.clone()]));
         }
-        outside.extend_from_slice(&input[end..call.range.start]);
+        outside.extend_from_slice(text_after_call(setup, &input[end..call.range.start], end > 0));
         outside.push(b'\n');
         end = call.range.end;
     }
-    outside.extend_from_slice(&input[end..]);
+    outside.extend_from_slice(text_after_call(setup, &input[end..], end > 0));
     let solid = |text: &str| text.split_ascii_whitespace().collect::<String>();
     if setup.format.as_ref().is_none_or(|f| f.section.is_none() && f.reasoning.is_none() && f.markup.is_empty()) {
         assert_eq!(
@@ -129,6 +129,13 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
     if !setup.repair {
         assert_eq!(parsed.repairs, []);
     }
+}
+
+/// The text between two calls, or after the last one. A comma there separates calls that have no markers.
+fn text_after_call<'a>(setup: &Setup, text: &'a [u8], after: bool) -> &'a [u8] {
+    let marked = setup.format.as_ref().is_none_or(|format| format.start.is_some());
+    let separator = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b',' | b';');
+    if after && !marked && text.iter().all(separator) { b"" } else { text }
 }
 
 pub(crate) fn check_splits(setup: &Setup, input: &[u8]) -> (Vec<Event>, Parsed) {

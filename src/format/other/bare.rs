@@ -106,6 +106,7 @@ impl BareArguments {
     /// Hands the arguments on.
     fn pass_on(&mut self, stops: &Stops, calls: &mut Calls) {
         let text = self.quoted(calls);
+        calls.translate(self.start..self.start + self.text.len());
         self.json = reader(&text, calls.repair);
         self.json.expect_arguments(false);
         self.json.feed(text.as_bytes(), self.start, stops, false, calls);

@@ -122,6 +122,9 @@ impl Parser {
         let from = self.text.len() - text.len();
         let name = text[opener.name.clone()].to_owned();
         let (start, call) = (from + opener.start, from + opener.call);
+        if !self.text.is_in_one_piece(start) {
+            return false;
+        }
         let blank = self.text.blank().map_or(0, <[u8]>::len);
         let offset = self.at - (self.text.len() + blank - start);
         let in_fence = self.forms.fence && !opener.fenced;
