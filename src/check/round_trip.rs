@@ -115,7 +115,9 @@ fn problem(answer: &Message, parsed: &Parsed) -> Option<String> {
             return Some(format!("the call of {} is taken for an unfinished or invalid one: {why}", wrote.name));
         }
     }
-    if !parsed.content.contains(&answer.content) {
+    // Some templates write the text before a call as reasoning: gpt-oss has an analysis channel there.
+    let as_reasoning = parsed.reasoning.as_ref().is_some_and(|reasoning| reasoning.contains(&answer.content));
+    if !parsed.content.contains(&answer.content) && !as_reasoning {
         return Some(format!("the text is read as {:?}", parsed.content));
     }
     None

@@ -3,8 +3,8 @@
 use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::format::Format;
-use callwright::format::event::{DiagnosticKind, Event, RepairKind};
-use callwright::format::parser::{Parsed, Parser, ParserOptions};
+use callwright::format::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
+use callwright::format::parser::{OtherForms, Parsed, Parser, ParserOptions};
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::template::Prompt;
 use callwright::{Session, Tools};
@@ -172,9 +172,44 @@ fn optional_arguments_that_stand_for_nothing_are_left_out() {
 }
 
 #[test]
+fn a_call_in_another_form_is_read_and_reported() {
+    let object = format!(r#"{{"name": "get_weather", "arguments": {OSLO}}}"#);
+    for (text, fits) in [
+        (format!("```json\n{object}\n```"), None),
+        (object.clone(), Some("llama3")),
+        (r#"get_weather(city="Oslo")"#.to_owned(), None),
+        (format!("Action: get_weather\nAction Input: {OSLO}"), None),
+        (format!("[TOOL_CALLS]get_weather[ARGS]{OSLO}"), Some("mistral")),
+    ] {
+        let found = read(&text);
+        assert_eq!(found.arguments(), json!({"city": "Oslo"}), "{text}");
+        assert!(found.repairs().contains(&RepairKind::OtherForm), "{text}: {:?}", found.parsed);
+        let named = found.parsed.diagnostics.iter().find_map(|said| match &said.kind {
+            DiagnosticKind::OtherForm { form, format, read: true, .. } if !form.is_empty() => Some(*format),
+            _ => None,
+        });
+        assert_eq!(named, Some(fits), "{text}");
+        let report = ParserOptions { other_forms: OtherForms::Report, ..ParserOptions::default() };
+        let reported = read_with(report, &text).parsed;
+        assert_eq!((reported.content.trim(), reported.calls.len()), (text.trim(), 0));
+        let diagnosed = |said: &Diagnostic| matches!(said.kind, DiagnosticKind::OtherForm { read: false, .. });
+        assert!(reported.diagnostics.iter().any(diagnosed), "{text}");
+    }
+}
+
+#[test]
 fn half_a_call_is_never_among_the_calls() {
     let half = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Os";
     let open = read(half);
+    let deltas: String = open
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::CallArguments { delta, .. } => Some(&**delta),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(deltas, r#"{"city": "Os"#);
     let mut closed = parser("hermes", ParserOptions::default());
     closed.push(half.as_bytes(), &mut |_| ());
     closed.closing();
