@@ -66,7 +66,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     let interrupts = Interrupts::listen()?;
     session.options_mut().cancel = interrupts.flag();
     let typed = TypedAhead::default();
-    args.agent.confirm(&mut agent, interrupts.flag(), typed.clone());
+    args.agent.person(&mut agent, interrupts.flag(), typed.clone());
 
     let mut lines = Lines::open(typed).map_err(terminal_error)?;
     let history = state_folder().map(|folder| folder.join("chat_history"));

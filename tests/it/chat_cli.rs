@@ -150,7 +150,7 @@ fn a_conversation_with_an_open_call_is_loaded_and_stays_as_it_is() {
 
 /// A terminal that nobody looks at: keys go in, and what is shown comes out.
 #[cfg(target_os = "linux")]
-mod terminal {
+pub mod terminal {
     use super::{Path, contents};
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
     use std::fs::File;
@@ -161,7 +161,7 @@ mod terminal {
     use std::thread::JoinHandle;
     use std::time::{Duration, Instant};
 
-    struct Terminal {
+    pub struct Terminal {
         keys: File,
         shown: Arc<Mutex<Vec<u8>>>,
         /// Ends when all that was written is in `shown`.
@@ -171,11 +171,11 @@ mod terminal {
 
     impl Terminal {
         /// A chat at a terminal of its own; none where this system cannot give one.
-        fn chat(home: &Path, more: &[&str]) -> Option<Terminal> {
+        pub fn chat(home: &Path, more: &[&str]) -> Option<Terminal> {
             Terminal::start(home, "chat", more)
         }
 
-        fn start(home: &Path, command: &str, more: &[&str]) -> Option<Terminal> {
+        pub fn start(home: &Path, command: &str, more: &[&str]) -> Option<Terminal> {
             let pty = nix::pty::openpty(None, None).ok()?;
             // Not for the chat: while it held this side, too, it could not see the terminal go.
             fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
@@ -207,16 +207,16 @@ mod terminal {
             Some(Terminal { keys, shown, reader, child })
         }
 
-        fn type_keys(&mut self, keys: &str) {
+        pub fn type_keys(&mut self, keys: &str) {
             self.keys.write_all(keys.as_bytes()).unwrap();
         }
 
-        fn shown(&self) -> String {
+        pub fn shown(&self) -> String {
             String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
         }
 
         /// Waits until this is shown so many times.
-        fn wait_for(&self, text: &str, times: usize) {
+        pub fn wait_for(&self, text: &str, times: usize) {
             let started = Instant::now();
             while self.shown().matches(text).count() < times {
                 assert!(started.elapsed() < Duration::from_secs(60), "{text:?} is not shown: {}", self.shown());
@@ -224,7 +224,7 @@ mod terminal {
             }
         }
 
-        fn ends(mut self) -> String {
+        pub fn ends(mut self) -> String {
             let started = Instant::now();
             let status = loop {
                 if let Some(status) = self.child.try_wait().unwrap() {
