@@ -134,6 +134,38 @@ fn a_line_that_cannot_be_read_does_not_end_a_chat() {
 }
 
 #[test]
+fn a_tool_is_forced_for_one_answer() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("chat.json");
+    let lines = format!(
+        "/tool\n/tool get_wether\n/tool get_weather\n/tool\nHello\n/tool get_weather\nHello\nHello\n/save {}\n",
+        file.display()
+    );
+    let (out, err) = piped(home.path(), &["--tools", TOOLS, "--max-turns", "1", "--temp", "0"], lines.as_bytes());
+    assert_eq!(out.matches("→ get_weather").count(), 1, "{out}{err}");
+    assert!(err.contains("there is no tool \"get_wether\"\nhint: the tools are get_weather"), "{err}");
+    assert_eq!(err.matches("the model chooses whether it calls a tool").count(), 2, "{err}");
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let roles: Vec<&str> =
+        saved["messages"].as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles[..5], ["user", "assistant", "user", "assistant", "tool"], "the second answer has the call");
+    let (_, err) = piped(home.path(), &[], b"/tool clock\n");
+    assert!(err.contains("there is no tool \"clock\"\nhint: there are no tools; --tools FILE gives some"), "{err}");
+}
+
+#[test]
+fn a_new_conversation_keeps_the_system_message() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("chat.json");
+    let lines = format!("One\n/clear\nTwo\n/save {}\n", file.display());
+    let (_, err) = piped(home.path(), &["--max-tokens", "4", "--system", "Be brief."], lines.as_bytes());
+    assert!(err.contains("a new conversation, with the system message"), "{err}");
+    assert_eq!(contents(&file), ["Two"]);
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(saved["messages"][0]["content"], "Be brief.");
+}
+
+#[test]
 fn a_conversation_with_an_open_call_is_loaded_and_stays_as_it_is() {
     let home = tempfile::tempdir().unwrap();
     let (open, saved) = (home.path().join("open.json"), home.path().join("saved.json"));
@@ -280,6 +312,19 @@ pub mod terminal {
         let shown = terminal.ends();
         assert!(shown.contains(", calls as "), "{shown}");
         assert_eq!(contents(&file), ["Hello\nworld"]);
+    }
+
+    #[test]
+    fn commands_and_names_of_tools_are_completed() {
+        let home = tempfile::tempdir().unwrap();
+        let Some(mut terminal) = Terminal::chat(home.path(), &["--tools", super::TOOLS]) else { return };
+        terminal.wait_for("> ", 1);
+        terminal.type_keys("/tem\t\r");
+        terminal.wait_for(", calls as ", 1);
+        terminal.type_keys("/tool get\t\r");
+        terminal.wait_for("the next answer calls get_weather", 1);
+        terminal.type_keys("/qu\t\r");
+        terminal.ends();
     }
 
     #[test]
