@@ -6,7 +6,7 @@ use super::input::{ConversationOptions, Input, ModelOptions};
 use super::lines::{Completion, Lines, TypedAhead};
 use super::output::{Output, Printer};
 use super::run::{Interrupts, tell_run};
-use super::{DONE, complain, notice, say};
+use super::{DONE, complain, notice, reading, say};
 use anyhow::Result;
 use callwright::message::{Conversation, Message, Role, adopt, messages_to_json};
 use callwright::session::{Agent, Session, ToolChoice};
@@ -71,6 +71,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     args.model.load_weights(&mut session)?;
     let interrupts = Interrupts::listen()?;
     session.options_mut().cancel = interrupts.flag();
+    reading::show(&mut session);
     let typed = TypedAhead::default();
     args.agent.person(&mut agent, interrupts.flag(), typed.clone());
 

@@ -15,6 +15,7 @@ mod lines;
 mod model;
 mod output;
 mod parse;
+mod reading;
 mod render;
 mod run;
 mod stdin;

@@ -5,7 +5,7 @@ use super::generation::GenerationOptions;
 use super::input::{ConversationOptions, ModelOptions};
 use super::lines::TypedAhead;
 use super::output::{Output, Printer};
-use super::{CALLS, DONE, FAILED, INTERRUPTED, complain, notice};
+use super::{CALLS, DONE, FAILED, INTERRUPTED, complain, notice, reading};
 use anyhow::{Context, Result};
 use callwright::message::{Message, open_calls};
 use callwright::session::{Agent, Cut, Event, FinishReason, Outcome, Reply, Session};
@@ -75,6 +75,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     // Not before: while a model is fetched or loaded nothing is there to be kept, and Ctrl-C ends the process at once.
     let interrupts = Interrupts::listen()?;
     session.options_mut().cancel = interrupts.flag();
+    reading::show(&mut session);
     let mut printer = Printer::new(args.output);
     let stop = Arc::clone(&session.options().cancel);
     let mut on_event = |event: &Event| {

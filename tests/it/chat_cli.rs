@@ -315,6 +315,26 @@ pub mod terminal {
     }
 
     #[test]
+    fn a_long_prompt_shows_how_far_it_is_read_until_ctrl_c_ends_that() {
+        let home = tempfile::tempdir().unwrap();
+        let system = "You are a helpful assistant who knows a lot. ".repeat(800);
+        let more = ["--system", &system, "--ctx", "32768", "--threads", "1"];
+        let Some(mut terminal) = Terminal::chat(home.path(), &more) else { return };
+        terminal.wait_for("> ", 1);
+        terminal.type_keys("Hello\r");
+        terminal.wait_for("Reading the prompt: ", 1);
+        terminal.type_keys("\x03");
+        terminal.wait_for("interrupted", 1);
+        let shown = terminal.shown();
+        let (_, after) = shown.rsplit_once("Reading the prompt: ").unwrap();
+        assert!(after.contains("tokens") && after.contains("\r\x1b[K"), "the sign is not cleared: {after:?}");
+        terminal.type_keys("/clear\r");
+        terminal.wait_for("a new conversation, with the system message", 1);
+        terminal.type_keys("/quit\r");
+        terminal.ends();
+    }
+
+    #[test]
     fn commands_and_names_of_tools_are_completed() {
         let home = tempfile::tempdir().unwrap();
         let Some(mut terminal) = Terminal::chat(home.path(), &["--tools", super::TOOLS]) else { return };
