@@ -76,6 +76,8 @@ pub enum FailureKind {
     Refused,
     /// The run was interrupted.
     Cancelled,
+    /// Nothing runs it and nobody gave its result: the caller answers the call.
+    LeftOpen,
 }
 
 /// A tool that gave no result.
@@ -122,9 +124,15 @@ pub(crate) fn first_of_same(calls: &[ToolCall]) -> Vec<usize> {
 /// Asks a person whether a call may be executed; it is called for one call after the other.
 pub type Confirm = Box<dyn Fn(&ToolCall) -> bool + Send + Sync>;
 
+/// Gives the result of a call that nothing runs, a person's for example; it is called for one call after the other.
+/// `None` leaves the call open: the run then ends, and its caller answers the call.
+pub type ByHand = Box<dyn Fn(&ToolCall) -> Option<String> + Send + Sync>;
+
 /// Runs tools, several at a time.
 pub struct Executor {
     functions: HashMap<String, Arc<dyn Function>>,
+    /// Results in place of running a tool, by tool.
+    given: HashMap<String, String>,
     /// The results that are given in place of running anything.
     recorded: Option<Mutex<VecDeque<Results>>>,
     /// At most this many tools run at a time.
@@ -135,17 +143,21 @@ pub struct Executor {
     pub max_output: usize,
     /// Asks about the tools that are to be asked about; without it they are not run.
     pub confirm: Option<Confirm>,
+    /// Gives the results of the tools that nothing runs; without it the model is told that they cannot be run.
+    pub by_hand: Option<ByHand>,
 }
 
 impl Default for Executor {
     fn default() -> Executor {
         Executor {
             functions: HashMap::new(),
+            given: HashMap::new(),
             recorded: None,
             jobs: 4,
             timeout: TIMEOUT,
             max_output: MAX_OUTPUT,
             confirm: None,
+            by_hand: None,
         }
     }
 }
@@ -174,14 +186,20 @@ impl Executor {
         self.functions.insert(name.into(), Arc::new(function));
     }
 
-    /// Whether it knows how to run a tool.
+    /// Gives each call of the tool `name` this result; the tool is not run, whatever its file says.
+    pub fn give(&mut self, name: impl Into<String>, result: impl Into<String>) {
+        self.given.insert(name.into(), result.into());
+    }
+
+    /// Whether it knows how to run a tool, or has its result.
     pub fn can_run(&self, tool: &Tool) -> bool {
-        tool.exec.is_some() || self.functions.contains_key(&tool.name)
+        tool.exec.is_some() || self.functions.contains_key(&tool.name) || self.given.contains_key(&tool.name)
     }
 
     /// The program that a tool is run by and that is not there, as far as its path says where.
     pub fn missing_program(&self, tool: &Tool) -> Option<PathBuf> {
-        let exec = tool.exec.as_ref().filter(|_| !self.functions.contains_key(&tool.name))?;
+        let replaced = self.functions.contains_key(&tool.name) || self.given.contains_key(&tool.name);
+        let exec = tool.exec.as_ref().filter(|_| !replaced)?;
         command::path(exec).filter(|path| !path.is_file())
     }
 
@@ -210,7 +228,7 @@ impl Executor {
         let mut results: Vec<Option<Result<String, Failure>>> = calls
             .iter()
             .enumerate()
-            .map(|(index, call)| if is_first(index) { self.refused(tools, call).map(Err) } else { None })
+            .map(|(index, call)| if is_first(index) { self.settled(tools, call, cancel) } else { None })
             .collect();
         let waiting: Vec<usize> =
             (0..calls.len()).filter(|&index| is_first(index) && results[index].is_none()).collect();
@@ -246,9 +264,26 @@ impl Executor {
         results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
     }
 
+    /// What a call comes to without anything being run.
+    fn settled(&self, tools: &Tools, call: &ToolCall, cancel: &AtomicBool) -> Option<Result<String, Failure>> {
+        let cut = |text: &str| command::cut(text.as_bytes(), text.len(), self.max_output);
+        if let Some(text) = self.given.get(&call.name) {
+            return Some(Ok(cut(text)));
+        }
+        let tool = tools.get(&call.name)?;
+        let Some(by_hand) = self.by_hand.as_ref().filter(|_| !self.can_run(tool)) else {
+            return self.refused(tool, call).map(Err);
+        };
+        let name = &call.name;
+        Some(by_hand(call).map(|text| cut(&text)).ok_or_else(|| match cancel.load(Ordering::Relaxed) {
+            true => cancelled(name),
+            false => Failure::new(FailureKind::LeftOpen, format!("nothing says how the tool {name} is run")),
+        }))
+    }
+
     /// Why a call is not to be executed, where a person is asked and says no.
-    fn refused(&self, tools: &Tools, call: &ToolCall) -> Option<Failure> {
-        let exec = tools.get(&call.name)?.exec.as_ref().filter(|exec| exec.confirm)?;
+    fn refused(&self, tool: &Tool, call: &ToolCall) -> Option<Failure> {
+        let exec = tool.exec.as_ref().filter(|exec| exec.confirm)?;
         match &self.confirm {
             Some(confirm) if confirm(call) => None,
             Some(_) => Some(Failure::new(FailureKind::Refused, format!("the user did not allow {} to run", call.name))),

@@ -96,7 +96,11 @@ pub struct Session {
     last: context::Last,
     /// Whether the chat template wants ids of nine letters and digits, once that was found out.
     short_ids: OnceCell<bool>,
+    on_prompt: Option<OnPrompt>,
 }
+
+/// Called while a prompt is decoded: see [`Session::watch_prompt`].
+type OnPrompt = Box<dyn FnMut(usize, usize) + Send>;
 
 impl Session {
     /// Loads a GGUF and starts a conversation with its own chat template.
@@ -190,6 +194,7 @@ impl Session {
             told_history: HashSet::new(),
             last: context::Last::default(),
             short_ids: OnceCell::new(),
+            on_prompt: None,
         })
     }
 
@@ -291,6 +296,12 @@ impl Session {
     /// Changes how turns are generated.
     pub fn options_mut(&mut self) -> &mut Options {
         &mut self.options
+    }
+
+    /// Has `on_prompt` called before each batch of a prompt, with how many of its tokens were decoded and how many are to
+    /// be decoded in all; both are equal when that is over.
+    pub fn watch_prompt(&mut self, on_prompt: impl FnMut(usize, usize) + Send + 'static) {
+        self.on_prompt = Some(Box::new(on_prompt));
     }
 
     /// Adds a user message and lets the model answer.

@@ -185,6 +185,8 @@ pub enum Status {
     Loop,
     /// There were as many answers as are allowed, and the last one still called tools.
     MaxTurns,
+    /// There are calls that nothing runs; the caller answers them.
+    ToolCalls,
     /// The caller ended it.
     Cancelled,
     /// An answer could not be generated.
@@ -199,6 +201,7 @@ impl fmt::Display for Status {
             Status::ToolFailed => "a tool failed, and nothing helped",
             Status::Loop => "the model makes the same call again and again",
             Status::MaxTurns => "the model still calls tools after --max-turns answers",
+            Status::ToolCalls => "calls wait for their results",
             Status::Cancelled => "interrupted",
             Status::Error => "an answer could not be generated",
         })
@@ -378,6 +381,11 @@ impl Turn {
     /// The caller ended the run.
     pub fn cancelled(&mut self) -> Step {
         Step::Stop(Status::Cancelled)
+    }
+
+    /// The caller answers calls of the answer at hand.
+    pub fn left_open(&mut self) -> Step {
+        Step::Stop(Status::ToolCalls)
     }
 
     /// A call in place of the one on the ladder.

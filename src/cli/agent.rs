@@ -1,19 +1,17 @@
 //! The options that say how tools are executed, and what is done where that fails.
 
+use super::ask;
 use super::input::{Input, ModelOptions, positive};
 use super::lines::TypedAhead;
-use super::say;
 use anyhow::Result;
+use callwright::exec::Executor;
 use callwright::fallback::{Limits as Spending, Rates};
-use callwright::message::ToolCall;
 use callwright::models::{ModelEntry, Models};
 use callwright::session::{Agent, Fallbacks};
 use callwright::tool::Tools;
 use callwright::turn::Limits;
 use callwright::{Error, ErrorKind};
 use clap::Args;
-use rustyline::error::ReadlineError;
-use rustyline::{Behavior, Config, DefaultEditor};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +28,10 @@ pub struct AgentOptions {
     /// Run tools that want to be asked about (confirm = true) without asking
     #[arg(long, help_heading = "Execution")]
     yes: bool,
+
+    /// The result of each call of the tool NAME, which is not run then; @FILE reads it from FILE. May be repeated
+    #[arg(long, value_name = "NAME=TEXT|NAME=@FILE", help_heading = "Execution", value_parser = named_result)]
+    tool_result: Vec<(String, String)>,
 
     /// End after N answers that call tools [default: 16]
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
@@ -86,6 +88,7 @@ impl AgentOptions {
         let given = [
             (self.tool_jobs.is_some(), "--tool-jobs"),
             (self.yes, "--yes"),
+            (!self.tool_result.is_empty(), "--tool-result"),
             (self.max_turns.is_some(), "--max-turns"),
             (self.max_tool_failures.is_some(), "--max-tool-failures"),
             (self.no_retry, "--no-retry"),
@@ -105,6 +108,7 @@ impl AgentOptions {
     /// What a run has at its disposal; the executor is taken out of the input.
     pub fn agent(&self, input: &mut Input, model: &ModelOptions, tools_needed: bool) -> Result<Agent> {
         let mut executor = std::mem::take(&mut input.executor);
+        self.give_results(&mut executor, &input.tools)?;
         if tools_needed || !input.tools.is_empty() {
             runnable(&input.tools, &executor)?;
         }
@@ -124,14 +128,44 @@ impl AgentOptions {
         Ok(Agent { executor, limits, fallbacks: self.fallbacks(model)?, failure_log: self.failure_log.clone() })
     }
 
-    /// Who is asked about tools that want to be asked about; Ctrl-C instead of an answer raises `cancel`.
-    pub fn confirm(&self, agent: &mut Agent, cancel: Arc<AtomicBool>, typed: TypedAhead) {
-        if self.yes {
-            agent.executor.confirm = Some(Box::new(|_| true));
-        } else if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
-            agent.executor.confirm =
-                Some(Box::new(move |call| !cancel.load(Ordering::Relaxed) && confirm(call, &cancel, &typed)));
+    /// Who is asked whether a tool may run, and for the results of tools that nothing runs; Ctrl-C instead of an answer
+    /// raises `cancel`.
+    pub fn person(&self, agent: &mut Agent, cancel: Arc<AtomicBool>, typed: TypedAhead) {
+        let executor = &mut agent.executor;
+        executor.by_hand = Some(Box::new(|_| None));
+        if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+            let (cancelled, typed_ahead) = (Arc::clone(&cancel), typed.clone());
+            executor.by_hand = Some(Box::new(move |call| {
+                if cancelled.load(Ordering::Relaxed) { None } else { ask::result(call, &cancelled, &typed_ahead) }
+            }));
+            executor.confirm =
+                Some(Box::new(move |call| !cancel.load(Ordering::Relaxed) && ask::confirm(call, &cancel, &typed)));
         }
+        if self.yes {
+            executor.confirm = Some(Box::new(|_| true));
+        }
+    }
+
+    /// Gives the executor the results of --tool-result.
+    fn give_results(&self, executor: &mut Executor, tools: &Tools) -> Result<()> {
+        for (index, (name, text)) in self.tool_result.iter().enumerate() {
+            if tools.get(name).is_none() {
+                let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+                return Err(unknown_tool(&format!("--tool-result: there is no tool {name:?}"), &names).into());
+            }
+            if self.tool_result[..index].iter().any(|(before, _)| before == name) {
+                let message = format!("--tool-result is given twice for the tool {name:?}");
+                return Err(Error::new(ErrorKind::Config, message)
+                    .hint("one result goes to all calls of a tool")
+                    .into());
+            }
+            let text = match text.strip_prefix('@').map(Path::new) {
+                Some(path) => std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?,
+                None => text.clone(),
+            };
+            executor.give(name, text);
+        }
+        Ok(())
     }
 
     fn fallbacks(&self, model: &ModelOptions) -> Result<Option<Fallbacks>> {
@@ -169,6 +203,22 @@ impl AgentOptions {
     }
 }
 
+/// NAME=TEXT.
+fn named_result(text: &str) -> Result<(String, String), String> {
+    let named = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, text) = named.ok_or("not NAME=TEXT or NAME=@FILE")?;
+    Ok((name.to_owned(), text.to_owned()))
+}
+
+/// The error about a name that no tool has.
+pub fn unknown_tool(message: &str, names: &[&str]) -> Error {
+    let hint = match names {
+        [] => "there are no tools; --tools FILE gives some".to_owned(),
+        names => format!("the tools are {}", names.join(", ")),
+    };
+    Error::new(ErrorKind::Config, message).hint(hint)
+}
+
 /// Where the program keeps what it learns.
 pub fn state_folder() -> Option<PathBuf> {
     let folders = directories::ProjectDirs::from("", "", "callwright")?;
@@ -176,20 +226,15 @@ pub fn state_folder() -> Option<PathBuf> {
 }
 
 /// Before the model is loaded: a tool that cannot be run should not come to light when it is called.
-fn runnable(tools: &Tools, executor: &callwright::exec::Executor) -> Result<()> {
+fn runnable(tools: &Tools, executor: &Executor) -> Result<()> {
     if tools.is_empty() {
         return Err(Error::new(ErrorKind::Tools, "there are no tools to execute")
             .hint("give some with --tools FILE, or --tools builtin")
             .into());
     }
     for tool in tools.iter() {
-        let name = &tool.name;
-        if !executor.can_run(tool) {
-            return Err(Error::new(ErrorKind::Tools, format!("nothing says how the tool {name:?} is run"))
-                .hint("a tools file in TOML does, with command = [\"PROGRAM\", \"ARGUMENT\"]")
-                .into());
-        }
         if let Some(path) = executor.missing_program(tool) {
+            let name = &tool.name;
             let message = format!("the program of the tool {name:?} is not there: {}", path.display());
             return Err(Error::new(ErrorKind::Tools, message)
                 .hint("a path in a tools file is relative to the file's folder")
@@ -204,48 +249,4 @@ fn writable(folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, &error))?;
     tempfile::tempfile_in(folder).map_err(|error| Error::io("write into", folder, &error))?;
     Ok(())
-}
-
-/// A call as it is asked about: nothing in it moves the cursor, or has what stands in it shown in another order.
-fn shown(call: &ToolCall) -> String {
-    let disguises = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    format!("{} {}", call.name, call.arguments.to_text()).replace(disguises, " ")
-}
-
-/// Asks at the terminal whether a call may be executed.
-fn confirm(call: &ToolCall, cancel: &AtomicBool, typed: &TypedAhead) -> bool {
-    typed.take_in();
-    let shown = shown(call);
-    // The terminal itself: standard output may be a file.
-    let config = Config::builder().behavior(Behavior::PreferTerm).build();
-    let Ok(mut editor) = DefaultEditor::with_config(config) else { return false };
-    loop {
-        let answer = editor.readline(&format!("Run {shown}? [y/N] "));
-        if matches!(answer, Err(ReadlineError::Interrupted)) {
-            cancel.store(true, Ordering::Relaxed);
-        }
-        let Ok(answer) = answer else { return false };
-        match answer.trim().to_lowercase().as_str() {
-            "y" | "yes" => return true,
-            "" | "n" | "no" => return false,
-            // Something else was meant, to be said to the model perhaps.
-            _ => say(format_args!("y runs it, n does not; the conversation goes on behind that\n")),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use callwright::message::Arguments;
-
-    #[test]
-    fn what_is_asked_about_is_what_is_seen() {
-        let arguments = Arguments::from_text("{\"path\": \"/tmp/\u{202e}fdp\u{2066}.\u{200f}sh\"}");
-        let call = ToolCall { id: None, name: "open\u{1b}[2K".to_owned(), arguments };
-        assert_eq!(shown(&call), "open [2K {\"path\":\"/tmp/ fdp . sh\"}");
-    }
 }

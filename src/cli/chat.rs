@@ -1,15 +1,15 @@
 //! `callwright chat`: a conversation at the terminal.
 
-use super::agent::{AgentOptions, state_folder};
+use super::agent::{AgentOptions, state_folder, unknown_tool};
 use super::generation::GenerationOptions;
 use super::input::{ConversationOptions, Input, ModelOptions};
-use super::lines::{Lines, TypedAhead};
+use super::lines::{Completion, Lines, TypedAhead};
 use super::output::{Output, Printer};
 use super::run::{Interrupts, tell_run};
-use super::{DONE, complain, notice, say};
+use super::{DONE, complain, notice, reading, say};
 use anyhow::Result;
 use callwright::message::{Conversation, Message, Role, adopt, messages_to_json};
-use callwright::session::{Agent, Session};
+use callwright::session::{Agent, Session, ToolChoice};
 use callwright::{Error, ErrorKind};
 use clap::Args;
 use rustyline::error::ReadlineError;
@@ -41,13 +41,19 @@ pub struct ChatArgs {
     agent: AgentOptions,
 }
 
+/// The commands, for completion; [`HELP`] explains them.
+const COMMANDS: [&str; 10] = ["help", "tools", "tool", "template", "undo", "clear", "save", "save!", "load", "quit"];
+
 const HELP: &str = "\
 /tools            what the model may call
+/tool NAME        make the next answer call this tool; /tool alone takes that back
 /template         how the conversation is written for the model
 /undo             forget the last question and all that came of it
+/clear            begin a new conversation; the system message is kept
 /save FILE        write the conversation as OpenAI's JSON; /save! FILE writes over a file that is there
 /load FILE        go on with the conversation in a file
 /quit             end; so does Ctrl-D
+The Tab key completes commands, names of tools and files.
 A line that ends with \\ goes on in the next one. Ctrl-C ends an answer and keeps the conversation.
 ";
 
@@ -65,10 +71,13 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     args.model.load_weights(&mut session)?;
     let interrupts = Interrupts::listen()?;
     session.options_mut().cancel = interrupts.flag();
+    reading::show(&mut session);
     let typed = TypedAhead::default();
-    args.agent.confirm(&mut agent, interrupts.flag(), typed.clone());
+    args.agent.person(&mut agent, interrupts.flag(), typed.clone());
 
-    let mut lines = Lines::open(typed).map_err(terminal_error)?;
+    let completion =
+        Completion { commands: &COMMANDS, tools: session.tools().iter().map(|tool| tool.name.clone()).collect() };
+    let mut lines = Lines::open(typed, completion).map_err(terminal_error)?;
     let history = state_folder().map(|folder| folder.join("chat_history"));
     if let Some(path) = history.as_ref().filter(|path| path.exists()) {
         // A history that cannot be read is no reason not to talk.
@@ -77,9 +86,10 @@ pub fn run(args: ChatArgs) -> Result<u8> {
         }
     }
     say(format_args!("{} · /help says what there is\n", entry.name));
+    let mut forced = None;
     // What - stands for, standard input, is read in any case.
     if let Some(prompt) = args.conversation.prompt.as_deref().filter(|prompt| *prompt != "-") {
-        ask(&mut session, &mut agent, &interrupts, prompt);
+        ask(&mut session, &mut agent, &interrupts, prompt, &mut forced);
     }
     loop {
         let text = match lines.next() {
@@ -104,13 +114,13 @@ pub fn run(args: ChatArgs) -> Result<u8> {
         if let Some(pasted) = text.strip_prefix('/') {
             let (command, rest) = pasted.split_once('\n').unwrap_or((pasted, ""));
             lines.put_back(rest);
-            match obey(&mut session, command) {
+            match obey(&mut session, command, &mut forced) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => complain(&error.to_string()),
             }
         } else {
-            ask(&mut session, &mut agent, &interrupts, text);
+            ask(&mut session, &mut agent, &interrupts, text, &mut forced);
         }
     }
     if let Some(path) = history
@@ -160,8 +170,19 @@ fn save_history(lines: &mut Lines, path: &Path) -> Result<(), Error> {
         .map_err(|error| Error::new(ErrorKind::Io, format!("cannot write {}: {error}", path.display())))
 }
 
-/// Asks the model; whatever comes of it, the conversation can go on.
-fn ask(session: &mut Session, agent: &mut Agent, interrupts: &Interrupts, prompt: &str) {
+/// Asks the model; whatever comes of it, the conversation can go on. An answer calls the tool that is forced, if there
+/// is one, and ends that.
+fn ask(
+    session: &mut Session,
+    agent: &mut Agent,
+    interrupts: &Interrupts,
+    prompt: &str,
+    forced: &mut Option<ToolChoice>,
+) {
+    let usual = session.options().tool_choice.clone();
+    if let Some(choice) = &*forced {
+        session.options_mut().tool_choice = choice.clone();
+    }
     let before = session.messages().to_vec();
     let mut messages = before.clone();
     messages.push(Message::user(prompt));
@@ -176,8 +197,12 @@ fn ask(session: &mut Session, agent: &mut Agent, interrupts: &Interrupts, prompt
             })
         })
     });
+    session.options_mut().tool_choice = usual;
     match came {
-        Ok(outcome) => drop(tell_run(&outcome, session)),
+        Ok(outcome) => {
+            *forced = None;
+            tell_run(&outcome, session);
+        }
         Err(error) => {
             complain(&error.to_string());
             if session.messages().len() <= before.len() + 1 {
@@ -189,7 +214,7 @@ fn ask(session: &mut Session, agent: &mut Agent, interrupts: &Interrupts, prompt
 }
 
 /// Does what a line with a slash says; false when that is to end.
-fn obey(session: &mut Session, command: &str) -> Result<bool, Error> {
+fn obey(session: &mut Session, command: &str, forced: &mut Option<ToolChoice>) -> Result<bool, Error> {
     let (command, file) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
     let file = file.trim();
     match command {
@@ -200,6 +225,18 @@ fn obey(session: &mut Session, command: &str) -> Result<bool, Error> {
                 say(format_args!("{}: {}\n", tool.name, tool.description));
             }
         }
+        "tool" if file.is_empty() => {
+            *forced = None;
+            say(format_args!("the model chooses whether it calls a tool; /tool NAME forces one for the next answer\n"));
+        }
+        "tool" => {
+            let Some(tool) = session.tools().get(file) else {
+                let names: Vec<&str> = session.tools().iter().map(|tool| tool.name.as_str()).collect();
+                return Err(unknown_tool(&format!("there is no tool {file:?}"), &names));
+            };
+            *forced = Some(ToolChoice::Tool(tool.name.clone()));
+            say(format_args!("the next answer calls {file}\n"));
+        }
         "template" => say(format_args!("{}, calls as {}\n", session.template().name(), session.format().name)),
         "undo" => {
             let Some(last) = session.messages().iter().rposition(|message| message.role == Role::User) else {
@@ -209,6 +246,13 @@ fn obey(session: &mut Session, command: &str) -> Result<bool, Error> {
             let kept = session.messages()[..last].to_vec();
             session.set_messages(kept)?;
             say(format_args!("{} messages are left\n", session.messages().len()));
+        }
+        "clear" => {
+            let system = session.messages().iter().take_while(|message| message.role == Role::System);
+            let kept: Vec<Message> = system.cloned().collect();
+            let with = if kept.is_empty() { "" } else { ", with the system message" };
+            session.set_messages(kept)?;
+            say(format_args!("a new conversation{with}\n"));
         }
         "save" | "save!" | "load" if file.is_empty() => say(format_args!("/{command} FILE\n")),
         "save" | "save!" => {

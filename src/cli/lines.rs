@@ -4,8 +4,13 @@
 //! the lines after one that cannot be read.
 
 use super::say;
-use rustyline::DefaultEditor;
+use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::Validator;
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use std::collections::VecDeque;
 use std::io::{BufRead, Error, ErrorKind, IsTerminal};
 use std::path::Path;
@@ -13,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where lines come from.
 pub struct Lines {
-    editor: DefaultEditor,
+    editor: Editor<Completion, DefaultHistory>,
     terminal: bool,
     /// Said already, and not asked for yet.
     waiting: VecDeque<String>,
@@ -24,9 +29,12 @@ pub struct Lines {
 
 impl Lines {
     /// Standard input.
-    pub fn open(typed: TypedAhead) -> Result<Lines, ReadlineError> {
+    pub fn open(typed: TypedAhead, completion: Completion) -> Result<Lines, ReadlineError> {
         let terminal = std::io::stdin().is_terminal();
-        Ok(Lines { editor: DefaultEditor::new()?, terminal, waiting: VecDeque::new(), typed, read: 0 })
+        let config = Config::builder().completion_type(CompletionType::List).build();
+        let mut editor = Editor::with_config(config)?;
+        editor.set_helper(Some(completion));
+        Ok(Lines { editor, terminal, waiting: VecDeque::new(), typed, read: 0 })
     }
 
     /// The next line; one that ends with a backslash goes on in the next. What is pasted in one piece is one line, with
@@ -91,6 +99,43 @@ impl Lines {
         line.truncate(line.trim_end_matches(['\n', '\r']).len());
         Ok(line)
     }
+}
+
+/// What the Tab key completes: commands, and after some of them a tool's name or a file.
+pub struct Completion {
+    /// The commands, without the slash.
+    pub commands: &'static [&'static str],
+    /// The names of the tools.
+    pub tools: Vec<String>,
+}
+
+impl Completer for Completion {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, pos: usize, context: &Context<'_>) -> Result<(usize, Vec<Pair>), ReadlineError> {
+        let Some(typed) = line[..pos].strip_prefix('/') else { return Ok((pos, Vec::new())) };
+        let (start, candidates) = match typed.split_once(' ') {
+            None => (1, beginning_with(typed, self.commands.iter().copied())),
+            Some(("tool", name)) => (pos - name.len(), beginning_with(name, self.tools.iter().map(String::as_str))),
+            Some(("save" | "save!" | "load", _)) => return FilenameCompleter::new().complete(line, pos, context),
+            Some(_) => (pos, Vec::new()),
+        };
+        Ok((start, candidates))
+    }
+}
+
+impl Helper for Completion {}
+impl Highlighter for Completion {}
+impl Validator for Completion {}
+impl Hinter for Completion {
+    type Hint = String;
+}
+
+fn beginning_with<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Vec<Pair> {
+    names
+        .filter(|name| name.starts_with(typed))
+        .map(|name| Pair { display: name.to_owned(), replacement: format!("{name} ") })
+        .collect()
 }
 
 /// Lines that were typed before they were asked for.

@@ -1,6 +1,7 @@
 //! The command line: what belongs to the terminal and not to the library.
 
 mod agent;
+mod ask;
 mod bench;
 mod bench_resume;
 mod bench_run;
@@ -14,6 +15,7 @@ mod lines;
 mod model;
 mod output;
 mod parse;
+mod reading;
 mod render;
 mod run;
 mod stdin;
@@ -34,6 +36,8 @@ const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 /// A threshold that was asked for is not met.
 const THRESHOLD: u8 = 3;
+/// The run ended with calls that wait for their results.
+const CALLS: u8 = 4;
 /// Ended by Ctrl-C: 128 + SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;
 

@@ -5,8 +5,9 @@ use super::generation::GenerationOptions;
 use super::input::{ConversationOptions, ModelOptions};
 use super::lines::TypedAhead;
 use super::output::{Output, Printer};
-use super::{DONE, FAILED, INTERRUPTED, complain, notice};
+use super::{CALLS, DONE, FAILED, INTERRUPTED, complain, notice, reading};
 use anyhow::{Context, Result};
+use callwright::message::{Message, open_calls};
 use callwright::session::{Agent, Cut, Event, FinishReason, Outcome, Reply, Session};
 use callwright::turn::Status;
 use callwright::{Error, ErrorKind};
@@ -74,6 +75,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     // Not before: while a model is fetched or loaded nothing is there to be kept, and Ctrl-C ends the process at once.
     let interrupts = Interrupts::listen()?;
     session.options_mut().cancel = interrupts.flag();
+    reading::show(&mut session);
     let mut printer = Printer::new(args.output);
     let stop = Arc::clone(&session.options().cancel);
     let mut on_event = |event: &Event| {
@@ -94,7 +96,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
             _ => DONE,
         });
     };
-    args.agent.confirm(&mut agent, interrupts.flag(), TypedAhead::default());
+    args.agent.person(&mut agent, interrupts.flag(), TypedAhead::default());
     let outcome = interrupts.during(|| session.run(&mut agent, &mut on_event))?;
     printer.finish_run(&session, &outcome)?;
     Ok(tell_run(&outcome, &session))
@@ -139,11 +141,29 @@ pub fn tell_run(outcome: &Outcome, session: &Session) -> u8 {
             notice("interrupted");
             return INTERRUPTED;
         }
+        (Status::ToolCalls, _) => {
+            complain(&left_open(session.messages()));
+            return CALLS;
+        }
         (Status::Error, Some(failure)) => complain(failure),
         (status, Some(failure)) => complain(&format!("{status}: {failure}")),
         (status, None) => complain(&status.to_string()),
     }
     FAILED
+}
+
+/// Which calls wait for their results, and how they get them.
+fn left_open(messages: &[Message]) -> String {
+    let answer = messages.iter().rposition(|message| !message.tool_calls.is_empty()).unwrap_or(messages.len());
+    let open = open_calls(&messages[answer..]).unwrap_or_default();
+    let named: Vec<String> =
+        open.iter().map(|call| format!("{} ({})", call.name, call.id.as_deref().unwrap_or_default())).collect();
+    format!(
+        "the run ended with calls that wait for their results: {}\nhint: --tool-result NAME=TEXT gives the result of a \
+         tool; or, to the messages of --output json, add one with role tool, tool_call_id and content for each call, and \
+         go on with --messages FILE",
+        named.join(", ")
+    )
 }
 
 /// What the reader of the text should know about it.

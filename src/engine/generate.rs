@@ -112,7 +112,24 @@ pub fn generate(
     prompt: &[Token],
     sampling: &Sampling,
     limits: Limits<'_>,
+    constraint: Option<&mut Constraint<'_>>,
+    on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
+) -> Result<Generation> {
+    generate_watched(engine, prompt, sampling, limits, constraint, &mut |_, _| (), on_token)
+}
+
+/// [`generate`], with `on_prompt` called before each batch of the prompt: with how many of its tokens were decoded, and
+/// how many are to be decoded in all. At the end, also after an error, both numbers are equal.
+///
+/// # Errors
+/// Those of [`generate`].
+pub fn generate_watched(
+    engine: &mut dyn Engine,
+    prompt: &[Token],
+    sampling: &Sampling,
+    limits: Limits<'_>,
     mut constraint: Option<&mut Constraint<'_>>,
+    on_prompt: &mut dyn FnMut(usize, usize),
     on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
 ) -> Result<Generation> {
     let started = Instant::now();
@@ -133,14 +150,23 @@ pub fn generate(
         cancelled.or_else(|| limits.until.filter(|until| *until <= Instant::now()).map(|_| End::Late))
     };
     let mut sampler = Sampler::new(*sampling);
-    for chunk in prompt[usage.cached_tokens..].chunks(PROMPT_CHUNK) {
-        if let Some(end) = ended() {
-            usage.prompt_time = started.elapsed();
-            return Ok(Generation { tokens, end, end_token: None, closed_from: None, usage });
+    let unread = &prompt[usage.cached_tokens..];
+    let mut read = || {
+        for (index, chunk) in unread.chunks(PROMPT_CHUNK).enumerate() {
+            if let Some(end) = ended() {
+                return Ok(Some(end));
+            }
+            on_prompt(index * PROMPT_CHUNK, unread.len());
+            engine.decode(chunk)?;
         }
-        engine.decode(chunk)?;
-    }
+        Ok(None)
+    };
+    let came = read();
+    on_prompt(unread.len(), unread.len());
     usage.prompt_time = started.elapsed();
+    if let Some(end) = came? {
+        return Ok(Generation { tokens, end, end_token: None, closed_from: None, usage });
+    }
 
     let started = Instant::now();
     let mut generated = Vec::new();

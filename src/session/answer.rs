@@ -8,7 +8,7 @@ use super::{Options, Session, ToolChoice};
 use crate::Result;
 use crate::engine::Token;
 use crate::engine::constraint::Mode;
-use crate::engine::generate::{End, Limits, generate};
+use crate::engine::generate::{End, Limits, generate_watched};
 use crate::format::event::Event as ParserEvent;
 use crate::format::parser::{OtherForms, Parser, ParserOptions};
 use crate::message::{Message, Placed, complete};
@@ -132,12 +132,14 @@ impl Session {
         let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: ask.until };
         let room = self.engine.context_limit().saturating_sub(written.tokens.len());
         let context_is_limit = room < options.max_tokens;
-        let mut generation = generate(
+        let mut unwatched: super::OnPrompt = Box::new(|_, _| ());
+        let mut generation = generate_watched(
             &mut *self.engine,
             &written.tokens,
             &options.sampling,
             limits,
             constraint.as_mut(),
+            self.on_prompt.as_mut().unwrap_or(&mut unwatched),
             &mut |bytes, closing| {
                 let mut enough = false;
                 if closing || closed_from.is_some_and(|from| from <= count) {

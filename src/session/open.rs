@@ -15,6 +15,8 @@ pub(super) struct OpenCall {
     pub came: Option<Result<String, String>>,
     /// The call as the model wrote it and what was wrong with it, before others had a go at it.
     pub original: Option<(ToolCall, String)>,
+    /// Whether the call is left to the caller: the conversation has no result of it.
+    pub left_open: bool,
     /// What is added to the result for the model.
     pub remark: Option<&'static str>,
     /// What was written for the call.
@@ -39,7 +41,7 @@ impl Open {
 
     /// The answer and the results of its calls as they are now.
     pub fn so_far(&self) -> Vec<Message> {
-        messages(&self.message, self.calls.iter().map(|open| (open.call.clone(), open.content())).collect())
+        messages(&self.message, self.calls.iter().map(|open| (open.call.clone(), Some(open.content()))).collect())
     }
 
     /// The answer and the results of its calls for the conversation.
@@ -48,12 +50,12 @@ impl Open {
     }
 }
 
-fn messages(answer: &Message, calls: Vec<(ToolCall, String)>) -> Vec<Message> {
-    let calls: Vec<(ToolCall, String)> =
+fn messages(answer: &Message, calls: Vec<(ToolCall, Option<String>)>) -> Vec<Message> {
+    let calls: Vec<(ToolCall, Option<String>)> =
         calls.into_iter().map(|(call, content)| (tell::nameable(call), content)).collect();
     let tool_calls = calls.iter().map(|(call, _)| call.clone()).collect();
     let mut messages = vec![Message { tool_calls, ..answer.clone() }];
-    let results = calls.into_iter();
+    let results = calls.into_iter().filter_map(|(call, content)| Some((call, content?)));
     messages.extend(results.map(|(call, content)| Message::tool(call.id.unwrap_or_default(), call.name, content)));
     messages
 }
@@ -67,7 +69,10 @@ impl OpenCall {
         }
     }
 
-    fn settled(self) -> (ToolCall, String) {
+    fn settled(self) -> (ToolCall, Option<String>) {
+        if self.left_open {
+            return (self.call, None);
+        }
         let content = self.content();
         let (call, mut content) = match (self.came, self.original) {
             // What others made of it failed, too: what the model wrote stands, with the error that it met.
@@ -77,6 +82,6 @@ impl OpenCall {
         if let Some(remark) = self.remark {
             content = format!("{content}\n{remark}");
         }
-        (call, content)
+        (call, Some(content))
     }
 }

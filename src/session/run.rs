@@ -204,6 +204,7 @@ impl Run<'_> {
                 call: call.clone(),
                 came,
                 original: None,
+                left_open: false,
                 remark: None,
                 written: parsed.raw.clone(),
             });
@@ -224,6 +225,9 @@ impl Run<'_> {
         let first = first_of_same(&calls);
         let id = |index: usize| calls[index].id.clone().unwrap_or_default();
         let results = self.agent.executor.run(&self.session.tools, &calls, &cancel, &mut |index, result| {
+            if left_open(result) {
+                return;
+            }
             let call = &calls[index];
             let content = match result {
                 Ok(text) => text.clone(),
@@ -267,8 +271,14 @@ impl Run<'_> {
             None => (self.own.clone(), "executed"),
         };
         let mut ran = Vec::with_capacity(results.len());
+        let mut answered_by_the_caller = false;
         for (&index, result) in indices.iter().zip(results) {
             let open = &mut open.calls[index];
+            if left_open(&result) {
+                open.left_open = true;
+                answered_by_the_caller = true;
+                continue;
+            }
             if let (Some((model, tool)), Some(fallbacks)) = (&asked, &mut self.agent.fallbacks)
                 && let Err(error) = fallbacks.learned(model, tool, result.is_ok())
             {
@@ -298,6 +308,10 @@ impl Run<'_> {
         if cancelled {
             self.finish = FinishReason::Cancelled;
             return self.turn.cancelled();
+        }
+        if answered_by_the_caller {
+            self.finish = FinishReason::ToolCalls;
+            return self.turn.left_open();
         }
         self.turn.executed(ran)
     }
@@ -388,6 +402,11 @@ impl Run<'_> {
 /// The conversation for the failure log, where there is one.
 pub(super) fn kept(log: &Option<PathBuf>, messages: &[Message]) -> Vec<Message> {
     if log.is_some() { messages.to_vec() } else { Vec::new() }
+}
+
+/// Whether a call is left to the caller of the run.
+fn left_open(result: &Result<String, Failure>) -> bool {
+    matches!(result, Err(Failure { kind: FailureKind::LeftOpen, .. }))
 }
 
 /// What is wrong with a call, if anything is.

@@ -134,6 +134,38 @@ fn a_line_that_cannot_be_read_does_not_end_a_chat() {
 }
 
 #[test]
+fn a_tool_is_forced_for_one_answer() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("chat.json");
+    let lines = format!(
+        "/tool\n/tool get_wether\n/tool get_weather\n/tool\nHello\n/tool get_weather\nHello\nHello\n/save {}\n",
+        file.display()
+    );
+    let (out, err) = piped(home.path(), &["--tools", TOOLS, "--max-turns", "1", "--temp", "0"], lines.as_bytes());
+    assert_eq!(out.matches("→ get_weather").count(), 1, "{out}{err}");
+    assert!(err.contains("there is no tool \"get_wether\"\nhint: the tools are get_weather"), "{err}");
+    assert_eq!(err.matches("the model chooses whether it calls a tool").count(), 2, "{err}");
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let roles: Vec<&str> =
+        saved["messages"].as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect();
+    assert_eq!(roles[..5], ["user", "assistant", "user", "assistant", "tool"], "the second answer has the call");
+    let (_, err) = piped(home.path(), &[], b"/tool clock\n");
+    assert!(err.contains("there is no tool \"clock\"\nhint: there are no tools; --tools FILE gives some"), "{err}");
+}
+
+#[test]
+fn a_new_conversation_keeps_the_system_message() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("chat.json");
+    let lines = format!("One\n/clear\nTwo\n/save {}\n", file.display());
+    let (_, err) = piped(home.path(), &["--max-tokens", "4", "--system", "Be brief."], lines.as_bytes());
+    assert!(err.contains("a new conversation, with the system message"), "{err}");
+    assert_eq!(contents(&file), ["Two"]);
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(saved["messages"][0]["content"], "Be brief.");
+}
+
+#[test]
 fn a_conversation_with_an_open_call_is_loaded_and_stays_as_it_is() {
     let home = tempfile::tempdir().unwrap();
     let (open, saved) = (home.path().join("open.json"), home.path().join("saved.json"));
@@ -150,7 +182,7 @@ fn a_conversation_with_an_open_call_is_loaded_and_stays_as_it_is() {
 
 /// A terminal that nobody looks at: keys go in, and what is shown comes out.
 #[cfg(target_os = "linux")]
-mod terminal {
+pub mod terminal {
     use super::{Path, contents};
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
     use std::fs::File;
@@ -161,7 +193,7 @@ mod terminal {
     use std::thread::JoinHandle;
     use std::time::{Duration, Instant};
 
-    struct Terminal {
+    pub struct Terminal {
         keys: File,
         shown: Arc<Mutex<Vec<u8>>>,
         /// Ends when all that was written is in `shown`.
@@ -171,11 +203,11 @@ mod terminal {
 
     impl Terminal {
         /// A chat at a terminal of its own; none where this system cannot give one.
-        fn chat(home: &Path, more: &[&str]) -> Option<Terminal> {
+        pub fn chat(home: &Path, more: &[&str]) -> Option<Terminal> {
             Terminal::start(home, "chat", more)
         }
 
-        fn start(home: &Path, command: &str, more: &[&str]) -> Option<Terminal> {
+        pub fn start(home: &Path, command: &str, more: &[&str]) -> Option<Terminal> {
             let pty = nix::pty::openpty(None, None).ok()?;
             // Not for the chat: while it held this side, too, it could not see the terminal go.
             fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
@@ -207,16 +239,16 @@ mod terminal {
             Some(Terminal { keys, shown, reader, child })
         }
 
-        fn type_keys(&mut self, keys: &str) {
+        pub fn type_keys(&mut self, keys: &str) {
             self.keys.write_all(keys.as_bytes()).unwrap();
         }
 
-        fn shown(&self) -> String {
+        pub fn shown(&self) -> String {
             String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
         }
 
         /// Waits until this is shown so many times.
-        fn wait_for(&self, text: &str, times: usize) {
+        pub fn wait_for(&self, text: &str, times: usize) {
             let started = Instant::now();
             while self.shown().matches(text).count() < times {
                 assert!(started.elapsed() < Duration::from_secs(60), "{text:?} is not shown: {}", self.shown());
@@ -224,7 +256,7 @@ mod terminal {
             }
         }
 
-        fn ends(mut self) -> String {
+        pub fn ends(mut self) -> String {
             let started = Instant::now();
             let status = loop {
                 if let Some(status) = self.child.try_wait().unwrap() {
@@ -280,6 +312,39 @@ mod terminal {
         let shown = terminal.ends();
         assert!(shown.contains(", calls as "), "{shown}");
         assert_eq!(contents(&file), ["Hello\nworld"]);
+    }
+
+    #[test]
+    fn a_long_prompt_shows_how_far_it_is_read_until_ctrl_c_ends_that() {
+        let home = tempfile::tempdir().unwrap();
+        let system = "You are a helpful assistant who knows a lot. ".repeat(800);
+        let more = ["--system", &system, "--ctx", "32768", "--threads", "1"];
+        let Some(mut terminal) = Terminal::chat(home.path(), &more) else { return };
+        terminal.wait_for("> ", 1);
+        terminal.type_keys("Hello\r");
+        terminal.wait_for("Reading the prompt: ", 1);
+        terminal.type_keys("\x03");
+        terminal.wait_for("interrupted", 1);
+        let shown = terminal.shown();
+        let (_, after) = shown.rsplit_once("Reading the prompt: ").unwrap();
+        assert!(after.contains("tokens") && after.contains("\r\x1b[K"), "the sign is not cleared: {after:?}");
+        terminal.type_keys("/clear\r");
+        terminal.wait_for("a new conversation, with the system message", 1);
+        terminal.type_keys("/quit\r");
+        terminal.ends();
+    }
+
+    #[test]
+    fn commands_and_names_of_tools_are_completed() {
+        let home = tempfile::tempdir().unwrap();
+        let Some(mut terminal) = Terminal::chat(home.path(), &["--tools", super::TOOLS]) else { return };
+        terminal.wait_for("> ", 1);
+        terminal.type_keys("/tem\t\r");
+        terminal.wait_for(", calls as ", 1);
+        terminal.type_keys("/tool get\t\r");
+        terminal.wait_for("the next answer calls get_weather", 1);
+        terminal.type_keys("/qu\t\r");
+        terminal.ends();
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod adapt;
 mod bench;
+mod by_hand;
 mod byte_tokens;
 mod chat_cli;
 mod check;

@@ -210,7 +210,21 @@ fn what_cannot_be_executed_is_said_before_the_model_is_loaded() {
     let mut report = String::new();
     for args in [
         vec!["run", "?", "--execute"],
-        vec!["run", "?", "--execute", "--tools", json],
+        vec!["run", "?", "--execute", "--tools", json, "--tool-result", "get_wether=21"],
+        vec!["run", "?", "--execute", "--tools", json, "--tool-result", "get_weather"],
+        vec!["run", "?", "--execute", "--tools", json, "--tool-result", "get_weather=@/nowhere/result.txt"],
+        vec![
+            "run",
+            "?",
+            "--execute",
+            "--tools",
+            json,
+            "--tool-result",
+            "get_weather=1",
+            "--tool-result",
+            "get_weather=2",
+        ],
+        vec!["run", "?", "--tools", json, "--tool-result", "get_weather=21"],
         vec!["run", "?", "--tools", TOOLS, "--max-turns", "3"],
         vec!["run", "?", "--tools", TOOLS, "--no-fallback-tool"],
         vec!["run", "?", "--execute", "--tools", TOOLS, "--fallback-tool-models", "no-such-model"],
@@ -221,7 +235,7 @@ fn what_cannot_be_executed_is_said_before_the_model_is_loaded() {
         vec!["run", "--replay", "run.jsonl", "--max-turns", "3"],
         vec!["run", "--replay", "run.jsonl", "--execute"],
         vec!["run", "?", "--execute", "--tools", TOOLS, "--record", "run.jsonl", "--fallback-tool-models", "bundled"],
-        vec!["chat", "--tools", json],
+        vec!["chat", "--tool-result", "get_weather=21"],
     ] {
         let ran = run(callwright(home.path()).args(&args));
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{args:?} {ran:?}");
@@ -351,6 +365,7 @@ fn a_run_is_repeated_as_it_was_recorded() {
             command.arg(match option.as_str() {
                 "--constrain" | "--other-forms" => "off",
                 "--context-policy" | "--images" => "error",
+                "--tool-result" => "get_weather=1",
                 _ => "1",
             });
         }

@@ -10,7 +10,9 @@ use callwright::message::{Conversation, Message, Role};
 use callwright::session::{ContextPolicy, Event, FinishReason, Session, ToolChoice};
 use callwright::template::ChatTemplate;
 use callwright::{ErrorKind, Tools};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
 
 const CALL: &str =
     "### TOOL_CALL_START ###\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###";
@@ -405,4 +407,27 @@ fn a_token_that_ends_both_turn_and_call_is_the_end_marker() {
     let reply = session.ask("What's the time?").unwrap();
     assert!(reply.calls[0].complete && reply.calls[0].valid, "{:?}", reply.calls);
     assert!(reply.notes.iter().all(|note| note.repair.is_none()), "{:?}", reply.notes);
+}
+
+#[test]
+fn a_prompt_is_watched_and_ended_within_a_batch() {
+    for cancelled in [false, true] {
+        let mut session = session(["Good day."]);
+        let (watched, seen) = channel();
+        let cancel = Arc::clone(&session.options().cancel);
+        session.watch_prompt(move |read, total| {
+            watched.send((read, total)).unwrap();
+            cancel.store(cancelled, Ordering::Relaxed);
+        });
+        let reply = session.ask("A long question. ".repeat(80)).unwrap();
+        let seen: Vec<(usize, usize)> = seen.try_iter().collect();
+        let total = seen[0].1;
+        let (batches, finish_reason): (Vec<usize>, _) = match cancelled {
+            false => ((0..total).step_by(512).chain([total]).collect(), FinishReason::Stop),
+            // What was begun is decoded, and nothing more.
+            true => (vec![0, total], FinishReason::Cancelled),
+        };
+        assert_eq!(seen, batches.into_iter().map(|read| (read, total)).collect::<Vec<_>>());
+        assert_eq!(reply.finish_reason, finish_reason);
+    }
 }

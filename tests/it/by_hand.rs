@@ -1,0 +1,160 @@
+//! Tools that nothing runs: their results are given, asked for, or left to the caller.
+
+use crate::program::{Ran, callwright, run};
+use crate::run::{call, prepared, weather};
+use callwright::Tools;
+use callwright::message::{Message, Role, ToolCall, check_order, open_calls};
+use callwright::session::Event;
+use callwright::turn::{FinishReason, Status};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const QUESTION: &str = "What's the weather in New York and San Francisco?";
+/// The tools of `examples/weather.toml`, without the program.
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.json");
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.toml");
+
+fn execute(home: &Path, tools: &str, more: &[&str]) -> Ran {
+    let asked = ["run", QUESTION, "--execute", "--tools", tools];
+    run(callwright(home).env("XDG_STATE_HOME", home.join("state")).args(asked).args(more))
+}
+
+#[test]
+fn a_result_that_is_given_answers_every_call_of_the_tool() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("result.json");
+    std::fs::write(&file, "{\"temp\": 5}\n").unwrap();
+    let from_file = format!("get_weather=@{}", file.display());
+    // The last: also where the tool has a program.
+    for (tools, result) in [(TOOLS, "get_weather={\"temp\": 5}"), (TOOLS, &from_file), (PROGRAM, &from_file)] {
+        let ran = execute(home.path(), tools, &["--tool-result", result]);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+        assert_eq!(ran.out.matches("← get_weather {\"temp\": 5}\n").count(), 2, "{}", ran.out);
+    }
+}
+
+#[test]
+fn a_run_ends_with_the_calls_and_goes_on_with_their_results() {
+    let home = tempfile::tempdir().unwrap();
+    let record = home.path().join("run.jsonl");
+    let ran = execute(home.path(), TOOLS, &["--output", "json", "--record", record.to_str().unwrap()]);
+    assert_eq!(ran.code, 4, "{ran:?}");
+    let said = "error: the run ended with calls that wait for their results: get_weather (call00001), get_weather \
+                (call00002)\nhint: --tool-result NAME=TEXT gives";
+    assert!(ran.err.starts_with(said), "{}", ran.err);
+    let again = run(callwright(home.path()).args(["run", "--output", "json", "--replay"]).arg(&record));
+    assert_eq!((again.code, &again.err), (4, &ran.err));
+    let mut document: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&document["status"], &document["finish_reason"]), (&"tool_calls".into(), &"tool_calls".into()));
+    let messages = document["messages"].as_array_mut().unwrap();
+    assert_eq!((messages.len(), messages[1]["tool_calls"].as_array().unwrap().len()), (2, 2));
+    for (id, temperature) in [("call00001", 21), ("call00002", 16)] {
+        let content = json!({ "temp": temperature }).to_string();
+        messages.push(json!({"role": "tool", "tool_call_id": id, "content": content}));
+    }
+    let answered = home.path().join("answered.json");
+    std::fs::write(&answered, document.to_string()).unwrap();
+    let more = ["run", "--execute", "--tools", TOOLS, "--output", "json", "--messages", answered.to_str().unwrap()];
+    let ran = run(callwright(home.path()).args(more));
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    let document: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(document["status"], "done");
+    assert!(document["messages"][4]["content"].as_str().is_some_and(|text| text.contains("21")), "{document}");
+}
+
+#[test]
+fn a_chat_without_a_terminal_goes_on_after_calls_that_nothing_runs() {
+    let home = tempfile::tempdir().unwrap();
+    let ran = run(callwright(home.path())
+        .env("XDG_STATE_HOME", home.path().join("state"))
+        .args(["chat", "--tools", TOOLS])
+        .write_stdin(format!("{QUESTION}\n/template\n")));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.err.contains("the run ended with calls that wait for their results: get_weather"), "{}", ran.err);
+    assert!(ran.err.contains(", calls as "), "{}", ran.err);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_person_is_asked_for_the_result_of_each_call() {
+    use crate::chat_cli::terminal::Terminal;
+    let home = tempfile::tempdir().unwrap();
+    let more = [QUESTION, "--execute", "--tools", TOOLS];
+    let Some(mut terminal) = Terminal::start(home.path(), "run", &more) else { return };
+    terminal.wait_for("Result of get_weather {\"city\":\"New York\"}: ", 1);
+    terminal.type_keys("21 degrees\r");
+    terminal.wait_for("Result of get_weather {\"city\":\"San Francisco\"}: ", 1);
+    terminal.type_keys("16 degrees\r");
+    let shown = terminal.ends();
+    assert!(shown.contains("← get_weather 21 degrees") && shown.contains("← get_weather 16 degrees"), "{shown}");
+}
+
+/// A session with the tool `weather`, which runs, and `clock`, which does not.
+fn with_clock(
+    answer: &str,
+    by_hand: impl Fn(&ToolCall) -> Option<String> + Send + Sync + 'static,
+) -> (callwright::session::Session, callwright::session::Agent) {
+    let (mut session, mut agent, _) = prepared([answer, "Good day."]);
+    let clock = Tools::from_json(r#"[{"name": "clock", "parameters": {"type": "object"}}]"#, "clock.json").unwrap();
+    session.set_tools(Tools::new(session.tools().iter().chain(clock.iter()).cloned()).unwrap());
+    agent.executor.by_hand = Some(Box::new(by_hand));
+    (session, agent)
+}
+
+#[test]
+fn what_can_be_run_is_run_and_the_rest_left_open() {
+    let answer = [weather("Rome"), call("clock", "{}"), call("weather", "{}")].join("\n");
+    let (mut session, mut agent) = with_clock(&answer, |_| None);
+    session.set_messages(vec![Message::user("?")]).unwrap();
+    let mut told = Vec::new();
+    let outcome = session
+        .run(&mut agent, &mut |event| {
+            if let Event::ToolResult(result) = event {
+                told.push(result.name.clone());
+            }
+        })
+        .unwrap();
+    assert_eq!((outcome.status, outcome.finish_reason), (Status::ToolCalls, FinishReason::ToolCalls));
+    assert_eq!(told, ["weather"], "no result of the clock is reported");
+    check_order(session.messages()).unwrap();
+    let open: Vec<&str> = open_calls(session.messages()).unwrap().iter().map(|call| call.name.as_str()).collect();
+    assert_eq!(open, ["clock"]);
+    // The other call of weather does not fit its schema: its result says so.
+    let results: Vec<&str> = session.messages()[2..].iter().map(|message| message.content.as_str()).collect();
+    assert!(results.len() == 2 && results[0] == "sunny in Rome" && results[1].starts_with("error"), "{results:?}");
+    let id = open_calls(session.messages()).unwrap()[0].id.clone().unwrap();
+    let mut messages = session.messages().to_vec();
+    messages.push(Message::tool(id, "clock", "12:00"));
+    session.set_messages(messages).unwrap();
+    let outcome = session.run(&mut agent, &mut |_| ()).unwrap();
+    assert_eq!(outcome.status, Status::Done);
+}
+
+#[test]
+fn a_hand_gives_results_and_may_be_interrupted() {
+    let (mut session, mut agent) = with_clock(&call("clock", "{}"), |call| Some(format!("{} says 12:00", call.name)));
+    let outcome = session.ask_and_run("?", &mut agent).unwrap();
+    assert_eq!((outcome.status, session.messages()[2].content.as_str()), (Status::Done, "clock says 12:00"));
+
+    let (mut session, mut agent) = with_clock(&call("clock", "{}"), |_| None);
+    let cancel = Arc::clone(&session.options().cancel);
+    agent.executor.by_hand = Some(Box::new(move |_| {
+        cancel.store(true, Ordering::Relaxed);
+        None
+    }));
+    let outcome = session.ask_and_run("?", &mut agent).unwrap();
+    assert_eq!((outcome.status, session.messages()[2].role), (Status::Cancelled, Role::Tool));
+    assert!(open_calls(session.messages()).unwrap().is_empty());
+}
+
+/// Whoever uses the library and says nothing of hands has the model told, as before.
+#[test]
+fn without_hands_the_model_is_told() {
+    let (mut session, mut agent) = with_clock(&call("clock", "{}"), |_| None);
+    agent.executor.by_hand = None;
+    let outcome = session.ask_and_run("?", &mut agent).unwrap();
+    assert_eq!(outcome.status, Status::Done);
+    assert!(session.messages()[2].content.contains("nothing says how the tool clock is run"));
+}
