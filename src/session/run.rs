@@ -1,7 +1,8 @@
 //! A run: from the question to the answer, with tools executed on the way. [`Turn`] decides, this does.
 //!
 //! The conversation grows by whole steps only: an answer with calls joins it together with all of their results. So it
-//! is valid whatever happens, and can be gone on with after an error or an interruption.
+//! is valid whatever happens, and can be gone on with after an error or an interruption. Only calls that are left to the
+//! caller ([`FailureKind::LeftOpen`]) have no result; the caller adds it before the next run.
 
 use super::event::{Cut, Done, Event, ModelUsage, Note, Outcome, RetryStep, ToolResult, WithoutTools};
 use super::open::{Open, OpenCall};
@@ -52,7 +53,8 @@ impl Session {
     ///
     /// A call that is incomplete or invalid is never executed. What failed is told to the model, and where that does
     /// not help, mended as [`crate::turn`] says. Each answer with calls joins the conversation together with all of
-    /// their results, so that the conversation is valid whatever happens.
+    /// their results, so that the conversation is valid whatever happens. Where [`Executor::by_hand`] leaves calls to the
+    /// caller, the run ends with [`Status::ToolCalls`], and the conversation waits for their results.
     ///
     /// # Errors
     /// Those of [`Session::respond`] where the first answer fails; the conversation is then as it was. An answer that

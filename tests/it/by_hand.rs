@@ -1,7 +1,7 @@
 //! Tools that nothing runs: their results are given, asked for, or left to the caller.
 
 use crate::program::{Ran, callwright, run};
-use crate::run::{call, prepared, weather};
+use crate::run::{call, fallbacks, prepared, weather};
 use callwright::Tools;
 use callwright::message::{Message, Role, ToolCall, check_order, open_calls};
 use callwright::session::Event;
@@ -147,6 +147,33 @@ fn a_hand_gives_results_and_may_be_interrupted() {
     let outcome = session.ask_and_run("?", &mut agent).unwrap();
     assert_eq!((outcome.status, session.messages()[2].role), (Status::Cancelled, Role::Tool));
     assert!(open_calls(session.messages()).unwrap().is_empty());
+}
+
+#[test]
+fn a_call_that_a_fallback_model_mended_is_left_open_as_mended() {
+    let (mut session, mut agent) = with_clock(&call("clock", "{}"), |_| None);
+    let schema = r#"{"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}"#;
+    let clock = format!(r#"[{{"name": "clock", "parameters": {schema}}}]"#);
+    session.set_tools(Tools::from_json(&clock, "clock.json").unwrap());
+    agent.limits.tell = false;
+    let mended = "\", \"arguments\": {\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###";
+    agent.fallbacks = Some(fallbacks(&[("helper", &[mended])]));
+    let outcome = session.ask_and_run("?", &mut agent).unwrap();
+    assert_eq!((outcome.status, session.messages().len()), (Status::ToolCalls, 2), "{outcome:?}");
+    let open = open_calls(session.messages()).unwrap();
+    assert_eq!(open[0].arguments.to_text(), r#"{"zone":"UTC"}"#);
+}
+
+/// A result that is given is no program that runs: nobody is asked about it.
+#[test]
+fn nobody_is_asked_about_a_tool_whose_result_is_given() {
+    let home = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(PROGRAM).unwrap();
+    let tools = home.path().join("tools.toml");
+    std::fs::write(&tools, text.replace("timeout_s = 5", "confirm = true")).unwrap();
+    let ran = execute(home.path(), tools.to_str().unwrap(), &["--tool-result", "get_weather=mild"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    assert_eq!(ran.out.matches("← get_weather mild\n").count(), 2, "{}", ran.out);
 }
 
 /// Whoever uses the library and says nothing of hands has the model told, as before.
