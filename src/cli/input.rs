@@ -1,15 +1,15 @@
 //! The options that `run` and `render` share: which model, which conversation.
 
 use super::model::Bars;
+use super::sampling::Replaced;
 use super::{DONE, USAGE, notice, notice_once, say};
 use anyhow::Result;
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS, has_gpu};
-use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
 use callwright::exec::{BUILTIN, Executor};
 use callwright::format::Format;
-use callwright::message::{Conversation, Message, Role, adopt, check_asked, check_text_only};
+use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only};
 use callwright::models::{Gguf, Hub, ModelEntry, Models};
 use callwright::session::{Open, Session, ToolChoice};
 use callwright::template::ChatTemplate;
@@ -109,6 +109,14 @@ pub struct Input {
     pub tool_choice: ToolChoice,
     /// Runs the tools, the built-in ones among them.
     pub executor: Executor,
+    pub asked: Asked,
+}
+
+/// What a request body asks for beside messages and tools, and what of that the command line replaces.
+#[derive(Default)]
+pub struct Asked {
+    pub body: Body,
+    pub replaced: Replaced,
 }
 
 impl ConversationOptions {
@@ -161,10 +169,34 @@ impl ConversationOptions {
         };
         let mut executor = Executor::new();
         tools.append(self.tools.unreported(&mut executor)?);
-        let tools = self.tools.reported(tools)?;
+        let mut tools = self.tools.reported(tools)?;
+        let mut asked = Asked {
+            body: Body::of(&conversation).map_err(|error| self.in_messages(error))?,
+            replaced: Replaced::default(),
+        };
         let choice = match (&self.tool_choice, &conversation.tool_choice) {
-            (Some(choice), _) => ToolChoice::from_name(choice, &tools)?,
-            (None, Some(value)) => ToolChoice::from_json(value, &tools)?,
+            (Some(choice), body) => {
+                if body.is_some() {
+                    asked.replaced.note("tool_choice");
+                }
+                ToolChoice::from_name(choice, &tools)?
+            }
+            (None, Some(value)) => {
+                let choice = ToolChoice::from_json(value, &tools).map_err(|error| self.in_messages(error))?;
+                let allowed = ToolChoice::allowed(value, &tools).map_err(|error| self.in_messages(error))?;
+                if let Some(allowed) = allowed {
+                    let all = tools.len();
+                    tools = tools.only(&allowed);
+                    if tools.len() < all {
+                        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+                        notice(&format!(
+                            "tool_choice allows only {}: the model is not shown the other tools",
+                            names.join(", ")
+                        ));
+                    }
+                }
+                choice
+            }
             (None, None) => ToolChoice::Auto,
         };
         // Here, where the file's name is known; the session would find the same.
@@ -172,12 +204,13 @@ impl ConversationOptions {
             check_text_only(&conversation.messages).map_err(|error| self.in_messages(error))?;
         }
         let (mut messages, notices) = adopt(conversation.messages);
-        conversation.notes.iter().chain(&notices).for_each(|text| notice(text));
+        let notes = conversation.notes.iter().chain(&asked.body.notes);
+        notes.chain(&asked.body.unused_note()).chain(&notices).for_each(|text| notice(text));
         if let Some(system) = &self.system {
             messages.retain(|message| message.role != Role::System);
             messages.insert(0, Message::system(system));
         }
-        Ok(Input { messages, tools, tool_choice: choice, executor })
+        Ok(Input { messages, tools, tool_choice: choice, executor, asked })
     }
 
     /// An error in what --messages gave, with its file's name.
@@ -357,14 +390,7 @@ impl ModelOptions {
             let options =
                 LoadOptions { context, threads, gpu_layers, on_progress: loading_bar(), ..LoadOptions::default() };
             let mut session = session(load_engine(&path, options)?, entry.template.as_ref(), entry.format.as_ref())?;
-            let (default, makers) = (Sampling::default(), &entry.sampling);
-            session.options_mut().sampling = Sampling {
-                temperature: makers.temperature.unwrap_or(default.temperature),
-                top_k: makers.top_k.map_or(default.top_k, |k| k as usize),
-                top_p: makers.top_p.unwrap_or(default.top_p),
-                min_p: makers.min_p.unwrap_or(default.min_p),
-                ..default
-            };
+            session.options_mut().sampling = entry.sampling.into();
             Ok((session, size))
         }))
     }

@@ -15,6 +15,7 @@ mod output;
 mod parse;
 mod render;
 mod run;
+mod sampling;
 mod template;
 
 use callwright::Error;

@@ -67,10 +67,11 @@ pub fn run(args: RenderArgs) -> Result<u8> {
         }
         return Ok(DONE);
     }
-    let Input { messages, tools, tool_choice, .. } = args.conversation.read()?;
+    let Input { messages, tools, tool_choice, asked, .. } = args.conversation.read()?;
     let (mut session, _) = args.model.open(true)?;
     session.options_mut().tool_choice = tool_choice;
     session.options_mut().now = args.now;
+    session.set_variables(asked.body.variables);
     session.set_tools(tools);
     session.notices().iter().for_each(|text| notice(text));
     session.set_messages(messages)?;

@@ -112,6 +112,21 @@ pub fn generate(
     prompt: &[Token],
     sampling: &Sampling,
     limits: Limits<'_>,
+    constraint: Option<&mut Constraint<'_>>,
+    on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
+) -> Result<Generation> {
+    generate_with(engine, prompt, Sampler::new(*sampling), limits, constraint, on_token)
+}
+
+/// The same with a sampler of one's own.
+///
+/// # Errors
+/// Those of [`generate`].
+pub fn generate_with(
+    engine: &mut dyn Engine,
+    prompt: &[Token],
+    mut sampler: Sampler,
+    limits: Limits<'_>,
     mut constraint: Option<&mut Constraint<'_>>,
     on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
 ) -> Result<Generation> {
@@ -120,7 +135,7 @@ pub fn generate(
     let mut usage = Usage { prompt_tokens: prompt.len(), ..Usage::default() };
     let room = engine.context_limit().saturating_sub(prompt.len());
     let max_tokens = limits.max_tokens.min(room);
-    engine.begin(prompt, sampling)?;
+    engine.begin(prompt, sampler.sampling())?;
     engine.reserve(prompt.len() + max_tokens)?;
 
     let common = common(engine.cached(), prompt);
@@ -132,7 +147,6 @@ pub fn generate(
         let cancelled = limits.cancel.load(Ordering::Relaxed).then_some(End::Cancelled);
         cancelled.or_else(|| limits.until.filter(|until| *until <= Instant::now()).map(|_| End::Late))
     };
-    let mut sampler = Sampler::new(*sampling);
     for chunk in prompt[usage.cached_tokens..].chunks(PROMPT_CHUNK) {
         if let Some(end) = ended() {
             usage.prompt_time = started.elapsed();
@@ -210,6 +224,10 @@ pub fn generate(
             }
             tokens.push(*token);
             drafts.drafter.push(*token);
+            if !forced {
+                sampler.hold(constraint.as_ref().is_some_and(|constraint| constraint.holds()));
+                sampler.wrote(*token, engine.token_bytes(*token));
+            }
             if on_token(engine.token_bytes(*token), closed_from.is_some()).is_break() {
                 break 'answer End::Stopped;
             }

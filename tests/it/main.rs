@@ -2,6 +2,7 @@
 
 mod adapt;
 mod bench;
+mod body;
 mod byte_tokens;
 mod chat_cli;
 mod check;
@@ -40,6 +41,7 @@ mod run;
 mod run_cli;
 mod run_context;
 mod run_limits;
+mod sampling;
 mod schemas;
 mod session;
 mod template;
