@@ -78,7 +78,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     }
     say(format_args!("{} · /help says what there is\n", entry.name));
     // What - stands for, standard input, is read in any case.
-    if let Some(prompt) = args.conversation.prompt.as_deref().filter(|prompt| *prompt != "-") {
+    if let Some(prompt) = args.conversation.question().filter(|prompt| *prompt != "-") {
         ask(&mut session, &mut agent, &interrupts, prompt);
     }
     loop {

@@ -49,15 +49,15 @@ pub struct ModelOptions {
     pub format: Option<String>,
 
     /// Size of the context in tokens [default: what the prompt and --max-tokens need]
-    #[arg(long, value_name = "N", help_heading = "Model", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(short, long, alias = "ctx-size", value_name = "N", help_heading = "Model", value_parser = positive, allow_negative_numbers = true)]
     pub ctx: Option<usize>,
 
     /// Threads that decode [default: the fastest of a few timed counts]
-    #[arg(long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
     /// Layers to keep on the GPU, in a build that has one [default: all]
-    #[arg(long, value_name = "N", help_heading = "Model", allow_negative_numbers = true)]
+    #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Model", allow_negative_numbers = true)]
     pub gpu_layers: Option<u32>,
 }
 
@@ -74,7 +74,18 @@ pub enum Images {
 #[derive(Args)]
 pub struct ConversationOptions {
     /// The question; after --messages, the next user message; - reads it from standard input
-    pub prompt: Option<String>,
+    prompt: Option<String>,
+
+    /// The question, as an option
+    #[arg(
+        short = 'p',
+        long = "prompt",
+        value_name = "PROMPT",
+        conflicts_with = "prompt",
+        help_heading = "Conversation",
+        allow_hyphen_values = true
+    )]
+    prompt_option: Option<String>,
 
     #[command(flatten, next_help_heading = "Conversation")]
     pub tools: ToolsOptions,
@@ -120,19 +131,24 @@ pub struct Asked {
 }
 
 impl ConversationOptions {
+    /// The question as it is given.
+    pub fn question(&self) -> Option<&str> {
+        self.prompt.as_deref().or(self.prompt_option.as_deref())
+    }
+
     /// Messages, tools and choice from files and options; the prompt is asked for where there is neither.
     pub fn read(&self) -> Result<Input> {
-        let piped = self.prompt.as_deref() == Some("-");
+        let piped = self.question() == Some("-");
         if piped && self.messages.as_ref().is_some_and(|path| path.as_os_str() == "-") {
             return Err(Error::new(ErrorKind::Config, "standard input is either the question or --messages")
                 .hint("give one of them in another way")
                 .into());
         }
         let mut input = self.read_files()?;
-        let prompt = match &self.prompt {
+        let prompt = match self.question() {
             None if self.messages.is_none() => Some(ask()?),
             Some(_) if piped => Some(read_stdin("the question")?.trim_end().to_owned()),
-            prompt => prompt.clone(),
+            prompt => prompt.map(str::to_owned),
         };
         if let Some(prompt) = prompt {
             // Empty is what an unset variable of a shell expands to.

@@ -24,7 +24,7 @@ pub struct RenderArgs {
     model: ModelOptions,
 
     /// Render --template with exactly these variables (a JSON object); needs no model
-    #[arg(long, value_name = "FILE", requires = "template", conflicts_with_all = ["prompt", "tools", "messages", "system"])]
+    #[arg(long, value_name = "FILE", requires = "template", conflicts_with_all = ["prompt", "prompt_option", "tools", "messages", "system"])]
     vars: Option<PathBuf>,
 
     /// What the template's clock reads, as 2026-01-15T12:00:00 [default: the time now]
@@ -32,7 +32,7 @@ pub struct RenderArgs {
     now: Option<jiff::civil::DateTime>,
 
     /// Each line of standard input is {"template", "vars", "now"}, the template's path as in --template; each answer is {"text"} or {"error"}
-    #[arg(long, conflicts_with_all = ["prompt", "tools", "messages", "system", "vars", "template", "now"])]
+    #[arg(long, conflicts_with_all = ["prompt", "prompt_option", "tools", "messages", "system", "vars", "template", "now"])]
     batch: bool,
 
     /// One JSON object: text and tokens

@@ -27,6 +27,7 @@ mod hub;
 #[cfg(feature = "hub")]
 mod hub_server;
 mod infer;
+mod llama_args;
 mod message;
 mod models;
 #[cfg(feature = "hub")]
