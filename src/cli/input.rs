@@ -10,7 +10,7 @@ use callwright::error::nearest;
 use callwright::exec::{BUILTIN, Executor};
 use callwright::format::Format;
 use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only};
-use callwright::models::{Gguf, Hub, ModelEntry, Models};
+use callwright::models::{Gguf, Hub, HubRepo, ModelEntry, Models};
 use callwright::session::{Open, Session, ToolChoice};
 use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
@@ -28,7 +28,7 @@ const BUNDLED: &str = callwright::models::bundled::NAME;
 /// Which model, how it is prompted and how it samples.
 #[derive(Args)]
 pub struct ModelOptions {
-    /// A name of `callwright model list`, a path, or hf:ORG/REPO/FILE.gguf[@REVISION] [default: the bundled model]
+    /// A name of `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or hf:ORG/REPO[:QUANT] [default: the bundled model]
     #[arg(short, long, value_name = "MODEL", help_heading = "Model")]
     pub model: Option<String>,
 
@@ -383,7 +383,8 @@ impl ModelOptions {
 
     /// The model that is asked for.
     pub fn entry(&self) -> Result<ModelEntry> {
-        Ok(Models::load(self.models.as_deref())?.resolve(self.model.as_deref().unwrap_or(BUNDLED))?)
+        let models = Models::load(self.models.as_deref())?;
+        Ok(models.resolve(&in_repo(self.model.as_deref().unwrap_or(BUNDLED), &self.hub())?)?)
     }
 
     /// Where models are, and whether others may be fetched.
@@ -410,6 +411,14 @@ impl ModelOptions {
             Ok((session, size))
         }))
     }
+}
+
+/// MODEL, with the file in it where only a repository on the hub is named; says which file that is.
+pub fn in_repo(model: &str, hub: &Hub) -> Result<String> {
+    let Some(wanted) = HubRepo::parse(model) else { return Ok(model.to_owned()) };
+    let file = hub.choose(&wanted)?.to_string();
+    notice_once(&format!("{model} names no file: {file} is used"));
+    Ok(file)
 }
 
 /// A model that llama.cpp can load.

@@ -21,11 +21,13 @@ mod download;
 mod file;
 pub mod gguf;
 pub mod hub;
+mod repo;
 
 use std::path::{Path, PathBuf};
 
 pub use gguf::Gguf;
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
+pub use repo::HubRepo;
 
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 
@@ -227,7 +229,7 @@ impl Models {
 
     /// Finds the model that MODEL means: a name, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
     ///
-    /// A file on the hub need not be here yet.
+    /// A file on the hub need not be here yet. Where only a repository is named, [`Hub::choose`] finds the file.
     ///
     /// # Errors
     /// [`ErrorKind::ModelNotFound`] when it is no name, and no file is there, with the name that may be meant;
@@ -242,7 +244,11 @@ impl Models {
         if let Some(rest) = model.strip_prefix("hf:") {
             let file = HubFile::parse(rest)
                 .map_err(|why| Error::new(ErrorKind::Config, format!("{model:?} names no file on the hub: {why}")))
-                .map_err(|e| e.hint("write hf:ORG/REPO/FILE.gguf, or hf:ORG/REPO/FILE.gguf@REVISION"))?;
+                .map_err(|e| {
+                    e.hint(
+                        "write hf:ORG/REPO/FILE.gguf[@REVISION], or hf:ORG/REPO[:QUANT] for run, chat and model pull",
+                    )
+                })?;
             // What models.toml knows of the same file goes with it.
             let same = |entry: &&ModelEntry| matches!(&entry.source, Source::Hub(known) if known.same_file(&file));
             return Ok(match self.entries.iter().find(same) {
