@@ -205,7 +205,14 @@ fn sound(engine: &mut LlamaEngine, compiler: &mut Compiler, format: &Format, cas
             lines.push(done.to_owned());
             continue;
         }
-        let sampling = Sampling { temperature: 1.0, top_k: 1000, top_p: 1.0, min_p: 0.0, seed: seed as u64 };
+        let sampling = Sampling {
+            temperature: 1.0,
+            top_k: 1000,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed: seed as u64,
+            ..Sampling::default()
+        };
         let tools = Arc::new(Tools::from_value(&case.tools.to_json()).expect("they were tools"));
         let mut text = Vec::new();
         let outcome =

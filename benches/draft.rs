@@ -110,7 +110,7 @@ fn masks(engine: &mut LlamaEngine) {
             jump: true,
             thinking: false,
         };
-        let sampling = Sampling { temperature: 1.0, top_k: 1000, top_p: 1.0, min_p: 0.0, seed };
+        let sampling = Sampling { temperature: 1.0, top_k: 1000, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
         let mut constraint = Constraint::new(&mut compiler, format, &tools, None, rules).expect("it has a grammar");
         let cancel = AtomicBool::new(false);
         let limits = Limits { max_tokens: 96, cancel: &cancel, until: None };

@@ -16,6 +16,7 @@
 //! ```
 
 mod adopt;
+mod body;
 mod complete;
 mod order;
 mod parts;
@@ -23,6 +24,7 @@ mod read;
 pub(crate) mod response;
 
 pub use adopt::adopt;
+pub use body::{Body, DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY, ResponseFormat, SHARE, TEMPERATURE};
 pub(crate) use complete::as_text;
 pub use complete::{Placed, complete};
 pub use order::{check_answered, check_asked, check_order, check_question, open_calls};
@@ -226,7 +228,7 @@ pub struct Conversation {
     pub parallel_tool_calls: Option<bool>,
     /// The body's `model`.
     pub model: Option<String>,
-    /// Everything else that the body said, such as `temperature` or `chat_template_kwargs`.
+    /// Everything else that the body said, such as `temperature` or `chat_template_kwargs`; [`Body`] reads it.
     pub extra: Map<String, Value>,
     /// What was read in another form than it was given, or not at all, each with its place.
     pub notes: Vec<String>,

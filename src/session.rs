@@ -15,6 +15,7 @@ mod options;
 mod record;
 mod rescue;
 mod run;
+mod stop;
 mod tell;
 mod untrained;
 
@@ -90,8 +91,8 @@ pub struct Session {
     tool_notices: Vec<String>,
     /// What of the conversation the model is not shown, for want of room.
     cuts: context::Cuts,
-    /// What was reported already of how the conversation is adapted for the chat template.
-    told_history: HashSet<String>,
+    /// What was reported already, of this conversation or of the options, and is not to be reported again.
+    told_once: HashSet<String>,
     /// The last answer's prompt, and whether it was told that the chat template rewrites the past.
     last: context::Last,
     /// Whether the chat template wants ids of nine letters and digits, once that was found out.
@@ -191,7 +192,7 @@ impl Session {
             told: Vec::new(),
             tool_notices,
             cuts: context::Cuts::default(),
-            told_history: HashSet::new(),
+            told_once: HashSet::new(),
             last: context::Last::default(),
             short_ids: OnceCell::new(),
             on_prompt: None,
@@ -201,6 +202,28 @@ impl Session {
     /// What the user should know about how this session was set up; once there are tools, about them too.
     pub fn notices(&self) -> &[String] {
         &self.notices
+    }
+
+    /// Gives the chat template variables, such as `reasoning_effort`. One that it does not read is reported in
+    /// [`Session::notices`]. Where the template has only `enable_thinking`, a `reasoning_effort` of `none` sets that.
+    pub fn set_variables(&mut self, mut variables: Map<String, Value>) {
+        let sources = [false, true].map(|with_tools| self.templates.choose(with_tools).source());
+        let reads = |name: &str| sources.iter().any(|text| text.contains(name));
+        let (effort, switch) = ("reasoning_effort", "enable_thinking");
+        let switched_off = variables.get(effort).is_some_and(|effort| effort == "none");
+        if switched_off && !reads(effort) && reads(switch) {
+            variables.shift_remove(effort);
+            variables.entry(switch).or_insert(Value::Bool(false));
+        }
+        let unread: Vec<&str> = variables.keys().map(String::as_str).filter(|name| !reads(name)).collect();
+        if !unread.is_empty() {
+            let name = self.templates.choose(false).name();
+            self.notices.push(format!("the chat template {name} does not use {}", unread.join(", ")));
+        }
+        // The variables that make the template write the format must not change.
+        for (name, value) in variables {
+            self.variables.entry(name).or_insert(value);
+        }
     }
 
     /// What the model may call from now on.
@@ -256,7 +279,7 @@ impl Session {
         self.notices.extend(notices);
         if !messages.starts_with(&self.messages) {
             self.cuts = context::Cuts::default();
-            self.told_history.clear();
+            self.told_once.clear();
         }
         self.messages = messages;
         Ok(())

@@ -260,6 +260,15 @@ impl Tools {
         }
     }
 
+    /// Those of the tools that have one of these names.
+    #[must_use]
+    pub fn only(self, names: &[String]) -> Tools {
+        let mut kept = Tools { notices: self.notices, ..Tools::default() };
+        let named = |entry: &Entry| names.iter().any(|name| *name == entry.tool.name || name == entry.tool.called());
+        self.tools.into_iter().filter(named).for_each(|entry| kept.enter(entry));
+        kept
+    }
+
     /// Whether a tool is called so.
     fn is_taken(&self, name: &str) -> bool {
         self.by_name.contains_key(name) || self.by_alias.contains_key(name)

@@ -3,9 +3,10 @@
 use super::bench::{show, tell_lacking};
 use super::bench_resume::{resumed, with_options};
 use super::bench_table::comparison;
-use super::generation::{OtherFormsArg, temperature};
+use super::generation::OtherFormsArg;
 use super::input::{ModelOptions, load_format, load_template, positive};
 use super::run::Interrupts;
+use super::sampling::temperature;
 use super::{DONE, FAILED, INTERRUPTED, THRESHOLD, notice, say};
 use anyhow::Result;
 use callwright::bench::ask::SessionAnswers;
@@ -291,14 +292,7 @@ impl RunArgs {
         let (mut session, entry) = self.options(loaded).open()?;
         session.set_tools(Tools::from_value(&case.tools.to_json())?);
         session.notices().iter().for_each(|text| notice(text));
-        let default = Sampling::default();
-        let sampling = Sampling {
-            temperature: entry.sampling.temperature.unwrap_or(default.temperature),
-            top_k: entry.sampling.top_k.map_or(default.top_k, |k| k as usize),
-            top_p: entry.sampling.top_p.unwrap_or(default.top_p),
-            min_p: entry.sampling.min_p.unwrap_or(default.min_p),
-            seed: self.seed,
-        };
+        let sampling = Sampling { seed: self.seed, ..Sampling::from(entry.sampling) };
         let template = session.template();
         let configuration = Configuration {
             id: String::new(),

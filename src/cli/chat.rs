@@ -61,9 +61,11 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     let mut input = args.conversation.read_files()?;
     let grammar = args.generation.grammar()?;
     let mut agent = args.agent.agent(&mut input, &args.model, false)?;
-    let Input { messages, tools, tool_choice, .. } = input;
+    let Input { messages, tools, tool_choice, mut asked, .. } = input;
+    let variables = std::mem::take(&mut asked.body.variables);
     let (mut session, entry) = args.model.open()?;
-    *session.options_mut() = args.generation.options(&entry, tool_choice, grammar);
+    *session.options_mut() = args.generation.options(&entry, tool_choice, asked, grammar);
+    session.set_variables(variables);
     session.set_tools(tools);
     session.set_messages(messages)?;
     session.notices().iter().for_each(|text| notice(text));
@@ -88,7 +90,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     say(format_args!("{} · /help says what there is\n", entry.name));
     let mut forced = None;
     // What - stands for, standard input, is read in any case.
-    if let Some(prompt) = args.conversation.prompt.as_deref().filter(|prompt| *prompt != "-") {
+    if let Some(prompt) = args.conversation.question().filter(|prompt| *prompt != "-") {
         ask(&mut session, &mut agent, &interrupts, prompt, &mut forced);
     }
     loop {

@@ -1,9 +1,10 @@
 //! The options that say how an answer is generated.
 
-use super::input::positive;
+use super::input::{Asked, positive};
+use super::notice;
+use super::sampling::SamplingOptions;
 use anyhow::Result;
 use callwright::engine::constraint::Mode;
-use callwright::engine::sampler::Sampling;
 use callwright::format::grammar::{Grammar, json_grammar};
 use callwright::format::parser::OtherForms;
 use callwright::json::from_file;
@@ -52,10 +53,6 @@ pub struct GenerationOptions {
 
     #[command(flatten)]
     constraint: ConstraintOptions,
-
-    /// The longest answer, in tokens
-    #[arg(long, value_name = "N", default_value_t = 1024, help_heading = "Sampling", value_parser = positive, allow_negative_numbers = true)]
-    max_tokens: usize,
 }
 
 /// What becomes of calls in another form than the format's.
@@ -89,19 +86,31 @@ impl GenerationOptions {
         self.constraint.grammar()
     }
 
-    /// A session's options for this model.
-    pub fn options(&self, entry: &ModelEntry, tool_choice: ToolChoice, grammar: Option<Grammar>) -> Options {
-        Options {
-            sampling: self.sampling.sampling(entry),
-            max_tokens: self.max_tokens,
-            tool_choice,
-            max_calls: if self.no_parallel { Some(1) } else { self.max_calls },
+    /// A session's options for this model, and for what the request body asks. Says what of that is not used.
+    pub fn options(
+        &self,
+        entry: &ModelEntry,
+        choice: ToolChoice,
+        mut asked: Asked,
+        grammar: Option<Grammar>,
+    ) -> Options {
+        let replaced = &mut asked.replaced;
+        let given = self.parallel || self.no_parallel || self.max_calls.is_some();
+        let parallel =
+            replaced.pick("parallel_tool_calls", given.then_some(!self.no_parallel), asked.body.parallel_tool_calls);
+        let own_grammar = grammar.is_some().then_some(None);
+        let response_format =
+            replaced.pick("response_format", own_grammar, asked.body.response_format.take().map(Some)).flatten();
+        let mut options = Options {
+            tool_choice: choice,
+            max_calls: if parallel == Some(false) { Some(1) } else { self.max_calls },
             context: match self.context_policy {
                 Policy::Shorten => ContextPolicy::Shorten,
                 Policy::Error => ContextPolicy::Error,
             },
             constrain: self.constraint.mode(),
             grammar,
+            response_format,
             max_preamble: self.constraint.max_preamble,
             max_thinking: self.constraint.max_thinking,
             jump: !self.constraint.no_jump,
@@ -111,7 +120,19 @@ impl GenerationOptions {
             normalize_names: !self.no_normalize,
             other_forms: self.other_forms.into(),
             ..Options::default()
+        };
+        self.sampling.apply(&entry.sampling, &asked.body, replaced, &mut options);
+        asked.replaced.tell();
+        let held = options.grammar.is_some() || options.response_format.is_some();
+        let in_vain = [
+            (!options.stop.is_empty(), "stop texts"),
+            (options.sampling.penalties.is_active(), "penalties for repetition"),
+        ];
+        let in_vain: Vec<&str> = in_vain.iter().filter(|(given, _)| *given).map(|(_, what)| *what).collect();
+        if held && options.constrain != Mode::Off && !in_vain.is_empty() {
+            notice(&format!("{} change nothing: a grammar holds the whole answer", in_vain.join(" and ")));
         }
+        options
     }
 }
 
@@ -172,53 +193,4 @@ impl ConstraintOptions {
             (None, None) => Ok(None),
         }
     }
-}
-
-/// How tokens are chosen.
-#[derive(Args)]
-struct SamplingOptions {
-    /// Temperature; 0 always takes the likeliest token [default: the model's in models.toml, or 0]
-    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = temperature, allow_negative_numbers = true)]
-    temp: Option<f32>,
-
-    /// Choose among the likeliest tokens that together reach this probability [default: 0.95]
-    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = share, allow_negative_numbers = true)]
-    top_p: Option<f32>,
-
-    /// Choose among this many of the likeliest tokens; 0 is all [default: 40]
-    #[arg(long, value_name = "N", help_heading = "Sampling", allow_negative_numbers = true)]
-    top_k: Option<usize>,
-
-    /// Choose among tokens at least this times as likely as the likeliest [default: 0.05]
-    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = share, allow_negative_numbers = true)]
-    min_p: Option<f32>,
-
-    /// Where the random numbers start
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Sampling", allow_negative_numbers = true)]
-    seed: u64,
-}
-
-impl SamplingOptions {
-    fn sampling(&self, entry: &ModelEntry) -> Sampling {
-        let (default, makers) = (Sampling::default(), &entry.sampling);
-        Sampling {
-            temperature: self.temp.or(makers.temperature).unwrap_or(default.temperature),
-            top_k: self.top_k.or(makers.top_k.map(|k| k as usize)).unwrap_or(default.top_k),
-            top_p: self.top_p.or(makers.top_p).unwrap_or(default.top_p),
-            min_p: self.min_p.or(makers.min_p).unwrap_or(default.min_p),
-            seed: self.seed,
-        }
-    }
-}
-
-pub fn temperature(text: &str) -> Result<f32, String> {
-    number_in(text, 0.0..=100.0, "a number from 0 to 100")
-}
-
-fn share(text: &str) -> Result<f32, String> {
-    number_in(text, 0.0..=1.0, "a number from 0 to 1")
-}
-
-fn number_in(text: &str, range: std::ops::RangeInclusive<f32>, wanted: &str) -> Result<f32, String> {
-    text.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| format!("not {wanted}"))
 }

@@ -1,17 +1,17 @@
 //! The options that `run` and `render` share: which model, which conversation.
 
 use super::model::Bars;
+use super::sampling::Replaced;
 use super::stdin::{ask, beside, read_stdin};
 use super::{notice, notice_once};
 use anyhow::Result;
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS, has_gpu};
-use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
 use callwright::exec::{BUILTIN, Executor};
 use callwright::format::Format;
-use callwright::message::{Conversation, Message, Role, adopt, check_asked, check_text_only};
-use callwright::models::{Gguf, Hub, ModelEntry, Models};
+use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only};
+use callwright::models::{Gguf, Hub, HubRepo, ModelEntry, Models};
 use callwright::session::{Open, Session, ToolChoice};
 use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
@@ -27,7 +27,7 @@ const BUNDLED: &str = callwright::models::bundled::NAME;
 /// Which model, how it is prompted and how it samples.
 #[derive(Args)]
 pub struct ModelOptions {
-    /// A name of `callwright model list`, a path, or hf:ORG/REPO/FILE.gguf[@REVISION] [default: the bundled model]
+    /// A name of `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or hf:ORG/REPO[:QUANT] [default: the bundled model]
     #[arg(short, long, value_name = "MODEL", help_heading = "Model")]
     pub model: Option<String>,
 
@@ -48,15 +48,15 @@ pub struct ModelOptions {
     pub format: Option<String>,
 
     /// Size of the context in tokens [default: what the prompt and --max-tokens need]
-    #[arg(long, value_name = "N", help_heading = "Model", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(short, long, alias = "ctx-size", value_name = "N", help_heading = "Model", value_parser = positive, allow_negative_numbers = true)]
     pub ctx: Option<usize>,
 
     /// Threads that decode [default: the fastest of a few timed counts]
-    #[arg(long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
     /// Layers to keep on the GPU, in a build that has one [default: all]
-    #[arg(long, value_name = "N", help_heading = "Model", allow_negative_numbers = true)]
+    #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Model", allow_negative_numbers = true)]
     pub gpu_layers: Option<u32>,
 }
 
@@ -73,7 +73,18 @@ pub enum Images {
 #[derive(Args)]
 pub struct ConversationOptions {
     /// The question; after --messages, the next user message. Standard input that is piped in goes after it, or is the question where this is - or left out
-    pub prompt: Option<String>,
+    prompt: Option<String>,
+
+    /// The question, as an option
+    #[arg(
+        short = 'p',
+        long = "prompt",
+        value_name = "PROMPT",
+        conflicts_with = "prompt",
+        help_heading = "Conversation",
+        allow_hyphen_values = true
+    )]
+    prompt_option: Option<String>,
 
     #[command(flatten, next_help_heading = "Conversation")]
     pub tools: ToolsOptions,
@@ -108,13 +119,27 @@ pub struct Input {
     pub tool_choice: ToolChoice,
     /// Runs the tools, the built-in ones among them.
     pub executor: Executor,
+    pub asked: Asked,
+}
+
+/// What a request body asks for beside messages and tools, and what of that the command line replaces.
+#[derive(Default)]
+pub struct Asked {
+    pub body: Body,
+    pub replaced: Replaced,
 }
 
 impl ConversationOptions {
+    /// The question as it is given.
+    pub fn question(&self) -> Option<&str> {
+        self.prompt.as_deref().or(self.prompt_option.as_deref())
+    }
+
     /// Messages, tools and choice from files and options. The prompt is asked for where there is neither; what is piped
     /// in joins it.
     pub fn read(&self) -> Result<Input> {
-        let piped = self.prompt.as_deref() == Some("-");
+        let given = self.question().map(str::to_owned);
+        let piped = given.as_deref() == Some("-");
         let messages_piped = self.messages.as_ref().is_some_and(|path| path.as_os_str() == "-");
         if piped && messages_piped {
             return Err(Error::new(ErrorKind::Config, "standard input is either the question or --messages")
@@ -122,12 +147,12 @@ impl ConversationOptions {
                 .into());
         }
         let mut input = self.read_files()?;
-        let (prompt, document) = match &self.prompt {
+        let (prompt, document) = match given {
             None if self.messages.is_none() => (Some(ask()?), String::new()),
             Some(_) if piped => (Some(read_stdin("the question")?.trim_end().to_owned()), String::new()),
-            prompt if messages_piped => (prompt.clone(), String::new()),
+            prompt if messages_piped => (prompt, String::new()),
             None => (Some(beside()?).filter(|piped| !piped.is_empty()), String::new()),
-            prompt => (prompt.clone(), beside()?),
+            prompt => (prompt, beside()?),
         };
         if let Some(mut prompt) = prompt {
             // Empty is what an unset variable of a shell expands to.
@@ -167,10 +192,34 @@ impl ConversationOptions {
         };
         let mut executor = Executor::new();
         tools.append(self.tools.unreported(&mut executor)?);
-        let tools = self.tools.reported(tools)?;
+        let mut tools = self.tools.reported(tools)?;
+        let mut asked = Asked {
+            body: Body::of(&conversation).map_err(|error| self.in_messages(error))?,
+            replaced: Replaced::default(),
+        };
         let choice = match (&self.tool_choice, &conversation.tool_choice) {
-            (Some(choice), _) => ToolChoice::from_name(choice, &tools)?,
-            (None, Some(value)) => ToolChoice::from_json(value, &tools)?,
+            (Some(choice), body) => {
+                if body.is_some() {
+                    asked.replaced.note("tool_choice");
+                }
+                ToolChoice::from_name(choice, &tools)?
+            }
+            (None, Some(value)) => {
+                let choice = ToolChoice::from_json(value, &tools).map_err(|error| self.in_messages(error))?;
+                let allowed = ToolChoice::allowed(value, &tools).map_err(|error| self.in_messages(error))?;
+                if let Some(allowed) = allowed {
+                    let all = tools.len();
+                    tools = tools.only(&allowed);
+                    if tools.len() < all {
+                        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+                        notice(&format!(
+                            "tool_choice allows only {}: the model is not shown the other tools",
+                            names.join(", ")
+                        ));
+                    }
+                }
+                choice
+            }
             (None, None) => ToolChoice::Auto,
         };
         // Here, where the file's name is known; the session would find the same.
@@ -178,12 +227,13 @@ impl ConversationOptions {
             check_text_only(&conversation.messages).map_err(|error| self.in_messages(error))?;
         }
         let (mut messages, notices) = adopt(conversation.messages);
-        conversation.notes.iter().chain(&notices).for_each(|text| notice(text));
+        let notes = conversation.notes.iter().chain(&asked.body.notes);
+        notes.chain(&asked.body.unused_note()).chain(&notices).for_each(|text| notice(text));
         if let Some(system) = &self.system {
             messages.retain(|message| message.role != Role::System);
             messages.insert(0, Message::system(system));
         }
-        Ok(Input { messages, tools, tool_choice: choice, executor })
+        Ok(Input { messages, tools, tool_choice: choice, executor, asked })
     }
 
     /// An error in what --messages gave, with its file's name.
@@ -323,7 +373,8 @@ impl ModelOptions {
 
     /// The model that is asked for.
     pub fn entry(&self) -> Result<ModelEntry> {
-        Ok(Models::load(self.models.as_deref())?.resolve(self.model.as_deref().unwrap_or(BUNDLED))?)
+        let models = Models::load(self.models.as_deref())?;
+        Ok(models.resolve(&in_repo(self.model.as_deref().unwrap_or(BUNDLED), &self.hub())?)?)
     }
 
     /// Where models are, and whether others may be fetched.
@@ -348,17 +399,18 @@ impl ModelOptions {
             let template = entry.template.as_ref().map(|name| load_template(name)).transpose()?;
             let format = entry.format.as_ref().map(|name| load_format(name)).transpose()?;
             let mut session = Session::new(Box::new(load_engine(&path, options)?), template, format)?;
-            let (default, makers) = (Sampling::default(), &entry.sampling);
-            session.options_mut().sampling = Sampling {
-                temperature: makers.temperature.unwrap_or(default.temperature),
-                top_k: makers.top_k.map_or(default.top_k, |k| k as usize),
-                top_p: makers.top_p.unwrap_or(default.top_p),
-                min_p: makers.min_p.unwrap_or(default.min_p),
-                ..default
-            };
+            session.options_mut().sampling = entry.sampling.into();
             Ok((session, size))
         }))
     }
+}
+
+/// MODEL, with the file in it where only a repository on the hub is named; says which file that is.
+pub fn in_repo(model: &str, hub: &Hub) -> Result<String> {
+    let Some(wanted) = HubRepo::parse(model) else { return Ok(model.to_owned()) };
+    let file = hub.choose(&wanted)?.to_string();
+    notice_once(&format!("{model} names no file: {file} is used"));
+    Ok(file)
 }
 
 /// A model that llama.cpp can load.

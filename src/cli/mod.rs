@@ -12,17 +12,19 @@ mod generation;
 mod grammar;
 mod input;
 mod lines;
+mod llama_args;
 mod model;
 mod output;
 mod parse;
 mod reading;
 mod render;
 mod run;
+mod sampling;
 mod stdin;
 mod template;
 
 use callwright::Error;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
@@ -68,9 +70,11 @@ enum Command {
 
 /// Parses the command line, runs, and says how it went.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let args = llama_args::rewrite(std::env::args_os());
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            llama_args::suggest(&mut error, &Cli::command(), &args);
             // clap sends help to standard output with status 0, mistakes to standard error with status 2.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE));

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use super::input::in_repo;
 use anstyle::Style;
 use anyhow::Result;
 use callwright::format::choose::{Choice, Clues, format_for};
@@ -40,7 +41,7 @@ enum Command {
             A download that was cut off goes on where it stopped. HF_HOME, HF_TOKEN, HF_ENDPOINT and \
             HF_HUB_OFFLINE mean what they mean to every program that uses the hub.")]
     Pull {
-        /// A name from `callwright model list`, or hf:ORG/REPO/FILE.gguf[@REVISION]
+        /// A name from `callwright model list`, hf:ORG/REPO/FILE.gguf[@REVISION] or hf:ORG/REPO[:QUANT]
         model: String,
         /// Asks no server: checks what is in the cache
         #[arg(long)]
@@ -64,7 +65,10 @@ pub fn run(args: ModelArgs, cpu_features: Option<&[String]>) -> Result<u8> {
     let hub = Hub::from_env();
     match args.command {
         Command::List { json } => list(&models, &hub, json),
-        Command::Pull { model, offline } => pull(&models.resolve(&model)?, hub, offline),
+        Command::Pull { model, offline } => {
+            let hub = Hub { offline: hub.offline || offline, ..hub };
+            pull(&models.resolve(&in_repo(&model, &hub)?)?, &hub)
+        }
         Command::Inspect { model, json } => {
             let path = models.resolve(&model)?.require_local(&hub)?;
             inspect(&path, json, cpu_features)
@@ -155,10 +159,9 @@ fn quantization(entry: &ModelEntry) -> Option<String> {
     known.then_some(last)
 }
 
-fn pull(entry: &ModelEntry, mut hub: Hub, offline: bool) -> Result<u8> {
-    hub.offline |= offline;
+fn pull(entry: &ModelEntry, hub: &Hub) -> Result<u8> {
     let path = match &entry.source {
-        Source::File(_) => entry.require_local(&hub)?,
+        Source::File(_) => entry.require_local(hub)?,
         Source::Hub(file) => hub.pull(file, &mut Bars::new())?,
     };
     writeln!(anstream::stdout(), "{}", path.display())?;

@@ -25,7 +25,7 @@ pub struct RenderArgs {
     model: ModelOptions,
 
     /// Render --template with exactly these variables (a JSON object); needs no model
-    #[arg(long, value_name = "FILE", requires = "template", conflicts_with_all = ["prompt", "tools", "messages", "system"])]
+    #[arg(long, value_name = "FILE", requires = "template", conflicts_with_all = ["prompt", "prompt_option", "tools", "messages", "system"])]
     vars: Option<PathBuf>,
 
     /// What the template's clock reads, as 2026-01-15T12:00:00 [default: the time now]
@@ -33,7 +33,7 @@ pub struct RenderArgs {
     now: Option<jiff::civil::DateTime>,
 
     /// Each line of standard input is {"template", "vars", "now"}, the template's path as in --template; each answer is {"text"} or {"error"}
-    #[arg(long, conflicts_with_all = ["prompt", "tools", "messages", "system", "vars", "template", "now"])]
+    #[arg(long, conflicts_with_all = ["prompt", "prompt_option", "tools", "messages", "system", "vars", "template", "now"])]
     batch: bool,
 
     /// One JSON object: text and tokens
@@ -68,10 +68,11 @@ pub fn run(args: RenderArgs) -> Result<u8> {
         }
         return Ok(DONE);
     }
-    let Input { messages, tools, tool_choice, .. } = args.conversation.read()?;
+    let Input { messages, tools, tool_choice, asked, .. } = args.conversation.read()?;
     let (mut session, _) = args.model.open()?;
     session.options_mut().tool_choice = tool_choice;
     session.options_mut().now = args.now;
+    session.set_variables(asked.body.variables);
     session.set_tools(tools);
     session.notices().iter().for_each(|text| notice(text));
     session.set_messages(messages)?;

@@ -54,10 +54,11 @@ pub struct RunArgs {
 
 /// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
 #[rustfmt::skip]
-const RECORDED: [&str; 37] = [
-    "prompt", "tools", "tools_strict", "messages", "system", "images", "tool_choice", "execute",
+const RECORDED: [&str; 44] = [
+    "prompt", "prompt_option", "tools", "tools_strict", "messages", "system", "images", "tool_choice", "execute",
     "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers",
-    "temp", "top_p", "top_k", "min_p", "seed", "max_tokens",
+    "temp", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop",
+    "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier",
     "parallel", "no_parallel", "max_calls", "no_repair", "no_coerce", "no_normalize", "other_forms", "context_policy",
     "constrain", "max_preamble", "max_thinking", "no_jump", "no_draft", "grammar", "json_schema",
 ];
@@ -116,7 +117,9 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
         agent.fallbacks = None;
     }
     let (mut session, entry) = args.model.open()?;
-    *session.options_mut() = args.generation.options(&entry, input.tool_choice, grammar);
+    let variables = std::mem::take(&mut input.asked.body.variables);
+    *session.options_mut() = args.generation.options(&entry, input.tool_choice, input.asked, grammar);
+    session.set_variables(variables);
     session.set_tools(input.tools);
     session.set_messages(input.messages)?;
     session.notices().iter().for_each(|text| notice(text));

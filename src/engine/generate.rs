@@ -115,18 +115,18 @@ pub fn generate(
     constraint: Option<&mut Constraint<'_>>,
     on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
 ) -> Result<Generation> {
-    generate_watched(engine, prompt, sampling, limits, constraint, &mut |_, _| (), on_token)
+    generate_with(engine, prompt, Sampler::new(*sampling), limits, constraint, &mut |_, _| (), on_token)
 }
 
-/// [`generate`], with `on_prompt` called before each batch of the prompt: with how many of its tokens were decoded, and
-/// how many are to be decoded in all. At the end, also after an error, both numbers are equal.
+/// The same with a sampler of one's own, and with `on_prompt` called before each batch of the prompt: with how many of its
+/// tokens were decoded, and how many are to be decoded in all. At the end, also after an error, both numbers are equal.
 ///
 /// # Errors
 /// Those of [`generate`].
-pub fn generate_watched(
+pub fn generate_with(
     engine: &mut dyn Engine,
     prompt: &[Token],
-    sampling: &Sampling,
+    mut sampler: Sampler,
     limits: Limits<'_>,
     mut constraint: Option<&mut Constraint<'_>>,
     on_prompt: &mut dyn FnMut(usize, usize),
@@ -137,7 +137,7 @@ pub fn generate_watched(
     let mut usage = Usage { prompt_tokens: prompt.len(), ..Usage::default() };
     let room = engine.context_limit().saturating_sub(prompt.len());
     let max_tokens = limits.max_tokens.min(room);
-    engine.begin(prompt, sampling)?;
+    engine.begin(prompt, sampler.sampling())?;
     engine.reserve(prompt.len() + max_tokens)?;
 
     let common = common(engine.cached(), prompt);
@@ -149,7 +149,6 @@ pub fn generate_watched(
         let cancelled = limits.cancel.load(Ordering::Relaxed).then_some(End::Cancelled);
         cancelled.or_else(|| limits.until.filter(|until| *until <= Instant::now()).map(|_| End::Late))
     };
-    let mut sampler = Sampler::new(*sampling);
     let unread = &prompt[usage.cached_tokens..];
     let mut read = || {
         for (index, chunk) in unread.chunks(PROMPT_CHUNK).enumerate() {
@@ -236,6 +235,10 @@ pub fn generate_watched(
             }
             tokens.push(*token);
             drafts.drafter.push(*token);
+            if !forced {
+                sampler.hold(constraint.as_ref().is_some_and(|constraint| constraint.holds()));
+                sampler.wrote(*token, engine.token_bytes(*token));
+            }
             if on_token(engine.token_bytes(*token), closed_from.is_some()).is_break() {
                 break 'answer End::Stopped;
             }

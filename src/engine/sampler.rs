@@ -1,9 +1,15 @@
 //! Choosing the next token: temperature, top-k, top-p, min-p, and a generator that is seeded once.
 
+mod penalties;
+
 use super::Token;
+use crate::models;
+use penalties::History;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
+
+pub use penalties::Penalties;
 
 /// How the next token is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -18,12 +24,36 @@ pub struct Sampling {
     pub min_p: f32,
     /// Where the random numbers start.
     pub seed: u64,
+    /// What makes tokens less likely that have come already.
+    #[serde(default, skip_serializing_if = "Penalties::is_default")]
+    pub penalties: Penalties,
 }
 
 impl Default for Sampling {
     /// Greedy: format is what this engine is about, and a greedy answer can be had again.
     fn default() -> Sampling {
-        Sampling { temperature: 0.0, top_k: 40, top_p: 0.95, min_p: 0.05, seed: 0 }
+        Sampling { temperature: 0.0, top_k: 40, top_p: 0.95, min_p: 0.05, seed: 0, penalties: Penalties::default() }
+    }
+}
+
+impl From<models::Sampling> for Sampling {
+    /// The sampling that a model's makers recommend, and the default where they recommend none.
+    fn from(given: models::Sampling) -> Sampling {
+        let default = Sampling::default();
+        Sampling {
+            temperature: given.temperature.unwrap_or(default.temperature),
+            top_k: given.top_k.map_or(default.top_k, |k| k as usize),
+            top_p: given.top_p.unwrap_or(default.top_p),
+            min_p: given.min_p.unwrap_or(default.min_p),
+            seed: default.seed,
+            penalties: Penalties {
+                repeat: given.repeat_penalty.unwrap_or(default.penalties.repeat),
+                presence: given.presence_penalty.unwrap_or(default.penalties.presence),
+                frequency: given.frequency_penalty.unwrap_or(default.penalties.frequency),
+                last_n: given.repeat_last_n.unwrap_or(default.penalties.last_n),
+                dry_multiplier: given.dry_multiplier.unwrap_or(default.penalties.dry_multiplier),
+            },
+        }
     }
 }
 
@@ -35,6 +65,12 @@ type Candidate = (f32, usize);
 pub struct Sampler {
     sampling: Sampling,
     random: Pcg64,
+    /// What is added to the logits of some tokens.
+    bias: Vec<(Token, f32)>,
+    /// What the penalties count.
+    history: History,
+    /// Whether a grammar holds what comes next, so that nothing is penalised.
+    held: bool,
     /// Kept between calls to save the allocation.
     candidates: Vec<Candidate>,
     /// Likewise.
@@ -44,13 +80,69 @@ pub struct Sampler {
 impl Sampler {
     /// A sampler at the start of its random numbers.
     pub fn new(sampling: Sampling) -> Sampler {
-        Sampler { sampling, random: Pcg64::seed_from_u64(sampling.seed), candidates: Vec::new(), allowed: Vec::new() }
+        let random = Pcg64::seed_from_u64(sampling.seed);
+        let (candidates, allowed) = (Vec::new(), Vec::new());
+        Sampler { sampling, random, bias: Vec::new(), history: History::default(), held: false, candidates, allowed }
+    }
+
+    /// Adds something to the logits of some tokens, always.
+    #[must_use]
+    pub fn biased(self, bias: &[(Token, f32)]) -> Sampler {
+        Sampler { bias: bias.to_vec(), ..self }
+    }
+
+    /// How tokens are chosen.
+    pub fn sampling(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    /// Whether a grammar holds what comes next. Nothing is penalised there: keys, quotes and the names of tools have
+    /// to come again. What came before is forgotten, so that another call is begun as readily as the first.
+    pub fn hold(&mut self, held: bool) {
+        if held && !self.held {
+            self.history.clear();
+        }
+        self.held = held;
+    }
+
+    /// Takes note of a token of the answer, for the penalties.
+    pub fn wrote(&mut self, token: Token, bytes: &[u8]) {
+        if !self.held && self.sampling.penalties.is_active() {
+            self.history.push(token, bytes);
+        }
+    }
+
+    /// Adds the bias and takes off the penalties.
+    fn adjust(&self, logits: &mut [f32]) {
+        for (token, bias) in &self.bias {
+            if let Some(logit) = usize::try_from(token.0).ok().and_then(|index| logits.get_mut(index)) {
+                *logit += bias;
+            }
+        }
+        if !self.held {
+            self.sampling.penalties.apply(&self.history, logits);
+        }
     }
 
     /// The next token for these logits; among equals the lowest id. NaN counts as impossible.
     ///
     /// The filters work in llama.cpp's order, top-k, top-p, min-p, on the probabilities before temperature.
     pub fn sample(&mut self, logits: &[f32]) -> Token {
+        // A copy of a large vocabulary's logits costs more than the greatest of them takes to find.
+        if self.bias.is_empty() && (self.held || !self.sampling.penalties.is_active()) {
+            return self.choose(logits);
+        }
+        let mut adjusted = std::mem::take(&mut self.allowed);
+        adjusted.clear();
+        adjusted.extend_from_slice(logits);
+        self.adjust(&mut adjusted);
+        let chosen = self.choose(&adjusted);
+        self.allowed = adjusted;
+        chosen
+    }
+
+    /// The next token for logits that are final.
+    fn choose(&mut self, logits: &[f32]) -> Token {
         if self.sampling.temperature <= 0.0 {
             return token(greedy(logits));
         }
@@ -105,7 +197,8 @@ impl Sampler {
                 }
             }
         }
-        let chosen = self.sample(&allowed);
+        self.adjust(&mut allowed);
+        let chosen = self.choose(&allowed);
         let possible = usize::try_from(chosen.0).ok().and_then(|index| allowed.get(index));
         let possible = possible.is_some_and(|logit| *logit > f32::NEG_INFINITY);
         self.allowed = allowed;
@@ -117,12 +210,13 @@ impl Sampler {
         let mut allowed = std::mem::take(&mut self.allowed);
         allowed.clear();
         allowed.extend_from_slice(logits);
+        self.adjust(&mut allowed);
         for token in banned {
             if let Some(logit) = usize::try_from(token.0).ok().and_then(|index| allowed.get_mut(index)) {
                 *logit = f32::NEG_INFINITY;
             }
         }
-        let chosen = self.sample(&allowed);
+        let chosen = self.choose(&allowed);
         self.allowed = allowed;
         chosen
     }
@@ -202,7 +296,7 @@ mod tests {
 
     #[test]
     fn frequencies_follow_the_probabilities() {
-        let all = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 7 };
+        let all = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 7, ..Sampling::default() };
         let counts = histogram(all, &[0.7f32.ln(), 0.2f32.ln(), 0.1f32.ln(), f32::NEG_INFINITY]);
         for (count, expected) in counts.iter().zip([7000.0f64, 2000.0, 1000.0, 0.0]) {
             // Five standard deviations of a binomial count.
@@ -214,7 +308,7 @@ mod tests {
     #[test]
     fn each_filter_leaves_what_it_says() {
         let logits = [0.5f32.ln(), 0.3f32.ln(), 0.15f32.ln(), 0.05f32.ln()];
-        let all = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1 };
+        let all = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1, ..Sampling::default() };
         let left = |sampling| histogram(sampling, &logits).iter().filter(|count| **count > 0).count();
         assert_eq!(left(all), 4);
         assert_eq!(left(Sampling { top_k: 3, ..all }), 3);

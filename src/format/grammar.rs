@@ -162,7 +162,7 @@ impl Format {
         if tools.is_empty() {
             return Err(Error::new(ErrorKind::Tools, "there is no tool to call, so there is no grammar of calls"));
         }
-        let mut builder = Builder { format: self, rules: Rules::default(), unenforced: Vec::new(), check, counted: 0 };
+        let mut builder = Builder::new(self, check);
         let calls = builder.calls(tools)?;
         let start = builder.answer(&calls, scope)?;
         Ok(Grammar { lark: builder.rules.finish(&start), unenforced: builder.unenforced, schema: None })
@@ -223,7 +223,11 @@ fn trail(text: &str) -> &str {
     &text[text.trim_end().len()..]
 }
 
-impl Builder<'_> {
+impl<'f> Builder<'f> {
+    fn new(format: &'f Declaration, check: bool) -> Builder<'f> {
+        Builder { format, rules: Rules::default(), unenforced: Vec::new(), check, counted: 0 }
+    }
+
     /// The whole grammar, around the rule of one payload.
     fn answer(&mut self, payload: &str, scope: Scope) -> Result<String> {
         let (start, end) = (written(&self.format.start)?, written(&self.format.end)?);

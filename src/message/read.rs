@@ -102,16 +102,20 @@ fn request(mut body: Map<String, Value>) -> Result<Conversation> {
         Some(Value::Bool(parallel)) => Some(parallel),
         Some(other) => return Err(wrong("parallel_tool_calls", "true or false", &other)),
     };
-    let (messages, notes) = messages(list)?;
-    Ok(Conversation {
-        messages,
-        notes,
-        tools: body.shift_remove("tools").filter(|tools| !tools.is_null()),
-        tool_choice: body.shift_remove("tool_choice").filter(|choice| !choice.is_null()),
-        parallel_tool_calls,
-        model,
-        extra: body,
-    })
+    let (messages, mut notes) = messages(list)?;
+    // What tools and tool_choice were before there were tools of other kinds.
+    let mut current = |name: &str, old: &str| {
+        let old_value = body.shift_remove(old).filter(|value| !is_nothing(value));
+        let value = body.shift_remove(name).filter(|value| !value.is_null());
+        match (&value, &old_value) {
+            (None, Some(_)) => notes.push(format!("{old} is the old form of {name}; it is read as that")),
+            (Some(_), Some(_)) => notes.push(format!("{old} is not read, as there is {name}")),
+            _ => {}
+        }
+        value.or(old_value)
+    };
+    let (tools, tool_choice) = (current("tools", "functions"), current("tool_choice", "function_call"));
+    Ok(Conversation { messages, notes, tools, tool_choice, parallel_tool_calls, model, extra: body })
 }
 
 fn messages(list: Vec<Value>) -> Result<(Vec<Message>, Vec<String>)> {

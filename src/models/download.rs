@@ -11,6 +11,7 @@ use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo, Metadata};
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 
 use super::hub::{Hub, HubFile, Progress, ProgressEvent, is_sha256, verify};
+use super::repo::HubRepo;
 use crate::error::{Error, ErrorKind, Result, nearest};
 
 /// How often a broken download is taken up again without a byte having come.
@@ -33,18 +34,37 @@ pub(super) fn fetch(
     sum: Option<&str>,
     progress: &mut dyn Progress,
 ) -> Result<PathBuf> {
-    let cache = Cache::new(hub.cache.clone());
-    let builder = ApiBuilder::from_cache(cache.clone())
-        .with_endpoint(hub.endpoint.clone())
-        .with_token(hub.token.clone())
-        .with_user_agent("callwright", env!("CARGO_PKG_VERSION"));
-    let api = builder.build().map_err(|e| Error::new(ErrorKind::Hub, format!("cannot reach the hub: {e}")))?;
-    let repo = Repo::with_revision(file.repo.clone(), RepoType::Model, file.revision.clone());
-    let download = Download { hub, file, name, repo: api.repo(repo.clone()), api, cache: cache.repo(repo) };
-    download.run(sum, progress)
+    Download::new(hub, file, name)?.run(sum, progress)
 }
 
-impl Download<'_> {
+/// The files of a repository.
+pub(super) fn list(hub: &Hub, wanted: &HubRepo) -> Result<Vec<String>> {
+    let HubRepo { repo, revision, .. } = wanted.clone();
+    let file = HubFile { repo, file: String::new(), revision, sha256: Vec::new() };
+    let download = Download::new(hub, &file, "the list of files")?;
+    let info = download.repo.info().map_err(|error| match status(&error) {
+        Some(404) => {
+            let HubFile { repo, revision, .. } = &file;
+            Error::new(ErrorKind::ModelNotFound, format!("there is no {repo} at {revision} on {}", hub.endpoint))
+                .hint("look for the repository's name on its page")
+        }
+        _ => download.explain(&error),
+    })?;
+    Ok(info.siblings.into_iter().map(|file| file.rfilename).collect())
+}
+
+impl<'a> Download<'a> {
+    fn new(hub: &'a Hub, file: &'a HubFile, name: &'a str) -> Result<Download<'a>> {
+        let cache = Cache::new(hub.cache.clone());
+        let builder = ApiBuilder::from_cache(cache.clone())
+            .with_endpoint(hub.endpoint.clone())
+            .with_token(hub.token.clone())
+            .with_user_agent("callwright", env!("CARGO_PKG_VERSION"));
+        let api = builder.build().map_err(|e| Error::new(ErrorKind::Hub, format!("cannot reach the hub: {e}")))?;
+        let repo = Repo::with_revision(file.repo.clone(), RepoType::Model, file.revision.clone());
+        Ok(Download { hub, file, name, repo: api.repo(repo.clone()), api, cache: cache.repo(repo) })
+    }
+
     fn run(&self, sum: Option<&str>, progress: &mut dyn Progress) -> Result<PathBuf> {
         let metadata = self.api.metadata(&self.repo.url(self.name)).map_err(|e| self.explain(&e))?;
         // Both become names of files.

@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::hub::{HubFile, is_sha256};
 use super::{ModelEntry, Sampling, Source};
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
+use crate::message::{DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY};
 use crate::text_file;
 
 const MODEL_KEYS: [&str; 12] = [
@@ -26,7 +27,17 @@ const MODEL_KEYS: [&str; 12] = [
     "sampling",
     "fallbacks",
 ];
-const SAMPLING_KEYS: [&str; 4] = ["temperature", "top_k", "top_p", "min_p"];
+const SAMPLING_KEYS: [&str; 9] = [
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repeat_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "repeat_last_n",
+    "dry_multiplier",
+];
 
 /// Reads the file at `path`.
 pub(super) fn read(path: &Path) -> Result<Vec<ModelEntry>> {
@@ -221,7 +232,18 @@ impl File<'_> {
             top_k: top_k.map(|n| n as u32),
             top_p: number("top_p", 0.0..=1.0)?,
             min_p: number("min_p", 0.0..=1.0)?,
+            repeat_penalty: number("repeat_penalty", REPEAT_PENALTY)?,
+            presence_penalty: number("presence_penalty", PENALTY)?,
+            frequency_penalty: number("frequency_penalty", PENALTY)?,
+            repeat_last_n: field(table, "repeat_last_n").map(|(_, v)| self.last_n(v)).transpose()?,
+            dry_multiplier: number("dry_multiplier", DRY_MULTIPLIER)?,
         })
+    }
+
+    fn last_n(&self, value: &Spanned<DeValue>) -> Result<i32> {
+        let integer = value.get_ref().as_integer();
+        let number = integer.and_then(|n| i32::from_str_radix(n.as_str(), n.radix()).ok()).filter(|n| *n >= -1);
+        number.ok_or_else(|| self.wrong(value, "\"repeat_last_n\" is a whole number from -1 (all) up"))
     }
 
     fn text(&self, value: &Spanned<DeValue>, name: &str) -> Result<String> {

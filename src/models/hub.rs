@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::gguf::shard_of;
+use super::repo::HubRepo;
 use crate::error::{Error, ErrorKind, Result};
 
 const ENDPOINT: &str = "https://huggingface.co";
@@ -213,14 +214,7 @@ impl Hub {
     pub(super) fn cached_file(&self, file: &HubFile, name: &str, sha256: Option<&str>) -> Option<PathBuf> {
         let snapshots = self.repo_folder(&file.repo).join("snapshots");
         let at = |commit: &str| Some(snapshots.join(commit).join(name)).filter(|path| path.is_file());
-        let commit = if is_commit(&file.revision) {
-            Some(file.revision.clone())
-        } else {
-            let reference = self.repo_folder(&file.repo).join("refs").join(&file.revision);
-            std::fs::read_to_string(reference).ok().map(|text| text.trim().to_owned())
-        };
-        let plain = |commit: &String| !commit.is_empty() && commit.chars().all(|c| c.is_ascii_alphanumeric());
-        if let Some(path) = commit.filter(plain).as_deref().and_then(at) {
+        if let Some(path) = self.commit(&file.repo, &file.revision).as_deref().and_then(at) {
             return Some(path);
         }
         // Another commit may hold the same bytes: the cache names content by its sum.
@@ -228,6 +222,39 @@ impl Hub {
         let commits = std::fs::read_dir(&snapshots).ok()?.filter_map(|entry| entry.ok());
         let paths = commits.filter_map(|commit| at(&commit.file_name().to_string_lossy()));
         paths.into_iter().find(|path| blob_name(path).as_deref() == Some(sum))
+    }
+
+    /// The commit that a revision means in the cache.
+    fn commit(&self, repo: &str, revision: &str) -> Option<String> {
+        let commit = if is_commit(revision) {
+            Some(revision.to_owned())
+        } else {
+            let reference = self.repo_folder(repo).join("refs").join(revision);
+            std::fs::read_to_string(reference).ok().map(|text| text.trim().to_owned())
+        };
+        commit.filter(|commit| !commit.is_empty() && commit.chars().all(|c| c.is_ascii_alphanumeric()))
+    }
+
+    /// The files of a repository that are in the cache, and those in its folders.
+    pub(super) fn cached_files(&self, wanted: &HubRepo) -> Vec<String> {
+        let Some(commit) = self.commit(&wanted.repo, &wanted.revision) else { return Vec::new() };
+        let snapshot = self.repo_folder(&wanted.repo).join("snapshots").join(commit);
+        let names = |folder: &Path| -> Vec<String> {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok());
+            entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+        };
+        let mut files = Vec::new();
+        for name in names(&snapshot) {
+            let inside = names(&snapshot.join(&name));
+            files.extend(inside.iter().map(|file| format!("{name}/{file}")));
+            files.push(name);
+        }
+        // Of a model in shards all must be there.
+        let whole = |file: &String| {
+            HubFile::parse(&format!("{}/{file}@{}", wanted.repo, wanted.revision))
+                .is_ok_and(|file| self.cached(&file).is_some())
+        };
+        files.into_iter().filter(whole).collect()
     }
 
     pub(super) fn repo_folder(&self, repo: &str) -> PathBuf {

@@ -21,11 +21,13 @@ mod download;
 mod file;
 pub mod gguf;
 pub mod hub;
+mod repo;
 
 use std::path::{Path, PathBuf};
 
 pub use gguf::Gguf;
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
+pub use repo::HubRepo;
 
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 
@@ -52,6 +54,34 @@ pub struct Sampling {
     pub top_p: Option<f32>,
     /// The least probability relative to the likeliest token's, 0 to 1.
     pub min_p: Option<f32>,
+    /// Divides the logit of each token that has come; 1 changes nothing.
+    pub repeat_penalty: Option<f32>,
+    /// Is taken off the logit of each token that has come.
+    pub presence_penalty: Option<f32>,
+    /// Is taken off the logit for each time that a token has come.
+    pub frequency_penalty: Option<f32>,
+    /// How many of the last tokens these three count; -1 is all.
+    pub repeat_last_n: Option<i32>,
+    /// How much a token is penalised that would continue a repetition; 0 is off.
+    pub dry_multiplier: Option<f32>,
+}
+
+impl Sampling {
+    /// These parameters, and those of `other` where they say nothing.
+    #[must_use]
+    pub fn or(self, other: &Sampling) -> Sampling {
+        Sampling {
+            temperature: self.temperature.or(other.temperature),
+            top_k: self.top_k.or(other.top_k),
+            top_p: self.top_p.or(other.top_p),
+            min_p: self.min_p.or(other.min_p),
+            repeat_penalty: self.repeat_penalty.or(other.repeat_penalty),
+            presence_penalty: self.presence_penalty.or(other.presence_penalty),
+            frequency_penalty: self.frequency_penalty.or(other.frequency_penalty),
+            repeat_last_n: self.repeat_last_n.or(other.repeat_last_n),
+            dry_multiplier: self.dry_multiplier.or(other.dry_multiplier),
+        }
+    }
 }
 
 /// A model, and how to use it.
@@ -199,7 +229,7 @@ impl Models {
 
     /// Finds the model that MODEL means: a name, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
     ///
-    /// A file on the hub need not be here yet.
+    /// A file on the hub need not be here yet. Where only a repository is named, [`Hub::choose`] finds the file.
     ///
     /// # Errors
     /// [`ErrorKind::ModelNotFound`] when it is no name, and no file is there, with the name that may be meant;
@@ -214,7 +244,11 @@ impl Models {
         if let Some(rest) = model.strip_prefix("hf:") {
             let file = HubFile::parse(rest)
                 .map_err(|why| Error::new(ErrorKind::Config, format!("{model:?} names no file on the hub: {why}")))
-                .map_err(|e| e.hint("write hf:ORG/REPO/FILE.gguf, or hf:ORG/REPO/FILE.gguf@REVISION"))?;
+                .map_err(|e| {
+                    e.hint(
+                        "write hf:ORG/REPO/FILE.gguf[@REVISION], or hf:ORG/REPO[:QUANT] for run, chat and model pull",
+                    )
+                })?;
             // What models.toml knows of the same file goes with it.
             let same = |entry: &&ModelEntry| matches!(&entry.source, Source::Hub(known) if known.same_file(&file));
             return Ok(match self.entries.iter().find(same) {

@@ -4,11 +4,13 @@ use super::constrain::{self, Shortage};
 use super::count::CallCount;
 use super::event::{Cut, Event, Note, Reply, notes};
 use super::record::{Beside, Ended};
+use super::stop::Stops;
 use super::{Options, Session, ToolChoice};
 use crate::Result;
 use crate::engine::Token;
 use crate::engine::constraint::Mode;
-use crate::engine::generate::{End, Limits, generate_watched};
+use crate::engine::generate::{End, Limits, generate_with};
+use crate::engine::sampler::Sampler;
 use crate::format::event::Event as ParserEvent;
 use crate::format::parser::{OtherForms, Parser, ParserOptions};
 use crate::message::{Message, Placed, complete};
@@ -81,10 +83,11 @@ impl Session {
             fitting.push(rewritten);
         }
         let adapted: Vec<String> =
-            written.adapted.iter().filter(|note| self.told_history.insert((*note).clone())).cloned().collect();
+            written.adapted.iter().filter(|note| self.told_once.insert((*note).clone())).cloned().collect();
         adapted.iter().for_each(|message| on_event(&Event::history(message.clone())));
-        let ask = &self.held(ask);
-        let options = &ask.options;
+        let mut ask = self.held(ask);
+        let not_enforced = constrain::respond_in_format(&self.format, &ask.tools, &mut ask.options)?;
+        let (ask, options) = (&ask, &ask.options);
         let taken_ids: Vec<String> =
             ask.messages.iter().flat_map(|m| &m.tool_calls).filter_map(|call| call.id.clone()).collect();
         let parser_options = ParserOptions {
@@ -96,7 +99,7 @@ impl Session {
             prompt_tail: self.prompt_tail(&shown, &written),
             forbidden: options.tool_choice == ToolChoice::None,
             // Without tools, or where the answer is to be JSON, it is what it looks like.
-            other_forms: match ask.tools.is_empty() || options.grammar.is_some() {
+            other_forms: match ask.tools.is_empty() || options.grammar.is_some() || options.response_format.is_some() {
                 true => OtherForms::Off,
                 false => options.other_forms,
             },
@@ -107,17 +110,30 @@ impl Session {
         let tools = (!ask.tools.is_empty()).then(|| Arc::clone(&ask.tools));
         let mut parser = Parser::new(&self.format, tools, parser_options)?;
         let mut calls = CallCount::new(options.max_calls);
+        // Where a grammar holds the whole answer, a stop text would cut what has to be whole.
+        let whole = options.grammar.is_some() && options.constrain != Mode::Off;
+        let mut stops = Stops::new(if whole { &[] } else { &options.stop });
+        // Returns whether the answer ends here.
         let mut emit = |event: ParserEvent| {
-            if calls.take(&event) {
+            if let ParserEvent::Text { delta } = &event {
+                let delta = stops.push(delta);
+                if !delta.is_empty() {
+                    on_event(&Event::Parsed(ParserEvent::Text { delta }));
+                }
+            } else if !stops.found() && calls.take(&event) {
+                let held = if matches!(event, ParserEvent::Repair(_)) { String::new() } else { stops.release() };
+                if !held.is_empty() {
+                    on_event(&Event::Parsed(ParserEvent::Text { delta: held }));
+                }
                 on_event(&Event::Parsed(event));
             }
-            calls.enough()
+            calls.enough() || stops.found()
         };
         // What the prompt opened is the beginning of what the model says.
         parser.push(written.prefill.as_bytes(), &mut |event| {
             emit(event);
         });
-        let (mut constraint, mut told) = constrain::begin(
+        let (mut constraint, told_of_it) = constrain::begin(
             &mut self.compiler,
             &*self.engine,
             &self.format,
@@ -125,6 +141,10 @@ impl Session {
             options,
             (written.prefill.as_bytes(), written.thinking),
         )?;
+        let mut told: Vec<String> = not_enforced.into_iter().chain(told_of_it).collect();
+        told.extend(
+            constrain::unknown_tokens(&*self.engine, options).filter(|note| self.told_once.insert(note.clone())),
+        );
         // Nothing is constrained, cancelled or late when it is repeated.
         let repeated = self.replayed.pop_front();
         let closed_from = repeated.as_ref().and_then(|ended| ended.closed_from);
@@ -133,21 +153,21 @@ impl Session {
         let room = self.engine.context_limit().saturating_sub(written.tokens.len());
         let context_is_limit = room < options.max_tokens;
         let mut unwatched: super::OnPrompt = Box::new(|_, _| ());
-        let mut generation = generate_watched(
+        let mut generation = generate_with(
             &mut *self.engine,
             &written.tokens,
-            &options.sampling,
+            Sampler::new(options.sampling).biased(&options.logit_bias),
             limits,
             constraint.as_mut(),
             self.on_prompt.as_mut().unwrap_or(&mut unwatched),
             &mut |bytes, closing| {
-                let mut enough = false;
+                let mut ended = false;
                 if closing || closed_from.is_some_and(|from| from <= count) {
                     parser.closing();
                 }
                 count += 1;
-                parser.push(bytes, &mut |event| enough = emit(event));
-                if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                parser.push(bytes, &mut |event| ended = emit(event));
+                if ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             },
         )?;
         if let Some(marker) = constrain::end_marker(&*self.engine, &self.format, &mut generation) {
@@ -175,7 +195,20 @@ impl Session {
         });
         parsed.keep_calls(calls.most());
         let repetition = calls.repetition();
+        let stopped = stops.found();
+        if stopped {
+            parsed.content.truncate(stops.shown());
+            parsed.calls.truncate(calls.begun());
+        } else {
+            let held = stops.release();
+            if !held.is_empty() {
+                on_event(&Event::Parsed(ParserEvent::Text { delta: held }));
+            }
+        }
         let finish_reason = match ended.end {
+            // The last tokens may hold a stop text that shows only where the text has ended.
+            End::Length | End::Late if stopped && parsed.calls.is_empty() => FinishReason::Stop,
+            End::Length | End::Late if stopped => FinishReason::ToolCalls,
             End::Cancelled => FinishReason::Cancelled,
             End::Length | End::Late => FinishReason::Length,
             _ if ended.closed_from.is_some() || ended.shortage.no_room && parsed.calls.is_empty() => {
@@ -193,7 +226,7 @@ impl Session {
         };
         ended.told.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         on_event(&Event::usage(generation.usage, None));
-        let mut raw = written.prefill.into_bytes();
+        let mut raw = written.prefill.clone().into_bytes();
         let mut closed_from = None;
         for (index, token) in generation.tokens.iter().enumerate() {
             if ended.closed_from == Some(index) {
@@ -203,6 +236,9 @@ impl Session {
         }
         let misfits = match finish_reason {
             FinishReason::Cancelled => Vec::new(),
+            // Calls are what an answer may be in place of JSON.
+            _ if !parsed.calls.is_empty() && options.response_format.is_some() => Vec::new(),
+            _ if written.thinking || stopped => constrain::misfits(options, parsed.content.as_bytes(), &ended.shortage),
             _ => constrain::misfits(options, &raw, &ended.shortage),
         };
         misfits.iter().for_each(|message| on_event(&Event::constraint(message.clone())));

@@ -1,10 +1,10 @@
 //! The constraint of one turn, from the session's options.
 
 use super::{Options, ToolChoice};
-use crate::engine::Engine;
 use crate::engine::constraint::{Calls, Compiler, Constraint, Mode, Notice, Rules};
 use crate::engine::generate::Generation;
-use crate::format::grammar::Unenforced;
+use crate::engine::{Engine, Token};
+use crate::format::grammar::{Unenforced, json_grammar};
 use crate::format::{Format, Marker};
 use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
@@ -50,7 +50,7 @@ pub(super) fn begin<'c>(
         _ => None,
     };
     let made = match &options.grammar {
-        Some(grammar) => Constraint::whole(compiler, grammar.clone(), options.jump),
+        Some(grammar) => Constraint::whole(compiler, format, grammar.clone(), rules),
         None => Constraint::new(compiler, format, tools, only, rules),
     };
     match made {
@@ -63,6 +63,55 @@ pub(super) fn begin<'c>(
         Err(error) if error.kind() == ErrorKind::Tools || options.grammar.is_some() => Err(error),
         Err(error) => without(options, error),
     }
+}
+
+/// Makes the grammar of an answer that is to have a [`ResponseFormat`](crate::message::ResponseFormat), and says why where none
+/// can be enforced. An answer that has to be a call has no other form.
+///
+/// # Errors
+/// Those of [`json_grammar`]; where the format is strict, also that calls and JSON together have no grammar.
+pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Options) -> Result<Option<String>> {
+    let forced = matches!(options.tool_choice, ToolChoice::Required | ToolChoice::Tool(_));
+    if options.grammar.is_some() || forced {
+        options.response_format = None;
+    }
+    let Some(wanted) = &options.response_format else { return Ok(None) };
+    let json = json_grammar(&wanted.schema, false)?;
+    let unenforced =
+        |why: &str| Some(format!("response_format is not enforced: {why}. The answer is checked once it is written"));
+    if options.constrain == Mode::Off {
+        return Ok(unenforced("--constrain is off"));
+    }
+    if tools.is_empty() || options.tool_choice == ToolChoice::None {
+        options.grammar = Some(json);
+        return Ok(None);
+    }
+    match format.calls_or_json(&tools.iter().collect::<Vec<_>>(), options.max_calls, &wanted.schema) {
+        Ok(grammar) => {
+            options.grammar = Some(grammar);
+            Ok(None)
+        }
+        Err(error) if wanted.strict || error.kind() == ErrorKind::Tools => Err(error),
+        Err(error) => Ok(unenforced(&format!("calls and JSON have no grammar together, {}", error.message()))),
+    }
+}
+
+/// That a bias was given for tokens that the model does not have.
+pub(super) fn unknown_tokens(engine: &dyn Engine, options: &Options) -> Option<String> {
+    if options.logit_bias.is_empty() {
+        return None;
+    }
+    let words = engine.vocabulary()?.words.len();
+    let known = |token: &Token| usize::try_from(token.0).is_ok_and(|index| index < words);
+    let unknown = options.logit_bias.iter().filter(|(token, _)| !known(token)).map(|(token, _)| token.0.to_string());
+    let unknown: Vec<String> = unknown.collect();
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "logit_bias: the model has no token {}; its ids are 0 to {}",
+            unknown.join(", "),
+            words.saturating_sub(1)
+        )
+    })
 }
 
 /// What cannot be constrained is an error in strict mode, and told otherwise.
@@ -114,14 +163,18 @@ impl Shortage {
     }
 }
 
-/// What is wrong with an answer that is held to a grammar of its own: that it was cut off, or what of its schema it does
-/// not fit, which the grammar may not enforce.
+/// What is wrong with an answer that has to fit a grammar or a schema, and is no call: that it was cut off, or what of
+/// its schema it does not fit, which the grammar may not enforce.
 pub(super) fn misfits(options: &Options, answer: &[u8], shortage: &Shortage) -> Vec<String> {
-    let Some(grammar) = &options.grammar else { return Vec::new() };
+    let schema = match (&options.grammar, &options.response_format) {
+        (None, None) => return Vec::new(),
+        (Some(grammar), _) => grammar.schema.as_ref(),
+        (None, Some(wanted)) => Some(&wanted.schema),
+    };
     if shortage.cut_off {
         return vec!["the answer is not whole".to_owned()];
     }
-    let Some(schema) = &grammar.schema else { return Vec::new() };
+    let Some(schema) = schema else { return Vec::new() };
     match serde_json::from_slice(answer) {
         Ok(value) => {
             let wrong = misfits_of(schema, &value).unwrap_or_else(|error| vec![error.message().to_owned()]);

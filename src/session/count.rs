@@ -9,6 +9,7 @@ const SAME: usize = 16;
 /// Counts the calls of an answer while it is written.
 pub(super) struct CallCount {
     most: usize,
+    begun: usize,
     ended: usize,
     /// The call that is being written: its name and arguments.
     open: String,
@@ -23,6 +24,7 @@ impl CallCount {
     pub fn new(most: Option<usize>) -> CallCount {
         CallCount {
             most: most.unwrap_or(usize::MAX),
+            begun: 0,
             ended: 0,
             open: String::new(),
             made: HashMap::new(),
@@ -34,6 +36,8 @@ impl CallCount {
     /// one has ended, that is begun in vain.
     pub fn take(&mut self, event: &Event) -> bool {
         let taken = !self.enough() || matches!(event, Event::Text { .. } | Event::Reasoning { .. });
+        let begins = matches!(event, Event::CallStart { .. } | Event::InvalidCall(_));
+        self.begun += usize::from(taken && begins);
         match event {
             _ if !taken => {}
             Event::CallStart { name, .. } => self.open = format!("{name} "),
@@ -57,6 +61,11 @@ impl CallCount {
     /// Whether there are enough.
     pub fn enough(&self) -> bool {
         self.ended >= self.most
+    }
+
+    /// How many have begun.
+    pub fn begun(&self) -> usize {
+        self.begun
     }
 
     /// How many calls the answer has at most.

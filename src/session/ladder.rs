@@ -165,6 +165,7 @@ impl Run<'_> {
         };
         options.constrain = Mode::Strict;
         options.grammar = None;
+        options.response_format = None;
         options.max_calls = Some(1);
         options.max_preamble = 0;
         Ask::new(messages, Arc::clone(&session.tools), options)

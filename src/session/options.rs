@@ -1,9 +1,11 @@
 //! What a session does with each turn: options, and whether the model must call.
 
+use crate::engine::Token;
 use crate::engine::constraint::Mode;
 use crate::engine::sampler::Sampling;
 use crate::format::grammar::Grammar;
 use crate::format::parser::OtherForms;
+use crate::message::ResponseFormat;
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 use jiff::civil::DateTime;
@@ -42,19 +44,23 @@ impl ToolChoice {
             }
             "required" => Ok(ToolChoice::Required),
             name if tools.get(name).is_some() => Ok(ToolChoice::Tool(name.to_owned())),
-            name => {
-                let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-                Err(Error::new(ErrorKind::Tools, format!("the tool choice {name:?} is none of the tools"))
-                    .hint(format!("auto, none, required or one of: {}", known.join(", "))))
-            }
+            name => Err(no_such_tool(name, tools)),
         }
     }
 
-    /// OpenAI's `tool_choice`: a word, or `{"type": "function", "function": {"name": …}}`.
+    /// OpenAI's `tool_choice`: a word, or `{"type": "function", "function": {"name": …}}`. One of type `allowed_tools`
+    /// is what its mode says; see [`ToolChoice::allowed`].
     ///
     /// # Errors
-    /// [`ErrorKind::Tools`] when it is neither, or names no tool.
+    /// [`ErrorKind::Tools`] when it is none of these, or names no tool.
     pub fn from_json(choice: &Value, tools: &Tools) -> Result<ToolChoice> {
+        if let Some(allowed) = choice.get("allowed_tools") {
+            return match allowed.get("mode") {
+                None | Some(Value::Null) => Ok(ToolChoice::Auto),
+                Some(Value::String(mode)) if mode == "auto" || mode == "required" => ToolChoice::from_name(mode, tools),
+                Some(_) => Err(bad_choice(choice)),
+            };
+        }
         match choice {
             Value::String(word) if matches!(word.as_str(), "auto" | "none" | "required") => {
                 ToolChoice::from_name(word, tools)
@@ -67,11 +73,38 @@ impl ToolChoice {
             _ => Err(bad_choice(choice)),
         }
     }
+
+    /// The names of the only tools that a `tool_choice` of type `allowed_tools` allows; `None` for any other.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Tools`] when one of them is none of the tools, or there is no list.
+    pub fn allowed(choice: &Value, tools: &Tools) -> Result<Option<Vec<String>>> {
+        let Some(allowed) = choice.get("allowed_tools") else { return Ok(None) };
+        let listed = allowed.get("tools").and_then(Value::as_array).filter(|list| !list.is_empty());
+        let name = |tool: &Value| match tool.get("function").unwrap_or(tool).get("name") {
+            Some(Value::String(name)) if tools.get(name).is_some() => Ok(name.clone()),
+            Some(Value::String(name)) => Err(no_such_tool(name, tools)),
+            _ => Err(bad_choice(choice)),
+        };
+        listed.ok_or_else(|| bad_choice(choice))?.iter().map(name).collect::<Result<_>>().map(Some)
+    }
+}
+
+fn no_such_tool(name: &str, tools: &Tools) -> Error {
+    let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    Error::new(ErrorKind::Tools, format!("the tool choice {name:?} is none of the tools"))
+        .hint(format!("auto, none, required or one of: {}", known.join(", ")))
 }
 
 fn bad_choice(choice: &Value) -> Error {
-    Error::new(ErrorKind::Tools, format!("tool_choice is {choice}"))
-        .hint(r#"expected "auto", "none", "required" or {"type": "function", "function": {"name": "…"}}"#)
+    let error = Error::new(ErrorKind::Tools, format!("tool_choice is {}", crate::json::shown(choice)));
+    match choice.get("type").unwrap_or(choice).as_str() {
+        Some("any") => error.hint("write \"required\" for a call of any tool"),
+        _ if choice.get("allowed_tools").is_some() => error.hint(
+            r#"expected {"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [{"type": "function", "function": {"name": "…"}}]}}"#,
+        ),
+        _ => error.hint(r#"expected "auto", "none", "required" or {"type": "function", "function": {"name": "…"}}"#),
+    }
 }
 
 /// What happens where prompt and answer do not fit the context.
@@ -91,8 +124,13 @@ pub enum ContextPolicy {
 pub struct Options {
     /// How tokens are chosen.
     pub sampling: Sampling,
+    /// What is added to the logits of some tokens, calls and all.
+    pub logit_bias: Vec<(Token, f32)>,
     /// The longest answer, in tokens.
     pub max_tokens: usize,
+    /// Texts that end the answer, which ends before them. They are looked for in its text: not in calls, in reasoning,
+    /// nor where a grammar holds the whole answer.
+    pub stop: Vec<String>,
     /// Whether and what the model must call.
     pub tool_choice: ToolChoice,
     /// The answer ends after this many calls.
@@ -101,6 +139,8 @@ pub struct Options {
     pub constrain: Mode,
     /// The grammar of the whole answer, in place of the format's.
     pub grammar: Option<Grammar>,
+    /// What an answer without a call has to be, where no [`Options::grammar`] says so.
+    pub response_format: Option<ResponseFormat>,
     /// Where a call is required, at most this many tokens before it.
     pub max_preamble: usize,
     /// At most this many tokens of reasoning, if there is a limit; the constraint closes it then.
@@ -130,11 +170,14 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             sampling: Sampling::default(),
+            logit_bias: Vec::new(),
             max_tokens: 1024,
+            stop: Vec::new(),
             tool_choice: ToolChoice::Auto,
             max_calls: None,
             constrain: Mode::default(),
             grammar: None,
+            response_format: None,
             max_preamble: 0,
             max_thinking: None,
             jump: true,

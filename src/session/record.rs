@@ -9,7 +9,7 @@ use crate::engine::scripted::{Recorder, ScriptedEngine};
 use crate::error::Location;
 use crate::exec::{Executor, Results};
 use crate::format::Format;
-use crate::message::{Conversation, messages_to_json};
+use crate::message::{Conversation, ResponseFormat, messages_to_json};
 use crate::template::ChatTemplate;
 use crate::tool::Tools;
 use crate::turn::Limits;
@@ -17,7 +17,7 @@ use crate::{Error, ErrorKind, Result};
 use jiff::Zoned;
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::path::Path;
 
 /// All that decides what a session asks its engine.
@@ -37,6 +37,12 @@ struct Request {
     constrain: Mode,
     #[serde(default)]
     max_preamble: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    response_format: Option<ResponseFormat>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    stop: Vec<String>,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    variables: Map<String, Value>,
     repair: bool,
     #[serde(default = "yes")]
     coerce: bool,
@@ -101,6 +107,9 @@ impl Session {
             max_calls: options.max_calls,
             constrain: options.constrain,
             max_preamble: options.max_preamble,
+            response_format: options.response_format.clone(),
+            stop: options.stop.clone(),
+            variables: self.variables.clone(),
             repair: options.repair,
             coerce: options.coerce,
             normalize_names: options.normalize_names,
@@ -137,6 +146,8 @@ impl Session {
         let template = ChatTemplate::new(request.template.0, request.template.1)?;
         let format = request.format.map(|source| Format::parse_declaration(&source)).transpose()?.flatten();
         let mut session = Session::new(Box::new(engine), Some(template), format)?;
+        // A recording of an earlier version has none: those that the format needs stay.
+        session.variables.extend(request.variables);
         session.set_tools(Tools::from_value(&request.tools)?);
         session.set_messages(Conversation::from_value(request.messages)?.messages)?;
         session.options = Options {
@@ -146,6 +157,8 @@ impl Session {
             max_calls: request.max_calls,
             constrain: request.constrain,
             max_preamble: request.max_preamble,
+            response_format: request.response_format,
+            stop: request.stop,
             repair: request.repair,
             coerce: request.coerce,
             normalize_names: request.normalize_names,

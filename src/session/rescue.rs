@@ -96,6 +96,8 @@ impl Fallbacks {
         let Fallbacks { warm, open, .. } = self;
         let asked = warm.get(model, || open(model)).and_then(|session| {
             ask.options.sampling = session.options.sampling;
+            // Its tokens are others.
+            ask.options.logit_bias.clear();
             // Another conversation each time.
             session.cuts = Default::default();
             let prompt = session.fit(&ask)?.1.tokens.len();

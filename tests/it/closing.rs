@@ -138,7 +138,7 @@ fn whatever_the_format_a_model_that_writes_at_random_closes_its_calls() {
         for budget in (0..rounds).flat_map(|_| [64, 96, 128, 256]) {
             let case = &cases[seed as usize % cases.len()];
             let temperature = 1.0 + (seed % 2) as f32;
-            let sampling = Sampling { temperature, top_k: 0, top_p: 1.0, min_p: 0.0, seed };
+            let sampling = Sampling { temperature, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
             seed += 1;
             let rules = rules(Mode::Strict, Calls::Required);
             let mut constraint = Constraint::new(&mut compiler, format, &case.tools, None, rules).unwrap();

@@ -128,7 +128,7 @@ fn a_model_that_writes_at_random_makes_calls_that_fit() {
     let mut compiler = Compiler::for_format(engine.vocabulary().unwrap(), format).unwrap();
     let tools = tools();
     for seed in 0..20 {
-        let sampling = Sampling { temperature: 5.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed };
+        let sampling = Sampling { temperature: 5.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
         let mut constraint =
             Constraint::new(&mut compiler, format, &tools, None, rules(Mode::Strict, Calls::Required)).unwrap();
         let (generation, text) = write(&mut engine, &mut constraint, sampling, 120);

@@ -127,7 +127,7 @@ fn what_is_sampled_is_the_same_with_and_without_drafts() {
         let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
         for seed in 0..12 {
             let temperature = (seed % 3) as f32;
-            let sampling = Sampling { temperature, top_k: 0, top_p: 1.0, min_p: 0.0, seed };
+            let sampling = Sampling { temperature, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
             // The prompt has what the model is likely to say.
             let first = write(&mut Repeater::new(false), &mut compiler, format, &[Token(65)], sampling, true);
             assert_eq!((first.usage.drafted_tokens, first.usage.proposed_tokens), (0, 0));

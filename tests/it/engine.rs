@@ -33,7 +33,7 @@ fn write(engine: &mut LlamaEngine, prompt: &[Token], sampling: Sampling, max_tok
 
 #[test]
 fn greedy_and_seeded_runs_can_be_had_again() {
-    let varied = Sampling { temperature: 8.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 11 };
+    let varied = Sampling { temperature: 8.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 11, ..Sampling::default() };
     for sampling in [Sampling::default(), varied] {
         let (mut first, mut second) = (one_thread(), one_thread());
         let prompt = prompt(&first);
@@ -98,7 +98,7 @@ fn literal_text_never_becomes_a_special_token() {
 fn generation_stops_at_the_limit_the_caller_and_the_flag() {
     let mut engine = one_thread();
     let prompt = prompt(&engine);
-    let varied = Sampling { temperature: 5.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1 };
+    let varied = Sampling { temperature: 5.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1, ..Sampling::default() };
     let limited = write(&mut engine, &prompt, varied, 3);
     assert_eq!((limited.end, limited.tokens.len()), (End::Length, 3));
 
@@ -127,7 +127,7 @@ fn a_conversation_may_outgrow_its_context_but_not_its_limit() {
     let mut engine = load(LoadOptions { context: Some(300), threads: Some(1), ..LoadOptions::default() });
     assert_eq!(engine.context_limit(), 300);
     let long: Vec<Token> = (0..298).map(|i| Token(100 + i % 50)).collect();
-    let varied = Sampling { temperature: 5.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1 };
+    let varied = Sampling { temperature: 5.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1, ..Sampling::default() };
     let generation = write(&mut engine, &long, varied, 50);
     assert!(generation.tokens.len() <= 2, "{generation:?}");
 

@@ -167,7 +167,7 @@ fn trouble(format: &Format, seed: u64, budget: usize) -> Option<String> {
     };
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens: budget, cancel: &cancel, until: None };
-    let sampling = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed };
+    let sampling = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
     let mut text = Vec::new();
     let mut engine = Babbler::new(seed);
     let made = generate(&mut engine, &[Token(65)], &sampling, limits, Some(&mut constraint), &mut |bytes, _| {

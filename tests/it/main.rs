@@ -2,6 +2,7 @@
 
 mod adapt;
 mod bench;
+mod body;
 mod by_hand;
 mod byte_tokens;
 mod chat_cli;
@@ -27,6 +28,7 @@ mod hub;
 #[cfg(feature = "hub")]
 mod hub_server;
 mod infer;
+mod llama_args;
 mod message;
 mod models;
 #[cfg(feature = "hub")]
@@ -41,6 +43,7 @@ mod run;
 mod run_cli;
 mod run_context;
 mod run_limits;
+mod sampling;
 mod schemas;
 mod session;
 mod stdin;

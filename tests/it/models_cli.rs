@@ -120,6 +120,42 @@ fn pull_offline_says_what_is_missing() {
 }
 
 #[test]
+fn of_a_repository_the_file_of_a_usual_quantization_is_used() {
+    let home = tempfile::tempdir().unwrap();
+    let content = GgufBuilder::tiny().build();
+    let files = ["mmproj-tiny-Q4_K_M.gguf", "tiny-F16.gguf", "tiny-Q4_0.gguf", "tiny-Q8_0.gguf"];
+    let server = HubServer::start(&files.map(|file| (file, content.as_slice())));
+    let ask = |args: &[&str]| run(program::callwright(home.path()).args(args).env("HF_ENDPOINT", &server.endpoint));
+    let (any, half) = (format!("hf:{REPO}"), format!("hf:{REPO}:f16"));
+    let note = format!("note: {any} names no file: {any}/tiny-Q8_0.gguf is used\n");
+    let ran = ask(&["model", "pull", &any]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.ends_with("/tiny-Q8_0.gguf\n") && ran.err.starts_with(&note), "{ran:?}");
+
+    // What is here is used without asking.
+    server.take_requests();
+    let again = ask(&["model", "pull", "--offline", &any]);
+    assert_eq!((again.code, again.out), (0, ran.out));
+    assert_eq!(server.take_requests(), [""; 0]);
+
+    let ran = ask(&["model", "pull", &half]);
+    assert!(ran.code == 0 && ran.out.ends_with("/tiny-F16.gguf\n"), "{ran:?}");
+    let ran = ask(&["run", "-hf", &format!("{REPO}:Q5_K_M"), "-p", "Hello"]);
+    assert_ne!(ran.code, 0);
+    assert!(ran.err.contains(&format!("{REPO} at main has no file of the quantization Q5_K_M")), "{ran:?}");
+    assert!(ran.err.contains("it has tiny-F16.gguf, tiny-Q4_0.gguf, tiny-Q8_0.gguf\n"), "{ran:?}");
+    let ran = ask(&["run", "--offline", "-hf", "org/other", "-p", "Hello"]);
+    assert!(ran.code != 0 && ran.err.contains("no file of org/other is in the cache"), "{ran:?}");
+    let ran = ask(&["run", "-hf", "org/other", "-p", "Hello"]);
+    assert!(ran.code != 0 && ran.err.contains("there is no org/other at main"), "{ran:?}");
+
+    let server = HubServer::start(&[("mmproj-tiny-F16.gguf", content.as_slice()), ("model.safetensors", b"")]);
+    let home = tempfile::tempdir().unwrap();
+    let ran = run(program::callwright(home.path()).args(["model", "pull", &any]).env("HF_ENDPOINT", &server.endpoint));
+    assert!(ran.code != 0 && ran.err.contains(&format!("{REPO} at main has no model in GGUF form")), "{ran:?}");
+}
+
+#[test]
 fn inspect_shows_what_a_model_is() {
     let home = tempfile::tempdir().unwrap();
     let tiny = GgufBuilder::tiny()

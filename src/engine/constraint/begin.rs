@@ -79,7 +79,8 @@ impl<'c> Constraint<'c> {
             grammars,
             bare: is_bare,
             opening: format.opening(None),
-            thinking_end: format.reasoning.as_ref().and_then(|r| r.end.text()).unwrap_or_default().to_owned(),
+            thinking_end: thinking_end(format),
+            after_reasoning: None,
             compiler,
             rules,
             phase,
@@ -93,36 +94,40 @@ impl<'c> Constraint<'c> {
         })
     }
 
-    /// A constraint that holds the whole answer to one grammar.
+    /// A constraint that holds the whole answer to one grammar, from the end of reasoning on where the prompt has
+    /// begun it.
     ///
     /// # Errors
     /// [`ErrorKind::Syntax`](crate::ErrorKind::Syntax) when the grammar is refused.
-    pub fn whole(compiler: &'c mut Compiler, grammar: Grammar, jump: bool) -> Result<Constraint<'c>> {
+    pub fn whole(
+        compiler: &'c mut Compiler,
+        format: &Format,
+        grammar: Grammar,
+        rules: Rules,
+    ) -> Result<Constraint<'c>> {
         let begun = compiler.begin(&grammar.lark).map_err(own_grammar)?;
         let subject = Subject::Answer { json: grammar.schema.is_some() };
         let Some(call) = Call::begin(begun, 0, compiler.tokens(), b"") else {
             return Err(own_grammar(grammar_error("nothing fits it")));
         };
+        let call = Box::new(call);
+        let (phase, after_reasoning) = match &format.reasoning {
+            Some(_) if rules.thinking => (Phase::Thinking(0), Some(call)),
+            _ => (Phase::Call(call), None),
+        };
         Ok(Constraint {
+            primed: after_reasoning.is_none(),
+            after_reasoning,
             compiler,
-            rules: Rules {
-                mode: Mode::Strict,
-                calls: Calls::Required,
-                max_calls: None,
-                max_preamble: 0,
-                max_thinking: None,
-                jump,
-                thinking: false,
-            },
-            phase: Phase::Call(Box::new(call)),
+            rules: Rules { mode: Mode::Strict, calls: Calls::Required, max_calls: None, max_preamble: 0, ..rules },
+            phase,
             calls: Trigger::new(&[], false)?,
-            thinking: Trigger::new(&[], false)?,
+            thinking: Trigger::new(&format.reasoning.iter().map(|around| &around.end).collect::<Vec<_>>(), false)?,
             grammars: vec![grammar],
             bare: false,
             opening: String::new(),
-            thinking_end: String::new(),
+            thinking_end: thinking_end(format),
             called: false,
-            primed: true,
             subject,
             draft: true,
             last: Vec::new(),
@@ -130,4 +135,9 @@ impl<'c> Constraint<'c> {
             mask_times: Vec::new(),
         })
     }
+}
+
+/// The text that ends reasoning; empty where there is none.
+fn thinking_end(format: &Format) -> String {
+    format.reasoning.as_ref().and_then(|around| around.end.text()).unwrap_or_default().to_owned()
 }

@@ -59,6 +59,8 @@ pub struct Constraint<'c> {
     bare: bool,
     opening: String,
     thinking_end: String,
+    /// The grammar of the whole answer, while reasoning comes before it.
+    after_reasoning: Option<Box<Call>>,
     called: bool,
     /// Whether the prompt begins the call.
     primed: bool,
@@ -260,6 +262,7 @@ impl<'c> Constraint<'c> {
     ) -> Result<std::result::Result<Token, Step>> {
         let mut banned: Vec<Token> = Vec::new();
         loop {
+            sampler.hold(self.holds());
             let mut chosen =
                 if banned.is_empty() { sampler.sample(logits) } else { sampler.sample_without(logits, &banned) };
             let ends = self.is_end(chosen);
@@ -312,6 +315,11 @@ impl<'c> Constraint<'c> {
             }
             _ => 0,
         }
+    }
+
+    /// Whether a grammar holds what comes next.
+    pub(super) fn holds(&self) -> bool {
+        matches!(self.phase, Phase::Call(_))
     }
 
     /// Whether what comes next may be drafted.
@@ -440,7 +448,7 @@ impl<'c> Constraint<'c> {
                 self.thinking.push(bytes);
                 match (&mut self.phase, hit.map(|hit| hit.which)) {
                     (Phase::Thinking(_), Some(0)) => {
-                        self.phase = Phase::Text(0);
+                        self.phase = self.after_reasoning.take().map_or(Phase::Text(0), Phase::Call);
                         self.calls.reset();
                     }
                     (Phase::Text(_), Some(1)) => self.phase = Phase::Thinking(0),

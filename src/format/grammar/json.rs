@@ -3,8 +3,9 @@
 use super::references::{self, TABLES};
 use super::rules::{Rules, literal};
 use super::tagged::{properties, with_definitions};
-use super::{Builder, Grammar, MANY, Unenforced, schema};
+use super::{Begins, Builder, Grammar, MANY, Scope, Unenforced, schema};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::Format;
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
 
@@ -298,6 +299,14 @@ pub(super) fn endless(place: &str, path: &str) -> Error {
 /// # Errors
 /// [`ErrorKind::Tools`] when no value fits the schema, or it is none.
 pub fn json_grammar(value: &Value, flexible: bool) -> Result<Grammar> {
+    let (prepared, unenforced) = prepared(value, flexible)?;
+    let mut rules = Rules::default();
+    let start = rules.json(&prepared);
+    Ok(Grammar { lark: rules.finish(&start), unenforced, schema: Some(value.clone()) })
+}
+
+/// A schema as the grammar engine takes it, and what it does not enforce of it.
+fn prepared(value: &Value, flexible: bool) -> Result<(Value, Vec<Unenforced>)> {
     crate::tool::misfits(value, &Value::Null)?;
     let mut counted = value.clone();
     schema::plain_never(&mut counted);
@@ -317,8 +326,22 @@ pub fn json_grammar(value: &Value, flexible: bool) -> Result<Grammar> {
             return Err(Error::new(ErrorKind::Tools, format!("the schema is not one that can be enforced: {first}")));
         }
     }
-    let prepared = if flexible { prepared } else { with_fixed_space(prepared) };
-    let mut rules = Rules::default();
-    let start = rules.json(&prepared);
-    Ok(Grammar { lark: rules.finish(&start), unenforced, schema: Some(value.clone()) })
+    Ok((if flexible { prepared } else { with_fixed_space(prepared) }, unenforced))
+}
+
+impl Format {
+    /// The grammar of a whole answer that is either calls of `tools` or JSON that fits `schema`.
+    ///
+    /// # Errors
+    /// Those of [`Format::grammar`] and [`json_grammar`].
+    pub fn calls_or_json(&self, tools: &[&Tool], max_calls: Option<usize>, schema: &Value) -> Result<Grammar> {
+        let (json, unenforced) = prepared(schema, false)?;
+        let mut builder = Builder::new(self, true);
+        let calls = builder.calls(tools)?;
+        let calls = builder.answer(&calls, Scope { begins: Begins::Answer, max_calls, only_calls: true })?;
+        let json = builder.rules.json(&json);
+        let start = builder.rules.alternatives(&[calls, json]);
+        builder.unenforced.extend(unenforced);
+        Ok(Grammar { lark: builder.rules.finish(&start), unenforced: builder.unenforced, schema: Some(schema.clone()) })
+    }
 }

@@ -1,0 +1,151 @@
+//! The options that say how tokens are chosen and where an answer ends, and what a request body says of the same.
+
+use super::input::positive;
+use super::notice;
+use callwright::engine::Token;
+use callwright::engine::sampler::Sampling;
+use callwright::message::{Body, DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY, SHARE, TEMPERATURE};
+use callwright::models;
+use callwright::session::Options;
+use clap::Args;
+use std::ops::RangeInclusive;
+
+/// The longest answer where nothing else is said.
+const MAX_TOKENS: usize = 1024;
+
+/// How tokens are chosen.
+#[derive(Args)]
+pub struct SamplingOptions {
+    /// Temperature; 0 always takes the likeliest token [default: the model's in models.toml, or 0]
+    #[arg(long, alias = "temperature", value_name = "X", help_heading = "Sampling", value_parser = temperature, allow_negative_numbers = true)]
+    temp: Option<f32>,
+
+    /// Choose among the likeliest tokens that together reach this probability [default: 0.95]
+    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = share, allow_negative_numbers = true)]
+    top_p: Option<f32>,
+
+    /// Choose among this many of the likeliest tokens; 0 is all [default: 40]
+    #[arg(long, value_name = "N", help_heading = "Sampling", allow_negative_numbers = true)]
+    top_k: Option<u32>,
+
+    /// Choose among tokens at least this times as likely as the likeliest [default: 0.05]
+    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = share, allow_negative_numbers = true)]
+    min_p: Option<f32>,
+
+    /// Divide the logits of tokens that the answer's text already has; 1 is off [default: 1]
+    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = repeat_penalty, allow_negative_numbers = true)]
+    repeat_penalty: Option<f32>,
+
+    /// Subtract X from the logits of tokens that the answer's text already has [default: 0]
+    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = penalty, allow_negative_numbers = true)]
+    presence_penalty: Option<f32>,
+
+    /// Subtract X from the logits of tokens for each time that the answer's text already has them [default: 0]
+    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = penalty, allow_negative_numbers = true)]
+    frequency_penalty: Option<f32>,
+
+    /// Penalties count the last N tokens of the answer's text, not the prompt or calls; 0 is off, -1 all. They do not
+    /// apply where a grammar holds the answer [default: 64]
+    #[arg(long, value_name = "N", help_heading = "Sampling", value_parser = last_n, allow_negative_numbers = true)]
+    repeat_last_n: Option<i32>,
+
+    /// DRY: penalize tokens that would continue a repetition in the answer's text; 0 is off [default: 0]
+    #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = dry_multiplier, allow_negative_numbers = true)]
+    dry_multiplier: Option<f32>,
+
+    /// Where the random numbers start [default: 0]
+    #[arg(short, long, value_name = "N", help_heading = "Sampling", allow_negative_numbers = true)]
+    seed: Option<u64>,
+
+    /// End the answer before TEXT, outside of calls and reasoning; may be given more than once
+    #[arg(long, value_name = "TEXT", help_heading = "Sampling", value_parser = some_text, allow_hyphen_values = true)]
+    stop: Vec<String>,
+
+    /// The longest answer, in tokens [default: 1024]
+    #[arg(short = 'n', long, alias = "n-predict", value_name = "N", help_heading = "Sampling", value_parser = positive, allow_negative_numbers = true)]
+    max_tokens: Option<usize>,
+}
+
+/// Which of a request body's fields the command line has in their place.
+#[derive(Default)]
+pub struct Replaced(Vec<&'static str>);
+
+impl Replaced {
+    /// What the command line gives, or else the body.
+    pub fn pick<T>(&mut self, field: &'static str, given: Option<T>, body: Option<T>) -> Option<T> {
+        if given.is_some() && body.is_some() {
+            self.note(field);
+        }
+        given.or(body)
+    }
+
+    /// Takes note that the command line replaces a field.
+    pub fn note(&mut self, field: &'static str) {
+        self.0.push(field);
+    }
+
+    /// Says so.
+    pub fn tell(self) {
+        if !self.0.is_empty() {
+            notice(&format!("options of the command line replace the request body's {}", self.0.join(", ")));
+        }
+    }
+}
+
+impl SamplingOptions {
+    /// Sets how tokens are chosen and where an answer ends: as the command line says, or else the body, or else
+    /// models.toml.
+    pub fn apply(&self, model: &models::Sampling, body: &Body, replaced: &mut Replaced, options: &mut Options) {
+        let sampling = models::Sampling {
+            temperature: replaced.pick("temperature", self.temp, body.temperature),
+            top_k: replaced.pick("top_k", self.top_k, body.top_k),
+            top_p: replaced.pick("top_p", self.top_p, body.top_p),
+            min_p: replaced.pick("min_p", self.min_p, body.min_p),
+            repeat_penalty: replaced.pick("repeat_penalty", self.repeat_penalty, body.repeat_penalty),
+            presence_penalty: replaced.pick("presence_penalty", self.presence_penalty, body.presence_penalty),
+            frequency_penalty: replaced.pick("frequency_penalty", self.frequency_penalty, body.frequency_penalty),
+            repeat_last_n: replaced.pick("repeat_last_n", self.repeat_last_n, body.repeat_last_n),
+            dry_multiplier: replaced.pick("dry_multiplier", self.dry_multiplier, body.dry_multiplier),
+        };
+        let seed = replaced.pick("seed", self.seed, body.seed).unwrap_or_default();
+        options.sampling = Sampling { seed, ..Sampling::from(sampling.or(model)) };
+        options.max_tokens = replaced.pick("max_tokens", self.max_tokens, body.max_tokens).unwrap_or(MAX_TOKENS);
+        let some = |texts: &Vec<String>| (!texts.is_empty()).then(|| texts.clone());
+        options.stop = replaced.pick("stop", some(&self.stop), some(&body.stop)).unwrap_or_default();
+        options.logit_bias = body.logit_bias.iter().map(|(id, bias)| (Token(*id), *bias)).collect();
+    }
+}
+
+pub fn temperature(text: &str) -> Result<f32, String> {
+    number_in(text, TEMPERATURE)
+}
+
+fn share(text: &str) -> Result<f32, String> {
+    number_in(text, SHARE)
+}
+
+fn repeat_penalty(text: &str) -> Result<f32, String> {
+    number_in(text, REPEAT_PENALTY)
+}
+
+fn penalty(text: &str) -> Result<f32, String> {
+    number_in(text, PENALTY)
+}
+
+fn dry_multiplier(text: &str) -> Result<f32, String> {
+    number_in(text, DRY_MULTIPLIER)
+}
+
+fn last_n(text: &str) -> Result<i32, String> {
+    text.parse().ok().filter(|count| *count >= -1).ok_or_else(|| "not a whole number from -1 up".to_owned())
+}
+
+/// Empty is what an unset variable of a shell expands to.
+fn some_text(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+fn number_in(text: &str, range: RangeInclusive<f32>) -> Result<f32, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("not a number from {} to {}", range.start(), range.end()))
+}

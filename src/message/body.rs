@@ -1,0 +1,332 @@
+//! What a request body asks for beside its messages and tools.
+//!
+//! The fields are those of OpenAI's chat completions, and those that llama.cpp's server and others add to them. What
+//! has no counterpart here is listed, so that nobody takes it for done.
+
+use super::Conversation;
+use crate::error::{Error, ErrorKind, Result, nearest};
+use crate::json;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::ops::RangeInclusive;
+
+/// What a temperature may be.
+pub const TEMPERATURE: RangeInclusive<f32> = 0.0..=100.0;
+/// What a share of the probability may be.
+pub const SHARE: RangeInclusive<f32> = 0.0..=1.0;
+/// What a repetition penalty may be, which divides.
+pub const REPEAT_PENALTY: RangeInclusive<f32> = 0.01..=100.0;
+/// What a presence or frequency penalty may be.
+pub const PENALTY: RangeInclusive<f32> = -100.0..=100.0;
+/// What DRY's multiplier may be.
+pub const DRY_MULTIPLIER: RangeInclusive<f32> = 0.0..=100.0;
+
+/// OpenAI's `response_format`: an answer is JSON that fits a schema, or, where there are tools, calls of them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResponseFormat {
+    /// The schema; `{"type": "object"}` for any object.
+    pub schema: Value,
+    /// Whether it is an error where a grammar cannot enforce this. Otherwise a note says so, and the answer is checked
+    /// once it is written.
+    pub strict: bool,
+}
+
+/// What a request body asks for; where it does not say, `None` or empty.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Body {
+    /// `max_completion_tokens`, or `max_tokens`.
+    pub max_tokens: Option<usize>,
+    /// `temperature`.
+    pub temperature: Option<f32>,
+    /// `top_p`.
+    pub top_p: Option<f32>,
+    /// `top_k`.
+    pub top_k: Option<u32>,
+    /// `min_p`.
+    pub min_p: Option<f32>,
+    /// `seed`.
+    pub seed: Option<u64>,
+    /// `repeat_penalty`, or `repetition_penalty`.
+    pub repeat_penalty: Option<f32>,
+    /// `presence_penalty`.
+    pub presence_penalty: Option<f32>,
+    /// `frequency_penalty`.
+    pub frequency_penalty: Option<f32>,
+    /// `repeat_last_n`.
+    pub repeat_last_n: Option<i32>,
+    /// `dry_multiplier`.
+    pub dry_multiplier: Option<f32>,
+    /// `stop`.
+    pub stop: Vec<String>,
+    /// `logit_bias`: tokens, and what is added to their logits.
+    pub logit_bias: Vec<(i32, f32)>,
+    /// `parallel_tool_calls`.
+    pub parallel_tool_calls: Option<bool>,
+    /// `response_format`, where it is not text.
+    pub response_format: Option<ResponseFormat>,
+    /// Variables of the chat template: `chat_template_kwargs`, and `reasoning_effort`.
+    pub variables: Map<String, Value>,
+    /// What is read in another form than it was given.
+    pub notes: Vec<String>,
+    /// The fields that are not used, each with the reason where there is more to say of it.
+    pub unused: Vec<String>,
+}
+
+/// Fields without a counterpart, or with one of another name.
+const REASONS: [(&str, &str); 11] = [
+    ("stream", "--output events writes while the model does"),
+    ("stream_options", "--output events writes while the model does"),
+    ("n", "one answer is written"),
+    ("best_of", "one answer is written"),
+    ("logprobs", "no probabilities are reported"),
+    ("top_logprobs", "no probabilities are reported"),
+    ("system", "give a message with the role system, or --system"),
+    ("stop_sequences", "write stop"),
+    ("grammar", "give it with --grammar FILE"),
+    ("json_schema", "write response_format, or give it with --json-schema FILE"),
+    ("options", "write its fields into the body itself"),
+];
+
+/// What this program writes beside the messages, which asks for nothing.
+const OWN: [&str; 5] = ["usage", "finish_reason", "status", "error", "diagnostics"];
+
+impl Body {
+    /// Reads what a conversation's body says beside its messages and tools.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Messages`] where a field that is used has a value that it cannot have.
+    pub fn of(conversation: &Conversation) -> Result<Body> {
+        let mut fields = Fields { left: conversation.extra.clone(), body: Body::default() };
+        fields.left.retain(|_, value| !value.is_null());
+        let body = Body {
+            max_tokens: fields.max_tokens()?,
+            temperature: fields.number("temperature", TEMPERATURE)?,
+            top_p: fields.number("top_p", SHARE)?,
+            top_k: fields.whole("top_k", 0..=u32::MAX.into())?.and_then(|count| u32::try_from(count).ok()),
+            min_p: fields.number("min_p", SHARE)?,
+            // Any whole number will do, as long as the same one means the same.
+            seed: fields.whole("seed", i64::MIN.into()..=u64::MAX.into())?.map(|seed| seed as u64),
+            repeat_penalty: fields
+                .either(["repeat_penalty", "repetition_penalty"], |fields, name| fields.number(name, REPEAT_PENALTY))?,
+            presence_penalty: fields.number("presence_penalty", PENALTY)?,
+            frequency_penalty: fields.number("frequency_penalty", PENALTY)?,
+            repeat_last_n: fields.whole("repeat_last_n", -1..=i32::MAX.into())?.and_then(|n| i32::try_from(n).ok()),
+            dry_multiplier: fields.number("dry_multiplier", DRY_MULTIPLIER)?,
+            stop: fields.stop()?,
+            logit_bias: fields.logit_bias()?,
+            parallel_tool_calls: conversation.parallel_tool_calls,
+            response_format: fields.response_format()?,
+            variables: fields.variables()?,
+            ..Body::default()
+        };
+        let Fields { left, body: Body { notes, mut unused, .. } } = fields;
+        if let Some(model) = &conversation.model {
+            unused.insert(0, format!("model (-m chooses one, not {model:?})"));
+        }
+        unused.extend(left.iter().filter(|(name, value)| !asks_nothing(name, value)).map(|(name, _)| why(name)));
+        Ok(Body { notes, unused, ..body })
+    }
+
+    /// That fields are not used, in one sentence.
+    pub fn unused_note(&self) -> Option<String> {
+        (!self.unused.is_empty()).then(|| format!("not used in the request body: {}", self.unused.join(", ")))
+    }
+}
+
+/// A field that is not used, with what to do instead.
+fn why(name: &str) -> String {
+    const USED: [&str; 24] = [
+        "messages",
+        "tools",
+        "tool_choice",
+        "max_tokens",
+        "max_completion_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "repeat_penalty",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "repeat_last_n",
+        "dry_multiplier",
+        "stop",
+        "logit_bias",
+        "parallel_tool_calls",
+        "response_format",
+        "chat_template_kwargs",
+        "reasoning_effort",
+        "functions",
+        "function_call",
+    ];
+    match (REASONS.iter().find(|(known, _)| *known == name), nearest(name, USED)) {
+        (Some((_, reason)), _) => format!("{name} ({reason})"),
+        (None, Some(meant)) => format!("{name} (did you mean {meant}?)"),
+        (None, None) => name.to_owned(),
+    }
+}
+
+/// Whether a field that is not used would change nothing.
+fn asks_nothing(name: &str, value: &Value) -> bool {
+    let empty = match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Bool(true) => false,
+    };
+    empty || OWN.contains(&name) || matches!(name, "n" | "best_of") && value.as_f64() == Some(1.0)
+}
+
+/// The fields of a body that are left to be read.
+struct Fields {
+    left: Map<String, Value>,
+    /// Collects notes and what is not used.
+    body: Body,
+}
+
+impl Fields {
+    fn take(&mut self, name: &str) -> Option<Value> {
+        self.left.shift_remove(name)
+    }
+
+    fn number(&mut self, name: &str, range: RangeInclusive<f32>) -> Result<Option<f32>> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let number = value.as_f64().map(|number| number as f32).filter(|number| range.contains(number));
+        let wanted = || format!("a number from {} to {}", range.start(), range.end());
+        number.map(Some).ok_or_else(|| wrong(name, &wanted(), &value))
+    }
+
+    fn whole(&mut self, name: &str, range: RangeInclusive<i128>) -> Result<Option<i128>> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let whole = value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from));
+        // 5.0 is what some programs write for 5.
+        let whole = whole.or_else(|| value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 1e15).map(|n| n as i128));
+        let wanted = || match *range.end() {
+            end if end >= i32::MAX.into() => format!("a whole number from {} up", range.start()),
+            end => format!("a whole number from {} to {end}", range.start()),
+        };
+        whole.filter(|whole| range.contains(whole)).map(Some).ok_or_else(|| wrong(name, &wanted(), &value))
+    }
+
+    /// One of two fields that mean the same; where both are there and differ, the first.
+    fn either<T: PartialEq>(
+        &mut self,
+        [first, second]: [&str; 2],
+        read: impl Fn(&mut Fields, &str) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let (one, other) = (read(self, first)?, read(self, second)?);
+        if one.is_some() && other.is_some() && one != other {
+            self.body.notes.push(format!("the request body has {first} and {second}; {first} is used"));
+        }
+        Ok(one.or(other))
+    }
+
+    fn max_tokens(&mut self) -> Result<Option<usize>> {
+        for name in ["max_completion_tokens", "max_tokens"] {
+            // In llama.cpp no limit.
+            if self.left.get(name).and_then(Value::as_i64) == Some(-1) {
+                self.take(name);
+                self.body.unused.push(format!("{name} (-1: there is always a limit, give a number)"));
+            }
+        }
+        let limit = self
+            .either(["max_completion_tokens", "max_tokens"], |fields, name| fields.whole(name, 1..=u32::MAX.into()))?;
+        Ok(limit.and_then(|limit| usize::try_from(limit).ok()))
+    }
+
+    fn stop(&mut self) -> Result<Vec<String>> {
+        let wanted = "a string or a list of strings";
+        let texts = match self.take("stop") {
+            None => Vec::new(),
+            Some(Value::String(text)) => vec![text],
+            Some(Value::Array(items)) => {
+                let text = |item: Value| match item {
+                    Value::String(text) => Ok(text),
+                    other => Err(wrong("stop", wanted, &other)),
+                };
+                items.into_iter().map(text).collect::<Result<_>>()?
+            }
+            Some(other) => return Err(wrong("stop", wanted, &other)),
+        };
+        Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
+    }
+
+    /// An object of token ids, or llama.cpp's list of pairs.
+    fn logit_bias(&mut self) -> Result<Vec<(i32, f32)>> {
+        let Some(value) = self.take("logit_bias") else { return Ok(Vec::new()) };
+        let wanted = "an object of token ids and numbers from -100 to 100, such as {\"123\": -100}";
+        let pair = |id: Option<i32>, bias: &Value| {
+            let bias = bias.as_f64().map(|bias| bias as f32).filter(|bias| (-100.0..=100.0).contains(bias));
+            id.filter(|id| *id >= 0).zip(bias)
+        };
+        let pairs: Option<Vec<_>> = match &value {
+            Value::Object(fields) => fields.iter().map(|(id, bias)| pair(id.trim().parse().ok(), bias)).collect(),
+            Value::Array(pairs) => {
+                let id = |id: &Value| id.as_i64().and_then(|id| i32::try_from(id).ok());
+                pairs.iter().map(|one| pair(id(one.get(0)?), one.get(1)?)).collect()
+            }
+            _ => None,
+        };
+        pairs.ok_or_else(|| {
+            Error::new(ErrorKind::Messages, format!("logit_bias is {}; expected {wanted}", json::shown(&value)))
+        })
+    }
+
+    fn response_format(&mut self) -> Result<Option<ResponseFormat>> {
+        let Some(value) = self.take("response_format") else { return Ok(None) };
+        let Value::Object(format) = &value else {
+            return Err(wrong("response_format", "an object with \"type\"", &value));
+        };
+        let any = || serde_json::json!({"type": "object"});
+        // llama.cpp's server takes the schema without the object around it, also for json_object.
+        let inner = format.get("json_schema").and_then(Value::as_object).unwrap_or(format);
+        let schema = inner.get("schema").filter(|schema| !schema.is_null()).cloned();
+        let strict = match inner.get("strict") {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(strict)) => *strict,
+            Some(other) => return Err(wrong("response_format.json_schema.strict", "true or false", other)),
+        };
+        match format.get("type").and_then(Value::as_str) {
+            Some("text") => Ok(None),
+            Some("json_object") => Ok(Some(ResponseFormat { schema: schema.unwrap_or_else(any), strict })),
+            Some("json_schema") => match schema {
+                Some(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(Some(ResponseFormat { schema, strict })),
+                Some(other) => Err(wrong("response_format.json_schema.schema", "a JSON Schema", &other)),
+                None => Err(Error::new(ErrorKind::Messages, "response_format has no json_schema.schema")
+                    .hint(r#"write {"type": "json_schema", "json_schema": {"name": "…", "schema": {…}}}"#)),
+            },
+            _ => {
+                let kind = format.get("type").map_or("missing".to_owned(), json::shown);
+                let message = format!("response_format.type is {kind}; expected text, json_object or json_schema");
+                Err(Error::new(ErrorKind::Messages, message))
+            }
+        }
+    }
+
+    fn variables(&mut self) -> Result<Map<String, Value>> {
+        let mut variables = Map::new();
+        match self.take("reasoning_effort") {
+            None => {}
+            Some(effort @ Value::String(_)) => drop(variables.insert("reasoning_effort".to_owned(), effort)),
+            Some(other) => return Err(wrong("reasoning_effort", "a string, such as \"low\"", &other)),
+        }
+        match self.take("chat_template_kwargs") {
+            None => {}
+            Some(Value::Object(given)) => variables.extend(given),
+            Some(other) => return Err(wrong("chat_template_kwargs", "an object", &other)),
+        }
+        Ok(variables)
+    }
+}
+
+fn wrong(name: &str, expected: &str, found: &Value) -> Error {
+    let found = match found {
+        Value::Array(_) | Value::Object(_) => json::kind(found).to_owned(),
+        scalar => json::shown(scalar),
+    };
+    Error::new(ErrorKind::Messages, format!("{name} is {found}; expected {expected}"))
+}
