@@ -488,7 +488,9 @@ fn models_of_the_same_family_come_first() {
 fn an_interruption_leaves_a_conversation_to_go_on_with() {
     // While a tool runs.
     let mut agent = Agent::default();
-    let tool = agent.executor.function("weather", "The weather", |_: City| {
+    let (begin, begun) = std::sync::mpsc::channel();
+    let tool = agent.executor.function("weather", "The weather", move |_: City| {
+        begin.send(()).unwrap();
         std::thread::sleep(Duration::from_secs(30));
         Ok::<_, String>("late")
     });
@@ -498,7 +500,7 @@ fn an_interruption_leaves_a_conversation_to_go_on_with() {
     let cancel = Arc::clone(&session.options().cancel);
     let flag = Arc::clone(&cancel);
     let waker = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
+        begun.recv().unwrap();
         flag.store(true, Ordering::Relaxed);
     });
     let started = Instant::now();
