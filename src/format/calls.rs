@@ -258,10 +258,10 @@ impl Calls {
         }
     }
 
-    /// The place in the text; all of the arguments where they are read in translation.
+    /// The place in the text, which ends before its translation does.
     fn in_text(&self, range: Range<usize>) -> Range<usize> {
-        let translated = self.open.as_ref().and_then(|open| open.translated.clone());
-        translated.filter(|place| range.end > place.start).unwrap_or(range)
+        let Some(place) = self.open.as_ref().and_then(|open| open.translated.as_ref()) else { return range };
+        range.start.min(place.end)..range.end.min(place.end)
     }
 
     fn repairs(&self, kind: RepairKind) -> bool {
