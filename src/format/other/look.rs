@@ -157,7 +157,8 @@ fn action(line: &str, may_be_tool: impl Fn(&str) -> bool, is_tool: impl Fn(&str)
     const AROUND: [char; 4] = [' ', '\t', '*', '`'];
     let rest = line.trim_start_matches([' ', '\t', '*']);
     let Some(rest) = rest.strip_prefix("Action:") else {
-        return (!rest.is_empty() && "Action:".starts_with(rest)).then_some(Action::Begun);
+        let begun = !rest.is_empty() || line.contains('*');
+        return (begun && "Action:".starts_with(rest)).then_some(Action::Begun);
     };
     let rest = rest.trim_start_matches(AROUND);
     let length = rest.bytes().take_while(|byte| in_name(*byte)).count();
@@ -215,6 +216,8 @@ mod tests {
             ("Action: book\nAction In", 0),
             ("Action: get_weather\nAction Input: rain", 0),
             ("Action: get_weather\nAction Input: ```json", 41),
+            ("Well:\n**", 3),
+            ("Well:\n* one", 0),
             ("", 0),
         ] {
             assert_eq!(held(text), expected, "{text:?}");
