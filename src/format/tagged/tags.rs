@@ -156,7 +156,7 @@ impl TaggedPayload {
         // A closing bracket is the rest of what should have ended the key.
         let from = self.key_at + length + usize::from(self.key[length] == b'>');
         let tag = String::from_utf8_lossy(&self.key[..length]).into_owned();
-        let key = self.take_type(&tag, calls).trim().to_owned();
+        let key = self.take_type(&tag, length, calls).trim().to_owned();
         if key.is_empty() || key.starts_with('/') {
             if key.is_empty() {
                 calls.blame("an argument has no name".to_owned());
@@ -174,7 +174,7 @@ impl TaggedPayload {
     pub(super) fn key_ended(&mut self, calls: &mut Calls) {
         let length = self.key.len() - self.plan.tag_end.len();
         let tag = String::from_utf8_lossy(&self.key[..length]).into_owned();
-        let mut key = self.take_type(&tag, calls).trim().to_owned();
+        let mut key = self.take_type(&tag, length, calls).trim().to_owned();
         if self.plan.escaped_keys {
             key = typed::unescape(&key);
         }
@@ -203,8 +203,8 @@ impl TaggedPayload {
         calls.tool().and_then(|tool| tool.parameters.as_ref()).is_some_and(|schema| schema::knows(schema, key))
     }
 
-    /// The key in a tag that may have a word for the value's type behind it, which is kept.
-    fn take_type<'t>(&mut self, tag: &'t str, calls: &mut Calls) -> &'t str {
+    /// The key in a tag of so many bytes that may have a word for the value's type after it, which is kept.
+    fn take_type<'t>(&mut self, tag: &'t str, length: usize, calls: &mut Calls) -> &'t str {
         let plan = Arc::clone(&self.plan);
         self.word = None;
         if plan.words.is_empty() {
@@ -214,7 +214,7 @@ impl TaggedPayload {
         let known = |(known, _): &&(String, Types)| known.eq_ignore_ascii_case(word.trim());
         self.word = plan.words.iter().find(known).map(|(_, types)| *types);
         if self.word.is_none() && !key.trim().is_empty() && !key.starts_with('/') {
-            self.output.report(RepairKind::NearMissMarker, self.key_at..self.key_at + tag.len(), calls);
+            self.output.report(RepairKind::NearMissMarker, self.key_at..self.key_at + length, calls);
         }
         key
     }
@@ -228,7 +228,9 @@ impl TaggedPayload {
                 self.output.push(if frame.kind == Kind::Array { "[" } else { "{" });
             }
         } else if self.given.contains(&key) {
-            calls.duplicate_key(&key, self.key_at..self.key_at + key.len());
+            // Bytes that are no text take more bytes in the key than in the model's text.
+            let length = key.len().min(self.key.len());
+            calls.duplicate_key(&key, self.key_at..self.key_at + length);
         } else if self.given.len() < KEYS {
             self.given.push(key.clone());
         }
