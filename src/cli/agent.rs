@@ -6,6 +6,7 @@ use super::lines::TypedAhead;
 use anyhow::Result;
 use callwright::exec::Executor;
 use callwright::fallback::{Limits as Spending, Rates};
+use callwright::message::{Message, Role};
 use callwright::models::{ModelEntry, Models};
 use callwright::session::{Agent, Fallbacks};
 use callwright::tool::Tools;
@@ -108,7 +109,9 @@ impl AgentOptions {
     /// What a run has at its disposal; the executor is taken out of the input.
     pub fn agent(&self, input: &mut Input, model: &ModelOptions, tools_needed: bool) -> Result<Agent> {
         let mut executor = std::mem::take(&mut input.executor);
-        self.give_results(&mut executor, &input.tools)?;
+        let given = self.results(&input.tools)?;
+        answer_waiting(&mut input.messages, &given);
+        given.into_iter().for_each(|(name, text)| executor.give(name, text));
         if tools_needed || !input.tools.is_empty() {
             runnable(&input.tools, &executor)?;
         }
@@ -146,8 +149,9 @@ impl AgentOptions {
         }
     }
 
-    /// Gives the executor the results of --tool-result.
-    fn give_results(&self, executor: &mut Executor, tools: &Tools) -> Result<()> {
+    /// The tools and results of --tool-result.
+    fn results(&self, tools: &Tools) -> Result<Vec<(String, String)>> {
+        let mut results = Vec::new();
         for (index, (name, text)) in self.tool_result.iter().enumerate() {
             if tools.get(name).is_none() {
                 let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
@@ -163,9 +167,9 @@ impl AgentOptions {
                 Some(path) => std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?,
                 None => text.clone(),
             };
-            executor.give(name, text);
+            results.push((name.clone(), text));
         }
-        Ok(())
+        Ok(results)
     }
 
     fn fallbacks(&self, model: &ModelOptions) -> Result<Option<Fallbacks>> {
@@ -223,6 +227,24 @@ pub fn unknown_tool(message: &str, names: &[&str]) -> Error {
 pub fn state_folder() -> Option<PathBuf> {
     let folders = directories::ProjectDirs::from("", "", "callwright")?;
     Some(folders.state_dir().unwrap_or(folders.data_local_dir()).to_owned())
+}
+
+/// Gives the calls that wait for results at the end of a conversation those that there are.
+fn answer_waiting(messages: &mut Vec<Message>, given: &[(String, String)]) {
+    let calls = |message: &Message| message.role == Role::Assistant && !message.tool_calls.is_empty();
+    let Some(last) = messages.iter().rposition(calls) else { return };
+    let results = messages[last + 1..].iter().take_while(|message| message.role == Role::Tool).count();
+    let end = last + 1 + results;
+    let answered: Vec<Option<String>> =
+        messages[last + 1..end].iter().map(|message| message.tool_call_id.clone()).collect();
+    let waiting = messages[last].tool_calls.iter().filter(|call| call.id.is_some() && !answered.contains(&call.id));
+    let answers: Vec<Message> = waiting
+        .filter_map(|call| {
+            let (name, text) = given.iter().find(|(name, _)| *name == call.name)?;
+            Some(Message::tool(call.id.clone()?, name, text))
+        })
+        .collect();
+    messages.splice(end..end, answers);
 }
 
 /// Before the model is loaded: a tool that cannot be run should not come to light when it is called.

@@ -254,6 +254,7 @@ fn obey(session: &mut Session, command: &str, forced: &mut Option<ToolChoice>) -
             let kept: Vec<Message> = system.cloned().collect();
             let with = if kept.is_empty() { "" } else { ", with the system message" };
             session.set_messages(kept)?;
+            *forced = None;
             say(format_args!("a new conversation{with}\n"));
         }
         "save" | "save!" | "load" if file.is_empty() => say(format_args!("/{command} FILE\n")),

@@ -48,6 +48,16 @@ fn a_run_ends_with_the_calls_and_goes_on_with_their_results() {
     assert_eq!((again.code, &again.err), (4, &ran.err));
     let mut document: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((&document["status"], &document["finish_reason"]), (&"tool_calls".into(), &"tool_calls".into()));
+    let waiting = home.path().join("waiting.json");
+    std::fs::write(&waiting, &ran.out).unwrap();
+    let more =
+        ["run", "--execute", "--tools", TOOLS, "--output", "json", "--tool-result", "get_weather={\"temp\": 21}"];
+    let given = run(callwright(home.path()).args(more).arg("--messages").arg(&waiting));
+    assert_eq!((given.code, given.err.as_str()), (0, ""), "{given:?}");
+    let given: Value = serde_json::from_str(&given.out).unwrap();
+    let results: Vec<_> = given["messages"].as_array().unwrap().iter().filter(|one| one["role"] == "tool").collect();
+    assert_eq!(results.len(), 2, "{given}");
+    assert_eq!((&results[1]["tool_call_id"], &results[1]["content"]), (&"call00002".into(), &"{\"temp\": 21}".into()));
     let messages = document["messages"].as_array_mut().unwrap();
     assert_eq!((messages.len(), messages[1]["tool_calls"].as_array().unwrap().len()), (2, 2));
     for (id, temperature) in [("call00001", 21), ("call00002", 16)] {

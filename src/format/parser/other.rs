@@ -79,6 +79,11 @@ impl Parser {
         }
         let (text, whole) = self.text.tail(TAIL);
         let may_be = |name: &str| self.calls.may_become_tool(name);
+        if self.text.blank().is_none() {
+            // What an unfinished character belongs to is not known; white space before a call is no text.
+            let blank = text.len() - text.trim_end().len();
+            return blank.max(undecided(Tail { text, whole }, may_be, |name| self.calls.is_known_tool(name)));
+        }
         undecided(Tail { text, whole }, may_be, |name| self.calls.is_known_tool(name))
     }
 
