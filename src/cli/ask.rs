@@ -26,7 +26,7 @@ pub fn confirm(call: &ToolCall, cancel: &AtomicBool, typed: &TypedAhead) -> bool
             "y" | "yes" => return true,
             "" | "n" | "no" => return false,
             // Something else was meant, to be said to the model perhaps.
-            _ => say(format_args!("y runs it, n does not; the conversation goes on behind that\n")),
+            _ => say(format_args!("y runs it, n does not; the conversation goes on after that\n")),
         }
     }
 }

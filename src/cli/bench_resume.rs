@@ -141,15 +141,16 @@ pub fn with_options(error: Error, path: &Path, plan: &Plan, suite: &Suite) -> Er
     };
     let pairs = of(&found.plan).into_iter().zip(of(plan)).filter(|(was, is)| was != is);
     // Some are not given, but come with others.
-    let mut told: Vec<String> = pairs.map(|((name, was), (_, is))| format!("{name} was {was}, and is {is}")).collect();
+    let mut changed: Vec<String> =
+        pairs.map(|((name, was), (_, is))| format!("{name} was {was}, and is {is}")).collect();
     let (there, here) = (&found.suite.cases, &suite.cases);
     if there.len() != here.len() {
-        told.push(format!("{} cases were asked, and {} are", there.len(), here.len()));
+        changed.push(format!("{} cases were asked, and {} are", there.len(), here.len()));
     } else if let Some((_, edited)) = there.iter().zip(here).find(|(was, is)| was.line != is.line) {
-        told.push(format!("the case {} is another", edited.id));
+        changed.push(format!("the case {} is another", edited.id));
     }
-    match told.is_empty() {
+    match changed.is_empty() {
         true => error,
-        false => error.hint(format!("{}; --resume needs the command that began the run", told.join("; "))),
+        false => error.hint(format!("{}; --resume needs the command that began the run", changed.join("; "))),
     }
 }

@@ -1,4 +1,4 @@
-//! What users of llama.cpp type: its options with several letters behind one dash, and options under other names.
+//! What users of llama.cpp type: its options with several letters after one dash, and options under other names.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ const SYNONYMS: [(&str, &[&str]); 11] = [
     ("messages", &["conversation", "history", "body"]),
 ];
 
-/// Options that llama.cpp has with several letters behind one dash, which clap reads as several options.
+/// Options that llama.cpp has with several letters after one dash, which clap reads as several options.
 pub fn rewrite(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut rewritten = Vec::new();
     let (mut literal, mut repo) = (false, false);

@@ -138,7 +138,7 @@ pub fn tell_run(outcome: &Outcome, session: &Session) -> u8 {
     }
     tell_cut(outcome.cut, session);
     match (outcome.status, &outcome.failure) {
-        // What there is of an answer is there; that it was cut off has been told.
+        // What there is of an answer is there; that it was cut off has been said.
         (Status::Done | Status::Length, _) => return DONE,
         (Status::Cancelled, _) => {
             notice("interrupted");

@@ -143,7 +143,7 @@ pub(crate) struct Scanner {
 #[derive(Debug)]
 enum Forward {
     Table(Table),
-    Lazy(Lazy),
+    Lazy(Box<Lazy>),
 }
 
 /// All states of an automaton.
@@ -340,7 +340,7 @@ impl Scanner {
 
     /// The same, with states that are made when a text reaches them.
     fn lazy(patterns: &[(Sign, String)], start: &[u8]) -> Result<Scanner> {
-        Scanner::with(patterns, start, |patterns| Ok(Forward::Lazy(Lazy::new(patterns)?)))
+        Scanner::with(patterns, start, |patterns| Ok(Forward::Lazy(Box::new(Lazy::new(patterns)?))))
     }
 
     fn with(
