@@ -154,8 +154,7 @@ impl AgentOptions {
         let mut results = Vec::new();
         for (index, (name, text)) in self.tool_result.iter().enumerate() {
             if tools.get(name).is_none() {
-                let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-                return Err(unknown_tool(&format!("--tool-result: there is no tool {name:?}"), &names).into());
+                return Err(unknown_tool(&format!("--tool-result: there is no tool {name:?}"), tools).into());
             }
             if self.tool_result[..index].iter().any(|(before, _)| before == name) {
                 let message = format!("--tool-result is given twice for the tool {name:?}");
@@ -215,8 +214,9 @@ fn named_result(text: &str) -> Result<(String, String), String> {
 }
 
 /// The error about a name that no tool has.
-pub fn unknown_tool(message: &str, names: &[&str]) -> Error {
-    let hint = match names {
+pub fn unknown_tool(message: &str, tools: &Tools) -> Error {
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+    let hint = match &names[..] {
         [] => "there are no tools; --tools FILE gives some".to_owned(),
         names => format!("the tools are {}", names.join(", ")),
     };

@@ -233,8 +233,7 @@ fn obey(session: &mut Session, command: &str, forced: &mut Option<ToolChoice>) -
         }
         "tool" => {
             let Some(tool) = session.tools().get(file) else {
-                let names: Vec<&str> = session.tools().iter().map(|tool| tool.name.as_str()).collect();
-                return Err(unknown_tool(&format!("there is no tool {file:?}"), &names));
+                return Err(unknown_tool(&format!("there is no tool {file:?}"), session.tools()));
             };
             *forced = Some(ToolChoice::Tool(tool.name.clone()));
             say(format_args!("the next answer calls {file}\n"));

@@ -6,6 +6,7 @@
 
 use super::relax::{Relaxing, inner, pointer};
 use crate::json::shown;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
@@ -103,8 +104,8 @@ impl Finding<'_> {
         let local = reference.strip_prefix(id).unwrap_or(reference);
         let fragment = local.strip_prefix('#');
         if let Some(fragment) = fragment {
-            let place = decoded(fragment);
-            if self.places.contains(&place) {
+            let place = percent_decode_str(fragment).decode_utf8_lossy();
+            if self.places.contains(&*place) {
                 return Found::There;
             }
             // From the schema that it was written in, before it was put into this one.
@@ -153,7 +154,8 @@ impl Finding<'_> {
 
     /// Brings in a definition that stands in no place for schemas.
     fn elsewhere(&mut self, name: &str, fragment: Option<&str>) -> Found {
-        let direct = fragment.and_then(|fragment| self.original.pointer(&decoded(fragment)));
+        let direct =
+            fragment.and_then(|fragment| self.original.pointer(&percent_decode_str(fragment).decode_utf8_lossy()));
         let outer = self.outer.iter().find_map(|object| in_tables(object, name, 0));
         let own = || self.original.as_object().and_then(|object| in_tables(object, name, 0));
         let Some(definition) = direct.filter(|value| value.is_object()).or_else(own).or(outer) else {
@@ -178,42 +180,27 @@ fn in_tables<'o>(object: &'o Map<String, Value>, name: &str, depth: usize) -> Op
 
 /// The name that a reference ends with: `Pet` of `#/components/schemas/Pet` and of `schemas/Pet.json`.
 fn name_of(reference: &str) -> String {
-    let decoded = decoded(reference);
+    let decoded = percent_decode_str(reference).decode_utf8_lossy();
     let last = decoded.rsplit(['/', '#']).next().unwrap_or_default();
     let last = last.strip_suffix(".json").unwrap_or(last);
     last.replace("~1", "/").replace("~0", "~")
 }
 
-/// A URI's fragment without the percent signs.
-fn decoded(fragment: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = fragment.as_bytes();
-    while let [first, after @ ..] = rest {
-        let code = after.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        match (first, code) {
-            (b'%', Some(code)) => {
-                bytes.push(code);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
+/// What a URI's fragment does not have as it is, beside control characters and all that is not ASCII.
+const RESERVED: &AsciiSet = &CONTROLS
+    .add(b'%')
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// A pointer as a URI's fragment.
 fn encoded(pointer: &str) -> String {
-    let mut text = String::new();
-    for byte in pointer.bytes() {
-        match byte {
-            b'%' | b' ' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0..=31 | 127.. => {
-                text.push_str(&format!("%{byte:02X}"));
-            }
-            _ => text.push(char::from(byte)),
-        }
-    }
-    text
+    utf8_percent_encode(pointer, RESERVED).to_string()
 }

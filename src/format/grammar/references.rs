@@ -6,6 +6,7 @@
 
 use super::Unenforced;
 use crate::tool::dialect::children;
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashSet};
 
@@ -87,7 +88,7 @@ impl Resolving<'_> {
     fn target(&mut self, reference: &str) -> Option<String> {
         let id = self.root.get("$id").and_then(Value::as_str).unwrap_or_default();
         let local = reference.strip_prefix(id).unwrap_or(reference);
-        let pointer = decoded(local.strip_prefix('#').unwrap_or(local));
+        let pointer = percent_decode_str(local.strip_prefix('#').unwrap_or(local)).decode_utf8_lossy();
         if !(local.is_empty() || local.starts_with('#')) || self.root.pointer(&pointer).is_none() {
             return None;
         }
@@ -99,7 +100,7 @@ impl Resolving<'_> {
             return Some(format!("#/{table}/{name}"));
         }
         let count = self.moved.len();
-        let name = self.moved.entry(pointer).or_insert_with(|| {
+        let name = self.moved.entry(pointer.into_owned()).or_insert_with(|| {
             let taken = |name: &str| self.root.get("$defs").is_some_and(|table| table.get(name).is_some());
             let mut name = format!("place{count}");
             while taken(&name) {
@@ -109,26 +110,6 @@ impl Resolving<'_> {
         });
         Some(format!("#/$defs/{name}"))
     }
-}
-
-/// A pointer as it is written in a URI's fragment, without the percent signs.
-fn decoded(fragment: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = fragment.as_bytes();
-    while let [first, behind @ ..] = rest {
-        let code = behind.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        match (first, code) {
-            (b'%', Some(code)) => {
-                bytes.push(code);
-                rest = &behind[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Which definitions fit a value that ends.

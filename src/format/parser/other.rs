@@ -79,12 +79,10 @@ impl Parser {
         }
         let (text, whole) = self.text.tail(TAIL);
         let may_be = |name: &str| self.calls.may_become_tool(name);
-        if self.text.blank().is_none() {
-            // What an unfinished character belongs to is not known; white space before a call is no text.
-            let blank = text.len() - text.trim_end().len();
-            return blank.max(undecided(Tail { text, whole }, may_be, |name| self.calls.is_known_tool(name)));
-        }
-        undecided(Tail { text, whole }, may_be, |name| self.calls.is_known_tool(name))
+        let waits = undecided(Tail { text, whole }, may_be, |name| self.calls.is_known_tool(name));
+        // What an unfinished character belongs to is not known; white space before a call is no text.
+        let blank = if self.text.blank().is_none() { text.len() - text.trim_end().len() } else { 0 };
+        waits.max(blank)
     }
 
     fn reads_other_forms(&self) -> bool {
