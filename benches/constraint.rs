@@ -5,16 +5,16 @@
 //! `CALLWRIGHT_BENCH_ONLY` names the parts to run: prepare, calls, formats, jump, canonical, outside, gbnf. The cases of
 //! calls and formats that are in the file `CALLWRIGHT_BENCH_JOURNAL` are not run again, and new ones are added to it.
 
-use callwright::engine::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::generate::{Limits, generate};
+use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
 use callwright::engine::sampler::{Sampler, Sampling};
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
-use callwright::format::parser::{Parser, ParserOptions};
+use callwright::generate::{Limits, generate};
 use callwright::message::{Arguments, ToolCall};
 use callwright::models::bundled;
+use callwright::parse::{Parser, ParserOptions};
 use callwright::template::Piece;
 use callwright::tool::Tool;
 use callwright::{Result, Tools};

@@ -4,12 +4,12 @@
 //! `CALLWRIGHT_BENCH_MODEL=FILE.gguf cargo bench --bench draft`; without a model, the bundled one. The answers are
 //! always the bundled model's: random weights repeat nothing.
 
-use callwright::engine::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::generate::{Limits, generate};
+use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
 use callwright::engine::sampler::Sampling;
 use callwright::engine::{Engine, Token};
 use callwright::format::Format;
+use callwright::generate::{Limits, generate};
 use callwright::message::Message;
 use callwright::models::bundled;
 use callwright::{Session, Tools};

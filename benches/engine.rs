@@ -7,10 +7,10 @@
 //!
 //! `CALLWRIGHT_BENCH_MODEL=FILE.gguf cargo bench --bench engine`; without it, the bundled model.
 
-use callwright::engine::generate::{Limits, generate};
 use callwright::engine::llama::{LlamaEngine, LoadOptions, cpu_features};
 use callwright::engine::sampler::Sampling;
 use callwright::engine::{Engine, Token};
+use callwright::generate::{Limits, generate};
 use callwright::models::bundled;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;

@@ -1,8 +1,8 @@
 //! The streaming parser: bytes per second for every payload kind, and what a token costs when much text came before it.
 
 use callwright::format::Format;
-use callwright::format::parser::{Parser, ParserOptions};
 use callwright::message::{Arguments, ToolCall};
+use callwright::parse::{Parser, ParserOptions};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::json;
 use std::hint::black_box;

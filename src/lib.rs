@@ -83,21 +83,18 @@
 #![deny(missing_docs)]
 
 pub mod bench;
-pub mod check;
+pub mod constraint;
 pub mod engine;
-pub mod error;
 pub mod exec;
 pub mod fallback;
-pub mod format;
-pub mod json;
-pub mod message;
+pub mod generate;
 pub mod models;
 pub mod session;
-pub mod template;
-mod text_file;
-pub mod tool;
 pub mod turn;
 
-pub use error::{Error, ErrorKind, Result};
+use callwright_core::text_file;
+
+pub use callwright_core::error::{self, Error, ErrorKind, Result};
+pub use callwright_core::tool::{self, Tools};
+pub use callwright_core::{check, choose, format, grammar, json, message, parse, template};
 pub use session::Session;
-pub use tool::Tools;

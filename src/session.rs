@@ -22,13 +22,13 @@ mod untrained;
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::Result;
-use crate::engine::constraint::Compiler;
+use crate::choose::{Choice, Clues, Origin, Writes, format_for};
+use crate::constraint::Compiler;
 use crate::engine::llama::{LlamaEngine, LoadOptions};
 use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
-use crate::format::choose::{Choice, Clues, Origin, Writes, format_for};
-use crate::format::grammar::Unenforced;
+use crate::grammar::Unenforced;
 use crate::message::{Message, adopt, check_asked};
 use crate::models::Gguf;
 use crate::template::{ChatTemplate, ChatTemplates, Prompt, RenderRequest, Reserved};

@@ -6,8 +6,8 @@
 //! text's: they are built before.
 
 use callwright::format::Format;
-use callwright::format::event::Event;
-use callwright::format::parser::{Parser, ParserOptions};
+use callwright::parse::event::Event;
+use callwright::parse::{Parser, ParserOptions};
 use callwright::tool::Tools;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;

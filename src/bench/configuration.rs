@@ -1,7 +1,7 @@
 //! What is compared: a model with a template, a format and options.
 
 use super::suite::hash;
-use crate::engine::constraint::Mode;
+use crate::constraint::Mode;
 use crate::engine::sampler::Sampling;
 use serde::{Deserialize, Serialize};
 

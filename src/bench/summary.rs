@@ -9,7 +9,7 @@ use super::score::{SCORER, Scored, score};
 use super::stats::{Proportion, clustered, pass_hat, percentile};
 use super::suite::{Case, wrong};
 use crate::error::Result;
-use crate::format::event::RepairKind;
+use crate::parse::event::RepairKind;
 use std::collections::{BTreeMap, HashMap};
 
 /// A scored run.

@@ -19,7 +19,7 @@ use callwright::bench::run::{Answerer, Progress};
 use callwright::bench::score::SCORER;
 use callwright::bench::suite::{Case, Suite};
 use callwright::bench::summary::{SCORES, Summary};
-use callwright::engine::constraint::Mode;
+use callwright::constraint::Mode;
 use callwright::engine::llama::parallel::{MAX_SEQUENCES, Sequences};
 use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::input::in_repo;
 use anstyle::Style;
 use anyhow::Result;
-use callwright::format::choose::{Choice, Clues, format_for};
+use callwright::choose::{Choice, Clues, format_for};
 use callwright::models::bundled;
 use callwright::models::gguf::shard_of;
 use callwright::models::{Gguf, Hub, ModelEntry, Models, Progress, ProgressEvent, Source};

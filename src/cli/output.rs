@@ -3,9 +3,9 @@
 use super::say;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
-use callwright::format::event::Event as Parsed;
-use callwright::format::parser::message_to_json;
 use callwright::message::messages_to_json;
+use callwright::parse::event::Event as Parsed;
+use callwright::parse::message_to_json;
 use callwright::session::{Event, FinishReason, Outcome, Reply, Session, ToolResult};
 use clap::ValueEnum;
 use serde_json::{Value, json};

@@ -4,9 +4,9 @@
 //! before: the GGUF in [`crate::models`], token ids and lengths here.
 
 pub mod parallel;
+mod threads;
 
 use self::parallel::Layout;
-use super::threads;
 use super::vocabulary::{Vocabulary, Word};
 use super::{Engine, ModelInfo, Token};
 use crate::template::Piece;

@@ -1,9 +1,9 @@
 //! An engine without a model: it says what was recorded, or what a test wrote for it.
 
-use super::generate;
 use super::sampler::Sampling;
 use super::vocabulary::Vocabulary;
 use super::{Engine, ModelInfo, Token};
+use crate::generate;
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result, text_file};
 use serde::{Deserialize, Serialize};

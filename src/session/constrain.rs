@@ -1,11 +1,11 @@
 //! The constraint of one turn, from the session's options.
 
 use super::{Options, ToolChoice};
-use crate::engine::constraint::{Calls, Compiler, Constraint, Mode, Notice, Rules};
-use crate::engine::generate::Generation;
+use crate::constraint::{Calls, Compiler, Constraint, Mode, Notice, Rules};
 use crate::engine::{Engine, Token};
-use crate::format::grammar::{Unenforced, json_grammar};
 use crate::format::{Format, Marker};
+use crate::generate::Generation;
+use crate::grammar::{Unenforced, json_grammar};
 use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! When an answer has made calls enough.
 
-use crate::format::event::Event;
+use crate::parse::event::Event;
 use std::collections::HashMap;
 
 /// So many times an answer may make the same call, where nothing limits its calls.

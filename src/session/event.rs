@@ -2,11 +2,11 @@
 
 use crate::Error;
 use crate::engine::Token;
-use crate::engine::generate::Usage;
 use crate::exec::FailureKind;
-use crate::format::event::{Diagnostic, Event as ParserEvent, Repair};
-use crate::format::parser::{Parsed, ParsedCall};
+use crate::generate::Usage;
 use crate::message::Message;
+use crate::parse::event::{Diagnostic, Event as ParserEvent, Repair};
+use crate::parse::{Parsed, ParsedCall};
 use crate::turn::{Fault, FinishReason, Reason, Status};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -263,7 +263,7 @@ pub struct Reply {
     /// The tokens of it that the model wrote.
     pub tokens: Vec<Token>,
     /// What the prompt wrote of the answer before that (see
-    /// [`ParserOptions::prompt_tail`](crate::format::parser::ParserOptions::prompt_tail)).
+    /// [`ParserOptions::prompt_tail`](crate::parse::ParserOptions::prompt_tail)).
     pub prompt_tail: String,
 }
 

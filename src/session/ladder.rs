@@ -6,10 +6,10 @@ use super::open::Open;
 use super::rescue::{Asked, alone, recent};
 use super::run::{Run, fault, kept};
 use super::{ToolChoice, tell};
-use crate::engine::constraint::Mode;
+use crate::constraint::Mode;
 use crate::fallback::Attempt;
-use crate::format::parser::ParsedCall;
 use crate::message::Message;
+use crate::parse::ParsedCall;
 use crate::turn::{Fell, FinishReason, Proposed, Step};
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! What a session does with each turn: options, and whether the model must call.
 
+use crate::constraint::Mode;
 use crate::engine::Token;
-use crate::engine::constraint::Mode;
 use crate::engine::sampler::Sampling;
-use crate::format::grammar::Grammar;
-use crate::format::parser::OtherForms;
+use crate::grammar::Grammar;
 use crate::message::ResponseFormat;
+use crate::parse::OtherForms;
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
 use jiff::civil::DateTime;
@@ -148,7 +148,7 @@ pub struct Options {
     /// Whether what the grammar forces is appended without asking the model.
     pub jump: bool,
     /// Whether a call's continuation may be drafted from the prompt, which changes no result; see
-    /// [`Usage::drafted_tokens`](crate::engine::generate::Usage::drafted_tokens).
+    /// [`Usage::drafted_tokens`](crate::generate::Usage::drafted_tokens).
     pub draft: bool,
     /// Whether the parser mends what departs from the format, or only reports it.
     pub repair: bool,

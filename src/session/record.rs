@@ -2,13 +2,13 @@
 
 use super::constrain::Shortage;
 use super::{Agent, ContextPolicy, Options, Session, ToolChoice};
-use crate::engine::constraint::Mode;
-use crate::engine::generate::End;
+use crate::constraint::Mode;
 use crate::engine::sampler::Sampling;
 use crate::engine::scripted::{Recorder, ScriptedEngine};
 use crate::error::Location;
 use crate::exec::{Executor, Results};
 use crate::format::Format;
+use crate::generate::End;
 use crate::message::{Conversation, ResponseFormat, messages_to_json};
 use crate::template::ChatTemplate;
 use crate::tool::Tools;

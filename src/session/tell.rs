@@ -1,8 +1,8 @@
 //! What the model is told where a call did not go well: what was wrong, and what is expected.
 
 use crate::exec::Failure;
-use crate::format::parser::ParsedCall;
 use crate::message::ToolCall;
+use crate::parse::ParsedCall;
 use crate::turn::Fault;
 
 /// What the result of a call begins with that has none.

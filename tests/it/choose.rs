@@ -2,9 +2,9 @@
 
 use crate::program::{callwright, run};
 use callwright::check::Subject;
+use callwright::choose::{Clues, Origin, Writes, format_for};
 use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
 use callwright::format::Format;
-use callwright::format::choose::{Clues, Origin, Writes, format_for};
 use callwright::message::Message;
 use callwright::template::ChatTemplate;
 use callwright::{Session, Tools};

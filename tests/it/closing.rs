@@ -1,16 +1,16 @@
 //! No call is cut off: whatever the schema, the format, the number of tokens and the model.
 
-use callwright::engine::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::generate::{End, Limits, generate};
+use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
-use callwright::format::grammar::{Begins, Grammar, Scope, json_grammar};
-use callwright::format::parser::{Parsed, Parser, ParserOptions};
+use callwright::generate::{End, Limits, generate};
+use callwright::grammar::{Begins, Grammar, Scope, json_grammar};
 use callwright::models::bundled;
+use callwright::parse::{Parsed, Parser, ParserOptions};
 use callwright::session::{FinishReason, ToolChoice};
 use callwright::tool::Tool;
 use callwright::{ErrorKind, Session, Tools};

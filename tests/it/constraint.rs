@@ -1,16 +1,16 @@
 //! Answers held to a grammar: on a scripted engine whose tokens are bytes, and on the bundled model.
 
-use callwright::engine::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::generate::{End, Generation, Limits, generate};
+use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
-use callwright::format::grammar::{Begins, Grammar, Scope};
-use callwright::format::parser::{Parsed, Parser, ParserOptions};
+use callwright::generate::{End, Generation, Limits, generate};
+use callwright::grammar::{Begins, Grammar, Scope};
 use callwright::models::bundled;
+use callwright::parse::{Parsed, Parser, ParserOptions};
 use callwright::{ErrorKind, Session, Tools};
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
 //! Drafts from the prompt: they change how often the model is asked, and nothing else.
 
 use crate::byte_tokens;
-use callwright::engine::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::generate::{Generation, Limits, generate};
+use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
 use callwright::engine::sampler::Sampling;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
+use callwright::generate::{Generation, Limits, generate};
 use callwright::models::bundled;
 use callwright::template::Piece;
 use callwright::{Result, Session, Tools};

@@ -1,9 +1,9 @@
 //! The llama.cpp engine on the bundled model.
 
-use callwright::engine::generate::{End, Generation, Limits, generate};
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
 use callwright::engine::sampler::Sampling;
 use callwright::engine::{Engine, Token};
+use callwright::generate::{End, Generation, Limits, generate};
 use callwright::models::bundled;
 use callwright::template::Piece;
 use std::ops::ControlFlow;

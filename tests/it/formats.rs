@@ -2,8 +2,8 @@
 
 use callwright::check::Subject;
 use callwright::format::Format;
-use callwright::format::parser::{Parsed, Parser, ParserOptions};
 use callwright::message::{Arguments, ToolCall};
+use callwright::parse::{Parsed, Parser, ParserOptions};
 use callwright::template::{CallHistory, ChatTemplate};
 use callwright::tool::Tools;
 use serde_json::{Value, json};

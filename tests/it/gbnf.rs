@@ -1,11 +1,11 @@
 //! GBNF: what its grammars accept, here and in llama.cpp, and what is said of one that is broken.
 
-use callwright::engine::constraint::Compiler;
+use callwright::constraint::Compiler;
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, Token};
 use callwright::format::Format;
-use callwright::format::grammar::Grammar;
+use callwright::grammar::Grammar;
 use callwright::models::bundled;
 use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::model::LlamaModel;

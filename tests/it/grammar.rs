@@ -1,15 +1,15 @@
 //! What a grammar accepts, the parser reads back without a repair: random tools, random texts, every built-in format.
 
 use crate::byte_tokens;
-use callwright::engine::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::generate::{Limits, generate};
+use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
 use callwright::engine::sampler::Sampling;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
-use callwright::format::grammar::{Begins, Scope, json_grammar};
-use callwright::format::parser::{Parser, ParserOptions};
+use callwright::generate::{Limits, generate};
+use callwright::grammar::{Begins, Scope, json_grammar};
 use callwright::message::{Arguments, ToolCall};
+use callwright::parse::{Parser, ParserOptions};
 use callwright::template::Piece;
 use callwright::tool::Tool;
 use callwright::{ErrorKind, Result, Tools};

@@ -1,10 +1,10 @@
 //! Several generations at a time, on the bundled model.
 
-use callwright::engine::generate::{Generation, Limits, generate};
 use callwright::engine::llama::parallel::{MAX_SEQUENCES, Sequences};
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
 use callwright::engine::sampler::Sampling;
 use callwright::engine::{Engine, Token};
+use callwright::generate::{Generation, Limits, generate};
 use callwright::models::bundled;
 use callwright::template::Piece;
 use std::ops::ControlFlow;

@@ -5,10 +5,10 @@
 //! `tools.json`, and a `format.jinja` with the declaration of the format; in a name that ends in `_after_NAME`, NAME is
 //! what the prompt wrote of the answer, under `prompt/`.
 
-use callwright::format::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
-use callwright::format::parser::{Parsed, Parser, ParserOptions};
 use callwright::format::{Declaration, Format, JsonCall, Marker, Payload};
 use callwright::message::Arguments;
+use callwright::parse::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
+use callwright::parse::{Parsed, Parser, ParserOptions};
 use callwright::tool::Tools;
 use proptest::prelude::*;
 use std::fmt::Write;

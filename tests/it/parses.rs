@@ -4,8 +4,8 @@
 
 use crate::conformance::data;
 use callwright::format::Format;
-use callwright::format::event::Event;
-use callwright::format::parser::{Parser, ParserOptions, ReasoningOutput};
+use callwright::parse::event::Event;
+use callwright::parse::{Parser, ParserOptions, ReasoningOutput};
 use callwright::tool::Tools;
 use serde::Deserialize;
 use serde_json::Value;

@@ -241,12 +241,12 @@ proptest! {
 
 /// What is out after a text, without what only its end brings.
 fn said(which: usize, input: &str) -> usize {
-    let mut parser = callwright::format::parser::Parser::new(&FORMATS[which], None, Default::default()).unwrap();
+    let mut parser = callwright::parse::Parser::new(&FORMATS[which], None, Default::default()).unwrap();
     let mut said = 0;
     for byte in input.as_bytes().chunks(1) {
         parser.push(byte, &mut |event| match event {
-            callwright::format::event::Event::Text { delta } => said += delta.len(),
-            callwright::format::event::Event::CallArguments { delta, .. } => said += delta.len(),
+            callwright::parse::event::Event::Text { delta } => said += delta.len(),
+            callwright::parse::event::Event::CallArguments { delta, .. } => said += delta.len(),
             _ => {}
         });
     }

@@ -3,9 +3,9 @@
 use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::format::Format;
-use callwright::format::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
-use callwright::format::parser::{OtherForms, Parsed, Parser, ParserOptions};
 use callwright::message::{Arguments, Message, ToolCall};
+use callwright::parse::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
+use callwright::parse::{OtherForms, Parsed, Parser, ParserOptions};
 use callwright::template::Prompt;
 use callwright::{Session, Tools};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! Runs with tools, on engines that say what they are told to: whatever goes wrong, a run ends within its limits, with
 //! a conversation that is valid.
 
+use callwright::constraint::Mode;
 use callwright::engine::ModelInfo;
-use callwright::engine::constraint::Mode;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::exec::Executor;
 use callwright::fallback::{Limits as Spending, Rates};
@@ -518,7 +518,7 @@ fn an_interruption_leaves_a_conversation_to_go_on_with() {
     session.set_messages(vec![Message::user("?")]).unwrap();
     let outcome = session
         .run(&mut agent, &mut |event| {
-            if matches!(event, Event::Parsed(callwright::format::event::Event::CallArguments { .. })) {
+            if matches!(event, Event::Parsed(callwright::parse::event::Event::CallArguments { .. })) {
                 cancel.store(true, Ordering::Relaxed);
             }
         })

@@ -3,8 +3,8 @@
 use crate::run::{City, call, info, kinds, prepared, run, texts_of, weather, weather_tool};
 use callwright::ErrorKind;
 use callwright::Tools;
+use callwright::constraint::Mode;
 use callwright::engine::ModelInfo;
-use callwright::engine::constraint::Mode;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::message::{Message, Role};
 use callwright::session::{Agent, ContextPolicy, Session};

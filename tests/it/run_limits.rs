@@ -5,7 +5,7 @@ use crate::run::{
     City, assert_valid, call, conversation, fallbacks, forced, info, kinds, prepared, run, scripted, weather,
     weather_tool,
 };
-use callwright::engine::constraint::Mode;
+use callwright::constraint::Mode;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;

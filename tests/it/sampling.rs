@@ -3,11 +3,11 @@
 use crate::program::{callwright, run};
 use crate::run::{scripted, weather};
 use callwright::Tools;
+use callwright::constraint::Mode;
 use callwright::engine::Token;
-use callwright::engine::constraint::Mode;
 use callwright::engine::sampler::Penalties;
-use callwright::format::event::Event as Parsed;
 use callwright::message::Message;
+use callwright::parse::event::Event as Parsed;
 use callwright::session::{Event, FinishReason, Reply, Session};
 
 const TOOLS: &str = r#"[{"name": "weather", "description": "The weather", "parameters":

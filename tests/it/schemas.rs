@@ -1,14 +1,14 @@
 //! Schemas that a grammar enforces in part or not at all: what is refused, what is left out, and what is checked after.
 
 use crate::program::{callwright, run};
+use callwright::constraint::Compiler;
 use callwright::engine::ModelInfo;
-use callwright::engine::constraint::Compiler;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::format::Format;
-use callwright::format::grammar::{Begins, Scope, json_grammar};
-use callwright::format::parser::{Parser, ParserOptions};
+use callwright::grammar::{Begins, Scope, json_grammar};
 use callwright::message::{Arguments, ToolCall};
+use callwright::parse::{Parser, ParserOptions};
 use callwright::session::{Options, Reply};
 use callwright::tool::Tool;
 use callwright::{ErrorKind, Session, Tools};

@@ -1,12 +1,12 @@
 //! A session on an engine that says what it is told to.
 
-use callwright::engine::constraint::Mode;
+use callwright::constraint::Mode;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::{Engine, ModelInfo};
 use callwright::format::Format;
-use callwright::format::event::Event as Parsed;
-use callwright::format::parser::OtherForms;
 use callwright::message::{Conversation, Message, Role};
+use callwright::parse::OtherForms;
+use callwright::parse::event::Event as Parsed;
 use callwright::session::{ContextPolicy, Event, FinishReason, Session, ToolChoice};
 use callwright::template::ChatTemplate;
 use callwright::{ErrorKind, Tools};

@@ -1,12 +1,12 @@
 //! Tools files with faults: the others stay usable, every change is reported, and names come back as they were.
 
 use crate::program::{callwright, run};
-use callwright::engine::constraint::Compiler;
+use callwright::constraint::Compiler;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::format::Format;
-use callwright::format::grammar::{Begins, Scope};
-use callwright::format::parser::{Parser, ParserOptions};
+use callwright::grammar::{Begins, Scope};
 use callwright::message::{Arguments, Message, ToolCall};
+use callwright::parse::{Parser, ParserOptions};
 use callwright::template::{ChatTemplate, RenderRequest};
 use callwright::tool::{Change, Tools};
 use serde_json::{Map, Value, json};

@@ -9,9 +9,9 @@
 //! processor's caches, so there is little to share, and llama.cpp's attention over several sequences costs more than
 //! decoding them one by one; a context for each core waits for no other core.
 
+use super::threads::{BUDGET, median};
 use super::{BATCH, LlamaEngine, LoadOptions, create_context, engine_error, one_token_steps};
 use crate::engine::sampler::Sampling;
-use crate::engine::threads::{BUDGET, median};
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token, common};
 use crate::template::Piece;

@@ -5,7 +5,7 @@ use callwright::bench::configuration::Configuration;
 use callwright::bench::run::{Answer, Answerer};
 use callwright::bench::sample::{Finish, Sample, Timing};
 use callwright::bench::suite::Case;
-use callwright::engine::constraint::Mode;
+use callwright::constraint::Mode;
 use callwright::engine::sampler::Sampling;
 use callwright::format::Format;
 use std::time::Duration;

@@ -1,0 +1,177 @@
+//! Which tool-call format goes with a chat template, and why.
+//!
+//! Sessions, `parse --template`, `template check` and `model inspect` all ask here, so that they never disagree.
+
+mod family;
+pub mod infer;
+mod native;
+
+use crate::Result;
+use crate::format::{Builtin, Format};
+use crate::template::ChatTemplate;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// What is known of a model besides its chat template.
+#[derive(Clone, Copy, Default)]
+pub struct Clues<'a> {
+    /// The architecture that the GGUF names; empty where it is not known.
+    pub architecture: &'a str,
+    /// Whether a text is one token of the vocabulary; `None` where the vocabulary is not known.
+    pub is_token: Option<&'a dyn Fn(&str) -> bool>,
+}
+
+/// Who writes what of a conversation with tools.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Writes {
+    /// The template writes everything, given these variables.
+    Template(Map<String, Value>),
+    /// The template writes the tools; past calls are written as the assistant's text.
+    Calls,
+    /// The format's tool section joins the system message, and past calls are written as text.
+    Section,
+}
+
+/// Where a format comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// It was asked for.
+    Asked,
+    /// The template declares it.
+    Declared,
+    /// It was read off what the template writes.
+    Inferred,
+    /// It is built in, and the template or the model has its markers.
+    Family,
+    /// Nothing is known of the model's own format.
+    Default,
+}
+
+/// The format of a conversation.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The format.
+    pub format: Format,
+    /// Who writes it.
+    pub writes: Writes,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Why it was chosen, in words; empty where it was asked for, declared or inferred.
+    pub why: String,
+    /// What the user should know, once there are tools.
+    pub notices: Vec<String>,
+}
+
+impl Choice {
+    /// Which format it is, and why, in a few words.
+    pub fn describe(&self) -> String {
+        let (name, why) = (&self.format.name, &self.why);
+        match self.origin {
+            Origin::Asked => format!("format {name}, as asked for"),
+            Origin::Declared => format!("format {name}, which the template declares"),
+            Origin::Inferred => match self.format.known_as() {
+                Some(known) => format!("format {known}, which the template writes"),
+                None => "a format of the template's own, which it is seen to write".to_owned(),
+            },
+            Origin::Family => format!("format {name}, because {why}"),
+            Origin::Default => format!("format {name}, added to the template, because {why}"),
+        }
+    }
+}
+
+/// The format that is asked for, or else the one that the template declares, or the one that it is seen to write, or
+/// the built-in one that the template or the model has the markers of, or `delimited`.
+///
+/// ```
+/// use callwright_core::choose::{Clues, Origin, format_for};
+/// use callwright_core::template::ChatTemplate;
+///
+/// let template = ChatTemplate::new("chat.jinja", "Write <tool_call>{…}</tool_call>. {{ messages[0].content }}")?;
+/// let choice = format_for(&template, None, Clues::default())?;
+/// assert_eq!((choice.format.name.as_str(), choice.origin), ("hermes", Origin::Family));
+/// # Ok::<(), callwright_core::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Format`](crate::ErrorKind::Format) when the template's declaration is not in order.
+pub fn format_for(template: &ChatTemplate, asked: Option<Format>, clues: Clues<'_>) -> Result<Choice> {
+    let chosen = |format: Format, writes, origin| {
+        let format =
+            with_reasoning_of(format, &writes, template).with_headers(Arc::clone(&Format::infer(template).headers));
+        Choice { format, writes, origin, why: String::new(), notices: Vec::new() }
+    };
+    if let Some(format) = asked {
+        let writes = format.native_in(template)?.map_or(Writes::Section, Writes::Template);
+        return Ok(chosen(format, writes, Origin::Asked));
+    }
+    if let Some(format) = Format::declared_in(template)? {
+        return Ok(chosen(format, Writes::Template(Map::new()), Origin::Declared));
+    }
+    let (inference, name) = (Format::infer(template), template.name());
+    if let Some(format) = inference.format.as_ref().filter(|_| template.capabilities().native_tools()) {
+        let notices = inference.notes.iter().map(|note| format!("{name}: {note}")).collect();
+        // A template may leave the reasoning of the past out, whose markers are then those of the model's family.
+        let known = format.known_as().filter(|_| format.reasoning.is_none()).and_then(Format::builtin);
+        let format = format.clone().with_reasoning(known.and_then(|known| known.reasoning.clone()));
+        let choice = chosen(format, Writes::Template(Map::new()), Origin::Inferred);
+        return Ok(Choice { notices, ..choice });
+    }
+    if let Some((builtin, why)) = built_in(template, clues) {
+        let choice = chosen(builtin.format().clone(), who_writes(template), Origin::Family);
+        let notices = vec![format!("{name}: format {}, because {why}", builtin.name)];
+        return Ok(Choice { why, notices, ..choice });
+    }
+    let choice = chosen(Format::delimited().clone(), Writes::Section, Origin::Default);
+    let lacking = template.capabilities().lacking().join(" and ");
+    let why = match (&inference.format, inference.notes.as_slice()) {
+        (Some(_), _) => format!("it writes calls in a format of its own, but not {lacking}"),
+        (None, []) => format!("it does not write {lacking}"),
+        (None, notes) => notes.join("; "),
+    };
+    let notices = vec![format!(
+        "{name}: {why}; tools and calls are written in the format {} (--format NAME|FILE gives another)",
+        choice.format.name
+    )];
+    Ok(Choice { why, notices, ..choice })
+}
+
+/// The built-in format of the model's family, and how that was seen.
+fn built_in(template: &ChatTemplate, clues: Clues<'_>) -> Option<(&'static Builtin, String)> {
+    let known = Format::infer(template).format.as_ref().and_then(Format::known_as);
+    if let Some(builtin) = known.and_then(|known| Format::builtins().iter().find(|builtin| builtin.name == known)) {
+        return Some((builtin, "the template writes calls in it".to_owned()));
+    }
+    let written = format!("{}\n{}", template.source(), template.written_with_tools());
+    let by_text = family::by_markers(&|marker| written.contains(marker));
+    if let Some((builtin, markers)) = by_text {
+        return Some((builtin, format!("the template contains {markers}")));
+    }
+    if template.capabilities().calls {
+        // It writes calls in a format of its own, which no vocabulary can tell.
+        return None;
+    }
+    let by_token = clues.is_token.and_then(family::by_tokens);
+    if let Some((builtin, markers)) = by_token {
+        return Some((builtin, format!("the model's vocabulary has {markers}")));
+    }
+    let builtin = family::by_architecture(clues.architecture)?;
+    Some((builtin, format!("the model's architecture is {}", clues.architecture)))
+}
+
+/// Who writes tools and calls where the template is known to belong to the format, but not known to write it.
+fn who_writes(template: &ChatTemplate) -> Writes {
+    let can = template.capabilities();
+    match (can.tools, can.native_tools()) {
+        (_, true) => Writes::Template(Map::new()),
+        (true, false) => Writes::Calls,
+        (false, _) => Writes::Section,
+    }
+}
+
+/// The template's own markers around reasoning, for a format that has none and is used on another template.
+fn with_reasoning_of(format: Format, writes: &Writes, template: &ChatTemplate) -> Format {
+    if format.reasoning.is_some() || matches!(writes, Writes::Template(_)) {
+        return format;
+    }
+    format.with_reasoning(Format::infer(template).reasoning.clone())
+}

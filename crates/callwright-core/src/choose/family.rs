@@ -1,0 +1,153 @@
+//! The built-in format of a model's family, found by its markers: in a chat template, or in a vocabulary.
+//!
+//! Nothing here names a model: what tells the formats apart is read off their declarations.
+
+use super::infer::texts::tags;
+use crate::format::{Builtin, Format, Marker, Payload};
+use std::cmp::Reverse;
+
+/// A text without brackets that is shorter may stand in any template.
+const SHORTEST_TEXT: usize = 8;
+
+/// What a format's texts consist of.
+struct Markers {
+    builtin: &'static Builtin,
+    /// Without these there is no call.
+    call: Vec<String>,
+    /// These stand around results and other parts.
+    other: Vec<String>,
+}
+
+impl Markers {
+    fn all(&self) -> impl Iterator<Item = &String> {
+        self.call.iter().chain(&self.other)
+    }
+}
+
+/// The format whose markers are all there, or two of those that no other format has; and three of them, in words.
+pub(super) fn by_markers(is_there: &dyn Fn(&str) -> bool) -> Option<(&'static Builtin, String)> {
+    let all = all_markers();
+    let shared = |marker: &String| all.iter().filter(|other| other.all().any(|m| m == marker)).count() > 1;
+    let found = all.iter().enumerate().filter_map(|(order, markers)| {
+        let call: Vec<&String> = markers.call.iter().filter(|marker| is_there(marker)).collect();
+        let own: Vec<&String> = markers.all().filter(|marker| is_there(marker) && !shared(marker)).collect();
+        let whole = !call.is_empty() && call.len() == markers.call.len();
+        let rank = (whole, call.len(), own.len(), Reverse(order));
+        let shown = if whole { call } else { own };
+        (whole || shown.len() > 1).then_some((rank, markers.builtin, shown))
+    });
+    let (_, builtin, shown) = found.max_by_key(|(rank, ..)| *rank)?;
+    Some((builtin, list(&shown)))
+}
+
+/// The format whose call markers are all tokens of a vocabulary.
+pub(super) fn by_tokens(is_token: &dyn Fn(&str) -> bool) -> Option<(&'static Builtin, String)> {
+    let all = all_markers();
+    let found = all.iter().enumerate().filter(|(_, markers)| {
+        !markers.call.is_empty() && markers.call.iter().all(|marker| is_special(marker) && is_token(marker))
+    });
+    let (_, markers) = found.max_by_key(|(order, markers)| (markers.call.len(), Reverse(*order)))?;
+    Some((markers.builtin, list(&markers.call.iter().collect::<Vec<_>>())))
+}
+
+/// The format of the models that bear the architecture's name: `lfm2moe` is LFM2's.
+pub(super) fn by_architecture(architecture: &str) -> Option<&'static Builtin> {
+    let plain = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
+    let wanted = plain(architecture);
+    let wanted = wanted.strip_suffix("moe").unwrap_or(&wanted);
+    Format::builtins().iter().find(|builtin| {
+        let named = builtin.models.split([',', ';', '(']).flat_map(|names| names.split(" and "));
+        !wanted.is_empty() && named.map(plain).any(|name| name == wanted)
+    })
+}
+
+/// Whether a text looks like a special token: `<|…|>`, `<｜…｜>`, `<tool_call>`, `[TOOL_CALLS]`.
+fn is_special(text: &str) -> bool {
+    let angle = text.len() > 2 && text.starts_with('<') && text.ends_with('>');
+    let square = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let capital = |inner: &str| inner.len() > 1 && inner.chars().all(|c| c.is_uppercase() || matches!(c, '_' | '/'));
+    !text.contains(char::is_whitespace) && (angle || square.is_some_and(capital))
+}
+
+impl Format {
+    /// The special tokens in the markers of calls.
+    pub fn special_tokens(&self) -> Vec<String> {
+        let around = self.section.iter().flat_map(|section| [&section.start, &section.end]);
+        let markers = around.chain(&self.start).chain(&self.end).filter_map(|marker| marker.text());
+        let head = match &self.payload {
+            Payload::Named(named) => named.head.forms.first(),
+            Payload::Tagged(tagged) => tagged.head.forms.first(),
+            Payload::Json(_) | Payload::Python { .. } => None,
+        };
+        let mut tokens: Vec<String> = Vec::new();
+        for text in markers.chain(head.map(String::as_str)) {
+            let found = tags(text).into_iter().map(|tag| &text[tag]).filter(|tag| is_reserved(tag));
+            for token in found {
+                if !tokens.iter().any(|known| known == token) {
+                    tokens.push(token.to_owned());
+                }
+            }
+        }
+        tokens
+    }
+}
+
+/// Whether nothing but a special token looks like this: `<tool_call>` may as well be text.
+fn is_reserved(text: &str) -> bool {
+    is_special(text)
+        && (text.starts_with('[') || text.starts_with("<|") || text.starts_with("<｜") || text.ends_with("|>"))
+}
+
+/// The parts of a format's texts that could be tokens, or that are unlikely in any other text.
+fn all_markers() -> Vec<Markers> {
+    let mut all = Vec::new();
+    for builtin in Format::builtins() {
+        let format = builtin.format();
+        let mut call = Vec::new();
+        call_texts(format).iter().for_each(|text| add(&mut call, text));
+        let mut other = Vec::new();
+        let markup = format.markup.iter().filter_map(Marker::text);
+        format.history.marks().chain(markup).for_each(|text| add(&mut other, text));
+        other.retain(|marker| !call.contains(marker));
+        all.push(Markers { builtin, call, other });
+    }
+    all
+}
+
+fn call_texts(format: &Format) -> Vec<&str> {
+    let around = format.section.iter().flat_map(|section| [&section.start, &section.end]);
+    let markers = around.chain(&format.start).chain(&format.end).filter_map(Marker::text);
+    let inside: Vec<&str> = match &format.payload {
+        Payload::Named(named) => vec![named.head.forms.first().map_or("", String::as_str), &named.tail],
+        Payload::Tagged(tagged) => vec![
+            tagged.head.forms.first().map_or("", String::as_str),
+            &tagged.key_start,
+            &tagged.key_end,
+            &tagged.value_start,
+            &tagged.value_end,
+        ],
+        Payload::Json(_) | Payload::Python { .. } => Vec::new(),
+    };
+    markers.chain(inside).collect()
+}
+
+/// Adds the tags of a text; of a text that only opens one, the text; of a long text without any, that.
+fn add(markers: &mut Vec<String>, text: &str) {
+    let found = tags(text);
+    let rest = found.last().map_or(text, |tag| &text[tag.end..]).trim();
+    let opens = rest.starts_with(['<', '[']) && rest.len() > 2;
+    let whole = found.is_empty() && rest.len() >= SHORTEST_TEXT && !rest.contains('{');
+    let rest = (opens || whole).then_some(rest);
+    for marker in found.into_iter().map(|tag| &text[tag]).chain(rest) {
+        if !markers.iter().any(|known| known == marker) {
+            markers.push(marker.to_owned());
+        }
+    }
+}
+
+/// The first three, as a sentence lists them.
+fn list(markers: &[&String]) -> String {
+    let more = if markers.len() > 3 { ", …" } else { "" };
+    let shown: Vec<&str> = markers.iter().take(3).map(|marker| marker.as_str()).collect();
+    format!("{}{more}", shown.join(", "))
+}

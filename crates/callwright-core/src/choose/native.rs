@@ -1,0 +1,66 @@
+//! Whether a chat template writes a format by itself, so that nothing has to be laid over it.
+
+use crate::Result;
+use crate::format::Format;
+use crate::message::{Arguments, Message, ToolCall};
+use crate::parse::{Parser, ParserOptions};
+use crate::template::{ChatTemplate, RenderRequest};
+use crate::tool::{Tool, Tools};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+impl Format {
+    /// The variables with which `template` writes tools and calls in this format by itself; `None` if it does not,
+    /// and the format has to be laid over it.
+    ///
+    /// A template says so where it declares this format, or a style of that name; otherwise it is seen from whether a
+    /// call that it writes is read back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`](crate::ErrorKind::Format) where the template's declaration is not in order.
+    pub fn native_in(&self, template: &ChatTemplate) -> Result<Option<Map<String, Value>>> {
+        let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
+        if let Some(own) = declared {
+            // Somebody's own format may have a name that is taken.
+            let same = (&own.start, &own.end, &own.payload) == (&self.start, &self.end, &self.payload);
+            if own.name == self.name && same {
+                return Ok(Some(Map::new()));
+            }
+            if let Some((_, variables)) = own.styles.iter().find(|(style, _)| *style == self.name)
+                && self.reads_call_of(template, variables).unwrap_or(false)
+            {
+                return Ok(Some(variables.clone()));
+            }
+        }
+        let written =
+            template.capabilities().native_tools() && self.reads_call_of(template, &Map::new()).unwrap_or(false);
+        Ok(written.then(Map::new))
+    }
+
+    /// Whether a call that the template writes, given `variables`, is read as it was, and without repairs.
+    fn reads_call_of(&self, template: &ChatTemplate, variables: &Map<String, Value>) -> Result<bool> {
+        let schema = json!({"type": "object", "properties": {"island": {"type": "string"}}});
+        let tools = Tools::new([Tool::new("find_ferries", "Looks departures up", schema.as_object().cloned())])?;
+        let arguments = Arguments::Object(Map::from_iter([("island".to_owned(), json!("Heimaey"))]));
+        let call = ToolCall { id: Some("fErry0001".to_owned()), name: "find_ferries".to_owned(), arguments };
+        let messages = [
+            Message::user("When does the ferry leave?"),
+            Message::calls(vec![call.clone()]),
+            Message::tool("fErry0001", "find_ferries", "17:40"),
+        ];
+        let render = |messages: &[Message], add_generation_prompt| {
+            let (tools, variables) = (Some(&tools), variables.clone());
+            let request =
+                RenderRequest { messages, tools, add_generation_prompt, variables, ..RenderRequest::default() };
+            template.render(&request).map(|prompt| prompt.text())
+        };
+        let (asked, told) = (render(&messages[..1], true)?, render(&messages, false)?);
+        let same = asked.bytes().zip(told.bytes()).take_while(|(a, b)| a == b).count();
+        let mut parser = Parser::new(self, Some(Arc::new(tools)), ParserOptions::default())?;
+        parser.push(&told.as_bytes()[same..], &mut |_| ());
+        let parsed = parser.finish(&mut |_| ());
+        let [read] = parsed.calls.as_slice() else { return Ok(false) };
+        let same = read.name == call.name && read.arguments == call.arguments;
+        Ok(same && read.complete && parsed.repairs.is_empty())
+    }
+}

@@ -1,0 +1,67 @@
+//! The formats that are built in: files under `templates/`, each read when it is first asked for.
+
+use super::{Format, declaration};
+use std::sync::OnceLock;
+
+/// A format that is built in.
+pub struct Builtin {
+    /// What `--format` calls it.
+    pub name: &'static str,
+    /// Which models write it.
+    pub models: &'static str,
+    file: &'static str,
+    read: OnceLock<Format>,
+}
+
+impl Builtin {
+    const fn new(name: &'static str, models: &'static str, file: &'static str) -> Builtin {
+        Builtin { name, models, file, read: OnceLock::new() }
+    }
+
+    /// The format, read when it is first asked for; its automata are built with its first parser.
+    pub fn format(&self) -> &Format {
+        let read = || {
+            let declaration = declaration::read(self.file).ok().flatten()?;
+            let headers = std::sync::Arc::default();
+            Some(Format { declaration, source: self.file.to_owned(), headers, machinery: OnceLock::new() })
+        };
+        self.read.get_or_init(|| read().expect("a test reads the declarations of all that is built in"))
+    }
+}
+
+macro_rules! builtin {
+    ($name:literal, $models:literal) => {
+        Builtin::new($name, $models, include_str!(concat!("../../templates/", $name, ".jinja")))
+    };
+}
+
+/// The first is the default.
+pub(crate) static BUILTIN: [Builtin; 27] = [
+    builtin!("delimited", "any model; the bundled one"),
+    builtin!("hermes", "Hermes 2 and 3, Qwen 2.5 and 3, QwQ, Granite 4, MiMo"),
+    builtin!("qwen3-coder", "Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5"),
+    builtin!("llama3", "Llama 3.1, 3.2 and 3.3"),
+    builtin!("llama4", "Llama 4"),
+    builtin!("mistral", "Mistral Small 3.2, Ministral 3, Magistral, Devstral"),
+    builtin!("mistral-old", "Mistral 7B v0.3, Nemo, Mistral Small 2409 to 3.1"),
+    builtin!("deepseek-v3.1", "DeepSeek V3.1"),
+    builtin!("deepseek-r1", "DeepSeek R1 and V3, and the models distilled from R1"),
+    builtin!("deepseek-v3.2", "DeepSeek V3.2"),
+    builtin!("deepseek-v4", "DeepSeek V4"),
+    builtin!("deepseek-v4.1", "DeepSeek V4.1"),
+    builtin!("kimi-k2", "Kimi K2"),
+    builtin!("kimi-k3", "Kimi K3"),
+    builtin!("glm-4", "GLM 4.5 to 4.7"),
+    builtin!("glm-5", "GLM 5"),
+    builtin!("minimax-m2", "MiniMax M2 and M2.1"),
+    builtin!("granite", "Granite 3"),
+    builtin!("lfm2", "LFM2 and LFM2.5"),
+    builtin!("functionary-v3.1", "Functionary v3.1"),
+    builtin!("functionary-v3.2", "Functionary v3.2"),
+    builtin!("phi-4-mini", "Phi-4-mini"),
+    builtin!("functools", "Firefunction v2, Phi-4-mini as vLLM prompts it"),
+    builtin!("gpt-oss", "gpt-oss (harmony)"),
+    builtin!("gemma", "Gemma 3"),
+    builtin!("gemma-4", "Gemma 4"),
+    builtin!("functiongemma", "FunctionGemma"),
+];

@@ -1,0 +1,431 @@
+//! Grammars: what a model may write, from the same declaration that its text is parsed with.
+//!
+//! A grammar is in llguidance's dialect of Lark, with JSON Schemas inside. It begins right behind the marker that
+//! opened a call (or a section of calls), where a constraint takes over, and holds the rest: names are those of the
+//! tools, arguments fit their schemas, markers are written as declared. Whatever it accepts, the parser reads back
+//! without a repair.
+
+mod flat;
+mod gbnf;
+mod json;
+mod lark;
+mod native;
+mod references;
+mod rules;
+mod schema;
+mod tagged;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Declaration, Format, Head, JsonCall, Marker, NamedCall, Payload};
+use crate::tool::Tool;
+use rules::{Rules, literal};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::fmt;
+use std::path::Path;
+
+pub use json::json_grammar;
+
+/// A part of a schema that the grammar does not enforce; it is checked after parsing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+pub struct Unenforced {
+    /// The tool whose schema it is; none for a schema of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// Where in the schema, from `$`.
+    pub path: String,
+    /// The keyword that is left out there.
+    pub keyword: String,
+    /// Why the whole tool is left out of the grammar, where it is: no arguments fit its schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
+}
+
+impl Unenforced {
+    /// A keyword at a place of a schema.
+    pub(super) fn at(path: &str, keyword: &str) -> Unenforced {
+        Unenforced { tool: None, path: path.to_owned(), keyword: keyword.to_owned(), left_out: None }
+    }
+}
+
+impl fmt::Display for Unenforced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.left_out {
+            return write!(f, "{why}; the grammar has no call of it");
+        }
+        let whose = self.tool.as_deref().map_or(String::new(), |tool| format!("{tool}: "));
+        write!(f, "{whose}{:?} at {} is not enforced while generating, only checked", self.keyword, self.path)
+    }
+}
+
+/// A grammar, and what of the schemas it leaves to be checked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Grammar {
+    /// The text, in llguidance's dialect of Lark.
+    pub lark: String,
+    /// What is not enforced.
+    pub unenforced: Vec<Unenforced>,
+    /// The schema that the whole answer has to fit, where it is JSON.
+    pub schema: Option<Value>,
+}
+
+impl Grammar {
+    /// A grammar of one's own: llguidance's Lark, or GBNF, the notation of llama.cpp. Where `::=` stands behind the
+    /// first name, it is GBNF.
+    ///
+    /// ```
+    /// use callwright_core::grammar::Grammar;
+    ///
+    /// let grammar = Grammar::from_text("root ::= \"yes\" | \"no\"")?;
+    /// assert!(grammar.lark.starts_with("start: "));
+    /// # Ok::<(), callwright_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Syntax`] with line and column where the text is neither.
+    pub fn from_text(text: &str) -> Result<Grammar> {
+        let first = text.lines().map(str::trim_start).find(|line| !line.is_empty() && !line.starts_with('#'));
+        let is_gbnf = first.is_some_and(|line| {
+            let word = line.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '_'));
+            word.is_some_and(|end| line[end..].trim_start().starts_with("::="))
+        });
+        let lark = if is_gbnf { gbnf::to_lark(text)? } else { lark::checked(text)? };
+        Ok(Grammar { lark, ..Grammar::default() })
+    }
+
+    /// The grammar in a file: its name's ending says which notation (`.gbnf`, `.lark`); with any other, its text does.
+    ///
+    /// # Errors
+    /// Those of [`Grammar::from_text`]; [`ErrorKind::Io`] when the file cannot be read.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Grammar> {
+        let path = path.as_ref();
+        let text = crate::text_file::read(path)?;
+        let lark = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("gbnf") => gbnf::to_lark(&text).map_err(|error| error.in_file(path))?,
+            Some("lark") => lark::checked(&text).map_err(|error| error.in_file(path))?,
+            _ => return Grammar::from_text(&text).map_err(|error| error.in_file(path)),
+        };
+        Ok(Grammar { lark, ..Grammar::default() })
+    }
+}
+
+/// Where a grammar begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Begins {
+    /// Before all markers: the whole text of the calls.
+    Answer,
+    /// Behind the marker that begins a call; where the format has none, at the beginning of the call.
+    Call,
+    /// Behind the marker that begins a section of calls.
+    Section,
+}
+
+/// Which part of an answer a grammar describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Scope {
+    /// Where it begins.
+    pub begins: Begins,
+    /// At most this many calls.
+    pub max_calls: Option<usize>,
+    /// Whether calls follow one another with nothing but the format's own text between them, up to the answer's end;
+    /// otherwise the grammar ends with the call or the section, and some white space.
+    pub only_calls: bool,
+}
+
+/// How many calls one grammar spells out at most: each is a copy in the automaton.
+const MANY: usize = 64;
+
+impl Format {
+    /// The grammar of calls of `tools` in this format, from behind the marker that opens them.
+    ///
+    /// ```
+    /// use callwright_core::format::Format;
+    /// use callwright_core::grammar::{Begins, Scope};
+    /// use callwright_core::tool::Tool;
+    ///
+    /// let tool = Tool::new("clock", "The time", None);
+    /// let scope = Scope { begins: Begins::Call, max_calls: Some(1), only_calls: true };
+    /// let grammar = Format::delimited().grammar(&[&tool], scope)?;
+    /// assert!(grammar.lark.contains("clock"));
+    /// # Ok::<(), callwright_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Tools`] when no arguments at all fit a tool's schema, or there is no tool; [`ErrorKind::Format`]
+    /// when a marker is a pattern of which the declaration does not say how it is written.
+    pub fn grammar(&self, tools: &[&Tool], scope: Scope) -> Result<Grammar> {
+        self.build_grammar(tools, scope, true)
+    }
+
+    /// The grammar; where its schemas are not checked, compiling it may fail on what a check would have relaxed or
+    /// refused. Checking costs as much as compiling, and most schemas pass.
+    ///
+    /// # Errors
+    /// Those of [`Format::grammar`].
+    pub fn build_grammar(&self, tools: &[&Tool], scope: Scope, check: bool) -> Result<Grammar> {
+        if tools.is_empty() {
+            return Err(Error::new(ErrorKind::Tools, "there is no tool to call, so there is no grammar of calls"));
+        }
+        let mut builder = Builder::new(self, check);
+        let calls = builder.calls(tools)?;
+        let start = builder.answer(&calls, scope)?;
+        Ok(Grammar { lark: builder.rules.finish(&start), unenforced: builder.unenforced, schema: None })
+    }
+}
+
+impl Declaration {
+    /// Every text of the format that a model may have tokens of its own for.
+    pub fn texts(&self) -> Vec<&str> {
+        let around = [&self.section, &self.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
+        let markers = self.start.iter().chain(&self.end).chain(around).chain(&self.markup);
+        let mut texts: Vec<&str> = markers.filter_map(Marker::text).collect();
+        texts.push(&self.history.between);
+        match &self.payload {
+            Payload::Json(_) | Payload::Python { .. } => {}
+            Payload::Named(named) => {
+                texts.extend(named.head.forms.iter().map(String::as_str));
+                texts.extend([Some(named.tail.as_str()), named.quote.as_deref()].into_iter().flatten());
+            }
+            Payload::Tagged(tagged) => {
+                texts.extend(tagged.head.forms.iter().map(String::as_str));
+                texts.extend([&tagged.key_start, &tagged.value_start, &tagged.value_end].map(|text| &**text));
+                match tagged.around_type() {
+                    Some((before, after)) => texts.extend([before, after]),
+                    None => texts.push(&tagged.key_end),
+                }
+            }
+        }
+        texts.retain(|text| !text.trim().is_empty());
+        texts
+    }
+}
+
+/// Builds one grammar.
+struct Builder<'f> {
+    format: &'f Declaration,
+    rules: Rules,
+    unenforced: Vec<Unenforced>,
+    /// Whether each schema is compiled by itself, so that what cannot be enforced is relaxed.
+    check: bool,
+    /// What counting the lengths of texts costs the grammar engine so far.
+    counted: u64,
+}
+
+/// How a marker is written.
+fn written(marker: &Option<Marker>) -> Result<&str> {
+    match marker {
+        None => Ok(""),
+        Some(marker) => marker.text().ok_or_else(|| {
+            Error::new(ErrorKind::Format, "a marker of the format is a pattern, and nothing says how it is written")
+                .hint("give its `text` in the declaration: { pattern = '…', text = '…' }")
+        }),
+    }
+}
+
+/// The white space that a marker is written with behind what it is recognised by.
+fn trail(text: &str) -> &str {
+    &text[text.trim_end().len()..]
+}
+
+impl<'f> Builder<'f> {
+    fn new(format: &'f Declaration, check: bool) -> Builder<'f> {
+        Builder { format, rules: Rules::default(), unenforced: Vec::new(), check, counted: 0 }
+    }
+
+    /// The whole grammar, around the rule of one payload.
+    fn answer(&mut self, payload: &str, scope: Scope) -> Result<String> {
+        let (start, end) = (written(&self.format.start)?, written(&self.format.end)?);
+        let between = self.format.history.between.as_str();
+        let most = scope.max_calls.unwrap_or(MANY).clamp(1, MANY);
+        // Several calls in one pair of markers, or each in its own.
+        let (inner, outer) = match self.format.payload {
+            Payload::Json(JsonCall { array: true, .. }) | Payload::Python { list: true } => (most, 1),
+            _ => (1, most),
+        };
+        let payload = match &self.format.payload {
+            Payload::Json(JsonCall { array: true, .. }) | Payload::Python { list: true } => {
+                let more = self.repeated(&[literal(", "), payload.to_owned()], inner - 1);
+                self.rules.sequence(&[literal("["), payload.to_owned(), more, literal("]")])
+            }
+            _ => payload.to_owned(),
+        };
+        let whole = self.rules.sequence(&[literal(start), payload.clone(), literal(end)]);
+        let next = self.repeated(&[literal(between), whole.clone()], outer - 1);
+        let opened = if self.format.start.is_some() { trail(start) } else { "" };
+        let rest_of_first = self.rules.sequence(&[literal(opened), payload, literal(end)]);
+        let tail = if scope.only_calls { String::new() } else { self.rules.white_space() };
+        let parts = match (&self.format.section, scope.begins) {
+            (None, Begins::Answer) => vec![whole, if scope.only_calls { next } else { String::new() }, tail],
+            (Some(section), Begins::Answer) => {
+                let opening = written(&Some(section.start.clone()))?.to_owned();
+                let closing = written(&Some(section.end.clone()))?.to_owned();
+                vec![literal(&opening), whole, next, literal(&closing), tail]
+            }
+            (Some(section), Begins::Section) => {
+                let opening = written(&Some(section.start.clone()))?.to_owned();
+                let closing = written(&Some(section.end.clone()))?.to_owned();
+                vec![literal(trail(&opening)), whole, next, literal(&closing), tail]
+            }
+            // The model left the section's marker out: it gets what it began, a call.
+            (Some(_), Begins::Call) => vec![rest_of_first, tail],
+            (None, _) if scope.only_calls => vec![rest_of_first, next],
+            (None, _) => vec![rest_of_first, tail],
+        };
+        Ok(self.rules.sequence(&parts))
+    }
+
+    /// Up to `most` times a sequence.
+    fn repeated(&mut self, parts: &[String], most: usize) -> String {
+        if most == 0 {
+            return String::new();
+        }
+        let one = self.rules.sequence(parts);
+        format!("{one}{{0,{most}}}")
+    }
+
+    /// The rule of one call of any of the tools, without its markers.
+    fn calls(&mut self, tools: &[&Tool]) -> Result<String> {
+        let (mut calls, mut first) = (Vec::new(), None);
+        for tool in tools {
+            let already = self.unenforced.len();
+            match self.call(tool) {
+                Ok(call) => calls.push(call),
+                // One tool's fault does not refuse the others.
+                Err(error) if error.kind() == ErrorKind::Tools => {
+                    let left_out = Some(error.message().to_owned());
+                    self.unenforced.truncate(already);
+                    self.unenforced.push(Unenforced {
+                        tool: Some(tool.name.clone()),
+                        left_out,
+                        ..Unenforced::at("$", "")
+                    });
+                    first.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(error) = first.filter(|_| calls.is_empty()) {
+            return Err(error);
+        }
+        let any = self.rules.alternatives(&calls);
+        Ok(match &self.format.payload {
+            Payload::Json(JsonCall { keyed: true, .. }) => self.rules.sequence(&[literal("{"), any, literal("}")]),
+            Payload::Json(json) => {
+                let key = literal(&format!("{{{}: ", Value::from(json.name.as_str())));
+                let id = match &json.id {
+                    Some(id) => {
+                        let key = literal(&format!(", {}: \"", Value::from(id.as_str())));
+                        let id = self.id();
+                        vec![key, id, literal("\"")]
+                    }
+                    None => Vec::new(),
+                };
+                self.rules.sequence(&[vec![key, any], id, vec![literal("}")]].concat())
+            }
+            _ => any,
+        })
+    }
+
+    /// The schema of a tool's arguments, whose references all lead somewhere.
+    fn schema(&mut self, tool: &Tool) -> Result<Option<Map<String, Value>>> {
+        let Some(schema) = tool.schema() else { return Ok(None) };
+        let mut schema = json::as_object(schema);
+        schema::plain_never(&mut schema);
+        schema::whole_counts(&mut schema);
+        let (schema, dropped) =
+            references::resolved(schema).map_err(|place| json::endless(&format!("tool {:?}: ", tool.name), &place))?;
+        self.unenforced.extend(dropped);
+        Ok(schema.as_object().cloned())
+    }
+
+    /// Says of a part of a schema which keywords the grammar takes no notice of.
+    fn leave(&mut self, schema: &Map<String, Value>, heeded: &[&str], path: &str) {
+        self.leave_for(None, schema, heeded, path);
+    }
+
+    /// The same of those keywords that say something about values of one type.
+    fn leave_for(&mut self, kind: Option<&str>, schema: &Map<String, Value>, heeded: &[&str], path: &str) {
+        for keyword in schema.keys().filter(|keyword| !heeded.contains(&keyword.as_str())) {
+            if schema::restricts(keyword) && kind.is_none_or(|kind| schema::concerns(keyword, kind)) {
+                self.unenforced.push(Unenforced::at(path, keyword));
+            }
+        }
+    }
+
+    fn call(&mut self, tool: &Tool) -> Result<String> {
+        let already = self.unenforced.len();
+        let format = self.format;
+        let parts = match &format.payload {
+            Payload::Json(json) => {
+                let name = Value::from(tool.called());
+                let before = match json.keyed {
+                    true => literal(&format!("{name}: ")),
+                    false => literal(&format!("{name}, {}: ", Value::from(json.arguments.as_str()))),
+                };
+                vec![before, self.json_arguments(tool)?]
+            }
+            Payload::Named(NamedCall { head, tail, quote, bare_keys }) => {
+                let mut parts = self.head(head, tool);
+                parts.push(match (quote, bare_keys) {
+                    (None, false) => self.json_arguments(tool)?,
+                    _ => self.native_arguments(tool, native::Dialect::of_format(quote.as_deref(), *bare_keys))?,
+                });
+                parts.push(literal(tail));
+                parts
+            }
+            Payload::Tagged(tagged) => {
+                let mut parts = self.head(&tagged.head, tool);
+                parts.push(self.tagged_arguments(tool, tagged)?);
+                parts
+            }
+            Payload::Python { .. } => {
+                let arguments = self.python_arguments(tool)?;
+                vec![literal(&format!("{}(", tool.called())), arguments, literal(")")]
+            }
+        };
+        let mut told: Vec<Unenforced> = Vec::new();
+        for unenforced in self.unenforced.drain(already..) {
+            let unenforced = Unenforced { tool: Some(tool.name.clone()), ..unenforced };
+            if !told.contains(&unenforced) {
+                told.push(unenforced);
+            }
+        }
+        self.unenforced.extend(told);
+        Ok(self.rules.sequence(&parts))
+    }
+
+    /// A call's head as it is written, with the tool's name in it.
+    fn head(&mut self, head: &Head, tool: &Tool) -> Vec<String> {
+        let form = head.forms.first().map_or("{name}", String::as_str);
+        // An id that is made of the other parts is replaced by them.
+        let form = match &head.id {
+            Some(id) => form.replace("{id}", id),
+            None => form.to_owned(),
+        };
+        let mut parts = Vec::new();
+        let mut rest = form.as_str();
+        let mut text = String::new();
+        while let Some(open) = rest.find('{') {
+            text.push_str(&rest[..open]);
+            rest = &rest[open..];
+            let part = ["{name}", "{id}", "{index}", "{number}"].into_iter().find(|part| rest.starts_with(part));
+            match part {
+                Some("{name}") => text.push_str(tool.called()),
+                Some(part) => {
+                    parts.push(literal(&std::mem::take(&mut text)));
+                    parts.push(if part == "{id}" { self.id() } else { self.rules.terminal("/[0-9]{1,3}/") });
+                }
+                None => text.push('{'),
+            }
+            rest = &rest[part.map_or(1, str::len)..];
+        }
+        text.push_str(rest);
+        parts.push(literal(&text));
+        parts
+    }
+
+    /// An id: nine letters and digits, the strictest that a chat template was seen to demand.
+    fn id(&mut self) -> String {
+        self.rules.terminal("/[a-zA-Z0-9]{9}/")
+    }
+}

@@ -1,0 +1,62 @@
+//! Reading JSON that people and programs wrote: where the text breaks, and what a field should have been.
+
+use crate::error::{Error, ErrorKind, Location, Result};
+use crate::text_file;
+use serde_json::Value;
+use std::path::Path;
+
+/// Reads a JSON file.
+///
+/// # Errors
+/// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Syntax`] with line, column and a caret when it is not JSON.
+pub fn from_file(path: impl AsRef<Path>) -> Result<Value> {
+    let path = path.as_ref();
+    parse(&text_file::read(path)?).map_err(|error| error.in_file(path))
+}
+
+/// Parses `text`; the error says where it stops being JSON and shows the line.
+pub(crate) fn parse(text: &str) -> Result<Value> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    serde_json::from_str(text).map_err(|source| {
+        let (line, column) = (source.line(), source.column());
+        let message = source.to_string();
+        // serde_json ends its messages with the position, which the location already says.
+        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(before, _)| before);
+        let source_line = text.lines().nth(line.saturating_sub(1)).unwrap_or("");
+        let before = &source_line.as_bytes()[..column.saturating_sub(1).min(source_line.len())];
+        let characters = String::from_utf8_lossy(before).chars().count();
+        Error::new(ErrorKind::Syntax, format!("not valid JSON: {message}"))
+            .at(Location { file: None, line: Some(line), column: Some(characters + 1) })
+            .excerpt(caret(source_line, line, characters))
+    })
+}
+
+/// Line `number` of a file with a caret under its character `at` (from 0), long lines cut around it.
+pub fn caret(line: &str, number: usize, at: usize) -> String {
+    const WIDTH: usize = 100;
+    let line = line.trim_end_matches(['\r', '\n']);
+    let start = if at > WIDTH * 3 / 4 { at - WIDTH / 2 } else { 0 };
+    let shown: String = line.chars().skip(start).take(WIDTH).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let (head, tail) = (if start > 0 { "…" } else { "" }, if line.chars().count() > start + WIDTH { "…" } else { "" });
+    let margin = " ".repeat(number.to_string().len());
+    let indent = " ".repeat(at - start + head.chars().count());
+    format!("{number} | {head}{shown}{tail}\n{margin} | {indent}^")
+}
+
+/// What a value is, as an error message says it.
+pub(crate) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// A value for an error message: its JSON text, cut where it is long.
+pub fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() <= 60 { text } else { text.chars().take(57).collect::<String>() + "…" }
+}

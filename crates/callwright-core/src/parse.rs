@@ -1,0 +1,710 @@
+//! The streaming parser: bytes of a model's text in, events out.
+//!
+//! Parsing the whole text again at every token makes a long answer quadratic, and the differences between two such
+//! parses are not always additions. This parser looks at each byte as it comes: text goes through at once, held back
+//! only where it may become a marker; a call's payload streams through a machine of its own. It never fails: what
+//! departs from the format ends as a call with its flags, repairs and diagnostics, or as text.
+
+pub mod auto;
+mod behind;
+mod bytes;
+mod calls;
+mod coerce;
+mod duplicates;
+pub mod event;
+mod head;
+pub(crate) mod machinery;
+mod markers;
+mod markup;
+mod names;
+mod other_calls;
+mod other_forms;
+mod payload;
+mod repair;
+mod tail;
+mod text;
+
+use crate::error::Result;
+use crate::format::{Format, Payload};
+use crate::message::{Message, Role, ToolCall};
+use crate::tool::Tools;
+use calls::Calls;
+use event::{Diagnostic, Event, Repair, RepairKind};
+use machinery::Machinery;
+use markers::{Context, START, Scanner, State};
+use other_calls::{Bracket, Forms};
+use payload::{PayloadReader, Terminator, Then};
+use serde_json::{Value, json};
+use std::ops::Range;
+use std::sync::Arc;
+use text::Text;
+
+pub use calls::ParsedCall;
+pub use other_forms::OtherForms;
+
+/// How many bytes are taken at a time, so that events do not pile up.
+const BLOCK: usize = 8 << 10;
+
+/// For how many events there is room kept.
+const EVENTS: usize = 128;
+
+/// How to parse.
+#[derive(Debug, Clone)]
+pub struct ParserOptions {
+    /// Whether departures from the format are repaired; otherwise they are only reported.
+    pub repair: bool,
+    /// Whether, where departures are repaired, values of another type than the schema wants are converted.
+    pub coerce: bool,
+    /// Whether, where departures are repaired, a tool's name in other case or with other separators is put right.
+    pub normalize_names: bool,
+    /// The number of the first call: ids are minted from it, `call00001` for 1.
+    pub first_call: usize,
+    /// Ids that the conversation has already given to calls.
+    pub taken_ids: Vec<String>,
+    /// What the prompt wrote of the answer already, such as an opened `<think>`, or the beginning of an answer that is
+    /// to be continued; the header of the assistant's turn may stand before it. Reasoning, a section or a call that
+    /// it leaves open is open when the model's text begins, and its text counts as the model's.
+    pub prompt_tail: String,
+    /// Where reasoning goes.
+    pub reasoning: ReasoningOutput,
+    /// Whether the model may not call anything: each call is then invalid.
+    pub forbidden: bool,
+    /// Whether a call is valid that has a whole number beyond 64 bits in it, which the finished call cannot hold to the
+    /// last digit; the deltas have it as it was written.
+    pub any_number: bool,
+    /// What becomes of calls in another form than the format's, such as JSON in a code fence.
+    pub other_forms: OtherForms,
+}
+
+impl Default for ParserOptions {
+    fn default() -> ParserOptions {
+        ParserOptions {
+            repair: true,
+            coerce: true,
+            normalize_names: true,
+            first_call: 1,
+            taken_ids: Vec::new(),
+            prompt_tail: String::new(),
+            reasoning: ReasoningOutput::Separate,
+            forbidden: false,
+            any_number: false,
+            other_forms: OtherForms::default(),
+        }
+    }
+}
+
+/// Where reasoning goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningOutput {
+    /// Apart from the text: [`Event::Reasoning`], [`Parsed::reasoning`].
+    Separate,
+    /// It stays in the text, with its markers.
+    InText,
+}
+
+/// What a model's text came to.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Parsed {
+    /// The text for the user.
+    pub content: String,
+    /// The reasoning, if there was any.
+    pub reasoning: Option<String>,
+    /// The calls, in the order in which they were written.
+    pub calls: Vec<ParsedCall>,
+    /// Departures that were understood.
+    pub repairs: Vec<Repair>,
+    /// What else is worth knowing.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl Parsed {
+    /// Leaves out the calls behind the first `most` that name a tool, and what there is to say of them.
+    pub fn keep_calls(&mut self, most: usize) {
+        let mut named = self.calls.iter().enumerate().filter(|(_, call)| !call.name.is_empty());
+        if let Some((last, call)) = most.checked_sub(1).and_then(|last| named.nth(last))
+            && last + 1 < self.calls.len()
+        {
+            let end = call.range.end;
+            self.repairs.retain(|repair| repair.range.start < end);
+            self.diagnostics.retain(|diagnostic| diagnostic.range.start < end);
+            self.calls.truncate(last + 1);
+        }
+    }
+
+    /// The message as JSON. Calls that are cut off or name no tool are apart from the others, as
+    /// [`message_to_json`] writes them.
+    pub fn to_json(&self) -> Value {
+        message_to_json(&self.message(), &self.calls)
+    }
+
+    /// The assistant message that this text is.
+    pub fn message(&self) -> Message {
+        let call = |call: &ParsedCall| ToolCall {
+            id: Some(call.id.clone()),
+            name: call.name.clone(),
+            arguments: call.arguments.clone(),
+        };
+        Message {
+            role: Role::Assistant,
+            content: self.content.clone(),
+            parts: None,
+            reasoning: self.reasoning.clone(),
+            tool_calls: self.calls.iter().map(call).collect(),
+            tool_call_id: None,
+            name: None,
+        }
+    }
+}
+
+/// OpenAI's form of `message`, the calls of which are `calls`.
+///
+/// Who runs what stands in `tool_calls` must not run half a call: those that are not [whole](ParsedCall::is_whole) are
+/// in `invalid_tool_calls` instead, each an [`InvalidCall`](super::event::InvalidCall). Calls that are whole but do not
+/// fit their tool stay in `tool_calls`.
+pub fn message_to_json(message: &Message, calls: &[ParsedCall]) -> Value {
+    let invalid: Vec<&ParsedCall> = calls.iter().filter(|call| !call.is_whole()).collect();
+    if invalid.is_empty() {
+        return message.to_json();
+    }
+    let mut whole = message.clone();
+    whole.tool_calls.retain(|call| !invalid.iter().any(|other| call.id.as_ref() == Some(&other.id)));
+    let mut json = whole.to_json();
+    json["invalid_tool_calls"] = invalid.into_iter().map(|call| json!(call.invalid())).collect();
+    json
+}
+
+/// Parses one answer of a model while it is being written.
+///
+/// The events are the same, with adjacent deltas joined, however the text is cut into pieces.
+///
+/// - Up to 32 bytes of white space right before a start marker and right after an end marker belong to the markup, as
+///   they do around reasoning and sections. Where text goes on after a call, the white space before the call is kept,
+///   so that nothing runs together.
+/// - A marker inside a JSON string is part of the string, unless a raw line break stands right before it or right
+///   after it, or the text ends there: valid JSON has none of these, so a quote is missing.
+/// - A near miss of a start marker counts only if `{`, `[{` or a code fence follows, or the first letter of a name in
+///   formats that begin with one; otherwise it is text. The same holds for a start marker in reasoning: it ends the
+///   reasoning where a call follows.
+/// - A start marker of nothing but signs, such as `>>>`, counts only where a name and `{` follow, or a name at the text's
+///   end: text has such signs, too.
+/// - In a format without start marker a call is an object whose first keys are those of a call: the name, and the
+///   arguments unless a known tool has that name. It must begin the answer or a line, or follow another call.
+/// - What follows a call's JSON up to the end marker is no text for the user: it is kept in [`ParsedCall::raw`]. Where
+///   no end marker comes for 256 bytes, what begins on a line of its own is text, and the call has ended before it. In
+///   a format without end marker the call ends with its last bracket.
+/// - The format's own keys win over others by which models call them, whatever their order: a value under another
+///   key is held back until the object has ended, or for 1 KiB (16 KiB before the name); arguments longer than that are
+///   taken for the call's. Names, ids and keys beside the arguments of more than 4 KiB are ignored.
+/// - In a format that writes the id into a call's object, a call's start waits for the id, until the object has ended
+///   or 1 KiB of arguments came. An id that comes later is ignored: what was said is not taken back.
+/// - With several calls between one pair of markers, each call's `raw` ends where the next one begins.
+/// - In a format that declares so, an answer begins inside of reasoning where nothing is known of its prompt, unless a
+///   marker comes first.
+/// - JSON that begins a section in place of a call is read as calls. A section without any is text, and told.
+///
+/// ```
+/// use callwright_core::format::{Format, event::Event, parser::{Parser, ParserOptions}};
+///
+/// let format = Format::builtin("delimited").unwrap();
+/// let mut parser = Parser::new(format, None, ParserOptions::default())?;
+/// let mut names = Vec::new();
+/// for piece in ["Let me see.\n### TOOL_", "CALL_START ###\n{\"name\": \"clock\"", "}\n### TOOL_CALL_END ###"] {
+///     parser.push(piece.as_bytes(), &mut |event| {
+///         if let Event::CallStart { name, .. } = event {
+///             names.push(name);
+///         }
+///     });
+/// }
+/// let parsed = parser.finish(&mut |_| ());
+/// assert_eq!(names, ["clock"]);
+/// assert_eq!(parsed.content, "Let me see.");
+/// assert!(parsed.calls[0].valid);
+/// # Ok::<(), callwright_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Parser {
+    machinery: Arc<Machinery>,
+    /// Whether a call ends with its payload.
+    open_ended: bool,
+    text: Text,
+    reasoning: Text,
+    /// Whether the text stands in reasoning.
+    thinking: bool,
+    /// Whether it is text that nobody is shown, and that text.
+    hiding: bool,
+    hidden: Text,
+    /// Whether prompts open the reasoning.
+    opens: bool,
+    /// Whether the answer is taken to begin in reasoning, and neither text nor a marker came yet.
+    pending: bool,
+    /// Whether reasoning is told from text.
+    separate: bool,
+    calls: Calls,
+    forms: Forms,
+    /// The section that has no call in it yet.
+    section: Option<Section>,
+    payload: Option<Box<dyn PayloadReader>>,
+    /// The machine for the next call.
+    spare: Option<Box<dyn PayloadReader>>,
+    scan: State,
+    /// Bytes that may be part of a marker, the last `held.len()` before `at`.
+    held: Vec<u8>,
+    /// A buffer for them.
+    spare_held: Vec<u8>,
+    /// A match that one with precedence may still replace: its pattern, and its end in `held`.
+    candidate: Option<(u8, usize)>,
+    /// What the prompt wrote of the answer, until it was read.
+    tail: Option<String>,
+    /// How long that was: offsets count from its beginning here, and from its end outside.
+    base: usize,
+    /// Offset of the next byte.
+    at: usize,
+}
+
+/// A section for calls that was opened.
+#[derive(Debug)]
+struct Section {
+    /// Where its marker stands.
+    place: Range<usize>,
+    /// Whether nothing but white space stands behind that yet.
+    blank: bool,
+}
+
+impl Parser {
+    /// A parser of `format`; with `tools` it also says whether a call fits its tool.
+    ///
+    /// Fails if the format's markers cannot be searched for, which [`Format::parse_declaration`] would have found.
+    pub fn new(format: &Format, tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<Parser> {
+        let machinery = format.machinery()?;
+        let spare = Some(machinery.plan.reader(options.repair));
+        let mut calls = Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect());
+        (calls.coerce, calls.normalize_names) = (options.coerce, options.normalize_names);
+        (calls.forbidden, calls.any_number) = (options.forbidden, options.any_number);
+        calls.ids = matches!(&format.payload, Payload::Json(keys) if keys.id.is_some());
+        let tail = tail::of_answer(&options.prompt_tail, format);
+        Ok(Parser {
+            machinery,
+            open_ended: format.end.is_none(),
+            text: Text::new(format.start.is_none()),
+            reasoning: Text::after_markup(),
+            thinking: false,
+            hiding: false,
+            hidden: Text::after_markup(),
+            opens: format.reasoning_open,
+            pending: format.reasoning_open && options.prompt_tail.is_empty(),
+            separate: true,
+            calls,
+            forms: Forms::new(options.other_forms),
+            section: None,
+            payload: None,
+            spare,
+            scan: START,
+            held: Vec::new(),
+            spare_held: Vec::new(),
+            candidate: None,
+            base: tail.len(),
+            tail: Some(tail.to_owned()),
+            at: 0,
+        }
+        .with_reasoning(options.reasoning, format))
+    }
+
+    /// Reads the prompt's tail, where that can be done before the model's text comes.
+    fn with_reasoning(mut self, output: ReasoningOutput, format: &Format) -> Parser {
+        if output == ReasoningOutput::Separate {
+            return self;
+        }
+        // Reasoning that the prompt closed is none of the model's; what it opened begins the answer.
+        let tail = self.tail.take().unwrap_or_default();
+        (self.separate, self.pending) = (false, false);
+        self.tail = Some(tail::open_reasoning(&tail, format).to_owned());
+        self.base = self.tail.as_ref().map_or(0, String::len);
+        self
+    }
+
+    /// Takes the next bytes of the model's text and tells `emit` what they mean.
+    pub fn push(&mut self, bytes: &[u8], emit: &mut impl FnMut(Event)) {
+        self.read_tail();
+        for block in bytes.chunks(BLOCK) {
+            self.consume(block);
+            if let Some(payload) = &mut self.payload {
+                payload.flush(&mut self.calls);
+            }
+            self.send_text(self.undecided());
+            self.send(emit);
+        }
+    }
+
+    /// From here on a grammar closes what the model has no tokens left for: a call that ends is not complete.
+    pub fn closing(&mut self) {
+        self.calls.closing = true;
+    }
+
+    /// The text will not end by itself, but at a token limit, or because somebody ended it. Where only the text's end
+    /// shows that a call has ended, as where a quote is missing before its last marker, it is then not complete.
+    pub fn cut_off(&mut self) {
+        self.calls.cut_off = true;
+    }
+
+    /// The model's text ends here.
+    pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Parsed {
+        self.read_tail();
+        if self.forms.expects() {
+            self.refuse_trailer();
+        }
+        let mut unfinished = self.at - self.held.len();
+        self.end_held();
+        while let Some(payload) = &mut self.payload
+            && let Some(from) = payload.before_end(self.at, self.machinery.stops(), &mut self.calls)
+        {
+            self.look_again(from, &[]);
+            unfinished = self.at - self.held.len();
+            self.end_held();
+        }
+        if let Some(payload) = &mut self.payload {
+            self.calls.end_text();
+            // The beginning of a marker.
+            payload.forget_text(unfinished, &mut self.calls);
+            self.end_call(Terminator::Text, &[], &[]);
+        }
+        self.text.end();
+        self.reasoning.end();
+        self.send_text(0);
+        self.send(emit);
+        self.end_section();
+        self.calls.end_diagnostics();
+        let base = self.base;
+        let Calls { mut done, mut repairs, mut diagnostics, .. } = self.calls;
+        done.iter_mut().for_each(|call| shift(&mut call.range, base));
+        repairs.iter_mut().for_each(|repair| shift(&mut repair.range, base));
+        diagnostics.iter_mut().for_each(|diagnostic| shift(&mut diagnostic.range, base));
+        let reasoning = self.reasoning.into_content();
+        Parsed {
+            content: self.text.into_content(),
+            reasoning: (!reasoning.is_empty()).then_some(reasoning),
+            calls: done,
+            repairs,
+            diagnostics,
+        }
+    }
+
+    /// Decides on the bytes held back where the text ends.
+    fn end_held(&mut self) {
+        while !self.held.is_empty() {
+            // A cut right behind a marker that a string quotes looks like a string whose quote is missing.
+            let told_by_end = self.calls.cut_off && self.context() == Context::String;
+            let scanner = self.machinery.markers.scanner(self.context());
+            if let Some(pattern) = scanner.walk().matched_at_end(self.scan).filter(|_| !told_by_end) {
+                self.candidate = Some((pattern, self.held.len()));
+            }
+            match self.candidate.take() {
+                Some((pattern, end)) => self.resolve(pattern, end),
+                None => self.release(self.held.len()),
+            }
+        }
+    }
+
+    fn read_tail(&mut self) {
+        if let Some(tail) = self.tail.take() {
+            self.consume(tail.as_bytes());
+            // What a prompt opened a model may leave at once.
+            if self.opens && self.thinking && self.held.is_empty() && self.reasoning.is_empty() {
+                (self.thinking, self.pending) = (false, true);
+            }
+        }
+    }
+
+    fn send(&mut self, emit: &mut impl FnMut(Event)) {
+        for mut event in self.calls.events.drain(..) {
+            match &mut event {
+                Event::Repair(repair) => shift(&mut repair.range, self.base),
+                Event::InvalidCall(call) => shift(&mut call.position, self.base),
+                _ => {}
+            }
+            emit(event);
+        }
+        self.calls.events.shrink_to(EVENTS);
+    }
+
+    fn context(&self) -> Context {
+        match &self.payload {
+            Some(payload) => payload.context(),
+            None if self.thinking => Context::Reasoning,
+            None if self.forms.mode != OtherForms::Off => Context::AnyForm,
+            None => Context::Text,
+        }
+    }
+
+    /// Sends the text so far, but for the last `held` bytes.
+    fn send_text(&mut self, held: usize) {
+        if let Some(delta) = self.text.news(held) {
+            self.calls.events.push(Event::Text { delta: delta.to_owned() });
+        }
+        if let Some(delta) = self.reasoning.news(0) {
+            self.calls.events.push(Event::Reasoning { delta: delta.to_owned() });
+        }
+    }
+
+    /// Where bytes go that are in no call.
+    fn prose(&mut self) -> &mut Text {
+        match (self.thinking, self.hiding) {
+            (true, true) => &mut self.hidden,
+            (true, false) => &mut self.reasoning,
+            (false, _) => &mut self.text,
+        }
+    }
+
+    /// Bytes that are in no call, and no marker.
+    fn push_prose(&mut self, bytes: &[u8]) {
+        if self.pending && !bytes.trim_ascii().is_empty() {
+            self.pending = false;
+            self.begin_reasoning(&[]);
+        }
+        self.prose().push(bytes);
+    }
+
+    fn consume(&mut self, mut input: &[u8]) {
+        let mut machinery = Arc::clone(&self.machinery);
+        while !input.is_empty() {
+            if !Arc::ptr_eq(&machinery, &self.machinery) {
+                machinery = Arc::clone(&self.machinery);
+            }
+            if self.forms.expects() && self.payload.is_none() && !self.thinking {
+                let taken = self.trailer(input);
+                input = &input[taken..];
+                continue;
+            }
+            if self.scan == START {
+                let any = self.payload.is_none() && self.context() == Context::AnyForm;
+                let (taken, again) = if self.payload.is_some() {
+                    self.feed(input, self.at, true)
+                } else {
+                    let markers = &machinery.markers;
+                    if let Some(blank) = self.before_json(input, markers.scanner(Context::Text)) {
+                        self.at += blank;
+                        input = &input[blank..];
+                        continue;
+                    }
+                    let plain = match any {
+                        true => markers.plain_in_any_form(input),
+                        false => markers.scanner(self.context()).plain(input),
+                    };
+                    self.push_prose(&input[..plain]);
+                    (plain, None)
+                };
+                self.at += taken;
+                input = &input[taken..];
+                if let Some(from) = again {
+                    self.look_again(from, &[]);
+                    continue;
+                }
+                if self.payload.as_ref().is_some_and(|payload| payload.is_over(self.at)) {
+                    self.end_call(Terminator::Text, &[], &[]);
+                    continue;
+                }
+                let Some(&next) = input.first() else { break };
+                // What came before it may have begun reasoning.
+                if self.context() == Context::AnyForm && matches!(next, b'(' | b'{') {
+                    match self.bracket(next) {
+                        Bracket::Text => {
+                            self.text.push(&[next]);
+                            self.at += 1;
+                            input = &input[1..];
+                            continue;
+                        }
+                        Bracket::Begun => continue,
+                        Bracket::Unknown => {}
+                    }
+                }
+            }
+            let scanner = machinery.markers.scanner(self.context());
+            let longest = self.longest(scanner, input);
+            let before = self.held.len();
+            let mut count = 0;
+            let mut walk = scanner.walk();
+            while let Some(&byte) = input.get(count) {
+                self.scan = walk.step(self.scan, byte);
+                count += 1;
+                if let Some(pattern) = walk.matched(self.scan) {
+                    self.candidate = Some((pattern, before + count));
+                }
+                let decided = match self.candidate {
+                    Some((_, end)) => !walk.can_go_on(self.scan) || before + count >= end + longest,
+                    None => self.scan == START || before + count >= 2 * longest,
+                };
+                if decided {
+                    break;
+                }
+            }
+            self.held.extend_from_slice(&input[..count]);
+            self.at += count;
+            input = &input[count..];
+            let can_go_on = self.candidate.is_some() && walk.can_go_on(self.scan);
+            drop(walk);
+            match self.candidate {
+                Some((pattern, end)) if !can_go_on || self.held.len() >= end + longest => {
+                    self.resolve(pattern, end);
+                }
+                Some(_) => {}
+                None if self.scan == START => self.release(self.held.len()),
+                // Released by the block, so that a long run of what may begin a marker stays linear.
+                None if self.held.len() >= 2 * longest => self.release_front(longest),
+                None => {}
+            }
+        }
+    }
+
+    /// How long a marker is at most that begins with the first byte that is held back, or with that of `input`. Only calls in
+    /// another form are long, and text is not held back for them where it is the format's own marker that may come.
+    fn longest(&self, scanner: &Scanner, input: &[u8]) -> usize {
+        let text = self.machinery.markers.scanner(Context::Text);
+        let first = self.held.first().or(input.first()).copied().unwrap_or_default();
+        let own = text.begins.has(first) && !b"{[(<`".contains(&first);
+        if own && self.context() == Context::AnyForm { text.longest.min(scanner.longest) } else { scanner.longest }
+    }
+
+    /// Feeds the open call's payload; says how many bytes it took, and from where on to look at bytes again: the call
+    /// has ended there, or its context changed.
+    fn feed(&mut self, mut input: &[u8], mut at: usize, markers: bool) -> (usize, Option<usize>) {
+        let mut total = 0;
+        loop {
+            let Some(payload) = &mut self.payload else { return (total, None) };
+            let (taken, then) = payload.feed(input, at, self.machinery.stops(), markers, &mut self.calls);
+            self.calls.keep(&input[..taken]);
+            input = &input[taken..];
+            total += taken;
+            at += taken;
+            let several = match then {
+                Then::More if self.open_ended && payload.is_closed() => {
+                    self.at = at - total;
+                    self.end_call_at(at, Terminator::End, &[], &[]);
+                    return (total, Some(at));
+                }
+                Then::More => return (total, None),
+                Then::Again(from) => return (total, Some(from)),
+                Then::NextCall => false,
+                Then::SeveralCalls => true,
+            };
+            let ending = payload.end(Terminator::NextCall, &[], at, self.machinery.stops(), &mut self.calls);
+            self.calls.close(ending, &[]);
+            payload.next_call();
+            self.calls.open(at);
+            if self.forms.is_open() {
+                self.calls.depart(RepairKind::OtherForm, at..at + 1);
+            }
+            if several {
+                self.calls.depart(RepairKind::SeveralCalls, at..at + 1);
+            }
+        }
+    }
+
+    /// What was held back is no marker: the whole of it goes where it belongs, and the scan starts anew.
+    fn release(&mut self, count: usize) {
+        self.scan = START;
+        self.release_front(count);
+    }
+
+    fn release_front(&mut self, count: usize) {
+        let start = self.at - self.held.len();
+        let mut held = self.take_held();
+        match self.pass(&held[..count], start) {
+            Some((taken, from)) => {
+                self.look_again(from, &held[taken..]);
+                self.give_held(held);
+            }
+            None => {
+                held.drain(..count);
+                self.spare_held = std::mem::replace(&mut self.held, held);
+            }
+        }
+    }
+
+    /// The bytes held back; their buffer is to be given back.
+    fn take_held(&mut self) -> Vec<u8> {
+        std::mem::replace(&mut self.held, std::mem::take(&mut self.spare_held))
+    }
+
+    fn give_held(&mut self, mut held: Vec<u8>) {
+        held.clear();
+        self.spare_held = held;
+    }
+
+    /// Bytes at offset `at` that are no marker. Says how many were taken where some are to be looked at again, and
+    /// from where on.
+    fn pass(&mut self, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+        if self.payload.is_some() {
+            let (taken, again) = self.feed(bytes, at, false);
+            return again.map(|from| (taken, from));
+        }
+        self.push_prose(bytes);
+        None
+    }
+
+    /// Takes back what the payload took from offset `from` on; it and the bytes that followed go through the scan.
+    fn look_again(&mut self, from: usize, followed: &[u8]) {
+        let mut bytes = self.calls.take_back(from);
+        bytes.extend_from_slice(followed);
+        self.scan = START;
+        self.at = from;
+        self.consume(&bytes);
+    }
+
+    /// The bytes held back hold a marker that ends at `end`: acts on it, and looks at the rest anew, at most a
+    /// marker's length.
+    fn resolve(&mut self, pattern: u8, end: usize) {
+        let context = self.context();
+        let held = self.take_held();
+        let found = self.machinery.markers.scanner(context).locate(&held, pattern, end);
+        self.candidate = None;
+        self.scan = START;
+        self.at -= held.len();
+        let Some(mut found) = found else {
+            self.at += end;
+            match self.pass(&held[..end], self.at - end) {
+                Some((taken, from)) => self.look_again(from, &held[taken..]),
+                None => self.consume(&held[end..]),
+            }
+            return self.give_held(held);
+        };
+        let refused = !found.sign.exact && !self.calls.repair;
+        if self.payload.is_some() && !refused {
+            let (taken, again) = self.feed(&held[..found.start], self.at, false);
+            if let Some(from) = again {
+                // The call ended before the marker, or its context changed.
+                self.look_again(from, &held[taken..]);
+                return self.give_held(held);
+            }
+        }
+        if self.pending && !held[..found.start].trim_ascii().is_empty() {
+            // Reasoning has begun before the marker, and other markers count there.
+            self.at += found.start;
+            self.push_prose(&held[..found.start]);
+            self.consume(&held[found.start..]);
+            return self.give_held(held);
+        }
+        let pending = std::mem::take(&mut self.pending);
+        let acted = match context {
+            Context::Text | Context::AnyForm | Context::Reasoning => self.marker_in_prose(&held, &mut found),
+            Context::Structure | Context::String | Context::Raw => self.marker_in_call(&held, found, context),
+        };
+        if !acted {
+            self.pending = pending;
+            // What is all payload has no end of its own.
+            found.end = found.end.max(found.start + 1);
+            self.at += found.end;
+            if let Some((taken, from)) = self.pass(&held[..found.end], self.at - found.end) {
+                self.look_again(from, &held[taken..]);
+                return self.give_held(held);
+            }
+        } else {
+            self.at += found.end;
+        }
+        self.consume(&held[found.end..]);
+        self.give_held(held);
+    }
+}
+
+/// Counts offsets from the end of the prompt.
+fn shift(range: &mut Range<usize>, base: usize) {
+    *range = range.start.saturating_sub(base)..range.end.saturating_sub(base);
+}

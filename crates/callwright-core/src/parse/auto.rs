@@ -1,0 +1,196 @@
+//! Text of unknown origin: which built-in format it is in, or which server's response.
+//!
+//! The beginning of the text is kept until it shows what it is. A built-in format is chosen where its markers occur in it,
+//! by trying those formats on what was kept: the one with the most valid calls and the fewest repairs reads the text. A
+//! response that was pasted as JSON is read when the text has ended.
+
+use super::calls::{Calls, Ending};
+use super::event::{Diagnostic, Event};
+use super::payload::json::JsonPayload;
+use super::payload::{PayloadReader, Terminator};
+use super::repair::Dialect;
+use super::{OtherForms, Parsed, Parser, ParserOptions};
+use crate::error::Result;
+use crate::format::{Format, Marker};
+use crate::message::Message;
+use crate::message::response;
+use crate::tool::Tools;
+use std::sync::Arc;
+
+/// How many bytes of a text are kept until it is decided what it is.
+const BEGINNING: usize = 64 << 10;
+/// How many bytes a response may have.
+const RESPONSE: usize = 16 << 20;
+
+/// Reads a text of unknown origin while it arrives.
+///
+/// ```
+/// use callwright_core::parse::auto::AutoParser;
+/// use callwright_core::parse::ParserOptions;
+///
+/// let mut parser = AutoParser::new(None, ParserOptions::default());
+/// parser.push(b"<|tool_call_start|>[clock()]<|tool_call_end|>", &mut |_| ())?;
+/// let (parsed, origin) = parser.finish(&mut |_| ())?;
+/// assert_eq!((parsed.calls[0].name.as_str(), origin), ("clock", "lfm2"));
+/// # Ok::<(), callwright_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct AutoParser {
+    tools: Option<Arc<Tools>>,
+    options: ParserOptions,
+    /// What came so far, until it is decided what it is.
+    beginning: Vec<u8>,
+    decided: Option<(Parser, &'static str)>,
+}
+
+impl AutoParser {
+    /// A parser of a text of unknown origin.
+    pub fn new(tools: Option<Arc<Tools>>, options: ParserOptions) -> AutoParser {
+        AutoParser { tools, options, beginning: Vec::new(), decided: None }
+    }
+
+    /// Takes the next bytes, and tells `emit` what they mean, once that is decided.
+    ///
+    /// # Errors
+    /// As for [`Parser::new`].
+    pub fn push(&mut self, mut bytes: &[u8], emit: &mut impl FnMut(Event)) -> Result<()> {
+        while self.decided.is_none() && !bytes.is_empty() {
+            let limit = if response::may_begin(&self.beginning) { RESPONSE } else { BEGINNING };
+            let room = limit.saturating_sub(self.beginning.len()).clamp(1, BEGINNING);
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.beginning.extend_from_slice(now);
+            bytes = later;
+            let limit = if response::may_begin(&self.beginning) { RESPONSE } else { BEGINNING };
+            if self.beginning.len() >= limit {
+                self.decide(emit)?;
+            }
+        }
+        if let Some((parser, _)) = &mut self.decided {
+            parser.push(bytes, emit);
+        }
+        Ok(())
+    }
+
+    /// The text ends here: what it came to, and the format that read it, or the kind of the response.
+    ///
+    /// # Errors
+    /// As for [`Parser::new`].
+    pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Result<(Parsed, &'static str)> {
+        if self.decided.is_none() {
+            let text = String::from_utf8_lossy(&self.beginning);
+            if response::may_begin(&self.beginning)
+                && let Some((message, kind)) = response::read(&text)
+            {
+                return self.response(message, kind, emit);
+            }
+            self.decide(emit)?;
+        }
+        Ok(match self.decided {
+            Some((parser, name)) => (parser.finish(emit), name),
+            None => (Parsed::default(), Format::delimited_name()),
+        })
+    }
+
+    fn decide(&mut self, emit: &mut impl FnMut(Event)) -> Result<()> {
+        let beginning = std::mem::take(&mut self.beginning);
+        let name = self.choose(&beginning[..beginning.len().min(BEGINNING)]);
+        let format = Format::builtin(name).unwrap_or(Format::delimited());
+        let mut parser = Parser::new(format, self.tools.clone(), self.options.clone())?;
+        parser.push(&beginning, emit);
+        self.decided = Some((parser, name));
+        Ok(())
+    }
+
+    /// The format that reads the beginning best.
+    fn choose(&self, beginning: &[u8]) -> &'static str {
+        let text = format!("{}{}", self.options.prompt_tail, String::from_utf8_lossy(beginning));
+        let options = ParserOptions { other_forms: OtherForms::Off, ..self.options.clone() };
+        let mut best = (Format::delimited_name(), (0, 0, 0, 0));
+        for builtin in Format::builtins() {
+            let format = builtin.format();
+            let has = |marker: &Marker| marker.text().is_some_and(|text_of| text.contains(text_of.trim()));
+            let reasons =
+                format.reasoning.as_ref().is_some_and(|reasoning| has(&reasoning.start) || has(&reasoning.end));
+            // What is written roughly is still found by its letters.
+            let calls = format.start.as_ref().is_none_or(|start| has(start) || has_nearly(&text, start));
+            if !calls && !reasons {
+                continue;
+            }
+            let Ok(mut parser) = Parser::new(format, self.tools.clone(), options.clone()) else { continue };
+            parser.push(beginning, &mut |_| ());
+            let parsed = parser.finish(&mut |_| ());
+            let valid = parsed.calls.iter().filter(|call| call.valid).count();
+            let faults = parsed.repairs.len() + parsed.diagnostics.len() + 2 * (parsed.calls.len() - valid);
+            let fault = -i64::try_from(faults).unwrap_or(i64::MAX);
+            // A call that nobody can read shows the format, too, if nothing else does.
+            let named = parsed.calls.iter().filter(|call| !call.name.is_empty()).count();
+            let score = (valid as i64, named as i64, i64::from(parsed.reasoning.is_some()), fault);
+            if score.0 + score.1 + score.2 > 0 && score > best.1 {
+                best = (builtin.name, score);
+            }
+        }
+        best.0
+    }
+
+    /// What a response came to. Where it has no calls, there may be some in its text.
+    fn response(
+        self,
+        message: Message,
+        kind: &'static str,
+        emit: &mut impl FnMut(Event),
+    ) -> Result<(Parsed, &'static str)> {
+        let reasoning = message.reasoning.clone().filter(|reasoning| !reasoning.is_empty());
+        if let Some(reasoning) = &reasoning {
+            emit(Event::Reasoning { delta: reasoning.clone() });
+        }
+        if message.tool_calls.is_empty() {
+            let mut parser = AutoParser { beginning: message.content.clone().into_bytes(), ..self };
+            parser.decide(emit)?;
+            let (mut parsed, _) = parser.finish(emit)?;
+            parsed.reasoning = match (reasoning, parsed.reasoning) {
+                (Some(first), Some(second)) => Some(first + &second),
+                (first, second) => first.or(second),
+            };
+            return Ok((parsed, kind));
+        }
+        if !message.content.is_empty() {
+            emit(Event::Text { delta: message.content.clone() });
+        }
+        let options = self.options;
+        let taken = options.taken_ids.into_iter().collect();
+        let mut calls = Calls::new(self.tools, options.repair, options.first_call, taken);
+        (calls.coerce, calls.normalize_names) = (options.coerce, options.normalize_names);
+        (calls.forbidden, calls.any_number) = (options.forbidden, options.any_number);
+        let machinery = Format::delimited().machinery()?;
+        for call in &message.tool_calls {
+            let text = call.arguments.to_text();
+            let mut json = JsonPayload::arguments_only(&Dialect::Json, true, calls.repair);
+            json.expect_arguments(false);
+            calls.open(0);
+            calls.keep(text.as_bytes());
+            if let Some(id) = &call.id {
+                calls.give_id(id.clone());
+            }
+            calls.start(call.name.clone(), 0..0);
+            let (taken, _) = json.feed(text.as_bytes(), 0, machinery.stops(), false, &mut calls);
+            let ending = json.end(Terminator::End, &[], text.len(), machinery.stops(), &mut calls);
+            let broken = ending.broken || taken < text.trim_end().len();
+            calls.close(Ending { broken, ..ending }, &[]);
+            calls.events.drain(..).for_each(&mut *emit);
+        }
+        let nowhere = |diagnostic: &mut Diagnostic| diagnostic.range = 0..0;
+        calls.diagnostics.iter_mut().for_each(nowhere);
+        calls.done.iter_mut().for_each(|call| call.range = 0..0);
+        calls.repairs.iter_mut().for_each(|repair| repair.range = 0..0);
+        let Calls { done, repairs, diagnostics, .. } = calls;
+        Ok((Parsed { content: message.content, reasoning, calls: done, repairs, diagnostics }, kind))
+    }
+}
+
+/// Whether the letters of a marker occur in the text.
+fn has_nearly(text: &str, marker: &Marker) -> bool {
+    let word = |text: &str| text.chars().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_lowercase()).collect();
+    let letters: String = marker.text().map(word).unwrap_or_default();
+    let text: String = word(text);
+    letters.len() > 5 && text.contains(&letters)
+}

@@ -1,0 +1,46 @@
+//! What the parsers of one format share: the automata that find its markers, and what its payload's reader was made of.
+
+use super::markers::Markers;
+use super::payload::Plan;
+use super::repair::Stops;
+use crate::error::Result;
+use crate::format::{Declaration, Payload};
+use std::fmt;
+use std::sync::OnceLock;
+
+/// What the parsers of one format share.
+pub(crate) struct Machinery {
+    pub(super) markers: Markers,
+    /// Built with the first call.
+    stops: OnceLock<Stops>,
+    /// What strings stand in, and what begins an argument, where that is not JSON's.
+    quote: String,
+    key_start: String,
+    pub(super) plan: Plan,
+}
+
+impl Machinery {
+    /// # Errors
+    /// When a marker is no regular expression, or its length is not bounded.
+    pub(crate) fn new(declaration: &Declaration) -> Result<Machinery> {
+        let markers = Markers::new(declaration)?;
+        let (quote, key_start) = match &declaration.payload {
+            Payload::Named(named) => (named.quote.clone().unwrap_or_default(), String::new()),
+            Payload::Tagged(tagged) => (String::new(), tagged.key_start.trim().to_owned()),
+            _ => (String::new(), String::new()),
+        };
+        let plan = Plan::new(declaration);
+        Ok(Machinery { markers, stops: OnceLock::new(), quote, key_start, plan })
+    }
+
+    pub(super) fn stops(&self) -> &Stops {
+        self.stops.get_or_init(|| Stops::new(&self.markers, &self.quote, &self.key_start))
+    }
+}
+
+impl fmt::Debug for Machinery {
+    /// Without the automata, whose tables are megabytes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machinery").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,318 @@
+//! Which patterns count as a marker: what the format declares, and what models write in its stead.
+
+use super::{Lookahead, Side, Sign};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Around, Declaration, Marker, Payload};
+use regex_automata::util::syntax;
+use std::ops::RangeInclusive;
+
+/// How many letters a marker has in which one may be wrong: with fewer another word may be meant, with more the automaton
+/// takes tens of milliseconds to build.
+const LETTERS: RangeInclusive<usize> = 6..=24;
+
+/// Markers are about bytes: `\w`, `\d` and `\s` are ASCII's, or a format with one of them would need thousands of states.
+pub(super) fn syntax_config() -> syntax::Config {
+    syntax::Config::new().unicode(false).utf8(false)
+}
+
+/// What is read as it is declared, the longest first: of two markers that begin alike, the longer one is meant.
+pub(super) struct Patterns(Vec<(Sign, String)>);
+
+impl Patterns {
+    pub(super) fn exact(declaration: &Declaration) -> Patterns {
+        let around = |around: &Option<Around>, start, end| {
+            around
+                .iter()
+                .flat_map(|around| [(start, around.start.clone()), (end, around.end.clone())])
+                .collect::<Vec<_>>()
+        };
+        let mut markers = around(&declaration.section, Side::SectionStart, Side::SectionEnd);
+        markers.extend(around(&declaration.reasoning, Side::ReasoningStart, Side::ReasoningEnd));
+        markers.extend(declaration.start.iter().map(|start| (Side::Start, start.clone())));
+        markers.extend(declaration.end.iter().map(|end| (Side::End, end.clone())));
+        markers.extend(declaration.hidden.iter().map(|hidden| (Side::Hidden, hidden.clone())));
+        markers.extend(declaration.markup.iter().map(|markup| (Side::Markup, markup.clone())));
+        markers.sort_by_key(|(_, marker)| std::cmp::Reverse(marker.pattern().len()));
+        let pattern = |(side, marker): (Side, Marker)| {
+            let word = matches!(&marker, Marker::Literal(text) if text.trim().ends_with(|c: char| c.is_alphanumeric()));
+            match (side, brackets(declaration)) {
+                // A word is a marker only where a call follows.
+                (Side::Start, Some(opening)) if word => {
+                    let sign = Sign { side, exact: true, lookahead: Lookahead::Brackets };
+                    (sign, format!("(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", marker.pattern()))
+                }
+                (Side::Start, None) => match signs_alone(declaration, &marker) {
+                    Some(head) => (Sign { side, exact: true, lookahead: Lookahead::Head }, head),
+                    None => (Sign { side, exact: true, lookahead: Lookahead::None }, marker.pattern()),
+                },
+                _ => (Sign { side, exact: true, lookahead: Lookahead::None }, marker.pattern()),
+            }
+        };
+        Patterns(markers.into_iter().map(pattern).collect())
+    }
+
+    pub(super) fn all(&self) -> Vec<(Sign, String)> {
+        self.0.clone()
+    }
+
+    pub(super) fn of(&self, sides: &[Side]) -> Vec<(Sign, String)> {
+        self.0.iter().filter(|(sign, _)| sides.contains(&sign.side)).cloned().collect()
+    }
+}
+
+/// A start marker without a letter, such as `>>>`, is a marker only where a name and a bracket follow: text has such
+/// signs, too.
+fn signs_alone(declaration: &Declaration, marker: &Marker) -> Option<String> {
+    let (Marker::Literal(text), Payload::Named(named)) = (marker, &declaration.payload) else { return None };
+    let first = text.trim().bytes().next().filter(|byte| byte.is_ascii())?;
+    let plain = named.head.forms.iter().all(|form| form.starts_with("{name}"));
+    if text.contains(char::is_alphanumeric) || !plain {
+        return None;
+    }
+    // A pattern that can begin anew inside of itself needs many states.
+    let name = format!(r#"[^\x00-\x20\x7f\{{\[\(\)"'=,;{}]+"#, escape(first));
+    Some(format!(r"(?:{})[ ]?{name}[ \t\r\n]{{0,4}}(?:\{{|```|\z)", marker.pattern()))
+}
+
+/// What a payload begins with, if that is a bracket.
+fn brackets(declaration: &Declaration) -> Option<&'static str> {
+    matches!(declaration.payload, Payload::Json(_)).then_some(r"\{|```|\[[ \t\r\n]{0,8}\{")
+}
+
+/// A near miss of the start marker, where a call follows.
+pub(super) fn near_start(declaration: &Declaration) -> Option<(Sign, String)> {
+    let start = declaration.start.as_ref()?;
+    let mut near = start.near_miss()?;
+    let (lookahead, opening) = opening(declaration);
+    // A letter would not do to show a call: it takes a bracket.
+    if lookahead == Lookahead::Brackets
+        && let Some(slip) = start.slip()
+    {
+        near = format!("{near}|{slip}");
+    }
+    let sign = Sign { side: Side::Start, exact: false, lookahead };
+    Some((sign, format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{opening})")))
+}
+
+/// A near miss of the end marker. Where it is read, nothing but a marker is due.
+pub(super) fn near_end(declaration: &Declaration) -> Option<(Sign, String)> {
+    let near = declaration.end.as_ref()?.near_or_slip()?;
+    Some((Sign { side: Side::End, exact: false, lookahead: Lookahead::None }, format!("(?:{near})")))
+}
+
+/// A near miss of a marker around all calls: of the first one where a call follows.
+pub(super) fn near_section(declaration: &Declaration, side: Side) -> Option<(Sign, String)> {
+    let section = declaration.section.as_ref()?;
+    let marker = if side == Side::SectionStart { &section.start } else { &section.end };
+    let near = marker.near_or_slip()?;
+    let sign = |lookahead| Sign { side, exact: false, lookahead };
+    if side == Side::SectionEnd {
+        return Some((sign(Lookahead::None), format!("(?:{near})")));
+    }
+    let start = declaration.start.as_ref().filter(|start| matches!(start, Marker::Literal(_)))?;
+    Some((sign(Lookahead::Start), format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{})", start.pattern())))
+}
+
+/// What shows that a call follows, by its first byte.
+fn opening(declaration: &Declaration) -> (Lookahead, &'static str) {
+    match (brackets(declaration), &declaration.payload) {
+        (Some(opening), _) => (Lookahead::Brackets, opening),
+        (None, Payload::Python { .. }) => (Lookahead::Letter, r"\[?[ \t\r\n]{0,8}[A-Za-z0-9_]"),
+        (None, _) => (Lookahead::Letter, "[A-Za-z0-9_]"),
+    }
+}
+
+/// What shows that a call follows, by its name and what stands behind that.
+fn whole_head(declaration: &Declaration) -> Option<(Lookahead, String)> {
+    let start = declaration.start.as_ref().filter(|start| matches!(start, Marker::Literal(_)))?.text()?.trim();
+    if start.starts_with(|c: char| c.is_alphanumeric() || "_.:/-".contains(c)) {
+        // A pattern that can begin anew inside of itself needs many states.
+        return None;
+    }
+    let escaped = |text: &str| text.trim().bytes().map(escape).collect::<String>();
+    let end = declaration.end.as_ref().map(Marker::pattern);
+    let (head, behind) = match &declaration.payload {
+        Payload::Json(_) => return None,
+        Payload::Named(named) => (Some(&named.head), Some(r"\{".to_owned())),
+        Payload::Tagged(tagged) => (Some(&tagged.head), Some(escaped(&tagged.key_start))),
+        Payload::Python { .. } => (None, Some(r"\(".to_owned())),
+    };
+    let (mut before, mut after) = (vec![String::new()], vec![behind, end]);
+    for form in head.iter().flat_map(|head| &head.forms) {
+        let (first, rest) = form.split_once('{').unwrap_or((form, ""));
+        before.push(escaped(first));
+        let text = rest.split_once('}').map_or("", |(_, rest)| rest.split('{').next().unwrap_or_default());
+        after.push(Some(escaped(text)));
+    }
+    after.retain(|text| text.as_ref().is_some_and(|text| !text.is_empty()));
+    let after: Vec<String> = after.into_iter().flatten().collect();
+    let list = if head.is_none() { r"\[?[ \t\r\n]{0,8}" } else { "" };
+    let word = "[A-Za-z0-9_.:/-]{1,64}";
+    let head = format!("{list}(?:{})[ ]?{word}[ \\t\\r\\n]{{0,4}}(?:{})", before.join("|"), after.join("|"));
+    Some((Lookahead::Head, head))
+}
+
+/// The start marker in reasoning: a model may well think about it, so what follows must be a call.
+pub(super) fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, String)> {
+    let start = declaration.start.as_ref()?;
+    let (lookahead, opening) = whole_head(declaration).unwrap_or_else(|| {
+        let (lookahead, opening) = opening(declaration);
+        (lookahead, opening.to_owned())
+    });
+    let section = declaration
+        .section
+        .as_ref()
+        .map_or_else(String::new, |section| format!("(?:(?:{})[ \\t\\r\\n]{{0,16}})?", section.start.pattern()));
+    let sign = Sign { side: Side::Start, exact: true, lookahead };
+    Some((sign, format!("{section}(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", start.pattern())))
+}
+
+/// A call where the format has no start marker: an object whose first keys are those of a call.
+pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
+    let sign = Sign { side: Side::Bare, exact: true, lookahead: Lookahead::All };
+    let keys = match (&declaration.start, &declaration.payload) {
+        (None, Payload::Json(keys)) => keys,
+        // A name alone begins a word like any other, so that only a list of calls is told from text.
+        (None, Payload::Python { list: true }) => {
+            return Some((sign, r"\[[ \t\r\n]*[A-Za-z_][A-Za-z0-9_.:/$-]*[ \t]*\(".to_owned()));
+        }
+        _ => return None,
+    };
+    let text = |text: &str| text.bytes().map(escape).collect::<String>();
+    let (name, arguments) = (text(&keys.name), text(&keys.arguments));
+    // Without bounds, which would need a state for each number of bytes in each of these places: the scanner bounds the
+    // whole. No bracket in a name: a pattern that can begin anew inside of itself needs many states.
+    let blank = r"[ \t\r\n]*";
+    let string = r#""[^"\\{}\[\]\r\n]+""#;
+    let kind = format!(r#"(?:"(?:type|id)"{blank}:{blank}{string}{blank},{blank})?"#);
+    let wrapper = format!(r#"(?:"function"{blank}:{blank}\{{{blank})?"#);
+    let next = format!(r#"(?:\}}|,{blank}"(?:{arguments}|arguments|parameters)"{blank}:)"#);
+    let keyed = if keys.keyed { format!(r"{string}{blank}:{blank}(?:\{{|null)|") } else { String::new() };
+    let call = format!(r#"{kind}{wrapper}"(?:{name}|name)"{blank}:{blank}{string}{blank}{next}"#);
+    Some((sign, format!(r"(?:\[{blank})?\{{{blank}(?:{keyed}{call})")))
+}
+
+impl Marker {
+    /// The marker as a regular expression.
+    fn pattern(&self) -> String {
+        match self {
+            Marker::Literal(text) => text.trim().bytes().map(escape).collect(),
+            Marker::Pattern { pattern, .. } => pattern.clone(),
+        }
+    }
+
+    /// The longest text that counts as this marker, near misses included.
+    pub(crate) fn longest(&self) -> Result<usize> {
+        let mut longest = 0;
+        for pattern in [Some(self.pattern()), self.near_miss(), self.slip()].into_iter().flatten() {
+            let hir = syntax::parse_with(&pattern, &syntax_config()).map_err(|e| {
+                let reason = e.to_string();
+                let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+                Error::new(ErrorKind::Format, format!("a marker is no regular expression: {reason}"))
+            })?;
+            let Some(length) = hir.properties().maximum_len() else {
+                return Err(Error::new(
+                    ErrorKind::Format,
+                    "a marker can grow without end; write `[ ]{0,3}` for `[ ]*`",
+                ));
+            };
+            longest = longest.max(length);
+        }
+        Ok(longest)
+    }
+
+    /// What models write for a literal marker: other case, other spaces, another number of a repeated sign, a
+    /// separator left out. `None` where there is nothing to vary.
+    pub(super) fn near_miss(&self) -> Option<String> {
+        let parts = self.parts(0)?;
+        Some(format!("(?i-u:{})", parts.iter().map(|part| part.pattern.as_str()).collect::<String>()))
+    }
+
+    /// The same with one letter missing, doubled, changed, added, or exchanged with the next one. `None` where too few
+    /// or too many letters are in the marker, or where it begins with a letter: a pattern that can
+    /// begin anew inside of itself needs many states.
+    fn slip(&self) -> Option<String> {
+        self.slipped(&self.parts(0)?)
+    }
+
+    /// The same with its last sign, or else as [`Marker::near_miss`] has it. (What may lack its last sign would end
+    /// before a letter that is one too many.)
+    fn near_or_slip(&self) -> Option<String> {
+        let near = self.near_miss()?;
+        let slip = self.parts(1).and_then(|parts| self.slipped(&parts));
+        Some(slip.map_or(near.clone(), |slip| format!("{slip}|{near}")))
+    }
+
+    fn slipped(&self, parts: &[Part]) -> Option<String> {
+        if parts[0].letter || !LETTERS.contains(&parts.iter().filter(|part| part.letter).count()) {
+            return None;
+        }
+        // From the end to the beginning: the rest as it is, and the rest with a slip in it.
+        let (mut behind, mut as_is, mut slipped) = (String::new(), String::new(), String::new());
+        for (index, part) in parts.iter().enumerate().rev() {
+            let Part { pattern, letter } = part;
+            // The first byte stays, so that few bytes of a text have to be looked at.
+            let mut ways = Vec::new();
+            if !slipped.is_empty() {
+                ways.push(format!("{pattern}{slipped}"));
+            }
+            if *letter && index > 0 {
+                ways.extend([format!("[a-z]{as_is}"), as_is.clone(), format!("[a-z]{pattern}{as_is}")]);
+                match parts.get(index + 1) {
+                    Some(next) if next.letter => ways.push(format!("{}{pattern}{behind}", next.pattern)),
+                    _ => ways.push(format!("{pattern}[a-z]{as_is}")),
+                }
+            }
+            slipped = if ways.len() > 1 { format!("(?:{})", ways.join("|")) } else { ways.concat() };
+            behind = as_is;
+            as_is = format!("{pattern}{behind}");
+        }
+        Some(format!("(?i-u:{slipped})"))
+    }
+
+    /// The marker byte by byte, or run by run, each as models vary it; of a last run at least so many signs.
+    fn parts(&self, least_last: usize) -> Option<Vec<Part>> {
+        let Marker::Literal(text) = self else { return None };
+        let text = text.trim();
+        if !text.bytes().any(|b| b.is_ascii_alphabetic()) {
+            return None;
+        }
+        let runs: Vec<&[u8]> = text.as_bytes().chunk_by(|a, b| a == b && !a.is_ascii_alphanumeric()).collect();
+        let repeated = |run: &[u8]| run.len() > 1 && run[0].is_ascii_punctuation();
+        let blank = |run: &[u8]| run[0].is_ascii_whitespace();
+        let part = |index: usize| {
+            let run = runs[index];
+            let last = index + 1 == runs.len();
+            if blank(run) {
+                return "[ \\t]{0,3}".to_owned();
+            }
+            if matches!(run, [b'_' | b'-']) {
+                return "[_ -]?".to_owned();
+            }
+            if !repeated(run) {
+                return run.iter().map(|&b| escape(b)).collect();
+            }
+            let before = if index > 0 && !blank(runs[index - 1]) { "[ \\t]{0,3}" } else { "" };
+            let after = if !last && !blank(runs[index + 1]) { "[ \\t]{0,3}" } else { "" };
+            let least = if last { least_last } else { 1 };
+            format!("{before}{}{{{least},{}}}{after}", escape(run[0]), 2 * run.len())
+        };
+        let letter = |index: usize| runs[index][0].is_ascii_alphabetic();
+        Some((0..runs.len()).map(|index| Part { pattern: part(index), letter: letter(index) }).collect())
+    }
+}
+
+/// A piece of a marker.
+struct Part {
+    pattern: String,
+    letter: bool,
+}
+
+/// One byte as a regular expression, valid in Unicode mode too.
+pub(in crate::parse) fn escape(byte: u8) -> String {
+    match byte {
+        b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b' ' | b'_' => char::from(byte).to_string(),
+        0x80.. => format!("(?-u:\\x{byte:02x})"),
+        _ => format!("\\x{byte:02x}"),
+    }
+}

@@ -1,0 +1,264 @@
+//! What a marker does: calls, reasoning and sections begin and end.
+
+use super::{Parser, Section};
+use crate::parse::event::{DiagnosticKind, RepairKind};
+use crate::parse::markers::{Context, Found, Scanner, Side};
+use crate::parse::payload::Terminator;
+use serde_json::Value;
+
+impl Parser {
+    /// A marker outside of calls; `at` is the offset of `held`. False if it is just text.
+    pub(super) fn marker_in_prose(&mut self, held: &[u8], found: &mut Found) -> bool {
+        let marker = &held[found.start..found.end];
+        let place = self.at + found.start..self.at + found.end;
+        match found.sign.side {
+            Side::End => {
+                if self.other_end(held, *found) {
+                    return true;
+                }
+                if found.start == 0
+                    && self.calls.repair
+                    && let Some(blank) = self.text.only_blank_since_call()
+                {
+                    let blank = std::mem::take(blank);
+                    return self.calls.extend_last(&blank, marker);
+                }
+                self.calls.diagnose(DiagnosticKind::StrayEndMarker, place);
+                return false;
+            }
+            Side::Start | Side::Bare => {
+                if !found.sign.exact && !self.calls.repair {
+                    let kind = DiagnosticKind::NotRepaired { repair: RepairKind::NearMissMarker };
+                    self.calls.diagnose(kind, place);
+                    return false;
+                }
+                let bare = found.sign.side == Side::Bare;
+                let marked = bare && self.text.follows_markup(&held[..found.start]);
+                let in_line = bare && !marked && !self.is_bare_call(held, found.start);
+                if in_line && !self.is_call_in_line(held, found.start) {
+                    return false;
+                }
+                if marked {
+                    self.text.keep_blank();
+                }
+                self.leave_prose(&held[..found.start]);
+                self.begin_call(marker, *found, place.start);
+                if in_line {
+                    self.report_in_line(&held[found.start..], place);
+                }
+            }
+            Side::ReasoningStart | Side::ReasoningEnd | Side::Hidden if !self.separate => return false,
+            Side::ReasoningStart => {
+                self.begin_reasoning(&held[..found.start]);
+            }
+            Side::SectionStart | Side::SectionEnd if !found.sign.exact && !self.is_near_section(found) => {
+                return false;
+            }
+            Side::ReasoningEnd | Side::SectionStart | Side::SectionEnd => {
+                self.leave_prose(&held[..found.start]);
+                self.text.after_markup_here();
+                if !found.sign.exact {
+                    self.calls.depart(RepairKind::NearMissMarker, place.clone());
+                }
+                if found.sign.side != Side::ReasoningEnd {
+                    self.end_section();
+                }
+                if found.sign.side == Side::SectionStart {
+                    self.section = Some(Section { place, blank: true });
+                }
+            }
+            Side::Hidden => {
+                self.begin_reasoning(&held[..found.start]);
+                self.hiding = true;
+                self.calls.diagnose(DiagnosticKind::HiddenText, place);
+            }
+            Side::Other(form) => return self.other_call(form, held, found),
+            Side::OtherEnd => return self.other_end(held, *found),
+            Side::Fence => {
+                self.fence(held, *found);
+                return false;
+            }
+            Side::Markup => {
+                let prose = self.prose();
+                prose.push(&held[..found.start]);
+                // What follows may be a call without a marker of its own.
+                prose.begin_line();
+                // An answer does not begin with the line break behind its markup.
+                if prose.is_empty() {
+                    prose.after_markup_here();
+                } else {
+                    prose.markup_here();
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether a near miss of a section's marker is meant to be it: one that ends a section follows a call.
+    fn is_near_section(&mut self, found: &Found) -> bool {
+        let after_call = found.start == 0 && self.text.only_blank_since_call().is_some();
+        self.calls.repair && (found.sign.side == Side::SectionStart || after_call)
+    }
+
+    /// Reasoning begins behind the text, which ends with `last`.
+    pub(super) fn begin_reasoning(&mut self, last: &[u8]) {
+        self.leave_prose(last);
+        self.text.after_markup_here();
+        self.thinking = true;
+        self.reasoning.separate();
+    }
+
+    /// Whether what looks like a call without a marker is one: it begins a line, and if it is a name alone, then a
+    /// tool has that name, as far as the tools are known.
+    pub(super) fn is_bare_call(&self, held: &[u8], start: usize) -> bool {
+        if !self.text.begins_line(&held[..start]) {
+            return false;
+        }
+        if self.machinery.plan.is_python() {
+            let name = held[start..].split(|&byte| byte == b'(').next().unwrap_or_default();
+            return self.calls.is_tool(String::from_utf8_lossy(name).trim_start_matches('[').trim());
+        }
+        if self.machinery.plan.is_keyed() {
+            // Any object looks like such a call.
+            let mut texts = held[start..].split(|&byte| byte == b'"');
+            let name = String::from_utf8_lossy(texts.nth(1).unwrap_or_default());
+            if texts.nth(1).is_none() {
+                let listed = held.get(start) == Some(&b'[');
+                return self.calls.is_tool(&name) && (listed || self.calls.has_tools());
+            }
+        }
+        match serde_json::Deserializer::from_slice(&held[start..]).into_iter::<Value>().next() {
+            Some(Ok(Value::Object(whole))) => {
+                whole.values().filter_map(Value::as_str).any(|name| self.calls.is_tool(name))
+            }
+            _ => true,
+        }
+    }
+
+    /// The text, or the reasoning, ends here for now, with `last`.
+    pub(super) fn leave_prose(&mut self, last: &[u8]) {
+        let prose = self.prose();
+        prose.push(last);
+        prose.before_markup();
+        self.send_text(0);
+        if std::mem::take(&mut self.thinking) {
+            self.reasoning.after_markup_here();
+            self.hiding = false;
+        }
+    }
+
+    /// A marker inside a call, which has what stands before it; `at` is the offset of `held`. False if it is part of
+    /// the payload.
+    pub(super) fn marker_in_call(&mut self, held: &[u8], found: Found, context: Context) -> bool {
+        let offset = self.at;
+        if !found.sign.exact && !self.calls.repair {
+            let kind = DiagnosticKind::NotRepaired { repair: RepairKind::NearMissMarker };
+            self.calls.diagnose(kind, offset + found.start..offset + found.end);
+            return false;
+        }
+        let matched = &held[found.start..found.end];
+        // In a string the match takes in the brackets and the line break before the marker.
+        let before = match context {
+            Context::String => matched.iter().take_while(|b| b"}] \t\r\n".contains(b)).count(),
+            _ => 0,
+        };
+        let (tail, marker) = matched.split_at(before);
+        let place = offset + found.start + before..offset + found.end;
+        if !found.sign.exact {
+            if let Some(payload) = &mut self.payload {
+                payload.flush(&mut self.calls);
+            }
+            self.calls.depart(RepairKind::NearMissMarker, place.clone());
+        }
+        let empty = self.payload.as_ref().is_some_and(|payload| payload.is_empty());
+        match found.sign.side {
+            Side::End => {
+                self.end_call_at(place.start, Terminator::End, tail, marker);
+            }
+            Side::Start if self.calls.repair && empty => {
+                self.calls.depart(RepairKind::DoubledMarker, place);
+                self.calls.keep(marker);
+                self.calls.begin_payload();
+            }
+            Side::Start => {
+                let other = self.end_call_at(place.start, Terminator::Start, tail, &[]);
+                self.text.before_markup();
+                self.send_text(0);
+                if let Some(form) = other {
+                    self.enter(form);
+                }
+                self.begin_call(marker, found, place.start);
+                if other.is_some() {
+                    self.calls.depart(RepairKind::OtherForm, place);
+                }
+            }
+            _ => {
+                self.end_call_at(place.start, Terminator::Start, tail, &[]);
+                self.text.before_markup();
+                self.text.after_markup_here();
+            }
+        }
+        self.at = offset;
+        true
+    }
+
+    /// A section ends: if it has no call, what was meant to be one may be lost in text.
+    pub(super) fn end_section(&mut self) {
+        if let Some(section) = self.section.take() {
+            self.calls.diagnose(DiagnosticKind::EmptySection, section.place);
+        }
+    }
+
+    /// Begins a call where a section begins with JSON in place of the marker of a call: the model writes another format
+    /// between the same markers. Says how much white space stands before that.
+    pub(super) fn before_json(&mut self, input: &[u8], scanner: &Scanner) -> Option<usize> {
+        let section = self.section.as_mut().filter(|section| section.blank && self.calls.repair && !self.thinking)?;
+        let blank = input.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        let byte = *input.get(blank)?;
+        section.blank = false;
+        if !matches!(byte, b'{' | b'[') || scanner.begins.has(byte) {
+            return None;
+        }
+        self.section = None;
+        self.leave_prose(&input[..blank]);
+        self.calls.open(self.at + blank);
+        self.calls.begin_payload();
+        self.payload = self.spare.take();
+        Some(blank)
+    }
+
+    pub(super) fn begin_call(&mut self, marker: &[u8], found: Found, start: usize) {
+        self.section = None;
+        self.calls.open(start);
+        self.calls.keep(marker);
+        self.calls.begin_payload();
+        if !found.sign.exact {
+            self.calls.depart(RepairKind::NearMissMarker, start..start + marker.len());
+        }
+        self.payload = self.spare.take();
+    }
+
+    pub(super) fn end_call_at(&mut self, at: usize, by: Terminator, tail: &[u8], marker: &[u8]) -> Option<u8> {
+        let here = std::mem::replace(&mut self.at, at);
+        let other = self.end_call(by, tail, marker);
+        self.at = here;
+        other
+    }
+
+    /// The open call ends at `at`, before its marker. Says which other form it was in, if it was.
+    pub(super) fn end_call(&mut self, by: Terminator, tail: &[u8], marker: &[u8]) -> Option<u8> {
+        let mut payload = self.payload.take()?;
+        let text_at = payload.text_at().filter(|_| by != Terminator::End);
+        let text = text_at.map_or_else(Vec::new, |text_at| self.calls.take_back(text_at));
+        let at = text_at.unwrap_or(self.at);
+        let ending = payload.end(by, tail, at, self.machinery.stops(), &mut self.calls);
+        payload.reset();
+        self.spare = Some(payload);
+        self.calls.keep(tail);
+        self.calls.close(ending, marker);
+        self.text.after_call();
+        let other = self.leave();
+        self.text.push(&text);
+        other
+    }
+}

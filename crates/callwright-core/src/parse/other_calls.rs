@@ -1,0 +1,394 @@
+//! Calls in another form than the format's: what begins one, and what follows it.
+//!
+//! While such a call is open, the machinery of its own form is in the place of the format's.
+
+use super::Parser;
+use crate::format::Payload;
+use crate::parse::event::{DiagnosticKind, RepairKind};
+use crate::parse::machinery::Machinery;
+use crate::parse::markers::Found;
+use crate::parse::other_forms::bare::BareArguments;
+use crate::parse::other_forms::look::{Opener, TAIL, Tail, before_brace, before_parenthesis, undecided};
+use crate::parse::other_forms::{
+    self, ACTION, CALL, FENCED, IN_LINE, JSON, MARKED, OtherForms, PYTHON, PYTHON_LIST, REACT, json_name,
+};
+use crate::parse::payload::PayloadReader;
+use crate::parse::payload::json::JsonPayload;
+use crate::parse::repair::Dialect;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What the parser knows of calls in other forms.
+#[derive(Debug, Default)]
+pub(super) struct Forms {
+    pub mode: OtherForms,
+    /// The form of the open call, or of the last one.
+    form: u8,
+    /// What reads the format's own calls, while one in another form is open.
+    own: Option<Own>,
+    /// What belongs to the open call, or the last one, behind its payload, the last of it first.
+    trailers: Vec<&'static [u8]>,
+    /// How much of the next trailer came.
+    matched: usize,
+    /// Whether the text stands in a code fence.
+    fence: bool,
+    /// How long the text was behind the last call.
+    ended_at: Option<usize>,
+    /// What begins before this offset was found to be no call.
+    refused: usize,
+    /// The forms that were reported as read.
+    said: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Own {
+    machinery: Arc<Machinery>,
+    spare: Option<Box<dyn PayloadReader>>,
+    open_ended: bool,
+}
+
+/// What a bracket in text is.
+pub(super) enum Bracket {
+    Text,
+    /// A call in another form has begun before it.
+    Begun,
+    /// It may begin a marker.
+    Unknown,
+}
+
+impl Forms {
+    pub(super) fn new(mode: OtherForms) -> Forms {
+        Forms { mode, ..Forms::default() }
+    }
+
+    /// Whether a call in another form is open.
+    pub(super) fn is_open(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Whether what follows may belong to the last call.
+    pub(super) fn expects(&self) -> bool {
+        self.own.is_none() && !self.trailers.is_empty()
+    }
+}
+
+impl Parser {
+    /// How much of the text waits, as it may yet become a call.
+    pub(super) fn undecided(&self) -> usize {
+        if !self.reads_other_forms() || self.payload.is_some() {
+            return 0;
+        }
+        let (text, whole) = self.text.tail(TAIL);
+        let may_be = |name: &str| self.calls.may_become_tool(name);
+        let waits = undecided(Tail { text, whole }, may_be, |name| self.calls.is_known_tool(name));
+        // What an unfinished character belongs to is not known; white space before a call is no text.
+        let blank = if self.text.blank().is_none() { text.len() - text.trim_end().len() } else { 0 };
+        waits.max(blank)
+    }
+
+    fn reads_other_forms(&self) -> bool {
+        self.forms.mode == OtherForms::Read && self.calls.knows_tools() && self.calls.repair && !self.calls.forbidden
+    }
+
+    /// Looks at what stands before a bracket in text.
+    pub(super) fn bracket(&mut self, byte: u8) -> Bracket {
+        let own = self.machinery.markers.scanner(crate::parse::markers::Context::Text).begins.has(byte);
+        match (byte, self.opener(byte)) {
+            (b'(', None) if !own => Bracket::Text,
+            (b'{', Some(opener)) if self.begin_at(&opener) => Bracket::Begun,
+            _ => Bracket::Unknown,
+        }
+    }
+
+    /// What stands before a bracket, if that begins a call.
+    fn opener(&self, byte: u8) -> Option<Opener> {
+        if !self.calls.knows_tools() || self.forms.mode == OtherForms::Off {
+            return None;
+        }
+        let (text, whole) = self.text.tail(TAIL);
+        let blank = self.text.blank()?;
+        let is_tool = |name: &str| self.calls.is_known_tool(name);
+        let tail = Tail { text, whole };
+        if byte == b'(' {
+            return before_parenthesis(tail, is_tool).filter(|_| blank.is_empty());
+        }
+        before_brace(tail, is_tool).filter(|opener| opener.form == REACT || blank.is_empty())
+    }
+
+    /// A call begins whose name, and what else stands before the bracket, is at the end of the text. False where it is to
+    /// stay text.
+    fn begin_at(&mut self, opener: &Opener) -> bool {
+        let (text, _) = self.text.tail(TAIL);
+        if text[opener.start..].contains(char::REPLACEMENT_CHARACTER) {
+            // It may be in place of bytes that are no text, so that its place in the model's text is not known.
+            return false;
+        }
+        let from = self.text.len() - text.len();
+        let name = text[opener.name.clone()].to_owned();
+        let (start, call) = (from + opener.start, from + opener.call);
+        if !self.text.is_in_one_piece(start) {
+            return false;
+        }
+        let blank = self.text.blank().map_or(0, <[u8]>::len);
+        let offset = self.at - (self.text.len() + blank - start);
+        let in_fence = self.forms.fence && !opener.fenced;
+        if in_fence && !self.goes_on(start) || !self.text.is_unsent(start) && self.reads_other_forms() {
+            return false;
+        }
+        if !self.accept(opener.form, &name, offset..self.at) {
+            return false;
+        }
+        if in_fence || opener.fenced {
+            self.forms.trailers.push(b"```");
+        }
+        self.forms.fence = false;
+        let mut written = self.text.take_back(start);
+        let payload = written.split_off(call - start);
+        self.leave_prose(&[]);
+        self.section = None;
+        self.calls.forget_end_markers(offset);
+        self.calls.open(offset);
+        self.calls.keep(&written);
+        self.enter(opener.form);
+        let name_at = offset + written.len() + (opener.name.start - opener.call);
+        self.calls.depart(RepairKind::OtherForm, offset..self.at);
+        match opener.form {
+            PYTHON | PYTHON_LIST => {
+                self.calls.begin_payload();
+                self.payload = self.spare.take();
+                self.feed(&payload, offset + written.len(), false);
+            }
+            form => {
+                self.calls.keep(&payload);
+                self.calls.begin_payload();
+                self.calls.start(name.clone(), name_at..name_at + name.len());
+                self.payload = Some(arguments(form));
+            }
+        }
+        true
+    }
+
+    /// Whether the text from that byte on follows the last call in the same code fence.
+    fn goes_on(&self, start: usize) -> bool {
+        let (text, _) = self.text.tail(TAIL);
+        let first = self.text.len() - text.len();
+        let ended = self.forms.ended_at.and_then(|at| at.checked_sub(first));
+        ended.is_some_and(|ended| text.get(ended..start - first).is_some_and(|between| between.trim().is_empty()))
+    }
+
+    /// What looks like the beginning of a call in another form. False where it is text.
+    pub(super) fn other_call(&mut self, form: u8, held: &[u8], found: &mut Found) -> bool {
+        if self.at + found.start < self.forms.refused {
+            return false;
+        }
+        if form == PYTHON {
+            let opener = if found.start == 0 { self.opener(b'(') } else { None };
+            return opener.is_some_and(|opener| self.begin_at(&opener));
+        }
+        let Some(beginning) = self.beginning(form, held, found.start) else { return false };
+        let place = self.at + found.start..self.at + beginning.payload;
+        if !self.accept(beginning.form, &beginning.name, place.clone()) {
+            self.forms.refused = self.at + held.len();
+            return false;
+        }
+        self.forms.trailers.extend(&beginning.trailers);
+        self.forms.fence = false;
+        self.leave_prose(&held[..found.start]);
+        self.section = None;
+        self.calls.open(place.start);
+        self.calls.keep(&held[found.start..beginning.payload]);
+        self.calls.begin_payload();
+        self.enter(beginning.form);
+        self.calls.depart(RepairKind::OtherForm, place);
+        self.payload = self.spare.take();
+        found.end = beginning.payload;
+        true
+    }
+
+    /// Takes the beginning of a call apart. `None` where it is quoted, or stands in a code fence with other text.
+    fn beginning(&self, form: u8, held: &[u8], start: usize) -> Option<Beginning> {
+        let text = &held[start..];
+        let blank = held[..start].iter().all(u8::is_ascii_whitespace);
+        let goes_on = blank && self.forms.ended_at == Some(self.text.len());
+        if self.forms.fence && !goes_on {
+            return None;
+        }
+        if form == MARKED {
+            let form = self.machinery.markers.other_form(text)?;
+            let marker = other_forms::form(form)?.start()?.as_bytes();
+            let at = text.windows(marker.len()).position(|window| window == marker)? + marker.len();
+            let name = self.named(form, &text[at..])?;
+            return Some(Beginning { form, name, payload: start + at, trailers: Vec::new() });
+        }
+        let fenced = text.starts_with(b"```");
+        let object = text.iter().position(|byte| matches!(byte, b'{' | b'['))?;
+        let list = text.iter().position(|byte| *byte == b'[');
+        let quote = text.iter().position(|byte| *byte == b'"')?;
+        // `{"tool_calls": [` is not read as a part of the calls.
+        let wrapped = list.filter(|list| quote < *list);
+        let payload = wrapped.unwrap_or(object);
+        let (name, argued) = json_name(&text[payload..])?;
+        let begins_line = self.text.begins_line(&held[..start]);
+        let quoted = self.text.last(&held[..start]).is_some_and(|last| b"`\"'([{=\\".contains(&last));
+        if fenced && !begins_line || quoted || !begins_line && !argued || !argued && !self.calls.is_known_tool(name) {
+            return None;
+        }
+        let action = text[payload..].windows(8).any(|window| window == b"\"action\"");
+        let mut trailers: Vec<&'static [u8]> = Vec::new();
+        if fenced || self.forms.fence {
+            trailers.push(b"```");
+        }
+        if wrapped.is_some() {
+            trailers.push(b"}");
+        }
+        let form = match (action, fenced) {
+            (true, _) => ACTION,
+            (false, true) => FENCED,
+            (false, false) => JSON,
+        };
+        Some(Beginning { form, name: name.to_owned(), payload: start + payload, trailers })
+    }
+
+    /// The tool that the beginning of a call names.
+    fn named(&self, form: u8, payload: &[u8]) -> Option<String> {
+        let format = other_forms::form(form)?.format();
+        if matches!(format.payload, Payload::Json(_)) {
+            return json_name(payload).map(|(name, _)| name.to_owned());
+        }
+        let machinery = format.machinery().ok()?;
+        let mut calls = self.calls.trial();
+        machinery.plan.reader(true).feed(payload, 0, machinery.stops(), false, &mut calls);
+        calls.name().map(str::to_owned)
+    }
+
+    /// Whether a call of that tool is to be read, which is reported either way.
+    fn accept(&mut self, form: u8, name: &str, place: Range<usize>) -> bool {
+        let Some(found) = other_forms::form(form) else { return false };
+        let read = self.reads_other_forms() && self.calls.is_known_tool(name);
+        if !read || !self.forms.said.contains(&form) {
+            let tool = name.chars().take(100).collect();
+            let kind = DiagnosticKind::OtherForm { form: found.words, format: found.fits, tool, read };
+            self.calls.diagnose(kind, place);
+        }
+        if read && !self.forms.said.contains(&form) {
+            self.forms.said.push(form);
+        }
+        read
+    }
+
+    /// Has the machinery of that form read the next call.
+    pub(super) fn enter(&mut self, form: u8) {
+        let Some(found) = other_forms::form(form) else { return };
+        let Ok(machinery) = found.format().machinery() else { return };
+        let reader = machinery.plan.reader(self.calls.repair);
+        self.forms.form = form;
+        self.forms.own = Some(Own {
+            machinery: std::mem::replace(&mut self.machinery, machinery),
+            spare: self.spare.replace(reader),
+            open_ended: std::mem::replace(&mut self.open_ended, found.format().end.is_none()),
+        });
+    }
+
+    /// A call has ended: what comes next is in the format's own form again. Says in which form the call was.
+    pub(super) fn leave(&mut self) -> Option<u8> {
+        let own = self.forms.own.take()?;
+        (self.machinery, self.spare, self.open_ended) = (own.machinery, own.spare, own.open_ended);
+        self.forms.matched = 0;
+        self.forms.ended_at = Some(self.text.len());
+        Some(self.forms.form)
+    }
+
+    /// Takes what belongs to the last call behind its payload; says how many bytes.
+    pub(super) fn trailer(&mut self, input: &[u8]) -> usize {
+        for (index, byte) in input.iter().enumerate() {
+            let Some(&trailer) = self.forms.trailers.last() else { return index };
+            let Some(blank) = self.text.only_blank_since_call() else {
+                self.forms.trailers.clear();
+                return index;
+            };
+            if self.forms.matched == 0 && byte.is_ascii_whitespace() && blank.len() < 32 {
+                self.text.push(&[*byte]);
+                self.at += 1;
+            } else if trailer.get(self.forms.matched) == Some(byte) {
+                self.forms.matched += 1;
+                self.at += 1;
+                if self.forms.matched == trailer.len() {
+                    let blank = std::mem::take(blank);
+                    self.calls.append_to_last(&blank, trailer);
+                    self.forms.trailers.pop();
+                    self.forms.matched = 0;
+                }
+            } else {
+                self.refuse_trailer();
+                return index;
+            }
+        }
+        input.len()
+    }
+
+    /// What began like a trailer is none.
+    pub(super) fn refuse_trailer(&mut self) {
+        let trailers = std::mem::take(&mut self.forms.trailers);
+        let begun = std::mem::take(&mut self.forms.matched);
+        self.forms.fence = trailers.first().is_some_and(|trailer| trailer.starts_with(b"`"));
+        if let Some(trailer) = trailers.last().filter(|_| begun > 0) {
+            self.at -= begun;
+            self.consume(&trailer[..begun]);
+        }
+    }
+
+    /// A marker that may end a section of the last call's form: it belongs to that call then.
+    pub(super) fn other_end(&mut self, held: &[u8], found: Found) -> bool {
+        let marker = &held[found.start..found.end];
+        let end = other_forms::form(self.forms.form).and_then(|form| form.section_end());
+        let follows = self.forms.ended_at.is_some() && end.is_some_and(|end| end.as_bytes() == marker);
+        if found.start > 0 || !follows {
+            return false;
+        }
+        let Some(blank) = self.text.only_blank_since_call() else { return false };
+        let blank = std::mem::take(blank);
+        self.calls.append_to_last(&blank, marker).is_some()
+    }
+
+    /// A code fence in text: the text behind it is, or is no longer, in one.
+    pub(super) fn fence(&mut self, held: &[u8], found: Found) {
+        if self.text.begins_line(&held[..found.start]) {
+            self.forms.fence = !self.forms.fence;
+        }
+    }
+
+    /// Whether a call in the format's own form, which has no marker, begins in the middle of a line: a known tool's, with
+    /// arguments, and not quoted.
+    pub(super) fn is_call_in_line(&self, held: &[u8], start: usize) -> bool {
+        let quoted = self.text.last(&held[..start]).is_some_and(|last| b"`\"'([{=\\".contains(&last));
+        let named = json_name(&held[start..]).is_some_and(|(name, argued)| argued && self.calls.is_known_tool(name));
+        self.reads_other_forms() && !self.forms.fence && !quoted && named
+    }
+
+    /// The call that has begun begins in the middle of a line.
+    pub(super) fn report_in_line(&mut self, held: &[u8], place: Range<usize>) {
+        let name = json_name(held).map(|(name, _)| name.to_owned()).unwrap_or_default();
+        self.accept(IN_LINE, &name, place.clone());
+        self.calls.depart(RepairKind::OtherForm, place);
+    }
+}
+
+/// The beginning of a call in another form, taken apart.
+struct Beginning {
+    form: u8,
+    name: String,
+    /// Where the payload begins in the bytes held back.
+    payload: usize,
+    /// What belongs to the call behind its payload, the last of it first.
+    trailers: Vec<&'static [u8]>,
+}
+
+/// What reads the arguments of a call whose name is known.
+fn arguments(form: u8) -> Box<dyn PayloadReader> {
+    if form == CALL {
+        return Box::new(BareArguments::new(true));
+    }
+    let mut json = JsonPayload::arguments_only(&Dialect::Json, true, true);
+    json.expect_arguments(false);
+    Box::new(json)
+}

@@ -1,0 +1,322 @@
+//! Calls in another form than the format's: a JSON object in a code fence, another format's markers, `f(a=1)`, and so on.
+//!
+//! A model that was trained on one form writes it now and then whatever the prompt says. Such a call would be text, and
+//! the answer would seem to have none. The forms are found by the automaton that finds the format's own markers, so that
+//! they are held back as boundedly; where a form begins with a word, the text is looked at backwards from the bracket
+//! after it (`look`). A call in another form counts only where it names a tool that is known.
+
+pub(super) mod bare;
+pub(super) mod look;
+
+use super::markers::patterns::escape;
+use super::markers::{Lookahead, Side, Sign, beginning};
+use crate::format::{BUILTIN, Declaration, Format, JsonCall, Marker, Payload};
+use regex_automata::dfa::Automaton as _;
+use regex_automata::dfa::dense::DFA;
+use regex_automata::{Anchored, Input};
+use std::sync::OnceLock;
+
+/// What becomes of a call in another form than the format's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OtherForms {
+    /// It is read where it names a known tool, as a repair; otherwise it is reported.
+    #[default]
+    Read,
+    /// It stays text, and is reported.
+    Report,
+    /// It stays text.
+    Off,
+}
+
+/// The numbers of the forms without a built-in format; those of the built-in formats follow.
+pub(crate) const JSON: u8 = 0;
+pub(crate) const ACTION: u8 = 1;
+pub(crate) const PYTHON: u8 = 2;
+pub(crate) const PYTHON_LIST: u8 = 3;
+pub(crate) const REACT: u8 = 4;
+pub(crate) const CALL: u8 = 5;
+pub(crate) const FENCED: u8 = 6;
+pub(crate) const IN_LINE: u8 = 7;
+const TOOL_REQUEST: u8 = 8;
+/// Stands for all forms with a start marker: which of them it is shows in the text. No form has this number.
+pub(crate) const MARKED: u8 = u8::MAX;
+#[cfg(test)]
+const FIRST_BUILTIN: u8 = 9;
+
+/// The bytes that begin another form, or end what begins one.
+pub(super) const BEGINS: [u8; 6] = *b"{[(<`#";
+
+/// Shorter markers are found in ordinary text.
+const TELLING: usize = 6;
+
+/// Another form of calls.
+pub(crate) struct Form {
+    /// What it is, in words.
+    pub words: &'static str,
+    /// The built-in format that reads it.
+    pub fits: Option<&'static str>,
+    /// What reads its calls.
+    format: Reads,
+    /// What tells whether one of its calls begins, where it has a start marker; built where a text first needs it.
+    beginning: OnceLock<Option<DFA<Vec<u32>>>>,
+}
+
+enum Reads {
+    Declared(Box<Format>),
+    Builtin(&'static Format),
+}
+
+impl Form {
+    pub(crate) fn format(&self) -> &Format {
+        match &self.format {
+            Reads::Declared(format) => format,
+            Reads::Builtin(format) => format,
+        }
+    }
+
+    /// What ends a section of calls, where the form has that.
+    pub(crate) fn section_end(&self) -> Option<&str> {
+        self.format().section.as_ref().and_then(|section| section.end.text()).map(str::trim)
+    }
+
+    /// The start marker, where the form has one.
+    pub(crate) fn start(&self) -> Option<&str> {
+        self.format().start.as_ref().and_then(Marker::text).map(str::trim)
+    }
+
+    /// The start marker as a regular expression, with that of a section before it.
+    fn opening(&self) -> String {
+        let section = self.format().section.as_ref().and_then(|section| section.start.text());
+        let section = section.map(|start| format!("(?:{}{BLANK})?", escaped(start.trim()))).unwrap_or_default();
+        section + &escaped(self.start().unwrap_or_default())
+    }
+
+    /// Whether one of its calls begins with `text`.
+    fn begins(&self, text: &[u8]) -> bool {
+        let build = || {
+            let pattern = format!("{}{BLANK}(?:{})", self.opening(), heads(self.format()).join("|"));
+            beginning(&pattern).ok()
+        };
+        let automaton = self.beginning.get_or_init(build);
+        let input = Input::new(text).anchored(Anchored::Yes);
+        automaton.as_ref().is_some_and(|automaton| automaton.try_search_fwd(&input).is_ok_and(|found| found.is_some()))
+    }
+}
+
+/// The form of that number.
+pub(crate) fn form(number: u8) -> Option<&'static Form> {
+    forms().get(usize::from(number))
+}
+
+fn forms() -> &'static [Form] {
+    static FORMS: OnceLock<Vec<Form>> = OnceLock::new();
+    FORMS.get_or_init(|| {
+        let literal = |text: &str| Some(Marker::Literal(text.to_owned()));
+        let keys = |name: &str, arguments: &str| {
+            let (name, arguments) = (name.to_owned(), arguments.to_owned());
+            Payload::Json(JsonCall { name, arguments, array: true, ..JsonCall::default() })
+        };
+        let declared = |words, fits, declaration| {
+            let format = Format::new(declaration).ok()?;
+            Some(Form { words, fits, format: Reads::Declared(Box::new(format)), beginning: OnceLock::new() })
+        };
+        let payload = |payload| Declaration { payload, ..Declaration::default() };
+        let json = || payload(keys("name", "arguments"));
+        let [start, end] = ["[TOOL_REQUEST]", "[END_TOOL_REQUEST]"].map(literal);
+        let own = [
+            declared("JSON without the format's markers", Some("llama3"), json()),
+            declared("JSON with action and action_input", None, payload(keys("action", "action_input"))),
+            declared("a call as Python writes it", None, payload(Payload::Python { list: false })),
+            declared("a list of calls as Python writes them", None, payload(Payload::Python { list: true })),
+            declared("Action and Action Input (ReAct)", None, json()),
+            declared("call:NAME{…} without its special tokens", Some("gemma-4"), json()),
+            declared("JSON in a code fence", None, json()),
+            declared("JSON in the middle of a line", None, json()),
+            declared("[TOOL_REQUEST] and [END_TOOL_REQUEST]", None, Declaration { start, end, ..json() }),
+        ];
+        let builtin = BUILTIN.iter().map(|builtin| Form {
+            words: builtin.name,
+            fits: Some(builtin.name),
+            format: Reads::Builtin(builtin.format()),
+            beginning: OnceLock::new(),
+        });
+        own.into_iter().flatten().chain(builtin).collect()
+    })
+}
+
+/// What a format has of its own, which is no other form.
+#[derive(Debug)]
+pub(super) struct Own {
+    reserved: Vec<String>,
+    json: bool,
+}
+
+impl Own {
+    pub(super) fn of(declaration: &Declaration) -> Own {
+        let reserved = declaration.markers().filter_map(Marker::text).map(|text| text.trim().to_owned()).collect();
+        Own { reserved, json: matches!(declaration.payload, Payload::Json(_)) }
+    }
+
+    /// Whether calls after this marker are the format's own, well or badly written.
+    fn has(&self, start: &str, payload: &Payload) -> bool {
+        let tags_for_json = self.json && matches!(payload, Payload::Tagged(_));
+        self.reserved.iter().any(|own| own == start) && !tags_for_json
+    }
+
+    /// The other forms with a start marker, with their numbers.
+    fn others(&self) -> impl Iterator<Item = (u8, &'static Form)> {
+        forms().iter().enumerate().skip(usize::from(TOOL_REQUEST)).filter_map(|(number, form)| {
+            let start = form.start().filter(|start| start.len() >= TELLING)?;
+            (!self.has(start, &form.format().payload)).then_some((number as u8, form))
+        })
+    }
+
+    /// The form of the call that begins with `text`, by its number.
+    pub(super) fn other(&self, text: &[u8]) -> Option<u8> {
+        self.others().find(|(_, form)| form.begins(text)).map(|(number, _)| number)
+    }
+}
+
+// Without bounds, which would need a state for each number of bytes: the scanner bounds the whole. Nothing in a name that
+// begins a marker: a pattern that can begin anew inside of itself needs many states.
+const BLANK: &str = r"[ \t\r\n]*";
+const STRING: &str = r#""[^"\\{}\[\]()\r\n<>`#|]+""#;
+const WORD: &str = "[A-Za-z0-9_.:/-]+";
+pub(crate) const NAME_KEYS: [&str; 6] = ["name", "tool_name", "function_name", "function", "tool", "action"];
+pub(crate) const ARGUMENT_KEYS: [&str; 6] = ["arguments", "parameters", "params", "args", "input", "action_input"];
+const LISTS: &str = "tool_calls|function_calls|calls|tools";
+
+/// An object whose first keys are those of a call, or a list of such objects.
+fn json_call() -> String {
+    let (names, arguments) = (NAME_KEYS.join("|"), ARGUMENT_KEYS.join("|"));
+    let beside = format!(r#"(?:"(?:type|id|call_id)"{BLANK}:{BLANK}{STRING}{BLANK},{BLANK})*"#);
+    let wrapper = format!(r#"(?:"(?:function|tool_call|function_call|tool)"{BLANK}:{BLANK}\{{{BLANK}{beside})?"#);
+    let next = format!(r#"(?:\}}|,{BLANK}{beside}"(?:{arguments})"{BLANK}:)"#);
+    let call = format!(r#"{beside}{wrapper}"(?:{names})"{BLANK}:{BLANK}{STRING}{BLANK}{next}"#);
+    format!(r"(?:\[{BLANK})?\{{{BLANK}{call}")
+}
+
+/// Patterns, each with what a match of it means.
+type Signs = Vec<(Sign, String)>;
+
+/// The patterns before the format's own, and after them.
+pub(super) fn patterns(own: &Own) -> (Signs, Signs) {
+    let sign = |side, lookahead| Sign { side, exact: true, lookahead };
+    let mut before = Vec::new();
+    let mut after = vec![
+        (
+            sign(Side::Other(JSON), Lookahead::All),
+            format!(r#"(?:```[A-Za-z_]*{BLANK})?(?:\{{{BLANK}"(?:{LISTS})"{BLANK}:{BLANK})?{}"#, json_call()),
+        ),
+        (
+            sign(Side::Other(PYTHON), Lookahead::All),
+            format!(r"\({BLANK}(?:[A-Za-z_][A-Za-z0-9_]*[ ]*=[^=]|\)[ \t]*(?:[\r\n,;\]`]|\z))"),
+        ),
+    ];
+    // Forms whose calls begin alike share a pattern: the automaton would have the states of that beginning once for each.
+    let mut starts: Vec<(String, Vec<String>)> = Vec::new();
+    let mut ends: Vec<String> = Vec::new();
+    for (_, form) in own.others() {
+        let declaration = &**form.format();
+        let start = form.opening();
+        for head in heads(declaration) {
+            match starts.iter_mut().find(|(known, _)| *known == head) {
+                Some((_, starts)) if starts.contains(&start) => {}
+                Some((_, starts)) => starts.push(start.clone()),
+                None => starts.push((head, vec![start.clone()])),
+            }
+        }
+        ends.extend(form.section_end().filter(|end| !end.is_empty()).map(escaped));
+    }
+    for (head, starts) in starts {
+        let pattern = format!("(?:{}){BLANK}{head}", starts.join("|"));
+        before.push((sign(Side::Other(MARKED), Lookahead::All), pattern));
+    }
+    ends.sort();
+    ends.dedup();
+    if !ends.is_empty() {
+        after.push((sign(Side::OtherEnd, Lookahead::None), ends.join("|")));
+    }
+    after.push((sign(Side::Fence, Lookahead::None), "```".to_owned()));
+    (before, after)
+}
+
+/// What shows that a call follows a start marker: all up to the name, and what comes after that.
+fn heads(declaration: &Declaration) -> Vec<String> {
+    let head = |form: &str| {
+        let mut pattern = String::new();
+        let mut rest = form.trim();
+        while let Some((text, after)) = rest.split_once('{') {
+            let (part, behind) = after.split_once('}').unwrap_or((after, ""));
+            pattern += &loose(text);
+            pattern += if part == "index" { "[0-9]+" } else { WORD };
+            rest = behind;
+        }
+        pattern + &loose(rest)
+    };
+    match &declaration.payload {
+        Payload::Json(_) => vec![json_call()],
+        Payload::Named(named) => {
+            let opening = format!(r"{BLANK}(?:```[a-z]*{BLANK})?\{{");
+            named.head.forms.iter().map(|form| head(form) + &opening).collect()
+        }
+        Payload::Tagged(tagged) => {
+            let end = declaration.end.as_ref().and_then(Marker::text).unwrap_or_default();
+            let next = format!("{BLANK}(?:{}|{})", escaped(tagged.key_start.trim()), escaped(end.trim()));
+            tagged.head.forms.iter().map(|form| head(form) + &next).collect()
+        }
+        Payload::Python { .. } => vec![format!(r"\[?{BLANK}{WORD}{BLANK}\(")],
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.bytes().map(escape).collect()
+}
+
+/// The text with any white space where it has some.
+fn loose(text: &str) -> String {
+    let words: Vec<String> = text.split_whitespace().map(escaped).collect();
+    let edge = |blank: bool| if blank { BLANK } else { "" };
+    if words.is_empty() {
+        return edge(!text.is_empty()).to_owned();
+    }
+    let first = edge(text.starts_with(char::is_whitespace));
+    let last = edge(text.ends_with(char::is_whitespace));
+    format!("{first}{}{last}", words.join(BLANK))
+}
+
+/// The name in the beginning of a JSON call, and whether a key of arguments is there.
+pub(crate) fn json_name(text: &[u8]) -> Option<(&str, bool)> {
+    let text = std::str::from_utf8(text).ok()?;
+    let parts: Vec<&str> = text.split('"').collect();
+    // Strings are every second part.
+    let at = (1..parts.len()).step_by(2).find(|&at| {
+        let colon = parts.get(at + 1).is_some_and(|between| between.trim() == ":");
+        NAME_KEYS.contains(&parts[at]) && colon && parts.len() > at + 2
+    })?;
+    let argued = parts[at + 3..].iter().any(|part| ARGUMENT_KEYS.contains(part));
+    Some((parts[at + 2], argued))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_is_there() {
+        assert_eq!(forms().len(), usize::from(FIRST_BUILTIN) + BUILTIN.len());
+    }
+
+    #[test]
+    fn the_name_is_found_in_the_beginning_of_a_call() {
+        for (text, name) in [
+            (r#"{"name": "f", "arguments":"#, Some(("f", true))),
+            (r#"{"type": "function", "function": {"name": "f"}"#, Some(("f", false))),
+            (r#"[{"tool": "f", "args":"#, Some(("f", true))),
+            (r#"{"nam": "f"}"#, None),
+            (r#"{"name": "#, None),
+        ] {
+            assert_eq!(json_name(text.as_bytes()), name, "{text}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The arguments of a call that lost its special tokens, and with them the quotes of its strings:
+//! `{content:hello,path:a.txt}`.
+//!
+//! Where a string ends shows only at the next argument, or at the closing brace: the object is taken as a whole, put in
+//! quotes, and handed on.
+
+use crate::format::schema;
+use crate::parse::calls::{Calls, Ending};
+use crate::parse::markers::Context;
+use crate::parse::payload::json::JsonPayload;
+use crate::parse::payload::{PayloadReader, Terminator, Then};
+use crate::parse::repair::{Dialect, Stops};
+use std::sync::Arc;
+
+/// What Gemma 4 puts strings in.
+const QUOTE: &str = "<|\"|>";
+
+/// Reads the arguments of one such call, from their brace on.
+#[derive(Debug)]
+pub(crate) struct BareArguments {
+    json: JsonPayload,
+    text: Vec<u8>,
+    /// Where the object begins in the model's text.
+    start: usize,
+    depth: usize,
+    /// What ends the string that is open: a quote, or [`QUOTE`] where it is `|`.
+    string: Option<u8>,
+    /// The last byte that is no white space, and whether the last byte escapes the next one.
+    last: u8,
+    escape: bool,
+    /// Where commas stand between members.
+    commas: Vec<usize>,
+    done: bool,
+}
+
+impl BareArguments {
+    pub(crate) fn new(repair: bool) -> BareArguments {
+        BareArguments {
+            json: reader("", repair),
+            text: Vec::new(),
+            start: 0,
+            depth: 0,
+            string: None,
+            last: b':',
+            escape: false,
+            commas: Vec::new(),
+            done: false,
+        }
+    }
+
+    fn step(&mut self, byte: u8) {
+        self.text.push(byte);
+        let escaped = std::mem::take(&mut self.escape);
+        match self.string {
+            Some(b'|') if self.text.ends_with(QUOTE.as_bytes()) => self.string = None,
+            Some(b'|') => {}
+            Some(_) if byte == b'\\' && !escaped => self.escape = true,
+            Some(quote) if byte == quote && !escaped => self.string = None,
+            Some(_) => {}
+            None if self.text.ends_with(QUOTE.as_bytes()) => self.string = Some(b'|'),
+            // A quote in the middle of a text is part of it.
+            None if matches!(byte, b'"' | b'\'') && b":,[{".contains(&self.last) => self.string = Some(byte),
+            None => match byte {
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.done = self.depth == 0;
+                }
+                b',' if self.depth == 1 => self.commas.push(self.text.len() - 1),
+                _ => {}
+            },
+        }
+        if !byte.is_ascii_whitespace() {
+            self.last = byte;
+        }
+    }
+
+    /// The object with its strings in quotes.
+    fn quoted(&self, calls: &Calls) -> String {
+        let text = String::from_utf8_lossy(&self.text).into_owned();
+        let whole = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+        let (Some(whole), true) = (whole, text.len() == self.text.len()) else { return text };
+        let names = calls.tool().and_then(|tool| tool.parameters.as_ref()).map(schema::names).unwrap_or_default();
+        let key = |member: &str| {
+            let key = member.split_once(':')?.0.trim().trim_matches(['"', '\'']);
+            let word = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$'));
+            (word && (names.is_empty() || names.iter().any(|name| *name == key))).then(|| key.to_owned())
+        };
+        let mut members: Vec<String> = Vec::new();
+        let mut from = 0;
+        for to in self.commas.iter().map(|comma| comma - 1).chain([whole.len()]) {
+            let member = &whole[from..to];
+            match members.last_mut() {
+                Some(last) if key(member).is_none() => *last = format!("{last},{member}"),
+                _ => members.push(member.to_owned()),
+            }
+            from = to + 1;
+        }
+        let member = |member: String| match member.split_once(':') {
+            Some((key, value)) => format!("{key}:{}", quoted(value)),
+            None => member,
+        };
+        format!("{{{}}}", members.into_iter().map(member).collect::<Vec<_>>().join(","))
+    }
+
+    /// Hands the arguments on.
+    fn pass_on(&mut self, stops: &Stops, calls: &mut Calls) {
+        let text = self.quoted(calls);
+        calls.translate(self.start..self.start + self.text.len());
+        self.json = reader(&text, calls.repair);
+        self.json.expect_arguments(false);
+        self.json.feed(text.as_bytes(), self.start, stops, false, calls);
+    }
+}
+
+fn reader(text: &str, repair: bool) -> JsonPayload {
+    let quote = text.contains(QUOTE).then(|| Arc::from(QUOTE.as_bytes()));
+    JsonPayload::arguments_only(&Dialect::Own { quote, bare_keys: true }, true, repair)
+}
+
+/// A value, in quotes if it is a text without any.
+fn quoted(value: &str) -> String {
+    let value = value.trim();
+    let whole = value.starts_with(['{', '[', '"', '\'']) || value.starts_with(QUOTE);
+    if whole || serde_json::from_str::<serde_json::Value>(value).is_ok() {
+        return value.to_owned();
+    }
+    serde_json::Value::from(value).to_string()
+}
+
+impl PayloadReader for BareArguments {
+    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, _: bool, calls: &mut Calls) -> (usize, Then) {
+        if self.text.is_empty() {
+            self.start = at;
+        }
+        for (index, byte) in input.iter().enumerate() {
+            if self.done {
+                return (index, Then::More);
+            }
+            self.step(*byte);
+            if self.done {
+                self.pass_on(stops, calls);
+            }
+        }
+        (input.len(), Then::More)
+    }
+
+    fn flush(&mut self, calls: &mut Calls) {
+        if self.done {
+            self.json.flush(calls);
+        }
+    }
+
+    fn context(&self) -> Context {
+        Context::Raw
+    }
+
+    fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.done
+    }
+
+    fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
+        if !self.done {
+            self.pass_on(stops, calls);
+        }
+        self.json.end(by, tail, at, stops, calls)
+    }
+
+    fn next_call(&mut self) {
+        self.reset();
+    }
+
+    fn reset(&mut self) {
+        *self = BareArguments::new(true);
+    }
+}

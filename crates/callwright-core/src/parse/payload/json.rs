@@ -1,0 +1,588 @@
+//! The payload that is a JSON object, `{"name": …, "arguments": {…}}`: reads the object around a call's parts and
+//! hands the parts to a [`Transducer`] each, the arguments to one whose output is streamed.
+//!
+//! Models put the keys in either order, call them otherwise, wrap the object in another one, put it into an array or
+//! a code fence, and send the arguments as a string. All of that is read in the one pass.
+
+mod held;
+mod value;
+
+use super::{PayloadReader, Terminator, Then};
+use crate::format::JsonCall;
+use crate::parse::behind::{Behind, Trailer};
+use crate::parse::calls::{Calls, Ending};
+use crate::parse::event::{DiagnosticKind, RepairKind};
+use crate::parse::markers::Context;
+use crate::parse::repair::{Cut, Dialect, Stops, Transducer};
+use held::Held;
+use std::ops::Range;
+use std::sync::Arc;
+
+const NAME_ALIASES: [&str; 4] = ["name", "tool_name", "function_name", "tool"];
+const ARGUMENT_ALIASES: [&str; 5] = ["arguments", "parameters", "params", "args", "input"];
+
+/// How many bytes of arguments under another key wait for the proper one, and how many for the name.
+const WAITING: usize = 1024;
+const NAMELESS: usize = 16 << 10;
+/// How long a name, an id or a key may be. What is longer is none.
+const NAME: usize = 4096;
+
+/// Reads the calls between one pair of markers.
+#[derive(Debug)]
+pub(crate) struct JsonPayload {
+    keys: Arc<JsonCall>,
+    /// Whether the format has no end marker: the call ends with the payload.
+    open_ended: bool,
+    repair: bool,
+    state: State,
+    /// Offset behind the last byte that was looked at.
+    at: usize,
+    /// Objects open around name and arguments: 1, or 2 in a wrapper.
+    level: usize,
+    wrapped: bool,
+    array: bool,
+    /// Whether something came that is no part of the payload, in a format without end marker.
+    over: bool,
+    /// Whether only the arguments are read here, not an object around them.
+    bare: bool,
+    /// Whether to stop behind the payload, for what the format writes there.
+    pause: bool,
+    junk: bool,
+    key: String,
+    /// Whether an `=` came in place of a colon.
+    arrow: bool,
+    /// Whether the key being read is too long for one: its beginning is in `key`.
+    long_key: bool,
+    key_at: usize,
+    value: Transducer,
+    arguments: Transducer,
+    /// How much of the arguments was sent.
+    sent: usize,
+    /// Nothing of the arguments can be sent yet: they may turn out to be `null`, that is, none.
+    undecided: bool,
+    /// Where the value under the key began.
+    value_at: usize,
+    /// Where the string began that holds the arguments.
+    string_at: Option<usize>,
+    shortened: bool,
+    /// Whether the proper key of the arguments was there.
+    argued: bool,
+    /// Where the key of the wrapper stood.
+    wrapper_at: usize,
+    /// What stands for the name, and for the arguments, unless their proper keys come.
+    held_name: Option<Held>,
+    held_arguments: Option<Held>,
+    behind: Behind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Before the object.
+    Start,
+    /// In the first line of a code fence.
+    Fence,
+    FirstKey,
+    Key,
+    KeyText,
+    KeyWord,
+    Colon,
+    Value(Slot),
+    Reading(Slot),
+    AfterValue,
+    /// After the object.
+    After,
+    /// Beyond repair: nothing is read any more.
+    Lost {
+        string: bool,
+        escape: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Slot {
+    Name,
+    Id,
+    Arguments,
+    /// The arguments, if it is an object: the key is the tool's name.
+    Keyed,
+    /// The arguments, in a string.
+    ArgumentsText,
+    /// What may be the name, or the arguments, if their proper key does not come.
+    MaybeName,
+    MaybeArguments,
+    /// An object around name and arguments, or the name itself under that key.
+    Wrapper,
+    Ignored,
+    /// Left out without a word.
+    Skipped,
+}
+
+/// What became of a byte.
+enum Step {
+    Taken,
+    /// To be looked at again in the new state.
+    Again,
+    /// It begins another call.
+    NextCall,
+    /// It is no part of the payload, which has ended.
+    Over,
+}
+
+impl JsonPayload {
+    pub(crate) fn new(keys: &Arc<JsonCall>, open_ended: bool, repair: bool) -> JsonPayload {
+        JsonPayload {
+            keys: Arc::clone(keys),
+            open_ended,
+            repair,
+            state: State::Start,
+            at: 0,
+            level: 0,
+            wrapped: false,
+            array: false,
+            over: false,
+            bare: false,
+            pause: false,
+            junk: false,
+            key: String::new(),
+            arrow: false,
+            long_key: false,
+            key_at: 0,
+            value: Transducer::new(repair),
+            arguments: Transducer::new(repair),
+            sent: 0,
+            undecided: false,
+            value_at: 0,
+            string_at: None,
+            shortened: false,
+            argued: false,
+            wrapper_at: 0,
+            held_name: None,
+            held_arguments: None,
+            behind: Behind::default(),
+        }
+    }
+
+    /// A machine for calls that are JSON objects, from offset `at` on, in a format that writes them otherwise; `array_at`
+    /// is where a list of them began.
+    pub(crate) fn instead(
+        array_at: Option<usize>,
+        open_ended: bool,
+        at: usize,
+        stops: &Stops,
+        calls: &mut Calls,
+    ) -> Box<JsonPayload> {
+        calls.depart(RepairKind::ExtraWrapping, at..at + 1);
+        let keys = Arc::new(JsonCall { array: array_at.is_some(), ..JsonCall::default() });
+        let mut json = JsonPayload::new(&keys, open_ended, calls.repair);
+        if let Some(at) = array_at {
+            json.feed(b"[", at, stops, false, calls);
+        }
+        Box::new(json)
+    }
+
+    /// A machine for arguments without an object around them.
+    pub(crate) fn arguments_only(dialect: &Dialect, open_ended: bool, repair: bool) -> JsonPayload {
+        let arguments = Transducer::of(dialect.clone(), repair);
+        JsonPayload { arguments, ..JsonPayload::new(&Arc::default(), open_ended, repair) }
+    }
+
+    /// The arguments begin here; with `pause` the machine stops behind them.
+    pub(crate) fn expect_arguments(&mut self, pause: bool) {
+        (self.bare, self.pause) = (true, pause);
+        self.state = State::Value(Slot::Arguments);
+    }
+
+    /// A whole call begins here: the model writes JSON around name and arguments.
+    pub(crate) fn expect_call(&mut self) {
+        self.state = State::Start;
+    }
+
+    /// The payload stands in a code fence.
+    pub(crate) fn in_fence(&mut self) {
+        self.behind.fenced = true;
+    }
+
+    /// Whether the machine stopped behind the payload.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pause && self.state == State::After
+    }
+
+    /// What the format writes behind the payload is over.
+    pub(crate) fn go_on(&mut self) {
+        self.pause = false;
+    }
+
+    fn active(&self) -> &Transducer {
+        if self.state == State::Reading(Slot::Arguments) { &self.arguments } else { &self.value }
+    }
+
+    fn active_mut(&mut self) -> &mut Transducer {
+        if self.state == State::Reading(Slot::Arguments) { &mut self.arguments } else { &mut self.value }
+    }
+
+    fn ignore(&self, calls: &mut Calls) {
+        calls.ignored_key(&self.key, self.key_at);
+    }
+
+    fn lose(&mut self, at: usize, calls: &mut Calls) {
+        calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
+        self.state = State::Lost { string: false, escape: false };
+    }
+
+    /// Reports a departure, after what came before it.
+    fn report(&mut self, kind: RepairKind, place: Range<usize>, calls: &mut Calls) -> bool {
+        if calls.is_news(kind) {
+            self.flush(calls);
+        }
+        calls.depart(kind, place)
+    }
+
+    /// A departure that shows where the payload ends.
+    fn note(&mut self, kind: RepairKind, at: usize, calls: &mut Calls) {
+        self.report(kind, at..at, calls);
+    }
+
+    /// A departure at one byte; without repairs the payload is lost with it.
+    fn depart(&mut self, kind: RepairKind, at: usize, calls: &mut Calls) -> bool {
+        let repaired = self.report(kind, at..at + 1, calls);
+        if !repaired {
+            self.lose(at, calls);
+        }
+        repaired
+    }
+
+    fn step(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Step {
+        let blank = matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+        match self.state {
+            State::Start => return self.before(byte, at, calls),
+            State::Fence => match byte {
+                b'{' | b'[' => {
+                    self.state = State::Start;
+                    return Step::Again;
+                }
+                b'\n' => self.state = State::Start,
+                _ => {}
+            },
+            State::FirstKey | State::Key => match byte {
+                _ if blank => {}
+                b'"' | b'\'' => {
+                    self.key_at = at;
+                    self.state = State::KeyText;
+                    return Step::Again;
+                }
+                b'}' if self.state == State::Key && !self.depart(RepairKind::TrailingComma, at, calls) => {}
+                b'}' => self.end_object(stops, calls),
+                b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => {
+                    self.key_at = at;
+                    if self.depart(RepairKind::UnquotedKey, at, calls) {
+                        self.key.clear();
+                        self.state = State::KeyWord;
+                        return Step::Again;
+                    }
+                }
+                _ => self.lose(at, calls),
+            },
+            State::KeyWord => {
+                if (byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-')) && self.key.len() < 64 {
+                    self.key.push(char::from(byte));
+                } else {
+                    self.state = State::Colon;
+                    return Step::Again;
+                }
+            }
+            State::Colon => match byte {
+                _ if blank => {}
+                b'=' if !self.arrow && self.depart(RepairKind::OtherPunctuation, at, calls) => {
+                    self.arrow = true;
+                }
+                _ if self.arrow && byte != b'>' => {
+                    self.state = State::Value(self.slot_of_key(calls));
+                    return Step::Again;
+                }
+                b':' | b'>' if self.arrow == (byte == b'>') => self.state = State::Value(self.slot_of_key(calls)),
+                _ => self.lose(at, calls),
+            },
+            State::Value(_) if blank => {}
+            State::Value(slot) => return self.begin_value(slot, byte, at, calls),
+            State::AfterValue => match byte {
+                _ if blank => {}
+                b',' => self.state = State::Key,
+                b'}' => self.end_object(stops, calls),
+                b'"' | b'\'' => {
+                    if self.depart(RepairKind::MissingComma, at, calls) {
+                        self.state = State::Key;
+                        return Step::Again;
+                    }
+                }
+                b'`' if self.behind.fenced && self.depart(RepairKind::MissingBrackets, at, calls) => {
+                    self.level = 1;
+                    self.end_object(stops, calls);
+                    return Step::Again;
+                }
+                _ if self.open_ended && self.repair => self.over = true,
+                _ => {
+                    self.depart(RepairKind::StrayText, at, calls);
+                }
+            },
+            State::After => return self.after(byte, at, calls),
+            // No line break in a string, as in the transducer.
+            State::Lost { .. } if self.open_ended && byte == b'\n' => self.over = true,
+            State::Lost { string, escape } => {
+                self.state = State::Lost {
+                    string: if string { byte != b'\n' && (escape || byte != b'"') } else { byte == b'"' },
+                    escape: string && !escape && byte == b'\\',
+                };
+            }
+            // The transducers have these; nothing of them comes here.
+            State::KeyText | State::Reading(_) => {}
+        }
+        if self.over { Step::Over } else { Step::Taken }
+    }
+
+    /// What the value of the key that was just read is for.
+    fn slot_of_key(&mut self, calls: &mut Calls) -> Slot {
+        self.arrow = false;
+        let slot = self.slot(calls);
+        // What was said of the first one is not taken back.
+        if slot == Slot::Ignored && (self.key == self.keys.name || self.key == self.keys.arguments) {
+            calls.blame(format!("the call has the key {:?} twice", self.key));
+        }
+        if slot == Slot::Ignored && self.keys.keyed && self.level == 1 {
+            calls.blame(format!("the call has the key {:?} beside its tool's name", self.key));
+        }
+        slot
+    }
+
+    fn before(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => {}
+            b'{' => {
+                self.level = 1;
+                self.state = State::FirstKey;
+            }
+            b'[' if !self.array => {
+                if self.keys.array || self.depart(RepairKind::ExtraWrapping, at, calls) {
+                    self.array = true;
+                }
+            }
+            b']' if self.array => {
+                self.array = false;
+                self.state = State::After;
+            }
+            b'`' => {
+                if self.depart(RepairKind::CodeFence, at, calls) {
+                    self.behind.fenced = true;
+                    self.state = State::Fence;
+                }
+            }
+            _ => {
+                self.junk = true;
+                self.depart(RepairKind::StrayText, at, calls);
+            }
+        }
+        Step::Taken
+    }
+
+    fn after(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
+        if self.array && self.behind.text_at().is_none() && matches!(byte, b',' | b']') {
+            self.behind.pass(byte);
+            self.array = byte == b',';
+            return Step::Taken;
+        }
+        if self.open_ended {
+            let fence = self.behind.fenced && byte == b'`';
+            let goes_on = self.array && byte == b'{' || fence || byte.is_ascii_whitespace();
+            if !goes_on {
+                self.over = true;
+                return Step::Over;
+            }
+        }
+        match self.behind.step(byte, at, self.repair || self.array && self.keys.array) {
+            Trailer::Nothing => {}
+            Trailer::Departure(kind, at) => {
+                self.depart(kind, at, calls);
+            }
+            Trailer::NextCall(_) if self.bare => {
+                self.depart(RepairKind::StrayText, at, calls);
+            }
+            Trailer::NextCall(text) => {
+                if let Some(text) = text {
+                    self.depart(RepairKind::StrayText, text, calls);
+                }
+                return Step::NextCall;
+            }
+        }
+        Step::Taken
+    }
+
+    fn end_object(&mut self, stops: &Stops, calls: &mut Calls) {
+        self.level -= 1;
+        self.state = if self.level == 0 { State::After } else { State::AfterValue };
+        if self.level == 0 {
+            self.use_held(stops, calls);
+        }
+    }
+}
+
+impl PayloadReader for JsonPayload {
+    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+        let mut i = 0;
+        while i < input.len() {
+            if matches!(self.state, State::KeyText | State::Reading(_)) {
+                let state = self.state;
+                let taken = self.active_mut().feed(&input[i..], at + i, stops, markers);
+                i += taken;
+                self.at = at + i;
+                let reported = self.settle(stops, calls);
+                if taken == 0 && !reported && self.state == state {
+                    break;
+                }
+                continue;
+            }
+            let byte = input[i];
+            let in_string = matches!(self.state, State::Lost { string: true, .. });
+            if markers && if in_string { stops.in_string(byte) } else { stops.in_structure(byte) } {
+                break;
+            }
+            let behind = matches!(self.state, State::After);
+            if self.over || behind && (markers && self.is_over(at + i) || self.is_closed() || self.is_paused()) {
+                break;
+            }
+            self.at = at + i;
+            match self.step(byte, at + i, stops, calls) {
+                Step::Taken => i += 1,
+                Step::Again => {}
+                Step::NextCall if self.array && self.keys.array => return (i, Then::NextCall),
+                Step::NextCall => return (i, Then::SeveralCalls),
+                Step::Over => break,
+            }
+        }
+        (i, Then::More)
+    }
+
+    fn flush(&mut self, calls: &mut Calls) {
+        if calls.has_name() && !self.undecided {
+            let stable = self.arguments.stable();
+            calls.delta(&stable[self.sent..]);
+            self.sent = stable.len();
+        }
+    }
+
+    fn context(&self) -> Context {
+        let string = match self.state {
+            State::KeyText | State::Reading(_) => self.active().in_string(),
+            State::Lost { string, .. } => string,
+            _ => false,
+        };
+        if string { Context::String } else { Context::Structure }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state == State::Start && !self.junk && !self.behind.fenced && !self.array
+    }
+
+    fn is_closed(&self) -> bool {
+        self.open_ended
+            && !self.pause
+            && (self.over || self.state == State::After && !self.array && !self.behind.fenced)
+    }
+
+    fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
+        self.end_string(tail, at - tail.len(), stops, calls);
+        self.at = at;
+        let closed = self.state == State::After;
+        match self.state {
+            State::Reading(slot) => {
+                let cut = self.active_mut().cut(at);
+                if cut == Cut::Shortened
+                    || !matches!(slot, Slot::Arguments | Slot::ArgumentsText | Slot::MaybeArguments)
+                        && cut != Cut::Whole
+                {
+                    self.shortened = true;
+                }
+                if matches!(slot, Slot::Name | Slot::MaybeName | Slot::Id) && cut != Cut::Whole {
+                    self.value = Transducer::new(self.repair);
+                    self.state = State::AfterValue;
+                }
+                if self.settle(stops, calls) || cut != Cut::Broken {
+                    self.note(RepairKind::MissingBrackets, at, calls);
+                }
+            }
+            // A name alone is a call without arguments.
+            State::Value(_) if self.bare => {}
+            State::KeyText | State::KeyWord | State::Colon | State::Value(_) => {
+                self.shortened = true;
+                self.note(RepairKind::MissingBrackets, at, calls);
+            }
+            State::FirstKey | State::Key | State::AfterValue => {
+                self.note(RepairKind::MissingBrackets, at, calls);
+            }
+            State::After if self.array && by != Terminator::NextCall => {
+                self.note(RepairKind::MissingBrackets, at, calls);
+            }
+            _ => {}
+        }
+        self.use_held(stops, calls);
+        let lost = matches!(self.state, State::Lost { .. } | State::Start | State::Fence);
+        self.flush(calls);
+        if by == Terminator::End
+            && let Some(text) = self.behind.text_at()
+        {
+            self.depart(RepairKind::StrayText, text, calls);
+        }
+        if !self.open_ended && (by == Terminator::Start || by == Terminator::Text && closed) {
+            self.note(RepairKind::MissingEndMarker, at, calls);
+        }
+        let complete = match by {
+            Terminator::End => !(self.shortened || self.over && matches!(self.state, State::Lost { .. })),
+            Terminator::NextCall => true,
+            Terminator::Start | Terminator::Text => closed && self.repair,
+        };
+        if !complete {
+            calls.diagnose(DiagnosticKind::CutOff, at..at);
+        }
+        let text = if !self.arguments.is_empty() {
+            Some((self.arguments.take_text(std::mem::take(&mut calls.spare_text)), self.sent))
+        } else if calls.has_name() && !lost {
+            Some(("{}".to_owned(), 0))
+        } else {
+            None
+        };
+        Ending { complete, broken: lost, arguments: text }
+    }
+
+    fn text_at(&self) -> Option<usize> {
+        self.behind.text_at()
+    }
+
+    fn forget_text(&mut self, from: usize, calls: &mut Calls) {
+        if let Some(at) = self.behind.forget_text(from) {
+            self.depart(RepairKind::StrayText, at, calls);
+        }
+    }
+
+    fn is_over(&self, at: usize) -> bool {
+        self.behind.is_over(at)
+    }
+
+    fn next_call(&mut self) {
+        let (array, fenced) = (self.array, self.behind.fenced);
+        self.reset();
+        (self.array, self.behind.fenced) = (array, fenced);
+    }
+
+    fn reset(&mut self) {
+        self.value.reset();
+        self.arguments.reset();
+        self.state = State::Start;
+        self.level = 0;
+        self.sent = 0;
+        self.string_at = None;
+        (self.wrapped, self.array, self.over, self.junk) = (false, false, false, false);
+        (self.bare, self.pause) = (false, false);
+        (self.undecided, self.shortened, self.argued, self.long_key) = (false, false, false, false);
+        self.arrow = false;
+        (self.held_name, self.held_arguments) = (None, None);
+        self.behind = Behind::default();
+    }
+}

@@ -1,0 +1,246 @@
+//! The payload that names its tool before the arguments: a head, then JSON, then what the format writes behind it.
+
+use super::json::JsonPayload;
+use super::{PayloadReader, Terminator, Then};
+use crate::format::NamedCall;
+use crate::parse::calls::{Calls, Ending};
+use crate::parse::event::RepairKind;
+use crate::parse::head::{HeadPlan, HeadReader, HeadStep};
+use crate::parse::markers::Context;
+use crate::parse::repair::{Dialect, Stops};
+use std::sync::Arc;
+
+/// What the calls of a format share.
+#[derive(Debug)]
+pub(crate) struct NamedPlan {
+    head: Arc<HeadPlan>,
+    tail: Vec<u8>,
+    dialect: Dialect,
+    open_ended: bool,
+}
+
+impl NamedPlan {
+    pub(crate) fn new(call: &NamedCall, open_ended: bool) -> NamedPlan {
+        let tail = call.tail.trim().as_bytes().to_vec();
+        let dialect = if call.quote.is_some() || call.bare_keys {
+            let quote = call.quote.as_deref().map(|quote| Arc::from(quote.as_bytes()));
+            Dialect::Own { quote, bare_keys: call.bare_keys }
+        } else {
+            Dialect::Json
+        };
+        NamedPlan { head: Arc::new(HeadPlan::new(&call.head, &["{", "("])), tail, dialect, open_ended }
+    }
+}
+
+/// Reads one such call.
+#[derive(Debug)]
+pub(crate) struct NamedPayload {
+    plan: Arc<NamedPlan>,
+    repair: bool,
+    state: State,
+    head: HeadReader,
+    arguments: JsonPayload,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Head,
+    /// Between head and arguments.
+    Before,
+    /// In the first line of a code fence.
+    Fence,
+    /// In the arguments, or in a call that is one JSON object instead of head and arguments.
+    Arguments,
+    /// Behind the arguments, so far into the tail.
+    Tail(usize),
+    /// Behind the tail.
+    Behind,
+    /// There is no head: nothing is read any more.
+    Lost,
+    /// The same, and the line has ended, in a format without end marker.
+    Over,
+}
+
+impl NamedPayload {
+    pub(crate) fn new(plan: &Arc<NamedPlan>, repair: bool) -> NamedPayload {
+        NamedPayload {
+            plan: Arc::clone(plan),
+            repair,
+            state: State::Head,
+            head: HeadReader::new(&plan.head),
+            arguments: JsonPayload::arguments_only(&plan.dialect, plan.open_ended, repair),
+        }
+    }
+
+    /// One byte outside of the arguments; false if it is to be looked at again.
+    fn step(&mut self, byte: u8, at: usize, calls: &mut Calls) -> bool {
+        match self.state {
+            State::Head => {
+                if self.head.is_empty() && self.repair && matches!(byte, b'{' | b'[') {
+                    calls.depart(RepairKind::ExtraWrapping, at..at + 1);
+                    self.arguments.expect_call();
+                    self.state = State::Arguments;
+                    return false;
+                }
+                let step = self.head.push(byte, at, calls.index());
+                return !self.head_ends(step, calls);
+            }
+            State::Before => match byte {
+                b' ' | b'\t' | b'\r' | b'\n' => {}
+                b'`' => {
+                    self.state = State::Lost;
+                    if calls.depart(RepairKind::CodeFence, at..at + 1) {
+                        self.state = State::Fence;
+                    }
+                }
+                _ => {
+                    self.arguments.expect_arguments(!self.plan.tail.is_empty());
+                    self.state = State::Arguments;
+                    return false;
+                }
+            },
+            State::Fence => match byte {
+                b'{' | b'[' | b'\n' => {
+                    self.arguments.in_fence();
+                    self.state = State::Before;
+                    return byte == b'\n';
+                }
+                _ => {}
+            },
+            State::Tail(count) => match byte {
+                b' ' | b'\t' | b'\r' | b'\n' if count == 0 => {}
+                _ if self.plan.tail.get(count) == Some(&byte) => {
+                    self.state = State::Tail(count + 1);
+                    if count + 1 == self.plan.tail.len() {
+                        self.leave_tail();
+                    }
+                }
+                _ => {
+                    self.leave_tail();
+                    return false;
+                }
+            },
+            State::Lost if byte == b'\n' && self.plan.open_ended => {
+                self.state = State::Over;
+                return false;
+            }
+            State::Lost => {}
+            State::Arguments | State::Behind | State::Over => return false,
+        }
+        true
+    }
+
+    fn leave_tail(&mut self) {
+        self.arguments.go_on();
+        self.state = State::Behind;
+    }
+
+    /// The head has ended, if it has; true if its last byte is no part of it.
+    fn head_ends(&mut self, step: HeadStep, calls: &mut Calls) -> bool {
+        let read = match step {
+            HeadStep::More => return false,
+            HeadStep::Done(read) => read,
+            HeadStep::Lost => {
+                self.state = State::Lost;
+                return false;
+            }
+        };
+        // No tool's name has white space in it: this is prose.
+        let prose = read.name.contains(char::is_whitespace);
+        if prose || !read.exact && !calls.depart(RepairKind::NearMissMarker, read.range.clone()) {
+            self.state = State::Lost;
+            return false;
+        }
+        if let Some(id) = read.id {
+            calls.give_id(id);
+        }
+        calls.start(read.name, read.range);
+        self.state = State::Before;
+        read.stopped.is_some()
+    }
+}
+
+impl PayloadReader for NamedPayload {
+    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+        let mut i = 0;
+        while i < input.len() {
+            if matches!(self.state, State::Arguments | State::Behind) {
+                let (taken, then) = self.arguments.feed(&input[i..], at + i, stops, markers, calls);
+                i += taken;
+                if self.state == State::Arguments && self.arguments.is_paused() {
+                    self.state = State::Tail(0);
+                    continue;
+                }
+                return (i, then);
+            }
+            if markers && stops.in_structure(input[i]) || self.is_closed() {
+                break;
+            }
+            if self.step(input[i], at + i, calls) {
+                i += 1;
+            }
+        }
+        (i, Then::More)
+    }
+
+    fn flush(&mut self, calls: &mut Calls) {
+        self.arguments.flush(calls);
+    }
+
+    fn context(&self) -> Context {
+        if self.state == State::Arguments { self.arguments.context() } else { Context::Structure }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state == State::Head && self.head.is_empty()
+    }
+
+    fn is_closed(&self) -> bool {
+        match self.state {
+            State::Arguments | State::Behind => self.arguments.is_closed(),
+            State::Over => true,
+            _ => false,
+        }
+    }
+
+    fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
+        let mut lost = matches!(self.state, State::Lost | State::Over);
+        if self.state == State::Head && !self.head.is_empty() {
+            let step = self.head.end(at, calls.index());
+            self.head_ends(step, calls);
+            lost = self.state == State::Lost;
+        }
+        if matches!(self.state, State::Before | State::Fence) {
+            self.arguments.expect_arguments(false);
+        }
+        let mut ending = self.arguments.end(by, tail, at, stops, calls);
+        if lost {
+            calls.blame("the call does not begin with a tool's name".to_owned());
+            (ending.broken, ending.complete) = (true, ending.complete && self.state != State::Over);
+            ending.arguments = None;
+        }
+        ending
+    }
+
+    fn text_at(&self) -> Option<usize> {
+        self.arguments.text_at()
+    }
+
+    fn forget_text(&mut self, from: usize, calls: &mut Calls) {
+        self.arguments.forget_text(from, calls);
+    }
+
+    fn is_over(&self, at: usize) -> bool {
+        self.arguments.is_over(at)
+    }
+
+    fn next_call(&mut self) {
+        self.arguments.next_call();
+    }
+
+    fn reset(&mut self) {
+        self.state = State::Head;
+        self.head.reset();
+        self.arguments.reset();
+    }
+}

@@ -1,0 +1,519 @@
+//! The payload whose arguments stand one by one between tags: `f><parameter=a>1</parameter>`.
+//!
+//! Nothing is escaped in such a value and nothing in it says what type it has: a value ends at its closing tag, and
+//! the tool's schema says whether it is a string. What stands between the tags is read here, the values by
+//! [`ValueReader`].
+
+mod output;
+mod plan;
+mod tags;
+mod value;
+
+use super::json::JsonPayload;
+use super::{PayloadReader, Terminator, Then};
+use crate::format::schema::{self, Step, Types};
+use crate::parse::calls::{Calls, Ending};
+use crate::parse::event::{DiagnosticKind, RepairKind};
+use crate::parse::head::{HeadRead, HeadReader, HeadStep};
+use crate::parse::markers::Context;
+use crate::parse::repair::{Cut, Stops, Transducer};
+use output::Output;
+use std::sync::Arc;
+use value::{ValueEnd, ValueReader};
+
+pub(crate) use plan::TaggedPlan;
+
+/// How long a key mostly is.
+const NAME: usize = 64;
+/// How long a key may be.
+const KEY: usize = 128;
+/// How many keys are remembered, to tell those that come twice.
+const KEYS: usize = 64;
+/// How deep elements may nest: the arguments stay within what serde_json reads.
+const DEPTH: usize = 100;
+/// How much text may stand where an argument or the end marker is due. More than that is for the user.
+const TEXT: usize = 256;
+
+/// Reads one such call.
+#[derive(Debug)]
+pub(crate) struct TaggedPayload {
+    plan: Arc<TaggedPlan>,
+    repair: bool,
+    state: State,
+    head: HeadReader,
+    key: Vec<u8>,
+    key_at: usize,
+    /// Whether the key's own end is missing.
+    key_open: bool,
+    /// The types that the argument's tag says.
+    word: Option<Types>,
+    /// Bytes that may be part of a tag, the first of which has offset `held_at`.
+    held: Vec<u8>,
+    held_at: usize,
+    value: ValueReader,
+    /// The elements that are open around the arguments being read.
+    frames: Vec<Frame>,
+    /// The way to the argument that was read last, through the open elements.
+    path: Vec<Step>,
+    /// How many arguments there are already, outside of elements.
+    count: usize,
+    /// Their names.
+    given: Vec<String>,
+    output: Output,
+    shortened: bool,
+    /// The arguments, if they are a JSON object instead, and whether they were.
+    object: Transducer,
+    object_read: bool,
+    /// The call, if it is a JSON object instead.
+    json: Option<Box<JsonPayload>>,
+    /// Where text began that is for the user unless the call goes on.
+    text_at: Option<usize>,
+    line_start: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Head,
+    /// Where an argument or the end marker is due.
+    Between,
+    Key,
+    /// Between an argument's name and its value, where the format writes something there.
+    ValueStart,
+    Value,
+    /// In arguments that are a JSON object.
+    Object,
+    /// There is no head: nothing is read any more.
+    Lost,
+}
+
+/// An element that holds elements.
+#[derive(Debug)]
+struct Frame {
+    /// What ends it.
+    closing: Vec<u8>,
+    types: Types,
+    kind: Kind,
+    count: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The first element in it will tell.
+    Open,
+    Object,
+    Array,
+}
+
+/// What became of a byte.
+enum Did {
+    Taken,
+    /// It is to be looked at again in the new state.
+    Look,
+    /// All from this offset on is.
+    Again(usize),
+}
+
+impl TaggedPayload {
+    pub(crate) fn new(plan: &Arc<TaggedPlan>, repair: bool) -> TaggedPayload {
+        TaggedPayload {
+            plan: Arc::clone(plan),
+            repair,
+            state: State::Head,
+            head: HeadReader::new(&plan.head),
+            key: Vec::new(),
+            key_at: 0,
+            key_open: false,
+            word: None,
+            held: Vec::new(),
+            held_at: 0,
+            value: ValueReader::new(plan, repair),
+            frames: Vec::new(),
+            path: Vec::new(),
+            count: 0,
+            given: Vec::new(),
+            output: Output::default(),
+            shortened: false,
+            object: Transducer::new(repair),
+            object_read: false,
+            json: None,
+            text_at: None,
+            line_start: false,
+        }
+    }
+
+    /// One byte outside of values.
+    fn step(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Did {
+        match self.state {
+            State::Head => self.head(byte, at, stops, calls),
+            State::Between => self.between(byte, at, calls),
+            State::Key => self.key(byte, at, calls),
+            State::ValueStart => self.value_start(byte, at, calls),
+            State::Value | State::Object => Did::Look,
+            State::Lost => Did::Taken,
+        }
+    }
+
+    fn head(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Did {
+        if self.head.is_empty() && self.repair && matches!(byte, b'{' | b'[') {
+            self.json = Some(JsonPayload::instead(None, self.plan.open_ended, at, stops, calls));
+            return Did::Look;
+        }
+        match self.head.push(byte, at, calls.index()) {
+            HeadStep::More => {}
+            HeadStep::Done(read) => {
+                let bracket = read.stopped == Some(b'{');
+                self.head_read(read, at, calls);
+                if bracket {
+                    return Did::Look;
+                }
+            }
+            HeadStep::Lost => self.state = State::Lost,
+        }
+        Did::Taken
+    }
+
+    fn head_read(&mut self, read: HeadRead, at: usize, calls: &mut Calls) {
+        // No tool's name has white space in it: this is prose.
+        let prose = read.name.contains(char::is_whitespace);
+        if prose || !read.exact && !calls.depart(RepairKind::NearMissMarker, read.range.clone()) {
+            self.state = State::Lost;
+            return;
+        }
+        if let Some(id) = read.id {
+            calls.give_id(id);
+        }
+        calls.start(read.name, read.range);
+        self.state = State::Between;
+        if read.stopped.is_some_and(|byte| byte != b'{') {
+            self.begin_key(at + 1);
+        }
+    }
+
+    fn begin_value(&mut self, calls: &mut Calls) {
+        if self.frames.len() >= DEPTH {
+            calls.blame("the arguments nest too deep".to_owned());
+        }
+        let key = String::from_utf8(std::mem::take(&mut self.key)).unwrap_or_default();
+        let (count, kind) = match self.frames.last() {
+            Some(frame) => (frame.count, frame.kind),
+            None => (self.count, Kind::Object),
+        };
+        let separator = match count {
+            0 if self.frames.is_empty() => "{",
+            0 => "",
+            _ => ", ",
+        };
+        let schema = calls.tool().and_then(|tool| tool.parameters.as_ref());
+        let types = schema.map_or_else(Types::default, |schema| schema::types(schema, &self.path));
+        let types = match self.word.take() {
+            Some(word) if word == Types::STRING => word,
+            // JSON, whatever the schema says; that tells which of its types are meant.
+            Some(word) if types.without(Types::STRING).is_unknown() => word,
+            Some(_) => types.without(Types::STRING),
+            None => types,
+        };
+        self.value.begin(&key, types, separator, kind == Kind::Object, self.frames.len());
+        self.key = key.into_bytes();
+        self.state = State::Value;
+    }
+
+    /// The value, or its beginning, has ended; says from where on to look at bytes again.
+    fn value_ended(&mut self, end: ValueEnd, at: usize, stops: &Stops, calls: &mut Calls) -> Option<usize> {
+        self.line_start = false;
+        if let ValueEnd::Children(from) = end {
+            self.value.push_prefix(&mut self.output);
+            let closing = self.value.take_closing();
+            self.frames.push(Frame { closing, types: self.value.types(), kind: Kind::Open, count: 0 });
+            self.begin_key(from);
+            return Some(from);
+        }
+        if let ValueEnd::Key { .. } | ValueEnd::Marker(_) = end {
+            self.value.report_open(at, &mut self.output, calls);
+        }
+        if std::mem::take(&mut self.key_open) && self.value.is_blank() {
+            let key = self.key_text();
+            calls.blame(format!("the argument {key:?} has no value"));
+        }
+        let value_end = if let ValueEnd::ClosedBefore(from) = end { from } else { at };
+        self.value.finish(value_end, stops, &mut self.output, calls);
+        self.argument_ended();
+        match end {
+            ValueEnd::Closed | ValueEnd::Children(_) => None,
+            ValueEnd::ClosedBefore(from) => Some(from),
+            // Its tag has more than the key.
+            ValueEnd::Key { at: key_at, .. } if !self.plan.words.is_empty() => {
+                self.begin_key(key_at);
+                Some(key_at)
+            }
+            ValueEnd::Key { key, at: key_at, end } => {
+                self.key_at = key_at;
+                self.key_read(key, calls);
+                (end < at).then_some(end)
+            }
+            ValueEnd::Marker(from) => Some(from),
+        }
+    }
+
+    fn key_text(&self) -> String {
+        String::from_utf8_lossy(&self.key).into_owned()
+    }
+
+    fn argument_ended(&mut self) {
+        match self.frames.last_mut() {
+            Some(frame) => frame.count += 1,
+            None => self.count += 1,
+        }
+        self.state = State::Between;
+    }
+
+    /// Closes the open elements from `depth` on.
+    fn close_frames(&mut self, depth: usize, at: usize, calls: &mut Calls) {
+        if depth + 1 < self.frames.len() {
+            self.output.report(RepairKind::MissingBrackets, at..at, calls);
+        }
+        while self.frames.len() > depth {
+            let Some(frame) = self.frames.pop() else { break };
+            self.output.push(match frame.kind {
+                Kind::Object => "}",
+                Kind::Array => "]",
+                Kind::Open if frame.types.has(Types::ARRAY) => "[]",
+                Kind::Open => "{}",
+            });
+            self.argument_ended();
+        }
+    }
+
+    /// Takes bytes of arguments that are a JSON object.
+    ///
+    /// Says how many, and whether there was anything to report.
+    fn object(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, bool) {
+        let taken = self.object.feed(input, at, stops, markers);
+        let reported = self.pass_object(calls);
+        if self.object.is_done() {
+            if let Some(at) = self.object.broken_at() {
+                calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
+            }
+            self.count += 1;
+            self.state = State::Between;
+        }
+        (taken, reported)
+    }
+
+    fn pass_object(&mut self, calls: &mut Calls) -> bool {
+        self.output.push(&self.object.take_stable());
+        let mut reported = false;
+        while let Some((kind, place)) = self.object.take_report() {
+            reported = true;
+            self.output.report(kind, place, calls);
+        }
+        reported
+    }
+
+    /// Ends what is open where the payload ends; says whether the call is whole all the same.
+    fn end_open(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> bool {
+        // Where nothing says that the call has ended, more arguments may have been to come.
+        let told_by_end = by != Terminator::Text || self.plan.open_ended && !calls.cut_off;
+        let mut whole = self.state == State::Between && told_by_end;
+        match self.state {
+            State::Head if by == Terminator::End && !self.head.is_empty() => match self.head.end(at, calls.index()) {
+                HeadStep::Done(read) => self.head_read(read, at, calls),
+                _ => self.state = State::Lost,
+            },
+            State::Head => self.state = State::Lost,
+            State::Value => {
+                whole = self.value.ends_with_marker() && !calls.cut_off;
+                if !whole {
+                    self.shortened = true;
+                    self.value.cut();
+                }
+                self.value.report_open(at, &mut self.output, calls);
+                self.value.finish(at, stops, &mut self.output, calls);
+                self.argument_ended();
+            }
+            State::Key | State::ValueStart => {
+                self.shortened = true;
+                self.output.report(RepairKind::MissingBrackets, at..at, calls);
+            }
+            State::Object => {
+                self.object(tail.trim_ascii_end(), at - tail.len(), stops, false, calls);
+                if self.state == State::Object {
+                    let string = self.object.in_string();
+                    let cut = self.object.cut(at);
+                    self.shortened |= string || matches!(cut, Cut::Shortened | Cut::Broken);
+                    self.pass_object(calls);
+                    if let Some(at) = self.object.broken_at() {
+                        calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
+                    }
+                    self.count += 1;
+                    whole = by == Terminator::End;
+                }
+            }
+            State::Between | State::Lost => {}
+        }
+        if !self.frames.is_empty() {
+            self.output.report(RepairKind::MissingBrackets, at..at, calls);
+            self.close_frames(0, at, calls);
+        }
+        whole
+    }
+}
+
+impl PayloadReader for TaggedPayload {
+    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+        let mut i = 0;
+        while i < input.len() {
+            if let Some(json) = &mut self.json {
+                let (taken, then) = json.feed(&input[i..], at + i, stops, markers, calls);
+                return (i + taken, then);
+            }
+            match self.state {
+                State::Value => {
+                    let (taken, end) =
+                        self.value.feed(&input[i..], at + i, stops, &mut self.output, &self.given, calls);
+                    i += taken;
+                    let again = end.and_then(|end| self.value_ended(end, at + i, stops, calls));
+                    if let Some(from) = again {
+                        return (i, Then::Again(from));
+                    }
+                }
+                State::Object => {
+                    let (taken, reported) = self.object(&input[i..], at + i, stops, markers, calls);
+                    i += taken;
+                    if taken == 0 && !reported && self.state == State::Object {
+                        break;
+                    }
+                }
+                _ => {
+                    let taken = self.whole_tag(&input[i..], at + i, stops, markers, calls);
+                    if taken > 0 {
+                        i += taken;
+                        continue;
+                    }
+                    if markers && (stops.in_structure(input[i]) || self.is_over(at + i)) {
+                        break;
+                    }
+                    match self.step(input[i], at + i, stops, calls) {
+                        Did::Taken => i += 1,
+                        Did::Look => {}
+                        Did::Again(from) => return (i + 1, Then::Again(from)),
+                    }
+                }
+            }
+        }
+        (i, Then::More)
+    }
+
+    fn flush(&mut self, calls: &mut Calls) {
+        match &mut self.json {
+            Some(json) => json.flush(calls),
+            None => self.output.flush(calls),
+        }
+    }
+
+    fn context(&self) -> Context {
+        match (&self.json, self.state) {
+            (Some(json), _) => json.context(),
+            (_, State::Value) => Context::Raw,
+            (_, State::Object) if self.object.in_string() => Context::String,
+            _ => Context::Structure,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state == State::Head && self.head.is_empty() && self.json.is_none()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.json.as_ref().is_some_and(|json| json.is_closed())
+    }
+
+    fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
+        if let Some(json) = &mut self.json {
+            return json.end(by, tail, at, stops, calls);
+        }
+        let whole = self.end_open(by, tail, at, stops, calls);
+        let lost = self.state == State::Lost;
+        if lost {
+            calls.blame("the call does not begin with a tool's name".to_owned());
+        }
+        self.output.flush(calls);
+        if by == Terminator::End {
+            self.end_text(calls);
+        }
+        if by == Terminator::Start {
+            self.output.report(RepairKind::MissingEndMarker, at..at, calls);
+        }
+        let complete = match by {
+            Terminator::End | Terminator::NextCall => !self.shortened,
+            Terminator::Start | Terminator::Text => whole && !self.shortened && self.repair,
+        };
+        if !complete {
+            calls.diagnose(DiagnosticKind::CutOff, at..at);
+        }
+        let arguments = (calls.has_name() && !lost).then(|| {
+            if self.count == 0 {
+                return ("{}".to_owned(), 0);
+            }
+            if !self.object_read {
+                self.output.push("}");
+            }
+            self.output.take(std::mem::take(&mut calls.spare_text))
+        });
+        Ending { complete, broken: lost, arguments }
+    }
+
+    fn before_end(&mut self, at: usize, stops: &Stops, calls: &mut Calls) -> Option<usize> {
+        if self.json.is_some() || self.state != State::Value {
+            return None;
+        }
+        let end = self.value.end_text(stops, &mut self.output, calls)?;
+        // At a token limit more of the value may have been to come, unless the tag is on a line of its own.
+        self.shortened |= calls.cut_off && !self.plan.lines;
+        self.value_ended(ValueEnd::ClosedBefore(end), at, stops, calls)
+    }
+
+    fn text_at(&self) -> Option<usize> {
+        self.json.as_ref().map_or(self.text_at, |json| json.text_at())
+    }
+
+    fn forget_text(&mut self, from: usize, calls: &mut Calls) {
+        if let Some(json) = &mut self.json {
+            json.forget_text(from, calls);
+        } else if self.text_at.is_some_and(|at| at >= from) {
+            self.end_text(calls);
+        }
+    }
+
+    fn is_over(&self, at: usize) -> bool {
+        match &self.json {
+            Some(json) => json.is_over(at),
+            None => self.text_at.is_some_and(|text| at >= text + TEXT),
+        }
+    }
+
+    fn next_call(&mut self) {
+        match &mut self.json {
+            Some(json) => json.next_call(),
+            None => self.reset(),
+        }
+    }
+
+    fn reset(&mut self) {
+        self.state = State::Head;
+        self.head.reset();
+        self.held.clear();
+        self.key_open = false;
+        self.value.reset();
+        self.frames.clear();
+        self.path.clear();
+        self.count = 0;
+        self.given.clear();
+        self.output.clear();
+        self.shortened = false;
+        self.object.reset();
+        self.object_read = false;
+        self.json = None;
+        self.text_at = None;
+        self.line_start = false;
+    }
+}

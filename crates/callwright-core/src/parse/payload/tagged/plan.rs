@@ -1,0 +1,147 @@
+//! The tags of a format, taken apart.
+
+use crate::format::schema::Types;
+use crate::format::{Declaration, Marker, TaggedCall};
+use crate::parse::bytes::FlagSets;
+use crate::parse::head::HeadPlan;
+use std::sync::Arc;
+
+/// What the calls of a format share.
+#[derive(Debug)]
+pub(crate) struct TaggedPlan {
+    pub(super) head: Arc<HeadPlan>,
+    pub(super) key_start: Vec<u8>,
+    /// What follows the key, up to the word for the type if there is one.
+    pub(super) key_end: Vec<u8>,
+    /// The same, where it ends.
+    pub(super) tag_end: Vec<u8>,
+    /// The words for types; none where the format writes none.
+    pub(super) words: Vec<(String, Types)>,
+    pub(super) escaped_keys: bool,
+    /// Empty where a value begins right behind its key.
+    pub(super) value_start: Vec<u8>,
+    /// What ends a value: before and, where it has the argument's name in it, after that.
+    value_end: (Vec<u8>, Option<Vec<u8>>),
+    /// White space that is written around a value and is no part of it.
+    pub(super) lead: Vec<u8>,
+    pub(super) tail: Vec<u8>,
+    /// Whether each argument begins on a line of its own.
+    pub(super) lines: bool,
+    pub(super) nested: bool,
+    /// The end marker, what may stand behind it, and what begins the next call; where they are known as text.
+    pub(super) end: Vec<u8>,
+    pub(super) section_end: Vec<u8>,
+    pub(super) starts: Vec<Vec<u8>>,
+    /// Whether there is no end marker.
+    pub(super) open_ended: bool,
+    flags: FlagSets,
+    /// The first two bytes of whatever may end a value; empty where they are not that many.
+    pairs: Vec<[u8; 2]>,
+}
+
+/// The byte has to be escaped in a JSON string.
+pub(super) const ESCAPED: u8 = 1;
+/// It may begin what ends a value.
+pub(super) const ENDS: u8 = 2;
+/// The same where departures are repaired.
+pub(super) const ENDS_ROUGHLY: u8 = 4;
+/// It may begin what opens a CDATA section, or ends one.
+pub(super) const CDATA: u8 = 8;
+pub(super) const CDATA_END: u8 = 16;
+
+impl TaggedPlan {
+    pub(crate) fn new(declaration: &Declaration, call: &TaggedCall) -> TaggedPlan {
+        let bytes = |text: &str| text.trim().as_bytes().to_vec();
+        let marker = |marker: Option<&Marker>| bytes(marker.and_then(Marker::text).unwrap_or_default());
+        let before_value = format!("{}{}", call.key_end, call.value_start);
+        let blank = |text: &str| text.as_bytes().to_vec();
+        let value_end = match call.value_end.trim().split_once("{key}") {
+            Some((before, after)) => (before.as_bytes().to_vec(), Some(after.as_bytes().to_vec())),
+            None => (bytes(&call.value_end), None),
+        };
+        let section = declaration.section.as_ref();
+        let (key_end, tag_end) = call.around_type().unwrap_or((&call.key_end, &call.key_end));
+        let starts = [marker(section.map(|section| &section.start)), marker(declaration.start.as_ref())];
+        let mut plan = TaggedPlan {
+            head: Arc::new(HeadPlan::new(&call.head, &[call.key_start.trim(), "{"])),
+            key_start: bytes(&call.key_start),
+            key_end: bytes(key_end),
+            tag_end: bytes(tag_end),
+            words: if call.types.is_empty() { Vec::new() } else { call.words() },
+            escaped_keys: call.escaped_keys,
+            value_start: bytes(&call.value_start),
+            value_end,
+            lead: blank(&before_value[before_value.trim_end().len()..]),
+            tail: blank(&call.value_end[..call.value_end.len() - call.value_end.trim_start().len()]),
+            lines: call.value_end.trim_end().len() < call.value_end.len(),
+            nested: call.nested,
+            end: marker(declaration.end.as_ref()),
+            section_end: marker(section.map(|section| &section.end)),
+            starts: starts.into_iter().filter(|start| !start.is_empty()).collect(),
+            open_ended: declaration.end.is_none(),
+            flags: FlagSets::new(Box::new([0; 256]), 0),
+            pairs: Vec::new(),
+        };
+        plan.set_flags();
+        plan
+    }
+
+    fn set_flags(&mut self) {
+        let mut flags = Box::new([0u8; 256]);
+        for byte in [b'"', b'\\'].into_iter().chain(0..0x20) {
+            flags[usize::from(byte)] |= ESCAPED;
+        }
+        let mut mark = |text: &[u8], flag: u8| {
+            if let Some(&byte) = text.first() {
+                flags[usize::from(byte)] |= flag;
+            }
+        };
+        mark(&self.tail, ENDS);
+        mark(&self.value_end.0, ENDS);
+        mark(&self.key_start, ENDS_ROUGHLY);
+        mark(&self.end, ENDS_ROUGHLY);
+        mark(b"\n", ENDS_ROUGHLY);
+        mark(b"<", CDATA);
+        mark(b"]", CDATA_END);
+        if self.nested {
+            mark(&self.key_start, ENDS);
+        }
+        if self.value_end.0.is_empty() {
+            flags.iter_mut().for_each(|flag| *flag |= ENDS);
+        }
+        self.flags = FlagSets::new(flags, 5);
+        let tags = [&self.value_end.0, &self.key_start, &self.end];
+        let tags = tags.into_iter().filter(|tag| !tag.is_empty());
+        let pair = |tag: &Vec<u8>| [[b'\n', tag[0]], [tag[0], *tag.get(1).unwrap_or(&0)]];
+        let plain = (self.tail.is_empty() || self.tail == b"\n") && !self.value_end.0.is_empty();
+        if plain && tags.clone().all(|tag| tag.len() > 1) {
+            self.pairs = tags.flat_map(pair).collect();
+        }
+    }
+
+    /// Writes what ends the value of that argument.
+    pub(super) fn closing(&self, key: &str, closing: &mut Vec<u8>) {
+        closing.clear();
+        closing.extend_from_slice(&self.value_end.0);
+        if let Some(after) = &self.value_end.1 {
+            closing.extend_from_slice(key.as_bytes());
+            closing.extend_from_slice(after);
+        }
+    }
+
+    /// Whether what may end a value can begin with these two bytes.
+    pub(super) fn may_end(&self, byte: u8, next: u8) -> bool {
+        self.pairs.is_empty() || self.pairs.contains(&[byte, next])
+    }
+
+    /// Whether the byte begins one of the tags between values.
+    pub(super) fn is_markup(&self, byte: u8) -> bool {
+        let tags = [&self.key_start, &self.end, &self.section_end].into_iter().chain(&self.starts);
+        tags.into_iter().any(|tag| tag.first() == Some(&byte))
+    }
+
+    /// How many bytes at the beginning have none of the flags in `mask`.
+    pub(super) fn run(&self, bytes: &[u8], mask: u8) -> usize {
+        self.flags.run(bytes, mask)
+    }
+}

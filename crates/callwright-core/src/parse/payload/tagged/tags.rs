@@ -1,0 +1,272 @@
+//! What stands between the values of a call: the tags around arguments and their names.
+
+use super::{Arc, Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, TaggedPayload};
+use crate::format::schema::{self, Step, Types};
+use crate::format::typed;
+use crate::parse::names;
+
+impl TaggedPayload {
+    pub(super) fn between(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
+        if self.held.is_empty() {
+            match byte {
+                b'\n' => {
+                    self.line_start = true;
+                    return Did::Taken;
+                }
+                b' ' | b'\t' | b'\r' => return Did::Taken,
+                b'{' if self.count == 0
+                    && self.frames.is_empty()
+                    && self.text_at.is_none()
+                    && !self.object_read
+                    && self.output.report(RepairKind::JsonArguments, at..at + 1, calls) =>
+                {
+                    self.object_read = true;
+                    self.state = State::Object;
+                    return Did::Look;
+                }
+                _ => {}
+            }
+            self.held_at = at;
+        }
+        if self.frames.is_empty() && !self.object_read && self.plan.key_start.get(self.held.len()) == Some(&byte) {
+            self.held.push(byte);
+            if self.held.len() == self.plan.key_start.len() {
+                self.held.clear();
+                self.end_text(calls);
+                self.begin_key(at + 1);
+            }
+            return Did::Taken;
+        }
+        self.held.push(byte);
+        while !self.held.is_empty() {
+            if let Some(depth) = self.frames.iter().rposition(|frame| frame.closing == self.held) {
+                self.close_frames(depth, at, calls);
+                self.held.clear();
+                break;
+            }
+            if self.frames.iter().any(|frame| frame.closing.starts_with(&self.held)) {
+                break;
+            }
+            if !self.object_read && self.held.starts_with(&self.plan.key_start) {
+                let from = self.held_at + self.plan.key_start.len();
+                self.held.clear();
+                self.end_text(calls);
+                self.begin_key(from);
+                return if from > at { Did::Taken } else { Did::Again(from) };
+            }
+            if !self.object_read && self.plan.key_start.starts_with(&self.held) {
+                break;
+            }
+            self.stray(self.held_at, calls);
+            self.held.remove(0);
+            self.held_at += 1;
+        }
+        Did::Taken
+    }
+
+    /// A byte where an argument or the end marker was due.
+    pub(super) fn stray(&mut self, at: usize, calls: &mut Calls) {
+        if self.text_at.is_some() {
+            return;
+        }
+        if self.line_start && self.repair && self.frames.is_empty() {
+            self.text_at = Some(at);
+        } else {
+            self.output.report(RepairKind::StrayText, at..at + 1, calls);
+        }
+        self.line_start = false;
+    }
+
+    /// The call goes on: what stood there was no text for the user.
+    pub(super) fn end_text(&mut self, calls: &mut Calls) {
+        if let Some(at) = self.text_at.take() {
+            self.output.report(RepairKind::StrayText, at..at + 1, calls);
+        }
+    }
+
+    pub(super) fn begin_key(&mut self, at: usize) {
+        self.key.clear();
+        self.key_at = at;
+        self.state = State::Key;
+    }
+
+    /// What begins an argument, or the rest of that, where it stands here whole as it mostly does; says how many bytes
+    /// that is.
+    pub(super) fn whole_tag(
+        &mut self,
+        bytes: &[u8],
+        at: usize,
+        stops: &Stops,
+        markers: bool,
+        calls: &mut Calls,
+    ) -> usize {
+        let plan = &self.plan;
+        match self.state {
+            State::Between if self.held.is_empty() && self.frames.is_empty() => {
+                let expected = !self.object_read && self.text_at.is_none() && stops.key_start_is_clear;
+                let length = plan.key_start.len();
+                if !expected || length == 0 || !bytes.starts_with(&plan.key_start) {
+                    return 0;
+                }
+                self.begin_key(at + length);
+                length
+            }
+            State::Key if self.key.is_empty() && !plan.tag_end.is_empty() => {
+                let end = bytes.windows(plan.tag_end.len()).take(NAME).position(|tag| tag == plan.tag_end);
+                let Some(tag) = end.and_then(|end| bytes.get(..end + plan.tag_end.len())) else { return 0 };
+                let name = &tag[..tag.len() - plan.tag_end.len()];
+                let unclosed = name.iter().any(|byte| matches!(byte, b'<' | b'>' | b'\n'));
+                if unclosed || markers && tag.iter().any(|&byte| stops.in_structure(byte)) {
+                    return 0;
+                }
+                self.key.extend_from_slice(tag);
+                self.key_ended(calls);
+                tag.len()
+            }
+            _ => 0,
+        }
+    }
+
+    pub(super) fn key(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
+        self.key.push(byte);
+        if self.plan.tag_end.last() == Some(&byte) && self.key.ends_with(&self.plan.tag_end) {
+            self.key_ended(calls);
+        } else if let Some(length) = self.unclosed_key() {
+            return self.key_unclosed(length, at, calls);
+        } else if self.key.len() > KEY + self.plan.key_end.len() + self.plan.tag_end.len() {
+            self.state = State::Between;
+            self.shortened = true;
+            self.output.report(RepairKind::StrayText, self.key_at..at, calls);
+        }
+        Did::Taken
+    }
+
+    /// How long the key is, where something else ends it than what the format writes there: a tag or, inside of a tag,
+    /// the line's end.
+    fn unclosed_key(&self) -> Option<usize> {
+        let lines = !self.plan.key_start.ends_with(b">");
+        let ends = |byte: &u8| matches!(byte, b'<' | b'>') || lines && *byte == b'\n';
+        let at = self.key.iter().position(ends).filter(|_| self.repair)?;
+        let may_end = (0..=at).any(|from| self.plan.tag_end.starts_with(&self.key[from..]));
+        (!may_end).then_some(at)
+    }
+
+    /// The key ends after `length` bytes, and the value follows; if there is no name, nothing that could be one does.
+    fn key_unclosed(&mut self, length: usize, at: usize, calls: &mut Calls) -> Did {
+        // A closing bracket is the rest of what should have ended the key.
+        let from = self.key_at + length + usize::from(self.key[length] == b'>');
+        let tag = String::from_utf8_lossy(&self.key[..length]).into_owned();
+        let key = self.take_type(&tag, length, calls).trim().to_owned();
+        if key.is_empty() || key.starts_with('/') {
+            if key.is_empty() {
+                calls.blame("an argument has no name".to_owned());
+            }
+            self.state = State::Between;
+            self.stray(self.key_at, calls);
+        } else {
+            self.output.report(RepairKind::MissingBrackets, from..from, calls);
+            self.key_open = true;
+            self.key_read(key.lines().next().unwrap_or_default().trim_end().to_owned(), calls);
+        }
+        if from > at { Did::Taken } else { Did::Again(from) }
+    }
+
+    pub(super) fn key_ended(&mut self, calls: &mut Calls) {
+        let length = self.key.len() - self.plan.tag_end.len();
+        let tag = String::from_utf8_lossy(&self.key[..length]).into_owned();
+        let mut key = self.take_type(&tag, length, calls).trim().to_owned();
+        if self.plan.escaped_keys {
+            key = typed::unescape(&key);
+        }
+        // A closing tag whose element is not open.
+        if key.is_empty() || key.starts_with('/') {
+            self.state = State::Between;
+            self.stray(self.key_at, calls);
+            return;
+        }
+        if self.plan.escaped_keys {
+            return self.key_read(key, calls);
+        }
+        let plain = key.trim_matches(['"', '\'']);
+        let quoted = plain.len() < key.len() && names::is_plain(plain) && !self.is_parameter(&key, calls);
+        if quoted && self.output.report(RepairKind::OtherQuotes, self.key_at..self.key_at + length, calls) {
+            return self.key_read(plain.to_owned(), calls);
+        }
+        if !names::is_plain(&key) && !self.is_parameter(&key, calls) {
+            calls.blame(format!("{key:?} cannot be the name of an argument"));
+        }
+        self.key_read(key, calls);
+    }
+
+    /// Whether the tool has a parameter of just this name.
+    fn is_parameter(&self, key: &str, calls: &Calls) -> bool {
+        calls.tool().and_then(|tool| tool.parameters.as_ref()).is_some_and(|schema| schema::knows(schema, key))
+    }
+
+    /// The key in a tag of so many bytes that may have a word for the value's type after it, which is kept.
+    fn take_type<'t>(&mut self, tag: &'t str, length: usize, calls: &mut Calls) -> &'t str {
+        let plan = Arc::clone(&self.plan);
+        self.word = None;
+        if plan.words.is_empty() {
+            return tag;
+        }
+        let (key, word) = tag.rsplit_once(&*String::from_utf8_lossy(&plan.key_end)).unwrap_or((tag, ""));
+        let known = |(known, _): &&(String, Types)| known.eq_ignore_ascii_case(word.trim());
+        self.word = plan.words.iter().find(known).map(|(_, types)| *types);
+        if self.word.is_none() && !key.trim().is_empty() && !key.starts_with('/') {
+            self.output.report(RepairKind::NearMissMarker, self.key_at..self.key_at + length, calls);
+        }
+        key
+    }
+
+    pub(super) fn key_read(&mut self, key: String, calls: &mut Calls) {
+        if let Some(frame) = self.frames.last_mut() {
+            if frame.kind == Kind::Open {
+                let (array, object) = (frame.types.has(Types::ARRAY), frame.types.has(Types::OBJECT));
+                frame.kind =
+                    if array && !object || key == "item" && (array || !object) { Kind::Array } else { Kind::Object };
+                self.output.push(if frame.kind == Kind::Array { "[" } else { "{" });
+            }
+        } else if self.given.contains(&key) {
+            // Bytes that are no text take more bytes in the key than in the model's text.
+            let length = key.len().min(self.key.len());
+            calls.duplicate_key(&key, self.key_at..self.key_at + length);
+        } else if self.given.len() < KEYS {
+            self.given.push(key.clone());
+        }
+        let item = self.frames.last().is_some_and(|frame| frame.kind == Kind::Array);
+        self.path.truncate(self.frames.len());
+        self.path.push(if item { Step::Item } else { Step::Member(key.clone()) });
+        self.key = key.into_bytes();
+        if self.plan.value_start.is_empty() {
+            self.begin_value(calls);
+        } else {
+            self.state = State::ValueStart;
+        }
+    }
+
+    pub(super) fn value_start(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
+        if self.held.is_empty() {
+            if byte.is_ascii_whitespace() {
+                return Did::Taken;
+            }
+            self.held_at = at;
+        }
+        self.held.push(byte);
+        if self.held == self.plan.value_start {
+            self.held.clear();
+            self.begin_value(calls);
+        } else if self.held == self.plan.key_start {
+            self.held.clear();
+            let key = self.key_text();
+            calls.blame(format!("the argument {key:?} has no value"));
+            self.begin_key(at + 1);
+        } else if !self.plan.value_start.starts_with(&self.held) && !self.plan.key_start.starts_with(&self.held) {
+            self.held.clear();
+            self.output.report(RepairKind::MissingBrackets, self.held_at..self.held_at, calls);
+            self.begin_value(calls);
+            return Did::Again(self.held_at);
+        }
+        Did::Taken
+    }
+}

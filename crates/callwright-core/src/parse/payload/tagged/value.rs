@@ -1,0 +1,586 @@
+//! One value between tags.
+//!
+//! Its bytes go into one of several sinks: a string that streams, JSON that streams, or a buffer for what only its
+//! end decides, such as whether `5` is all there is or the beginning of `5 apples`. The buffer is bounded: what is
+//! longer is what it looked like so far.
+
+mod end;
+
+use super::output::Output;
+use super::plan::{CDATA, CDATA_END, ENDS, ENDS_ROUGHLY, ESCAPED, TaggedPlan};
+use crate::format::schema::Types;
+use crate::parse::calls::Calls;
+use crate::parse::event::{DiagnosticKind, RepairKind};
+use crate::parse::repair::{Cut, Stops, Transducer};
+use crate::parse::text::Utf8;
+use end::{Doubt, Verdict};
+use serde_json::Value;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How many bytes are held back of a value whose type its end decides.
+const HELD: usize = 4096;
+const LITERALS: [&[u8]; 6] = [b"true", b"false", b"null", b"True", b"False", b"None"];
+
+#[derive(Debug)]
+pub(super) struct ValueReader {
+    plan: Arc<TaggedPlan>,
+    repair: bool,
+    /// What ends the value.
+    closing: Vec<u8>,
+    types: Types,
+    /// How many elements are open around it.
+    depth: usize,
+    /// What is written before the value: brackets, a comma, the key.
+    prefix: String,
+    sink: Sink,
+    /// How much of the declared white space before the value was skipped.
+    lead: usize,
+    /// Whether the value stands in a CDATA section.
+    cdata: bool,
+    /// What may end the value, the first of which has offset `held_at`.
+    held: Vec<u8>,
+    held_at: usize,
+    /// What may be text after the value already.
+    doubt: Option<Doubt>,
+    /// Whether the last byte before that was a line break.
+    line_start: bool,
+    /// The value so far, while nothing of it was written.
+    raw: Vec<u8>,
+    raw_at: usize,
+    json: Transducer,
+    /// Whether that machine repairs nothing.
+    strict: bool,
+    /// Whether a number came, and white space behind it.
+    ended: bool,
+    reports: Vec<(RepairKind, Range<usize>)>,
+    utf8: Utf8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sink {
+    /// Nothing but white space came.
+    Start,
+    Text,
+    Json,
+    /// JSON, if it goes on as it began; otherwise text.
+    Maybe,
+    /// A number or a word, if that is all; otherwise text.
+    Scalar,
+}
+
+/// How a value ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ValueEnd {
+    /// With its closing tag.
+    Closed,
+    /// The same, and what follows from this offset on was looked at.
+    ClosedBefore(usize),
+    /// It holds elements, the first of which has its name at this offset.
+    Children(usize),
+    /// The closing tag is missing: another argument begins, whose name stands at `at` and its tag ends at `end`.
+    Key { key: String, at: usize, end: usize },
+    /// The closing tag is missing: the end marker stands at this offset.
+    Marker(usize),
+}
+
+impl ValueReader {
+    pub(super) fn new(plan: &Arc<TaggedPlan>, repair: bool) -> ValueReader {
+        ValueReader {
+            plan: Arc::clone(plan),
+            repair,
+            closing: Vec::new(),
+            types: Types::default(),
+            depth: 0,
+            prefix: String::new(),
+            sink: Sink::Start,
+            lead: 0,
+            cdata: false,
+            held: Vec::new(),
+            held_at: 0,
+            doubt: None,
+            line_start: false,
+            raw: Vec::new(),
+            raw_at: 0,
+            json: Transducer::new(repair),
+            strict: !repair,
+            ended: false,
+            reports: Vec::new(),
+            utf8: Utf8::default(),
+        }
+    }
+
+    pub(super) fn reset(&mut self) {
+        if !self.json.is_empty() {
+            self.json.reset();
+        }
+        self.sink = Sink::Start;
+        (self.lead, self.cdata, self.line_start, self.ended) = (0, false, false, false);
+        self.held.clear();
+        self.doubt = None;
+        self.raw.clear();
+        self.reports.clear();
+        self.utf8 = Utf8::default();
+    }
+
+    /// The value of the argument `key` begins, in so many open elements; `separator` and, if it is `named`, its key
+    /// are written before it.
+    pub(super) fn begin(&mut self, key: &str, types: Types, separator: &str, named: bool, depth: usize) {
+        self.reset();
+        self.plan.closing(key, &mut self.closing);
+        (self.types, self.depth) = (types, depth);
+        self.prefix.clear();
+        self.prefix.push_str(separator);
+        if named {
+            push_json(key, &mut self.prefix);
+            self.prefix.push_str(": ");
+        }
+        // Where the schema does not say, only what is JSON as it stands is no string.
+        let strict = !self.repair || types.is_unknown();
+        if strict != self.strict {
+            self.json = Transducer::new(!strict);
+            self.strict = strict;
+        }
+    }
+
+    pub(super) fn types(&self) -> Types {
+        self.types
+    }
+
+    pub(super) fn take_closing(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.closing)
+    }
+
+    /// Writes what stands before the value, if that was not done.
+    pub(super) fn push_prefix(&mut self, output: &mut Output) {
+        output.push(&self.prefix);
+        self.prefix.clear();
+    }
+
+    /// Takes bytes, the first of which has offset `at`; says how many, and how the value ended if it did.
+    pub(super) fn feed(
+        &mut self,
+        input: &[u8],
+        at: usize,
+        stops: &Stops,
+        output: &mut Output,
+        given: &[String],
+        calls: &mut Calls,
+    ) -> (usize, Option<ValueEnd>) {
+        let mut i = 0;
+        while i < input.len() {
+            if self.held.is_empty() {
+                if let Some(end) = self.doubt_over() {
+                    self.end_doubt(end.is_some(), stops, output, calls);
+                    if let Some(end) = end {
+                        return (i, Some(ValueEnd::ClosedBefore(end)));
+                    }
+                }
+                let run = self.plain(&input[i..]);
+                if run > 0 {
+                    self.data(&input[i..i + run], at + i, stops, output, calls);
+                    i += run;
+                    continue;
+                }
+                if let Some(length) = self.closed(&input[i..]) {
+                    self.end_doubt(false, stops, output, calls);
+                    return (i + length, Some(ValueEnd::Closed));
+                }
+                self.held_at = at + i;
+            }
+            self.held.push(input[i]);
+            i += 1;
+            while !self.held.is_empty() {
+                match self.verdict(given, calls) {
+                    Verdict::Wait => break,
+                    Verdict::End(end) => return (i, Some(self.end_of(end, stops, output, calls))),
+                    Verdict::Ended => {
+                        let end = self.doubt.as_ref().map_or(at + i, |doubt| doubt.end);
+                        self.end_doubt(true, stops, output, calls);
+                        return (i, Some(ValueEnd::ClosedBefore(end)));
+                    }
+                    Verdict::Doubt { end, marked } => self.begin_doubt(end, marked),
+                    Verdict::Cdata => {
+                        self.cdata = true;
+                        self.held.clear();
+                    }
+                    Verdict::Part => self.let_go(stops, output, calls),
+                }
+            }
+        }
+        (i, None)
+    }
+
+    /// How the value ends: where it was doubted that it goes on, only its closing tag shows that it did.
+    fn end_of(&mut self, end: ValueEnd, stops: &Stops, output: &mut Output, calls: &mut Calls) -> ValueEnd {
+        let closed = matches!(end, ValueEnd::Closed | ValueEnd::ClosedBefore(_));
+        let doubted = self.doubt.as_ref().filter(|_| !closed).map(|doubt| doubt.end);
+        self.end_doubt(!closed, stops, output, calls);
+        doubted.map_or(end, ValueEnd::ClosedBefore)
+    }
+
+    /// The text ends here: says where the value has ended, if only what follows would have told.
+    pub(super) fn end_text(&mut self, stops: &Stops, output: &mut Output, calls: &mut Calls) -> Option<usize> {
+        let (end, goes_on) = self.end_of_text()?;
+        self.end_doubt(!goes_on, stops, output, calls);
+        Some(end)
+    }
+
+    /// Whether nothing but white space came.
+    pub(super) fn is_blank(&self) -> bool {
+        self.sink == Sink::Start
+    }
+
+    /// It is decided whether the value `ended` before what was doubted to be part of it.
+    fn end_doubt(&mut self, ended: bool, stops: &Stops, output: &mut Output, calls: &mut Calls) {
+        if let Some(doubt) = self.doubt.take().filter(|_| !ended) {
+            self.data(&doubt.bytes, doubt.at, stops, output, calls);
+        }
+    }
+
+    /// The first byte held back is part of the value, and what follows it up to one that may end it.
+    fn let_go(&mut self, stops: &Stops, output: &mut Output, calls: &mut Calls) {
+        let mut held = std::mem::take(&mut self.held);
+        self.data(&held[..1], self.held_at, stops, output, calls);
+        let count = if self.doubt.is_some() { 1 } else { 1 + self.plan.run(&held[1..], self.ends()) };
+        if count > 1 {
+            self.data(&held[1..count], self.held_at + 1, stops, output, calls);
+        }
+        held.drain(..count);
+        self.held = held;
+        self.held_at += count;
+    }
+
+    /// How many bytes at the beginning cannot belong to what ends the value.
+    fn plain(&self, bytes: &[u8]) -> usize {
+        if self.doubt.is_some() {
+            return 0;
+        }
+        let ends = self.ends();
+        let mut count = self.plan.run(bytes, ends);
+        // Most often the next byte already shows that it is something else.
+        while self.sink != Sink::Start
+            && !self.cdata
+            && let [byte, next, ..] = bytes[count..]
+            && !self.plan.may_end(byte, next)
+        {
+            count += 1;
+            count += self.plan.run(&bytes[count..], ends);
+        }
+        count
+    }
+
+    /// Which bytes have to be looked at.
+    fn ends(&self) -> u8 {
+        let roughly = if self.repair { ENDS_ROUGHLY } else { 0 };
+        match self.sink {
+            _ if self.cdata => CDATA_END,
+            Sink::Start => ENDS | roughly | CDATA,
+            _ => ENDS | roughly,
+        }
+    }
+
+    /// Whether what ends a value may be part of a JSON string.
+    fn in_string(&self) -> bool {
+        matches!(self.sink, Sink::Json | Sink::Maybe) && self.json.in_string()
+    }
+
+    /// Whether nothing more can belong to the value.
+    fn is_settled(&self) -> bool {
+        match self.sink {
+            Sink::Json => self.json.is_done(),
+            Sink::Start | Sink::Scalar => !self.types.is_unknown() && !self.types.has(Types::STRING),
+            Sink::Text | Sink::Maybe => false,
+        }
+    }
+
+    /// The text ends here, inside the value: what may have been the beginning of a tag is dropped.
+    pub(super) fn cut(&mut self) {
+        self.held.clear();
+    }
+
+    /// Reports that the closing tag is missing.
+    pub(super) fn report_open(&mut self, at: usize, output: &mut Output, calls: &mut Calls) {
+        let at = if self.held.is_empty() { at } else { self.held_at };
+        output.report(RepairKind::MissingBrackets, at..at, calls);
+    }
+
+    /// Bytes of the value.
+    fn data(&mut self, bytes: &[u8], at: usize, stops: &Stops, output: &mut Output, calls: &mut Calls) {
+        if let Some(doubt) = &mut self.doubt {
+            doubt.bytes.extend_from_slice(bytes);
+            self.line_start = bytes.last() == Some(&b'\n');
+            return;
+        }
+        let mut rest = bytes;
+        while let Some((&byte, after)) = rest.split_first()
+            && self.plan.lead.get(self.lead) == Some(&byte)
+            && !self.cdata
+        {
+            self.lead += 1;
+            rest = after;
+        }
+        if !rest.is_empty() {
+            self.lead = usize::MAX;
+        }
+        self.line_start = bytes.last() == Some(&b'\n');
+        let mut at = at + bytes.len() - rest.len();
+        if self.raw.is_empty() {
+            self.raw_at = at;
+        }
+        while !rest.is_empty() {
+            let taken = match self.sink {
+                Sink::Start => self.start(rest, output),
+                Sink::Text => self.text(rest, output),
+                Sink::Json => self.json(rest, at, stops, output, calls),
+                Sink::Maybe | Sink::Scalar => self.hold(rest, at, stops, output, calls),
+            };
+            rest = &rest[taken..];
+            at += taken;
+        }
+    }
+
+    /// The first bytes decide what the value may be; says how many of them it took.
+    fn start(&mut self, bytes: &[u8], output: &mut Output) -> usize {
+        if self.types == Types::STRING {
+            self.begin_text(output);
+            return 0;
+        }
+        let room = HELD - self.raw.len();
+        let blank = bytes.iter().take(room).take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.raw.extend_from_slice(&bytes[..blank]);
+        if self.raw.len() == HELD {
+            self.begin_text(output);
+        }
+        let Some(&byte) = bytes.get(blank).filter(|_| self.sink == Sink::Start) else { return blank };
+        let (unknown, string) = (self.types.is_unknown(), self.types.has(Types::STRING));
+        let brackets = self.types.has(Types::OBJECT.or(Types::ARRAY));
+        let number = unknown || self.types.has(Types::NUMBER.or(Types::INTEGER));
+        let word = unknown || self.types.has(Types::BOOLEAN.or(Types::NULL));
+        self.sink = match byte {
+            b'{' | b'[' if brackets && !string => {
+                self.push_prefix(output);
+                Sink::Json
+            }
+            b'{' | b'[' if unknown || brackets || !string => Sink::Maybe,
+            b'{' | b'[' => Sink::Text,
+            _ if !unknown && !string => Sink::Scalar,
+            b'0'..=b'9' | b'-' if number => Sink::Scalar,
+            b'+' | b'.' if number && !unknown => Sink::Scalar,
+            b't' | b'f' | b'n' | b'T' | b'F' | b'N' if word => Sink::Scalar,
+            _ => Sink::Text,
+        };
+        if self.sink == Sink::Text {
+            self.begin_text(output);
+        }
+        blank
+    }
+
+    /// The value is a string; what was held back is its beginning.
+    fn begin_text(&mut self, output: &mut Output) {
+        self.sink = Sink::Text;
+        self.push_prefix(output);
+        output.push("\"");
+        let raw = std::mem::take(&mut self.raw);
+        self.text(&raw, output);
+    }
+
+    fn text(&mut self, bytes: &[u8], output: &mut Output) -> usize {
+        let mut rest = bytes;
+        loop {
+            let run = self.plan.run(rest, ESCAPED);
+            self.utf8.push(&rest[..run], &mut output.text);
+            let Some(&byte) = rest.get(run) else { return bytes.len() };
+            self.utf8.end(&mut output.text);
+            match byte {
+                b'"' => output.push("\\\""),
+                b'\\' => output.push("\\\\"),
+                b'\n' => output.push("\\n"),
+                b'\r' => output.push("\\r"),
+                b'\t' => output.push("\\t"),
+                _ => output.push(&format!("\\u{byte:04x}")),
+            }
+            rest = &rest[run + 1..];
+        }
+    }
+
+    /// Bytes of JSON that streams.
+    fn json(&mut self, bytes: &[u8], at: usize, stops: &Stops, output: &mut Output, calls: &mut Calls) -> usize {
+        if self.json.is_done() {
+            let blank = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+            if blank < bytes.len() {
+                output.report(RepairKind::StrayText, at + blank..at + blank + 1, calls);
+            }
+            return bytes.len();
+        }
+        let taken = self.json.feed(bytes, at, stops, false);
+        self.pass_json(output, calls);
+        taken
+    }
+
+    fn pass_json(&mut self, output: &mut Output, calls: &mut Calls) {
+        output.push(&self.json.take_stable());
+        for (kind, place) in self.reports.drain(..) {
+            output.report(kind, place, calls);
+        }
+        while let Some((kind, place)) = self.json.take_report() {
+            output.report(kind, place, calls);
+        }
+    }
+
+    /// Bytes of a value that is not decided on; says how many it took.
+    fn hold(&mut self, bytes: &[u8], at: usize, stops: &Stops, output: &mut Output, calls: &mut Calls) -> usize {
+        let taken = bytes.len().min(HELD - self.raw.len());
+        let before = self.raw.len();
+        self.raw.extend_from_slice(&bytes[..taken]);
+        let fits = match self.sink {
+            Sink::Maybe => self.try_json(&bytes[..taken], at, stops),
+            _ => self.is_scalar(before),
+        };
+        if !fits {
+            self.begin_text(output);
+        } else if self.raw.len() == HELD {
+            if self.sink == Sink::Maybe {
+                self.sink = Sink::Json;
+                self.raw.clear();
+                self.push_prefix(output);
+                self.pass_json(output, calls);
+            } else {
+                self.begin_text(output);
+            }
+        }
+        taken
+    }
+
+    /// Whether the value still is JSON with these bytes.
+    fn try_json(&mut self, mut bytes: &[u8], mut at: usize, stops: &Stops) -> bool {
+        while !bytes.is_empty() && !self.json.is_done() {
+            let taken = self.json.feed(bytes, at, stops, false);
+            while let Some(report) = self.json.take_report() {
+                self.reports.push(report);
+            }
+            if self.json.broken_at().is_some() {
+                return false;
+            }
+            bytes = &bytes[taken..];
+            at += taken;
+        }
+        bytes.trim_ascii().is_empty()
+    }
+
+    /// Whether the bytes held back, those from `from` on being new, may be a number or a word of JSON. Where the
+    /// schema wants no string, all is held back: nothing is lost by it.
+    fn is_scalar(&mut self, from: usize) -> bool {
+        if self.is_settled() {
+            return true;
+        }
+        let trimmed = self.raw.trim_ascii();
+        if trimmed.first().is_some_and(u8::is_ascii_alphabetic) {
+            return LITERALS.iter().any(|literal| literal.starts_with(trimmed));
+        }
+        for byte in &self.raw[from..] {
+            match byte {
+                _ if byte.is_ascii_whitespace() => self.ended = true,
+                b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E' | b'_' if !self.ended => {}
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// The value has ended.
+    pub(super) fn finish(&mut self, at: usize, stops: &Stops, output: &mut Output, calls: &mut Calls) {
+        self.held.clear();
+        match self.sink {
+            Sink::Start => {
+                let text = match self.types {
+                    Types::OBJECT => "{}",
+                    Types::ARRAY => "[]",
+                    types if types.has(Types::NULL) && !types.has(Types::STRING) => "null",
+                    types => {
+                        if !types.is_unknown() && !types.has(Types::STRING) {
+                            self.raw.clear();
+                        }
+                        self.begin_text(output);
+                        "\""
+                    }
+                };
+                self.push_prefix(output);
+                output.push(text);
+            }
+            Sink::Text => {
+                self.utf8.end(&mut output.text);
+                output.push("\"");
+            }
+            Sink::Json => {
+                if self.json.in_string() {
+                    // What of the text behind it the string swallowed cannot be told.
+                    calls.blame("a string in the arguments is not closed".to_owned());
+                }
+                self.json.cut(at);
+                self.pass_json(output, calls);
+                if let Some(at) = self.json.broken_at() {
+                    calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
+                }
+            }
+            Sink::Maybe if self.json.is_done() => {
+                self.push_prefix(output);
+                self.pass_json(output, calls);
+            }
+            Sink::Maybe => self.finish_text(output),
+            Sink::Scalar => match self.read_scalar(stops) {
+                Some(text) => {
+                    self.push_prefix(output);
+                    for (kind, place) in self.reports.drain(..) {
+                        output.report(kind, place, calls);
+                    }
+                    output.push(&text);
+                }
+                None => self.finish_text(output),
+            },
+        }
+        self.reset();
+    }
+
+    fn finish_text(&mut self, output: &mut Output) {
+        self.begin_text(output);
+        self.utf8.end(&mut output.text);
+        output.push("\"");
+    }
+
+    /// The JSON of what was held back, if it is a value that the schema has room for.
+    fn read_scalar(&mut self, stops: &Stops) -> Option<String> {
+        let string = self.types.has(Types::STRING);
+        let mut json = Transducer::new(!self.strict);
+        let mut rest = self.raw.trim_ascii();
+        let mut at = self.raw_at + self.raw.len() - self.raw.trim_ascii_start().len();
+        while !rest.is_empty() && !json.is_done() {
+            let taken = json.feed(rest, at, stops, false);
+            rest = &rest[taken..];
+            at += taken;
+            while let Some(report) = json.take_report() {
+                self.reports.push(report);
+            }
+        }
+        let whole = rest.is_empty() && json.cut(at) == Cut::Whole;
+        while let Some(report) = json.take_report() {
+            self.reports.push(report);
+        }
+        let text = json.stable();
+        let value = serde_json::from_str::<Value>(text).ok().filter(|_| whole);
+        let fits = value.is_some_and(|value| !string || self.types.has(Types::of(&value)));
+        if !fits {
+            self.reports.clear();
+        }
+        fits.then(|| text.to_owned())
+    }
+}
+
+/// Writes `text` as a JSON string.
+fn push_json(text: &str, out: &mut String) {
+    if text.bytes().all(|byte| byte >= b' ' && !matches!(byte, b'"' | b'\\')) {
+        out.extend(["\"", text, "\""]);
+    } else {
+        out.push_str(&Value::from(text).to_string());
+    }
+}

@@ -1,0 +1,62 @@
+//! The bytes at which a run of plain bytes ends.
+
+use crate::parse::bytes::FlagSets;
+use crate::parse::markers::{Context, Markers};
+
+/// Which bytes end a run of plain bytes, as flags a byte.
+#[derive(Debug)]
+pub(crate) struct Stops {
+    flags: FlagSets,
+    /// Whether no marker is in what begins an argument, nor begins there.
+    pub key_start_is_clear: bool,
+}
+
+impl Stops {
+    pub(super) const DOUBLE: u8 = 1;
+    pub(super) const SINGLE: u8 = 2;
+    const STRUCTURE_MARKER: u8 = 4;
+    pub(super) const STRING_MARKER: u8 = 8;
+    /// What begins the quote of a dialect that has its own.
+    pub(super) const OWN: u8 = 16;
+
+    /// `quote` is what strings stand in, and `key_start` what begins an argument, where that is not JSON's.
+    pub(crate) fn new(markers: &Markers, quote: &str, key_start: &str) -> Stops {
+        let mut flags = Box::new([0; 256]);
+        for byte in 0..=255u8 {
+            let mut flag = 0;
+            if byte < 0x20 || matches!(byte, b'"' | b'\\') {
+                flag |= Stops::DOUBLE | Stops::SINGLE;
+            }
+            if byte == b'\'' {
+                flag |= Stops::SINGLE;
+            }
+            if markers.scanner(Context::Structure).begins.has(byte) {
+                flag |= Stops::STRUCTURE_MARKER;
+            }
+            if markers.scanner(Context::String).begins.has(byte) {
+                flag |= Stops::STRING_MARKER;
+            }
+            if quote.as_bytes().first() == Some(&byte) {
+                flag |= Stops::OWN;
+            }
+            flags[usize::from(byte)] = flag;
+        }
+        let key_start_is_clear = markers.scanner(Context::Structure).is_clear_of(key_start.as_bytes());
+        Stops { flags: FlagSets::new(flags, 5), key_start_is_clear }
+    }
+
+    /// How many bytes at the beginning have none of the flags in `mask`.
+    pub(super) fn run(&self, bytes: &[u8], mask: u8) -> usize {
+        self.flags.run(bytes, mask)
+    }
+
+    /// Whether the byte may begin a marker outside of strings.
+    pub(crate) fn in_structure(&self, byte: u8) -> bool {
+        self.flags.has(byte, Stops::STRUCTURE_MARKER)
+    }
+
+    /// Whether it may begin one inside a string.
+    pub(crate) fn in_string(&self, byte: u8) -> bool {
+        self.flags.has(byte, Stops::STRING_MARKER)
+    }
+}

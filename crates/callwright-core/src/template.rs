@@ -1,0 +1,335 @@
+//! Conversation and tools → the prompt that a model was trained on.
+//!
+//! A chat template is a program in Jinja that a model's publisher wrote for Python. Rendered with one space too many
+//! the model answers worse, and nothing says so; so the environment is that of transformers' `apply_chat_template`
+//! to the byte. A template is also a stranger's program: it cannot loop for ever, fill the memory or reach a file.
+//!
+//! ```
+//! use callwright_core::message::Message;
+//! use callwright_core::template::{ChatTemplate, RenderRequest};
+//!
+//! let template = ChatTemplate::new("mine.jinja", "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}")?;
+//! let messages = [Message::system("Be brief."), Message::user("Hello")];
+//! let prompt = template.render(&RenderRequest { messages: &messages, ..RenderRequest::default() })?;
+//! assert_eq!(prompt.text(), "[system] Be brief.\n[user] Hello\n");
+//! # Ok::<(), callwright_core::Error>(())
+//! ```
+
+mod adapt;
+mod jinja;
+mod overlay;
+mod probe;
+mod reserved;
+mod trials;
+mod variables;
+mod variants;
+
+pub use adapt::Adapted;
+pub use overlay::{CallHistory, Overlay};
+pub use probe::Capabilities;
+pub use reserved::Reserved;
+pub use variants::ChatTemplates;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::message::{Message, Role};
+use crate::text_file;
+use crate::tool::Tools;
+use jiff::civil::DateTime;
+use jinja::budget::{Budget, Scope};
+use jinja::desugar::Desugared;
+use minijinja::Environment;
+use minijinja::value::Value;
+use probe::Roles;
+use reserved::{Neutraliser, Table};
+use serde_json::Map;
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use trials::Trials;
+use variables::CallShape;
+
+/// How long a prompt may be, unless [`ChatTemplate::with_output_limit`] says otherwise.
+pub const OUTPUT_LIMIT: usize = 64 << 20;
+
+/// A compiled chat template.
+pub struct ChatTemplate {
+    name: String,
+    source: String,
+    desugared: Desugared,
+    env: Environment<'static>,
+    output_limit: usize,
+    capabilities: OnceLock<Capabilities>,
+    roles: OnceLock<Roles>,
+    demanded: OnceLock<Map<String, serde_json::Value>>,
+    trials: Trials,
+    /// What is left out of conversations that were seen.
+    runs: adapt::Runs,
+    one_call: OnceLock<bool>,
+}
+
+/// What to render.
+#[derive(Debug, Clone)]
+pub struct RenderRequest<'a> {
+    /// The conversation, oldest message first.
+    pub messages: &'a [Message],
+    /// What the model may call.
+    pub tools: Option<&'a Tools>,
+    /// Whether the prompt ends with the head of the assistant's turn.
+    pub add_generation_prompt: bool,
+    /// The text of the model's token that begins a sequence.
+    pub bos_token: &'a str,
+    /// The text of the token that ends one.
+    pub eos_token: &'a str,
+    /// More variables, such as `enable_thinking`; they win over the ones above.
+    pub variables: Map<String, serde_json::Value>,
+    /// What `strftime_now` reads; the clock, if `None`.
+    pub now: Option<DateTime>,
+    /// What must not be taken for markup when it comes from outside.
+    pub reserved: Option<&'a Reserved>,
+    /// The tool-call format to lay over a template that writes no tools by itself.
+    pub overlay: Option<Overlay<'a>>,
+}
+
+/// A message with the names by which the model knows the tools.
+fn as_called<'m>(message: &'m Message, request: &RenderRequest<'_>) -> Cow<'m, Message> {
+    let Some(tools) = request.tools.filter(|tools| tools.has_aliases()) else { return Cow::Borrowed(message) };
+    let mut message = message.clone();
+    for call in &mut message.tool_calls {
+        call.name = tools.called(&call.name).to_owned();
+    }
+    if message.role == Role::Tool {
+        message.name = message.name.map(|name| tools.called(&name).to_owned());
+    }
+    Cow::Owned(message)
+}
+
+impl Default for RenderRequest<'_> {
+    /// No messages, and the assistant is to speak.
+    fn default() -> Self {
+        RenderRequest {
+            messages: &[],
+            tools: None,
+            add_generation_prompt: true,
+            bos_token: "",
+            eos_token: "",
+            variables: Map::new(),
+            now: None,
+            reserved: None,
+            overlay: None,
+        }
+    }
+}
+
+/// A piece of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The piece's text.
+    pub text: String,
+    /// Whether it is plain text whatever it looks like: it must not be tokenised as a special token.
+    pub literal: bool,
+}
+
+/// A rendered prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Prompt {
+    /// The pieces in order.
+    pub pieces: Vec<Piece>,
+}
+
+impl Prompt {
+    /// The whole text.
+    pub fn text(&self) -> String {
+        self.pieces.iter().map(|piece| piece.text.as_str()).collect()
+    }
+}
+
+impl ChatTemplate {
+    /// Compiles `source`; `name` is what errors call it: the file, or where else it comes from.
+    pub fn new(name: impl Into<String>, source: impl Into<String>) -> Result<ChatTemplate> {
+        let (name, source) = (name.into(), source.into());
+        let desugared = jinja::desugar::desugar(&source).map_err(|(message, offset)| {
+            let plain = Desugared::default();
+            let source = jinja::failure::Source { name: &name, text: &source, desugared: &plain };
+            source.located(Error::new(ErrorKind::Template, message), offset)
+        })?;
+        let mut env = jinja::environment::environment(desugared.uncounted);
+        let compiled = env.add_template_owned("chat", desugared.source.clone());
+        let template = ChatTemplate {
+            name,
+            source,
+            desugared,
+            env,
+            output_limit: OUTPUT_LIMIT,
+            capabilities: OnceLock::new(),
+            roles: OnceLock::new(),
+            demanded: OnceLock::new(),
+            trials: Trials::default(),
+            runs: adapt::Runs::default(),
+            one_call: OnceLock::new(),
+        };
+        match compiled {
+            Ok(()) => Ok(template),
+            Err(error) => Err(template.compile_error(&error)),
+        }
+    }
+
+    /// What is wrong with the source as it stands: rewriting may have made a mistake in it look different.
+    fn compile_error(&self, error: &minijinja::Error) -> Error {
+        let plain = Desugared::unchanged(&self.source);
+        match jinja::environment::environment(false).template_from_named_str("chat", &self.source) {
+            Err(error) => {
+                jinja::failure::Source { name: &self.name, text: &self.source, desugared: &plain }.error(&error)
+            }
+            Ok(_) => self.failure(error),
+        }
+    }
+
+    /// Reads and compiles a file.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<ChatTemplate> {
+        let path = path.as_ref();
+        ChatTemplate::new(path.display().to_string(), text_file::read(path)?)
+    }
+
+    /// The same template with another bound on what it may write, in bytes.
+    #[must_use]
+    pub fn with_output_limit(mut self, bytes: usize) -> ChatTemplate {
+        self.output_limit = bytes;
+        self
+    }
+
+    /// What errors call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The Jinja source.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Renders with exactly these variables.
+    ///
+    /// ```
+    /// use callwright_core::template::ChatTemplate;
+    /// let template = ChatTemplate::new("t", "{{ x }} {{ {'y': x} | tojson }}")?;
+    /// assert_eq!(template.render_vars(&serde_json::json!({"x": true}), None)?, r#"True {"y": true}"#);
+    /// # Ok::<(), callwright_core::Error>(())
+    /// ```
+    pub fn render_vars(&self, variables: &serde_json::Value, now: Option<DateTime>) -> Result<String> {
+        match variables {
+            serde_json::Value::Object(map) => self.evaluate(map, now, Table::default()),
+            other => {
+                let message = format!("the variables are {}; expected an object", crate::json::kind(other));
+                Err(Error::new(ErrorKind::Template, message))
+            }
+        }
+    }
+
+    /// What the template can write, found out by rendering it; the first call takes a few milliseconds.
+    pub fn capabilities(&self) -> Capabilities {
+        *self.capabilities.get_or_init(|| probe::capabilities(self))
+    }
+
+    /// Renders a conversation.
+    ///
+    /// With an [`Overlay`] the template sees no tools and no calls, only text. Without one it sees what transformers
+    /// would show it, and writes what it can: see [`ChatTemplate::capabilities`].
+    pub fn render(&self, request: &RenderRequest<'_>) -> Result<Prompt> {
+        let nothing = Reserved::default();
+        let sources = [
+            self.source.as_str(),
+            request.overlay.and_then(|overlay| overlay.section).map_or("", |section| section.source.as_str()),
+        ];
+        let neutraliser = Neutraliser::new(request.reserved.unwrap_or(&nothing), &sources);
+        let has_calls = request.messages.iter().any(|message| !message.tool_calls.is_empty());
+        let shape = match request.overlay {
+            None if has_calls => self.capabilities().shape,
+            _ => CallShape::default(),
+        };
+        let calls_as_json = request.overlay.is_some() || shape.text_arguments;
+        let mut messages: Vec<Message> = request
+            .messages
+            .iter()
+            .map(|message| neutraliser.message(&as_called(message, request), calls_as_json))
+            .collect();
+        let mut tools =
+            request.tools.filter(|tools| !tools.is_empty()).map(|tools| neutraliser.outside(&tools.for_model()));
+        let table = neutraliser.table();
+        if let Some(overlay) = &request.overlay {
+            let section = match overlay.section.and_then(|section| Some((section, tools.take()?))) {
+                Some((section, tools)) => section.section(request, tools, table.clone())?,
+                None => String::new(),
+            };
+            messages = overlay.write(messages, &section, *self.roles.get_or_init(|| probe::roles(self)));
+        }
+        let variables = variables::variables(request, &messages, tools, shape);
+        let text = self.evaluate(&variables, request.now, table.clone())?;
+        let pieces = table.cut(text).into_iter().map(|(text, literal)| Piece { text, literal }).collect();
+        Ok(Prompt { pieces })
+    }
+
+    /// The tool section of a format, whose template this is.
+    fn section(&self, request: &RenderRequest<'_>, tools: serde_json::Value, table: Table) -> Result<String> {
+        let mut variables = Map::new();
+        variables.insert("tools".into(), tools);
+        variables.extend(request.variables.clone());
+        self.evaluate(&variables, request.now, table)
+    }
+
+    fn evaluate(
+        &self,
+        variables: &Map<String, serde_json::Value>,
+        now: Option<DateTime>,
+        table: Table,
+    ) -> Result<String> {
+        let template = self.env.get_template("chat").map_err(|error| self.failure(&error))?;
+        let items = variables.values().filter_map(|value| value.as_array()).map(Vec::len).sum();
+        let scope = Arc::new(Scope { budget: Budget::new(self.output_limit, items), now, table });
+        let entries = variables.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value)));
+        let context: Value =
+            entries.chain([(jinja::budget::SCOPE.to_owned(), Value::from_dyn_object(Arc::clone(&scope)))]).collect();
+        let mut output = Output { bytes: Vec::new(), limit: self.output_limit };
+        let rendered = template.render_captured_to(context, &mut output);
+        let rendered = match scope.budget.lateness() {
+            // Whatever came of loops that ended early.
+            Some(late) => Err(rendered.err().filter(|error| error.detail() == late.detail()).unwrap_or(late)),
+            None => rendered.map(drop),
+        };
+        rendered.map_err(|error| self.failure(&error))?;
+        // Templates write text only, so this loses nothing.
+        Ok(String::from_utf8(output.bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+
+    fn failure(&self, error: &minijinja::Error) -> Error {
+        jinja::failure::Source { name: &self.name, text: &self.source, desugared: &self.desugared }.error(error)
+    }
+}
+
+impl fmt::Debug for ChatTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChatTemplate").field("name", &self.name).field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+/// Output that stops the template when it is too long.
+struct Output {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl io::Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.limit {
+            return Err(io::Error::other(jinja::budget::TooLong { limit: self.limit }));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

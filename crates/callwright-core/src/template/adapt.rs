@@ -1,0 +1,158 @@
+//! A conversation that a chat template cannot write, adapted until it can.
+//!
+//! Templates end at a second system message, at two user messages in a row or at two calls in one turn, or leave them
+//! out without a word. The conversation is rendered as it is first. Only where that fails or loses something, the steps
+//! of [`steps`] are tried, the fewest first, and what was done is reported. What a template can write is seen by
+//! rendering the conversation with other words in it, see [`sentinel`]; it is never guessed from the template's name.
+
+mod sentinel;
+mod steps;
+
+pub(super) use sentinel::Runs;
+
+use super::jinja::failure;
+use super::{ChatTemplate, Prompt, RenderRequest};
+use crate::error::Result;
+use crate::message::{Arguments, Message, Placed, Role, ToolCall};
+use sentinel::{Missing, What};
+use serde_json::{Map, json};
+use steps::STEPS;
+
+/// A prompt, and how the conversation was adapted for it.
+#[derive(Debug, Clone)]
+pub struct Adapted {
+    /// The prompt.
+    pub prompt: Prompt,
+    /// The messages as the template was given them.
+    pub messages: Vec<Message>,
+    /// What was adapted, and what the template leaves out all the same; each with its place.
+    pub notes: Vec<String>,
+}
+
+/// What came of rendering some messages: the prompt, and what is not in it.
+struct Fit {
+    came: Result<Prompt>,
+    missing: Vec<Missing>,
+}
+
+impl Fit {
+    /// The lower, the better; zero where nothing is left to be wished for.
+    fn loss(&self) -> usize {
+        match self.came {
+            Ok(_) => self.missing.iter().filter(|missing| missing.what.is_worth_adapting()).count(),
+            Err(_) => usize::MAX,
+        }
+    }
+}
+
+struct Candidate {
+    placed: Vec<Placed>,
+    notes: Vec<String>,
+    fit: Fit,
+}
+
+impl ChatTemplate {
+    /// Renders a conversation, adapted where the template cannot write it as it is.
+    ///
+    /// `placed` stands for the messages of the request. A conversation that the template writes as it is gets the
+    /// prompt of [`ChatTemplate::render`], to the byte.
+    ///
+    /// # Errors
+    /// Those of [`ChatTemplate::render`] for the conversation as it is, where no adaptation helps.
+    pub fn render_adapted(&self, request: &RenderRequest<'_>, placed: Vec<Placed>) -> Result<Adapted> {
+        let fit = self.fit(request, &placed);
+        let bound = fit.came.as_ref().is_err_and(failure::is_bound);
+        let first = Candidate { placed, notes: Vec::new(), fit };
+        let best = if first.fit.loss() == 0 || bound { first } else { self.search(request, first) };
+        let Candidate { placed, mut notes, fit } = best;
+        let prompt = fit.came?;
+        let named = |missing: &&Missing| missing.what != What::Tools && !placed[missing.index].inserted;
+        notes.extend(fit.missing.iter().filter(named).map(|missing| {
+            let what = missing.what.described(&placed[missing.index]);
+            format!("{what} is not in the prompt: the template leaves it out")
+        }));
+        if fit.missing.iter().any(|missing| missing.what == What::Tools) {
+            notes.push("the tools are not in the prompt: the template leaves them out".to_owned());
+        }
+        let notes = notes.into_iter().map(|note| format!("{}: {note}", self.name)).collect();
+        Ok(Adapted { prompt, messages: placed.into_iter().map(|placed| placed.message).collect(), notes })
+    }
+
+    /// Whether the template writes one call a turn, though it writes calls.
+    pub fn writes_one_call(&self, request: &RenderRequest<'_>) -> bool {
+        *self.one_call.get_or_init(|| {
+            let arguments = || Arguments::Object(Map::from_iter([("value".to_owned(), json!("text"))]));
+            let call =
+                |id: &str| ToolCall { id: Some(id.to_owned()), name: "probe".to_owned(), arguments: arguments() };
+            let result = |id: &str| Message::tool(id, "probe", "result");
+            let ids = ["call00001", "call00002"];
+            let messages = [Message::user("?"), Message::calls(ids.map(call).to_vec()), result(ids[0]), result(ids[1])];
+            let placed: Vec<Placed> =
+                messages.into_iter().enumerate().map(|(at, message)| Placed::new(at, message)).collect();
+            let split = steps::split(&placed).0;
+            self.fit(request, &placed).loss() > 0 && self.fit(request, &split).loss() == 0
+        })
+    }
+
+    fn fit(&self, request: &RenderRequest<'_>, placed: &[Placed]) -> Fit {
+        let messages: Vec<Message> = placed.iter().map(|placed| placed.message.clone()).collect();
+        let came = self.render(&RenderRequest { messages: &messages, ..request.clone() });
+        let missing = if came.is_ok() { self.missing(request, &messages) } else { Vec::new() };
+        Fit { came, missing }
+    }
+
+    /// The smallest set of steps with which nothing is lost, or else the one with which least is.
+    fn search(&self, request: &RenderRequest<'_>, first: Candidate) -> Candidate {
+        let given = first.placed.clone();
+        let mut seen: Vec<Vec<Placed>> = vec![given.clone()];
+        let mut best = first;
+        let mut sets: Vec<u32> = (1..1 << STEPS.len()).collect();
+        sets.sort_by_key(|set| set.count_ones());
+        for set in sets {
+            let (mut placed, mut notes) = (given.clone(), Vec::new());
+            let mut idle = false;
+            for (_, step) in STEPS.iter().enumerate().filter(|(bit, _)| set & 1 << bit != 0) {
+                let (stepped, more) = step(&placed);
+                idle |= more.is_empty();
+                placed = stepped;
+                notes.extend(more);
+            }
+            // The same comes of a smaller set.
+            if idle || seen.contains(&placed) {
+                continue;
+            }
+            let fit = self.fit(request, &placed);
+            seen.push(placed.clone());
+            if fit.loss() < best.fit.loss() {
+                best = Candidate { placed, notes, fit };
+            }
+            if best.fit.loss() == 0 {
+                break;
+            }
+        }
+        best
+    }
+}
+
+impl What {
+    /// Templates are meant to leave out names, and often the text beside calls: that is only reported.
+    fn is_worth_adapting(&self) -> bool {
+        matches!(self, What::Message | What::Call(_) | What::Tools)
+    }
+
+    fn described(&self, Placed { message, at, .. }: &Placed) -> String {
+        match self {
+            What::Message => match message.role {
+                Role::Tool => format!("the result in messages[{at}]"),
+                role => format!("messages[{at}], a message of role {},", role.as_str()),
+            },
+            What::Call(call) => {
+                let name = message.tool_calls.get(*call).map_or("a tool", |call| call.name.as_str());
+                format!("the call of {name} in messages[{at}]")
+            }
+            What::Beside => format!("the text beside the calls in messages[{at}]"),
+            What::Name => format!("the name {:?} in messages[{at}]", message.name.as_deref().unwrap_or_default()),
+            What::Tools => "the tool section".to_owned(),
+        }
+    }
+}

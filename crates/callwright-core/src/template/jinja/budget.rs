@@ -1,0 +1,192 @@
+//! What one rendering may use, and what it must know beside its variables.
+//!
+//! Templates come from strangers. minijinja counts instructions; what it does not see is text that grows inside one
+//! instruction or a capture, so everything that makes text asks here first.
+
+use super::failure;
+use crate::template::reserved::Table;
+use jiff::civil::DateTime;
+use minijinja::value::{Object, Value, ValueIter, ValueKind};
+use minijinja::{Error, ErrorKind, State};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The name under which a rendering finds its [`Scope`]; templates have no reason to touch it.
+pub(in crate::template) const SCOPE: &str = "__callwright";
+
+/// How many bytes a value or the output may have.
+#[derive(Debug)]
+pub(in crate::template) struct Budget {
+    limit: usize,
+    levels: usize,
+    captured: AtomicUsize,
+    nested: AtomicUsize,
+    copied: AtomicUsize,
+    began: Duration,
+    ticks: AtomicUsize,
+    late: AtomicBool,
+}
+
+/// How much processor time one rendering may take. Counting ends most templates that would never end; this ends those
+/// of heavy steps.
+const PATIENCE: Duration = Duration::from_millis(900);
+
+/// The clock is looked at once in so many times that it could be.
+const LOOK: usize = 8;
+
+/// How many bytes one rendering may copy from text and lists that it makes longer.
+const COPIED: usize = 512 << 20;
+
+/// How many levels one rendering may put around values in all; a thread of 2 MiB stack has to drop them.
+const NESTING: usize = 1000;
+
+impl Budget {
+    /// `items`: how many messages and tools there are, each of which a template may put into a list a few times.
+    pub(in crate::template) fn new(limit: usize, items: usize) -> Budget {
+        Budget {
+            limit,
+            levels: NESTING + 4 * items,
+            captured: AtomicUsize::new(0),
+            nested: AtomicUsize::new(0),
+            copied: AtomicUsize::new(0),
+            began: processor_time(),
+            ticks: AtomicUsize::new(0),
+            late: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the rendering has taken too long; from then on it only fails.
+    pub(in crate::template) fn is_late(&self) -> bool {
+        let look = self.ticks.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK);
+        if look && processor_time().saturating_sub(self.began) > PATIENCE {
+            self.late.store(true, Ordering::Relaxed);
+        }
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// What a rendering that has taken too long ends with, whatever came of it.
+    pub(in crate::template) fn lateness(&self) -> Option<Error> {
+        self.late.load(Ordering::Relaxed).then(too_late)
+    }
+
+    /// Fails where a single text has become longer than a whole prompt may be.
+    pub(in crate::template) fn check(&self, length: usize) -> Result<(), Error> {
+        if length > self.limit { Err(self.exceeded()) } else { Ok(()) }
+    }
+
+    /// Counts `length` bytes of text made, whether or not they reach the output.
+    pub(in crate::template) fn spend(&self, length: usize) -> Result<(), Error> {
+        let before = self.captured.fetch_add(length, Ordering::Relaxed);
+        // Text may pass through a few macros on its way out.
+        if before.saturating_add(length) > self.limit.saturating_mul(4) { Err(self.exceeded()) } else { Ok(()) }
+    }
+
+    /// Counts bytes that were copied into a longer value.
+    pub(in crate::template) fn copy(&self, length: usize) -> Result<(), Error> {
+        if self.copied.fetch_add(length, Ordering::Relaxed) < COPIED {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::InvalidOperation, failure::COPIES))
+    }
+
+    /// Counts levels that were put around a value.
+    pub(in crate::template) fn nest(&self, levels: usize) -> Result<(), Error> {
+        if self.nested.fetch_add(levels, Ordering::Relaxed) < self.levels {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::InvalidOperation, failure::NESTING))
+    }
+
+    fn exceeded(&self) -> Error {
+        Error::new(ErrorKind::WriteFailure, "").with_source(TooLong { limit: self.limit })
+    }
+}
+
+fn too_late() -> Error {
+    Error::new(ErrorKind::InvalidOperation, failure::TIME)
+}
+
+/// Marks an error as the output limit's.
+#[derive(Debug)]
+pub(in crate::template) struct TooLong {
+    pub limit: usize,
+}
+
+impl std::fmt::Display for TooLong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "more than {} bytes of text", self.limit)
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+/// How long this thread has computed. Not what the wall clock says: on a busy machine that would fail good templates.
+#[cfg(unix)]
+pub(in crate::template) fn processor_time() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
+}
+
+#[cfg(not(unix))]
+pub(in crate::template) fn processor_time() -> Duration {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    START.get_or_init(std::time::Instant::now).elapsed()
+}
+
+/// What filters and functions of one rendering share.
+#[derive(Debug)]
+pub(in crate::template) struct Scope {
+    pub budget: Budget,
+    pub now: Option<DateTime>,
+    pub table: Table,
+}
+
+impl Object for Scope {}
+
+/// The scope of the rendering that is under way, if that has not taken too long.
+pub(in crate::template) fn scope(state: &State) -> Result<Arc<Scope>, Error> {
+    let scope = state
+        .lookup(SCOPE)
+        .as_ref()
+        .and_then(Value::downcast_object::<Scope>)
+        .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("the template overwrites {SCOPE}")))?;
+    if scope.budget.is_late() {
+        return Err(too_late());
+    }
+    Ok(scope)
+}
+
+/// The items of a value, of which there are no more once the rendering has taken too long: nothing that goes through
+/// many of them can fail by itself, so the rendering fails in the end.
+pub(in crate::template) fn timely(state: &State, value: Value) -> Result<Value, Error> {
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::String) {
+        return Ok(value);
+    }
+    let (scope, text) = (scope(state)?, value.kind() == ValueKind::String);
+    Ok(Value::make_iterable(move || Timely { items: value.try_iter().ok(), text, scope: Arc::clone(&scope) }))
+}
+
+struct Timely {
+    items: Option<ValueIter>,
+    text: bool,
+    scope: Arc<Scope>,
+}
+
+impl Iterator for Timely {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        if self.scope.budget.is_late() {
+            return None;
+        }
+        self.items.as_mut()?.next()
+    }
+
+    // A loop knows its length by this.
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let (least, most) = self.items.as_ref().map_or((0, Some(0)), Iterator::size_hint);
+        // minijinja counts the characters of a text, and tells them as if there could be fewer.
+        if self.text { (most.unwrap_or(least), most) } else { (least, most) }
+    }
+}

@@ -1,0 +1,16 @@
+//! Reading files that people and programs wrote: they are UTF-8, or the error says where they stop being it.
+
+use crate::error::{Error, ErrorKind, Result};
+use std::path::Path;
+
+/// The text of the file at `path`.
+///
+/// # Errors
+/// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Syntax`] where it is no UTF-8.
+pub fn read(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        Error::new(ErrorKind::Syntax, format!("not valid UTF-8 at byte {valid}")).in_file(path)
+    })
+}

@@ -1,0 +1,552 @@
+//! Holds a model to a format's grammar while it generates.
+//!
+//! Text is free until a marker opens a call; from there a grammar decides, up to the call's end. A token is sampled
+//! first and then looked at: only where it does not fit is the set of all that fit computed, and one of these sampled.
+//! What the grammar leaves no choice about is appended without asking the model, in one batch. While a call is open,
+//! a way to close it within the remaining tokens is always known: when the model is about to take the last of them,
+//! that way is gone, so that no call is ever cut off.
+
+mod begin;
+mod call;
+mod closing;
+mod compiler;
+mod forced;
+mod masks;
+mod rules;
+mod tree;
+mod trigger;
+
+use crate::engine::Token;
+use crate::engine::sampler::Sampler;
+use crate::grammar::{Grammar, Unenforced};
+use crate::{Error, ErrorKind, Result};
+use call::{Call, SPARE, Taken};
+use compiler::{grammar_error, id, token};
+use forced::{jump, up_to};
+use std::time::{Duration, Instant};
+use trigger::{Hit, Trigger};
+
+pub use closing::Ends;
+pub use compiler::Compiler;
+pub use rules::{Calls, Mode, Notice, Rules, Step, Subject};
+
+/// How many tokens are tried that the grammar allows, and for which there is no room any more, before the call is closed.
+const TRIES: usize = 4;
+
+enum Phase {
+    /// Reasoning, this many tokens long.
+    Thinking(usize),
+    /// Text, this many tokens long.
+    Text(usize),
+    /// A call or a section of them.
+    Call(Box<Call>),
+    /// Nothing more may come.
+    Over,
+    /// Nothing is constrained any more.
+    Off,
+}
+
+/// Constrains one answer.
+pub struct Constraint<'c> {
+    compiler: &'c mut Compiler,
+    rules: Rules,
+    phase: Phase,
+    calls: Trigger,
+    thinking: Trigger,
+    /// The grammars behind the markers that `calls` looks for, in their order.
+    grammars: Vec<Grammar>,
+    /// Whether calls are begun by their own text, not by a marker.
+    bare: bool,
+    opening: String,
+    thinking_end: String,
+    /// The grammar of the whole answer, while reasoning comes before it.
+    after_reasoning: Option<Box<Call>>,
+    called: bool,
+    /// Whether the prompt begins the call.
+    primed: bool,
+    /// What is held to the grammar.
+    subject: Subject,
+    draft: bool,
+    /// The last two tokens, for tokenising what follows.
+    last: Vec<Token>,
+    notices: Vec<Notice>,
+    mask_times: Vec<Duration>,
+}
+
+impl<'c> Constraint<'c> {
+    /// Whether text that was written before may be proposed as a call's continuation, which it is by default.
+    ///
+    /// It changes no result, only how often the model is asked.
+    #[must_use]
+    pub fn drafting(mut self, draft: bool) -> Constraint<'c> {
+        self.draft = draft;
+        self
+    }
+
+    /// What of the tools' schemas is left to be checked after parsing.
+    pub fn unenforced(&self) -> &[Unenforced] {
+        self.grammars.first().map_or(&[], |grammar| &grammar.unenforced)
+    }
+
+    /// What the caller should know of how it went.
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// How long each mask took that had to be computed.
+    pub fn mask_times(&self) -> &[Duration] {
+        &self.mask_times
+    }
+
+    /// Takes the beginning of the answer that is already in the prompt.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Constraint`] in strict mode, when the grammar does not allow it.
+    pub fn prime(&mut self, text: &[u8]) -> Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.primed = true;
+        self.read(text)
+    }
+
+    /// What to do next, with `left` tokens to go.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Constraint`] in strict mode, when the grammar engine fails; in every mode when the tokens do not
+    /// suffice for a call that is required.
+    pub fn next(&mut self, left: usize) -> Result<Step> {
+        match &mut self.phase {
+            Phase::Over => Ok(Step::Finished),
+            Phase::Off => Ok(Step::Sample),
+            Phase::Thinking(length) => {
+                if self.rules.max_thinking.is_some_and(|most| *length >= most) && !self.thinking_end.is_empty() {
+                    self.notices.push(Notice::ThinkingClosed);
+                    let run = self.compiler.tokens().tokenize(self.thinking_end.as_bytes());
+                    return self.forced(run);
+                }
+                Ok(Step::Sample)
+            }
+            Phase::Text(length) => {
+                let due = self.rules.calls == Calls::Required && !self.called && *length >= self.rules.max_preamble;
+                if due { self.begin_call(left) } else { Ok(Step::Sample) }
+            }
+            Phase::Call(call) => {
+                if call.is_over() {
+                    self.leave();
+                    return self.next(left);
+                }
+                if let Some(error) = call.matcher.get_error() {
+                    self.fail(&error)?;
+                    return Ok(Step::Sample);
+                }
+                let tokens = self.compiler.tokens();
+                if std::mem::take(&mut self.primed) {
+                    let needed = call.way(tokens, &self.last).map(|way| way.len());
+                    // Of a grammar of one's own more can be written than a way out of it is found for.
+                    let unknown = needed.is_none() && self.subject == Subject::Answer { json: false };
+                    if !unknown && needed.is_none_or(|needed| needed > left) {
+                        return Err(too_few(self.subject, needed, left));
+                    }
+                }
+                if call.is_due(left, tokens, &self.last) {
+                    return self.close(left);
+                }
+                if self.rules.jump {
+                    let run = jump(&mut call.matcher, tokens, &self.last);
+                    if !run.is_empty() {
+                        return self.forced(run);
+                    }
+                }
+                Ok(Step::Sample)
+            }
+        }
+    }
+
+    /// Begins a call: its marker and what the grammar forces behind it, tokenised as one text.
+    fn begin_call(&mut self, left: usize) -> Result<Step> {
+        let opening = self.opening.clone();
+        let call = match self.calls.look(opening.as_bytes()) {
+            Some(hit) => self.open(hit, opening.as_bytes())?,
+            None => None,
+        };
+        let tokens = self.compiler.tokens();
+        let mut run = tokens.tokenize(opening.as_bytes());
+        if let Some(mut call) = call {
+            let needed = call.way(tokens, &run).map(|way| run.len() + way.len());
+            if needed.is_none_or(|needed| needed + SPARE > left) {
+                return self.no_room(needed, left);
+            }
+            if self.rules.jump {
+                // Of the forced bytes only as many as no token could carry on into what is free.
+                let settled: Vec<Token> = call.matcher.compute_ff_tokens().into_iter().map(token).collect();
+                let most = opening.len() + tokens.vocabulary.text(&settled).len();
+                let text = [opening.as_bytes(), &call.matcher.compute_ff_bytes()].concat();
+                let longer = up_to(tokens, &text, 0, most);
+                if tokens.vocabulary.text(&longer).len() >= opening.len() {
+                    run = longer;
+                }
+            }
+        }
+        self.forced(run)
+    }
+
+    /// Takes tokens that nobody sampled.
+    fn forced(&mut self, run: Vec<Token>) -> Result<Step> {
+        self.take(&run)?;
+        Ok(Step::Forced(run))
+    }
+
+    fn take(&mut self, run: &[Token]) -> Result<()> {
+        run.iter().try_for_each(|token| self.commit(*token))
+    }
+
+    /// Ends the answer before a call that takes this many tokens, if that is known.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Constraint`] where it is the first that is required, or the mode is strict.
+    fn no_room(&mut self, needed: Option<usize>, left: usize) -> Result<Step> {
+        let demanded = self.rules.calls == Calls::Required || self.rules.mode == Mode::Strict;
+        if demanded && !self.called {
+            return Err(too_few(self.subject, needed, left));
+        }
+        self.notices.push(Notice::NoRoomForCall(too_few(self.subject, needed, left).message().to_owned()));
+        self.phase = Phase::Over;
+        Ok(Step::Finished)
+    }
+
+    /// Goes the way to the end.
+    fn close(&mut self, left: usize) -> Result<Step> {
+        let Phase::Call(call) = &self.phase else { return Ok(Step::Sample) };
+        match call.way(self.compiler.tokens(), &self.last) {
+            Some(run) if !run.is_empty() => {
+                self.closes_early();
+                self.forced(run)
+            }
+            // All calls are closed, and another one would not be.
+            _ if self.subject == Subject::Call => self.no_room(None, left),
+            way => {
+                match way {
+                    Some(_) => self.closes_early(),
+                    None => self.notices.push(Notice::CutOff(self.subject)),
+                }
+                self.phase = Phase::Over;
+                Ok(Step::Finished)
+            }
+        }
+    }
+
+    /// From here on what is written is not what the model would have written with more tokens.
+    fn closes_early(&mut self) {
+        if !self.is_closing() {
+            self.notices.push(Notice::ClosedEarly(self.subject));
+        }
+    }
+
+    /// Whether what is written now closes what was begun, or leaves out what there is no room for, because the tokens run
+    /// out.
+    pub fn is_closing(&self) -> bool {
+        self.notices.contains(&Notice::ClosedEarly(self.subject))
+    }
+
+    /// Samples a token that fits, with `left` tokens to go, and takes it; where none fits in the tokens left, what to
+    /// do instead.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Constraint`] in strict mode, when the grammar engine fails.
+    pub fn sample(
+        &mut self,
+        sampler: &mut Sampler,
+        logits: &[f32],
+        left: usize,
+    ) -> Result<std::result::Result<Token, Step>> {
+        let mut banned: Vec<Token> = Vec::new();
+        loop {
+            sampler.hold(self.holds());
+            let mut chosen =
+                if banned.is_empty() { sampler.sample(logits) } else { sampler.sample_without(logits, &banned) };
+            let ends = self.is_end(chosen);
+            if let Phase::Call(call) = &mut self.phase
+                && (banned.contains(&chosen) || !call.fits(chosen, ends))
+            {
+                match self.masked(sampler, logits, &banned, left)? {
+                    Some(Ok(token)) => chosen = token,
+                    Some(Err(instead)) => return Ok(Err(instead)),
+                    // Where the call may end here, the model has left it.
+                    None => continue,
+                }
+            }
+            if self.is_end(chosen) {
+                if self.must_go_on() {
+                    banned.push(chosen);
+                    continue;
+                }
+                return Ok(Ok(chosen));
+            }
+            match self.accept(chosen, left)? {
+                Accepted::Yes => return Ok(Ok(chosen)),
+                Accepted::No => banned.push(chosen),
+                Accepted::Instead(step) => return Ok(Err(step)),
+            }
+            if banned.len() >= TRIES && matches!(self.phase, Phase::Call(_)) {
+                return self.close(left).map(Err);
+            }
+            if banned.len() > 64 {
+                self.fail("no token fits that the model would write")?;
+            }
+        }
+    }
+
+    /// Takes note that the tokens have run out, and whether some that were forced are `missing`.
+    pub(super) fn out_of_tokens(&mut self, missing: bool) {
+        if let Phase::Call(call) = &mut self.phase
+            && (missing || !call.may_end())
+        {
+            self.notices.push(Notice::CutOff(self.subject));
+        }
+    }
+
+    /// How much of a draft the grammar allows where a call is open; nothing elsewhere.
+    pub(super) fn allowed(&mut self, draft: &[Token]) -> usize {
+        match &mut self.phase {
+            Phase::Call(call) if self.draft => {
+                let ids: Vec<_> = draft.iter().map(|token| id(*token)).collect();
+                call.matcher.validate_tokens(&ids).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether a grammar holds what comes next.
+    pub(super) fn holds(&self) -> bool {
+        matches!(self.phase, Phase::Call(_))
+    }
+
+    /// Whether what comes next may be drafted.
+    pub(super) fn may_draft(&self) -> bool {
+        self.draft && matches!(self.phase, Phase::Call(_))
+    }
+
+    fn is_end(&self, token: Token) -> bool {
+        let words = &self.compiler.tokens().vocabulary.words;
+        usize::try_from(token.0).ok().and_then(|index| words.get(index)).is_some_and(|word| word.end)
+    }
+
+    /// Whether the answer may not end yet, although no grammar says so.
+    fn must_go_on(&self) -> bool {
+        matches!(self.phase, Phase::Text(_) | Phase::Thinking(_)) && self.rules.calls == Calls::Required && !self.called
+    }
+
+    /// Whether calls are all there is.
+    fn only_calls(&self) -> bool {
+        self.rules.mode == Mode::Strict && self.rules.calls == Calls::Required
+    }
+
+    /// Samples among the tokens that fit, or says what to do where none is left; `None` when the call was left instead,
+    /// as it may end here.
+    fn masked(
+        &mut self,
+        sampler: &mut Sampler,
+        logits: &[f32],
+        banned: &[Token],
+        left: usize,
+    ) -> Result<Option<std::result::Result<Token, Step>>> {
+        let only_calls = self.only_calls();
+        let Phase::Call(call) = &mut self.phase else { return Ok(None) };
+        if !only_calls && call.may_end() {
+            self.leave();
+            return Ok(None);
+        }
+        let started = Instant::now();
+        let mask = call.mask(self.compiler.masks(), self.compiler.tokens());
+        self.mask_times.push(started.elapsed());
+        match mask {
+            Ok(mut mask) => {
+                for token in banned {
+                    mask.disallow_token(id(*token));
+                }
+                if mask.is_zero() {
+                    return self.close(left).map(|instead| Some(Err(instead)));
+                }
+                Ok(Some(Ok(sampler.sample_among(logits, mask.as_slice()))))
+            }
+            Err(error) => {
+                self.fail(&error)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Takes a token that the grammar allows, unless what is left does not suffice for what it begins.
+    fn accept(&mut self, chosen: Token, left: usize) -> Result<Accepted> {
+        let tokens = self.compiler.tokens();
+        match &mut self.phase {
+            Phase::Text(_) | Phase::Thinking(_) => {
+                let Some(hit) = self.calls.look(tokens.vocabulary.bytes(chosen)) else {
+                    self.commit(chosen)?;
+                    return Ok(Accepted::Yes);
+                };
+                if self.rules.calls == Calls::Forbidden {
+                    return Ok(Accepted::No);
+                }
+                let bytes = tokens.vocabulary.bytes(chosen).to_vec();
+                let Some(call) = self.open(hit, &bytes)? else { return Ok(Accepted::No) };
+                let last: Vec<Token> = self.last.last().into_iter().copied().chain([chosen]).collect();
+                let needed = call.way(self.compiler.tokens(), &last).map(|way| way.len() + 1);
+                if needed.is_none_or(|needed| needed > left) {
+                    return self.no_room(needed, left).map(Accepted::Instead);
+                }
+                self.enter(call);
+                self.remember(chosen);
+                Ok(Accepted::Yes)
+            }
+            Phase::Call(call) => match call.take(chosen, left - 1, tokens, &self.last) {
+                Ok(Taken::Yes) => {
+                    self.remember(chosen);
+                    Ok(Accepted::Yes)
+                }
+                // The calls before it are whole.
+                Ok(Taken::NoRoom) if self.subject == Subject::Call && call.may_end() => {
+                    self.no_room(None, left).map(Accepted::Instead)
+                }
+                Ok(Taken::NoRoom) => {
+                    self.closes_early();
+                    Ok(Accepted::No)
+                }
+                Err(error) => {
+                    self.fail(&error)?;
+                    Ok(Accepted::Yes)
+                }
+            },
+            Phase::Over | Phase::Off => Ok(Accepted::Yes),
+        }
+    }
+
+    fn remember(&mut self, token: Token) {
+        if self.last.len() == 2 {
+            self.last.remove(0);
+        }
+        self.last.push(token);
+    }
+
+    /// Takes a token.
+    fn commit(&mut self, token: Token) -> Result<()> {
+        self.remember(token);
+        let bytes = self.compiler.tokens().vocabulary.bytes(token);
+        match &mut self.phase {
+            Phase::Call(call) => match call.push(token, bytes) {
+                Ok(()) => Ok(()),
+                Err(error) => self.fail(&error),
+            },
+            Phase::Thinking(_) | Phase::Text(_) if self.calls.look(bytes).is_some() => {
+                let bytes = bytes.to_vec();
+                self.read(&bytes)
+            }
+            Phase::Thinking(_) | Phase::Text(_) => {
+                self.calls.push(bytes);
+                let hit = self.thinking.look(bytes);
+                self.thinking.push(bytes);
+                match (&mut self.phase, hit.map(|hit| hit.which)) {
+                    (Phase::Thinking(_), Some(0)) => {
+                        self.phase = self.after_reasoning.take().map_or(Phase::Text(0), Phase::Call);
+                        self.calls.reset();
+                    }
+                    (Phase::Text(_), Some(1)) => self.phase = Phase::Thinking(0),
+                    (Phase::Thinking(length) | Phase::Text(length), _) => *length += 1,
+                    _ => {}
+                }
+                Ok(())
+            }
+            Phase::Over | Phase::Off => Ok(()),
+        }
+    }
+
+    /// Reads text in which a call may begin.
+    fn read(&mut self, text: &[u8]) -> Result<()> {
+        let Some(hit) = self.calls.look(text) else {
+            self.calls.push(text);
+            return Ok(());
+        };
+        match self.open(hit, text)? {
+            Some(call) => self.enter(call),
+            None if matches!(self.phase, Phase::Off) => {}
+            None => self.fail("the text behind a call's marker is not what the grammar begins with")?,
+        }
+        Ok(())
+    }
+
+    /// The call behind a marker, gone on with what these bytes have behind it; `None` where the grammar does not allow
+    /// that.
+    fn open(&mut self, hit: Hit, bytes: &[u8]) -> Result<Option<Call>> {
+        let Some(grammar) = self.grammars.get(hit.which) else { return Ok(None) };
+        let begun = match self.compiler.begin(&grammar.lark) {
+            Ok(begun) => begun,
+            Err(error) => {
+                self.failed(&error)?;
+                return Ok(None);
+            }
+        };
+        // A call without a marker begins with its own text, which is the marker.
+        let mut behind = Vec::new();
+        if self.bare {
+            behind.extend_from_slice(self.opening.as_bytes());
+        }
+        behind.extend_from_slice(&bytes[bytes.len().saturating_sub(hit.behind)..]);
+        Ok(Call::begin(begun, hit.which, self.compiler.tokens(), &behind))
+    }
+
+    fn enter(&mut self, call: Call) {
+        self.called = true;
+        self.phase = Phase::Call(Box::new(call));
+    }
+
+    /// Behind the calls.
+    fn leave(&mut self) {
+        self.phase = if self.only_calls() { Phase::Over } else { Phase::Text(0) };
+        self.calls.reset();
+        self.thinking.reset();
+    }
+
+    /// The constraint cannot go on: an error in strict mode, otherwise the end of constraining.
+    fn fail(&mut self, why: &str) -> Result<()> {
+        if let Phase::Call(call) = &self.phase
+            && let Some(grammar) = self.grammars.get(call.grammar)
+        {
+            self.compiler.forget(&grammar.lark);
+        }
+        self.failed(&grammar_error(why))
+    }
+
+    fn failed(&mut self, error: &Error) -> Result<()> {
+        self.phase = Phase::Off;
+        if self.rules.mode == Mode::Strict {
+            return Err(Error::new(ErrorKind::Constraint, format!("while generating: {}", error.message())));
+        }
+        self.notices.push(Notice::Failed(error.message().to_owned()));
+        Ok(())
+    }
+}
+
+/// Why nothing is begun that takes this many tokens, if that is known, where so many are left.
+fn too_few(subject: Subject, needed: Option<usize>, left: usize) -> Error {
+    let what = subject.name();
+    match needed {
+        Some(needed) => {
+            let message = format!(
+                "the {left} tokens left do not suffice for a whole {what}: the shortest that was found takes {needed}"
+            );
+            Error::new(ErrorKind::Constraint, message).hint("raise --max-tokens or --ctx")
+        }
+        None => {
+            let message = format!("no {what} was found that is sure to end within the {left} tokens left");
+            Error::new(ErrorKind::Constraint, message)
+                .hint("raise --max-tokens, make the schema simpler, or let --constrain off do without")
+        }
+    }
+}
+
+enum Accepted {
+    Yes,
+    No,
+    Instead(Step),
+}

@@ -1,0 +1,143 @@
+//! What an answer is held to, made from a format, tools and rules.
+
+use super::call::Call;
+use super::closing::Ends;
+use super::compiler::{Compiler, grammar_error, own_grammar};
+use super::trigger::Trigger;
+use super::{Calls, Constraint, Mode, Phase, Rules, Subject};
+use crate::Result;
+use crate::engine::vocabulary::Vocabulary;
+use crate::format::{Format, Marker, Payload};
+use crate::grammar::{Begins, Grammar, Scope};
+use crate::tool::{Tool, Tools};
+
+impl Compiler {
+    /// The compiler for a format's calls.
+    ///
+    /// # Errors
+    /// Those of [`Compiler::new`].
+    pub fn for_format(vocabulary: Vocabulary, format: &Format) -> Result<Compiler> {
+        let values = match &format.payload {
+            // A tag that repeats the key ends differently for each; its beginning is enough.
+            Payload::Tagged(tagged) => {
+                let end = tagged.value_end.split("{key}").next().unwrap_or_default();
+                vec![end.to_owned(), end.trim_start().to_owned()]
+            }
+            Payload::Named(named) => named.quote.iter().cloned().collect(),
+            Payload::Json(_) | Payload::Python { .. } => Vec::new(),
+        };
+        let calls = format.section.iter().map(|section| &section.end).chain(&format.end).filter_map(Marker::text);
+        let ends = Ends { values, calls: calls.map(str::to_owned).collect() };
+        Compiler::new(vocabulary, &format.texts(), ends)
+    }
+}
+
+impl<'c> Constraint<'c> {
+    /// A constraint at the beginning of an answer, which may call `tools`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Tools`](crate::ErrorKind::Tools) when no arguments fit a tool, [`ErrorKind::Format`](crate::ErrorKind::Format) when the format cannot be written,
+    /// [`ErrorKind::Constraint`](crate::ErrorKind::Constraint) when the grammar is refused.
+    pub fn new(
+        compiler: &'c mut Compiler,
+        format: &Format,
+        tools: &Tools,
+        only: Option<&str>,
+        rules: Rules,
+    ) -> Result<Constraint<'c>> {
+        let tools: Vec<&Tool> = tools.iter().filter(|tool| only.is_none_or(|only| tool.name == only)).collect();
+        let bare = Marker::Literal(format.opening(None));
+        let markers: Vec<(&Marker, Begins)> = match (&format.section, &format.start) {
+            (Some(section), Some(start)) => vec![(&section.start, Begins::Section), (start, Begins::Call)],
+            (Some(section), None) => vec![(&section.start, Begins::Section)],
+            (None, Some(start)) => vec![(start, Begins::Call)],
+            (None, None) => vec![(&bare, Begins::Call)],
+        };
+        let only_calls = rules.calls == Calls::Required && rules.mode == Mode::Strict;
+        let build = |check: bool| -> Result<Vec<Grammar>> {
+            let scopes =
+                markers.iter().map(|(_, begins)| Scope { begins: *begins, max_calls: rules.max_calls, only_calls });
+            scopes.map(|scope| format.build_grammar(&tools, scope, check)).collect()
+        };
+        let mut grammars = Vec::new();
+        if rules.calls != Calls::Forbidden {
+            grammars = build(false)?;
+            let compiled = grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()));
+            if compiled.is_err() {
+                grammars = build(true)?;
+                grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()))?;
+            }
+        }
+        let is_bare = format.start.is_none() && format.section.is_none();
+        let thinking_markers: Vec<&Marker> =
+            format.reasoning.iter().flat_map(|around| [&around.end, &around.start]).collect();
+        let calls = Trigger::new(&markers.iter().map(|(marker, _)| *marker).collect::<Vec<_>>(), is_bare)?;
+        let phase = if rules.thinking { Phase::Thinking(0) } else { Phase::Text(0) };
+        Ok(Constraint {
+            calls,
+            thinking: Trigger::new(&thinking_markers, false)?,
+            grammars,
+            bare: is_bare,
+            opening: format.opening(None),
+            thinking_end: thinking_end(format),
+            after_reasoning: None,
+            compiler,
+            rules,
+            phase,
+            called: false,
+            primed: false,
+            subject: Subject::Call,
+            draft: true,
+            last: Vec::new(),
+            notices: Vec::new(),
+            mask_times: Vec::new(),
+        })
+    }
+
+    /// A constraint that holds the whole answer to one grammar, from the end of reasoning on where the prompt has
+    /// begun it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Syntax`](crate::ErrorKind::Syntax) when the grammar is refused.
+    pub fn whole(
+        compiler: &'c mut Compiler,
+        format: &Format,
+        grammar: Grammar,
+        rules: Rules,
+    ) -> Result<Constraint<'c>> {
+        let begun = compiler.begin(&grammar.lark).map_err(own_grammar)?;
+        let subject = Subject::Answer { json: grammar.schema.is_some() };
+        let Some(call) = Call::begin(begun, 0, compiler.tokens(), b"") else {
+            return Err(own_grammar(grammar_error("nothing fits it")));
+        };
+        let call = Box::new(call);
+        let (phase, after_reasoning) = match &format.reasoning {
+            Some(_) if rules.thinking => (Phase::Thinking(0), Some(call)),
+            _ => (Phase::Call(call), None),
+        };
+        Ok(Constraint {
+            primed: after_reasoning.is_none(),
+            after_reasoning,
+            compiler,
+            rules: Rules { mode: Mode::Strict, calls: Calls::Required, max_calls: None, max_preamble: 0, ..rules },
+            phase,
+            calls: Trigger::new(&[], false)?,
+            thinking: Trigger::new(&format.reasoning.iter().map(|around| &around.end).collect::<Vec<_>>(), false)?,
+            grammars: vec![grammar],
+            bare: false,
+            opening: String::new(),
+            thinking_end: thinking_end(format),
+            called: false,
+            subject,
+            draft: true,
+            last: Vec::new(),
+            notices: Vec::new(),
+            mask_times: Vec::new(),
+        })
+    }
+}
+
+/// The text that ends reasoning; empty where there is none.
+fn thinking_end(format: &Format) -> String {
+    format.reasoning.as_ref().and_then(|around| around.end.text()).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,118 @@
+//! The slow outside world behind a small trait: tokens in, logits out.
+//!
+//! [`llama::LlamaEngine`] runs a GGUF; [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
+//! everything above can be tested and a run repeated without a model. [`generate()`](crate::generate::generate) is the one
+//! loop that drives either.
+
+#[cfg(feature = "llama")]
+pub mod llama;
+pub mod sampler;
+pub mod scripted;
+pub mod vocabulary;
+
+use crate::Result;
+use crate::template::Piece;
+use serde::{Deserialize, Serialize};
+
+/// A token's id in the model's vocabulary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Token(pub i32);
+
+/// How many tokens both begin with.
+pub(crate) fn common(one: &[Token], other: &[Token]) -> usize {
+    one.iter().zip(other).take_while(|(a, b)| a == b).count()
+}
+
+/// What an engine says about its model; all that the stages above need to know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    /// The model's own name, or its file's.
+    pub name: String,
+    /// The architecture that the model's file names; empty where that is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub architecture: String,
+    /// Chat templates, by name; the main one is `default`.
+    pub templates: Vec<(String, String)>,
+    /// The text of the beginning-of-sequence token; empty where there is none.
+    pub bos: String,
+    /// The text of the end-of-sequence token; empty where there is none.
+    pub eos: String,
+    /// The longest context that the model was trained for, in tokens.
+    pub context_train: usize,
+    /// Texts of the control tokens, which a detokenizer does not usually print.
+    pub control_tokens: Vec<String>,
+    /// Texts of the tokens that the model's makers added for markup, and which do print.
+    pub user_defined_tokens: Vec<String>,
+}
+
+/// A model with one sequence in its context.
+pub trait Engine {
+    /// What is known of the model.
+    fn model(&self) -> &ModelInfo;
+
+    /// Turns a rendered prompt into tokens. Literal pieces become plain text, never special tokens.
+    fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>>;
+
+    /// The bytes that a token stands for; may end in the middle of a character.
+    fn token_bytes(&self, token: Token) -> &[u8];
+
+    /// All tokens and the tokenizer, for a constraint; `None` where the engine knows only what was recorded.
+    fn vocabulary(&self) -> Option<vocabulary::Vocabulary> {
+        None
+    }
+
+    /// Whether a token ends the model's turn.
+    fn is_end(&self, token: Token) -> bool;
+
+    /// Makes room for `tokens` in all. What was decoded may be lost: see [`Engine::cached`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when the memory cannot be had.
+    fn reserve(&mut self, tokens: usize) -> Result<()>;
+
+    /// How many tokens fit at most: `--ctx`, or what the model was trained for.
+    fn context_limit(&self) -> usize;
+
+    /// The tokens in the context, in order.
+    fn cached(&self) -> &[Token];
+
+    /// Forgets all but the first `len` tokens, or, where the model cannot forget a part, all of them.
+    fn truncate(&mut self, len: usize);
+
+    /// Appends at least one token; afterwards [`Engine::logits`] are those of the last one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine); the context is then cleared.
+    fn decode(&mut self, tokens: &[Token]) -> Result<()>;
+
+    /// One logit for each token of the vocabulary, for what follows the last decoded token.
+    fn logits(&self) -> &[f32];
+
+    /// Whether [`Engine::truncate`] can forget the last tokens alone, so that some may be decoded on trial.
+    fn can_draft(&self) -> bool {
+        false
+    }
+
+    /// Appends a few hundred tokens at most, and keeps the logits behind each from the one numbered `first` on: see
+    /// [`Engine::logits_at`]. Called only where [`Engine::can_draft`] says so.
+    ///
+    /// # Errors
+    /// Those of [`Engine::decode`].
+    fn decode_all(&mut self, tokens: &[Token], _first: usize) -> Result<()> {
+        self.decode(tokens)
+    }
+
+    /// The logits behind one of the tokens that [`Engine::decode_all`] appended last, counted from its `first`.
+    fn logits_at(&self, _index: usize) -> &[f32] {
+        self.logits()
+    }
+
+    /// Told before each generation, for the engine that follows a record.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Replay`](crate::ErrorKind::Replay) when the record has something else at this point.
+    fn begin(&mut self, _prompt: &[Token], _sampling: &sampler::Sampling) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! The loop: decode the part of the prompt that is not in the context yet, then sample until something ends it.
+
+mod draft;
+
+use crate::Result;
+use crate::constraint::{Constraint, Step};
+use crate::engine::sampler::{Sampler, Sampling};
+use crate::engine::{Engine, Token, common};
+use draft::Drafter;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::ops::{AddAssign, ControlFlow};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Prompt tokens decoded between two looks at the cancel flag.
+const PROMPT_CHUNK: usize = 512;
+/// Behind more tokens than this nothing is drafted: all must fit into one batch.
+const DRAFT_BEHIND: usize = 256;
+
+/// Why generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// The model ended its turn.
+    EndOfTurn,
+    /// The token limit, or the end of the context.
+    Length,
+    /// The caller wanted no more.
+    Stopped,
+    /// The time was over.
+    Late,
+    /// The cancel flag was raised.
+    Cancelled,
+}
+
+/// What one generation came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Generation {
+    /// The tokens generated, without the one that ended the turn.
+    pub tokens: Vec<Token>,
+    /// Why there are no more.
+    pub end: End,
+    /// The token that ended the turn, if one did.
+    pub end_token: Option<Token>,
+    /// From which token on the grammar closed what was open, because the tokens ran out.
+    pub closed_from: Option<usize>,
+    /// What it took.
+    pub usage: Usage,
+}
+
+/// What one generation took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of these, the ones that were in the KV cache already.
+    pub cached_tokens: usize,
+    /// Tokens generated, without the one that ended the turn.
+    pub completion_tokens: usize,
+    /// Of these, the ones that a grammar forced, so that the model was not asked.
+    pub forced_tokens: usize,
+    /// Of these, the ones that were decoded ahead of time, as a draft from what was written before.
+    pub drafted_tokens: usize,
+    /// All tokens that were decoded as a draft, whether the model then wrote them or not.
+    pub proposed_tokens: usize,
+    /// Time until the prompt was decoded.
+    #[serde(rename = "prompt_seconds", serialize_with = "seconds")]
+    pub prompt_time: Duration,
+    /// Time spent on generating.
+    #[serde(rename = "completion_seconds", serialize_with = "seconds")]
+    pub completion_time: Duration,
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, more: Usage) {
+        self.prompt_tokens += more.prompt_tokens;
+        self.cached_tokens += more.cached_tokens;
+        self.completion_tokens += more.completion_tokens;
+        self.forced_tokens += more.forced_tokens;
+        self.drafted_tokens += more.drafted_tokens;
+        self.proposed_tokens += more.proposed_tokens;
+        self.prompt_time += more.prompt_time;
+        self.completion_time += more.completion_time;
+    }
+}
+
+fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    // Microseconds are as fine as the clock is worth.
+    serializer.serialize_f64(duration.as_micros() as f64 / 1e6)
+}
+
+/// Limits of one generation.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits<'a> {
+    /// At most this many tokens.
+    pub max_tokens: usize,
+    /// Ends the generation, when raised, before the next token.
+    pub cancel: &'a AtomicBool,
+    /// From then on no token more: [`End::Late`].
+    pub until: Option<Instant>,
+}
+
+/// Generates after `prompt`, handing each token to `on_token` as it comes, with whether the grammar closes what is open
+/// because the tokens run out.
+///
+/// The longest common prefix of `prompt` and what is in the engine's context is not decoded again. The token that
+/// ends the model's turn is not handed on.
+///
+/// # Errors
+/// Those of [`Engine::decode`] and [`Engine::reserve`], and of a constraint that is strict.
+pub fn generate(
+    engine: &mut dyn Engine,
+    prompt: &[Token],
+    sampling: &Sampling,
+    limits: Limits<'_>,
+    constraint: Option<&mut Constraint<'_>>,
+    on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
+) -> Result<Generation> {
+    generate_with(engine, prompt, Sampler::new(*sampling), limits, constraint, &mut |_, _| (), on_token)
+}
+
+/// The same with a sampler of one's own, and with `on_prompt` called before each batch of the prompt: with how many of its
+/// tokens were decoded, and how many are to be decoded in all. At the end, also after an error, both numbers are equal.
+///
+/// # Errors
+/// Those of [`generate`].
+pub fn generate_with(
+    engine: &mut dyn Engine,
+    prompt: &[Token],
+    mut sampler: Sampler,
+    limits: Limits<'_>,
+    mut constraint: Option<&mut Constraint<'_>>,
+    on_prompt: &mut dyn FnMut(usize, usize),
+    on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
+) -> Result<Generation> {
+    let started = Instant::now();
+    let mut tokens = Vec::new();
+    let mut usage = Usage { prompt_tokens: prompt.len(), ..Usage::default() };
+    let room = engine.context_limit().saturating_sub(prompt.len());
+    let max_tokens = limits.max_tokens.min(room);
+    engine.begin(prompt, sampler.sampling())?;
+    engine.reserve(prompt.len() + max_tokens)?;
+
+    let common = common(engine.cached(), prompt);
+    // The logits of the last prompt token are needed, and they are not kept in the cache.
+    engine.truncate(common.min(prompt.len().saturating_sub(1)));
+    usage.cached_tokens = engine.cached().len();
+
+    let ended = || {
+        let cancelled = limits.cancel.load(Ordering::Relaxed).then_some(End::Cancelled);
+        cancelled.or_else(|| limits.until.filter(|until| *until <= Instant::now()).map(|_| End::Late))
+    };
+    let unread = &prompt[usage.cached_tokens..];
+    let mut read = || {
+        for (index, chunk) in unread.chunks(PROMPT_CHUNK).enumerate() {
+            if let Some(end) = ended() {
+                return Ok(Some(end));
+            }
+            on_prompt(index * PROMPT_CHUNK, unread.len());
+            engine.decode(chunk)?;
+        }
+        Ok(None)
+    };
+    let came = read();
+    on_prompt(unread.len(), unread.len());
+    usage.prompt_time = started.elapsed();
+    if let Some(end) = came? {
+        return Ok(Generation { tokens, end, end_token: None, closed_from: None, usage });
+    }
+
+    let started = Instant::now();
+    let mut generated = Vec::new();
+    // Decoded only when the model is asked again: with what the grammar forces behind them in one batch, and at the end
+    // not at all; the next turn's prompt brings them again.
+    let mut pending = Vec::new();
+    let mut end_token = None;
+    let mut cut = false;
+    let mut closed_from = None;
+    let mut drafts = Drafts::new(prompt);
+    let end = 'answer: loop {
+        if let Some(end) = ended() {
+            break end;
+        }
+        let left = max_tokens - tokens.len();
+        if left == 0 {
+            break End::Length;
+        }
+        generated.clear();
+        let mut forced = false;
+        match &mut constraint {
+            None => {
+                drafts.decode(engine, &mut pending, Vec::new())?;
+                generated.push(sampler.sample(drafts.logits(engine)));
+            }
+            Some(constraint) => {
+                let step = match constraint.next(left)? {
+                    Step::Sample => {
+                        if !pending.is_empty() {
+                            let mut draft = Vec::new();
+                            if constraint.may_draft() && engine.can_draft() && pending.len() <= DRAFT_BEHIND {
+                                draft = drafts.drafter.propose(left - 1);
+                                draft.truncate(constraint.allowed(&draft));
+                            }
+                            usage.proposed_tokens += draft.len();
+                            drafts.decode(engine, &mut pending, draft)?;
+                        }
+                        match constraint.sample(&mut sampler, drafts.logits(engine), left)? {
+                            Ok(token) => {
+                                generated.push(token);
+                                Step::Sample
+                            }
+                            Err(instead) => instead,
+                        }
+                    }
+                    step => step,
+                };
+                if constraint.is_closing() {
+                    closed_from.get_or_insert(tokens.len());
+                }
+                match step {
+                    Step::Sample => {}
+                    Step::Finished => break End::Stopped,
+                    Step::Forced(run) => {
+                        cut = run.len() > left;
+                        generated.extend(run.into_iter().take(left));
+                        usage.forced_tokens += generated.len();
+                        forced = true;
+                    }
+                }
+            }
+        }
+        for token in &generated {
+            if engine.is_end(*token) {
+                end_token = Some(*token);
+                break 'answer End::EndOfTurn;
+            }
+            tokens.push(*token);
+            drafts.drafter.push(*token);
+            if !forced {
+                sampler.hold(constraint.as_ref().is_some_and(|constraint| constraint.holds()));
+                sampler.wrote(*token, engine.token_bytes(*token));
+            }
+            if on_token(engine.token_bytes(*token), closed_from.is_some()).is_break() {
+                break 'answer End::Stopped;
+            }
+        }
+        let known = drafts.confirm(&generated);
+        if !forced {
+            usage.drafted_tokens += known;
+        }
+        if known < generated.len() {
+            drafts.forget(engine);
+            pending.extend_from_slice(&generated[known..]);
+        }
+    };
+    drafts.forget(engine);
+    if let Some(constraint) = &mut constraint
+        && end == End::Length
+    {
+        constraint.out_of_tokens(cut);
+    }
+    usage.completion_time = started.elapsed();
+    usage.completion_tokens = tokens.len();
+    Ok(Generation { tokens, end, end_token, closed_from, usage })
+}
+
+/// What was decoded ahead of the answer.
+struct Drafts {
+    drafter: Drafter,
+    /// Tokens in the engine's context that the answer has not reached yet.
+    ahead: VecDeque<Token>,
+    /// Which logits of the last batch are those behind the answer, where there are several.
+    row: Option<usize>,
+    proposed: usize,
+}
+
+impl Drafts {
+    fn new(prompt: &[Token]) -> Drafts {
+        Drafts { drafter: Drafter::new(prompt), ahead: VecDeque::new(), row: None, proposed: 0 }
+    }
+
+    /// The logits behind the answer so far.
+    fn logits<'e>(&self, engine: &'e dyn Engine) -> &'e [f32] {
+        self.row.map_or_else(|| engine.logits(), |row| engine.logits_at(row))
+    }
+
+    /// How many of the tokens that the answer has got now were drafted, and so are decoded already.
+    fn confirm(&mut self, generated: &[Token]) -> usize {
+        let known = generated.iter().zip(&self.ahead).take_while(|(token, drafted)| token == drafted).count();
+        self.ahead.drain(..known);
+        self.row = self.row.map(|row| row + known);
+        known
+    }
+
+    /// Takes what was drafted in vain out of the engine's context.
+    fn forget(&mut self, engine: &mut dyn Engine) {
+        self.drafter.learn(self.proposed, self.proposed - self.ahead.len());
+        self.proposed = 0;
+        if !self.ahead.is_empty() {
+            engine.truncate(engine.cached().len() - self.ahead.len());
+            self.ahead.clear();
+        }
+    }
+
+    /// Decodes the tokens that were written since the model was last asked, and a draft of those that may follow.
+    fn decode(&mut self, engine: &mut dyn Engine, pending: &mut Vec<Token>, draft: Vec<Token>) -> Result<()> {
+        if pending.is_empty() {
+            return Ok(());
+        }
+        if draft.is_empty() {
+            self.row = None;
+            engine.decode(pending)?;
+        } else {
+            // What nothing is sampled behind needs no logits.
+            engine.decode_all(&[pending.as_slice(), &draft].concat(), pending.len() - 1)?;
+            self.row = Some(0);
+            self.proposed = draft.len();
+            self.ahead = draft.into();
+        }
+        pending.clear();
+        Ok(())
+    }
+}

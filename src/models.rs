@@ -1,0 +1,345 @@
+//! Which model: names and what goes with them (models.toml), files on the hub and in its cache, and GGUF headers.
+//!
+//! A MODEL is a name from models.toml, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`. [`Models::resolve`] turns it
+//! into a [`ModelEntry`] without touching the network; [`ModelEntry::ensure`] makes the file exist locally.
+//!
+//! ```
+//! use callwright::models::{Hub, Models};
+//!
+//! let models = Models::builtin()?;
+//! let entry = models.resolve("qwen3-0.6b")?;
+//! match entry.local(&Hub::from_env()) {
+//!     Some(path) => println!("{} is at {}", entry.name, path.display()),
+//!     None => println!("{} is not here yet", entry.name),
+//! }
+//! # Ok::<(), callwright::Error>(())
+//! ```
+
+pub mod bundled;
+#[cfg(feature = "hub")]
+mod download;
+mod file;
+pub mod gguf;
+pub mod hub;
+mod repo;
+
+use std::path::{Path, PathBuf};
+
+pub use gguf::Gguf;
+pub use hub::{Hub, HubFile, Progress, ProgressEvent};
+pub use repo::HubRepo;
+
+use crate::error::{Error, ErrorKind, Location, Result, nearest};
+
+const BUILTIN: &str = include_str!("../models.toml");
+const BUILTIN_NAME: &str = "<built-in models.toml>";
+
+/// Where a model's file comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A file on this machine.
+    File(PathBuf),
+    /// A file on the hub.
+    Hub(HubFile),
+}
+
+/// Sampling parameters that a model's makers recommend; what is not given is left to the caller.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sampling {
+    /// Temperature; 0 is greedy.
+    pub temperature: Option<f32>,
+    /// How many of the likeliest tokens to choose among.
+    pub top_k: Option<u32>,
+    /// The share of probability to choose among, above 0 and up to 1.
+    pub top_p: Option<f32>,
+    /// The least probability relative to the likeliest token's, 0 to 1.
+    pub min_p: Option<f32>,
+    /// Divides the logit of each token that has come; 1 changes nothing.
+    pub repeat_penalty: Option<f32>,
+    /// Is taken off the logit of each token that has come.
+    pub presence_penalty: Option<f32>,
+    /// Is taken off the logit for each time that a token has come.
+    pub frequency_penalty: Option<f32>,
+    /// How many of the last tokens these three count; -1 is all.
+    pub repeat_last_n: Option<i32>,
+    /// How much a token is penalised that would continue a repetition; 0 is off.
+    pub dry_multiplier: Option<f32>,
+}
+
+impl Sampling {
+    /// These parameters, and those of `other` where they say nothing.
+    #[must_use]
+    pub fn or(self, other: &Sampling) -> Sampling {
+        Sampling {
+            temperature: self.temperature.or(other.temperature),
+            top_k: self.top_k.or(other.top_k),
+            top_p: self.top_p.or(other.top_p),
+            min_p: self.min_p.or(other.min_p),
+            repeat_penalty: self.repeat_penalty.or(other.repeat_penalty),
+            presence_penalty: self.presence_penalty.or(other.presence_penalty),
+            frequency_penalty: self.frequency_penalty.or(other.frequency_penalty),
+            repeat_last_n: self.repeat_last_n.or(other.repeat_last_n),
+            dry_multiplier: self.dry_multiplier.or(other.dry_multiplier),
+        }
+    }
+}
+
+/// A model, and how to use it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelEntry {
+    /// Its name in models.toml, or the MODEL that was asked for.
+    pub name: String,
+    /// Where its file comes from; of a sharded model, the first shard.
+    pub source: Source,
+    /// Bytes of its file or files together, where known.
+    pub size: Option<u64>,
+    /// The chat template to use instead of the model's own: a name, or the path of a file.
+    pub template: Option<String>,
+    /// The tool-call format: a name, or the path of a file.
+    pub format: Option<String>,
+    /// The largest context, in tokens, to use.
+    pub context: Option<u32>,
+    /// The sampling its makers recommend.
+    pub sampling: Sampling,
+    /// The models to fall back to, by their names in models.toml, the first choice first.
+    pub fallbacks: Vec<String>,
+    /// Where the entry is written.
+    pub(crate) place: Option<Location>,
+}
+
+impl ModelEntry {
+    fn new(name: &str, source: Source) -> ModelEntry {
+        ModelEntry {
+            name: name.to_owned(),
+            source,
+            size: None,
+            template: None,
+            format: None,
+            context: None,
+            sampling: Sampling::default(),
+            fallbacks: Vec::new(),
+            place: None,
+        }
+    }
+
+    /// The path of the model's file, if it is on this machine. Asks no server.
+    pub fn local(&self, hub: &Hub) -> Option<PathBuf> {
+        match &self.source {
+            Source::File(path) => path.is_file().then(|| path.clone()),
+            Source::Hub(file) => hub.cached(file),
+        }
+    }
+
+    /// The path of the model's file, which is downloaded where it is not on this machine yet.
+    ///
+    /// A file in the hub's cache is used as it is, without a request.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ModelNotFound`] when a file on this machine is missing; else those of [`Hub::pull`].
+    pub fn ensure(&self, hub: &Hub, progress: &mut dyn Progress) -> Result<PathBuf> {
+        if let Some(path) = self.local(hub) {
+            return Ok(path);
+        }
+        match &self.source {
+            Source::File(path) => Err(self.missing_file(path)),
+            Source::Hub(file) => hub.pull(file, progress),
+        }
+    }
+
+    /// The path of the model's file, without downloading anything.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ModelNotFound`], with how to get it.
+    pub fn require_local(&self, hub: &Hub) -> Result<PathBuf> {
+        self.local(hub).ok_or_else(|| match &self.source {
+            Source::File(path) => self.missing_file(path),
+            Source::Hub(_) => {
+                Error::new(ErrorKind::ModelNotFound, format!("the model {} is not on this machine yet", self.name))
+                    .hint(format!("download it: callwright model pull {}", self.name))
+            }
+        })
+    }
+
+    fn missing_file(&self, path: &Path) -> Error {
+        let error = Error::new(
+            ErrorKind::ModelNotFound,
+            format!("the file of the model {:?} is missing: {}", self.name, path.display()),
+        );
+        match &self.place {
+            Some(place) => error.at(place.clone()),
+            None => error,
+        }
+    }
+}
+
+/// The models that have names.
+#[derive(Debug, Clone)]
+pub struct Models {
+    entries: Vec<ModelEntry>,
+}
+
+impl Models {
+    /// The built-in models.
+    ///
+    /// # Errors
+    /// None: a test reads them.
+    pub fn builtin() -> Result<Models> {
+        let mut models = Models { entries: Vec::new() };
+        models.extend(file::parse(BUILTIN, Path::new(BUILTIN_NAME), Path::new(""))?);
+        models.check_fallbacks()?;
+        Ok(models)
+    }
+
+    /// The built-in models, extended by [`Models::user_file`] where there is one, and then by `extra`.
+    ///
+    /// # Errors
+    /// Those of [`Models::with_file`].
+    pub fn load(extra: Option<&Path>) -> Result<Models> {
+        let user = Models::user_file().filter(|path| path.exists());
+        user.as_deref().into_iter().chain(extra).try_fold(Models::builtin()?, Models::with_file)
+    }
+
+    /// These models, extended by the models.toml at `path`: its models replace those of the same name.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Syntax`] when it is no TOML, [`ErrorKind::Config`] with the
+    /// line when a field is none of a model's or a fallback none of the models.
+    pub fn with_file(mut self, path: impl AsRef<Path>) -> Result<Models> {
+        self.extend(file::read(path.as_ref())?);
+        self.check_fallbacks()?;
+        Ok(self)
+    }
+
+    /// Where the user's own models.toml is looked for: `$XDG_CONFIG_HOME/callwright/models.toml`, or what the
+    /// platform has in its place.
+    pub fn user_file() -> Option<PathBuf> {
+        let dirs = directories::ProjectDirs::from("", "", "callwright")?;
+        Some(dirs.config_dir().join("models.toml"))
+    }
+
+    /// All models, in the order of the files.
+    pub fn entries(&self) -> &[ModelEntry] {
+        &self.entries
+    }
+
+    /// The model of that name.
+    pub fn get(&self, name: &str) -> Option<&ModelEntry> {
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+
+    /// Finds the model that MODEL means: a name, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
+    ///
+    /// A file on the hub need not be here yet. Where only a repository is named, [`Hub::choose`] finds the file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ModelNotFound`] when it is no name, and no file is there, with the name that may be meant;
+    /// [`ErrorKind::Config`] when what is behind `hf:` names no file; those of [`bundled::path`].
+    pub fn resolve(&self, model: &str) -> Result<ModelEntry> {
+        if let Some(entry) = self.get(model) {
+            return Ok(entry.clone());
+        }
+        if model == bundled::NAME {
+            return Ok(ModelEntry::new(model, Source::File(bundled::path()?)));
+        }
+        if let Some(rest) = model.strip_prefix("hf:") {
+            let file = HubFile::parse(rest)
+                .map_err(|why| Error::new(ErrorKind::Config, format!("{model:?} names no file on the hub: {why}")))
+                .map_err(|e| {
+                    e.hint(
+                        "write hf:ORG/REPO/FILE.gguf[@REVISION], or hf:ORG/REPO[:QUANT] for run, chat and model pull",
+                    )
+                })?;
+            // What models.toml knows of the same file goes with it.
+            let same = |entry: &&ModelEntry| matches!(&entry.source, Source::Hub(known) if known.same_file(&file));
+            return Ok(match self.entries.iter().find(same) {
+                Some(known) => ModelEntry { name: model.to_owned(), ..known.clone() },
+                None => ModelEntry::new(model, Source::Hub(file)),
+            });
+        }
+        let path = Path::new(model);
+        if path.is_file() {
+            return Ok(ModelEntry::new(model, Source::File(path.to_owned())));
+        }
+        Err(self.not_found(model, path))
+    }
+
+    fn not_found(&self, model: &str, path: &Path) -> Error {
+        let fail = |message: String| Error::new(ErrorKind::ModelNotFound, message);
+        if path.is_dir() {
+            let hint = match first_gguf(path) {
+                Some(file) => format!("name the file in it, such as {}", file.display()),
+                None => "name a .gguf file".to_owned(),
+            };
+            return fail(format!("{model:?} is a folder, not a model file")).hint(hint);
+        }
+        if path.exists() {
+            return fail(format!("{model:?} is not a regular file")).hint("llama.cpp needs the whole file on a disk");
+        }
+        if let Some(rest) = model.strip_prefix("https://").or_else(|| model.strip_prefix("http://")) {
+            let hint = match HubFile::from_url(rest) {
+                Some(file) => format!("for a file on the hub, write {file}"),
+                None => "download the file and give its path, or name it as hf:ORG/REPO/FILE.gguf".to_owned(),
+            };
+            return fail(format!("{model:?} is an address, not a model")).hint(hint);
+        }
+        if model.contains(['/', '\\']) || model.ends_with(".gguf") {
+            let error = fail(format!("there is no file {model:?}"));
+            let known = self.entries.iter().find(|entry| match &entry.source {
+                Source::Hub(file) => file.file == model || file.repo == model,
+                Source::File(_) => false,
+            });
+            return match known {
+                Some(entry) => {
+                    error.hint(format!("it can be had by name: callwright model pull {0}, then -m {0}", entry.name))
+                }
+                None => error.hint("a file on the hub is written hf:ORG/REPO/FILE.gguf"),
+            };
+        }
+        let names = self.entries.iter().map(|entry| entry.name.as_str());
+        let hint = match nearest(&model.to_lowercase(), names) {
+            Some(name) => format!("did you mean {name}? To get it: callwright model pull {name}"),
+            None => "callwright model list shows the names; a path or hf:ORG/REPO/FILE.gguf will do as well".to_owned(),
+        };
+        fail(format!("there is no model {model:?}, and no file of that name")).hint(hint)
+    }
+
+    fn extend(&mut self, entries: Vec<ModelEntry>) {
+        for entry in entries {
+            match self.entries.iter_mut().find(|known| known.name == entry.name) {
+                Some(known) => *known = entry,
+                None => self.entries.push(entry),
+            }
+        }
+    }
+
+    fn check_fallbacks(&self) -> Result<()> {
+        for entry in &self.entries {
+            for fallback in &entry.fallbacks {
+                if *fallback != entry.name && self.get(fallback).is_some() {
+                    continue;
+                }
+                let name = &entry.name;
+                let message = if fallback == name {
+                    format!("the model {name:?} falls back to itself")
+                } else {
+                    format!("the model {name:?} falls back to {fallback:?}, which no models.toml names")
+                };
+                let mut error = Error::new(ErrorKind::Config, message);
+                if let Some(place) = &entry.place {
+                    error = error.at(place.clone());
+                }
+                let others = self.entries.iter().map(|e| e.name.as_str()).filter(|name| *name != entry.name);
+                return Err(match nearest(fallback, others) {
+                    Some(name) => error.hint(format!("did you mean {name:?}?")),
+                    None => error,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn first_gguf(folder: &Path) -> Option<PathBuf> {
+    let files = std::fs::read_dir(folder).ok()?.filter_map(|entry| entry.ok()).map(|entry| entry.path());
+    files.filter(|path| path.extension().is_some_and(|e| e == "gguf")).min()
+}
