@@ -4,7 +4,7 @@
 //! everything above can be tested and a run repeated without a model. [`generate()`](crate::generate::generate) is the one
 //! loop that drives either.
 
-#[cfg(feature = "llama")]
+#[cfg_attr(not(feature = "llama"), path = "engine/without_llama.rs")]
 pub mod llama;
 pub mod sampler;
 pub mod scripted;
@@ -47,7 +47,7 @@ pub struct ModelInfo {
 }
 
 /// A model with one sequence in its context.
-pub trait Engine {
+pub trait Engine: Send {
     /// What is known of the model.
     fn model(&self) -> &ModelInfo;
 

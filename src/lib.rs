@@ -98,3 +98,11 @@ pub use callwright_core::error::{self, Error, ErrorKind, Result};
 pub use callwright_core::tool::{self, Tools};
 pub use callwright_core::{check, choose, format, grammar, json, message, parse, template};
 pub use session::Session;
+
+/// Sessions, engines and agents can be handed to another thread.
+const _: () = {
+    const fn is_send<T: Send + ?Sized>() {}
+    is_send::<Session>();
+    is_send::<dyn engine::Engine>();
+    is_send::<session::Agent>();
+};

@@ -465,7 +465,7 @@ pub fn load_template_format(name: &str) -> Result<Format> {
 }
 
 /// Shows how far loading is, on a terminal and once it takes a noticeable time.
-fn loading_bar() -> Option<Box<dyn FnMut(f32)>> {
+fn loading_bar() -> Option<Box<dyn FnMut(f32) + Send>> {
     if !std::io::stderr().is_terminal() {
         return None;
     }

@@ -53,7 +53,7 @@ pub struct LoadOptions {
     /// Only the vocabulary: enough to render and count, not to decode.
     pub vocabulary_only: bool,
     /// Told how much is loaded, from 0 to 1.
-    pub on_progress: Option<Box<dyn FnMut(f32)>>,
+    pub on_progress: Option<Box<dyn FnMut(f32) + Send>>,
 }
 
 /// A GGUF, loaded.

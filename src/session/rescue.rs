@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Opens the model of a name; says how many bytes it takes.
-pub type Open = Box<dyn FnMut(&str) -> Result<(Session, u64)>>;
+pub type Open = Box<dyn FnMut(&str) -> Result<(Session, u64)> + Send>;
 
 /// What asking a fallback model came to.
 pub(super) enum Asked {

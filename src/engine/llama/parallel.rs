@@ -67,16 +67,9 @@ struct Shared {
     context: Option<usize>,
 }
 
-/// The context, which one thread at a time uses: the one that holds the lock.
-struct Context(LlamaContext<'static>);
-
-// SAFETY: llama.cpp keeps nothing of a context in thread-local storage; it only must not be used by two threads at a
-// time, and the mutex around the state sees to that.
-unsafe impl Send for Context {}
-
 struct State {
     /// None until somebody needs room.
-    context: Option<Context>,
+    context: Option<LlamaContext<'static>>,
     /// How many tokens each sequence has room for.
     room: usize,
     sequences: Vec<SequenceState>,
@@ -210,7 +203,7 @@ impl Shared {
         // declared behind the state, so that the context is dropped first.
         let context = unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) };
         state.room = context.n_ctx() as usize / self.layout.each;
-        state.context = Some(Context(context));
+        state.context = Some(context);
         Ok(())
     }
 
@@ -269,7 +262,6 @@ impl Sequence {
         if length < common(&self.cached, prompt) + WORTH_SHARING {
             return Ok(());
         }
-        let context = &mut context.0;
         let (from, to) = (i32::try_from(other).unwrap_or(i32::MAX), i32::try_from(self.index).unwrap_or(i32::MAX));
         let _ = context.clear_kv_cache_seq(Some(self.number()), None, None);
         // Where sequences lie apart, llama.cpp copies the whole of one or nothing.
@@ -283,7 +275,7 @@ impl Sequence {
     /// Forgets all but the first `len` tokens, or all of them.
     fn forget_behind(&mut self, state: &mut State, len: usize) {
         let Some(context) = &mut state.context else { return };
-        let (context, number) = (&mut context.0, Some(self.number()));
+        let number = Some(self.number());
         let kept = match context.clear_kv_cache_seq(number, u32::try_from(len).ok(), None) {
             Ok(true) => len,
             // Recurrent models and sliding windows cannot forget a part; the whole they always can.
@@ -357,7 +349,7 @@ impl State {
             .filter_map(|(index, sequence)| Some((index, sequence.wanted.take()?)))
             .collect();
         let decoded = match &mut self.context {
-            Some(context) => batches(&mut context.0, &wanted),
+            Some(context) => batches(context, &wanted),
             None => Err(Error::new(ErrorKind::Engine, "nothing to decode into: no room was reserved")),
         };
         match decoded {
@@ -368,7 +360,7 @@ impl State {
             }
             Err(error) => {
                 if let Some(context) = &mut self.context {
-                    context.0.clear_kv_cache();
+                    context.clear_kv_cache();
                 }
                 self.lose_all();
                 for (index, _) in wanted {

@@ -1,0 +1,148 @@
+//! What [`llama`](super::llama) is in a build without the feature `llama`: the same names, and no engine to be had.
+
+use super::{Engine, ModelInfo, Token};
+use crate::template::Piece;
+use crate::{Error, ErrorKind, Result};
+use std::convert::Infallible;
+use std::path::Path;
+
+/// The most threads that can decode, as with llama.cpp.
+pub const MAX_THREADS: usize = 512;
+
+/// How a model is loaded.
+#[derive(Default)]
+pub struct LoadOptions {
+    /// The context's size in tokens.
+    pub context: Option<usize>,
+    /// Threads, at most [`MAX_THREADS`].
+    pub threads: Option<usize>,
+    /// Layers to keep on the GPU.
+    pub gpu_layers: Option<u32>,
+    /// Only the vocabulary: enough to render and count, not to decode.
+    pub vocabulary_only: bool,
+    /// Called with how much is loaded, from 0 to 1.
+    pub on_progress: Option<Box<dyn FnMut(f32) + Send>>,
+}
+
+/// A loaded GGUF; there is none.
+pub struct LlamaEngine(Infallible);
+
+impl LlamaEngine {
+    /// Fails: nothing in this build runs a GGUF.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`], always.
+    pub fn load(path: &Path, _options: LoadOptions) -> Result<LlamaEngine> {
+        Err(Error::new(ErrorKind::Engine, format!("this build cannot run {}: it has no llama.cpp", path.display()))
+            .hint("build with the feature llama, which is on by default: `cargo install callwright`"))
+    }
+
+    /// How many threads decode.
+    pub fn threads(&self) -> usize {
+        match self.0 {}
+    }
+}
+
+impl Engine for LlamaEngine {
+    fn model(&self) -> &ModelInfo {
+        match self.0 {}
+    }
+
+    fn tokenize(&self, _prompt: &[Piece]) -> Result<Vec<Token>> {
+        match self.0 {}
+    }
+
+    fn token_bytes(&self, _token: Token) -> &[u8] {
+        match self.0 {}
+    }
+
+    fn is_end(&self, _token: Token) -> bool {
+        match self.0 {}
+    }
+
+    fn reserve(&mut self, _tokens: usize) -> Result<()> {
+        match self.0 {}
+    }
+
+    fn context_limit(&self) -> usize {
+        match self.0 {}
+    }
+
+    fn cached(&self) -> &[Token] {
+        match self.0 {}
+    }
+
+    fn truncate(&mut self, _len: usize) {
+        match self.0 {}
+    }
+
+    fn decode(&mut self, _tokens: &[Token]) -> Result<()> {
+        match self.0 {}
+    }
+
+    fn logits(&self) -> &[f32] {
+        match self.0 {}
+    }
+}
+
+/// The CPU features that llama.cpp was compiled to use: none.
+pub fn cpu_features() -> Vec<String> {
+    Vec::new()
+}
+
+/// Whether this build can keep layers on a GPU: no.
+pub fn has_gpu() -> bool {
+    false
+}
+
+/// What to do about a build that leaves vector units of this CPU unused: nothing.
+pub fn slow_build_notice() -> Option<String> {
+    None
+}
+
+/// Several generations at a time.
+pub mod parallel {
+    use super::LlamaEngine;
+    use crate::Result;
+    use crate::engine::Engine;
+    use std::convert::Infallible;
+
+    /// The most sequences in one context, as with llama.cpp.
+    pub const MAX_SEQUENCES: usize = 256;
+
+    /// What generates several at a time; there is none.
+    pub struct Sequences(Infallible);
+
+    impl Sequences {
+        /// At most `count` at a time with the model of `engine`.
+        ///
+        /// # Errors
+        /// None: there is no such engine.
+        pub fn new(engine: &LlamaEngine, _count: usize) -> Result<Sequences> {
+            match engine.0 {}
+        }
+
+        /// How many can be taken.
+        pub fn at_a_time(&self) -> usize {
+            match self.0 {}
+        }
+
+        /// One of them, and what ends its turns.
+        ///
+        /// # Errors
+        /// None: there are none to take.
+        pub fn take(&self) -> Result<(Box<dyn Engine>, TurnEnd)> {
+            match self.0 {}
+        }
+    }
+
+    /// Ends the turns of one sequence.
+    pub struct TurnEnd(Infallible);
+
+    impl TurnEnd {
+        /// What generated has all that it wanted.
+        pub fn end(&self) {
+            match self.0 {}
+        }
+    }
+}
