@@ -220,7 +220,7 @@ const KNOWN: &str = include_str!("../cases/grammar/schemas-differences.tsv");
 
 #[test]
 fn schemas_accept_and_reject_what_they_should() {
-    let Some(folder) = crate::conformance::data() else { return };
+    let Some(folder) = crate::data::conformance() else { return };
     let rows = std::fs::read_to_string(folder.join("schemas.jsonl")).unwrap();
     let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), Format::delimited()).unwrap();
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
 //! The header of the assistant's turn, which a prompt ends with, is no part of an answer.
 
-use crate::conformance::data;
+use crate::data::conformance;
 use callwright::Session;
 use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
 use callwright::format::Format;
@@ -15,7 +15,7 @@ const ANSWER: &str = "Aft. Passengers wait.";
 
 /// The chat templates of many models.
 pub(crate) fn templates() -> Vec<(String, ChatTemplate)> {
-    let Some(folder) = data() else { return Vec::new() };
+    let Some(folder) = conformance() else { return Vec::new() };
     let files = std::fs::read_dir(folder.join("templates")).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ext| ext == "jinja")).collect();
     files.sort();

@@ -1,6 +1,5 @@
 //! One test binary, one module for each stage: linking llama.cpp once is enough. The cases are files in tests/cases.
 
-mod adapt;
 mod bench;
 mod body;
 mod by_hand;
@@ -10,14 +9,12 @@ mod check;
 mod choose;
 mod cli;
 mod closing;
-mod conformance;
 mod constraint;
-mod declaration;
+#[path = "../../crates/callwright-core/tests/it/data.rs"]
+mod data;
 mod draft;
 mod engine;
 mod exec;
-mod formats;
-mod fuzz;
 mod gbnf;
 mod gguf;
 mod gguf_builder;
@@ -27,16 +24,12 @@ mod headers;
 mod hub;
 #[cfg(feature = "hub")]
 mod hub_server;
-mod infer;
+mod inferred;
 mod llama_args;
-mod message;
 mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
 mod parallel;
-mod parse;
-mod parses;
-mod payloads;
 mod program;
 mod readme;
 mod run;
@@ -47,8 +40,6 @@ mod sampling;
 mod schemas;
 mod session;
 mod stdin;
-mod template;
 mod tolerance;
-mod tool;
 mod training;
 mod turn;

@@ -6,8 +6,9 @@
 //! ```
 //! use callwright_core::{Format, Parser, ParserOptions, Tools};
 //!
-//! let tools = Tools::from_json(r#"[{"name": "get_weather", "parameters": {
-//!     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]"#)?;
+//! let tools = r#"[{"name": "get_weather", "parameters": {
+//!     "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]"#;
+//! let tools = Tools::from_json(tools, "tools.json")?; // the name is for errors
 //! let format = Format::builtin("hermes").expect("it is built in");
 //! let mut parser = Parser::new(format, Some(tools.into()), ParserOptions::default())?;
 //! for piece in ["<tool_call>\n{\"name\": \"get_weather\", ", "\"arguments\": {\"city\": 'Oslo'}}\n</tool", "_call>"] {
@@ -20,6 +21,7 @@
 //! # Ok::<(), callwright_core::Error>(())
 //! ```
 #![deny(missing_docs)]
+#![forbid(unsafe_code)]
 
 pub mod check;
 pub mod choose;

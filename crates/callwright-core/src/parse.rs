@@ -203,7 +203,8 @@ pub fn message_to_json(message: &Message, calls: &[ParsedCall]) -> Value {
 /// - JSON that begins a section in place of a call is read as calls. A section without any is text, and told.
 ///
 /// ```
-/// use callwright_core::format::{Format, event::Event, parser::{Parser, ParserOptions}};
+/// use callwright_core::parse::event::Event;
+/// use callwright_core::{Format, Parser, ParserOptions};
 ///
 /// let format = Format::builtin("delimited").unwrap();
 /// let mut parser = Parser::new(format, None, ParserOptions::default())?;

@@ -5,10 +5,10 @@
 //! open call's raw text, its arguments), with no more room than twice what is in it. Automata are a format's, not a
 //! text's: they are built before.
 
-use callwright::format::Format;
-use callwright::parse::event::Event;
-use callwright::parse::{Parser, ParserOptions};
-use callwright::tool::Tools;
+use callwright_core::format::Format;
+use callwright_core::parse::event::Event;
+use callwright_core::parse::{Parser, ParserOptions};
+use callwright_core::tool::Tools;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

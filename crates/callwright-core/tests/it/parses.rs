@@ -2,11 +2,11 @@
 //!
 //! The data lies outside of the repository, in `$CALLWRIGHT_CONFORMANCE`.
 
-use crate::conformance::data;
-use callwright::format::Format;
-use callwright::parse::event::Event;
-use callwright::parse::{Parser, ParserOptions, ReasoningOutput};
-use callwright::tool::Tools;
+use crate::data::conformance;
+use callwright_core::format::Format;
+use callwright_core::parse::event::Event;
+use callwright_core::parse::{Parser, ParserOptions, ReasoningOutput};
+use callwright_core::tool::Tools;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -168,7 +168,7 @@ pub fn difference(format: &Format, row: &Value) -> Option<String> {
 
 #[test]
 fn texts_are_read_as_by_llama_cpp() {
-    let Some(folder) = data() else { return };
+    let Some(folder) = conformance() else { return };
     let rows = std::fs::read_to_string(folder.join("parses.jsonl")).unwrap();
     let formats = formats();
     let known: Differences = toml::from_str(KNOWN).unwrap();

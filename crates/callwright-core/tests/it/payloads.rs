@@ -2,9 +2,9 @@
 //! breaks the machines that read them.
 
 use crate::parse::{Setup, check_splits, cut, parse, strung};
-use callwright::format::Format;
-use callwright::message::{Arguments, ToolCall};
-use callwright::tool::{Tool, Tools};
+use callwright_core::format::Format;
+use callwright_core::message::{Arguments, ToolCall};
+use callwright_core::tool::{Tool, Tools};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -241,12 +241,12 @@ proptest! {
 
 /// What is out after a text, without what only its end brings.
 fn said(which: usize, input: &str) -> usize {
-    let mut parser = callwright::parse::Parser::new(&FORMATS[which], None, Default::default()).unwrap();
+    let mut parser = callwright_core::parse::Parser::new(&FORMATS[which], None, Default::default()).unwrap();
     let mut said = 0;
     for byte in input.as_bytes().chunks(1) {
         parser.push(byte, &mut |event| match event {
-            callwright::parse::event::Event::Text { delta } => said += delta.len(),
-            callwright::parse::event::Event::CallArguments { delta, .. } => said += delta.len(),
+            callwright_core::parse::event::Event::Text { delta } => said += delta.len(),
+            callwright_core::parse::event::Event::CallArguments { delta, .. } => said += delta.len(),
             _ => {}
         });
     }

@@ -1,8 +1,8 @@
 //! Declaration blocks: what they say, and what is said about the ones that are wrong.
 
-use callwright::format::{Format, Marker, Payload};
-use callwright::message::{Arguments, ToolCall};
-use callwright::template::CallHistory;
+use callwright_core::format::{Format, Marker, Payload};
+use callwright_core::message::{Arguments, ToolCall};
+use callwright_core::template::CallHistory;
 use serde_json::json;
 
 fn error(source: &str) -> String {

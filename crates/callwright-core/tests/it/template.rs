@@ -1,8 +1,8 @@
 //! Chat templates: Python's environment, errors, bounds, reserved text, overlays.
 
-use callwright::message::{Arguments, Message, ToolCall};
-use callwright::template::{CallHistory, ChatTemplate, ChatTemplates, Overlay, Prompt, RenderRequest, Reserved};
-use callwright::tool::Tools;
+use callwright_core::message::{Arguments, Message, ToolCall};
+use callwright_core::template::{CallHistory, ChatTemplate, ChatTemplates, Overlay, Prompt, RenderRequest, Reserved};
+use callwright_core::tool::Tools;
 use serde_json::{Value, json};
 
 const NOW: &str = "2026-01-15T12:00:00";

@@ -1,8 +1,8 @@
 //! Conversations that a chat template cannot write as they are: the prompt that they get, and what is said of it.
 
-use callwright::message::{Conversation, Message, Placed, complete};
-use callwright::template::{ChatTemplate, RenderRequest};
-use callwright::tool::Tools;
+use callwright_core::message::{Conversation, Message, Placed, complete};
+use callwright_core::template::{ChatTemplate, RenderRequest};
+use callwright_core::tool::Tools;
 use serde_json::Value;
 use std::path::Path;
 

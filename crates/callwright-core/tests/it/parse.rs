@@ -5,11 +5,11 @@
 //! `tools.json`, and a `format.jinja` with the declaration of the format; in a name that ends in `_after_NAME`, NAME is
 //! what the prompt wrote of the answer, under `prompt/`.
 
-use callwright::format::{Declaration, Format, JsonCall, Marker, Payload};
-use callwright::message::Arguments;
-use callwright::parse::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
-use callwright::parse::{Parsed, Parser, ParserOptions};
-use callwright::tool::Tools;
+use callwright_core::format::{Declaration, Format, JsonCall, Marker, Payload};
+use callwright_core::message::Arguments;
+use callwright_core::parse::event::{Diagnostic, DiagnosticKind, Event, RepairKind};
+use callwright_core::parse::{Parsed, Parser, ParserOptions};
+use callwright_core::tool::Tools;
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

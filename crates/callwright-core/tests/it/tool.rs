@@ -1,6 +1,6 @@
 //! Tools files in the shapes that are around, every way in which they can be wrong, and what a model is told.
 
-use callwright::tool::{Tool, Tools};
+use callwright_core::tool::{Tool, Tools};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::path::Path;

@@ -1,15 +1,12 @@
 //! Formats read off templates that declare none.
 
-use crate::conformance::data;
-use callwright::Session;
-use callwright::engine::ModelInfo;
-use callwright::engine::scripted::ScriptedEngine;
-use callwright::error::ErrorKind;
-use callwright::format::{Around, Declaration, Format, Marker, Payload};
-use callwright::message::{Arguments, Message, ToolCall};
-use callwright::parse::{Parser, ParserOptions};
-use callwright::template::{ChatTemplate, RenderRequest};
-use callwright::tool::Tools;
+use crate::data::conformance;
+use callwright_core::error::ErrorKind;
+use callwright_core::format::{Around, Declaration, Format, Marker, Payload};
+use callwright_core::message::{Arguments, Message, ToolCall};
+use callwright_core::parse::{Parser, ParserOptions};
+use callwright_core::template::{ChatTemplate, RenderRequest};
+use callwright_core::tool::Tools;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -225,7 +222,7 @@ fn shown(format: &Declaration) -> String {
 
 #[test]
 fn families_are_told_without_their_names() {
-    let Some(folder) = data() else { return };
+    let Some(folder) = conformance() else { return };
     let mut report = String::new();
     let lines: Vec<&str> = EXPECTED.lines().filter(|line| !line.starts_with('#')).collect();
     let mut paths: Vec<_> = std::fs::read_dir(folder.join("templates")).unwrap().map(|e| e.unwrap().path()).collect();
@@ -261,7 +258,7 @@ fn families_are_told_without_their_names() {
 #[test]
 #[ignore = "prints times, and asserts nothing"]
 fn how_long_inference_takes() {
-    let Some(folder) = data() else { return };
+    let Some(folder) = conformance() else { return };
     let mut paths: Vec<_> = std::fs::read_dir(folder.join("templates")).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
     for path in paths {
@@ -287,7 +284,7 @@ fn how_long_inference_takes() {
 
 #[test]
 fn rows_are_read_in_what_is_inferred() {
-    let Some(folder) = data() else { return };
+    let Some(folder) = conformance() else { return };
     let rows = std::fs::read_to_string(folder.join("parses.jsonl")).unwrap();
     let known = crate::parses::known();
     let mut report = String::new();
@@ -309,56 +306,6 @@ fn rows_are_read_in_what_is_inferred() {
         }
     }
     assert!(report.is_empty(), "{} rows:\n{report}", report.lines().count());
-}
-
-fn case(name: &str) -> ChatTemplate {
-    cases().into_iter().find(|(known, _)| known == name).unwrap().1
-}
-
-fn session(template: &str, format: Option<Format>, answer: &str) -> Session {
-    let info = ModelInfo { name: "scripted".into(), context_train: 16_384, ..ModelInfo::default() };
-    let engine = Box::new(ScriptedEngine::from_texts(info, [answer]));
-    let mut session = Session::new(engine, Some(case(template)), format).unwrap();
-    session.set_tools(tools());
-    session
-}
-
-#[test]
-fn a_session_speaks_the_format_that_its_template_writes() {
-    let mut session = session("tagged", None, "Well.<do>tide\n<key>port</key>\n<value>12</value>\n</do>");
-    let reply = session.ask("When is high tide at 12?").unwrap();
-    assert_eq!(reply.message.content, "Well.");
-    assert_eq!(reply.calls[0].arguments.to_text(), r#"{"port":"12"}"#);
-    assert!(session.notices().is_empty());
-    session.set_messages(vec![Message::user("?")]).unwrap();
-    assert!(!session.prompt().unwrap().0.text().contains("TOOL_CALL"), "there is no overlay");
-}
-
-#[test]
-fn a_template_without_calls_gets_the_overlay_and_a_notice() {
-    let call = "### TOOL_CALL_START ###\n{\"name\": \"now\", \"arguments\": {}}\n### TOOL_CALL_END ###";
-    let mut session = session("no_calls", None, call);
-    let notices = session.notices().join("\n").replace(env!("CARGO_MANIFEST_DIR"), "<repo>");
-    insta::assert_snapshot!(notices);
-    assert_eq!(session.ask("What time is it?").unwrap().calls[0].name, "now");
-}
-
-#[test]
-fn reasoning_that_the_prompt_opens_is_no_text() {
-    let answer = "Only a tide.\n</hm>\n\nAt noon.";
-    let delimited = || Format::builtin("delimited").cloned();
-    for format in [None, delimited()] {
-        let mut session = session("reasoning", format, answer);
-        let mut events = Vec::new();
-        session.set_messages(vec![Message::user("When is high tide?")]).unwrap();
-        let reply = session.respond(&mut |event| events.push(serde_json::to_value(event).unwrap())).unwrap();
-        assert_eq!(
-            (reply.message.content.as_str(), reply.message.reasoning.as_deref()),
-            ("At noon.", Some("Only a tide."))
-        );
-        assert_eq!(events[0]["type"], "reasoning");
-        assert_eq!(session.messages()[1].to_json()["reasoning_content"], "Only a tide.");
-    }
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //! The corpus are the cases of tests/cases/parse, and the rows of the conformance data where that is there.
 
 use crate::parse::{Setup, check_splits, parse};
-use callwright::format::Format;
-use callwright::tool::Tools;
+use callwright_core::format::Format;
+use callwright_core::tool::Tools;
 use serde_json::Value;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ fn targets() -> Vec<Target> {
 }
 
 fn conformance() -> Vec<Target> {
-    let Some(folder) = crate::conformance::data() else { return Vec::new() };
+    let Some(folder) = crate::data::conformance() else { return Vec::new() };
     let rows = std::fs::read_to_string(folder.join("parses.jsonl")).unwrap();
     let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let formats = crate::parses::formats();

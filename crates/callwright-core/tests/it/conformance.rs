@@ -2,27 +2,12 @@
 //!
 //! The data lies outside of the repository, in `$CALLWRIGHT_CONFORMANCE`.
 
-use callwright::template::ChatTemplate;
+use callwright_core::template::ChatTemplate;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::Write;
-use std::path::{Path, PathBuf};
 
 /// Rows that differ, and why: `template<TAB>case<TAB>reason`. A change for better or worse fails until it says so.
 const KNOWN: &str = include_str!("../cases/templates/conformance-differences.tsv");
-
-pub(crate) fn data() -> Option<PathBuf> {
-    let folder = std::env::var_os("CALLWRIGHT_CONFORMANCE")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/conformance"));
-    if folder.join("renders.jsonl").exists() {
-        return Some(folder);
-    }
-    // Past the test harness, which would keep the line to itself.
-    let _ =
-        writeln!(std::io::stderr(), "skipped: no conformance data in {} ($CALLWRIGHT_CONFORMANCE)", folder.display());
-    None
-}
 
 /// `None` where the row is as it should be, else what is wrong.
 fn difference(template: &ChatTemplate, row: &Value) -> Option<String> {
@@ -50,7 +35,7 @@ fn difference(template: &ChatTemplate, row: &Value) -> Option<String> {
 
 #[test]
 fn templates_render_as_in_python() {
-    let Some(folder) = data() else { return };
+    let Some(folder) = crate::data::conformance() else { return };
     let rows = std::fs::read_to_string(folder.join("renders.jsonl")).unwrap();
     let mut templates: HashMap<String, ChatTemplate> = HashMap::new();
     let mut found = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Messages in the shapes that are around, and every way in which a history can be wrong.
 
-use callwright::message::{
+use callwright_core::message::{
     Conversation, Message, Placed, ToolCall, adopt, check_answered, check_order, complete, open_calls,
 };
 use std::path::Path;
@@ -50,7 +50,7 @@ fn the_last_calls_may_be_open() {
     let call = |id: &str| ToolCall {
         id: Some(id.to_owned()),
         name: "now".to_owned(),
-        arguments: callwright::message::Arguments::from_text(""),
+        arguments: callwright_core::message::Arguments::from_text(""),
     };
     let history = [Message::user("Hi"), Message::calls(vec![call("a"), call("b")]), Message::tool("a", "now", "12:00")];
     check_order(&history).unwrap();

@@ -1,11 +1,11 @@
 //! The formats that are built in: what they write, and that it is read back.
 
-use callwright::check::Subject;
-use callwright::format::Format;
-use callwright::message::{Arguments, ToolCall};
-use callwright::parse::{Parsed, Parser, ParserOptions};
-use callwright::template::{CallHistory, ChatTemplate};
-use callwright::tool::Tools;
+use callwright_core::check::Subject;
+use callwright_core::format::Format;
+use callwright_core::message::{Arguments, ToolCall};
+use callwright_core::parse::{Parsed, Parser, ParserOptions};
+use callwright_core::template::{CallHistory, ChatTemplate};
+use callwright_core::tool::Tools;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -123,7 +123,7 @@ fn each_can_be_laid_over_a_plain_template() {
 
 #[test]
 fn the_readme_names_them_all() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
     for builtin in Format::builtins() {
         let row = format!("| `{}` | {} |", builtin.name, builtin.models);
         assert!(readme.contains(&row), "the README lacks {row}");
@@ -133,7 +133,7 @@ fn the_readme_names_them_all() {
 /// The templates of the models that write a format: read with it, and, where `true`, written as it writes calls.
 #[test]
 fn each_is_what_the_templates_of_its_models_write() {
-    let Some(folder) = crate::conformance::data() else { return };
+    let Some(folder) = crate::data::conformance() else { return };
     let families = [
         ("hermes", "Qwen-Qwen3-0.6B", true),
         ("hermes", "Qwen-Qwen2.5-7B-Instruct", true),

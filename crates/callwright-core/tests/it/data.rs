@@ -1,0 +1,25 @@
+//! Test data that is not part of the repository.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The folder that `variable` names, or the one beside the repository, if `file` is there. Says so where it is not.
+fn folder(variable: &str, name: &str, file: &str) -> Option<PathBuf> {
+    let repository =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|folder| folder.join("models.toml").exists());
+    let folder = std::env::var_os(variable)
+        .map(PathBuf::from)
+        .or_else(|| Some(repository?.join("../shared").join(name)))
+        .unwrap_or_default();
+    if folder.join(file).exists() {
+        return Some(folder);
+    }
+    // Past the test harness, which would keep the line to itself.
+    let _ = writeln!(std::io::stderr(), "skipped: no {name} data in {} (${variable})", folder.display());
+    None
+}
+
+/// Templates of other projects, and what they render and parse.
+pub fn conformance() -> Option<PathBuf> {
+    folder("CALLWRIGHT_CONFORMANCE", "conformance", "renders.jsonl")
+}

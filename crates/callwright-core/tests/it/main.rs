@@ -1,0 +1,15 @@
+//! One test binary; the cases are files in tests/cases.
+
+mod adapt;
+mod conformance;
+mod data;
+mod declaration;
+mod formats;
+mod fuzz;
+mod infer;
+mod message;
+mod parse;
+mod parses;
+mod payloads;
+mod template;
+mod tool;
