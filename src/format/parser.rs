@@ -337,6 +337,10 @@ impl Parser {
         }
         let mut unfinished = self.at - self.held.len();
         self.end_held();
+        // All that the model wrote, however the text was split.
+        if let Some(payload) = &mut self.payload {
+            payload.flush(&mut self.calls);
+        }
         while let Some(payload) = &mut self.payload
             && let Some(from) = payload.before_end(self.at, self.machinery.stops(), &mut self.calls)
         {
