@@ -120,9 +120,13 @@ impl Text {
             self.after = After::Nothing;
             let separated = self.blank.iter().position(|b| !b.is_ascii_whitespace());
             let separator = separated.map(|at| self.blank.split_off(at));
+            let blank = self.blank.clone();
             self.keep_gap();
             let gap = std::mem::take(&mut self.gap);
             self.write(&gap);
+            // What stands before the call comes behind it here, which is no place in the model's text but for what both have.
+            let same = gap.iter().rev().zip(blank.iter().rev()).take_while(|(gap, blank)| gap == blank).count();
+            self.seam = self.content.len() - same;
             self.write(&separator.unwrap_or_default());
         }
         let trailing = bytes.iter().rev().take(BLANK).take_while(|b| b.is_ascii_whitespace()).count();
@@ -244,9 +248,11 @@ impl Text {
         self.content.len()
     }
 
-    /// Whether all from that byte on was written in one piece.
-    pub(crate) fn is_in_one_piece(&self, from: usize) -> bool {
-        from >= self.seam
+    /// From which byte on, if not from that one, all was written in one piece. `None` where more than white space stands
+    /// before that.
+    pub(crate) fn from_one_piece(&self, from: usize) -> Option<usize> {
+        let before = self.content.get(from..self.seam.max(from))?;
+        before.trim_ascii().is_empty().then_some(self.seam.max(from))
     }
 
     /// Whether what begins at that byte was not sent.

@@ -125,9 +125,9 @@ impl Parser {
         let from = self.text.len() - text.len();
         let name = text[opener.name.clone()].to_owned();
         let (start, call) = (from + opener.start, from + opener.call);
-        if !self.text.is_in_one_piece(start) {
-            return false;
-        }
+        // White space in front of it may be what stands before another call in the model's text.
+        let Some(start) = self.text.from_one_piece(start) else { return false };
+        let call = call.max(start);
         let blank = self.text.blank().map_or(0, <[u8]>::len);
         let offset = self.at - (self.text.len() + blank - start);
         let in_fence = self.forms.fence && !opener.fenced;
@@ -149,7 +149,7 @@ impl Parser {
         self.calls.open(offset);
         self.calls.keep(&written);
         self.enter(opener.form);
-        let name_at = offset + written.len() + (opener.name.start - opener.call);
+        let name_at = offset + written.len() + (from + opener.name.start - call);
         self.calls.depart(RepairKind::OtherForm, offset..self.at);
         match opener.form {
             PYTHON | PYTHON_LIST => {
