@@ -79,6 +79,8 @@ pub(crate) struct Text {
     in_line: bool,
     /// Whether the last thing in the line is markup.
     at_markup: bool,
+    /// Whether markup came since the last call.
+    markup_since: bool,
     /// Where the text goes on after the last call or markup. What lies across that place was not written in one piece.
     seam: usize,
     /// Whether a comma or a semicolon behind a call may stand between it and the next one.
@@ -206,6 +208,7 @@ impl Text {
     pub(crate) fn after_call(&mut self) {
         self.seam = self.content.len();
         self.after = After::Call;
+        self.markup_since = false;
         self.in_line = false;
     }
 
@@ -216,9 +219,14 @@ impl Text {
         self.seam = self.content.len();
     }
 
-    /// The white space since a call, if nothing else came since.
+    /// The white space since a call, if nothing else came since but markup.
     pub(crate) fn only_blank_since_call(&mut self) -> Option<&mut Vec<u8>> {
         (self.after == After::Call).then_some(&mut self.blank)
+    }
+
+    /// The white space since a call, if nothing else came since in the model's text.
+    pub(crate) fn right_behind_call(&mut self) -> Option<&mut Vec<u8>> {
+        (self.after == After::Call && !self.markup_since).then_some(&mut self.blank)
     }
 
     /// What is new since this was last asked, but for the last `held` bytes.
@@ -272,7 +280,7 @@ impl Text {
 
     /// Markup stands here that is no call, nor the end of anything.
     pub(crate) fn markup_here(&mut self) {
-        self.at_markup = true;
+        (self.at_markup, self.markup_since) = (true, true);
         self.seam = self.content.len();
     }
 
