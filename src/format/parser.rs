@@ -494,7 +494,7 @@ impl Parser {
                 if self.context() == Context::AnyForm && matches!(next, b'(' | b'{') {
                     match self.bracket(next) {
                         Bracket::Text => {
-                            self.text.push(&[next]);
+                            self.push_prose(&[next]);
                             self.at += 1;
                             input = &input[1..];
                             continue;
