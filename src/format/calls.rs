@@ -370,16 +370,7 @@ impl Calls {
 
     /// Whether a known tool's name begins like this, other case and separators aside.
     pub(crate) fn may_become_tool(&self, begun: &str) -> bool {
-        let plain = |name: &str| -> String {
-            name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
-        };
-        let begun = plain(begun);
-        let tools = self.tools.iter().flat_map(|tools| tools.iter());
-        let same = |tool: &Tool| {
-            let name = tool.name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase);
-            name.zip(begun.chars()).filter(|(a, b)| a == b).count() == begun.chars().count()
-        };
-        tools.into_iter().any(same)
+        self.tools.as_ref().is_some_and(|tools| tools.may_begin(begun))
     }
 
     pub(crate) fn knows_tools(&self) -> bool {

@@ -7,13 +7,16 @@
 //! is ever held back. The automaton of regex-automata is not stepped itself because it tells a match one byte late:
 //! a call would seem open until the model writes on after its end marker.
 
+mod begins;
 mod lazy;
 pub(super) mod patterns;
+mod plain;
 
 use super::bytes::ByteSet;
-use super::other::{self, BEGINS, Own};
+use super::other::{self, BEGINS, Own, THRICE};
 use super::{Declaration, Marker};
 use crate::error::{Error, ErrorKind, Result};
+use begins::Begins;
 use lazy::{Lazy, Made};
 use patterns::{Patterns, bare_call, near_end, near_section, near_start, start_in_reasoning, syntax_config};
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
@@ -23,6 +26,8 @@ use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input, MatchKind};
 use std::collections::HashMap;
 use std::sync::{MutexGuard, OnceLock};
+
+pub(crate) use plain::Candidate;
 
 /// What a match means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +110,7 @@ struct AnyForm {
     /// What another form's markers must not be: the format's own.
     own: Own,
     patterns: Vec<(Sign, String)>,
-    begins: ByteSet,
+    begins: Begins,
     /// `None` where it would be too large.
     scanner: OnceLock<Option<Scanner>>,
 }
@@ -231,7 +236,10 @@ impl Markers {
         let plain = Scanner::new(&text, &start)?;
         let any = AnyForm {
             own: Own::of(declaration),
-            begins: ByteSet::new(|byte| plain.begins.has(byte) || BEGINS.contains(&byte)),
+            begins: {
+                let thrice: Vec<u8> = THRICE.iter().copied().filter(|byte| !plain.begins.has(*byte)).collect();
+                Begins::new(|byte| plain.begins.has(byte) || BEGINS.contains(&byte), &thrice)
+            },
             patterns: text,
             scanner: OnceLock::new(),
         };
@@ -267,11 +275,6 @@ impl Markers {
 }
 
 impl Markers {
-    /// How many bytes at the beginning of a text can begin no marker, and no call in another form.
-    pub(crate) fn plain_in_any_form(&self, bytes: &[u8]) -> usize {
-        self.any.begins.run(bytes)
-    }
-
     /// The form of a call with a start marker that is not the format's own, by its number.
     pub(crate) fn other_form(&self, text: &[u8]) -> Option<u8> {
         self.any.own.other(text)
@@ -557,12 +560,17 @@ impl Table {
     }
 }
 
+impl Table {
+    #[inline]
+    fn step(&self, state: State, byte: u8) -> State {
+        self.next[usize::from(state) * self.class_count + usize::from(self.classes[usize::from(byte)])]
+    }
+}
+
 impl Walk<'_> {
     pub(crate) fn step(&mut self, state: State, byte: u8) -> State {
         match self {
-            Walk::Table(table) => {
-                table.next[usize::from(state) * table.class_count + usize::from(table.classes[usize::from(byte)])]
-            }
+            Walk::Table(table) => table.step(state, byte),
             Walk::Lazy(lazy, made) => lazy.step(made, state, byte),
         }
     }
@@ -619,6 +627,21 @@ mod tests {
         for context in [Context::Text, Context::Structure, Context::String] {
             let scanner = markers.scanner(context);
             assert!(scanner.len() < 2000 && scanner.longest < 128, "{context:?}: {} states", scanner.len());
+        }
+    }
+
+    #[test]
+    fn what_begins_a_call_three_times_in_a_row_does_not_do_so_by_itself() {
+        for format in crate::format::Format::builtins().iter().map(|builtin| builtin.format()) {
+            let markers = Markers::new(format).unwrap();
+            let scanner = markers.any.get(&markers.text.start).unwrap();
+            for first in THRICE.into_iter().filter(|byte| !markers.text.begins.has(*byte)) {
+                let after = |text: &[u8]| text.iter().fold(START, |state, &byte| scanner.walk().step(state, byte));
+                for next in (0..=255).filter(|next| *next != first) {
+                    assert_eq!(after(&[first, next]), after(&[next]), "{}: {first} {next}", format.name);
+                    assert_eq!(after(&[first, first, next]), after(&[next]), "{}: {first} {next}", format.name);
+                }
+            }
         }
     }
 

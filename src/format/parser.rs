@@ -10,7 +10,8 @@ mod other;
 
 use super::calls::Calls;
 use super::event::{Diagnostic, Event, Repair, RepairKind};
-use super::markers::{Context, START, Scanner, State};
+use super::markers::{Candidate, Context, START, Scanner, State};
+use super::other::look::Lines;
 use super::reader::{PayloadReader, Terminator, Then};
 use super::text::Text;
 use super::{Format, Machinery, Payload, tail};
@@ -472,8 +473,14 @@ impl Parser {
                         input = &input[blank..];
                         continue;
                     }
+                    let mut lines = Lines::default();
+                    let look = |byte, at: usize| match self.pending {
+                        // What begins reasoning is not yet known.
+                        true => Candidate::Stop,
+                        false => self.candidate(byte, &input[..at], &mut lines),
+                    };
                     let plain = match any {
-                        true => markers.plain_in_any_form(input),
+                        true => markers.plain_in_any_form(input, look),
                         false => markers.scanner(self.context()).plain(input),
                     };
                     self.push_prose(&input[..plain]);

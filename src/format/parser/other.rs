@@ -5,9 +5,11 @@
 use super::Parser;
 use crate::format::event::{DiagnosticKind, RepairKind};
 use crate::format::json::JsonPayload;
-use crate::format::markers::Found;
+use crate::format::markers::{Candidate, Found};
 use crate::format::other::bare::BareArguments;
-use crate::format::other::look::{Opener, TAIL, Tail, before_brace, before_parenthesis, undecided};
+use crate::format::other::look::{
+    Before, Lines, Opener, TAIL, Tail, before_brace, before_parenthesis, may_follow_call, undecided,
+};
 use crate::format::other::{
     self, ACTION, CALL, FENCED, IN_LINE, JSON, MARKED, OtherForms, PYTHON, PYTHON_LIST, REACT, json_name,
 };
@@ -89,9 +91,32 @@ impl Parser {
         self.forms.mode == OtherForms::Read && self.calls.knows_tools() && self.calls.repair && !self.calls.forbidden
     }
 
+    /// What a byte of text is that may begin a call, as far as `before` shows: the text right before it.
+    #[inline]
+    pub(super) fn candidate(&self, byte: u8, before: &[u8], lines: &mut Lines) -> Candidate {
+        if matches!(byte, b'(' | b'{') { self.bracket_candidate(byte, before, lines) } else { Candidate::Unknown }
+    }
+
+    fn bracket_candidate(&self, byte: u8, before: &[u8], lines: &mut Lines) -> Candidate {
+        let named = self.calls.knows_tools()
+            && match byte {
+                b'(' => match Before::of(before) {
+                    Before::Other => false,
+                    Before::Name(name) => str::from_utf8(name).map_or(true, |name| self.calls.is_known_tool(name)),
+                    Before::Unknown => true,
+                },
+                _ => may_follow_call(before) || lines.may_have_action(before),
+            };
+        match byte {
+            _ if named => Candidate::Stop,
+            b'(' if !self.machinery.markers.begins_own(byte) => Candidate::Text,
+            _ => Candidate::Unknown,
+        }
+    }
+
     /// Looks at what stands before a bracket in text.
     pub(super) fn bracket(&mut self, byte: u8) -> Bracket {
-        let own = self.machinery.markers.scanner(crate::format::markers::Context::Text).begins.has(byte);
+        let own = self.machinery.markers.begins_own(byte);
         match (byte, self.opener(byte)) {
             (b'(', None) if !own => Bracket::Text,
             (b'{', Some(opener)) if self.begin_at(&opener) => Bracket::Begun,
