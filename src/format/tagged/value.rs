@@ -7,7 +7,7 @@
 mod end;
 
 use super::output::Output;
-use super::plan::{CDATA, CDATA_END, ENDS, ENDS_ROUGHLY, ESCAPED, TaggedPlan};
+use super::plan::{CDATA, CDATA_END, ENDS, ENDS_ROUGHLY, ESCAPED, STARTS, TaggedPlan};
 use crate::format::calls::Calls;
 use crate::format::event::{DiagnosticKind, RepairKind};
 use crate::format::repair::{Cut, Stops, Transducer};
@@ -253,10 +253,10 @@ impl ValueReader {
 
     /// How many bytes at the beginning cannot belong to what ends the value.
     fn plain(&self, bytes: &[u8]) -> usize {
-        if self.doubt.is_some() {
-            return 0;
-        }
         let ends = self.ends();
+        if self.doubt.is_some() {
+            return self.plan.run(&bytes[..bytes.len().min(self.most_doubted())], ends | STARTS);
+        }
         let mut count = self.plan.run(bytes, ends);
         // Most often the next byte already shows that it is something else.
         while self.sink != Sink::Start

@@ -264,6 +264,11 @@ impl ValueReader {
         Some(doubt.marked.then_some(doubt.end))
     }
 
+    /// How many more bytes may wait for what is doubted to be decided.
+    pub(super) fn most_doubted(&self) -> usize {
+        self.doubt.as_ref().map_or(0, |doubt| (DOUBT + 1).saturating_sub(doubt.bytes.len()))
+    }
+
     /// The text ends here: says where the value has ended, if it has, and whether what was doubted is part of it.
     pub(super) fn end_of_text(&self) -> Option<(usize, bool)> {
         let closing = [&self.plan.tail[..], b""].into_iter().find_map(|before| {
