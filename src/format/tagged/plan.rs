@@ -137,6 +137,12 @@ impl TaggedPlan {
         self.pairs.is_empty() || self.pairs.contains(&[byte, next])
     }
 
+    /// Whether another call can begin with these two bytes.
+    pub(super) fn may_start(&self, byte: u8, next: u8) -> bool {
+        let begins = |start: &Vec<u8>| start.first() == Some(&byte) && start.get(1).is_none_or(|&second| second == next);
+        self.starts.iter().any(begins)
+    }
+
     /// Whether the byte begins one of the tags between values.
     pub(super) fn is_markup(&self, byte: u8) -> bool {
         let tags = [&self.key_start, &self.end, &self.section_end].into_iter().chain(&self.starts);

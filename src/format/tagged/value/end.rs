@@ -82,6 +82,29 @@ impl ValueReader {
         (self.after_closing(after, line) == After::Structure).then_some(length + self.closing.len())
     }
 
+    /// The same where what follows the tag is text, so that the value may go on: the length of all that has to be seen to
+    /// know this, that of the closing tag, and whether the end marker came.
+    pub(super) fn doubted(&self, bytes: &[u8]) -> Option<(usize, usize, bool)> {
+        let tail = &self.plan.tail[..];
+        let lines = tail.is_empty() || tail.ends_with(b"\n");
+        if self.doubt.is_some() || self.sink == Sink::Start || self.cdata || self.in_string() || !lines {
+            return None;
+        }
+        let line = !tail.is_empty() || self.line_start;
+        let after = bytes.strip_prefix(tail)?.strip_prefix(&self.closing[..]).filter(|_| !self.closing.is_empty())?;
+        let After::Doubt { marked } = self.after_closing(after, line) else { return None };
+        // More bytes have to come until then.
+        let told = |count: &usize| self.after_closing(&after[..*count], line) != After::Wait;
+        let (mut least, mut most) = (0, after.len());
+        while least < most {
+            let middle = (least + most) / 2;
+            (least, most) = if told(&middle) { (least, middle) } else { (middle + 1, most) };
+        }
+        let same = self.after_closing(&after[..least], line) == After::Doubt { marked };
+        let closing = bytes.len() - after.len();
+        same.then_some((closing + least, closing, marked))
+    }
+
     pub(super) fn verdict(&self, given: &[String], calls: &Calls) -> Verdict {
         let held = &self.held[..];
         if self.cdata {
