@@ -55,7 +55,9 @@ impl ByteSet {
             (Some(few), below, ..=2) => clear::<2>(blocks, below, few),
             (Some(few), below, ..=4) => clear::<4>(blocks, below, few),
             (Some(few), below, _) => clear::<FEW>(blocks, below, few),
-            (None, ..) => blocks.iter().take_while(|block| !block.iter().fold(false, |any, &b| any | self.has(b))).count(),
+            (None, ..) => {
+                blocks.iter().take_while(|block| !block.iter().fold(false, |any, &b| any | self.has(b))).count()
+            }
         };
         let skipped = skipped * BLOCK;
         skipped + bytes[skipped..].iter().take_while(|&&b| !self.has(b)).count()
@@ -66,9 +68,8 @@ impl ByteSet {
 fn clear<const COUNT: usize>(blocks: &[[u8; BLOCK]], below: u8, few: &[u8; FEW]) -> usize {
     let mut bytes = [0; COUNT];
     bytes.copy_from_slice(&few[..COUNT]);
-    let is_in = |any: u8, &byte: &u8| {
-        bytes.iter().fold(any | u8::from(byte < below), |any, &one| any | u8::from(byte == one))
-    };
+    let is_in =
+        |any: u8, &byte: &u8| bytes.iter().fold(any | u8::from(byte < below), |any, &one| any | u8::from(byte == one));
     blocks.iter().take_while(|block| block.iter().fold(0, is_in) == 0).count()
 }
 

@@ -258,7 +258,7 @@ impl Text {
 
     /// From which byte on, if not from that one, all was written in one piece. `None` where more than white space stands
     /// before that.
-    pub(crate) fn from_one_piece(&self, from: usize) -> Option<usize> {
+    pub(crate) fn written_from(&self, from: usize) -> Option<usize> {
         let before = self.content.get(from..self.seam.max(from))?;
         before.trim_ascii().is_empty().then_some(self.seam.max(from))
     }

@@ -38,6 +38,7 @@ mod parse;
 mod parses;
 mod payloads;
 mod program;
+mod prose;
 mod readme;
 mod run;
 mod run_cli;

@@ -89,11 +89,7 @@ fn first_of<const COUNT: usize>(
 }
 
 #[inline(always)]
-fn search(
-    bytes: &[u8],
-    mut from: usize,
-    is_at: impl Fn(&[u8; WINDOW], usize) -> bool,
-) -> Result<(usize, u32), usize> {
+fn search(bytes: &[u8], mut from: usize, is_at: impl Fn(&[u8; WINDOW], usize) -> bool) -> Result<(usize, u32), usize> {
     while let Some(window) = bytes.get(from..).and_then(|rest| rest.first_chunk::<WINDOW>()) {
         let mut flags = [0; BLOCK];
         for (at, flag) in flags.iter_mut().enumerate() {
@@ -152,7 +148,8 @@ mod tests {
     #[test]
     fn every_place_is_found_and_no_other() {
         let text: Vec<u8> = (0..3000u32).map(|i| b"ab#`{<c"[(i * i / 7 % 97 % 7) as usize]).collect();
-        for (once, thrice) in [("{<", "#`"), ("{", "#"), ("{<#", ""), ("{<abcde", "#`"), ("", "#"), ("abcdefghij", "#")] {
+        for (once, thrice) in [("{<", "#`"), ("{", "#"), ("{<#", ""), ("{<abcde", "#`"), ("", "#"), ("abcdefghij", "#")]
+        {
             let all = |byte: u8| once.bytes().chain(thrice.bytes()).any(|one| one == byte);
             let begins = Begins::new(all, thrice.as_bytes());
             let in_row = |at: usize| text[at..].iter().take(3).all(|&byte| byte == text[at]);

@@ -103,9 +103,8 @@ pub(crate) enum Before<'t> {
 
 impl Before<'_> {
     pub(crate) fn of(text: &[u8]) -> Before<'_> {
-        let back = |from: usize, is_in: fn(u8) -> bool| {
-            text[..from].iter().rposition(|&byte| !is_in(byte)).map(|at| at + 1)
-        };
+        let back =
+            |from: usize, is_in: fn(u8) -> bool| text[..from].iter().rposition(|&byte| !is_in(byte)).map(|at| at + 1);
         let blank = |byte| matches!(byte, b' ' | b'\t');
         if text.last().is_some_and(|&byte| !in_name(byte)) {
             return Before::Other;

@@ -151,7 +151,7 @@ impl Parser {
         let name = text[opener.name.clone()].to_owned();
         let (start, call) = (from + opener.start, from + opener.call);
         // White space in front of it may be what stands before another call in the model's text.
-        let Some(start) = self.text.from_one_piece(start) else { return false };
+        let Some(start) = self.text.written_from(start) else { return false };
         let call = call.max(start);
         let blank = self.text.blank().map_or(0, <[u8]>::len);
         let offset = self.at - (self.text.len() + blank - start);

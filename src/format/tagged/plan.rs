@@ -139,7 +139,8 @@ impl TaggedPlan {
 
     /// Whether another call can begin with these two bytes.
     pub(super) fn may_start(&self, byte: u8, next: u8) -> bool {
-        let begins = |start: &Vec<u8>| start.first() == Some(&byte) && start.get(1).is_none_or(|&second| second == next);
+        let begins =
+            |start: &Vec<u8>| start.first() == Some(&byte) && start.get(1).is_none_or(|&second| second == next);
         self.starts.iter().any(begins)
     }
 

@@ -92,17 +92,12 @@ impl ValueReader {
         }
         let line = !tail.is_empty() || self.line_start;
         let after = bytes.strip_prefix(tail)?.strip_prefix(&self.closing[..]).filter(|_| !self.closing.is_empty())?;
-        let After::Doubt { marked } = self.after_closing(after, line) else { return None };
-        // More bytes have to come until then.
-        let told = |count: &usize| self.after_closing(&after[..*count], line) != After::Wait;
-        let (mut least, mut most) = (0, after.len());
-        while least < most {
-            let middle = (least + most) / 2;
-            (least, most) = if told(&middle) { (least, middle) } else { (middle + 1, most) };
-        }
-        let same = self.after_closing(&after[..least], line) == After::Doubt { marked };
+        // What the first bytes tell counts: more of them may look otherwise.
+        let mut told = (0..=after.len()).map(|count| (count, self.after_closing(&after[..count], line)));
+        let (count, told) = told.find(|(_, told)| *told != After::Wait)?;
+        let After::Doubt { marked } = told else { return None };
         let closing = bytes.len() - after.len();
-        same.then_some((closing + least, closing, marked))
+        Some((closing + count, closing, marked))
     }
 
     pub(super) fn verdict(&self, given: &[String], calls: &Calls) -> Verdict {
