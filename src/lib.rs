@@ -22,7 +22,7 @@
 //!    what is written while it is written.
 //! 2. [`Tools`]: what the model may call, with JSON Schemas.
 //! 3. [`message::Message`]: what was said, in OpenAI's form in and out.
-//! 4. [`format::parser::ParsedCall`]: a call, whether it is complete, whether it fits its tool, and what is wrong if not.
+//! 4. [`parse::ParsedCall`]: a call, whether it is complete, whether it fits its tool, and what is wrong if not.
 //!
 //! To have the calls executed and answered, give the session an [`Agent`](session::Agent) and let it
 //! [run](Session::run): what fails is told to the model, mended, or given up with its error, and the conversation is
@@ -78,7 +78,7 @@
 //! ```
 //!
 //! Underneath, the stages can be used alone: [`template`] renders chat templates exactly as transformers does,
-//! [`mod@format`] parses a model's text as a stream, [`models`] finds, checks and downloads GGUF files, [`engine`] runs
+//! [`parse`] reads a model's text as a stream, [`models`] finds, checks and downloads GGUF files, [`engine`] runs
 //! them.
 #![deny(missing_docs)]
 

@@ -17,7 +17,7 @@
 //! let parsed = parser.finish(&mut |_| ());
 //! let call = &parsed.calls[0];
 //! assert!(call.complete && call.valid); // the quotes were repaired, and call.repairs says so
-//! assert_eq!(call.arguments.to_text(), r#"{"city": "Oslo"}"#);
+//! assert_eq!(call.arguments.to_text(), r#"{"city":"Oslo"}"#);
 //! # Ok::<(), callwright_core::Error>(())
 //! ```
 #![deny(missing_docs)]

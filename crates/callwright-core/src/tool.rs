@@ -314,12 +314,16 @@ impl Tools {
         if self.is_taken(name) {
             return None;
         }
-        let plain = |name: &str| -> String {
-            name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
-        };
-        let wanted = plain(name);
-        let mut fitting = self.iter().map(|tool| tool.name.as_str()).filter(|tool| plain(tool) == wanted);
-        fitting.next().filter(|_| !wanted.is_empty() && fitting.next().is_none())
+        let mut fitting = self.iter().map(|tool| tool.name.as_str()).filter(|tool| plain(tool).eq(plain(name)));
+        fitting.next().filter(|_| plain(name).next().is_some() && fitting.next().is_none())
+    }
+
+    /// Whether a tool's name begins like this, but for case and separators.
+    pub(crate) fn may_begin(&self, begun: &str) -> bool {
+        self.iter().any(|tool| {
+            let mut name = plain(&tool.name);
+            plain(begun).all(|c| name.next() == Some(c))
+        })
     }
 
     /// The tools in order.
@@ -383,4 +387,9 @@ pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
         None => sentence,
     };
     Ok(problem::Checker::new(validator, schema).sentences(value).into_iter().map(of_value).collect())
+}
+
+/// The letters and digits of a name, all in lower case.
+fn plain(name: &str) -> impl Iterator<Item = char> + '_ {
+    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase)
 }

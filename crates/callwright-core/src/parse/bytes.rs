@@ -4,7 +4,7 @@
 //! few bytes at a time, which compilers turn into vector instructions; a branch a byte costs several times as much.
 
 /// How many bytes are looked at together.
-const BLOCK: usize = 32;
+pub(super) const BLOCK: usize = 32;
 /// How many bytes a set may have, control characters aside, to be looked for by the block.
 const FEW: usize = 8;
 
@@ -16,6 +16,8 @@ pub(crate) struct ByteSet {
     below: u8,
     /// The others; `None` where they are too many.
     few: Option<[u8; FEW]>,
+    /// How many those are.
+    count: usize,
 }
 
 impl ByteSet {
@@ -33,7 +35,7 @@ impl ByteSet {
             few[..rest.len()].copy_from_slice(&rest);
             few
         });
-        ByteSet { table, below, few }
+        ByteSet { table, below, few, count: rest.len() }
     }
 
     pub(crate) fn has(&self, byte: u8) -> bool {
@@ -43,20 +45,32 @@ impl ByteSet {
     /// How many bytes at the beginning are not in the set.
     pub(crate) fn run(&self, bytes: &[u8]) -> usize {
         let (blocks, _) = bytes.as_chunks::<BLOCK>();
-        let skipped = match self.few {
-            Some(few) => blocks.iter().take_while(|block| self.is_clear(block, few)).count(),
-            None => blocks.iter().take_while(|block| !block.iter().fold(false, |any, &b| any | self.has(b))).count(),
+        // As many comparisons as there are bytes in the set: how many is known where this is compiled.
+        let skipped = match (&self.few, self.below, self.count) {
+            (Some(few), 0, ..=1) => clear::<1>(blocks, 0, few),
+            (Some(few), 0, 2) => clear::<2>(blocks, 0, few),
+            (Some(few), 0, 3) => clear::<3>(blocks, 0, few),
+            (Some(few), 0, 4) => clear::<4>(blocks, 0, few),
+            (Some(few), 0, 5..=6) => clear::<6>(blocks, 0, few),
+            (Some(few), below, ..=2) => clear::<2>(blocks, below, few),
+            (Some(few), below, ..=4) => clear::<4>(blocks, below, few),
+            (Some(few), below, _) => clear::<FEW>(blocks, below, few),
+            (None, ..) => {
+                blocks.iter().take_while(|block| !block.iter().fold(false, |any, &b| any | self.has(b))).count()
+            }
         };
         let skipped = skipped * BLOCK;
         skipped + bytes[skipped..].iter().take_while(|&&b| !self.has(b)).count()
     }
+}
 
-    #[inline]
-    fn is_clear(&self, block: &[u8; BLOCK], few: [u8; FEW]) -> bool {
-        block.iter().fold(0, |any, &byte| {
-            few.iter().fold(any | u8::from(byte < self.below), |any, &one| any | u8::from(byte == one))
-        }) == 0
-    }
+/// How many blocks at the beginning have none of the first `COUNT` bytes of `few`, and none that is less than `below`.
+fn clear<const COUNT: usize>(blocks: &[[u8; BLOCK]], below: u8, few: &[u8; FEW]) -> usize {
+    let mut bytes = [0; COUNT];
+    bytes.copy_from_slice(&few[..COUNT]);
+    let is_in =
+        |any: u8, &byte: &u8| bytes.iter().fold(any | u8::from(byte < below), |any, &one| any | u8::from(byte == one));
+    blocks.iter().take_while(|block| block.iter().fold(0, is_in) == 0).count()
 }
 
 /// The sets of bytes that have any of some flags.

@@ -77,6 +77,8 @@ struct Open {
     said: bool,
     /// Arguments that wait with the call's start for its id.
     waiting: String,
+    /// Arguments that only showed when the text had ended.
+    completed: String,
     seen: Vec<RepairKind>,
     /// Whether a departure was left alone, repairs being off.
     refused: bool,
@@ -133,9 +135,10 @@ pub(crate) struct Calls {
     pub closing: bool,
     /// Whether the text's end says nothing.
     pub cut_off: bool,
-    /// How many events there were when the text ended, if it has. A name that only shows now may be cut off: it is said only
-    /// if the call is whole.
-    text_ended: Option<usize>,
+    /// Whether the text has ended. A name that only shows now may be cut off: it is said only if the call is whole. So are
+    /// arguments that only show now: they complete what the model did not write, and a client that adds the deltas up must
+    /// not find whole JSON in a call that was cut.
+    text_ended: bool,
     tools: Option<Arc<Tools>>,
     first: usize,
     next: usize,
@@ -167,7 +170,7 @@ impl Calls {
             any_number: false,
             closing: false,
             cut_off: false,
-            text_ended: None,
+            text_ended: false,
             tools,
             first,
             next: first,
@@ -191,6 +194,7 @@ impl Calls {
             name: None,
             said: false,
             waiting: String::new(),
+            completed: String::new(),
             seen: Vec::new(),
             refused: false,
             translated: None,
@@ -366,16 +370,7 @@ impl Calls {
 
     /// Whether a known tool's name begins like this, other case and separators aside.
     pub(crate) fn may_become_tool(&self, begun: &str) -> bool {
-        let plain = |name: &str| -> String {
-            name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
-        };
-        let begun = plain(begun);
-        let tools = self.tools.iter().flat_map(|tools| tools.iter());
-        let same = |tool: &Tool| {
-            let name = tool.name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase);
-            name.zip(begun.chars()).filter(|(a, b)| a == b).count() == begun.chars().count()
-        };
-        tools.into_iter().any(same)
+        self.tools.as_ref().is_some_and(|tools| tools.may_begin(begun))
     }
 
     pub(crate) fn knows_tools(&self) -> bool {
@@ -408,15 +403,15 @@ impl Calls {
             return false;
         }
         open.id = Some(id);
-        if open.name.is_some() && self.text_ended.is_none() {
+        if open.name.is_some() && !self.text_ended {
             self.say_start();
         }
         true
     }
 
-    /// The text has ended, with what is in `events`.
+    /// The text has ended, and all that the model wrote was read.
     pub(crate) fn end_text(&mut self) {
-        self.text_ended = Some(self.events.len());
+        self.text_ended = true;
     }
 
     pub(crate) fn has_name(&self) -> bool {
@@ -435,7 +430,7 @@ impl Calls {
         open.coercer = self.tools.as_ref().and_then(|tools| Coercer::new(tools, &name));
         // White space names no tool.
         open.name = Some(if name.trim().is_empty() { String::new() } else { name });
-        if (open.id.is_some() || !self.ids) && self.text_ended.is_none() {
+        if (open.id.is_some() || !self.ids) && !self.text_ended {
             self.say_start();
         }
     }
@@ -545,13 +540,24 @@ impl Calls {
 
     fn say_delta(&mut self, delta: &str) {
         let Some(open) = self.open.as_mut().filter(|_| !delta.is_empty()) else { return };
-        if !open.said && open.is_named() {
+        if self.text_ended {
+            open.completed.push_str(delta);
+        } else if !open.said && open.is_named() {
             open.waiting.push_str(delta);
-            if open.waiting.len() > WAITING && self.text_ended.is_none() {
+            if open.waiting.len() > WAITING {
                 self.say_start();
             }
         } else if let Some(id) = open.id.clone().filter(|_| open.said) {
             self.events.push(Event::CallArguments { id, delta: delta.to_owned() });
+        }
+    }
+
+    /// Says the arguments that only showed when the text had ended.
+    fn say_completed(&mut self) {
+        let Some(open) = &mut self.open else { return };
+        let delta = std::mem::take(&mut open.completed);
+        if let Some(id) = open.id.clone().filter(|_| open.said && !delta.is_empty()) {
+            self.events.push(Event::CallArguments { id, delta });
         }
     }
 
@@ -578,15 +584,6 @@ impl Calls {
         changed + &text[from..]
     }
 
-    /// Takes back what was said of the open call's arguments since the text has ended: it completes what the model did not
-    /// write, and a client that adds the deltas up must not find whole JSON in a call that was cut.
-    fn unsay_repair(&mut self) {
-        let (Some(ended), Some(open)) = (self.text_ended, &self.open) else { return };
-        let later = self.events.split_off(ended.min(self.events.len()));
-        let of_it = |event: &Event| matches!(event, Event::CallArguments { id, .. } if Some(id) == open.id.as_ref());
-        self.events.extend(later.into_iter().filter(|event| !of_it(event)));
-    }
-
     /// The open call ends; `marker` is the end marker, if one was written.
     pub(crate) fn close(&mut self, ending: Ending, marker: &[u8]) {
         let Some(open) = &self.open else { return };
@@ -604,11 +601,9 @@ impl Calls {
             self.start(String::new(), 0..0);
         }
         let text = self.end_arguments(text, sent);
-        if !complete {
-            self.unsay_repair();
-        }
-        if complete || self.text_ended.is_none() {
+        if complete || !self.text_ended {
             self.say_start();
+            self.say_completed();
         } else {
             self.settle_id();
         }

@@ -7,22 +7,27 @@
 //! is ever held back. The automaton of regex-automata is not stepped itself because it tells a match one byte late:
 //! a call would seem open until the model writes on after its end marker.
 
+mod begins;
 mod lazy;
 pub(super) mod patterns;
+mod plain;
+mod table;
 
 use super::bytes::ByteSet;
-use super::other_forms::{self, BEGINS, Own};
+use super::other_forms::{self, BEGINS, Own, THRICE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Declaration, Marker};
+use begins::Begins;
 use lazy::{Lazy, Made};
 use patterns::{Patterns, bare_call, near_end, near_section, near_start, start_in_reasoning, syntax_config};
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::nfa::thompson;
-use regex_automata::util::primitives::StateID;
 use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input, MatchKind};
-use std::collections::HashMap;
 use std::sync::{MutexGuard, OnceLock};
+use table::Table;
+
+pub(crate) use plain::Candidate;
 
 /// What a match means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +110,7 @@ struct AnyForm {
     /// What another form's markers must not be: the format's own.
     own: Own,
     patterns: Vec<(Sign, String)>,
-    begins: ByteSet,
+    begins: Begins,
     /// `None` where it would be too large.
     scanner: OnceLock<Option<Scanner>>,
 }
@@ -144,15 +149,6 @@ pub(crate) struct Scanner {
 enum Forward {
     Table(Table),
     Lazy(Box<Lazy>),
-}
-
-/// All states of an automaton.
-#[derive(Debug)]
-pub(crate) struct Table {
-    classes: Box<[u8; 256]>,
-    class_count: usize,
-    next: Vec<State>,
-    states: Vec<StateInfo>,
 }
 
 /// Steps through an automaton.
@@ -231,7 +227,10 @@ impl Markers {
         let plain = Scanner::new(&text, &start)?;
         let any = AnyForm {
             own: Own::of(declaration),
-            begins: ByteSet::new(|byte| plain.begins.has(byte) || BEGINS.contains(&byte)),
+            begins: {
+                let thrice: Vec<u8> = THRICE.iter().copied().filter(|byte| !plain.begins.has(*byte)).collect();
+                Begins::new(|byte| plain.begins.has(byte) || BEGINS.contains(&byte), &thrice)
+            },
             patterns: text,
             scanner: OnceLock::new(),
         };
@@ -267,11 +266,6 @@ impl Markers {
 }
 
 impl Markers {
-    /// How many bytes at the beginning of a text can begin no marker, and no call in another form.
-    pub(crate) fn plain_in_any_form(&self, bytes: &[u8]) -> usize {
-        self.any.begins.run(bytes)
-    }
-
     /// The form of a call with a start marker that is not the format's own, by its number.
     pub(crate) fn other_form(&self, text: &[u8]) -> Option<u8> {
         self.any.own.other(text)
@@ -397,14 +391,8 @@ impl Scanner {
 
     /// Finds nothing.
     fn nothing() -> Scanner {
-        let table = Table {
-            classes: Box::new([0; 256]),
-            class_count: 1,
-            next: vec![START],
-            states: vec![StateInfo::default()],
-        };
         Scanner {
-            forward: Forward::Table(table),
+            forward: Forward::Table(Table::nothing()),
             begins: ByteSet::new(|_| false),
             longest: 0,
             patterns: Vec::new(),
@@ -485,84 +473,10 @@ impl Scanner {
     }
 }
 
-impl Table {
-    /// Copies `dfa` into a table whose states know at once, not a byte later, that a match ends.
-    fn take_over(dfa: &dense::DFA<Vec<u32>>) -> Result<Table> {
-        let too_many = || Error::new(ErrorKind::Format, "the markers are too complicated: more than 65,535 states");
-        let start = dfa
-            .start_state_forward(&Input::new(""))
-            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")))?;
-        let mut ids: HashMap<StateID, State> = HashMap::from([(start, START)]);
-        let mut order = vec![start];
-        // One byte of each class of bytes that the automaton does not tell apart.
-        let bytes: Vec<u8> = dfa.byte_classes().representatives(..).filter_map(|unit| unit.as_u8()).collect();
-        let mut rows: Vec<Vec<State>> = Vec::new();
-        while let Some(&state) = order.get(rows.len()) {
-            let mut row = Vec::with_capacity(bytes.len());
-            for &byte in &bytes {
-                let next = dfa.next_state(state, byte);
-                let fresh = u16::try_from(order.len()).map_err(|_| too_many())?;
-                row.push(*ids.entry(next).or_insert_with(|| {
-                    order.push(next);
-                    fresh
-                }));
-            }
-            rows.push(row);
-        }
-
-        let pattern_of = |state| dfa.is_match_state(state).then(|| dfa.match_pattern(state, 0).as_usize() as u8);
-        let mut states: Vec<StateInfo> = order
-            .iter()
-            .map(|&state| StateInfo {
-                matched: pattern_of(dfa.next_state(state, 0)),
-                matched_at_end: pattern_of(dfa.next_eoi_state(state)),
-                live: false,
-            })
-            .collect();
-        // Back from the matches to every state that leads to one.
-        let mut before: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
-        for (index, row) in rows.iter().enumerate() {
-            row.iter().for_each(|&next| before[usize::from(next)].push(index));
-        }
-        let is_match = |info: &StateInfo| info.matched.is_some() || info.matched_at_end.is_some();
-        let mut reached: Vec<usize> = (0..states.len()).filter(|&index| is_match(&states[index])).collect();
-        while let Some(index) = reached.pop() {
-            for &index in &before[index] {
-                if !std::mem::replace(&mut states[index].live, true) {
-                    reached.push(index);
-                }
-            }
-        }
-
-        let mut columns: HashMap<Vec<State>, u8> = HashMap::new();
-        let column = |column: usize| rows.iter().map(|row| row[column]).collect::<Vec<State>>();
-        let merged: Vec<u8> = (0..bytes.len())
-            .map(|index| {
-                let fresh = columns.len() as u8;
-                *columns.entry(column(index)).or_insert(fresh)
-            })
-            .collect();
-        let class_count = columns.len();
-        let mut next = vec![0; rows.len() * class_count];
-        for (index, row) in rows.iter().enumerate() {
-            for (&class, &to) in merged.iter().zip(row) {
-                next[index * class_count + usize::from(class)] = to;
-            }
-        }
-        let mut classes = Box::new([0; 256]);
-        for byte in 0..=255u8 {
-            classes[usize::from(byte)] = merged[usize::from(dfa.byte_classes().get(byte))];
-        }
-        Ok(Table { classes, class_count, next, states })
-    }
-}
-
 impl Walk<'_> {
     pub(crate) fn step(&mut self, state: State, byte: u8) -> State {
         match self {
-            Walk::Table(table) => {
-                table.next[usize::from(state) * table.class_count + usize::from(table.classes[usize::from(byte)])]
-            }
+            Walk::Table(table) => table.step(state, byte),
             Walk::Lazy(lazy, made) => lazy.step(made, state, byte),
         }
     }
@@ -619,6 +533,21 @@ mod tests {
         for context in [Context::Text, Context::Structure, Context::String] {
             let scanner = markers.scanner(context);
             assert!(scanner.len() < 2000 && scanner.longest < 128, "{context:?}: {} states", scanner.len());
+        }
+    }
+
+    #[test]
+    fn what_begins_a_call_three_times_in_a_row_does_not_do_so_by_itself() {
+        for format in crate::format::Format::builtins().iter().map(|builtin| builtin.format()) {
+            let markers = Markers::new(format).unwrap();
+            let scanner = markers.any.get(&markers.text.start).unwrap();
+            for first in THRICE.into_iter().filter(|byte| !markers.text.begins.has(*byte)) {
+                let after = |text: &[u8]| text.iter().fold(START, |state, &byte| scanner.walk().step(state, byte));
+                for next in (0..=255).filter(|next| *next != first) {
+                    assert_eq!(after(&[first, next]), after(&[next]), "{}: {first} {next}", format.name);
+                    assert_eq!(after(&[first, first, next]), after(&[next]), "{}: {first} {next}", format.name);
+                }
+            }
         }
     }
 

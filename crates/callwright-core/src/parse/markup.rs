@@ -18,7 +18,7 @@ impl Parser {
                 }
                 if found.start == 0
                     && self.calls.repair
-                    && let Some(blank) = self.text.only_blank_since_call()
+                    && let Some(blank) = self.text.right_behind_call()
                 {
                     let blank = std::mem::take(blank);
                     return self.calls.extend_last(&blank, marker);
@@ -249,7 +249,11 @@ impl Parser {
     pub(super) fn end_call(&mut self, by: Terminator, tail: &[u8], marker: &[u8]) -> Option<u8> {
         let mut payload = self.payload.take()?;
         let text_at = payload.text_at().filter(|_| by != Terminator::End);
-        let text = text_at.map_or_else(Vec::new, |text_at| self.calls.take_back(text_at));
+        // What stands before the marker then belongs to the text, too.
+        let (text, tail) = match text_at {
+            Some(text_at) => ([&self.calls.take_back(text_at), tail].concat(), &[][..]),
+            None => (Vec::new(), tail),
+        };
         let at = text_at.unwrap_or(self.at);
         let ending = payload.end(by, tail, at, self.machinery.stops(), &mut self.calls);
         payload.reset();

@@ -6,9 +6,11 @@ use super::Parser;
 use crate::format::Payload;
 use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::machinery::Machinery;
-use crate::parse::markers::Found;
+use crate::parse::markers::{Candidate, Found};
 use crate::parse::other_forms::bare::BareArguments;
-use crate::parse::other_forms::look::{Opener, TAIL, Tail, before_brace, before_parenthesis, undecided};
+use crate::parse::other_forms::look::{
+    Before, Lines, Opener, TAIL, Tail, before_brace, before_parenthesis, may_follow_call, undecided,
+};
 use crate::parse::other_forms::{
     self, ACTION, CALL, FENCED, IN_LINE, JSON, MARKED, OtherForms, PYTHON, PYTHON_LIST, REACT, json_name,
 };
@@ -90,9 +92,32 @@ impl Parser {
         self.forms.mode == OtherForms::Read && self.calls.knows_tools() && self.calls.repair && !self.calls.forbidden
     }
 
+    /// What a byte of text is that may begin a call, as far as `before` shows: the text right before it.
+    #[inline]
+    pub(super) fn candidate(&self, byte: u8, before: &[u8], lines: &mut Lines) -> Candidate {
+        if matches!(byte, b'(' | b'{') { self.bracket_candidate(byte, before, lines) } else { Candidate::Unknown }
+    }
+
+    fn bracket_candidate(&self, byte: u8, before: &[u8], lines: &mut Lines) -> Candidate {
+        let named = self.calls.knows_tools()
+            && match byte {
+                b'(' => match Before::of(before) {
+                    Before::Other => false,
+                    Before::Name(name) => str::from_utf8(name).map_or(true, |name| self.calls.is_known_tool(name)),
+                    Before::Unknown => true,
+                },
+                _ => may_follow_call(before) || lines.may_have_action(before),
+            };
+        match byte {
+            _ if named => Candidate::Stop,
+            b'(' if !self.machinery.markers.begins_own(byte) => Candidate::Text,
+            _ => Candidate::Unknown,
+        }
+    }
+
     /// Looks at what stands before a bracket in text.
     pub(super) fn bracket(&mut self, byte: u8) -> Bracket {
-        let own = self.machinery.markers.scanner(crate::parse::markers::Context::Text).begins.has(byte);
+        let own = self.machinery.markers.begins_own(byte);
         match (byte, self.opener(byte)) {
             (b'(', None) if !own => Bracket::Text,
             (b'{', Some(opener)) if self.begin_at(&opener) => Bracket::Begun,
@@ -126,9 +151,9 @@ impl Parser {
         let from = self.text.len() - text.len();
         let name = text[opener.name.clone()].to_owned();
         let (start, call) = (from + opener.start, from + opener.call);
-        if !self.text.is_in_one_piece(start) {
-            return false;
-        }
+        // White space in front of it may be what stands before another call in the model's text.
+        let Some(start) = self.text.written_from(start) else { return false };
+        let call = call.max(start);
         let blank = self.text.blank().map_or(0, <[u8]>::len);
         let offset = self.at - (self.text.len() + blank - start);
         let in_fence = self.forms.fence && !opener.fenced;
@@ -150,7 +175,7 @@ impl Parser {
         self.calls.open(offset);
         self.calls.keep(&written);
         self.enter(opener.form);
-        let name_at = offset + written.len() + (opener.name.start - opener.call);
+        let name_at = offset + written.len() + (from + opener.name.start - call);
         self.calls.depart(RepairKind::OtherForm, offset..self.at);
         match opener.form {
             PYTHON | PYTHON_LIST => {
@@ -345,7 +370,7 @@ impl Parser {
         if found.start > 0 || !follows {
             return false;
         }
-        let Some(blank) = self.text.only_blank_since_call() else { return false };
+        let Some(blank) = self.text.right_behind_call() else { return false };
         let blank = std::mem::take(blank);
         self.calls.append_to_last(&blank, marker).is_some()
     }

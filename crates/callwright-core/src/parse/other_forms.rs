@@ -46,6 +46,9 @@ const FIRST_BUILTIN: u8 = 9;
 /// The bytes that begin another form, or end what begins one.
 pub(super) const BEGINS: [u8; 6] = *b"{[(<`#";
 
+/// Those of them that do so only three times in a row.
+pub(super) const THRICE: [u8; 2] = *b"`#";
+
 /// Shorter markers are found in ordinary text.
 const TELLING: usize = 6;
 

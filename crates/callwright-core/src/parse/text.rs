@@ -79,6 +79,8 @@ pub(crate) struct Text {
     in_line: bool,
     /// Whether the last thing in the line is markup.
     at_markup: bool,
+    /// Whether markup came since the last call.
+    markup_since: bool,
     /// Where the text goes on after the last call or markup. What lies across that place was not written in one piece.
     seam: usize,
     /// Whether a comma or a semicolon behind a call may stand between it and the next one.
@@ -120,9 +122,13 @@ impl Text {
             self.after = After::Nothing;
             let separated = self.blank.iter().position(|b| !b.is_ascii_whitespace());
             let separator = separated.map(|at| self.blank.split_off(at));
+            let blank = self.blank.clone();
             self.keep_gap();
             let gap = std::mem::take(&mut self.gap);
             self.write(&gap);
+            // What stands before the call comes behind it here, which is no place in the model's text but for what both have.
+            let same = gap.iter().rev().zip(blank.iter().rev()).take_while(|(gap, blank)| gap == blank).count();
+            self.seam = self.content.len() - same;
             self.write(&separator.unwrap_or_default());
         }
         let trailing = bytes.iter().rev().take(BLANK).take_while(|b| b.is_ascii_whitespace()).count();
@@ -202,6 +208,7 @@ impl Text {
     pub(crate) fn after_call(&mut self) {
         self.seam = self.content.len();
         self.after = After::Call;
+        self.markup_since = false;
         self.in_line = false;
     }
 
@@ -212,9 +219,14 @@ impl Text {
         self.seam = self.content.len();
     }
 
-    /// The white space since a call, if nothing else came since.
+    /// The white space since a call, if nothing else came since but markup.
     pub(crate) fn only_blank_since_call(&mut self) -> Option<&mut Vec<u8>> {
         (self.after == After::Call).then_some(&mut self.blank)
+    }
+
+    /// The white space since a call, if nothing else came since in the model's text.
+    pub(crate) fn right_behind_call(&mut self) -> Option<&mut Vec<u8>> {
+        (self.after == After::Call && !self.markup_since).then_some(&mut self.blank)
     }
 
     /// What is new since this was last asked, but for the last `held` bytes.
@@ -244,9 +256,11 @@ impl Text {
         self.content.len()
     }
 
-    /// Whether all from that byte on was written in one piece.
-    pub(crate) fn is_in_one_piece(&self, from: usize) -> bool {
-        from >= self.seam
+    /// From which byte on, if not from that one, all was written in one piece. `None` where more than white space stands
+    /// before that.
+    pub(crate) fn written_from(&self, from: usize) -> Option<usize> {
+        let before = self.content.get(from..self.seam.max(from))?;
+        before.trim_ascii().is_empty().then_some(self.seam.max(from))
     }
 
     /// Whether what begins at that byte was not sent.
@@ -266,7 +280,7 @@ impl Text {
 
     /// Markup stands here that is no call, nor the end of anything.
     pub(crate) fn markup_here(&mut self) {
-        self.at_markup = true;
+        (self.at_markup, self.markup_since) = (true, true);
         self.seam = self.content.len();
     }
 

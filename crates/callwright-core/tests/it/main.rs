@@ -11,5 +11,6 @@ mod message;
 mod parse;
 mod parses;
 mod payloads;
+mod prose;
 mod template;
 mod tool;

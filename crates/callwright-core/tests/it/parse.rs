@@ -288,7 +288,7 @@ fn cases_in_other_forms() {
 }
 
 /// Folders with a format of their own.
-const FOLDERS: [&str; 21] = [
+const FOLDERS: [&str; 22] = [
     "array",
     "bare",
     "bare_tools",
@@ -310,6 +310,7 @@ const FOLDERS: [&str; 21] = [
     "keyed",
     "recipients",
     "word",
+    "untagged",
 ];
 
 #[test]

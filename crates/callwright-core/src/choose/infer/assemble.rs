@@ -3,7 +3,7 @@
 use super::Inference;
 use super::header;
 use super::reading::{Kind, Reading, read};
-use super::reasoning::{self, Reasoning};
+use super::reasoning::{self, Reasoning, is_word};
 use super::renders::{FIRST, INNER_KEY, NUMBER, Renders, SECOND, Sentinel, TEXT, THOUGHT};
 use super::texts::{Repeated, common_prefix, common_suffix, repeated, tags, whole_tags};
 use crate::format::{
@@ -525,6 +525,14 @@ fn markup(turn: &Turn, reasoning: Option<&Reasoning>) -> Vec<String> {
     // Of several tags at the end of a turn the last one ends generation; the model has written the others.
     if let [.., before, _] = tags(&turn.end).as_slice() {
         add(&turn.end[..before.end]);
+    }
+    // Of a tag with a name behind it, such as `<|channel>thought`, a model may write the tag alone.
+    let start = reasoning.map_or("", |reasoning| reasoning.start.trim());
+    if let [tag] = tags(start).as_slice()
+        && tag.start == 0
+        && is_word(&start[tag.end..])
+    {
+        add(&start[tag.clone()]);
     }
     markup
 }

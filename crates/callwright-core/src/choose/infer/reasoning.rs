@@ -74,7 +74,7 @@ fn closing(between: &str) -> &str {
     &between[..with_space(between, last.clone()).end]
 }
 
-fn is_word(text: &str) -> bool {
+pub fn is_word(text: &str) -> bool {
     !text.is_empty() && text.chars().all(char::is_alphanumeric)
 }
 

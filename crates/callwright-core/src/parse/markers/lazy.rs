@@ -73,16 +73,20 @@ impl Lazy {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[inline]
     pub(super) fn step(&self, made: &mut Made, state: State, byte: u8) -> State {
         let place = usize::from(state) * self.classes + usize::from(self.dfa.byte_classes().get(byte));
         match made.next[place] {
-            UNKNOWN => {
-                let next = made.follow(&self.dfa, self.classes, state, byte).unwrap_or(START);
-                made.next[place] = next;
-                next
-            }
+            UNKNOWN => self.make(made, state, byte, place),
             next => next,
         }
+    }
+
+    #[cold]
+    fn make(&self, made: &mut Made, state: State, byte: u8, place: usize) -> State {
+        let next = made.follow(&self.dfa, self.classes, state, byte).unwrap_or(START);
+        made.next[place] = next;
+        next
     }
 
     /// Whether a match with precedence over those seen can still come.
@@ -115,6 +119,7 @@ impl Made {
         self.states.len()
     }
 
+    #[inline]
     pub(super) fn info(&self, state: State) -> StateInfo {
         self.states[usize::from(state)]
     }

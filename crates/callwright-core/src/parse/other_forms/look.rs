@@ -91,6 +91,63 @@ pub(crate) fn before_brace(tail: Tail, is_tool: impl Fn(&str) -> bool) -> Option
     })
 }
 
+/// What stands right before a `(`, as far as a part of the text shows.
+pub(crate) enum Before<'t> {
+    /// No name in a line of its own: [`before_parenthesis`] finds none, either.
+    Other,
+    /// Such a name.
+    Name(&'t [u8]),
+    /// More of the text has to tell.
+    Unknown,
+}
+
+impl Before<'_> {
+    pub(crate) fn of(text: &[u8]) -> Before<'_> {
+        let back =
+            |from: usize, is_in: fn(u8) -> bool| text[..from].iter().rposition(|&byte| !is_in(byte)).map(|at| at + 1);
+        let blank = |byte| matches!(byte, b' ' | b'\t');
+        if text.last().is_some_and(|&byte| !in_name(byte)) {
+            return Before::Other;
+        }
+        let Some(name) = back(text.len(), in_name) else { return Before::Unknown };
+        let Some(mut line) = back(name, blank) else { return Before::Unknown };
+        if text[line - 1] == b'[' {
+            let Some(begin) = back(line - 1, blank) else { return Before::Unknown };
+            line = begin;
+        }
+        if text[line - 1] == b'\n' { Before::Name(&text[name..]) } else { Before::Other }
+    }
+}
+
+/// Whether `call:NAME` may stand right before a `{`, as far as `before` shows.
+pub(crate) fn may_follow_call(before: &[u8]) -> bool {
+    let name = before.iter().rev().take(NAME).take_while(|&&byte| in_name(byte)).count();
+    let call = before[before.len() - name..].windows("call:".len()).any(|word| word == b"call:");
+    call || name == before.len()
+}
+
+/// Looks for `Action Input:` before brackets, at each byte of the text once.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    looked_at: usize,
+    last: Option<usize>,
+}
+
+impl Lines {
+    /// Whether it may stand in the text that is looked at backwards from a `{` behind `before`.
+    pub(crate) fn may_have_action(&mut self, before: &[u8]) -> bool {
+        // White space is held back beside the text, and some is left out behind a call.
+        const REACH: usize = TAIL + 64;
+        const INPUT: &[u8] = b"Action Input:";
+        let Some(reach) = before.len().checked_sub(REACH) else { return true };
+        let from = reach.max(self.looked_at);
+        let found = before[from..].windows(INPUT.len()).rposition(|text| text == INPUT);
+        self.last = found.map(|at| from + at).or(self.last);
+        self.looked_at = before.len().saturating_sub(INPUT.len());
+        self.last.is_some_and(|last| last >= reach)
+    }
+}
+
 /// How many bytes at the end of the text may become the beginning of a call.
 pub(crate) fn undecided(tail: Tail, may_be_tool: impl Fn(&str) -> bool, is_tool: impl Fn(&str) -> bool) -> usize {
     let text = tail.text;

@@ -98,8 +98,10 @@ impl Transducer {
             (State::Value | State::Element | State::FirstElement, b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
                 let rest = &input[place.i..];
                 let length = if byte.is_ascii_alphabetic() { literal(rest) } else { number(rest) };
+                // The next byte tells where it ends, unless that may begin a marker: then it is not known to be JSON yet.
+                let stops = |&byte: &u8| markers && flags.in_structure(byte);
                 let ends = rest.get(length).is_some_and(|next| b",]} \t\r\n".contains(next));
-                if length == 0 || !ends || markers && rest[..length].iter().any(|&b| flags.in_structure(b)) {
+                if length == 0 || !ends || rest[..=length].iter().any(stops) {
                     return false;
                 }
                 place.i += length;

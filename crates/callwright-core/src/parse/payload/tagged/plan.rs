@@ -48,6 +48,8 @@ pub(super) const ENDS_ROUGHLY: u8 = 4;
 /// It may begin what opens a CDATA section, or ends one.
 pub(super) const CDATA: u8 = 8;
 pub(super) const CDATA_END: u8 = 16;
+/// It may begin another call.
+pub(super) const STARTS: u8 = 32;
 
 impl TaggedPlan {
     pub(crate) fn new(declaration: &Declaration, call: &TaggedCall) -> TaggedPlan {
@@ -103,13 +105,14 @@ impl TaggedPlan {
         mark(b"\n", ENDS_ROUGHLY);
         mark(b"<", CDATA);
         mark(b"]", CDATA_END);
+        self.starts.iter().for_each(|start| mark(start, STARTS));
         if self.nested {
             mark(&self.key_start, ENDS);
         }
         if self.value_end.0.is_empty() {
             flags.iter_mut().for_each(|flag| *flag |= ENDS);
         }
-        self.flags = FlagSets::new(flags, 5);
+        self.flags = FlagSets::new(flags, 6);
         let tags = [&self.value_end.0, &self.key_start, &self.end];
         let tags = tags.into_iter().filter(|tag| !tag.is_empty());
         let pair = |tag: &Vec<u8>| [[b'\n', tag[0]], [tag[0], *tag.get(1).unwrap_or(&0)]];
@@ -132,6 +135,13 @@ impl TaggedPlan {
     /// Whether what may end a value can begin with these two bytes.
     pub(super) fn may_end(&self, byte: u8, next: u8) -> bool {
         self.pairs.is_empty() || self.pairs.contains(&[byte, next])
+    }
+
+    /// Whether another call can begin with these two bytes.
+    pub(super) fn may_start(&self, byte: u8, next: u8) -> bool {
+        let begins =
+            |start: &Vec<u8>| start.first() == Some(&byte) && start.get(1).is_none_or(|&second| second == next);
+        self.starts.iter().any(begins)
     }
 
     /// Whether the byte begins one of the tags between values.

@@ -7,7 +7,7 @@
 mod end;
 
 use super::output::Output;
-use super::plan::{CDATA, CDATA_END, ENDS, ENDS_ROUGHLY, ESCAPED, TaggedPlan};
+use super::plan::{CDATA, CDATA_END, ENDS, ENDS_ROUGHLY, ESCAPED, STARTS, TaggedPlan};
 use crate::format::schema::Types;
 use crate::parse::calls::Calls;
 use crate::parse::event::{DiagnosticKind, RepairKind};
@@ -187,6 +187,12 @@ impl ValueReader {
                     return (i + length, Some(ValueEnd::Closed));
                 }
                 self.held_at = at + i;
+                if let Some((length, closing, marked)) = self.doubted(&input[i..]) {
+                    self.held.extend_from_slice(&input[i..i + length]);
+                    self.begin_doubt(at + i + closing, marked);
+                    i += length;
+                    continue;
+                }
             }
             self.held.push(input[i]);
             i += 1;
@@ -253,16 +259,17 @@ impl ValueReader {
 
     /// How many bytes at the beginning cannot belong to what ends the value.
     fn plain(&self, bytes: &[u8]) -> usize {
-        if self.doubt.is_some() {
-            return 0;
-        }
-        let ends = self.ends();
+        let (ends, bytes) = match self.doubt {
+            Some(_) => (self.ends() | STARTS, &bytes[..bytes.len().min(self.most_doubted())]),
+            None => (self.ends(), bytes),
+        };
         let mut count = self.plan.run(bytes, ends);
         // Most often the next byte already shows that it is something else.
         while self.sink != Sink::Start
             && !self.cdata
             && let [byte, next, ..] = bytes[count..]
             && !self.plan.may_end(byte, next)
+            && !(self.doubt.is_some() && self.plan.may_start(byte, next))
         {
             count += 1;
             count += self.plan.run(&bytes[count..], ends);

@@ -82,6 +82,24 @@ impl ValueReader {
         (self.after_closing(after, line) == After::Structure).then_some(length + self.closing.len())
     }
 
+    /// The same where what follows the tag is text, so that the value may go on: the length of all that has to be seen to
+    /// know this, that of the closing tag, and whether the end marker came.
+    pub(super) fn doubted(&self, bytes: &[u8]) -> Option<(usize, usize, bool)> {
+        let tail = &self.plan.tail[..];
+        let lines = tail.is_empty() || tail.ends_with(b"\n");
+        if self.doubt.is_some() || self.sink == Sink::Start || self.cdata || self.in_string() || !lines {
+            return None;
+        }
+        let line = !tail.is_empty() || self.line_start;
+        let after = bytes.strip_prefix(tail)?.strip_prefix(&self.closing[..]).filter(|_| !self.closing.is_empty())?;
+        // What the first bytes tell counts: more of them may look otherwise.
+        let mut told = (0..=after.len()).map(|count| (count, self.after_closing(&after[..count], line)));
+        let (count, told) = told.find(|(_, told)| *told != After::Wait)?;
+        let After::Doubt { marked } = told else { return None };
+        let closing = bytes.len() - after.len();
+        Some((closing + count, closing, marked))
+    }
+
     pub(super) fn verdict(&self, given: &[String], calls: &Calls) -> Verdict {
         let held = &self.held[..];
         if self.cdata {
@@ -262,6 +280,11 @@ impl ValueReader {
     pub(super) fn doubt_over(&self) -> Option<Option<usize>> {
         let doubt = self.doubt.as_ref().filter(|doubt| doubt.bytes.len() > DOUBT)?;
         Some(doubt.marked.then_some(doubt.end))
+    }
+
+    /// How many more bytes may wait for what is doubted to be decided.
+    pub(super) fn most_doubted(&self) -> usize {
+        self.doubt.as_ref().map_or(0, |doubt| (DOUBT + 1).saturating_sub(doubt.bytes.len()))
     }
 
     /// The text ends here: says where the value has ended, if it has, and whether what was doubted is part of it.

@@ -1,0 +1,170 @@
+//! The places in a text at which a call may begin, looked for by the block as in [`super::super::bytes`].
+//!
+//! Some bytes begin a call only three times in a row, such as those of a code fence: headings and code in a line have them,
+//! too, which are passed over together with all other text.
+
+use crate::parse::bytes::{BLOCK, ByteSet};
+
+/// How many bytes are looked for by the block.
+const FEW: usize = 8;
+/// A block, and what has to be seen behind it.
+const WINDOW: usize = BLOCK + 2;
+
+/// The bytes that begin a call.
+#[derive(Debug)]
+pub(super) struct Begins {
+    all: ByteSet,
+    /// Those that do so by themselves, and how many there are; `None` where they are too many.
+    once: Option<[u8; FEW]>,
+    count: usize,
+    /// Those that do so three times in a row.
+    thrice: Option<[u8; 2]>,
+}
+
+impl Begins {
+    /// Of the bytes in `all`, those in `thrice` count only three times in a row.
+    pub(super) fn new(all: impl Fn(u8) -> bool, thrice: &[u8]) -> Begins {
+        let thrice: Vec<u8> = thrice.iter().copied().filter(|&byte| all(byte)).collect();
+        let once: Vec<u8> = (0..=255).filter(|byte| all(*byte) && !thrice.contains(byte)).collect();
+        // What a place is filled with that no byte needs.
+        let filler = once.first().copied();
+        let few = filler.filter(|_| once.len() <= FEW && thrice.len() <= 2).map(|filler| {
+            let mut few = [filler; FEW];
+            few[..once.len()].copy_from_slice(&once);
+            few
+        });
+        let thrice = thrice.first().map(|&first| [first, thrice.get(1).copied().unwrap_or(first)]);
+        Begins { all: ByteSet::new(all), once: few, count: once.len(), thrice: thrice.filter(|_| few.is_some()) }
+    }
+
+    /// Their places in a text.
+    pub(super) fn places<'t>(&'t self, bytes: &'t [u8]) -> Places<'t> {
+        Places { begins: self, bytes, known: None }
+    }
+
+    /// Whether the byte at that place may begin a call. At the end of the text that is not known of those that have to
+    /// stand there three times.
+    fn is_at(&self, bytes: &[u8], at: usize) -> bool {
+        let thrice = self.thrice.is_some_and(|thrice| thrice.contains(&bytes[at]));
+        self.all.has(bytes[at]) && (!thrice || bytes[at..].iter().take(3).all(|&next| next == bytes[at]))
+    }
+
+    /// The first block from that place on with such bytes: where it is, and a bit for each of its bytes, the first one
+    /// lowest. Where there is none, that place behind the last block.
+    fn first(&self, bytes: &[u8], from: usize) -> Result<(usize, u32), usize> {
+        let Some(once) = &self.once else { return Err(from) };
+        // As many comparisons as there are bytes: how many is known where this is compiled.
+        match (self.count, self.thrice) {
+            (..=3, None) => first::<3>(bytes, from, once),
+            (4, None) => first::<4>(bytes, from, once),
+            (5, None) => first::<5>(bytes, from, once),
+            (_, None) => first::<FEW>(bytes, from, once),
+            (..=3, Some(thrice)) => first_of::<3>(bytes, from, once, thrice),
+            (4, Some(thrice)) => first_of::<4>(bytes, from, once, thrice),
+            (5, Some(thrice)) => first_of::<5>(bytes, from, once, thrice),
+            (_, Some(thrice)) => first_of::<FEW>(bytes, from, once, thrice),
+        }
+    }
+}
+
+fn first<const COUNT: usize>(bytes: &[u8], from: usize, once: &[u8; FEW]) -> Result<(usize, u32), usize> {
+    let mut few = [0; COUNT];
+    few.copy_from_slice(&once[..COUNT]);
+    search(bytes, from, |window, at| few.iter().fold(false, |any, &one| any | (window[at] == one)))
+}
+
+fn first_of<const COUNT: usize>(
+    bytes: &[u8],
+    from: usize,
+    once: &[u8; FEW],
+    thrice: [u8; 2],
+) -> Result<(usize, u32), usize> {
+    let mut few = [0; COUNT];
+    few.copy_from_slice(&once[..COUNT]);
+    search(bytes, from, |window, at| {
+        let byte = window[at];
+        let row = (byte == window[at + 1]) & (byte == window[at + 2]);
+        few.iter().fold(((byte == thrice[0]) | (byte == thrice[1])) & row, |any, &one| any | (byte == one))
+    })
+}
+
+#[inline(always)]
+fn search(bytes: &[u8], mut from: usize, is_at: impl Fn(&[u8; WINDOW], usize) -> bool) -> Result<(usize, u32), usize> {
+    while let Some(window) = bytes.get(from..).and_then(|rest| rest.first_chunk::<WINDOW>()) {
+        let mut flags = [0; BLOCK];
+        for (at, flag) in flags.iter_mut().enumerate() {
+            *flag = u8::from(is_at(window, at));
+        }
+        if flags.iter().fold(0, |any, flag| any | flag) != 0 {
+            return Ok((from, mask(&flags)));
+        }
+        from += BLOCK;
+    }
+    Err(from)
+}
+
+/// A bit for each byte, which is 0 or 1; the first one is the lowest.
+fn mask(flags: &[u8; BLOCK]) -> u32 {
+    let (words, _) = flags.as_chunks::<8>();
+    words.iter().rev().fold(0, |mask, word| {
+        // The product has the bytes side by side in its highest byte.
+        let bits = u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        mask << 8 | bits as u32
+    })
+}
+
+/// The places in a text at which a call may begin.
+pub(super) struct Places<'t> {
+    begins: &'t Begins,
+    bytes: &'t [u8],
+    /// The block that was looked at last, and which of its bytes may.
+    known: Option<(usize, u32)>,
+}
+
+impl Places<'_> {
+    /// The first of them from that place on.
+    pub(super) fn next_from(&mut self, mut from: usize) -> Option<usize> {
+        if let Some((start, mask)) = self.known.filter(|(start, _)| from < start + BLOCK) {
+            let mask = mask & (u32::MAX << (from - start));
+            if mask != 0 {
+                return Some(start + mask.trailing_zeros() as usize);
+            }
+            from = start + BLOCK;
+        }
+        match self.begins.first(self.bytes, from) {
+            Ok((start, mask)) => {
+                self.known = Some((start, mask));
+                Some(start + mask.trailing_zeros() as usize)
+            }
+            Err(from) => (from..self.bytes.len()).find(|&at| self.begins.is_at(self.bytes, at)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_is_found_and_no_other() {
+        let text: Vec<u8> = (0..3000u32).map(|i| b"ab#`{<c"[(i * i / 7 % 97 % 7) as usize]).collect();
+        for (once, thrice) in [("{<", "#`"), ("{", "#"), ("{<#", ""), ("{<abcde", "#`"), ("", "#"), ("abcdefghij", "#")]
+        {
+            let all = |byte: u8| once.bytes().chain(thrice.bytes()).any(|one| one == byte);
+            let begins = Begins::new(all, thrice.as_bytes());
+            let in_row = |at: usize| text[at..].iter().take(3).all(|&byte| byte == text[at]);
+            let is_at = |at: &usize| all(text[*at]) && (once.as_bytes().contains(&text[*at]) || in_row(*at));
+            let expected: Vec<usize> = (0..text.len()).filter(is_at).collect();
+            let mut places = begins.places(&text);
+            let mut found = Vec::new();
+            while let Some(at) = places.next_from(found.last().map_or(0, |last| last + 1)) {
+                found.push(at);
+            }
+            if once.is_empty() || once.len() > FEW {
+                assert!(expected.iter().all(|at| found.contains(at)), "{once} {thrice}");
+            } else {
+                assert_eq!(found, expected, "{once} {thrice}");
+            }
+        }
+    }
+}
