@@ -120,3 +120,24 @@ fn what_is_wrong_is_said_before_the_weights_are_loaded() {
     let whole = run(callwright(home.path()).args(["run", "Hello", "-v", "--max-tokens", "1"]));
     assert_eq!(whole.err.matches(" loaded ").count(), 2, "{}", whole.err);
 }
+
+#[test]
+fn parse_says_where_a_text_is_not_utf_8() {
+    let home = tempfile::tempdir().unwrap();
+    let parse = |args: &[&str], text: &[u8]| run(callwright(home.path()).arg("parse").args(args).write_stdin(text));
+    let said = |text: &[u8]| {
+        let ran = parse(&[], text);
+        let message: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        message["diagnostics"][0]["message"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(said("Gr\u{fc}n".as_bytes()), "");
+    assert_eq!(said(b"Gr\xfcn"), "byte 2: not valid UTF-8 here; it is read as U+FFFD");
+    assert_eq!(
+        said(b"\xc3\xbc\xfc and \xff"),
+        "byte 2: not valid UTF-8 here, and at one place more; it is read as U+FFFD"
+    );
+    assert_eq!(said(b"Gr\xc3"), "byte 2: not valid UTF-8 here; it is read as U+FFFD");
+    let events = parse(&["--output", "events"], b"Gr\xfcn");
+    assert_eq!(events.err, "note: byte 2: not valid UTF-8 here; it is read as U+FFFD\n");
+    assert_eq!(parse(&["--partial"], b"Gr\xc3").out.matches("UTF-8").count(), 0, "the rest may come");
+}
