@@ -55,8 +55,8 @@ pub struct ModelOptions {
     #[arg(short, long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
-    /// Layers to keep on the GPU, in a build that has one [default: all]
-    #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Model", allow_negative_numbers = true)]
+    /// Layers to keep on the GPU, in a build that has one; all or -1 for all [default: all]
+    #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Model", value_parser = gpu_layers, allow_negative_numbers = true)]
     pub gpu_layers: Option<u32>,
 }
 
@@ -489,6 +489,17 @@ fn loading_bar() -> Option<Box<dyn FnMut(f32)>> {
 fn threads(text: &str) -> Result<usize, String> {
     let count = positive(text).ok().filter(|count| *count <= MAX_THREADS);
     count.ok_or_else(|| format!("not a whole number from 1 to {MAX_THREADS}"))
+}
+
+/// More than any model has.
+const ALL_LAYERS: u32 = 9999;
+
+/// As llama.cpp takes it: a number, or a word for all that there is room for, which is what is tried.
+fn gpu_layers(text: &str) -> Result<u32, String> {
+    match text {
+        "all" | "auto" | "-1" => Ok(ALL_LAYERS),
+        text => text.parse().map_err(|_| "not a whole number from 0 up, or all".to_owned()),
+    }
 }
 
 /// A count that is at least one.

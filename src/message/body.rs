@@ -21,6 +21,9 @@ pub const PENALTY: RangeInclusive<f32> = -100.0..=100.0;
 /// What DRY's multiplier may be.
 pub const DRY_MULTIPLIER: RangeInclusive<f32> = 0.0..=100.0;
 
+/// A limit of tokens that is none: the answer ends with the context.
+pub const NO_LIMIT: usize = usize::MAX;
+
 /// OpenAI's `response_format`: an answer is JSON that fits a schema, or, where there are tools, calls of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResponseFormat {
@@ -102,7 +105,8 @@ impl Body {
             max_tokens: fields.max_tokens()?,
             temperature: fields.number("temperature", TEMPERATURE)?,
             top_p: fields.number("top_p", SHARE)?,
-            top_k: fields.whole("top_k", 0..=u32::MAX.into())?.and_then(|count| u32::try_from(count).ok()),
+            // -1 is what 0 is: all.
+            top_k: fields.whole("top_k", -1..=u32::MAX.into())?.and_then(|count| u32::try_from(count.max(0)).ok()),
             min_p: fields.number("min_p", SHARE)?,
             // Any whole number will do, as long as the same one means the same.
             seed: fields.whole("seed", i64::MIN.into()..=u64::MAX.into())?.map(|seed| seed as u64),
@@ -226,16 +230,15 @@ impl Fields {
     }
 
     fn max_tokens(&mut self) -> Result<Option<usize>> {
-        for name in ["max_completion_tokens", "max_tokens"] {
+        self.either(["max_completion_tokens", "max_tokens"], |fields, name| {
             // In llama.cpp no limit.
-            if self.left.get(name).and_then(Value::as_i64) == Some(-1) {
-                self.take(name);
-                self.body.unused.push(format!("{name} (-1: there is always a limit, give a number)"));
+            if fields.left.get(name).and_then(Value::as_i64) == Some(-1) {
+                fields.take(name);
+                return Ok(Some(NO_LIMIT));
             }
-        }
-        let limit = self
-            .either(["max_completion_tokens", "max_tokens"], |fields, name| fields.whole(name, 1..=u32::MAX.into()))?;
-        Ok(limit.and_then(|limit| usize::try_from(limit).ok()))
+            let limit = fields.whole(name, 1..=u32::MAX.into())?;
+            Ok(limit.and_then(|limit| usize::try_from(limit).ok()))
+        })
     }
 
     fn stop(&mut self) -> Result<Vec<String>> {

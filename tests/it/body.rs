@@ -139,7 +139,7 @@ fn a_value_that_cannot_be_is_an_error_that_says_what_can() {
     let home = tempfile::tempdir().unwrap();
     for (fields, said) in [
         (json!({"temperature": "hot"}), "temperature is \"hot\"; expected a number from 0 to 100"),
-        (json!({"top_k": -1}), "top_k is -1; expected a whole number from 0 up"),
+        (json!({"top_k": -2}), "top_k is -2; expected a whole number from -1 up"),
         (json!({"stop": 3}), "stop is 3; expected a string or a list of strings"),
         (json!({"logit_bias": {"the": 1}}), "expected an object of token ids and numbers from -100 to 100"),
         (json!({"response_format": {"type": "xml"}}), "response_format.type is \"xml\"; expected text, json_object"),
