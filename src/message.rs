@@ -22,6 +22,7 @@ mod order;
 mod parts;
 mod read;
 pub(crate) mod response;
+mod twice;
 
 pub use adopt::adopt;
 pub use body::{Body, DRY_MULTIPLIER, NO_LIMIT, PENALTY, REPEAT_PENALTY, ResponseFormat, SHARE, TEMPERATURE};

@@ -76,7 +76,7 @@ pub struct Body {
 }
 
 /// Fields without a counterpart, or with one of another name.
-const REASONS: [(&str, &str); 11] = [
+const REASONS: [(&str, &str); 16] = [
     ("stream", "--output events writes while the model does"),
     ("stream_options", "--output events writes while the model does"),
     ("n", "one answer is written"),
@@ -87,6 +87,11 @@ const REASONS: [(&str, &str); 11] = [
     ("stop_sequences", "write stop"),
     ("grammar", "give it with --grammar FILE"),
     ("json_schema", "write response_format, or give it with --json-schema FILE"),
+    ("n_predict", "write max_tokens"),
+    ("num_predict", "write max_tokens"),
+    ("max_new_tokens", "write max_tokens"),
+    ("max_output_tokens", "write max_tokens"),
+    ("max_length", "write max_tokens"),
     ("options", "write its fields into the body itself"),
 ];
 
@@ -179,7 +184,8 @@ fn asks_nothing(name: &str, value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         Value::String(text) => text.is_empty(),
-        Value::Number(number) => number.as_f64() == Some(0.0),
+        // No answer at all is not what is written.
+        Value::Number(number) => number.as_f64() == Some(0.0) && !matches!(name, "n" | "best_of"),
         Value::Bool(true) => false,
     };
     empty || OWN.contains(&name) || matches!(name, "n" | "best_of") && value.as_f64() == Some(1.0)
@@ -210,6 +216,7 @@ impl Fields {
         // 5.0 is what some programs write for 5.
         let whole = whole.or_else(|| value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 1e15).map(|n| n as i128));
         let wanted = || match *range.end() {
+            end if end == u64::MAX.into() => format!("a whole number from {} to {end}", range.start()),
             end if end >= i32::MAX.into() => format!("a whole number from {} up", range.start()),
             end => format!("a whole number from {} to {end}", range.start()),
         };

@@ -536,15 +536,15 @@ impl<'c> Constraint<'c> {
 /// Why nothing is begun that takes this many tokens, if that is known, where so many are left.
 fn too_few(subject: Subject, needed: Option<usize>, left: usize) -> Error {
     let what = subject.name();
+    let tokens = if left == 1 { "1 token is".to_owned() } else { format!("{left} tokens are") };
     match needed {
         Some(needed) => {
-            let message = format!(
-                "the {left} tokens left do not suffice for a whole {what}: the shortest that was found takes {needed}"
-            );
+            let message =
+                format!("{tokens} left, too few for a whole {what}: the shortest that was found takes {needed}");
             Error::new(ErrorKind::Constraint, message).hint("raise --max-tokens or --ctx")
         }
         None => {
-            let message = format!("no {what} was found that is sure to end within the {left} tokens left");
+            let message = format!("{tokens} left, and no {what} was found that is sure to end within them");
             Error::new(ErrorKind::Constraint, message)
                 .hint("raise --max-tokens, make the schema simpler, or let --constrain off do without")
         }
