@@ -1,13 +1,12 @@
 //! The options that say how an answer is generated.
 
-use super::input::{Asked, positive};
+use super::input::{Asked, positive, read_schema};
 use super::notice;
 use super::sampling::SamplingOptions;
 use anyhow::Result;
 use callwright::engine::constraint::Mode;
 use callwright::format::grammar::{Grammar, json_grammar};
 use callwright::format::parser::OtherForms;
-use callwright::json::from_file;
 use callwright::models::ModelEntry;
 use callwright::session::{ContextPolicy, Options, ToolChoice};
 use clap::{Args, ValueEnum};
@@ -188,7 +187,7 @@ impl ConstraintOptions {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Ok(Some(Grammar::from_file(path)?)),
             (None, Some(path)) => {
-                Ok(Some(json_grammar(&from_file(path)?, false).map_err(|error| error.in_file(path))?))
+                Ok(Some(json_grammar(&read_schema(path)?, false).map_err(|error| error.in_file(path))?))
             }
             (None, None) => Ok(None),
         }
