@@ -10,6 +10,7 @@ mod begin;
 mod call;
 mod closing;
 mod compiler;
+mod digits;
 mod forced;
 mod masks;
 mod rules;
@@ -22,6 +23,7 @@ use crate::grammar::{Grammar, Unenforced};
 use crate::{Error, ErrorKind, Result};
 use call::{Call, SPARE, Taken};
 use compiler::{grammar_error, id, token};
+use digits::Digits;
 use forced::{jump, up_to};
 use std::time::{Duration, Instant};
 use trigger::{Hit, Trigger};
@@ -66,6 +68,8 @@ pub struct Constraint<'c> {
     primed: bool,
     /// What is held to the grammar.
     subject: Subject,
+    /// Whether calls are written as JSON.
+    json: bool,
     draft: bool,
     /// The last two tokens, for tokenising what follows.
     last: Vec<Token>,
@@ -267,7 +271,7 @@ impl<'c> Constraint<'c> {
                 if banned.is_empty() { sampler.sample(logits) } else { sampler.sample_without(logits, &banned) };
             let ends = self.is_end(chosen);
             if let Phase::Call(call) = &mut self.phase
-                && (banned.contains(&chosen) || !call.fits(chosen, ends))
+                && (banned.contains(&chosen) || !call.fits(chosen, ends, self.compiler.tokens()))
             {
                 match self.masked(sampler, logits, &banned, left)? {
                     Some(Ok(token)) => chosen = token,
@@ -299,10 +303,11 @@ impl<'c> Constraint<'c> {
 
     /// Takes note that the tokens have run out, and whether some that were forced are `missing`.
     pub(super) fn out_of_tokens(&mut self, missing: bool) {
-        if let Phase::Call(call) = &mut self.phase
-            && (missing || !call.may_end())
-        {
+        let Phase::Call(call) = &mut self.phase else { return };
+        if missing || !call.may_end() {
             self.notices.push(Notice::CutOff(self.subject));
+        } else if call.ends_in_number() && !call.is_over() {
+            self.notices.push(Notice::NumberCutOff);
         }
     }
 
@@ -492,7 +497,8 @@ impl<'c> Constraint<'c> {
             behind.extend_from_slice(self.opening.as_bytes());
         }
         behind.extend_from_slice(&bytes[bytes.len().saturating_sub(hit.behind)..]);
-        Ok(Call::begin(begun, hit.which, self.compiler.tokens(), &behind))
+        let digits = if self.json { Digits::new(&grammar.lark, false) } else { None };
+        Ok(Call::begin(begun, hit.which, self.compiler.tokens(), &behind, digits))
     }
 
     fn enter(&mut self, call: Call) {
@@ -530,15 +536,15 @@ impl<'c> Constraint<'c> {
 /// Why nothing is begun that takes this many tokens, if that is known, where so many are left.
 fn too_few(subject: Subject, needed: Option<usize>, left: usize) -> Error {
     let what = subject.name();
+    let tokens = if left == 1 { "1 token is".to_owned() } else { format!("{left} tokens are") };
     match needed {
         Some(needed) => {
-            let message = format!(
-                "the {left} tokens left do not suffice for a whole {what}: the shortest that was found takes {needed}"
-            );
+            let message =
+                format!("{tokens} left, too few for a whole {what}: the shortest that was found takes {needed}");
             Error::new(ErrorKind::Constraint, message).hint("raise --max-tokens or --ctx")
         }
         None => {
-            let message = format!("no {what} was found that is sure to end within the {left} tokens left");
+            let message = format!("{tokens} left, and no {what} was found that is sure to end within them");
             Error::new(ErrorKind::Constraint, message)
                 .hint("raise --max-tokens, make the schema simpler, or let --constrain off do without")
         }

@@ -1,7 +1,7 @@
 //! The options that say how tools are executed, and what is done where that fails.
 
 use super::ask;
-use super::input::{Input, ModelOptions, positive};
+use super::input::{Input, ModelOptions, in_repo, positive, read_text};
 use super::lines::TypedAhead;
 use anyhow::Result;
 use callwright::exec::Executor;
@@ -163,7 +163,13 @@ impl AgentOptions {
                     .into());
             }
             let text = match text.strip_prefix('@').map(Path::new) {
-                Some(path) => std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?,
+                Some(path) if path.as_os_str().is_empty() => {
+                    let message = format!("--tool-result {name}=@ names no file after the @");
+                    return Err(Error::new(ErrorKind::Config, message)
+                        .hint(format!("write {name}=@FILE; {name}= gives an empty result"))
+                        .into());
+                }
+                Some(path) => read_text(path)?,
                 None => text.clone(),
             };
             results.push((name.clone(), text));
@@ -182,9 +188,12 @@ impl AgentOptions {
             let here = |name: &String| models.resolve(name).is_ok_and(|entry: ModelEntry| entry.local(&hub).is_some());
             model.entry()?.fallbacks.into_iter().filter(here).collect()
         } else {
+            let hub = model.hub();
+            let named = self.fallback_tool_models.iter().map(|name| in_repo(name, &hub));
+            let names = named.collect::<Result<Vec<_>>>()?;
             // A name that means nothing should not come to light when it is needed.
-            self.fallback_tool_models.iter().try_for_each(|name| models.resolve(name).map(|_| ()))?;
-            self.fallback_tool_models.clone()
+            names.iter().try_for_each(|name| models.resolve(name).map(|_| ()))?;
+            names
         };
         if names.is_empty() {
             return Ok(None);

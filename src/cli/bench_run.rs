@@ -231,6 +231,9 @@ impl RunArgs {
         let models: Vec<String> =
             if self.model.is_empty() { vec![bundled::NAME.to_owned()] } else { self.model.clone() };
         let mut configurations: Vec<(Configuration, Loaded)> = Vec::new();
+        let mut hub = Hub::from_env();
+        hub.offline |= self.offline;
+        let models = models.iter().map(|model| super::input::in_repo(model, &hub)).collect::<Result<Vec<_>>>()?;
         for model in &models {
             let sha256 = self.hash(model)?;
             for template in or_none(&self.template) {

@@ -6,15 +6,16 @@ use super::input::{ConversationOptions, Input, ModelOptions};
 use super::lines::{Completion, Lines, TypedAhead};
 use super::output::{Output, Printer};
 use super::run::{Interrupts, tell_run};
-use super::{DONE, complain, notice, reading, say};
+use super::{CALLS, DONE, complain, notice, reading, say};
 use anyhow::Result;
 use callwright::message::{Conversation, Message, Role, adopt, messages_to_json};
 use callwright::session::{Agent, Session, ToolChoice};
+use callwright::turn::Status;
 use callwright::{Error, ErrorKind};
 use clap::Args;
 use rustyline::error::ReadlineError;
 use serde_json::json;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -57,6 +58,10 @@ The Tab key completes commands, names of tools and files.
 A line that ends with \\ goes on in the next one. Ctrl-C ends an answer and keeps the conversation.
 ";
 
+/// How the calls of a chat get their results.
+const ANSWER: &str = "or /save FILE writes the conversation: add a message with role tool, tool_call_id and content for \
+    each call, and go on with callwright run --execute --messages FILE";
+
 pub fn run(args: ChatArgs) -> Result<u8> {
     let mut input = args.conversation.read_files()?;
     let grammar = args.generation.grammar()?;
@@ -90,9 +95,12 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     say(format_args!("{} · /help says what there is\n", entry.name));
     let mut forced = None;
     // What - stands for, standard input, is read in any case.
+    let mut waiting = false;
     if let Some(prompt) = args.conversation.question().filter(|prompt| *prompt != "-") {
-        ask(&mut session, &mut agent, &interrupts, prompt, &mut forced);
+        waiting = ask(&mut session, &mut agent, &interrupts, prompt, &mut forced);
     }
+    let terminal = std::io::stdin().is_terminal();
+    let mut status = DONE;
     loop {
         let text = match lines.next() {
             Ok(text) => text,
@@ -116,21 +124,32 @@ pub fn run(args: ChatArgs) -> Result<u8> {
         if let Some(pasted) = text.strip_prefix('/') {
             let (command, rest) = pasted.split_once('\n').unwrap_or((pasted, ""));
             lines.put_back(rest);
-            match obey(&mut session, command, &mut forced) {
+            let before = session.messages().len();
+            let obeyed = obey(&mut session, command, &mut forced);
+            waiting &= session.messages().len() == before;
+            match obeyed {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => complain(&error.to_string()),
             }
+        } else if waiting && !terminal {
+            // Whoever wrote it could not know of the calls; as a message it would stand in the place of their results.
+            complain(&format!("the chat ends before {text:?}: the calls before it wait for their results"));
+            status = CALLS;
+            break;
         } else {
-            ask(&mut session, &mut agent, &interrupts, text, &mut forced);
+            waiting = ask(&mut session, &mut agent, &interrupts, text, &mut forced);
         }
+    }
+    if waiting && !terminal {
+        status = CALLS;
     }
     if let Some(path) = history
         && let Err(error) = save_history(&mut lines, &path)
     {
         notice(&error.to_string());
     }
-    Ok(DONE)
+    Ok(status)
 }
 
 /// Writes a file whole or not at all; one that is there only with `over`.
@@ -173,14 +192,14 @@ fn save_history(lines: &mut Lines, path: &Path) -> Result<(), Error> {
 }
 
 /// Asks the model; whatever comes of it, the conversation can go on. An answer calls the tool that is forced, if there
-/// is one, and ends that.
+/// is one, and ends that. Returns whether calls wait for their results.
 fn ask(
     session: &mut Session,
     agent: &mut Agent,
     interrupts: &Interrupts,
     prompt: &str,
     forced: &mut Option<ToolChoice>,
-) {
+) -> bool {
     let usual = session.options().tool_choice.clone();
     if let Some(choice) = &*forced {
         session.options_mut().tool_choice = choice.clone();
@@ -203,7 +222,8 @@ fn ask(
     match came {
         Ok(outcome) => {
             *forced = None;
-            tell_run(&outcome, session);
+            tell_run(&outcome, session, ANSWER);
+            outcome.status == Status::ToolCalls
         }
         Err(error) => {
             complain(&error.to_string());
@@ -211,6 +231,7 @@ fn ask(
                 // Nothing was answered: the question goes, too. What was in order before is in order.
                 let _ = session.set_messages(before);
             }
+            false
         }
     }
 }
@@ -220,6 +241,10 @@ fn obey(session: &mut Session, command: &str, forced: &mut Option<ToolChoice>) -
     let (command, file) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
     let file = file.trim();
     match command {
+        // What is meant with it may be something else: nothing is done that cannot be taken back.
+        "help" | "tools" | "template" | "undo" | "clear" | "quit" | "exit" if !file.is_empty() => {
+            say(format_args!("/{command} takes no argument: nothing is done; /help says what there is\n"));
+        }
         "help" => say(format_args!("{HELP}")),
         "tools" if session.tools().is_empty() => say(format_args!("none; --tools FILE gives some\n")),
         "tools" => {

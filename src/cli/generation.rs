@@ -1,12 +1,11 @@
 //! The options that say how an answer is generated.
 
-use super::input::{Asked, positive};
+use super::input::{Asked, positive, read_schema};
 use super::notice;
 use super::sampling::SamplingOptions;
 use anyhow::Result;
 use callwright::constraint::Mode;
 use callwright::grammar::{Grammar, json_grammar};
-use callwright::json::from_file;
 use callwright::models::ModelEntry;
 use callwright::parse::OtherForms;
 use callwright::session::{ContextPolicy, Options, ToolChoice};
@@ -188,7 +187,7 @@ impl ConstraintOptions {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Ok(Some(Grammar::from_file(path)?)),
             (None, Some(path)) => {
-                Ok(Some(json_grammar(&from_file(path)?, false).map_err(|error| error.in_file(path))?))
+                Ok(Some(json_grammar(&read_schema(path)?, false).map_err(|error| error.in_file(path))?))
             }
             (None, None) => Ok(None),
         }

@@ -1,6 +1,6 @@
 //! `callwright grammar`: what a constrained model may write, and whether it may write a given text.
 
-use super::input::{ToolsOptions, load_format, read_text};
+use super::input::{ToolsOptions, load_format, read_schema, read_text};
 use super::stdin::{Source, batch};
 use super::{DONE, notice};
 use anyhow::Result;
@@ -9,7 +9,6 @@ use callwright::engine::vocabulary::Vocabulary;
 use callwright::exec::Executor;
 use callwright::format::Format;
 use callwright::grammar::{Begins, Grammar, Scope, json_grammar};
-use callwright::json::from_file;
 use callwright::session::ToolChoice;
 use callwright::tool::Notice;
 use callwright::{Error, ErrorKind};
@@ -136,7 +135,7 @@ impl GrammarArgs {
             return Ok((Grammar::from_file(path)?, Vec::new()));
         }
         if let Some(path) = &self.json_schema {
-            let grammar = json_grammar(&from_file(path)?, true).map_err(|error| error.in_file(path))?;
+            let grammar = json_grammar(&read_schema(path)?, true).map_err(|error| error.in_file(path))?;
             return Ok((grammar, Vec::new()));
         }
         let tools = self.tools.unreported(&mut Executor::new())?;

@@ -2,7 +2,7 @@
 
 use super::model::Bars;
 use super::sampling::Replaced;
-use super::stdin::{ask, beside, read_stdin};
+use super::stdin::{ask, beside, read_stdin, without_mark};
 use super::{notice, notice_once};
 use anyhow::Result;
 use callwright::engine::Engine;
@@ -10,6 +10,7 @@ use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS, has_gpu};
 use callwright::error::nearest;
 use callwright::exec::{BUILTIN, Executor};
 use callwright::format::Format;
+use callwright::grammar::says_nothing;
 use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only};
 use callwright::models::{Gguf, Hub, HubRepo, ModelEntry, Models};
 use callwright::session::{Open, Session, ToolChoice};
@@ -17,6 +18,7 @@ use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -55,8 +57,8 @@ pub struct ModelOptions {
     #[arg(short, long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
-    /// Layers to keep on the GPU, in a build that has one [default: all]
-    #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Model", allow_negative_numbers = true)]
+    /// Layers to keep on the GPU, in a build that has one; all or -1 for all [default: all]
+    #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Model", value_parser = gpu_layers, allow_negative_numbers = true)]
     pub gpu_layers: Option<u32>,
 }
 
@@ -156,6 +158,14 @@ impl ConversationOptions {
         };
         if let Some(mut prompt) = prompt {
             // Empty is what an unset variable of a shell expands to.
+            if prompt.trim().is_empty() && !document.is_empty() {
+                return Err(Error::new(
+                    ErrorKind::Messages,
+                    "there is no prompt: the question is empty, and standard input has text",
+                )
+                .hint("leave the question out to ask what standard input says, or write what to do with it")
+                .into());
+            }
             if prompt.trim().is_empty() {
                 return Err(Error::new(ErrorKind::Messages, "there is no prompt")
                     .hint(
@@ -286,6 +296,11 @@ impl ToolsOptions {
         for path in &self.files {
             match builtin(path, executor) {
                 Some(builtin) => tools.append(builtin?),
+                None if path.as_os_str() == "-" => {
+                    return Err(Error::new(ErrorKind::Config, "--tools takes files, and does not read standard input")
+                        .hint("write the tools into a file; a request body with tools may come with --messages -")
+                        .into());
+                }
                 None => tools.append(self.checked(Tools::from_file(path)?).map_err(|error| error.in_file(path))?),
             }
         }
@@ -307,7 +322,25 @@ impl ToolsOptions {
 
 /// A file's text.
 pub fn read_text(path: &Path) -> Result<String> {
-    Ok(std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?)
+    let text = std::fs::read_to_string(path).map_err(|error| Error::io("read", path, &error))?;
+    Ok(without_mark(&text).to_owned())
+}
+
+/// A JSON Schema from a file, or the text itself, as llama.cpp takes it; a note says where it is probably none.
+pub fn read_schema(given: &Path) -> Result<Value> {
+    let inline = given.to_str().filter(|text| text.trim_start().starts_with('{') && !given.exists());
+    let schema: Value = match inline {
+        Some(text) => serde_json::from_str(text)
+            .map_err(|error| Error::new(ErrorKind::Syntax, format!("the text of --json-schema is no JSON: {error}")))?,
+        None => callwright::json::from_file(given)?,
+    };
+    if says_nothing(&schema) {
+        notice(
+            "--json-schema: the document has no keyword of JSON Schema, so that any JSON fits it; is it an example of \
+             the answer? A schema begins with {\"type\": \"object\", \"properties\": …}",
+        );
+    }
+    Ok(schema)
 }
 
 impl ModelOptions {
@@ -489,6 +522,17 @@ fn loading_bar() -> Option<Box<dyn FnMut(f32) + Send>> {
 fn threads(text: &str) -> Result<usize, String> {
     let count = positive(text).ok().filter(|count| *count <= MAX_THREADS);
     count.ok_or_else(|| format!("not a whole number from 1 to {MAX_THREADS}"))
+}
+
+/// More than any model has.
+const ALL_LAYERS: u32 = 9999;
+
+/// As llama.cpp takes it: a number, or a word for all that there is room for, which is what is tried.
+fn gpu_layers(text: &str) -> Result<u32, String> {
+    match text {
+        "all" | "auto" | "-1" => Ok(ALL_LAYERS),
+        text => text.parse().map_err(|_| "not a whole number from 0 up, or all".to_owned()),
+    }
 }
 
 /// A count that is at least one.

@@ -4,6 +4,7 @@
 //! the lines after one that cannot be read.
 
 use super::say;
+use super::stdin::without_mark;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -97,7 +98,7 @@ impl Lines {
             ReadlineError::Io(Error::new(ErrorKind::InvalidData, message))
         })?;
         line.truncate(line.trim_end_matches(['\n', '\r']).len());
-        Ok(line)
+        Ok(if self.read == 1 { without_mark(&line).to_owned() } else { line })
     }
 }
 

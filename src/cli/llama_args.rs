@@ -1,6 +1,7 @@
 //! What users of llama.cpp type: its options with several letters after one dash, and options under other names.
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use callwright::{Error, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
 use std::ffi::OsString;
 
 /// Options that users of llama.cpp, Ollama and others know under these names.
@@ -21,28 +22,135 @@ const SYNONYMS: [(&str, &[&str]); 11] = [
     ("messages", &["conversation", "history", "body"]),
 ];
 
-/// Options that llama.cpp has with several letters after one dash, which clap reads as several options.
-pub fn rewrite(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+/// What an option of llama.cpp with several letters after one dash is here.
+#[derive(Clone, Copy)]
+enum Short {
+    /// The same as this option.
+    Is(&'static str),
+    /// It changes how fast or where something is done, and not what: a note says so.
+    Ignored(Value),
+    /// What to do in its place.
+    Instead(&'static str),
+}
+
+/// Whether an option of llama.cpp has a value.
+#[derive(Clone, Copy, PartialEq)]
+enum Value {
+    None,
+    Needed,
+    /// One of the words of a switch may follow.
+    Switch,
+}
+
+/// Options that llama.cpp has with several letters after one dash, which clap would read as several options.
+const SHORT: [(&str, Short); 44] = [
+    ("-ngl", Short::Is("--gpu-layers")),
+    ("-sys", Short::Is("--system")),
+    ("-jf", Short::Is("--json-schema")),
+    ("-fa", Short::Ignored(Value::Switch)),
+    ("-np", Short::Ignored(Value::Needed)),
+    ("-ub", Short::Ignored(Value::Needed)),
+    ("-tb", Short::Ignored(Value::Needed)),
+    ("-sm", Short::Ignored(Value::Needed)),
+    ("-ts", Short::Ignored(Value::Needed)),
+    ("-mg", Short::Ignored(Value::Needed)),
+    ("-dev", Short::Ignored(Value::Needed)),
+    ("-ctk", Short::Ignored(Value::Needed)),
+    ("-ctv", Short::Ignored(Value::Needed)),
+    ("-ncmoe", Short::Ignored(Value::Needed)),
+    ("-ot", Short::Ignored(Value::Needed)),
+    ("-to", Short::Ignored(Value::Needed)),
+    ("-lv", Short::Ignored(Value::Needed)),
+    ("-cb", Short::Ignored(Value::None)),
+    ("-nocb", Short::Ignored(Value::None)),
+    ("-kvo", Short::Ignored(Value::None)),
+    ("-nkvo", Short::Ignored(Value::None)),
+    ("-kvu", Short::Ignored(Value::None)),
+    ("-cmoe", Short::Ignored(Value::None)),
+    ("-dio", Short::Ignored(Value::None)),
+    ("-co", Short::Ignored(Value::None)),
+    ("-st", Short::Ignored(Value::None)),
+    ("-no-cnv", Short::Ignored(Value::None)),
+    ("-cnv", Short::Instead("callwright chat is a conversation at the terminal")),
+    ("-mli", Short::Instead("a line of callwright chat that ends with \\ goes on in the next one")),
+    ("-sysf", Short::Instead("give the text itself: --system \"$(cat FILE)\"")),
+    ("-bf", Short::Instead("give the file on standard input: callwright run < FILE")),
+    ("-hff", Short::Instead("name the file in the model: -m hf:ORG/REPO/FILE.gguf")),
+    ("-hft", Short::Instead("set the variable HF_TOKEN")),
+    ("-mu", Short::Instead("download the file, and give its path to -m")),
+    ("-dr", Short::Instead("models are fetched from Hugging Face only: -hf ORG/REPO")),
+    ("-md", Short::Instead("there are no draft models; calls are drafted from the conversation")),
+    ("-hfd", Short::Instead("there are no draft models; calls are drafted from the conversation")),
+    ("-ngld", Short::Instead("there are no draft models; calls are drafted from the conversation")),
+    ("-mm", Short::Instead("only text is read; --images says what becomes of images")),
+    ("-mmu", Short::Instead("only text is read; --images says what becomes of images")),
+    ("-sp", Short::Instead("special tokens are not shown; --output events shows what was read of an answer")),
+    ("-lcs", Short::Instead("there is no lookup cache; calls are drafted from the conversation")),
+    ("-lcd", Short::Instead("there is no lookup cache; calls are drafted from the conversation")),
+    ("-if", Short::Instead("callwright chat is a conversation at the terminal")),
+];
+
+/// A command line as clap can read it.
+#[derive(Debug, Default)]
+pub struct Rewritten {
+    pub args: Vec<OsString>,
+    /// The options of llama.cpp that mean nothing here.
+    pub ignored: Vec<String>,
+}
+
+impl Rewritten {
+    /// What to say of the options that mean nothing here.
+    pub fn note(&self) -> Option<String> {
+        let (are, they) = if self.ignored.len() == 1 { ("is an option", "it") } else { ("are options", "they") };
+        (!self.ignored.is_empty()).then(|| {
+            format!("{} {are} of llama.cpp without a counterpart here; {they} would not change the answer, and nothing is done", self.ignored.join(", "))
+        })
+    }
+}
+
+/// Reads llama.cpp's options with several letters after one dash.
+///
+/// # Errors
+/// [`ErrorKind::Config`] for one that has no counterpart, and whose meaning is not to be ignored.
+pub fn rewrite(args: impl Iterator<Item = OsString>) -> Result<Rewritten, Error> {
     let mut rewritten = Vec::new();
+    let mut ignored = Vec::new();
     let (mut literal, mut repo) = (false, false);
+    let mut value = Value::None;
     for arg in args {
         let text = arg.to_str().unwrap_or_default();
-        let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+        match std::mem::replace(&mut value, Value::None) {
+            Value::Needed if text != "--" => continue,
+            Value::Switch if ["on", "off", "auto", "0", "1", "true", "false"].contains(&text) => continue,
+            _ => {}
+        }
+        let (name, given) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         literal |= text == "--";
-        match (name, value) {
+        let short = SHORT.iter().find(|(short, _)| *short == name).map(|(_, short)| *short);
+        match (name, given) {
             _ if std::mem::take(&mut repo) && !literal => rewritten.push(on_hub(text).into()),
             _ if literal => rewritten.push(arg),
-            ("-ngl", None) => rewritten.push("--gpu-layers".into()),
-            ("-ngl", Some(layers)) => rewritten.push(format!("--gpu-layers={layers}").into()),
             ("-hf" | "-hfr" | "--hf-repo", None) => {
                 repo = true;
                 rewritten.push("--model".into());
             }
             ("-hf" | "-hfr" | "--hf-repo", Some(value)) => rewritten.push(format!("--model={}", on_hub(value)).into()),
-            _ => rewritten.push(arg),
+            _ => match (short, given) {
+                (None, _) => rewritten.push(arg),
+                (Some(Short::Is(option)), None) => rewritten.push(option.into()),
+                (Some(Short::Is(option)), Some(given)) => rewritten.push(format!("{option}={given}").into()),
+                (Some(Short::Ignored(has)), given) => {
+                    ignored.push(name.to_owned());
+                    value = if given.is_some() { Value::None } else { has };
+                }
+                (Some(Short::Instead(hint)), _) => {
+                    let message = format!("{name} is an option of llama.cpp that has no counterpart here");
+                    return Err(Error::new(ErrorKind::Config, message).hint(hint));
+                }
+            },
         }
     }
-    rewritten
+    Ok(Rewritten { args: rewritten, ignored })
 }
 
 /// A repository of the hub as `--model` takes it.
@@ -53,7 +161,7 @@ fn on_hub(repo: &str) -> String {
 /// Suggests the option that an unknown one means, where `command` has it. What it means comes before what it is spelled
 /// like.
 pub fn suggest(error: &mut clap::Error, command: &clap::Command, args: &[OsString]) {
-    let (ErrorKind::UnknownArgument, Some(ContextValue::String(unknown))) =
+    let (ClapErrorKind::UnknownArgument, Some(ContextValue::String(unknown))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
     else {
         return;
@@ -61,8 +169,13 @@ pub fn suggest(error: &mut clap::Error, command: &clap::Command, args: &[OsStrin
     let known = args.iter().fold(command, |command, arg| command.find_subcommand(arg).unwrap_or(command));
     if let Some(meant) = meant(unknown).filter(|meant| known.get_arguments().any(|arg| arg.get_long() == Some(meant))) {
         error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{meant}")));
-        // That the option could be a value, too.
-        error.remove(ContextKind::Suggested);
+    }
+    // That the option could be a value: hardly ever is one meant.
+    if let Some(ContextValue::StyledStrs(tips)) = error.remove(ContextKind::Suggested) {
+        let useful: Vec<_> = tips.into_iter().filter(|tip| !tip.to_string().contains("as a value, use")).collect();
+        if !useful.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(useful));
+        }
     }
 }
 
@@ -80,7 +193,7 @@ mod tests {
     use super::*;
 
     fn rewritten(args: &str) -> String {
-        let args: Vec<OsString> = rewrite(args.split(' ').map(OsString::from));
+        let args: Vec<OsString> = rewrite(args.split(' ').map(OsString::from)).unwrap().args;
         args.join(OsString::from(" ").as_os_str()).into_string().unwrap()
     }
 
@@ -96,6 +209,11 @@ mod tests {
             ("run -hf -- x", "run --model -- x"),
             ("run -- -ngl -hf", "run -- -ngl -hf"),
             ("run -m x -n 5", "run -m x -n 5"),
+            ("run -sys Brief. -p Hi", "run --system Brief. -p Hi"),
+            ("run -np 4 -fa on -cb -p Hi", "run -p Hi"),
+            ("run -fa -p -fa=off", "run -p"),
+            ("run -ub=512 -np -- x", "run -- x"),
+            ("run -- -np -cnv", "run -- -np -cnv"),
         ] {
             assert_eq!(rewritten(typed), expected, "{typed}");
         }

@@ -70,7 +70,12 @@ enum Command {
 
 /// Parses the command line, runs, and says how it went.
 pub fn main() -> ExitCode {
-    let args = llama_args::rewrite(std::env::args_os());
+    let rewritten = match llama_args::rewrite(std::env::args_os()) {
+        Ok(rewritten) => rewritten,
+        Err(error) => return report(&error.into()),
+    };
+    let ignored = rewritten.note();
+    let args = rewritten.args;
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(mut error) => {
@@ -81,6 +86,7 @@ pub fn main() -> ExitCode {
         }
     };
     log(cli.verbose);
+    ignored.iter().for_each(|text| notice(text));
     let result = match cli.command {
         Command::Run(args) => run::run(*args),
         Command::Chat(args) => chat::run(*args),

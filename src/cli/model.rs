@@ -70,7 +70,7 @@ pub fn run(args: ModelArgs, cpu_features: Option<&[String]>) -> Result<u8> {
             pull(&models.resolve(&in_repo(&model, &hub)?)?, &hub)
         }
         Command::Inspect { model, json } => {
-            let path = models.resolve(&model)?.require_local(&hub)?;
+            let path = models.resolve(&in_repo(&model, &Hub { offline: true, ..hub.clone() })?)?.require_local(&hub)?;
             inspect(&path, json, cpu_features)
         }
     }

@@ -1,9 +1,9 @@
 //! `callwright parse`: what a model wrote, read as the engine reads it.
 
-use super::DONE;
 use super::generation::OtherFormsArg;
 use super::input::{ToolsOptions, load_format, load_template_format};
 use super::stdin::{Source, batch};
+use super::{DONE, notice};
 use anyhow::Result;
 use callwright::exec::Executor;
 use callwright::format::Format;
@@ -132,6 +132,9 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         }
         reader.push(&buffer[..count], &mut show)?;
     }
+    if let Some(note) = reader.encoding.end(args.partial).filter(|_| args.output == Output::Events) {
+        notice(&note.message);
+    }
     let message = reader.end(args.partial, &mut show)?;
     if let Some(error) = failed {
         return Err(error.into());
@@ -183,6 +186,7 @@ fn one(case: Case, args: &ParseArgs) -> Result<Value> {
 /// A parser, and the message that its events have added up to.
 struct Reader {
     parser: Either,
+    encoding: Encoding,
     so_far: Message,
     /// Calls without a name.
     invalid: Vec<InvalidCall>,
@@ -199,10 +203,11 @@ impl Reader {
             Some(format) => Either::Of(Box::new(Parser::new(format, tools, options)?)),
             None => Either::Auto(Box::new(AutoParser::new(tools, options))),
         };
-        Ok(Reader { parser, so_far: Message::assistant(""), invalid: Vec::new() })
+        Ok(Reader { parser, encoding: Encoding::default(), so_far: Message::assistant(""), invalid: Vec::new() })
     }
 
     fn push(&mut self, bytes: &[u8], show: &mut impl FnMut(&Event)) -> Result<()> {
+        self.encoding.push(bytes);
         let (so_far, invalid) = (&mut self.so_far, &mut self.invalid);
         let mut hear = |event: Event| {
             show(&event);
@@ -219,7 +224,16 @@ impl Reader {
     }
 
     /// The message in OpenAI's form, with its diagnostics.
-    fn end(self, partial: bool, show: &mut impl FnMut(&Event)) -> Result<Value> {
+    fn end(mut self, partial: bool, show: &mut impl FnMut(&Event)) -> Result<Value> {
+        let broken = self.encoding.end(partial);
+        let mut value = self.message(partial, show)?;
+        if let (Some(note), Some(Value::Array(notes))) = (broken, value.get_mut("diagnostics")) {
+            notes.insert(0, json!(note));
+        }
+        Ok(value)
+    }
+
+    fn message(self, partial: bool, show: &mut impl FnMut(&Event)) -> Result<Value> {
         if partial {
             let mut value = self.so_far.to_json();
             if !self.invalid.is_empty() {
@@ -261,5 +275,61 @@ fn add(message: &mut Message, event: Event) {
             }
         }
         Event::CallEnd { .. } | Event::InvalidCall(_) | Event::Repair(_) => {}
+    }
+}
+
+/// Finds bytes that are not UTF-8 in a text that comes in pieces.
+#[derive(Default)]
+struct Encoding {
+    /// The beginning of a character.
+    begun: Vec<u8>,
+    /// How many bytes came before it.
+    at: usize,
+    /// Where the first one is, and how many places there are.
+    broken: Option<(usize, usize)>,
+}
+
+impl Encoding {
+    fn push(&mut self, bytes: &[u8]) {
+        if self.begun.is_empty() && bytes.is_ascii() {
+            self.at += bytes.len();
+            return;
+        }
+        self.begun.extend_from_slice(bytes);
+        loop {
+            match std::str::from_utf8(&self.begun) {
+                Ok(text) => return self.take(text.len()),
+                Err(error) => {
+                    self.take(error.valid_up_to());
+                    let Some(length) = error.error_len() else { return };
+                    self.found();
+                    self.take(length);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, count: usize) {
+        self.begun.drain(..count);
+        self.at += count;
+    }
+
+    fn found(&mut self) {
+        self.broken.get_or_insert((self.at, 0)).1 += 1;
+    }
+
+    /// What there is to say of it. A character whose end is missing may still come where the text is `partial`.
+    fn end(&mut self, partial: bool) -> Option<session::Note> {
+        if !partial && !std::mem::take(&mut self.begun).is_empty() {
+            self.found();
+        }
+        let (at, count) = self.broken?;
+        let more = match count {
+            1 => String::new(),
+            2 => ", and at one place more".to_owned(),
+            count => format!(", and at {} places more", count - 1),
+        };
+        let message = format!("byte {at}: not valid UTF-8 here{more}; it is read as U+FFFD");
+        Some(session::Note { kind: "diagnostic", call: None, repair: None, message })
     }
 }

@@ -100,8 +100,12 @@ pub fn run(args: RunArgs) -> Result<u8> {
     args.agent.person(&mut agent, interrupts.flag(), TypedAhead::default());
     let outcome = interrupts.during(|| session.run(&mut agent, &mut on_event))?;
     printer.finish_run(&session, &outcome)?;
-    Ok(tell_run(&outcome, &session))
+    Ok(tell_run(&outcome, &session, ANSWER))
 }
+
+/// How the calls of a run get their results.
+const ANSWER: &str = "or, to the messages of --output json, add one with role tool, tool_call_id and content for each \
+    call, and go on with --messages FILE";
 
 fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     if let Some(option) = args.agent.given().filter(|_| !args.execute) {
@@ -131,8 +135,9 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     Ok((session, agent))
 }
 
-/// What the reader of a run's text should know about it; the exit status.
-pub fn tell_run(outcome: &Outcome, session: &Session) -> u8 {
+/// What the reader of a run's text should know about it; the exit status. `answer` says what to do with calls that wait
+/// for their results.
+pub fn tell_run(outcome: &Outcome, session: &Session, answer: &str) -> u8 {
     for note in &outcome.notes {
         notice(&note.message);
     }
@@ -145,7 +150,7 @@ pub fn tell_run(outcome: &Outcome, session: &Session) -> u8 {
             return INTERRUPTED;
         }
         (Status::ToolCalls, _) => {
-            complain(&left_open(session.messages()));
+            complain(&left_open(session.messages(), answer));
             return CALLS;
         }
         (Status::Error, Some(failure)) => complain(failure),
@@ -156,15 +161,14 @@ pub fn tell_run(outcome: &Outcome, session: &Session) -> u8 {
 }
 
 /// Which calls wait for their results, and how they get them.
-fn left_open(messages: &[Message]) -> String {
+fn left_open(messages: &[Message], how: &str) -> String {
     let answer = messages.iter().rposition(|message| !message.tool_calls.is_empty()).unwrap_or(messages.len());
     let open = open_calls(&messages[answer..]).unwrap_or_default();
     let named: Vec<String> =
         open.iter().map(|call| format!("{} ({})", call.name, call.id.as_deref().unwrap_or_default())).collect();
     format!(
         "the run ended with calls that wait for their results: {}\nhint: --tool-result NAME=TEXT gives the result of a \
-         tool; or, to the messages of --output json, add one with role tool, tool_call_id and content for each call, and \
-         go on with --messages FILE",
+         tool; {how}",
         named.join(", ")
     )
 }

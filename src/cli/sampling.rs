@@ -1,13 +1,13 @@
 //! The options that say how tokens are chosen and where an answer ends, and what a request body says of the same.
 
-use super::input::positive;
 use super::notice;
 use callwright::engine::Token;
 use callwright::engine::sampler::Sampling;
-use callwright::message::{Body, DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY, SHARE, TEMPERATURE};
+use callwright::message::{Body, DRY_MULTIPLIER, NO_LIMIT, PENALTY, REPEAT_PENALTY, SHARE, TEMPERATURE};
 use callwright::models;
 use callwright::session::Options;
 use clap::Args;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
 
 /// The longest answer where nothing else is said.
@@ -25,7 +25,7 @@ pub struct SamplingOptions {
     top_p: Option<f32>,
 
     /// Choose among this many of the likeliest tokens; 0 is all [default: 40]
-    #[arg(long, value_name = "N", help_heading = "Sampling", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", help_heading = "Sampling", value_parser = top_k, allow_negative_numbers = true)]
     top_k: Option<u32>,
 
     /// Choose among tokens at least this times as likely as the likeliest [default: 0.05]
@@ -53,17 +53,38 @@ pub struct SamplingOptions {
     #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = dry_multiplier, allow_negative_numbers = true)]
     dry_multiplier: Option<f32>,
 
-    /// Where the random numbers start [default: 0]
-    #[arg(short, long, value_name = "N", help_heading = "Sampling", allow_negative_numbers = true)]
-    seed: Option<u64>,
+    /// Where the random numbers start; -1 chooses one at random, and says which [default: 0]
+    #[arg(short, long, value_name = "N", help_heading = "Sampling", value_parser = seed, allow_negative_numbers = true)]
+    seed: Option<Seed>,
 
     /// End the answer before TEXT, outside of calls and reasoning; may be given more than once
     #[arg(long, value_name = "TEXT", help_heading = "Sampling", value_parser = some_text, allow_hyphen_values = true)]
     stop: Vec<String>,
 
-    /// The longest answer, in tokens [default: 1024]
-    #[arg(short = 'n', long, alias = "n-predict", value_name = "N", help_heading = "Sampling", value_parser = positive, allow_negative_numbers = true)]
+    /// The longest answer, in tokens; -1 is as long as the context lasts [default: 1024]
+    #[arg(short = 'n', long, alias = "n-predict", value_name = "N", help_heading = "Sampling", value_parser = max_tokens, allow_negative_numbers = true)]
     max_tokens: Option<usize>,
+}
+
+/// Where the random numbers start.
+#[derive(Clone, Copy)]
+enum Seed {
+    At(u64),
+    Random,
+}
+
+impl Seed {
+    fn number(self) -> u64 {
+        match self {
+            Seed::At(seed) => seed,
+            Seed::Random => {
+                // The standard library's source of different numbers, as short as llama.cpp's.
+                let seed = RandomState::new().hash_one(std::process::id()) & u64::from(u32::MAX);
+                notice(&format!("the seed is chosen at random: --seed {seed} repeats this"));
+                seed
+            }
+        }
+    }
 }
 
 /// Which of a request body's fields the command line has in their place.
@@ -107,7 +128,7 @@ impl SamplingOptions {
             repeat_last_n: replaced.pick("repeat_last_n", self.repeat_last_n, body.repeat_last_n),
             dry_multiplier: replaced.pick("dry_multiplier", self.dry_multiplier, body.dry_multiplier),
         };
-        let seed = replaced.pick("seed", self.seed, body.seed).unwrap_or_default();
+        let seed = replaced.pick("seed", self.seed.map(Seed::number), body.seed).unwrap_or_default();
         options.sampling = Sampling { seed, ..Sampling::from(sampling.or(model)) };
         options.max_tokens = replaced.pick("max_tokens", self.max_tokens, body.max_tokens).unwrap_or(MAX_TOKENS);
         let some = |texts: &Vec<String>| (!texts.is_empty()).then(|| texts.clone());
@@ -118,6 +139,33 @@ impl SamplingOptions {
 
 pub fn temperature(text: &str) -> Result<f32, String> {
     number_in(text, TEMPERATURE)
+}
+
+/// 0 and -1 are all tokens, as in llama.cpp and others.
+fn top_k(text: &str) -> Result<u32, String> {
+    if text == "-1" {
+        return Ok(0);
+    }
+    text.parse().map_err(|_| "not a whole number from 0 up, where 0 is all".to_owned())
+}
+
+fn seed(text: &str) -> Result<Seed, String> {
+    match text {
+        "-1" => Ok(Seed::Random),
+        text => text
+            .parse()
+            .map(Seed::At)
+            .map_err(|_| format!("not a whole number from 0 to {}, or -1 for one at random", u64::MAX)),
+    }
+}
+
+/// -1 and -2 are as many as the context has room for, as in llama.cpp.
+fn max_tokens(text: &str) -> Result<usize, String> {
+    if matches!(text, "-1" | "-2") {
+        return Ok(NO_LIMIT);
+    }
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "not a whole number from 1 up, or -1 for as long as the context lasts".to_owned())
 }
 
 fn share(text: &str) -> Result<f32, String> {

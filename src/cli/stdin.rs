@@ -74,14 +74,20 @@ impl Piped {
 
     fn text(self) -> Result<String> {
         let text = self.0.iter().find_map(|step| step).unwrap_or_else(|| Ok(String::new()));
-        Ok(text.map_err(stdin_error)?.trim_end().to_owned())
+        Ok(without_mark(&text.map_err(stdin_error)?).trim_end().to_owned())
     }
 }
 
 /// All of standard input.
 pub fn read_stdin(what: &str) -> Result<String, Error> {
     tell_of_stdin(what);
-    std::io::read_to_string(std::io::stdin()).map_err(stdin_error)
+    let text = std::io::read_to_string(std::io::stdin()).map_err(stdin_error)?;
+    Ok(without_mark(&text).to_owned())
+}
+
+/// A text without the byte order mark that some programs of Windows begin a file with.
+pub fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// Tells a person what is waited for.
@@ -99,6 +105,7 @@ fn stdin_error(error: std::io::Error) -> Error {
 pub struct Source {
     reader: Box<dyn BufRead>,
     path: Option<PathBuf>,
+    begun: bool,
 }
 
 impl Source {
@@ -109,12 +116,12 @@ impl Source {
             return Ok(Source::stdin());
         };
         let file = File::open(path).map_err(|error| Error::io("read", path, &error))?;
-        Ok(Source { reader: Box::new(BufReader::new(file)), path: Some(path.to_owned()) })
+        Ok(Source { reader: Box::new(BufReader::new(file)), path: Some(path.to_owned()), begun: false })
     }
 
     /// Standard input.
     pub fn stdin() -> Source {
-        Source { reader: Box::new(std::io::stdin().lock()), path: None }
+        Source { reader: Box::new(std::io::stdin().lock()), path: None, begun: false }
     }
 
     /// Reads some bytes; none at the end.
@@ -126,6 +133,9 @@ impl Source {
     fn line(&mut self) -> Result<Option<String>, Error> {
         let mut line = String::new();
         let count = self.reader.read_line(&mut line).map_err(|error| self.failed(error))?;
+        if !std::mem::replace(&mut self.begun, true) {
+            line = without_mark(&line).to_owned();
+        }
         line.truncate(line.trim_end_matches(['\n', '\r']).len());
         Ok((count > 0).then_some(line))
     }

@@ -3,6 +3,7 @@
 use super::call::Call;
 use super::closing::Ends;
 use super::compiler::{Compiler, grammar_error, own_grammar};
+use super::digits::Digits;
 use super::trigger::Trigger;
 use super::{Calls, Constraint, Mode, Phase, Rules, Subject};
 use crate::Result;
@@ -87,6 +88,11 @@ impl<'c> Constraint<'c> {
             called: false,
             primed: false,
             subject: Subject::Call,
+            json: match &format.payload {
+                Payload::Json(_) => true,
+                Payload::Named(named) => named.quote.is_none(),
+                Payload::Tagged(_) | Payload::Python { .. } => false,
+            },
             draft: true,
             last: Vec::new(),
             notices: Vec::new(),
@@ -107,7 +113,8 @@ impl<'c> Constraint<'c> {
     ) -> Result<Constraint<'c>> {
         let begun = compiler.begin(&grammar.lark).map_err(own_grammar)?;
         let subject = Subject::Answer { json: grammar.schema.is_some() };
-        let Some(call) = Call::begin(begun, 0, compiler.tokens(), b"") else {
+        let digits = grammar.schema.as_ref().and_then(|_| Digits::new(&grammar.lark, true));
+        let Some(call) = Call::begin(begun, 0, compiler.tokens(), b"", digits) else {
             return Err(own_grammar(grammar_error("nothing fits it")));
         };
         let call = Box::new(call);
@@ -129,6 +136,7 @@ impl<'c> Constraint<'c> {
             thinking_end: thinking_end(format),
             called: false,
             subject,
+            json: false,
             draft: true,
             last: Vec::new(),
             notices: Vec::new(),

@@ -1,7 +1,8 @@
 //! A call that is being written: where it stands in its grammar, and how it can be brought to its end.
 
 use super::closing::{Closer, EFFORT, FIRST_EFFORT};
-use super::compiler::{Begun, Tokens, id, is_complete};
+use super::compiler::{Begun, Tokens, id, is_complete, token};
+use super::digits::Digits;
 use super::forced::spell;
 use super::masks::Masks;
 use crate::engine::Token;
@@ -17,6 +18,8 @@ pub(super) struct Call {
     /// Which of the grammars it is held to.
     pub grammar: usize,
     closer: Option<Closer>,
+    /// Where it is JSON.
+    digits: Option<Digits>,
     /// What brings it to its end from here, where that is known.
     way: Option<Vec<u8>>,
     /// What would have brought it to its end from its beginning: what another call behind it may need, too.
@@ -35,7 +38,13 @@ pub(super) enum Taken {
 
 impl Call {
     /// The call behind a marker, which `behind` has gone on with; `None` where the grammar does not allow that.
-    pub(super) fn begin(begun: Begun, grammar: usize, tokens: &Tokens, behind: &[u8]) -> Option<Call> {
+    pub(super) fn begin(
+        begun: Begun,
+        grammar: usize,
+        tokens: &Tokens,
+        behind: &[u8],
+        digits: Option<Digits>,
+    ) -> Option<Call> {
         let Begun { mut matcher, closer, way, .. } = begun;
         let ids: Vec<TokenId> = tokens.tokenize(behind).iter().map(|token| id(*token)).collect();
         let fits = matcher.validate_tokens(&ids).is_ok_and(|count| count == ids.len());
@@ -43,9 +52,16 @@ impl Call {
             return None;
         }
         let first = way.clone().unwrap_or_default();
-        let mut call = Call { matcher, grammar, closer, way, first, sought: usize::MAX };
+        let mut call = Call { matcher, grammar, closer, digits, way, first, sought: usize::MAX };
+        call.count(behind);
         call.follow(behind, FIRST_EFFORT);
         Some(call)
+    }
+
+    fn count(&mut self, bytes: &[u8]) {
+        if let Some(digits) = &mut self.digits {
+            digits.push(bytes);
+        }
     }
 
     /// Takes bytes, and as much of the known way as they are.
@@ -66,6 +82,7 @@ impl Call {
     /// What the grammar engine says when it fails.
     pub(super) fn push(&mut self, token: Token, bytes: &[u8]) -> Result<(), String> {
         self.matcher.consume_token(id(token)).map_err(|error| error.to_string())?;
+        self.count(bytes);
         if self.way.is_some() {
             self.follow(bytes, EFFORT);
         } else if let Some(closer) = &mut self.closer {
@@ -98,6 +115,7 @@ impl Call {
         };
         self.way = Some(way);
         self.matcher.consume_token(id(token)).map_err(|error| error.to_string())?;
+        self.count(bytes);
         Ok(Taken::Yes)
     }
 
@@ -126,6 +144,16 @@ impl Call {
     /// # Errors
     /// What the grammar engine says when it fails.
     pub(super) fn mask(&mut self, masks: &Masks, tokens: &Tokens) -> Result<SimpleVob, String> {
+        let mut mask = self.grammar_mask(masks, tokens)?;
+        if let Some(digits) = self.digits.as_ref().filter(|digits| digits.is_near()) {
+            let too_long: Vec<TokenId> =
+                mask.iter().filter(|id| !digits.allows(tokens.vocabulary.bytes(token(*id)))).collect();
+            too_long.into_iter().for_each(|id| mask.disallow_token(id));
+        }
+        Ok(mask)
+    }
+
+    fn grammar_mask(&mut self, masks: &Masks, tokens: &Tokens) -> Result<SimpleVob, String> {
         let Some(closer) = &mut self.closer else {
             return self.matcher.compute_mask().map_err(|error| error.to_string());
         };
@@ -141,9 +169,11 @@ impl Call {
     }
 
     /// Whether a token fits, or the call may end where it is an end.
-    pub(super) fn fits(&mut self, token: Token, ends: bool) -> bool {
+    pub(super) fn fits(&mut self, token: Token, ends: bool, tokens: &Tokens) -> bool {
+        let short = |digits: &Digits| digits.allows(tokens.vocabulary.bytes(token));
         match ends {
             true => self.may_end(),
+            false if !self.digits.as_ref().is_none_or(short) => false,
             false => self.matcher.validate_tokens(&[id(token)]).is_ok_and(|count| count == 1),
         }
     }
@@ -151,6 +181,11 @@ impl Call {
     /// Whether it may end here.
     pub(super) fn may_end(&mut self) -> bool {
         is_complete(&mut self.matcher)
+    }
+
+    /// Whether it is JSON that ends within a number: more digits would make it another one.
+    pub(super) fn ends_in_number(&self) -> bool {
+        self.digits.as_ref().is_some_and(Digits::in_number)
     }
 
     /// Whether nothing more can follow.

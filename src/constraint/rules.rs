@@ -72,6 +72,8 @@ pub enum Notice {
     NoRoomForCall(String),
     /// The tokens ran out within something to whose end no way was found.
     CutOff(Subject),
+    /// The tokens ran out within the number that an answer is, or ends with: more digits would make it another one.
+    NumberCutOff,
 }
 
 impl Subject {
@@ -100,6 +102,9 @@ impl std::fmt::Display for Notice {
                 f,
                 "the tokens ran out within the {}: no way was found to close it in time (--max-tokens gives more)",
                 subject.name()
+            ),
+            Notice::NumberCutOff => f.write_str(
+                "the tokens ran out within a number, which may be another one with more digits (--max-tokens gives more)",
             ),
         }
     }

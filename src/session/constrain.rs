@@ -142,7 +142,7 @@ pub(super) fn end(
     let notices = constraint.notices();
     let shortage = Shortage {
         no_room: notices.iter().any(|notice| matches!(notice, Notice::NoRoomForCall(_))),
-        cut_off: notices.iter().any(|notice| matches!(notice, Notice::CutOff(_))),
+        cut_off: notices.iter().any(|notice| matches!(notice, Notice::CutOff(_) | Notice::NumberCutOff)),
     };
     (told, shortage)
 }

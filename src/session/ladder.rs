@@ -101,6 +101,12 @@ impl Run<'_> {
         self.spent(Some(&model), reply.usage);
         let of_model = |note: Note| Note { message: format!("{model}: {}", note.message), ..note };
         self.notes.extend(reply.notes.into_iter().map(of_model));
+        if !self.session.options.logit_bias.is_empty() {
+            let message = format!("{model}: logit_bias is not used for it: its tokens have other ids");
+            if !self.notes.iter().any(|note| note.message == message) {
+                self.note("fallback", message);
+            }
+        }
         if reply.finish_reason == FinishReason::Cancelled {
             self.finish = FinishReason::Cancelled;
             return self.turn.cancelled();

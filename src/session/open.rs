@@ -1,12 +1,15 @@
 //! An answer with calls, before it joins the conversation: what its calls have come to so far.
 
 use super::tell;
+use crate::exec::Failure;
 use crate::message::{Message, ToolCall};
 
 /// An answer that waits for the results of its calls.
 pub(super) struct Open {
     pub message: Message,
     pub calls: Vec<OpenCall>,
+    /// The calls that were executed, as they were then, and what they came to.
+    pub ran: Vec<(ToolCall, Result<String, Failure>)>,
 }
 
 pub(super) struct OpenCall {

@@ -54,7 +54,7 @@ impl ToolChoice {
     /// # Errors
     /// [`ErrorKind::Tools`] when it is none of these, or names no tool.
     pub fn from_json(choice: &Value, tools: &Tools) -> Result<ToolChoice> {
-        if let Some(allowed) = choice.get("allowed_tools") {
+        if let Some(allowed) = allowed_tools(choice) {
             return match allowed.get("mode") {
                 None | Some(Value::Null) => Ok(ToolChoice::Auto),
                 Some(Value::String(mode)) if mode == "auto" || mode == "required" => ToolChoice::from_name(mode, tools),
@@ -79,7 +79,7 @@ impl ToolChoice {
     /// # Errors
     /// [`ErrorKind::Tools`] when one of them is none of the tools, or there is no list.
     pub fn allowed(choice: &Value, tools: &Tools) -> Result<Option<Vec<String>>> {
-        let Some(allowed) = choice.get("allowed_tools") else { return Ok(None) };
+        let Some(allowed) = allowed_tools(choice) else { return Ok(None) };
         let listed = allowed.get("tools").and_then(Value::as_array).filter(|list| !list.is_empty());
         let name = |tool: &Value| match tool.get("function").unwrap_or(tool).get("name") {
             Some(Value::String(name)) if tools.get(name).is_some() => Ok(name.clone()),
@@ -88,6 +88,12 @@ impl ToolChoice {
         };
         listed.ok_or_else(|| bad_choice(choice))?.iter().map(name).collect::<Result<_>>().map(Some)
     }
+}
+
+/// What says which tools are allowed: of the Responses API the choice itself.
+fn allowed_tools(choice: &Value) -> Option<&Value> {
+    let flat = || choice.get("type").is_some_and(|kind| kind == "allowed_tools").then_some(choice);
+    choice.get("allowed_tools").or_else(flat)
 }
 
 fn no_such_tool(name: &str, tools: &Tools) -> Error {
@@ -100,7 +106,7 @@ fn bad_choice(choice: &Value) -> Error {
     let error = Error::new(ErrorKind::Tools, format!("tool_choice is {}", crate::json::shown(choice)));
     match choice.get("type").unwrap_or(choice).as_str() {
         Some("any") => error.hint("write \"required\" for a call of any tool"),
-        _ if choice.get("allowed_tools").is_some() => error.hint(
+        _ if allowed_tools(choice).is_some() => error.hint(
             r#"expected {"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [{"type": "function", "function": {"name": "…"}}]}}"#,
         ),
         _ => error.hint(r#"expected "auto", "none", "required" or {"type": "function", "function": {"name": "…"}}"#),

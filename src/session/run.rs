@@ -211,7 +211,7 @@ impl Run<'_> {
                 written: parsed.raw.clone(),
             });
         }
-        self.open = Some(Open { message: reply.message, calls });
+        self.open = Some(Open { message: reply.message, calls, ran: Vec::new() });
         Ok(self.turn.generated(reply.finish_reason, proposed))
     }
 
@@ -226,7 +226,19 @@ impl Run<'_> {
         let on_event = &mut *self.on_event;
         let first = first_of_same(&calls);
         let id = |index: usize| calls[index].id.clone().unwrap_or_default();
-        let results = self.agent.executor.run(&self.session.tools, &calls, &cancel, &mut |index, result| {
+        // A call that was mended may have become the same as another one of the answer, which has run.
+        let before = match calls.as_slice() {
+            [call] => open
+                .ran
+                .iter()
+                .find(|(ran, _)| ran.id != call.id && ran.name == call.name && ran.arguments == call.arguments),
+            _ => None,
+        };
+        let same_as = |index: usize| match before {
+            Some((ran, _)) => Some(ran.id.clone().unwrap_or_default()),
+            None => (first[index] != index).then(|| id(first[index])),
+        };
+        let mut show = |index: usize, result: &Result<String, Failure>| {
             if left_open(result) {
                 return;
             }
@@ -241,25 +253,30 @@ impl Run<'_> {
                 ok: result.is_ok(),
                 content,
                 failure: result.as_ref().err().map(|failure| failure.kind),
-                same_as: (first[index] != index).then(|| id(first[index])),
+                same_as: same_as(index),
                 seconds: started.elapsed().as_millis() as f64 / 1e3,
             }));
-        });
-        for (index, call) in calls.iter().enumerate().filter(|(index, _)| first[*index] != *index) {
+        };
+        let results = match before {
+            Some((_, result)) => {
+                show(0, result);
+                vec![result.clone()]
+            }
+            None => self.agent.executor.run(&self.session.tools, &calls, &cancel, &mut show),
+        };
+        for (index, call) in calls.iter().enumerate() {
+            let Some(same_as) = same_as(index) else { continue };
             self.notes.push(Note {
                 call: call.id.clone(),
                 ..Note::plain(
                     "repeated",
-                    format!(
-                        "{} {}: the same call as {}, which ran once for both",
-                        id(index),
-                        call.name,
-                        id(first[index])
-                    ),
+                    format!("{} {}: the same call as {same_as}, which ran once for both", id(index), call.name),
                 )
             });
         }
-        if let Some(recorder) = &mut self.session.recorder
+        let ran_before = before.is_some();
+        if !ran_before
+            && let Some(recorder) = &mut self.session.recorder
             && let Err(error) = recorder.beside(&Beside::Executed(results.clone()))
         {
             self.notes.push(Note::plain("record", error.to_string()));
@@ -275,6 +292,9 @@ impl Run<'_> {
         let mut ran = Vec::with_capacity(results.len());
         let mut answered_by_the_caller = false;
         for (&index, result) in indices.iter().zip(results) {
+            if !ran_before && !left_open(&result) {
+                open.ran.push((open.calls[index].call.clone(), result.clone()));
+            }
             let open = &mut open.calls[index];
             if left_open(&result) {
                 open.left_open = true;

@@ -139,7 +139,7 @@ fn a_value_that_cannot_be_is_an_error_that_says_what_can() {
     let home = tempfile::tempdir().unwrap();
     for (fields, said) in [
         (json!({"temperature": "hot"}), "temperature is \"hot\"; expected a number from 0 to 100"),
-        (json!({"top_k": -1}), "top_k is -1; expected a whole number from 0 up"),
+        (json!({"top_k": -2}), "top_k is -2; expected a whole number from -1 up"),
         (json!({"stop": 3}), "stop is 3; expected a string or a list of strings"),
         (json!({"logit_bias": {"the": 1}}), "expected an object of token ids and numbers from -100 to 100"),
         (json!({"response_format": {"type": "xml"}}), "response_format.type is \"xml\"; expected text, json_object"),
@@ -179,4 +179,53 @@ fn stop_texts_and_penalties_in_vain_are_reported() {
     let ran = ask(home.path(), fields, &[]);
     let note = "note: stop texts and penalties for repetition change nothing: a grammar holds the whole answer";
     assert!(notes(&ran).contains(&note), "{ran:?}");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_by_its_own_field() {
+    let home = tempfile::tempdir().unwrap();
+    for (fields, said) in [
+        (json!({"tools": "x"}), "tools is a string; expected a list of tools"),
+        (json!({"functions": 5}), "functions is a number; expected a list of tools"),
+        (
+            json!({"functions": [tool("clock")], "function_call": 5}),
+            "function_call is 5; expected \"auto\", \"none\" or {\"name\"",
+        ),
+        (json!({"seed": 1e30}), "expected a whole number from -9223372036854775808 to 18446744073709551615"),
+    ] {
+        let ran = ask(home.path(), fields, &[]);
+        assert!(ran.code == 2 && ran.err.contains(said) && ran.err.contains("body.json"), "{said}: {ran:?}");
+    }
+}
+
+#[test]
+fn allowed_tools_are_read_in_the_shape_of_the_responses_api() {
+    let home = tempfile::tempdir().unwrap();
+    let tools = functions(&["get_time", "get_weather"]);
+    let named = json!([{"type": "function", "name": "get_time"}]);
+    let choice = json!({"type": "allowed_tools", "mode": "required", "tools": named});
+    let ran = ask(home.path(), json!({"tools": tools, "tool_choice": choice}), &[]);
+    assert!(ran.code == 0 && ran.out.starts_with("→ get_time {"), "{ran:?}");
+    assert_eq!(notes(&ran), ["note: tool_choice allows only get_time: the model is not shown the other tools"]);
+    let choice = json!({"type": "allowed_tools", "mode": "any", "tools": named});
+    let ran = ask(home.path(), json!({"tools": tools, "tool_choice": choice}), &[]);
+    assert!(ran.code == 2 && ran.err.contains("\"mode\": \"auto\" or \"required\""), "{ran:?}");
+}
+
+#[test]
+fn fields_that_are_there_twice_or_ask_for_no_answer_are_reported() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("twice.json");
+    let body = r#"{"messages": [{"role": "user", "content": "One", "content": "Two"}], "seed": 1, "seed": 2, "n": 0, "n_predict": 5}"#;
+    std::fs::write(&path, body).unwrap();
+    let ran = run(callwright(home.path()).arg("render").arg("--messages").arg(&path));
+    assert!(ran.code == 0 && ran.out.contains("Two"), "{ran:?}");
+    assert_eq!(
+        notes(&ran),
+        [
+            "note: messages[0].content is there twice; the last one is read",
+            "note: seed is there twice; the last one is read",
+            "note: not used in the request body: n (one answer is written), n_predict (write max_tokens)",
+        ]
+    );
 }

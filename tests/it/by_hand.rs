@@ -75,15 +75,32 @@ fn a_run_ends_with_the_calls_and_goes_on_with_their_results() {
 }
 
 #[test]
-fn a_chat_without_a_terminal_goes_on_after_calls_that_nothing_runs() {
+fn a_chat_without_a_terminal_ends_with_the_calls_that_nothing_runs() {
     let home = tempfile::tempdir().unwrap();
-    let ran = run(callwright(home.path())
-        .env("XDG_STATE_HOME", home.path().join("state"))
-        .args(["chat", "--tools", TOOLS])
-        .write_stdin(format!("{QUESTION}\n/template\n")));
-    assert_eq!(ran.code, 0, "{ran:?}");
+    let saved = home.path().join("chat.json");
+    let chat = |more: &[&str], lines: &str| {
+        let mut command = callwright(home.path());
+        command.env("XDG_STATE_HOME", home.path().join("state")).args(["chat", "--tools", TOOLS]).args(more);
+        run(command.write_stdin(lines))
+    };
+    let lines = format!("{QUESTION}\n/template\n/save {}\nThank you\n/undo\n", saved.display());
+    let ran = chat(&[], &lines);
+    assert_eq!(ran.code, 4, "{ran:?}");
     assert!(ran.err.contains("the run ended with calls that wait for their results: get_weather"), "{}", ran.err);
-    assert!(ran.err.contains(", calls as "), "{}", ran.err);
+    assert!(ran.err.contains("/save FILE writes the conversation") && !ran.err.contains("--output"), "{}", ran.err);
+    // Commands are obeyed; a message is not taken for the next one of the conversation.
+    assert!(ran.err.contains(", calls as ") && ran.err.contains("2 messages are in"), "{}", ran.err);
+    let end = "error: the chat ends before \"Thank you\": the calls before it wait for their results";
+    assert!(ran.err.contains(end) && !ran.err.contains("messages are left"), "{}", ran.err);
+    let given = ["run", "--execute", "--tools", TOOLS, "--tool-result", "get_weather=mild", "--messages"];
+    let on = run(callwright(home.path()).args(given).arg(&saved));
+    assert_eq!(on.code, 0, "what was saved can be gone on with: {on:?}");
+
+    assert_eq!(chat(&[], &format!("{QUESTION}\n")).code, 4);
+    assert_eq!(chat(&[QUESTION], "").code, 4);
+    assert_eq!(chat(&[], &format!("{QUESTION}\n/undo\n")).code, 0, "nothing waits any more");
+    let ran = chat(&["--tool-result", "get_weather=mild"], &format!("{QUESTION}\nThank you\n"));
+    assert!(ran.code == 0 && ran.out.contains("← get_weather mild"), "{ran:?}");
 }
 
 #[cfg(target_os = "linux")]

@@ -180,6 +180,18 @@ fn a_conversation_with_an_open_call_is_loaded_and_stays_as_it_is() {
     assert!(saved.contains("call_1") && saved.contains("Hello") && !saved.contains("interrupted"), "{saved}");
 }
 
+#[test]
+fn a_command_that_takes_no_argument_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("chat.json");
+    let lines = format!("One\n/clear all\n/undo 2\n/save {}\n/quit now\n/tools x\n/quit\n", file.display());
+    let (_, err) = piped(home.path(), &["--max-tokens", "4"], lines.as_bytes());
+    for command in ["clear", "undo", "quit", "tools"] {
+        assert!(err.contains(&format!("/{command} takes no argument: nothing is done")), "{command}: {err}");
+    }
+    assert_eq!(contents(&file), ["One"]);
+}
+
 /// A terminal that nobody looks at: keys go in, and what is shown comes out.
 #[cfg(target_os = "linux")]
 pub mod terminal {

@@ -358,3 +358,58 @@ fn a_grammar_to_whose_end_no_way_is_known_says_that_it_was_cut_off() {
     let notes: Vec<&str> = reply.notes.iter().map(|note| &*note.message).collect();
     insta::assert_snapshot!(notes.join("\n"));
 }
+
+/// The grammar engine reads a number with bounds as one with as many digits as the model likes.
+#[test]
+fn a_number_has_no_more_digits_than_are_promised() {
+    let number = serde_json::json!({"type": "number", "minimum": 0, "maximum": 1});
+    let object = serde_json::json!({"type": "object", "properties": {"a": number}, "required": ["a"]});
+    let digits = "3".repeat(400);
+    let longest = |text: &str| text.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
+    for (schema, text) in [
+        (object.clone(), format!("{{\"a\": 0.{digits}}}")),
+        (number, format!("0.{digits}")),
+        (serde_json::json!({"type": "number"}), format!("0.{digits}")),
+        (serde_json::json!({"type": "object"}), format!("{{\"a\": 0.{digits}}}")),
+        (
+            serde_json::json!({"type": "array", "items": {"type": "number", "exclusiveMinimum": 3}}),
+            format!("[3.{digits}]"),
+        ),
+    ] {
+        let mut session = session(&text);
+        session.options_mut().grammar = Some(json_grammar(&schema, false).unwrap());
+        session.options_mut().max_tokens = 1000;
+        let reply = session.ask("A number?").unwrap();
+        let content = &reply.message.content;
+        assert!(serde_json::from_str::<serde_json::Value>(content).is_ok(), "{schema}: {content}");
+        // Behind the number a script goes on as it likes.
+        assert_eq!(longest(content.split(',').next().unwrap()), 40, "{schema}: {content}");
+    }
+    let mut session =
+        session(&format!("### TOOL_CALL_START ###\n{{\"name\": \"f\", \"arguments\": {{\"a\": 0.{digits}}}}}"));
+    let tool = Tool::new("f", "", object.as_object().cloned());
+    session.set_tools(Tools::new([tool]).unwrap());
+    let reply = session.ask("A number?").unwrap();
+    assert!(
+        reply.calls[0].complete && longest(reply.calls[0].raw.split(',').nth(1).unwrap()) == 40,
+        "{}",
+        reply.calls[0].raw
+    );
+}
+
+#[test]
+fn a_number_that_the_tokens_do_not_suffice_for_is_not_whole() {
+    let mut session = session("314159265");
+    session.options_mut().grammar = Some(json_grammar(&serde_json::json!({"type": "integer"}), false).unwrap());
+    session.options_mut().max_tokens = 4;
+    let reply = session.ask("Pi?").unwrap();
+    let notes: Vec<&str> = reply.notes.iter().map(|note| &*note.message).collect();
+    assert_eq!(
+        notes,
+        [
+            "the answer is not whole",
+            "the tokens ran out within a number, which may be another one with more digits (--max-tokens gives more)"
+        ]
+    );
+    assert_eq!(reply.finish_reason, FinishReason::Length);
+}

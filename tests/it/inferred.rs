@@ -6,7 +6,7 @@ use callwright::format::Format;
 use callwright::message::Message;
 use callwright::template::ChatTemplate;
 use callwright::tool::Tools;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 
 const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/callwright-core/tests/cases/infer");

@@ -38,3 +38,54 @@ fn an_option_of_another_program_is_answered_with_the_one_that_means_it() {
     let other = run(callwright(home.path()).args(["model", "list", "--num_predict", "5"]));
     assert!(other.code == 2 && !other.err.contains("--max-tokens"), "{other:?}");
 }
+
+#[test]
+fn options_of_several_letters_are_used_or_ignored_or_refused_in_words() {
+    let home = tempfile::tempdir().unwrap();
+    let ran =
+        run(callwright(home.path()).args(["render", "-p", "Hi", "-sys", "Be brief.", "-np", "4", "-fa", "on", "-cb"]));
+    assert!(ran.code == 0 && ran.out.contains("Be brief.") && ran.out.contains("<|user|>Hi<|end|>"), "{ran:?}");
+    let note =
+        "note: -np, -fa, -cb are options of llama.cpp without a counterpart here; they would not change the answer";
+    assert!(ran.err.contains(note), "{ran:?}");
+    for (option, hint) in
+        [("-cnv", "hint: callwright chat"), ("-sysf", "--system \"$(cat FILE)\""), ("-mu", "download the file")]
+    {
+        let ran = run(callwright(home.path()).args(["run", option, "x", "-p", "Hi"]));
+        let said = format!("error: {option} is an option of llama.cpp that has no counterpart here");
+        assert!(ran.code == 2 && ran.err.contains(&said) && ran.err.contains(hint), "{option}: {ran:?}");
+    }
+    let unknown = run(callwright(home.path()).args(["run", "--frobnicate", "Hi"]));
+    assert!(
+        unknown.code == 2 && unknown.err.contains("--frobnicate") && !unknown.err.contains("as a value"),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn numbers_that_mean_something_in_llama_cpp_mean_that() {
+    let home = tempfile::tempdir().unwrap();
+    let question = ["run", "-p", "Tell me all.", "-c", "512"];
+    let ask = |more: &[&str]| run(callwright(home.path()).args(question).args(more));
+    let random = ask(&["-n", "4", "-s", "-1", "-ngl", "all", "--top-k", "-1", "--temp", "1"]);
+    let seed =
+        random.err.split("--seed ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default().to_owned();
+    assert!(random.code == 0 && random.err.contains("the seed is chosen at random: --seed "), "{random:?}");
+    assert_eq!(ask(&["-n", "4", "-s", &seed, "--top-k", "0", "--temp", "1"]).out, random.out);
+    for layers in ["-1", "auto", "99"] {
+        assert_eq!(ask(&["-n", "2", "-ngl", layers]).code, 0, "{layers}");
+    }
+    let grammar = home.path().join("endless.lark");
+    std::fs::write(&grammar, "start: /(on and )+/\n").unwrap();
+    let endless = ask(&["-n", "-1", "--grammar", grammar.to_str().unwrap()]);
+    assert!(endless.err.contains("--ctx") && !endless.err.contains("cut off by --max-tokens"), "{endless:?}");
+    for (option, value, said) in [
+        ("-s", "-2", "or -1 for one at random"),
+        ("-n", "0", "or -1 for as long as the context lasts"),
+        ("-ngl", "most", "not a whole number from 0 up, or all"),
+        ("--top-k", "-5", "where 0 is all"),
+    ] {
+        let ran = ask(&[option, value]);
+        assert!(ran.code == 2 && ran.err.contains(said), "{option} {value}: {ran:?}");
+    }
+}

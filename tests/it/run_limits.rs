@@ -317,3 +317,27 @@ fn a_run_with_fallback_models_is_not_recorded() {
     assert_eq!(error.kind(), ErrorKind::Config);
     insta::assert_snapshot!(error);
 }
+
+/// Two calls without a city come to the same call of another model, which runs once.
+#[test]
+fn calls_that_are_mended_into_the_same_run_once() {
+    let answer = [crate::run::call("weather", "{}"), crate::run::call("weather", "{}")].join("\n");
+    let (mut session, mut agent, asked) = crate::run::prepared([answer.as_str(), "Good day."]);
+    agent.limits.tell = false;
+    let rome = crate::run::forced("Rome");
+    agent.fallbacks = Some(crate::run::fallbacks(&[("helper", &[&rome, &rome])]));
+    session.options_mut().logit_bias = vec![(callwright::engine::Token(1), 1.0)];
+    let (outcome, events) = crate::run::run(&mut session, &mut agent, "?");
+    assert_eq!(*asked.lock().unwrap(), ["Rome"], "{outcome:?}");
+    let results: Vec<_> = events.iter().filter(|event| event["type"] == "tool_result").collect();
+    assert_eq!((results.len(), &results[0]["same_as"]), (2, &serde_json::Value::Null));
+    assert_eq!((&results[1]["same_as"], &results[1]["content"]), (&"call00001".into(), &"sunny in Rome".into()));
+    let said = |text: &str| outcome.notes.iter().filter(|note| note.message.contains(text)).count();
+    assert_eq!(
+        said("call00002 weather: the same call as call00001, which ran once for both"),
+        1,
+        "{:?}",
+        outcome.notes
+    );
+    assert_eq!(said("helper: logit_bias is not used for it: its tokens have other ids"), 1, "{:?}", outcome.notes);
+}

@@ -120,3 +120,65 @@ fn what_is_wrong_is_said_before_the_weights_are_loaded() {
     let whole = run(callwright(home.path()).args(["run", "Hello", "-v", "--max-tokens", "1"]));
     assert_eq!(whole.err.matches(" loaded ").count(), 2, "{}", whole.err);
 }
+
+#[test]
+fn parse_says_where_a_text_is_not_utf_8() {
+    let home = tempfile::tempdir().unwrap();
+    let parse = |args: &[&str], text: &[u8]| run(callwright(home.path()).arg("parse").args(args).write_stdin(text));
+    let said = |text: &[u8]| {
+        let ran = parse(&[], text);
+        let message: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        message["diagnostics"][0]["message"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(said("Gr\u{fc}n".as_bytes()), "");
+    assert_eq!(said(b"Gr\xfcn"), "byte 2: not valid UTF-8 here; it is read as U+FFFD");
+    assert_eq!(
+        said(b"\xc3\xbc\xfc and \xff"),
+        "byte 2: not valid UTF-8 here, and at one place more; it is read as U+FFFD"
+    );
+    assert_eq!(said(b"Gr\xc3"), "byte 2: not valid UTF-8 here; it is read as U+FFFD");
+    let events = parse(&["--output", "events"], b"Gr\xfcn");
+    assert_eq!(events.err, "note: byte 2: not valid UTF-8 here; it is read as U+FFFD\n");
+    assert_eq!(parse(&["--partial"], b"Gr\xc3").out.matches("UTF-8").count(), 0, "the rest may come");
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_text() {
+    let home = tempfile::tempdir().unwrap();
+    let lines = home.path().join("lines.jsonl");
+    std::fs::write(&lines, "\u{feff}{\"input\": \"One\"}\n").unwrap();
+    for args in [&[][..], &["-"], &["Summarise"]] {
+        let ran = render(home.path(), args, "\u{feff}A text\n");
+        assert!(ran.code == 0 && ran.out.contains("A text<|end|>") && !ran.out.contains('\u{feff}'), "{ran:?}");
+    }
+    let batch = run(callwright(home.path()).args(["parse", "--batch"]).arg(&lines));
+    assert!(batch.code == 0 && batch.out.contains("One"), "{batch:?}");
+}
+
+#[test]
+fn what_is_given_in_place_of_a_file_is_read_or_answered_in_words() {
+    let home = tempfile::tempdir().unwrap();
+    let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.json");
+    let callwright = |args: &[&str], piped: &str| run(callwright(home.path()).args(args).write_stdin(piped));
+    for (args, said) in [
+        (&["render", ""][..], "the question is empty, and standard input has text\nhint: leave the question out"),
+        (&["render", "Hi", "--tools", "-"], "--tools takes files, and does not read standard input\nhint: write"),
+        (
+            &["run", "Hi", "--execute", "--tools", tools, "--tool-result", "get_weather=@"],
+            "--tool-result get_weather=@ names no file after the @\nhint: write get_weather=@FILE",
+        ),
+        (&["run", "Hi", "--json-schema", "{\"type\": "], "the text of --json-schema is no JSON: EOF"),
+    ] {
+        let ran = callwright(args, "A document");
+        assert!(ran.code == 2 && ran.err.contains(said), "{args:?}: {ran:?}");
+    }
+    let schema =
+        r#"{"type": "object", "properties": {"a": {"const": 7}}, "required": ["a"], "additionalProperties": false}"#;
+    let ran = callwright(&["run", "Hi", "--json-schema", schema], "");
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "{\"a\": 7}\n", ""));
+    let document = callwright(&["grammar", "--json-schema", r#"{"city": "Rome", "sky": "sunny"}"#], "");
+    assert!(
+        document.err.contains("the document has no keyword of JSON Schema, so that any JSON fits it"),
+        "{document:?}"
+    );
+}

@@ -25,6 +25,7 @@ use std::fmt;
 use std::path::Path;
 
 pub use json::json_grammar;
+pub use schema::says_nothing;
 
 /// A part of a schema that the grammar does not enforce; it is checked after parsing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]

@@ -22,9 +22,10 @@ mod order;
 mod parts;
 mod read;
 pub(crate) mod response;
+mod twice;
 
 pub use adopt::adopt;
-pub use body::{Body, DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY, ResponseFormat, SHARE, TEMPERATURE};
+pub use body::{Body, DRY_MULTIPLIER, NO_LIMIT, PENALTY, REPEAT_PENALTY, ResponseFormat, SHARE, TEMPERATURE};
 pub(crate) use complete::as_text;
 pub use complete::{Placed, complete};
 pub use order::{check_answered, check_asked, check_order, check_question, open_calls};

@@ -59,6 +59,21 @@ pub(super) fn restricts(keyword: &str) -> bool {
     !META.contains(&keyword) && !DESCRIPTIONS.contains(&keyword) && !keyword.starts_with("x-")
 }
 
+/// Whether a document has members, and none that JSON Schema knows: it is then hardly one, and any value fits it.
+pub fn says_nothing(schema: &Value) -> bool {
+    const OTHERS: [&str; 8] = ["type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "nullable"];
+    let knows = |key: &str| {
+        OTHERS.contains(&key)
+            || META.contains(&key)
+            || UNKNOWN.contains(&key)
+            || OF_TYPE.iter().any(|(_, keywords)| keywords.contains(&key))
+    };
+    match schema {
+        Value::Object(object) => !object.is_empty() && !object.keys().any(|key| knows(key)),
+        _ => false,
+    }
+}
+
 /// Keywords that say something about values of one type only.
 const OF_TYPE: [(&str, &[&str]); 4] = [
     ("string", &["minLength", "maxLength", "pattern", "format"]),

@@ -21,6 +21,9 @@ pub const PENALTY: RangeInclusive<f32> = -100.0..=100.0;
 /// What DRY's multiplier may be.
 pub const DRY_MULTIPLIER: RangeInclusive<f32> = 0.0..=100.0;
 
+/// A limit of tokens that is none: the answer ends with the context.
+pub const NO_LIMIT: usize = usize::MAX;
+
 /// OpenAI's `response_format`: an answer is JSON that fits a schema, or, where there are tools, calls of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResponseFormat {
@@ -73,7 +76,7 @@ pub struct Body {
 }
 
 /// Fields without a counterpart, or with one of another name.
-const REASONS: [(&str, &str); 11] = [
+const REASONS: [(&str, &str); 16] = [
     ("stream", "--output events writes while the model does"),
     ("stream_options", "--output events writes while the model does"),
     ("n", "one answer is written"),
@@ -84,6 +87,11 @@ const REASONS: [(&str, &str); 11] = [
     ("stop_sequences", "write stop"),
     ("grammar", "give it with --grammar FILE"),
     ("json_schema", "write response_format, or give it with --json-schema FILE"),
+    ("n_predict", "write max_tokens"),
+    ("num_predict", "write max_tokens"),
+    ("max_new_tokens", "write max_tokens"),
+    ("max_output_tokens", "write max_tokens"),
+    ("max_length", "write max_tokens"),
     ("options", "write its fields into the body itself"),
 ];
 
@@ -102,7 +110,8 @@ impl Body {
             max_tokens: fields.max_tokens()?,
             temperature: fields.number("temperature", TEMPERATURE)?,
             top_p: fields.number("top_p", SHARE)?,
-            top_k: fields.whole("top_k", 0..=u32::MAX.into())?.and_then(|count| u32::try_from(count).ok()),
+            // -1 is what 0 is: all.
+            top_k: fields.whole("top_k", -1..=u32::MAX.into())?.and_then(|count| u32::try_from(count.max(0)).ok()),
             min_p: fields.number("min_p", SHARE)?,
             // Any whole number will do, as long as the same one means the same.
             seed: fields.whole("seed", i64::MIN.into()..=u64::MAX.into())?.map(|seed| seed as u64),
@@ -175,7 +184,8 @@ fn asks_nothing(name: &str, value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         Value::String(text) => text.is_empty(),
-        Value::Number(number) => number.as_f64() == Some(0.0),
+        // No answer at all is not what is written.
+        Value::Number(number) => number.as_f64() == Some(0.0) && !matches!(name, "n" | "best_of"),
         Value::Bool(true) => false,
     };
     empty || OWN.contains(&name) || matches!(name, "n" | "best_of") && value.as_f64() == Some(1.0)
@@ -206,6 +216,7 @@ impl Fields {
         // 5.0 is what some programs write for 5.
         let whole = whole.or_else(|| value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 1e15).map(|n| n as i128));
         let wanted = || match *range.end() {
+            end if end == u64::MAX.into() => format!("a whole number from {} to {end}", range.start()),
             end if end >= i32::MAX.into() => format!("a whole number from {} up", range.start()),
             end => format!("a whole number from {} to {end}", range.start()),
         };
@@ -226,16 +237,15 @@ impl Fields {
     }
 
     fn max_tokens(&mut self) -> Result<Option<usize>> {
-        for name in ["max_completion_tokens", "max_tokens"] {
+        self.either(["max_completion_tokens", "max_tokens"], |fields, name| {
             // In llama.cpp no limit.
-            if self.left.get(name).and_then(Value::as_i64) == Some(-1) {
-                self.take(name);
-                self.body.unused.push(format!("{name} (-1: there is always a limit, give a number)"));
+            if fields.left.get(name).and_then(Value::as_i64) == Some(-1) {
+                fields.take(name);
+                return Ok(Some(NO_LIMIT));
             }
-        }
-        let limit = self
-            .either(["max_completion_tokens", "max_tokens"], |fields, name| fields.whole(name, 1..=u32::MAX.into()))?;
-        Ok(limit.and_then(|limit| usize::try_from(limit).ok()))
+            let limit = fields.whole(name, 1..=u32::MAX.into())?;
+            Ok(limit.and_then(|limit| usize::try_from(limit).ok()))
+        })
     }
 
     fn stop(&mut self) -> Result<Vec<String>> {

@@ -52,7 +52,8 @@ impl Conversation {
     /// Reads JSON text; `name` stands for the file in errors.
     pub fn from_json(text: &str, name: impl AsRef<Path>) -> Result<Conversation> {
         let value = json::parse(text).or_else(|error| lines(text).unwrap_or(Err(error)));
-        value.and_then(Conversation::from_value).map_err(|error| error.in_file(name))
+        let read = value.and_then(Conversation::from_value).map_err(|error| error.in_file(name))?;
+        Ok(Conversation { notes: super::twice::notes(text).into_iter().chain(read.notes).collect(), ..read })
     }
 
     /// Reads a list of messages, a request body, or a single message.
@@ -104,7 +105,7 @@ fn request(mut body: Map<String, Value>) -> Result<Conversation> {
     };
     let (messages, mut notes) = messages(list)?;
     // What tools and tool_choice were before there were tools of other kinds.
-    let mut current = |name: &str, old: &str| {
+    let mut current = |name: &'static str, old: &'static str| {
         let old_value = body.shift_remove(old).filter(|value| !is_nothing(value));
         let value = body.shift_remove(name).filter(|value| !value.is_null());
         match (&value, &old_value) {
@@ -112,9 +113,30 @@ fn request(mut body: Map<String, Value>) -> Result<Conversation> {
             (Some(_), Some(_)) => notes.push(format!("{old} is not read, as there is {name}")),
             _ => {}
         }
-        value.or(old_value)
+        match value {
+            Some(value) => Some((name, value)),
+            None => Some((old, old_value?)),
+        }
     };
     let (tools, tool_choice) = (current("tools", "functions"), current("tool_choice", "function_call"));
+    let tools = match tools {
+        Some((name, value)) if !value.is_array() && !value.is_object() => {
+            return Err(wrong(name, "a list of tools", &value));
+        }
+        tools => tools.map(|(_, value)| value),
+    };
+    let tool_choice = match tool_choice {
+        Some((name @ "function_call", value)) => {
+            let is_named = value.get("name").is_some_and(Value::is_string);
+            if !is_named && !value.as_str().is_some_and(|word| matches!(word, "auto" | "none")) {
+                let expected = r#""auto", "none" or {"name": "…"}"#;
+                let found = json::shown(&value);
+                return Err(Error::new(ErrorKind::Messages, format!("{name} is {found}; expected {expected}")));
+            }
+            Some(value)
+        }
+        choice => choice.map(|(_, value)| value),
+    };
     Ok(Conversation { messages, notes, tools, tool_choice, parallel_tool_calls, model, extra: body })
 }
 
