@@ -21,10 +21,10 @@ demo: setup
 		--tools examples/weather.toml --execute
 
 test: setup
-	$(CARGO) fmt --check
-	$(CARGO) clippy $(PROFILE) --all-targets -- -D warnings
-	$(CARGO) test $(PROFILE)
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(PROFILE) --no-deps
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
+	$(CARGO) test $(PROFILE) --workspace
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(PROFILE) --workspace --no-deps
 
 install: setup
 	$(CARGO) install --path . --locked
@@ -45,7 +45,7 @@ bench: setup
 	$(CARGO) bench --locked
 
 fuzz: setup
-	CALLWRIGHT_FUZZ=$${CALLWRIGHT_FUZZ:-10000000} $(CARGO) test $(PROFILE) --test it -- --nocapture fuzz
+	CALLWRIGHT_FUZZ=$${CALLWRIGHT_FUZZ:-10000000} $(CARGO) test $(PROFILE) -p callwright-core --test it -- --nocapture fuzz
 
 model:
 	training/run.sh

@@ -62,7 +62,7 @@ fn write(engine: &mut dyn Engine, constraint: &mut Constraint<'_>, sampling: Sam
         ControlFlow::Continue(())
     });
     let made = match made {
-        Err(error) if error.message().contains("tokens left") && text.is_empty() => {
+        Err(error) if error.message().contains("tokens are left") && text.is_empty() => {
             assert_eq!(error.kind(), ErrorKind::Constraint);
             return Written { text, told: vec![error.message().to_owned()], end: End::Stopped, closed: false };
         }
@@ -107,7 +107,7 @@ fn whatever_the_schema_a_call_is_complete_or_not_begun() {
             let shown = String::from_utf8_lossy(&text);
             let parsed = parse(format, &case.tools, &text);
             made += parsed.calls.len();
-            let told = parsed.calls.len() == 1 || budget < 30 || notices.iter().any(|n| n.contains("tokens left"));
+            let told = parsed.calls.len() == 1 || budget < 30 || notices.iter().any(|n| n.contains("tokens are left"));
             // A call that is not what the model would have written says so.
             let marked = match budget < script.len() {
                 true => closed || parsed.calls.is_empty(),
@@ -145,7 +145,7 @@ fn whatever_the_format_a_model_that_writes_at_random_closes_its_calls() {
             let Written { text, told: notices, .. } = write(&mut engine, &mut constraint, sampling, budget);
             let parsed = parse(format, &case.tools, &text);
             calls += parsed.calls.len();
-            let told = !parsed.calls.is_empty() || notices.iter().any(|n| n.contains("tokens left"));
+            let told = !parsed.calls.is_empty() || notices.iter().any(|n| n.contains("tokens are left"));
             if !is_sound(&parsed) || !told {
                 let shown = String::from_utf8_lossy(&text);
                 wrong.push(format!("{name}, {}, {budget} tokens, seed {}: {notices:?} {shown}", case.name, seed - 1));
@@ -199,7 +199,7 @@ fn a_call_that_must_be_long_is_whole_or_not_begun() {
             let Written { text, told, end, .. } = write(&mut engine, &mut constraint, Sampling::default(), budget);
             let parsed = parse(format, &case.tools, &text);
             let shown = String::from_utf8_lossy(&text).into_owned();
-            let few = told.iter().any(|told| told.contains("tokens left"));
+            let few = told.iter().any(|told| told.contains("tokens are left"));
             if !is_sound(&parsed) || parsed.calls.is_empty() && !few {
                 wrong.push(format!("{}, {mode:?}, {budget} tokens: {end:?} {told:?} {shown}", case.name));
             }

@@ -115,7 +115,7 @@ fn no_call_is_cut_off_whatever_the_budget() {
             assert_eq!(parsed.calls.len(), 1, "{budget}: {text}");
         }
         if parsed.calls.is_empty() {
-            assert!(budget < 40 || notices.iter().any(|n| n.contains("tokens left")), "{budget}: {notices:?}");
+            assert!(budget < 40 || notices.iter().any(|n| n.contains("tokens are left")), "{budget}: {notices:?}");
         }
     }
 }

@@ -60,7 +60,7 @@ fn a_session_speaks_the_format_that_its_template_writes() {
 fn a_template_without_calls_gets_the_overlay_and_a_notice() {
     let call = "### TOOL_CALL_START ###\n{\"name\": \"now\", \"arguments\": {}}\n### TOOL_CALL_END ###";
     let mut session = session("no_calls", None, call);
-    let notices = session.notices().join("\n").replace(env!("CARGO_MANIFEST_DIR"), "<repo>");
+    let notices = session.notices().join("\n").replace(CASES, "<cases>");
     insta::assert_snapshot!(notices);
     assert_eq!(session.ask("What time is it?").unwrap().calls[0].name, "now");
 }
