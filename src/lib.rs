@@ -88,6 +88,7 @@ pub mod engine;
 pub mod exec;
 pub mod fallback;
 pub mod generate;
+mod model;
 pub mod models;
 pub mod session;
 pub mod turn;
@@ -97,11 +98,14 @@ use callwright_core::text_file;
 pub use callwright_core::error::{self, Error, ErrorKind, Result};
 pub use callwright_core::tool::{self, Tools};
 pub use callwright_core::{check, choose, format, grammar, json, message, parse, template};
+pub use model::{Model, ModelBuilder};
 pub use session::Session;
 
-/// Sessions, engines and agents can be handed to another thread.
+/// Models can be shared among threads; sessions, engines and agents can be handed to another one.
 const _: () = {
     const fn is_send<T: Send + ?Sized>() {}
+    const fn is_sync<T: Send + Sync>() {}
+    is_sync::<Model>();
     is_send::<Session>();
     is_send::<dyn engine::Engine>();
     is_send::<session::Agent>();

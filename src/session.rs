@@ -4,6 +4,7 @@
 //! the answer to the conversation when, and only when, the turn has ended well.
 
 mod answer;
+mod builder;
 mod constrain;
 mod context;
 mod count;
@@ -24,13 +25,12 @@ use crate::ErrorKind;
 use crate::Result;
 use crate::choose::{Choice, Clues, Origin, Writes, format_for};
 use crate::constraint::Compiler;
-use crate::engine::llama::{LlamaEngine, LoadOptions};
 use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
 use crate::grammar::Unenforced;
 use crate::message::{Message, adopt, check_asked};
-use crate::models::Gguf;
+use crate::model::Model;
 use crate::template::{ChatTemplate, ChatTemplates, Prompt, RenderRequest, Reserved};
 use crate::tool::Tools;
 use answer::Ask;
@@ -38,10 +38,10 @@ use record::Ended;
 use serde_json::{Map, Value};
 use std::cell::OnceCell;
 use std::collections::{HashSet, VecDeque};
-use std::path::Path;
 use std::sync::Arc;
 
 pub use crate::turn::FinishReason;
+pub use builder::SessionBuilder;
 pub use event::{
     Cut, Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, Tagged, Told, ToolResult, UsageStep,
     WithoutTools, notes,
@@ -104,15 +104,27 @@ pub struct Session {
 type OnPrompt = Box<dyn FnMut(usize, usize) + Send>;
 
 impl Session {
-    /// Loads a GGUF and starts a conversation with its own chat template.
+    /// Opens a model by name or path and starts a conversation with it; see [`Model::open`].
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] or [`ErrorKind::Gguf`] when there is no usable model at `path`, [`ErrorKind::Template`]
-    /// when its chat template does not compile.
-    pub fn open(path: impl AsRef<Path>) -> Result<Session> {
-        let path = path.as_ref();
-        Gguf::open(path)?.check()?;
-        Session::new(Box::new(LlamaEngine::load(path, LoadOptions::default())?), None, None)
+    /// Those of [`Model::open`]; [`ErrorKind::Template`] when the chat template does not compile.
+    pub fn open(name: impl AsRef<str>) -> Result<Session> {
+        Model::open(name.as_ref())?.session()
+    }
+
+    /// A conversation from parts, each of which has a default: the bundled model, its own template and format, no tools.
+    ///
+    /// ```
+    /// use callwright::{Session, Tools};
+    ///
+    /// let tools = Tools::from_json(r#"[{"name": "get_date", "description": "Get the date of today"}]"#, "tools")?;
+    /// let mut session = Session::builder().model("bundled").tools(tools).build()?;
+    /// let reply = session.ask("What is the date today?")?;
+    /// assert!(reply.runnable_calls().all(|call| call.name == "get_date"));
+    /// # Ok::<(), callwright::Error>(())
+    /// ```
+    pub fn builder() -> SessionBuilder {
+        SessionBuilder::default()
     }
 
     /// Starts a conversation on an engine.

@@ -204,7 +204,7 @@ impl AgentOptions {
             max_time: self.fallback_seconds.map_or(default.max_time, |seconds| Duration::from_secs(seconds as u64)),
             memory: self.fallback_memory.map_or(default.memory, |mib| (mib as u64) << 20),
         };
-        let fallbacks = Fallbacks::new(names, limits, model.opener()?);
+        let fallbacks = Fallbacks::new(names, limits, model.opener());
         if !self.learn_fallbacks {
             return Ok(Some(fallbacks));
         }

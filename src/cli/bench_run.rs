@@ -4,7 +4,7 @@ use super::bench::{show, tell_lacking};
 use super::bench_resume::{resumed, with_options};
 use super::bench_table::comparison;
 use super::generation::OtherFormsArg;
-use super::input::{ModelOptions, load_format, load_template, positive};
+use super::input::{ModelOptions, positive};
 use super::run::Interrupts;
 use super::sampling::temperature;
 use super::{DONE, FAILED, INTERRUPTED, THRESHOLD, notice, say};
@@ -20,11 +20,11 @@ use callwright::bench::score::SCORER;
 use callwright::bench::suite::{Case, Suite};
 use callwright::bench::summary::{SCORES, Summary};
 use callwright::constraint::Mode;
-use callwright::engine::llama::parallel::{MAX_SEQUENCES, Sequences};
+use callwright::engine::llama::parallel::MAX_SEQUENCES;
 use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
 use callwright::models::{Hub, Models, bundled};
-use callwright::{Error, ErrorKind, Session, Tools};
+use callwright::{Error, ErrorKind, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
@@ -440,17 +440,14 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
 /// What answers several cases at a time, with one model.
 fn sequences_for(args: &RunArgs, loaded: &Loaded, count: usize, now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
     let options = args.options(loaded);
-    let (engine, entry) = options.load(false)?;
-    let sequences = Sequences::new(&engine, count)?;
-    let (template, format) = (loaded.template.clone().or(entry.template), loaded.format.clone().or(entry.format));
+    let model = options.load(false)?;
+    let sequences = model.sequences(count)?;
     let (now, stop) = (now.to_owned(), Arc::clone(stop));
     let at_a_time = sequences.at_a_time();
     let other_forms = args.other_forms.into();
     let answerer: AnswererMaker = Box::new(move || {
-        let template = template.as_ref().map(|name| load_template(name)).transpose()?;
-        let format = format.as_ref().map(|name| load_format(name)).transpose()?;
         let (engine, end) = sequences.take()?;
-        let session = Session::new(engine, template, format)?;
+        let session = model.session_on(engine)?;
         let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(other_forms);
         Ok(Box::new(answers.with_after(move || end.end())))
     });

@@ -1,6 +1,6 @@
 //! `callwright grammar`: what a constrained model may write, and whether it may write a given text.
 
-use super::input::{ToolsOptions, load_format, read_schema, read_text};
+use super::input::{ToolsOptions, read_schema, read_text};
 use super::stdin::{Source, batch};
 use super::{DONE, notice};
 use anyhow::Result;
@@ -79,7 +79,7 @@ pub fn run(args: GrammarArgs) -> Result<u8> {
             Ok(answer(compiler.check(&grammar.lark, &case.text)?))
         });
     }
-    let format = load_format(&args.format)?;
+    let format = Format::load(&args.format)?;
     let (grammar, notices) = args.grammar(&format)?;
     match &args.check {
         Some(path) => check(&grammar, &mut compiler(&format)?, path, args.json),

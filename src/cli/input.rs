@@ -5,17 +5,13 @@ use super::sampling::Replaced;
 use super::stdin::{ask, beside, read_stdin, without_mark};
 use super::{notice, notice_once};
 use anyhow::Result;
-use callwright::engine::Engine;
-use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS, has_gpu};
-use callwright::error::nearest;
+use callwright::engine::llama::{LoadOptions, MAX_THREADS, has_gpu};
 use callwright::exec::{BUILTIN, Executor};
-use callwright::format::Format;
 use callwright::grammar::says_nothing;
 use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only};
-use callwright::models::{Gguf, Hub, HubRepo, ModelEntry, Models};
+use callwright::models::{Hub, HubRepo, ModelEntry, Models};
 use callwright::session::{Open, Session, ToolChoice};
-use callwright::template::ChatTemplate;
-use callwright::{Error, ErrorKind, Tools};
+use callwright::{Error, ErrorKind, Model, ModelBuilder, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
@@ -27,7 +23,7 @@ use std::time::{Duration, Instant};
 const BUNDLED: &str = callwright::models::bundled::NAME;
 
 /// Which model, how it is prompted and how it samples.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ModelOptions {
     /// A name of `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or hf:ORG/REPO[:QUANT] [default: the bundled model]
     #[arg(short, long, value_name = "MODEL", help_heading = "Model")]
@@ -346,27 +342,22 @@ pub fn read_schema(given: &Path) -> Result<Value> {
 impl ModelOptions {
     /// A session with the model's vocabulary, which does not take long to load: all but generating can be done with it.
     pub fn open(&self) -> Result<(Session, ModelEntry)> {
-        let entry = self.entry()?;
-        // Before a model is fetched.
-        let template =
-            self.template.as_ref().or(entry.template.as_ref()).map(|name| load_template(name)).transpose()?;
-        let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| load_format(name)).transpose()?;
-        let (engine, entry) = self.load(true)?;
+        let model = self.load(true)?;
         self.tell_of_machine();
-        Ok((Session::new(Box::new(engine), template, format)?, entry))
+        Ok((model.session()?, model.entry().clone()))
     }
 
     /// Loads the model's weights for a session that was opened.
     pub fn load_weights(&self, session: &mut Session) -> Result<()> {
-        let (engine, _) = self.load(false)?;
-        let trained = engine.model().context_train;
+        let model = self.load(false)?;
+        let trained = model.info().context_train;
         if let Some(context) = self.ctx.filter(|context| *context > trained) {
             notice_once(&format!(
                 "--ctx {context} is more than the {trained} tokens that the model was trained for; \
                  what it writes beyond them may make no sense"
             ));
         }
-        session.set_engine(Box::new(engine));
+        session.set_engine(model.engine());
         Ok(())
     }
 
@@ -390,21 +381,30 @@ impl ModelOptions {
         }
     }
 
-    /// Fetches and loads the model that was asked for.
-    pub fn load(&self, vocabulary_only: bool) -> Result<(LlamaEngine, ModelEntry)> {
-        let entry = self.entry()?;
-        let path = entry.ensure(&self.hub(), &mut Bars::new())?;
+    /// Downloads and loads the model.
+    pub fn load(&self, vocabulary_only: bool) -> Result<Model, Error> {
+        let builder = self.builder(vocabulary_only);
+        let builder = self.template.iter().fold(builder, ModelBuilder::template);
+        let builder = self.format.iter().fold(builder, ModelBuilder::format);
+        let model = builder.open(self.model.as_deref().unwrap_or(BUNDLED))?;
+        model.notices().iter().for_each(|text| notice_once(text));
+        Ok(model)
+    }
+
+    /// How models are found and loaded, whichever it is.
+    fn builder(&self, vocabulary_only: bool) -> ModelBuilder {
         let options = LoadOptions {
-            context: self.ctx.or(entry.context.map(|context| context as usize)),
+            context: self.ctx,
             threads: self.threads,
             gpu_layers: self.gpu_layers,
             vocabulary_only,
             on_progress: loading_bar(),
         };
-        Ok((load_engine(&path, options)?, entry))
+        let builder = Model::builder().hub(self.hub()).on_download(Bars::new()).load_options(options);
+        self.models.iter().fold(builder, ModelBuilder::models_file)
     }
 
-    /// The model that is asked for.
+    /// What models.toml says of the model.
     pub fn entry(&self) -> Result<ModelEntry> {
         let models = Models::load(self.models.as_deref())?;
         Ok(models.resolve(&in_repo(self.model.as_deref().unwrap_or(BUNDLED), &self.hub())?)?)
@@ -417,24 +417,14 @@ impl ModelOptions {
         hub
     }
 
-    /// Loads other models by name, with their own templates, formats and sampling.
-    pub fn opener(&self) -> Result<Open> {
-        let models = Models::load(self.models.as_deref())?;
-        let hub = self.hub();
-        let (threads, gpu_layers) = (self.threads, self.gpu_layers);
-        Ok(Box::new(move |name| {
-            let entry = models.resolve(name)?;
-            let path = entry.ensure(&hub, &mut Bars::new())?;
-            let size = std::fs::metadata(&path).map_or(0, |data| data.len());
-            let context = entry.context.map(|context| context as usize);
-            let options =
-                LoadOptions { context, threads, gpu_layers, on_progress: loading_bar(), ..LoadOptions::default() };
-            let template = entry.template.as_ref().map(|name| load_template(name)).transpose()?;
-            let format = entry.format.as_ref().map(|name| load_format(name)).transpose()?;
-            let mut session = Session::new(Box::new(load_engine(&path, options)?), template, format)?;
-            session.options_mut().sampling = entry.sampling.into();
-            Ok((session, size))
-        }))
+    /// Loads other models by name, with their own templates, formats, contexts and sampling.
+    pub fn opener(&self) -> Open {
+        let options = ModelOptions { ctx: None, template: None, format: None, ..self.clone() };
+        Box::new(move |name| {
+            let model = options.builder(false).open(name)?;
+            let size = std::fs::metadata(model.path()).map_or(0, |data| data.len());
+            Ok((model.session()?, size))
+        })
     }
 }
 
@@ -444,57 +434,6 @@ pub fn in_repo(model: &str, hub: &Hub) -> Result<String> {
     let file = hub.choose(&wanted)?.to_string();
     notice_once(&format!("{model} names no file: {file} is used"));
     Ok(file)
-}
-
-/// A model that llama.cpp can load.
-fn load_engine(path: &Path, options: LoadOptions) -> Result<LlamaEngine, Error> {
-    Gguf::open(path)?.check()?;
-    LlamaEngine::load(path, options)
-}
-
-/// A template by its name among the built-in ones, or from a file.
-pub fn load_template(name: &str) -> Result<ChatTemplate, Error> {
-    if let Some(template) = ChatTemplate::builtin(name) {
-        return template;
-    }
-    if is_name(name) {
-        let error = no_template(name);
-        return Err(match nearest(name, Format::names().chain(ChatTemplate::BUILTIN)) {
-            Some(meant) if ChatTemplate::BUILTIN.contains(&meant) => error.hint(format!("did you mean `{meant}`?")),
-            Some(format) => {
-                error.hint(format!("`{format}` is a tool-call format, for any template: --format {format}"))
-            }
-            None => error.hint(format!("give a Jinja file, or the built-in {}", ChatTemplate::BUILTIN.join(", "))),
-        });
-    }
-    ChatTemplate::from_file(name)
-}
-
-pub fn no_template(name: &str) -> Error {
-    Error::new(ErrorKind::Template, format!("there is no chat template {name:?}, and no such file"))
-}
-
-/// Whether this can only be meant as the name of something built in.
-pub fn is_name(name: &str) -> bool {
-    !name.contains('/') && !Path::new(name).exists()
-}
-
-/// A format by its name among the built-in ones, or from the declaration block of a file.
-pub fn load_format(name: &str) -> Result<Format, Error> {
-    if let Some(format) = Format::builtin(name) {
-        return Ok(format.clone());
-    }
-    if is_name(name) {
-        let error = Error::new(ErrorKind::Format, format!("there is no tool-call format {name:?}, and no such file"));
-        let meant = nearest(name, Format::names()).map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
-        return Err(error.hint(format!("{meant}`callwright template list` shows those that are built in")));
-    }
-    Format::from_file(name)
-}
-
-/// The format that a chat template declares, or that it is seen to write.
-pub fn load_template_format(name: &str) -> Result<Format> {
-    Ok(Format::of_template(&load_template(name)?)?)
 }
 
 /// Shows how far loading is, on a terminal and once it takes a noticeable time.

@@ -1,7 +1,7 @@
 //! `callwright parse`: what a model wrote, read as the engine reads it.
 
 use super::generation::OtherFormsArg;
-use super::input::{ToolsOptions, load_format, load_template_format};
+use super::input::ToolsOptions;
 use super::stdin::{Source, batch};
 use super::{DONE, notice};
 use anyhow::Result;
@@ -11,6 +11,7 @@ use callwright::message::{Arguments, Message, ToolCall};
 use callwright::parse::auto::AutoParser;
 use callwright::parse::event::{Event, InvalidCall};
 use callwright::parse::{Parsed, Parser, ParserOptions, ReasoningOutput};
+use callwright::template::ChatTemplate;
 use callwright::{Tools, session};
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
@@ -148,9 +149,9 @@ pub fn run(args: ParseArgs) -> Result<u8> {
 /// The format; `None` where the text is to tell.
 fn format(template: Option<&str>, format: &str) -> Result<Option<Format>> {
     match template {
-        Some(template) => load_template_format(template).map(Some),
+        Some(template) => Ok(Some(Format::of_template(&ChatTemplate::load(template)?)?)),
         None if format == AUTO => Ok(None),
-        None => Ok(Some(load_format(format)?)),
+        None => Ok(Some(Format::load(format)?)),
     }
 }
 

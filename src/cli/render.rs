@@ -1,6 +1,6 @@
 //! `callwright render`: the prompt, as the model gets it.
 
-use super::input::{ConversationOptions, Input, ModelOptions, load_template};
+use super::input::{ConversationOptions, Input, ModelOptions};
 use super::stdin::{Source, batch};
 use super::{DONE, notice, say};
 use anyhow::Result;
@@ -58,7 +58,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
     let mut out = std::io::stdout();
     if let (Some(path), Some(template)) = (&args.vars, &args.model.template) {
         let vars = callwright::json::from_file(path)?;
-        let rendered = load_template(template)?.render_vars(&vars, args.now);
+        let rendered = ChatTemplate::load(template)?.render_vars(&vars, args.now);
         // What fails in the template says so itself.
         let text = rendered.map_err(|error| if vars.is_object() { error } else { error.in_file(path) })?;
         if args.json {
@@ -93,7 +93,7 @@ fn render_lines() -> Result<u8> {
     let mut templates: HashMap<String, ChatTemplate> = HashMap::new();
     batch(Source::stdin(), |case: Case| {
         if !templates.contains_key(&case.template) {
-            templates.insert(case.template.clone(), load_template(&case.template)?);
+            templates.insert(case.template.clone(), ChatTemplate::load(&case.template)?);
         }
         Ok(json!({"text": templates[&case.template].render_vars(&case.vars, case.now)?}))
     })

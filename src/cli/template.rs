@@ -1,7 +1,6 @@
 //! `callwright template`: the formats and templates that are built in, and what a template can do.
 
 use super::DONE;
-use super::input::{is_name, load_format, load_template, no_template};
 use super::model::Bars;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
@@ -10,7 +9,6 @@ use callwright::choose::infer::Inference;
 use callwright::choose::{Choice, Clues, Origin, Writes, format_for};
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
-use callwright::error::nearest;
 use callwright::format::{Builtin, Format, Payload};
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::models::{Gguf, Hub, Models};
@@ -191,7 +189,7 @@ fn show(name: &str) -> Result<u8> {
             })?
         }
         // Says what there is, and what was probably meant.
-        (None, None) => load_format(name)?.source().to_owned(),
+        (None, None) => Format::load(name)?.source().to_owned(),
     };
     // The file as it is: anstream would strip its control characters.
     std::io::stdout().write_all(text.as_bytes())?;
@@ -239,7 +237,7 @@ impl Checked {
         };
         let mut laid_over = format.is_some();
         let mut variables = Map::new();
-        if let Some(given) = args.format.as_deref().map(load_format).transpose()? {
+        if let Some(given) = args.format.as_deref().map(Format::load).transpose()? {
             let native = given.native_in(&template)?;
             laid_over = native.is_none();
             variables = native.unwrap_or_default();
@@ -293,12 +291,7 @@ fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
     if let Some(format) = Format::builtin(name) {
         return Ok((plain()?, Some(format.clone())));
     }
-    let template = match nearest(name, Format::names()) {
-        Some(meant) if is_name(name) => {
-            return Err(no_template(name).hint(format!("did you mean the built-in `{meant}`?")).into());
-        }
-        _ => load_template(name)?,
-    };
+    let template = ChatTemplate::load(name)?;
     let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))?;
     let section_only = declared.is_some() && {
         let question = [Message::user("When does the ferry leave?")];

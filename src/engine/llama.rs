@@ -112,6 +112,14 @@ impl LlamaEngine {
         LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, rows: Vec::new() }
     }
 
+    /// An engine with a context of its own over the same weights.
+    #[must_use]
+    pub fn share(&self) -> LlamaEngine {
+        let LoadOptions { context, threads, gpu_layers, vocabulary_only, .. } = self.options;
+        let options = LoadOptions { context, threads, gpu_layers, vocabulary_only, on_progress: None };
+        LlamaEngine::of(Arc::clone(&self.model), self.info.clone(), options, self.threads)
+    }
+
     /// How many threads decode.
     pub fn threads(&self) -> usize {
         self.threads

@@ -37,6 +37,12 @@ impl LlamaEngine {
             .hint("build with the feature llama, which is on by default: `cargo install callwright`"))
     }
 
+    /// An engine with a context of its own over the same weights.
+    #[must_use]
+    pub fn share(&self) -> LlamaEngine {
+        match self.0 {}
+    }
+
     /// How many threads decode.
     pub fn threads(&self) -> usize {
         match self.0 {}

@@ -267,6 +267,13 @@ pub struct Reply {
     pub prompt_tail: String,
 }
 
+impl Reply {
+    /// The calls that may be executed: they are complete and fit their tool.
+    pub fn runnable_calls(&self) -> impl Iterator<Item = &ParsedCall> {
+        self.calls.iter().filter(|call| call.is_runnable())
+    }
+}
+
 /// What cut an answer off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {

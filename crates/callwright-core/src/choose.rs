@@ -4,7 +4,10 @@
 
 mod family;
 pub mod infer;
+mod named;
 mod native;
+
+pub use named::is_name;
 
 use crate::Result;
 use crate::format::{Builtin, Format};

@@ -51,6 +51,11 @@ impl ParsedCall {
         self.complete && !self.name.is_empty()
     }
 
+    /// Whether the call may be executed: it is whole and fits its tool.
+    pub fn is_runnable(&self) -> bool {
+        self.is_whole() && self.valid
+    }
+
     /// The call as it is reported where it is not whole.
     pub fn invalid(&self) -> InvalidCall {
         InvalidCall {

@@ -1,0 +1,217 @@
+//! From a model's name to a conversation: what models.toml says of it, its file, its weights, its session.
+
+use crate::engine::llama::parallel::Sequences;
+use crate::engine::llama::{LlamaEngine, LoadOptions};
+use crate::engine::{Engine, ModelInfo};
+use crate::models::{Gguf, Hub, HubRepo, ModelEntry, Models, Progress};
+use crate::{Result, Session};
+use callwright_core::format::Format;
+use callwright_core::template::ChatTemplate;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A loaded model; several sessions can share its weights.
+///
+/// ```
+/// use callwright::{Model, Tools};
+///
+/// let model = Model::open("bundled")?;
+/// let mut session = model.session()?;
+/// session.set_tools(Tools::from_json(r#"[{"name": "get_time", "description": "The time in a city", "parameters":
+///     {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]"#, "tools")?);
+/// let reply = session.ask("What time is it in Oslo?")?;
+/// for call in reply.runnable_calls() {
+///     println!("{} {}", call.name, call.arguments.to_text());
+/// }
+/// # Ok::<(), callwright::Error>(())
+/// ```
+pub struct Model {
+    /// Shared from; it decodes nothing itself. A lock, so that threads can share the model.
+    engine: Mutex<LlamaEngine>,
+    info: ModelInfo,
+    entry: ModelEntry,
+    path: PathBuf,
+    template: Option<String>,
+    format: Option<String>,
+    notices: Vec<String>,
+}
+
+/// How a model is found and loaded; what is not set is what models.toml says, or a default.
+#[derive(Default)]
+#[must_use]
+pub struct ModelBuilder {
+    models: Option<PathBuf>,
+    hub: Option<Hub>,
+    template: Option<String>,
+    format: Option<String>,
+    load: LoadOptions,
+    on_download: Option<Box<dyn Progress>>,
+}
+
+impl Model {
+    /// Opens a model by a name in models.toml, by the path of a GGUF, or by its place on the Hugging Face hub:
+    /// `hf:ORG/REPO/FILE.gguf[@REVISION]` or `hf:ORG/REPO[:QUANT]`. `bundled` is the model that comes with the library.
+    ///
+    /// A file on the hub is downloaded at first use.
+    ///
+    /// # Errors
+    /// Those of [`ModelBuilder::open`].
+    pub fn open(name: &str) -> Result<Model> {
+        Model::builder().open(name)
+    }
+
+    /// Options for opening a model.
+    pub fn builder() -> ModelBuilder {
+        ModelBuilder::default()
+    }
+
+    /// A conversation with this model: with the template, the format and the sampling that belong to it, and a context
+    /// of its own. The weights are shared.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Template`](crate::ErrorKind::Template) or [`ErrorKind::Format`](crate::ErrorKind::Format) when the
+    /// template or the format is not usable.
+    pub fn session(&self) -> Result<Session> {
+        self.session_on(self.engine())
+    }
+
+    /// The same on another engine with this model, such as one of [`Model::sequences`].
+    ///
+    /// # Errors
+    /// Those of [`Model::session`].
+    pub fn session_on(&self, engine: Box<dyn Engine>) -> Result<Session> {
+        self.start_on(engine, None, None)
+    }
+
+    /// The same with a template and a format in place of those that belong to the model, where they are given.
+    pub(crate) fn start(&self, template: Option<ChatTemplate>, format: Option<Format>) -> Result<Session> {
+        self.start_on(self.engine(), template, format)
+    }
+
+    fn start_on(
+        &self,
+        engine: Box<dyn Engine>,
+        template: Option<ChatTemplate>,
+        format: Option<Format>,
+    ) -> Result<Session> {
+        let template = match (template, &self.template) {
+            (None, Some(name)) => Some(ChatTemplate::load(name)?),
+            (template, _) => template,
+        };
+        let format = match (format, &self.format) {
+            (None, Some(name)) => Some(Format::load(name)?),
+            (format, _) => format,
+        };
+        let mut session = Session::new(engine, template, format)?;
+        session.options_mut().sampling = self.entry.sampling.into();
+        Ok(session)
+    }
+
+    /// An engine with a context of its own over the same weights.
+    pub fn engine(&self) -> Box<dyn Engine> {
+        Box::new(self.lock().share())
+    }
+
+    /// Engines that generate at the same time, at most `count`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when there are too many.
+    pub fn sequences(&self, count: usize) -> Result<Sequences> {
+        Sequences::new(&self.lock(), count)
+    }
+
+    /// What the GGUF says of the model.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// What models.toml says of it.
+    pub fn entry(&self) -> &ModelEntry {
+        &self.entry
+    }
+
+    /// The GGUF.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LlamaEngine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a user should know about how the model was found.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+}
+
+impl ModelBuilder {
+    /// A models.toml that adds to the built-in one and to the user's.
+    pub fn models_file(mut self, file: impl Into<PathBuf>) -> ModelBuilder {
+        self.models = Some(file.into());
+        self
+    }
+
+    /// Where files of the hub are, and whether others may be downloaded; by default as the environment says.
+    pub fn hub(mut self, hub: Hub) -> ModelBuilder {
+        self.hub = Some(hub);
+        self
+    }
+
+    /// A chat template in place of the model's own: a built-in name or a Jinja file.
+    pub fn template(mut self, name: impl Into<String>) -> ModelBuilder {
+        self.template = Some(name.into());
+        self
+    }
+
+    /// A tool-call format in place of the template's: a built-in name or a file that declares one.
+    pub fn format(mut self, name: impl Into<String>) -> ModelBuilder {
+        self.format = Some(name.into());
+        self
+    }
+
+    /// How the GGUF is loaded: context, threads, layers on the GPU. A context that is not set is what models.toml says.
+    pub fn load_options(mut self, options: LoadOptions) -> ModelBuilder {
+        self.load = options;
+        self
+    }
+
+    /// Called while a file is downloaded.
+    pub fn on_download(mut self, progress: impl Progress + 'static) -> ModelBuilder {
+        self.on_download = Some(Box::new(progress));
+        self
+    }
+
+    /// Finds the model, downloads its file where that is not here, checks it, and loads it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ModelNotFound`](crate::ErrorKind::ModelNotFound) for an unknown name,
+    /// [`ErrorKind::Template`](crate::ErrorKind::Template) or [`ErrorKind::Format`](crate::ErrorKind::Format) for an
+    /// unknown template or format, [`ErrorKind::Gguf`](crate::ErrorKind::Gguf) for a file that llama.cpp cannot run,
+    /// and what a download can fail with.
+    pub fn open(mut self, name: &str) -> Result<Model> {
+        let hub = self.hub.take().unwrap_or_else(Hub::from_env);
+        let models = Models::load(self.models.as_deref())?;
+        let mut notices = Vec::new();
+        let entry = match HubRepo::parse(name) {
+            None => models.resolve(name)?,
+            Some(wanted) => {
+                let file = hub.choose(&wanted)?.to_string();
+                notices.push(format!("{name} names no file: {file} is used"));
+                models.resolve(&file)?
+            }
+        };
+        let template = self.template.or_else(|| entry.template.clone());
+        let format = self.format.or_else(|| entry.format.clone());
+        // Before a download.
+        template.as_deref().map(ChatTemplate::load).transpose()?;
+        format.as_deref().map(Format::load).transpose()?;
+        let progress = &mut self.on_download.unwrap_or_else(|| Box::new(()));
+        let path = entry.ensure(&hub, &mut **progress)?;
+        Gguf::open(&path)?.check()?;
+        let context = self.load.context.or(entry.context.map(|context| context as usize));
+        let engine = LlamaEngine::load(&path, LoadOptions { context, ..self.load })?;
+        let (info, engine) = (engine.model().clone(), Mutex::new(engine));
+        Ok(Model { engine, info, entry, path, template, format, notices })
+    }
+}

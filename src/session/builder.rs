@@ -1,0 +1,89 @@
+//! Sessions from parts, each with a default.
+
+use super::{Options, Session};
+use crate::Result;
+use crate::engine::Engine;
+use crate::format::Format;
+use crate::message::Message;
+use crate::model::Model;
+use crate::models::bundled;
+use crate::template::ChatTemplate;
+use crate::tool::Tools;
+
+/// What a [`Session`] is made of; made by [`Session::builder`].
+#[derive(Default)]
+#[must_use]
+pub struct SessionBuilder {
+    model: Option<String>,
+    engine: Option<Box<dyn Engine>>,
+    template: Option<ChatTemplate>,
+    format: Option<Format>,
+    tools: Option<Tools>,
+    messages: Vec<Message>,
+    options: Option<Options>,
+}
+
+impl SessionBuilder {
+    /// The model, by name, path or place on the hub, as for [`Model::open`]; by default the bundled one.
+    pub fn model(mut self, name: impl Into<String>) -> SessionBuilder {
+        self.model = Some(name.into());
+        self
+    }
+
+    /// An engine in place of a model's name: a scripted one, or one of [`Model::engine`].
+    pub fn engine(mut self, engine: impl Engine + 'static) -> SessionBuilder {
+        self.engine = Some(Box::new(engine));
+        self
+    }
+
+    /// A chat template in place of the model's own.
+    pub fn template(mut self, template: ChatTemplate) -> SessionBuilder {
+        self.template = Some(template);
+        self
+    }
+
+    /// A tool-call format in place of the template's.
+    pub fn format(mut self, format: Format) -> SessionBuilder {
+        self.format = Some(format);
+        self
+    }
+
+    /// What the model may call; by default nothing.
+    pub fn tools(mut self, tools: Tools) -> SessionBuilder {
+        self.tools = Some(tools);
+        self
+    }
+
+    /// The conversation so far; by default it is empty.
+    pub fn messages(mut self, messages: Vec<Message>) -> SessionBuilder {
+        self.messages = messages;
+        self
+    }
+
+    /// How answers are generated; by default with the sampling that the model's makers recommend.
+    pub fn options(mut self, options: Options) -> SessionBuilder {
+        self.options = Some(options);
+        self
+    }
+
+    /// Opens the model and starts the conversation.
+    ///
+    /// # Errors
+    /// Those of [`Model::open`], [`Session::new`] and [`Session::set_messages`].
+    pub fn build(self) -> Result<Session> {
+        let mut session = match self.engine {
+            Some(engine) => Session::new(engine, self.template, self.format)?,
+            None => Model::open(self.model.as_deref().unwrap_or(bundled::NAME))?.start(self.template, self.format)?,
+        };
+        if let Some(options) = self.options {
+            *session.options_mut() = options;
+        }
+        if let Some(tools) = self.tools {
+            session.set_tools(tools);
+        }
+        if !self.messages.is_empty() {
+            session.set_messages(self.messages)?;
+        }
+        Ok(session)
+    }
+}
