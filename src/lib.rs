@@ -24,13 +24,13 @@
 //! 3. [`message::Message`]: what was said, in OpenAI's form in and out.
 //! 4. [`parse::ParsedCall`]: a call, whether it is complete, whether it fits its tool, and what is wrong if not.
 //!
-//! To have the calls executed and answered, give the session an [`Agent`](session::Agent) and let it
+//! To have the calls executed and answered, give the session an [`Agent`](agent::Agent) and let it
 //! [run](Session::run): what fails is told to the model, mended, or given up with its error, and the conversation is
 //! valid whatever happens.
 //!
 //! ```
 //! use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
-//! use callwright::session::Agent;
+//! use callwright::agent::Agent;
 //! use callwright::{Session, Tools};
 //!
 //! #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -82,16 +82,14 @@
 //! them.
 #![deny(missing_docs)]
 
+pub mod agent;
 pub mod bench;
 pub mod constraint;
 pub mod engine;
-pub mod exec;
-pub mod fallback;
 pub mod generate;
 mod model;
 pub mod models;
 pub mod session;
-pub mod turn;
 
 use callwright_core::text_file;
 
@@ -108,5 +106,5 @@ const _: () = {
     is_sync::<Model>();
     is_send::<Session>();
     is_send::<dyn engine::Engine>();
-    is_send::<session::Agent>();
+    is_send::<agent::Agent>();
 };

@@ -3,21 +3,16 @@
 //! A session renders messages and tools with the chat template, generates, parses what comes while it comes, and adds
 //! the answer to the conversation when, and only when, the turn has ended well.
 
-mod answer;
+pub(crate) mod answer;
 mod builder;
 mod constrain;
 mod context;
 mod count;
-mod event;
+pub(crate) mod event;
 mod ids;
-mod ladder;
-mod open;
 mod options;
-mod record;
-mod rescue;
-mod run;
+pub(crate) mod record;
 mod stop;
-mod tell;
 mod untrained;
 
 #[cfg(doc)]
@@ -40,15 +35,13 @@ use std::cell::OnceCell;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-pub use crate::turn::FinishReason;
+pub use crate::agent::turn::FinishReason;
 pub use builder::SessionBuilder;
 pub use event::{
     Cut, Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, Tagged, Told, ToolResult, UsageStep,
     WithoutTools, notes,
 };
 pub use options::{ContextPolicy, Options, ToolChoice};
-pub use rescue::{Fallbacks, Open};
-pub use run::Agent;
 
 /// A conversation with one model.
 ///
@@ -67,9 +60,9 @@ pub use run::Agent;
 /// # Ok::<(), callwright::Error>(())
 /// ```
 pub struct Session {
-    engine: Box<dyn Engine>,
-    templates: ChatTemplates,
-    format: Arc<Format>,
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) templates: ChatTemplates,
+    pub(crate) format: Arc<Format>,
     /// The format's tool section, for a chat template that does not write tools in this format by itself.
     section: Option<ChatTemplate>,
     /// Whether past calls are written as text, for a chat template that writes the tools, but no calls.
@@ -77,22 +70,22 @@ pub struct Session {
     /// What makes a chat template write the format, where it knows several.
     variables: Map<String, Value>,
     reserved: Reserved,
-    tools: Arc<Tools>,
-    messages: Vec<Message>,
-    options: Options,
-    recorder: Option<Recorder>,
+    pub(crate) tools: Arc<Tools>,
+    pub(crate) messages: Vec<Message>,
+    pub(crate) options: Options,
+    pub(crate) recorder: Option<Recorder>,
     /// How the answers ended that are being repeated.
-    replayed: VecDeque<Ended>,
-    notices: Vec<String>,
+    pub(crate) replayed: VecDeque<Ended>,
+    pub(crate) notices: Vec<String>,
     compiler: Option<Compiler>,
     /// What was said already of what the grammar does not enforce.
     told: Vec<Unenforced>,
     /// What is worth knowing once there are tools.
     tool_notices: Vec<String>,
     /// What of the conversation the model is not shown, for want of room.
-    cuts: context::Cuts,
+    pub(crate) cuts: context::Cuts,
     /// What was reported already, of this conversation or of the options, and is not to be reported again.
-    told_once: HashSet<String>,
+    pub(crate) told_once: HashSet<String>,
     /// The last answer's prompt, and whether it was told that the chat template rewrites the past.
     last: context::Last,
     /// Whether the chat template wants ids of nine letters and digits, once that was found out.
@@ -403,7 +396,7 @@ impl Session {
     }
 
     /// What the model is asked in its next turn.
-    fn turn(&self) -> Result<Ask> {
+    pub(crate) fn turn(&self) -> Result<Ask> {
         check_asked(&self.messages)?;
         let (messages, options) = (self.messages.clone(), self.options.clone());
         Ok(Ask::new(messages, Arc::clone(&self.tools), options))

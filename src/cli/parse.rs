@@ -5,7 +5,7 @@ use super::input::ToolsOptions;
 use super::stdin::{Source, batch};
 use super::{DONE, notice};
 use anyhow::Result;
-use callwright::exec::Executor;
+use callwright::agent::exec::Executor;
 use callwright::format::Format;
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::parse::auto::AutoParser;

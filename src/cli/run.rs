@@ -7,9 +7,10 @@ use super::lines::TypedAhead;
 use super::output::{Output, Printer};
 use super::{CALLS, DONE, FAILED, INTERRUPTED, complain, notice, reading};
 use anyhow::{Context, Result};
+use callwright::agent::Agent;
+use callwright::agent::turn::Status;
 use callwright::message::{Message, open_calls};
-use callwright::session::{Agent, Cut, Event, FinishReason, Outcome, Reply, Session};
-use callwright::turn::Status;
+use callwright::session::{Cut, Event, FinishReason, Outcome, Reply, Session};
 use callwright::{Error, ErrorKind};
 use clap::Args;
 use std::path::PathBuf;
@@ -225,7 +226,7 @@ impl Interrupts {
         let (cancel, busy) = (interrupts.flag(), Arc::clone(&interrupts.busy));
         ctrlc::set_handler(move || {
             if cancel.swap(true, Ordering::Relaxed) || !busy.load(Ordering::Relaxed) {
-                callwright::exec::kill_running();
+                callwright::agent::exec::kill_running();
                 std::process::exit(i32::from(INTERRUPTED));
             }
         })

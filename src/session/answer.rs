@@ -7,6 +7,7 @@ use super::record::{Beside, Ended};
 use super::stop::Stops;
 use super::{Options, Session, ToolChoice};
 use crate::Result;
+use crate::agent::turn::FinishReason;
 use crate::constraint::Mode;
 use crate::engine::Token;
 use crate::engine::sampler::Sampler;
@@ -16,14 +17,13 @@ use crate::parse::event::Event as ParserEvent;
 use crate::parse::{OtherForms, Parser, ParserOptions};
 use crate::template::{Adapted, Overlay, Piece, Prompt, RenderRequest};
 use crate::tool::Tools;
-use crate::turn::FinishReason;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// What the model is asked for one answer.
 #[derive(Clone)]
-pub(super) struct Ask {
+pub(crate) struct Ask {
     pub messages: Vec<Message>,
     /// Which messages of the conversation they are, where some are left out.
     pub places: Vec<usize>,
@@ -51,7 +51,7 @@ impl Ask {
 }
 
 /// A prompt as it is sent.
-pub(super) struct Written {
+pub(crate) struct Written {
     pub prompt: Prompt,
     pub tokens: Vec<Token>,
     /// The messages as the chat template was given them.
@@ -75,7 +75,7 @@ impl Written {
 
 impl Session {
     /// Generates and parses one answer; the conversation stays as it is.
-    pub(super) fn answer(&mut self, ask: &Ask, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
+    pub(crate) fn answer(&mut self, ask: &Ask, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
         let (shown, written, mut fitting) = self.fit(ask)?;
         fitting.iter().for_each(|message| on_event(&Event::context(message.clone())));
         if let Some(rewritten) = self.rewritten(ask, &written) {
@@ -254,7 +254,7 @@ impl Session {
     }
 
     /// Writes the prompt of an answer.
-    pub(super) fn write(&self, ask: &Ask) -> Result<Written> {
+    pub(crate) fn write(&self, ask: &Ask) -> Result<Written> {
         let tools = ask.shown_tools();
         let template = self.templates.choose(tools.is_some());
         let (placed, mut adapted) = complete(ask.placed());
@@ -281,17 +281,17 @@ impl Session {
     }
 
     /// Whether the chat template writes one call a turn, and calls may be made.
-    pub(super) fn one_call(&self, ask: &Ask) -> bool {
+    pub(crate) fn one_call(&self, ask: &Ask) -> bool {
         let template = self.templates.choose(ask.shown_tools().is_some());
         self.section.is_none() && ask.shown_tools().is_some() && template.writes_one_call(&self.request(ask))
     }
 
     /// Whether the chat template writes such a prompt at all.
-    pub(super) fn renders(&self, ask: &Ask) -> bool {
+    pub(crate) fn renders(&self, ask: &Ask) -> bool {
         self.templates.choose(ask.shown_tools().is_some()).render(&self.request(ask)).is_ok()
     }
 
-    pub(super) fn request<'a>(&'a self, ask: &'a Ask) -> RenderRequest<'a> {
+    pub(crate) fn request<'a>(&'a self, ask: &'a Ask) -> RenderRequest<'a> {
         let model = self.engine.model();
         RenderRequest {
             messages: &ask.messages,

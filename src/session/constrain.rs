@@ -149,7 +149,7 @@ pub(super) fn end(
 
 /// How tokens that ran out showed.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(super) struct Shortage {
+pub(crate) struct Shortage {
     /// A call was not begun.
     pub no_room: bool,
     /// A call or an answer was cut off.

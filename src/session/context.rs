@@ -2,9 +2,10 @@
 //! the last one ended.
 
 use super::answer::{Ask, Written};
-use super::{ContextPolicy, Session, tell};
+use super::{ContextPolicy, Session};
+use crate::agent::{exec, tell};
 use crate::message::{Message, Role};
-use crate::{Error, ErrorKind, Result, exec};
+use crate::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -15,7 +16,7 @@ const SHORT: usize = 200;
 ///
 /// Once something is left out it stays out: the prompt would otherwise change in the middle at every turn.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Cuts {
+pub(crate) struct Cuts {
     /// How many bytes are left of a result.
     results: BTreeMap<usize, usize>,
     dropped: BTreeSet<usize>,
@@ -29,7 +30,7 @@ struct Cut {
 
 /// What is known of the last answer.
 #[derive(Debug, Default)]
-pub(super) struct Last {
+pub(crate) struct Last {
     messages: Vec<Message>,
     with_tools: bool,
     prompt: usize,
@@ -39,7 +40,7 @@ pub(super) struct Last {
 
 impl Session {
     /// What the model is shown: the conversation without what was cut, with ids that the template takes.
-    pub(super) fn shown(&self, ask: &Ask) -> Ask {
+    pub(crate) fn shown(&self, ask: &Ask) -> Ask {
         let mut shown = ask.clone();
         self.shorten_ids(&mut shown);
         if self.cuts.results.is_empty() && self.cuts.dropped.is_empty() {
@@ -57,7 +58,7 @@ impl Session {
     }
 
     /// The prompt of an answer, cut where that is needed and allowed, and what was cut in words.
-    pub(super) fn fit(&mut self, ask: &Ask) -> Result<(Ask, Written, Vec<String>)> {
+    pub(crate) fn fit(&mut self, ask: &Ask) -> Result<(Ask, Written, Vec<String>)> {
         let limit = self.engine.context_limit();
         // A large --max-tokens is a limit, not a wish: a quarter of the context is room enough.
         let room = ask.options.max_tokens.min(limit / 4).max(1);
@@ -150,7 +151,7 @@ impl Session {
 
     /// Says, once, where the chat template writes the past in another way than it did, so that tokens which are in
     /// the KV cache are decoded again.
-    pub(super) fn rewritten(&mut self, ask: &Ask, written: &Written) -> Option<String> {
+    pub(crate) fn rewritten(&mut self, ask: &Ask, written: &Written) -> Option<String> {
         let with_tools = ask.shown_tools().is_some();
         let told = self.last.told;
         let now = Last { messages: ask.messages.clone(), with_tools, prompt: written.tokens.len(), told };

@@ -1,13 +1,13 @@
 //! What a turn says while it happens, and what it came to.
 
 use crate::Error;
+use crate::agent::exec::FailureKind;
+use crate::agent::turn::{Fault, FinishReason, Reason, Status};
 use crate::engine::Token;
-use crate::exec::FailureKind;
 use crate::generate::Usage;
 use crate::message::Message;
 use crate::parse::event::{Diagnostic, Event as ParserEvent, Repair};
 use crate::parse::{Parsed, ParsedCall};
-use crate::turn::{Fault, FinishReason, Reason, Status};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -38,44 +38,44 @@ pub enum Event {
 }
 
 impl Event {
-    pub(super) fn constraint(message: String) -> Event {
+    pub(crate) fn constraint(message: String) -> Event {
         Event::Constraint(Tagged { r#type: "constraint", value: Told { message } })
     }
 
-    pub(super) fn usage(usage: Usage, model: Option<String>) -> Event {
+    pub(crate) fn usage(usage: Usage, model: Option<String>) -> Event {
         Event::Usage(Tagged { r#type: "usage", value: UsageStep { model, usage } })
     }
 
-    pub(super) fn tool_result(value: ToolResult) -> Event {
+    pub(crate) fn tool_result(value: ToolResult) -> Event {
         Event::ToolResult(Tagged { r#type: "tool_result", value })
     }
 
-    pub(super) fn retry(value: RetryStep) -> Event {
+    pub(crate) fn retry(value: RetryStep) -> Event {
         Event::Retry(Tagged { r#type: "retry", value })
     }
 
-    pub(super) fn fallback(value: FallbackStep) -> Event {
+    pub(crate) fn fallback(value: FallbackStep) -> Event {
         Event::Fallback(Tagged { r#type: "fallback", value })
     }
 
-    pub(super) fn without_tools(value: WithoutTools) -> Event {
+    pub(crate) fn without_tools(value: WithoutTools) -> Event {
         Event::WithoutTools(Tagged { r#type: "without_tools", value })
     }
 
-    pub(super) fn context(message: String) -> Event {
+    pub(crate) fn context(message: String) -> Event {
         Event::Context(Tagged { r#type: "context", value: Told { message } })
     }
 
-    pub(super) fn history(message: String) -> Event {
+    pub(crate) fn history(message: String) -> Event {
         Event::History(Tagged { r#type: "history", value: Told { message } })
     }
 
-    pub(super) fn done(done: Done) -> Event {
+    pub(crate) fn done(done: Done) -> Event {
         Event::Done(Tagged { r#type: "done", value: done })
     }
 
     /// The end of a turn that failed.
-    pub(super) fn failed(error: &Error, status: Option<Status>) -> Event {
+    pub(crate) fn failed(error: &Error, status: Option<Status>) -> Event {
         Event::done(Done { finish_reason: FinishReason::Error, status, error: Some(error.to_string()) })
     }
 }
@@ -219,7 +219,7 @@ pub struct Note {
 }
 
 impl Note {
-    pub(super) fn plain(kind: &'static str, message: String) -> Note {
+    pub(crate) fn plain(kind: &'static str, message: String) -> Note {
         Note { kind, call: None, repair: None, message }
     }
 }
@@ -300,7 +300,7 @@ pub struct ModelUsage {
 }
 
 impl ModelUsage {
-    pub(super) fn add(&mut self, more: Usage) {
+    pub(crate) fn add(&mut self, more: Usage) {
         self.answers += 1;
         self.usage += more;
     }

@@ -19,7 +19,7 @@ fn is_short(id: &str) -> bool {
 
 impl Session {
     /// Replaces ids that the chat template would not take, results' ids alike.
-    pub(super) fn shorten_ids(&self, ask: &mut Ask) {
+    pub(crate) fn shorten_ids(&self, ask: &mut Ask) {
         let ids = |message: &Message| message.tool_calls.iter().filter_map(|call| call.id.clone()).collect::<Vec<_>>();
         if ask.messages.iter().flat_map(ids).all(|id| is_short(&id)) || !self.demands_short_ids(ask) {
             return;

@@ -1,18 +1,19 @@
 //! Recording a session and repeating it without its model.
 
 use super::constrain::Shortage;
-use super::{Agent, ContextPolicy, Options, Session, ToolChoice};
+use super::{ContextPolicy, Options, Session, ToolChoice};
+use crate::agent::Agent;
+use crate::agent::exec::{Executor, Results};
+use crate::agent::turn::Limits;
 use crate::constraint::Mode;
 use crate::engine::sampler::Sampling;
 use crate::engine::scripted::{Recorder, ScriptedEngine};
 use crate::error::Location;
-use crate::exec::{Executor, Results};
 use crate::format::Format;
 use crate::generate::End;
 use crate::message::{Conversation, ResponseFormat, messages_to_json};
 use crate::template::ChatTemplate;
 use crate::tool::Tools;
-use crate::turn::Limits;
 use crate::{Error, ErrorKind, Result};
 use jiff::Zoned;
 use jiff::civil::DateTime;
@@ -61,7 +62,7 @@ fn yes() -> bool {
 /// What a recording holds beside the tokens.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Beside {
+pub(crate) enum Beside {
     /// A run begins, which may do this much.
     Run(Limits),
     /// How the next answer ended.
@@ -72,7 +73,7 @@ pub(super) enum Beside {
 
 /// How an answer ended, which its tokens do not say.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Ended {
+pub(crate) struct Ended {
     pub end: End,
     /// From which token on the grammar closed what was open.
     #[serde(default)]

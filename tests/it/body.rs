@@ -29,6 +29,7 @@ fn notes(ran: &Ran) -> Vec<&str> {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_response_format_is_enforced() {
     let home = tempfile::tempdir().unwrap();
     let schema = json!({"type": "object", "properties": {"sky": {"enum": ["sunny", "foggy"]}}, "required": ["sky"],
@@ -55,6 +56,7 @@ fn a_response_format_is_enforced() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_is_not_used_is_one_note() {
     let home = tempfile::tempdir().unwrap();
     let fields = json!({"model": "gpt-4o", "stream": true, "n": 2, "user": "me", "temprature": 1, "max_tokens": 4,
@@ -71,6 +73,7 @@ fn what_is_not_used_is_one_note() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_command_line_replaces_the_body_with_one_note() {
     let home = tempfile::tempdir().unwrap();
     let fields = json!({"max_tokens": 300, "temperature": 50, "seed": 3, "top_p": 1.0});
@@ -81,6 +84,7 @@ fn the_command_line_replaces_the_body_with_one_note() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_call_that_the_body_limits_is_never_executed_in_part() {
     let home = tempfile::tempdir().unwrap();
     let fields = json!({"tool_choice": {"type": "function", "function": {"name": "get_weather"}},
@@ -91,6 +95,7 @@ fn a_call_that_the_body_limits_is_never_executed_in_part() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_tool_choice_of_the_body_is_read() {
     let home = tempfile::tempdir().unwrap();
     let tools = functions(&["get_time", "get_weather"]);
@@ -115,6 +120,7 @@ fn a_tool_choice_of_the_body_is_read() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn functions_are_read_as_tools() {
     let home = tempfile::tempdir().unwrap();
     let old = json!({"functions": [tool("get_weather"), tool("get_time")], "function_call": {"name": "get_time"}});
@@ -151,6 +157,7 @@ fn a_value_that_cannot_be_is_an_error_that_says_what_can() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn variables_that_the_template_does_not_use_are_reported() {
     let home = tempfile::tempdir().unwrap();
     let fields = json!({"reasoning_effort": "none", "max_tokens": 4, "chat_template_kwargs": {"shout": true}});
@@ -172,6 +179,7 @@ fn variables_that_the_template_does_not_use_are_reported() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn stop_texts_and_penalties_in_vain_are_reported() {
     let home = tempfile::tempdir().unwrap();
     let fields =
@@ -199,6 +207,7 @@ fn what_cannot_be_read_is_named_by_its_own_field() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn allowed_tools_are_read_in_the_shape_of_the_responses_api() {
     let home = tempfile::tempdir().unwrap();
     let tools = functions(&["get_time", "get_weather"]);
@@ -213,6 +222,7 @@ fn allowed_tools_are_read_in_the_shape_of_the_responses_api() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn fields_that_are_there_twice_or_ask_for_no_answer_are_reported() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("twice.json");

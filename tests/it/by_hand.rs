@@ -3,9 +3,9 @@
 use crate::program::{Ran, callwright, run};
 use crate::run::{call, fallbacks, prepared, weather};
 use callwright::Tools;
+use callwright::agent::turn::{FinishReason, Status};
 use callwright::message::{Message, Role, ToolCall, check_order, open_calls};
 use callwright::session::Event;
-use callwright::turn::{FinishReason, Status};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ fn execute(home: &Path, tools: &str, more: &[&str]) -> Ran {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_result_that_is_given_answers_every_call_of_the_tool() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("result.json");
@@ -36,6 +37,7 @@ fn a_result_that_is_given_answers_every_call_of_the_tool() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_run_ends_with_the_calls_and_goes_on_with_their_results() {
     let home = tempfile::tempdir().unwrap();
     let record = home.path().join("run.jsonl");
@@ -75,6 +77,7 @@ fn a_run_ends_with_the_calls_and_goes_on_with_their_results() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_chat_without_a_terminal_ends_with_the_calls_that_nothing_runs() {
     let home = tempfile::tempdir().unwrap();
     let saved = home.path().join("chat.json");
@@ -105,6 +108,7 @@ fn a_chat_without_a_terminal_ends_with_the_calls_that_nothing_runs() {
 
 #[cfg(target_os = "linux")]
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_person_is_asked_for_the_result_of_each_call() {
     use crate::chat_cli::terminal::Terminal;
     let home = tempfile::tempdir().unwrap();
@@ -122,7 +126,7 @@ fn a_person_is_asked_for_the_result_of_each_call() {
 fn with_clock(
     answer: &str,
     by_hand: impl Fn(&ToolCall) -> Option<String> + Send + Sync + 'static,
-) -> (callwright::session::Session, callwright::session::Agent) {
+) -> (callwright::session::Session, callwright::agent::Agent) {
     let (mut session, mut agent, _) = prepared([answer, "Good day."]);
     let clock = Tools::from_json(r#"[{"name": "clock", "parameters": {"type": "object"}}]"#, "clock.json").unwrap();
     session.set_tools(Tools::new(session.tools().iter().chain(clock.iter()).cloned()).unwrap());
@@ -193,6 +197,7 @@ fn a_call_that_a_fallback_model_mended_is_left_open_as_mended() {
 
 /// A result that is given is no program that runs: nobody is asked about it.
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn nobody_is_asked_about_a_tool_whose_result_is_given() {
     let home = tempfile::tempdir().unwrap();
     let text = std::fs::read_to_string(PROGRAM).unwrap();

@@ -10,6 +10,7 @@ const QUESTION: &str = "What's the weather in New York and San Francisco?";
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.toml");
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_chat_is_saved_undone_and_loaded() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("chat.json");
@@ -120,6 +121,7 @@ fn contents(path: &Path) -> Vec<String> {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_line_that_cannot_be_read_does_not_end_a_chat() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("chat.json");
@@ -134,6 +136,7 @@ fn a_line_that_cannot_be_read_does_not_end_a_chat() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_tool_is_forced_for_one_answer() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("chat.json");
@@ -154,6 +157,7 @@ fn a_tool_is_forced_for_one_answer() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_new_conversation_keeps_the_system_message() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("chat.json");
@@ -166,6 +170,7 @@ fn a_new_conversation_keeps_the_system_message() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_conversation_with_an_open_call_is_loaded_and_stays_as_it_is() {
     let home = tempfile::tempdir().unwrap();
     let (open, saved) = (home.path().join("open.json"), home.path().join("saved.json"));
@@ -181,6 +186,7 @@ fn a_conversation_with_an_open_call_is_loaded_and_stays_as_it_is() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_command_that_takes_no_argument_says_so() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("chat.json");
@@ -302,6 +308,7 @@ pub mod terminal {
     }
 
     #[test]
+    #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
     fn lines_that_come_together_are_all_read() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("chat.json");
@@ -313,6 +320,7 @@ pub mod terminal {
     }
 
     #[test]
+    #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
     fn what_is_pasted_behind_a_command_is_read() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("chat.json");
@@ -327,6 +335,7 @@ pub mod terminal {
     }
 
     #[test]
+    #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
     fn a_long_prompt_shows_how_far_it_is_read_until_ctrl_c_ends_that() {
         let home = tempfile::tempdir().unwrap();
         let system = "You are a helpful assistant who knows a lot. ".repeat(800);
@@ -347,6 +356,7 @@ pub mod terminal {
     }
 
     #[test]
+    #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
     fn commands_and_names_of_tools_are_completed() {
         let home = tempfile::tempdir().unwrap();
         let Some(mut terminal) = Terminal::chat(home.path(), &["--tools", super::TOOLS]) else { return };
@@ -360,6 +370,7 @@ pub mod terminal {
     }
 
     #[test]
+    #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
     fn what_is_typed_before_a_question_is_seen_does_not_answer_it() {
         let home = tempfile::tempdir().unwrap();
         let (file, tools) = (home.path().join("chat.json"), home.path().join("tools.toml"));

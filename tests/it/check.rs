@@ -83,6 +83,7 @@ fn json_says_the_same() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_model_counts_tokens() {
     let home = tempfile::tempdir().unwrap();
     let mut command = callwright(home.path());
@@ -106,6 +107,7 @@ fn a_model_counts_tokens() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_formats_are_listed_and_shown() {
     let home = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| run(callwright(home.path()).arg("template").args(arguments));

@@ -12,6 +12,7 @@ const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.json"
 const ARROWS: &str = "{#--- callwright\n[format]\nname = 'arrows'\nstart = '<<'\nend = '>>'\npayload = 'json'\n---#}";
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_question_and_tools_in_a_call_out() {
     let home = tempfile::tempdir().unwrap();
     let ran = run(callwright(home.path()).args(["run", QUESTION, "--tools", TOOLS]));
@@ -22,6 +23,7 @@ fn a_question_and_tools_in_a_call_out() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn json_is_one_document_that_can_be_gone_on_with() {
     let home = tempfile::tempdir().unwrap();
     let ran = run(callwright(home.path()).args(["run", QUESTION, "--tools", TOOLS, "--output", "json"]));
@@ -48,6 +50,7 @@ fn json_is_one_document_that_can_be_gone_on_with() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn events_are_lines_and_a_recording_repeats_them() {
     let home = tempfile::tempdir().unwrap();
     let record = home.path().join("run.jsonl");
@@ -69,6 +72,7 @@ fn events_are_lines_and_a_recording_repeats_them() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn colour_is_for_terminals() {
     let home = tempfile::tempdir().unwrap();
     let mut command = callwright(home.path());
@@ -79,6 +83,7 @@ fn colour_is_for_terminals() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_cut_an_answer_off_is_said() {
     let home = tempfile::tempdir().unwrap();
     for (limit, said) in [
@@ -100,6 +105,7 @@ fn what_cut_an_answer_off_is_said() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_tool_choice_is_kept_to() {
     let home = tempfile::tempdir().unwrap();
     let named = run(callwright(home.path()).args(["run", "Hello", "--tools", TOOLS, "--tool-choice", "get_weather"]));
@@ -109,6 +115,7 @@ fn a_tool_choice_is_kept_to() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn interrupting_keeps_what_was_written_and_exits_with_130() {
     let home = tempfile::tempdir().unwrap();
     // Random tokens go on for long: seconds, where the signal takes milliseconds.
@@ -132,6 +139,7 @@ fn interrupting_keeps_what_was_written_and_exits_with_130() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     let home = tempfile::tempdir().unwrap();
     let mut child = Command::new(assert_cmd::cargo::cargo_bin!("callwright"))
@@ -150,6 +158,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 /// `/dev/full` is a disk without room; only Linux has one.
 #[cfg(target_os = "linux")]
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn output_that_cannot_be_written_is_said_and_complaints_that_cannot_are_no_panic() {
     let home = tempfile::tempdir().unwrap();
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -195,6 +204,7 @@ fn a_signal_before_there_is_an_answer_ends_the_program_at_once() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn more_context_threads_or_gpus_than_there_are_is_said() {
     let home = tempfile::tempdir().unwrap();
     let ran = run(callwright(home.path()).args(["run", "Hi", "--max-tokens", "1", "--ctx", "4096"]));
@@ -243,6 +253,7 @@ fn more_context_threads_or_gpus_than_there_are_is_said() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn render_prints_the_prompt_and_counts_its_tokens() {
     let home = tempfile::tempdir().unwrap();
     let ran = run(callwright(home.path()).args(["render", QUESTION, "--tools", TOOLS]));
@@ -255,6 +266,7 @@ fn render_prints_the_prompt_and_counts_its_tokens() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_question_is_read_from_standard_input() {
     let home = tempfile::tempdir().unwrap();
     let piped = run(callwright(home.path()).args(["render", "-"]).write_stdin(format!("{QUESTION}\n")));
@@ -263,6 +275,7 @@ fn a_question_is_read_from_standard_input() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_placeholder_stands_for_an_image_and_is_reported() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("messages.json");
@@ -275,6 +288,7 @@ fn a_placeholder_stands_for_an_image_and_is_reported() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_prompt_is_printed_to_the_byte() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("messages.json");
@@ -289,6 +303,7 @@ fn a_prompt_is_printed_to_the_byte() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_llama_cpp_refuses_is_said_with_its_reason() {
     let home = tempfile::tempdir().unwrap();
     let bundled = concat!(env!("CARGO_MANIFEST_DIR"), "/models/callwright-tiny.gguf");
@@ -339,6 +354,7 @@ fn parse_reads_what_a_model_wrote() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn parse_takes_lines_tails_and_texts_that_stop_early() {
     let home = tempfile::tempdir().unwrap();
     let arrows = home.path().join("arrows.jinja");
@@ -358,6 +374,7 @@ fn parse_takes_lines_tails_and_texts_that_stop_early() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn half_a_call_is_kept_apart_and_read_again() {
     let home = tempfile::tempdir().unwrap();
     let text = "Wait.\n### TOOL_CALL_START ###\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n### TOOL_CALL_END ###\n\
@@ -385,6 +402,7 @@ fn half_a_call_is_kept_apart_and_read_again() {
 
 /// A folder of inputs that are wrong in one way each, and what the program says to them.
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn bad_input_is_named_with_its_place_and_the_way_out() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path();
@@ -519,6 +537,7 @@ fn every_help_has_an_example() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_examples_in_the_help_name_models_that_there_are() {
     let home = tempfile::tempdir().unwrap();
     let models = callwright::models::Models::builtin().unwrap();

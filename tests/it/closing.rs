@@ -125,6 +125,7 @@ fn whatever_the_schema_a_call_is_complete_or_not_begun() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn whatever_the_format_a_model_that_writes_at_random_closes_its_calls() {
     let rounds = std::env::var("CALLWRIGHT_CLOSING_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let mut engine =
@@ -290,6 +291,7 @@ fn a_second_call_is_begun_only_where_there_is_room_for_it() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn text_of_a_given_length_is_reckoned_with_the_fewest_tokens() {
     let engine =
         LlamaEngine::load(&bundled::path().unwrap(), LoadOptions { threads: Some(1), ..Default::default() }).unwrap();

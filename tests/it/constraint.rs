@@ -121,6 +121,7 @@ fn no_call_is_cut_off_whatever_the_budget() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_model_that_writes_at_random_makes_calls_that_fit() {
     let mut engine =
         LlamaEngine::load(&bundled::path().unwrap(), LoadOptions { threads: Some(1), ..Default::default() }).unwrap();

@@ -158,6 +158,7 @@ fn load() -> LlamaEngine {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_bundled_model_answers_the_same_with_and_without_drafts() {
     let questions = [
         "What is the weather in Beijing tomorrow?",
@@ -183,6 +184,7 @@ fn the_bundled_model_answers_the_same_with_and_without_drafts() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_batch_has_the_logits_behind_each_of_its_tokens() {
     let tokens: Vec<Token> = (0..40).map(|i| Token(100 + i * 7 % 900)).collect();
     let (mut single, mut batch) = (load(), load());
@@ -209,6 +211,7 @@ fn a_batch_has_the_logits_behind_each_of_its_tokens() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn decoding_beyond_what_was_reserved_is_an_error_and_loses_nothing() {
     let mut engine = load();
     let tokens: Vec<Token> = (0..300).map(|i| Token(100 + i)).collect();

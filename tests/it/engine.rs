@@ -32,6 +32,7 @@ fn write(engine: &mut LlamaEngine, prompt: &[Token], sampling: Sampling, max_tok
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn greedy_and_seeded_runs_can_be_had_again() {
     let varied = Sampling { temperature: 8.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 11, ..Sampling::default() };
     for sampling in [Sampling::default(), varied] {
@@ -47,6 +48,7 @@ fn greedy_and_seeded_runs_can_be_had_again() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_longest_common_prefix_is_not_decoded_again() {
     let mut engine = one_thread();
     let first = prompt(&engine);
@@ -66,6 +68,7 @@ fn the_longest_common_prefix_is_not_decoded_again() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_number_of_threads_changes_no_result() {
     let tokens: Vec<Token> = (0..800).map(|i| Token(100 + i * 7 % 900)).collect();
     let logits = |threads| {
@@ -79,6 +82,7 @@ fn the_number_of_threads_changes_no_result() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn literal_text_never_becomes_a_special_token() {
     let engine = one_thread();
     let info = engine.model().clone();
@@ -95,6 +99,7 @@ fn literal_text_never_becomes_a_special_token() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn generation_stops_at_the_limit_the_caller_and_the_flag() {
     let mut engine = one_thread();
     let prompt = prompt(&engine);
@@ -123,6 +128,7 @@ fn generation_stops_at_the_limit_the_caller_and_the_flag() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_conversation_may_outgrow_its_context_but_not_its_limit() {
     let mut engine = load(LoadOptions { context: Some(300), threads: Some(1), ..LoadOptions::default() });
     assert_eq!(engine.context_limit(), 300);
@@ -138,6 +144,7 @@ fn a_conversation_may_outgrow_its_context_but_not_its_limit() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_is_no_token_is_refused_before_llama_cpp_sees_it() {
     let mut engine = one_thread();
     for stranger in [-1, i32::MAX] {
@@ -152,6 +159,7 @@ fn what_is_no_token_is_refused_before_llama_cpp_sees_it() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn loading_tells_its_progress() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let options =
@@ -164,6 +172,7 @@ fn loading_tells_its_progress() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_bundled_model_carries_the_chat_template_of_the_repository() {
     let file = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/models/chat_template.jinja")).unwrap();
     let engine = load(LoadOptions { vocabulary_only: true, ..LoadOptions::default() });

@@ -1,20 +1,9 @@
 //! GBNF: what its grammars accept, here and in llama.cpp, and what is said of one that is broken.
 
 use callwright::constraint::Compiler;
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, Token};
 use callwright::format::Format;
 use callwright::grammar::Grammar;
-use callwright::models::bundled;
-use llama_cpp_2::llama_backend::LlamaBackend;
-use llama_cpp_2::model::LlamaModel;
-use llama_cpp_2::model::params::LlamaModelParams;
-use llama_cpp_2::sampling::LlamaSampler;
-use llama_cpp_2::token::LlamaToken;
-use llama_cpp_2::token::data::LlamaTokenData;
-use llama_cpp_2::token::data_array::LlamaTokenDataArray;
-use std::mem::ManuallyDrop;
 
 const JSON: &str = include_str!("../cases/grammar/json.gbnf");
 const LIST: &str = include_str!("../cases/grammar/list.gbnf");
@@ -82,27 +71,6 @@ fn grammars_accept_and_reject_what_they_should() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Whether llama.cpp's own sampler lets a text through, token by token, and then its end.
-fn llama_accepts(model: &LlamaModel, vocabulary: &Vocabulary, grammar: &str, text: &str) -> Option<bool> {
-    let mut sampler = LlamaSampler::grammar(model, grammar, "root").ok()?;
-    let count = i32::try_from(vocabulary.words.len()).unwrap();
-    let allowed = |sampler: &mut LlamaSampler, wanted: &dyn Fn(usize) -> bool| {
-        let all = (0..count).map(|id| LlamaTokenData::new(LlamaToken(id), 0.0, 0.0));
-        let mut array = LlamaTokenDataArray::new(all.collect(), false);
-        sampler.apply(&mut array);
-        let index = |data: &LlamaTokenData| usize::try_from(data.id().0).unwrap();
-        array.data.iter().any(|data| data.logit() > f32::NEG_INFINITY && wanted(index(data)))
-    };
-    for token in vocabulary.tokenize(text.as_bytes()) {
-        if !allowed(&mut sampler, &|index| Token(i32::try_from(index).unwrap()) == token) {
-            return Some(false);
-        }
-        // What it has not allowed it must not be given: it would end the process.
-        sampler.accept(LlamaToken(token.0));
-    }
-    Some(allowed(&mut sampler, &|index| vocabulary.words[index].end))
-}
-
 #[test]
 fn what_can_be_read_in_one_piece_is() {
     let lark = Grammar::from_text(JSON).unwrap().lark;
@@ -112,27 +80,6 @@ fn what_can_be_read_in_one_piece_is() {
         let lark = Grammar::from_text(grammar).unwrap().lark;
         assert!(!lark.contains("U0"), "{lark}");
     }
-}
-
-#[test]
-fn llama_cpp_says_the_same() {
-    let path = bundled::path().unwrap();
-    let engine = LlamaEngine::load(&path, LoadOptions { threads: Some(1), ..Default::default() }).unwrap();
-    let vocabulary = engine.vocabulary().unwrap();
-    // The engine has started llama.cpp; this only says so, and must not stop it.
-    let backend = ManuallyDrop::new(LlamaBackend {});
-    let params = LlamaModelParams::default().with_vocab_only(true);
-    let model = LlamaModel::load_from_file(&backend, &path, &params).unwrap();
-    let mut compared = 0;
-    for (grammar, good, bad) in CASES {
-        for text in good.iter().chain(*bad) {
-            // It refuses left recursion, and the escape of a hyphen in some versions.
-            let Some(theirs) = llama_accepts(&model, &vocabulary, grammar, text) else { continue };
-            compared += 1;
-            assert_eq!(theirs, good.contains(text), "{grammar}: {text:?}");
-        }
-    }
-    assert!(compared > 40, "{compared}");
 }
 
 #[test]
@@ -181,6 +128,7 @@ fn what_is_wrong_with_a_grammar_is_said_with_its_place() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_program_takes_gbnf_and_lark() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -207,4 +155,63 @@ fn the_program_takes_gbnf_and_lark() {
     let output = program.args(["run", "Well?", "--grammar", "a.gbnf", "--max-tokens", "8"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(["yes", "no"].contains(&text.trim()), "{text} {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// llama.cpp's own reading of the grammars.
+#[cfg(feature = "llama")]
+mod llama {
+    use super::*;
+    use callwright::engine::llama::{LlamaEngine, LoadOptions};
+    use callwright::engine::{Engine, Token};
+    use callwright::models::bundled;
+    use llama_cpp_2::llama_backend::LlamaBackend;
+    use llama_cpp_2::model::LlamaModel;
+    use llama_cpp_2::model::params::LlamaModelParams;
+    use llama_cpp_2::sampling::LlamaSampler;
+    use llama_cpp_2::token::LlamaToken;
+    use llama_cpp_2::token::data::LlamaTokenData;
+    use llama_cpp_2::token::data_array::LlamaTokenDataArray;
+    use std::mem::ManuallyDrop;
+
+    /// Whether llama.cpp's own sampler lets a text through, token by token, and then its end.
+    fn llama_accepts(model: &LlamaModel, vocabulary: &Vocabulary, grammar: &str, text: &str) -> Option<bool> {
+        let mut sampler = LlamaSampler::grammar(model, grammar, "root").ok()?;
+        let count = i32::try_from(vocabulary.words.len()).unwrap();
+        let allowed = |sampler: &mut LlamaSampler, wanted: &dyn Fn(usize) -> bool| {
+            let all = (0..count).map(|id| LlamaTokenData::new(LlamaToken(id), 0.0, 0.0));
+            let mut array = LlamaTokenDataArray::new(all.collect(), false);
+            sampler.apply(&mut array);
+            let index = |data: &LlamaTokenData| usize::try_from(data.id().0).unwrap();
+            array.data.iter().any(|data| data.logit() > f32::NEG_INFINITY && wanted(index(data)))
+        };
+        for token in vocabulary.tokenize(text.as_bytes()) {
+            if !allowed(&mut sampler, &|index| Token(i32::try_from(index).unwrap()) == token) {
+                return Some(false);
+            }
+            // What it has not allowed it must not be given: it would end the process.
+            sampler.accept(LlamaToken(token.0));
+        }
+        Some(allowed(&mut sampler, &|index| vocabulary.words[index].end))
+    }
+
+    #[test]
+    fn llama_cpp_says_the_same() {
+        let path = bundled::path().unwrap();
+        let engine = LlamaEngine::load(&path, LoadOptions { threads: Some(1), ..Default::default() }).unwrap();
+        let vocabulary = engine.vocabulary().unwrap();
+        // The engine has started llama.cpp; this only says so, and must not stop it.
+        let backend = ManuallyDrop::new(LlamaBackend {});
+        let params = LlamaModelParams::default().with_vocab_only(true);
+        let model = LlamaModel::load_from_file(&backend, &path, &params).unwrap();
+        let mut compared = 0;
+        for (grammar, good, bad) in CASES {
+            for text in good.iter().chain(*bad) {
+                // It refuses left recursion, and the escape of a hyphen in some versions.
+                let Some(theirs) = llama_accepts(&model, &vocabulary, grammar, text) else { continue };
+                compared += 1;
+                assert_eq!(theirs, good.contains(text), "{grammar}: {text:?}");
+            }
+        }
+        assert!(compared > 40, "{compared}");
+    }
 }

@@ -3,6 +3,7 @@
 use crate::program::{callwright, run};
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn short_options_are_those_of_llama_cpp() {
     let home = tempfile::tempdir().unwrap();
     let options = ["-p", "Tell me all.", "-n", "3", "-c", "512", "-t", "1", "-ngl", "0", "--temperature", "0"];
@@ -40,6 +41,7 @@ fn an_option_of_another_program_is_answered_with_the_one_that_means_it() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn options_of_several_letters_are_used_or_ignored_or_refused_in_words() {
     let home = tempfile::tempdir().unwrap();
     let ran =
@@ -63,6 +65,7 @@ fn options_of_several_letters_are_used_or_ignored_or_refused_in_words() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn numbers_that_mean_something_in_llama_cpp_mean_that() {
     let home = tempfile::tempdir().unwrap();
     let question = ["run", "-p", "Tell me all.", "-c", "512"];

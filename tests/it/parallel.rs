@@ -38,6 +38,7 @@ fn common(one: &[Token], other: &[Token]) -> usize {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_another_has_of_a_prompt_is_taken_over() {
     let mut alone = load();
     let sequences = Sequences::new(&alone, 3).unwrap();
@@ -70,6 +71,7 @@ fn what_another_has_of_a_prompt_is_taken_over() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn those_that_begin_at_once_read_what_they_share_once() {
     let mut alone = load();
     let ends = ["Be brief.", "Who lives there?", "Why seven?", "Begin with the sea."];
@@ -101,6 +103,7 @@ fn those_that_begin_at_once_read_what_they_share_once() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_context_grows_while_others_generate() {
     let mut alone = load();
     let ends = ["Be brief.", "Who lives there?", "Why seven?"];
@@ -136,6 +139,7 @@ fn a_context_grows_while_others_generate() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_does_not_fit_is_an_error_that_the_others_do_not_share() {
     let alone = load();
     let sequences = Sequences::new(&alone, 2).unwrap();

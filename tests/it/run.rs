@@ -1,16 +1,17 @@
 //! Runs with tools, on engines that say what they are told to: whatever goes wrong, a run ends within its limits, with
 //! a conversation that is valid.
 
+use callwright::agent::exec::Executor;
+use callwright::agent::fallback::{Limits as Spending, Rates};
+use callwright::agent::turn::{FinishReason, Limits, Status};
+use callwright::agent::{Agent, Fallbacks};
 use callwright::constraint::Mode;
 use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
-use callwright::exec::Executor;
-use callwright::fallback::{Limits as Spending, Rates};
 use callwright::format::Format;
 use callwright::message::{Conversation, Message, Role, check_order, messages_to_json, open_calls};
-use callwright::session::{Agent, Event, Fallbacks, Outcome, Session, ToolChoice};
+use callwright::session::{Event, Outcome, Session, ToolChoice};
 use callwright::template::ChatTemplate;
-use callwright::turn::{FinishReason, Limits, Status};
 use callwright::{Error, ErrorKind, Tools};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -478,9 +479,9 @@ fn fallback_models_stay_loaded_within_their_memory_and_are_learned_of() {
 #[test]
 fn models_of_the_same_family_come_first() {
     let models = ["llama-3b", "qwen2.5-7b", "path/Qwen2.5-0.5B.gguf", "main"].map(str::to_owned);
-    let order = callwright::fallback::order(&models, "main", "t", &Rates::default());
+    let order = callwright::agent::fallback::order(&models, "main", "t", &Rates::default());
     assert_eq!(order, ["llama-3b", "qwen2.5-7b", "path/Qwen2.5-0.5B.gguf"]);
-    let order = callwright::fallback::order(&models, "Qwen2.5 1.5B Instruct", "t", &Rates::default());
+    let order = callwright::agent::fallback::order(&models, "Qwen2.5 1.5B Instruct", "t", &Rates::default());
     assert_eq!(order, ["qwen2.5-7b", "path/Qwen2.5-0.5B.gguf", "llama-3b", "main"]);
 }
 

@@ -26,6 +26,7 @@ fn tools(home: &Path, command: &str) -> String {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn two_calls_two_results_one_answer() {
     let home = tempfile::tempdir().unwrap();
     let ran = execute(home.path(), &["--tools", TOOLS]);
@@ -44,6 +45,7 @@ fn two_calls_two_results_one_answer() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_call_that_was_closed_for_want_of_tokens_is_not_executed() {
     let home = tempfile::tempdir().unwrap();
     let few = ["--max-tokens", "22", "--no-regenerate"];
@@ -58,6 +60,7 @@ fn a_call_that_was_closed_for_want_of_tokens_is_not_executed() {
 
 /// Whoever executes the calls has nothing but what is said of them.
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_call_that_was_closed_for_want_of_tokens_is_not_said_to_be_whole() {
     let home = tempfile::tempdir().unwrap();
     let record = home.path().join("run.jsonl");
@@ -85,6 +88,7 @@ fn a_call_that_was_closed_for_want_of_tokens_is_not_said_to_be_whole() {
 
 /// Few tokens may also turn an argument into another one, long before the last of them.
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn whatever_the_limit_a_call_is_what_it_would_be_or_not_whole() {
     let home = tempfile::tempdir().unwrap();
     let question =
@@ -110,6 +114,7 @@ fn whatever_the_limit_a_call_is_what_it_would_be_or_not_whole() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_document_of_a_run_can_be_gone_on_with() {
     let home = tempfile::tempdir().unwrap();
     let ran = execute(home.path(), &["--tools", TOOLS, "--output", "json"]);
@@ -131,6 +136,7 @@ fn the_document_of_a_run_can_be_gone_on_with() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn nothing_is_decoded_twice() {
     let home = tempfile::tempdir().unwrap();
     let ran = execute(home.path(), &["--tools", TOOLS, "--output", "events"]);
@@ -149,6 +155,7 @@ fn nothing_is_decoded_twice() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_tool_that_fails_is_an_honest_failure() {
     let home = tempfile::tempdir().unwrap();
     let tools = tools(home.path(), "command = [\"sh\", \"-c\", \"echo no service >&2; exit 7\"]");
@@ -164,6 +171,7 @@ fn a_tool_that_fails_is_an_honest_failure() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn another_model_writes_the_call_that_keeps_failing() {
     let home = tempfile::tempdir().unwrap();
     // It complains of the first call, and is content with the second.
@@ -248,6 +256,7 @@ fn what_cannot_be_executed_is_said_before_the_model_is_loaded() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_tool_that_is_to_be_asked_about_is_not_run_where_nobody_can_be_asked() {
     let home = tempfile::tempdir().unwrap();
     let tools = tools(home.path(), "command = [\"sh\", \"-c\", \"echo 21 degrees\"]\nconfirm = true");
@@ -260,6 +269,7 @@ fn a_tool_that_is_to_be_asked_about_is_not_run_where_nobody_can_be_asked() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn ctrl_c_kills_the_tools_and_keeps_the_conversation() {
     let home = tempfile::tempdir().unwrap();
     let mark = home.path().join("running");
@@ -293,6 +303,7 @@ fn ctrl_c_kills_the_tools_and_keeps_the_conversation() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn an_overflow_in_the_middle_prints_what_was_done() {
     let home = tempfile::tempdir().unwrap();
     let tools = tools(home.path(), "command = [\"sh\", \"-c\", \"yes sunny | head -c 3000\"]");
@@ -333,6 +344,7 @@ fn an_overflow_in_the_middle_prints_what_was_done() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_run_is_recorded_and_repeated_without_its_tools() {
     let home = tempfile::tempdir().unwrap();
     let (recording, mark) = (home.path().join("run.jsonl"), home.path().join("ran"));

@@ -3,13 +3,14 @@
 use crate::run::{City, call, info, kinds, prepared, run, texts_of, weather, weather_tool};
 use callwright::ErrorKind;
 use callwright::Tools;
+use callwright::agent::Agent;
+use callwright::agent::turn::Status;
 use callwright::constraint::Mode;
 use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::message::{Message, Role};
-use callwright::session::{Agent, ContextPolicy, Session};
+use callwright::session::{ContextPolicy, Session};
 use callwright::template::ChatTemplate;
-use callwright::turn::Status;
 
 #[test]
 fn nothing_that_was_decoded_is_decoded_again() {

@@ -5,16 +5,17 @@ use crate::run::{
     City, assert_valid, call, conversation, fallbacks, forced, info, kinds, prepared, run, scripted, weather,
     weather_tool,
 };
+use callwright::agent::fallback::Limits as Spending;
+use callwright::agent::turn::{FinishReason, Limits, Status};
+use callwright::agent::{Agent, Fallbacks};
 use callwright::constraint::Mode;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
-use callwright::fallback::Limits as Spending;
 use callwright::message::Message;
-use callwright::session::{Agent, ContextPolicy, Event, Fallbacks, Outcome, Session};
+use callwright::session::{ContextPolicy, Event, Outcome, Session};
 use callwright::template::Piece;
-use callwright::turn::{FinishReason, Limits, Status};
 use callwright::{Error, ErrorKind, Tools};
 use serde_json::Value;
 use std::path::Path;

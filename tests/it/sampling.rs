@@ -98,6 +98,7 @@ fn a_bias_for_tokens_that_the_model_does_not_have_is_reported_once() {
 
 /// With the bundled model, which would answer with a word or two.
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn biases_and_penalties_change_what_the_model_writes() {
     let home = tempfile::tempdir().unwrap();
     let body = home.path().join("body.json");

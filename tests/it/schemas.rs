@@ -108,6 +108,7 @@ fn an_answer_is_checked_for_what_its_grammar_does_not_enforce() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_program_fails_where_an_answer_does_not_fit_or_cannot_be_whole() {
     let folder = tempfile::tempdir().unwrap();
     let tried = [

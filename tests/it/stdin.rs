@@ -11,6 +11,7 @@ fn render(home: &Path, args: &[&str], piped: &str) -> Ran {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_is_piped_in_is_the_question_or_goes_with_it() {
     let home = tempfile::tempdir().unwrap();
     let messages = home.path().join("messages.json");
@@ -42,6 +43,7 @@ fn what_is_piped_in_is_the_question_or_goes_with_it() {
 
 /// As programs leave it open that start others.
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_pipe_that_nobody_writes_to_is_not_waited_for() {
     let home = tempfile::tempdir().unwrap();
     let started = Instant::now();
@@ -83,6 +85,7 @@ fn parse_takes_a_file() {
 
 /// A file whose header is whole and whose weights are not: whatever is said of other things was said before loading them.
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_is_wrong_is_said_before_the_weights_are_loaded() {
     let home = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
@@ -143,6 +146,7 @@ fn parse_says_where_a_text_is_not_utf_8() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_byte_order_mark_is_no_part_of_a_text() {
     let home = tempfile::tempdir().unwrap();
     let lines = home.path().join("lines.jsonl");
@@ -156,6 +160,7 @@ fn a_byte_order_mark_is_no_part_of_a_text() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_is_given_in_place_of_a_file_is_read_or_answered_in_words() {
     let home = tempfile::tempdir().unwrap();
     let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.json");

@@ -33,6 +33,7 @@ fn passes(tests: &str) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_generator_passes_its_tests() {
     passes("training.test_data");
 }
@@ -109,6 +110,7 @@ fn any_schema_becomes_a_signature() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn token_ids_are_those_that_training_used() {
     let options = LoadOptions { vocabulary_only: true, ..LoadOptions::default() };
     let engine = LlamaEngine::load(&bundled::path().unwrap(), options).unwrap();

@@ -1,6 +1,6 @@
 //! Every path through a run's decisions, and random ones: each ends within its limits.
 
-use callwright::turn::{Fault, Fell, FinishReason, Limits, Proposed, Ran, Reason, Status, Step, Told, Turn};
+use callwright::agent::turn::{Fault, Fell, FinishReason, Limits, Proposed, Ran, Reason, Status, Step, Told, Turn};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 

@@ -9,6 +9,7 @@ fn cases() -> String {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_run_holds_the_tools_that_its_suite_names_by_path() {
     let home = tempfile::tempdir().unwrap();
     let suite = home.path().join("cases.jsonl");
@@ -33,6 +34,7 @@ fn a_run_holds_the_tools_that_its_suite_names_by_path() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_suite_of_ones_own_from_init_to_report() {
     let home = tempfile::tempdir().unwrap();
     let suite = home.path().join("cases.jsonl");
@@ -124,6 +126,7 @@ fn a_suite_of_ones_own_from_init_to_report() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_broke_is_told_and_no_success() {
     let home = tempfile::tempdir().unwrap();
     let template = home.path().join("strict.jinja");
@@ -150,6 +153,7 @@ fn what_broke_is_told_and_no_success() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_comparison_names_what_differs_and_what_is_not_finished() {
     let home = tempfile::tempdir().unwrap();
     let folder = |name: &str| home.path().join(name);
@@ -220,6 +224,7 @@ fn a_comparison_names_what_differs_and_what_is_not_finished() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn several_cases_at_a_time_come_to_the_same() {
     let home = tempfile::tempdir().unwrap();
     let outcomes = |name: &str, count: &str, threads: &[&str]| {
@@ -252,6 +257,7 @@ fn several_cases_at_a_time_come_to_the_same() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn prompts_that_do_not_fit_are_an_outcome() {
     let home = tempfile::tempdir().unwrap();
     let ran = run(callwright(home.path())
@@ -265,6 +271,7 @@ fn prompts_that_do_not_fit_are_an_outcome() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn wrong_options_are_told() {
     let home = tempfile::tempdir().unwrap();
     for (arguments, message) in [
@@ -353,6 +360,7 @@ fn answers_made_elsewhere_are_scored() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_run_goes_on_with_what_it_was_begun_with() {
     let home = tempfile::tempdir().unwrap();
     let out = home.path().join("run");

@@ -1,16 +1,17 @@
 //! The ladder of a call that keeps failing: generated alone under the grammar, asked of fallback models.
 
-use super::answer::Ask;
-use super::event::{Event, FallbackStep, Note, RetryStep};
 use super::open::Open;
 use super::rescue::{Asked, alone, recent};
 use super::run::{Run, fault, kept};
-use super::{ToolChoice, tell};
+use super::tell;
+use crate::agent::fallback::Attempt;
+use crate::agent::turn::{Fell, FinishReason, Proposed, Step};
 use crate::constraint::Mode;
-use crate::fallback::Attempt;
 use crate::message::Message;
 use crate::parse::ParsedCall;
-use crate::turn::{Fell, FinishReason, Proposed, Step};
+use crate::session::ToolChoice;
+use crate::session::answer::Ask;
+use crate::session::event::{Event, FallbackStep, Note, RetryStep};
 use std::sync::Arc;
 
 impl Run<'_> {

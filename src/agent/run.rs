@@ -4,17 +4,18 @@
 //! is valid whatever happens, and can be gone on with after an error or an interruption. Only calls that are left to the
 //! caller ([`FailureKind::LeftOpen`]) have no result; the caller adds it before the next run.
 
-use super::event::{Cut, Done, Event, ModelUsage, Note, Outcome, RetryStep, ToolResult, WithoutTools};
 use super::open::{Open, OpenCall};
-use super::record::Beside;
 use super::rescue::Fallbacks;
-use super::{Session, ToolChoice, tell};
-use crate::exec::{Executor, Failure, FailureKind, first_of_same};
-use crate::fallback::{Attempt, log_failure};
+use super::tell;
+use crate::agent::exec::{Executor, Failure, FailureKind, first_of_same};
+use crate::agent::fallback::{Attempt, log_failure};
+use crate::agent::turn::{Fault, FinishReason, Limits, Proposed, Ran, Reason, Status, Step, Told, Turn};
 use crate::generate::Usage;
 use crate::message::{Message, ToolCall};
 use crate::parse::ParsedCall;
-use crate::turn::{Fault, FinishReason, Limits, Proposed, Ran, Reason, Status, Step, Told, Turn};
+use crate::session::event::{Cut, Done, Event, ModelUsage, Note, Outcome, RetryStep, ToolResult, WithoutTools};
+use crate::session::record::Beside;
+use crate::session::{Session, ToolChoice};
 use crate::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl Session {
     /// Lets the model speak, executes what it calls, and so on until it has answered.
     ///
     /// A call that is incomplete or invalid is never executed. What failed is told to the model, and where that does
-    /// not help, mended as [`crate::turn`] says. Each answer with calls joins the conversation together with all of
+    /// not help, mended as [`crate::agent::turn`] says. Each answer with calls joins the conversation together with all of
     /// their results, so that the conversation is valid whatever happens. Where [`Executor::by_hand`] leaves calls to the
     /// caller, the run ends with [`Status::ToolCalls`], and the conversation waits for their results.
     ///

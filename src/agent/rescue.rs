@@ -1,11 +1,11 @@
 //! Fallback models: another session that is asked for one call.
 
-use super::Session;
-use super::answer::Ask;
-use super::event::{Event, Reply};
 use crate::Result;
-use crate::fallback::{self, Limits, Rates, Warm};
+use crate::agent::fallback::{self, Limits, Rates, Warm};
 use crate::message::{Message, Role};
+use crate::session::Session;
+use crate::session::answer::Ask;
+use crate::session::event::{Event, Reply};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,30 +1,30 @@
 //! What the model is told where a call did not go well: what was wrong, and what is expected.
 
-use crate::exec::Failure;
+use crate::agent::exec::Failure;
+use crate::agent::turn::Fault;
 use crate::message::ToolCall;
 use crate::parse::ParsedCall;
-use crate::turn::Fault;
 
 /// What the result of a call begins with that has none.
-pub(super) const ERROR: &str = "error: ";
+pub(crate) const ERROR: &str = "error: ";
 /// For a call that the run ended before.
-pub(super) const NOT_EXECUTED: &str = "error: this call was not executed: the run ended before";
+pub(crate) const NOT_EXECUTED: &str = "error: this call was not executed: the run ended before";
 /// For a call that was made before.
-pub(super) const REPEATED: &str =
+pub(crate) const REPEATED: &str =
     "[This call was made before and gave the same result. Do not make it again: answer with what is known.]";
 /// For a call of a tool that fails however it is called.
-pub(super) const UNAVAILABLE: &str = "[No other call of this tool would do better. Do not call it again: answer with what is known, or say what is missing.]";
+pub(crate) const UNAVAILABLE: &str = "[No other call of this tool would do better. Do not call it again: answer with what is known, or say what is missing.]";
 /// For the person, where the model was made to answer.
-pub(super) const LOOP: &str = "the model made the same call again and again; it was made to answer without tools";
+pub(crate) const LOOP: &str = "the model made the same call again and again; it was made to answer without tools";
 /// For the person, where nothing more may be spent on falling back.
-pub(super) const EXHAUSTED: &str = "the tokens or seconds for falling back are used up";
+pub(crate) const EXHAUSTED: &str = "the tokens or seconds for falling back are used up";
 /// For the person, where the model had nothing to say.
-pub(super) const EMPTY: &str = "the model's answer is empty";
+pub(crate) const EMPTY: &str = "the model's answer is empty";
 /// For the person, where a fallback model said something else.
-pub(super) const NO_CALL: &str = "the model wrote no call";
+pub(crate) const NO_CALL: &str = "the model wrote no call";
 
 /// The result of a call that was not executed because of how it was written.
-pub(super) fn not_executed(call: &ParsedCall, fault: Fault) -> String {
+pub(crate) fn not_executed(call: &ParsedCall, fault: Fault) -> String {
     let problems = call.problems.join("; ");
     let expected = match fault {
         Fault::UnknownTool => "Call a tool that there is, by its exact name.",
@@ -39,17 +39,17 @@ pub(super) fn not_executed(call: &ParsedCall, fault: Fault) -> String {
 }
 
 /// The result of a call whose tool failed.
-pub(super) fn failed(failure: &Failure) -> String {
+pub(crate) fn failed(failure: &Failure) -> String {
     format!("{ERROR}{failure}")
 }
 
 /// A result without the remark behind it, and that.
-pub(super) fn without_remark(content: &str) -> (&str, &str) {
+pub(crate) fn without_remark(content: &str) -> (&str, &str) {
     let at = [REPEATED, UNAVAILABLE].iter().find_map(|remark| content.strip_suffix(remark)?.strip_suffix('\n'));
     content.split_at(at.map_or(content.len(), str::len))
 }
 
 /// The call as a conversation can carry it: programs refuse one without a name.
-pub(super) fn nameable(call: ToolCall) -> ToolCall {
+pub(crate) fn nameable(call: ToolCall) -> ToolCall {
     if call.name.trim().is_empty() { ToolCall { name: "invalid_call".to_owned(), ..call } } else { call }
 }

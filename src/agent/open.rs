@@ -1,7 +1,7 @@
 //! An answer with calls, before it joins the conversation: what its calls have come to so far.
 
 use super::tell;
-use crate::exec::Failure;
+use crate::agent::exec::Failure;
 use crate::message::{Message, ToolCall};
 
 /// An answer that waits for the results of its calls.

@@ -14,7 +14,7 @@
 //! fails so again, the call is given up.
 //!
 //! ```
-//! use callwright::turn::{FinishReason, Limits, Proposed, Ran, Status, Step, Turn};
+//! use callwright::agent::turn::{FinishReason, Limits, Proposed, Ran, Status, Step, Turn};
 //!
 //! let mut turn = Turn::new(Limits::default());
 //! let call = Proposed { tool: "clock".into(), arguments: "{}".into(), fault: None };

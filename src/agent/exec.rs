@@ -5,7 +5,7 @@
 //! Whatever goes wrong is a sentence that the model can act on.
 //!
 //! ```
-//! use callwright::exec::Executor;
+//! use callwright::agent::exec::Executor;
 //! use schemars::JsonSchema;
 //! use serde::Deserialize;
 //!
@@ -42,9 +42,9 @@ pub use command::kill_running;
 pub(crate) use command::without_marks;
 pub use function::Function;
 
+use crate::agent::turn::Fault;
 use crate::message::{Arguments, ToolCall};
 use crate::tool::{Tool, Tools};
-use crate::turn::Fault;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -3,8 +3,8 @@
 //! Models that help are loaded when they are needed, kept while the memory for them lasts, and asked in the order of
 //! their family and, where it is kept, of how often they helped with the tool before.
 
+use crate::agent::turn::Fault;
 use crate::message::{Message, messages_to_json};
-use crate::turn::Fault;
 use crate::{Error, ErrorKind, Result, text_file};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
