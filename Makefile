@@ -1,5 +1,7 @@
 # make demo     sets the machine up, builds, makes a real tool call, and answers a question with two
 # make test     all checks: format, clippy, tests, docs
+# make test-without-llama  tests everything that needs no C++ compiler
+# make features builds the common combinations of features, and the core for WebAssembly
 # make install  puts a native build on the PATH
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
 # make bench    the measurements that the README reports
@@ -10,7 +12,7 @@ CARGO ?= cargo
 # One profile everywhere: llama.cpp is compiled once for each, and that takes 5 to 25 minutes.
 PROFILE = --release --locked
 
-.PHONY: demo test install portable bench fuzz model model-smoke setup
+.PHONY: demo test test-without-llama features install portable bench fuzz model model-smoke setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -25,6 +27,18 @@ test: setup
 	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
 	$(CARGO) test $(PROFILE) --workspace
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(PROFILE) --workspace --no-deps
+
+test-without-llama:
+	$(CARGO) test $(PROFILE) --workspace --no-default-features
+
+features: setup
+	$(CARGO) check $(PROFILE) -p callwright-core
+	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features hub
+	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features bundled-model
+	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features llama
+	@if rustup target add wasm32-unknown-unknown; then \
+		$(CARGO) build $(PROFILE) -p callwright-core --target wasm32-unknown-unknown; \
+	else echo "skipped: the target wasm32-unknown-unknown cannot be installed here" >&2; fi
 
 install: setup
 	$(CARGO) install --path . --locked

@@ -128,10 +128,16 @@ pub(in crate::template) fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
-#[cfg(not(unix))]
+#[cfg(not(any(unix, all(target_family = "wasm", target_os = "unknown"))))]
 pub(in crate::template) fn processor_time() -> Duration {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     START.get_or_init(std::time::Instant::now).elapsed()
+}
+
+/// WebAssembly alone has no clock: only the number of steps bounds a template.
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+pub(in crate::template) fn processor_time() -> Duration {
+    Duration::ZERO
 }
 
 /// What filters and functions of one rendering share.

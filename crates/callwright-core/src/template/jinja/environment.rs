@@ -13,7 +13,7 @@ use super::methods::{self, Arguments};
 use super::python;
 use super::sequences::{Cycler, Range, Tuple};
 use super::{filters, operators, text_filters};
-use jiff::Zoned;
+use jiff::civil::DateTime;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
 
@@ -135,8 +135,19 @@ fn raise_exception(state: &State, message: &Value) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(Raised(message)))
 }
 
+#[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
+fn clock() -> Result<DateTime, Error> {
+    Ok(jiff::Zoned::now().datetime())
+}
+
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+fn clock() -> Result<DateTime, Error> {
+    let message = "strftime_now: there is no clock here; give the time with the request (RenderRequest::now)";
+    Err(Error::new(ErrorKind::InvalidOperation, message))
+}
+
 fn strftime_now(state: &State, format: &str) -> Result<String, Error> {
-    let now = scope(state)?.now.unwrap_or_else(|| Zoned::now().datetime());
+    let now = scope(state)?.now.map_or_else(clock, Ok)?;
     let mut out = String::new();
     let mut rest = format;
     while let Some((before, after)) = rest.split_once('%') {
