@@ -4,29 +4,30 @@
 //! visible. This crate loads a GGUF through llama.cpp, writes conversation and tools with a Jinja chat template, and
 //! streams out tool calls while the model writes them.
 //!
-//! ```no_run
+//! ```
 //! use callwright::{Session, Tools};
 //!
-//! let mut session = Session::open("model.gguf")?;
-//! session.set_tools(Tools::from_file("tools.json")?);
+//! let tools = Tools::from_file("examples/weather.json")?;
+//! let mut session = Session::builder().model("bundled").tools(tools).build()?;
 //! let reply = session.ask("What's the weather in Beijing tomorrow?")?;
-//! for call in reply.calls.iter().filter(|call| call.complete && call.valid) {
+//! for call in reply.runnable_calls() {
 //!     println!("{} {}", call.name, call.arguments.to_text());
 //! }
 //! # Ok::<(), callwright::Error>(())
 //! ```
 //!
-//! The four types to know:
+//! The types to know:
 //!
-//! 1. [`Session`]: a conversation with one model. [`Session::ask`] takes a turn; [`Session::respond`] does too, and tells
-//!    what is written while it is written.
-//! 2. [`Tools`]: what the model may call, with JSON Schemas.
-//! 3. [`message::Message`]: what was said, in OpenAI's form in and out.
-//! 4. [`parse::ParsedCall`]: a call, whether it is complete, whether it fits its tool, and what is wrong if not.
+//! 1. [`Model`]: a loaded model, by name, path or place on the hub. Sessions share its weights.
+//! 2. [`Session`]: a conversation. [`Session::ask`] takes a turn; [`Session::respond`] also reports what is written while it is
+//!    written.
+//! 3. [`Tools`]: what the model may call, with JSON Schemas.
+//! 4. [`message::Message`]: one message, in OpenAI's form in and out.
+//! 5. [`parse::ParsedCall`]: a call, whether it is complete, whether it fits its tool, and what is wrong if not.
+//!    [`Reply::runnable_calls`](session::Reply::runnable_calls) has those that may be executed.
 //!
-//! To have the calls executed and answered, give the session an [`Agent`](agent::Agent) and let it
-//! [run](Session::run): what fails is told to the model, mended, or given up with its error, and the conversation is
-//! valid whatever happens.
+//! An [`Agent`](agent::Agent) executes the calls and returns their results to the model: see [`Session::run`]. A call that
+//! fails is reported to the model, repaired, or given up with its error. The conversation is valid whatever happens.
 //!
 //! ```
 //! use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
@@ -48,8 +49,7 @@
 //! let call = "### TOOL_CALL_START ###\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n### TOOL_CALL_END ###";
 //! let info = ModelInfo { context_train: 8192, ..Default::default() };
 //! let engine = ScriptedEngine::from_texts(info, [call, "Rome is sunny."]);
-//! let mut session = Session::new(Box::new(engine), None, None)?;
-//! session.set_tools(Tools::new([weather])?);
+//! let mut session = Session::builder().engine(engine).tools(Tools::new([weather])?).build()?;
 //!
 //! session.ask_and_run("What's the weather in Rome?", &mut agent)?.ok()?;
 //! let said: Vec<&str> = session.messages().iter().map(|message| message.content.as_str()).collect();
@@ -57,16 +57,17 @@
 //! # Ok::<(), callwright::Error>(())
 //! ```
 //!
-//! To execute calls yourself, add a result for each as a [`message::Message::tool`] with the call's id, and let the
-//! model respond. Execute only what is complete and fits its tool; the result of any other call says what is wrong:
+//! To execute calls yourself, add a result for each as a [`message::Message::tool`] with the call's id, and let the model
+//! respond. Execute only what is runnable; the result of any other call says what is wrong:
 //!
-//! ```no_run
-//! # use callwright::{Session, message::Message};
-//! # let mut session = Session::open("model.gguf")?;
-//! # let reply = session.ask("What's the weather in Beijing tomorrow?")?;
+//! ```
+//! # use callwright::{Session, Tools, message::Message};
+//! # let tools = Tools::from_file("examples/weather.json")?;
+//! # let mut session = Session::builder().tools(tools).build()?;
+//! let reply = session.ask("What's the weather in Beijing tomorrow?")?;
 //! let mut messages = session.messages().to_vec();
 //! for call in &reply.calls {
-//!     let result = match call.complete && call.valid {
+//!     let result = match call.is_runnable() {
 //!         true => "21 °C, sunny".to_owned(),
 //!         false => format!("error: {}", call.problems.join("; ")),
 //!     };
@@ -77,9 +78,9 @@
 //! # Ok::<(), callwright::Error>(())
 //! ```
 //!
-//! Underneath, the stages can be used alone: [`template`] renders chat templates exactly as transformers does,
-//! [`parse`] reads a model's text as a stream, [`models`] finds, checks and downloads GGUF files, [`engine`] runs
-//! them.
+//! The stages can also be used alone. [`template`] renders chat templates exactly as transformers does, [`parse`] reads a
+//! model's text as a stream (both are in the crate `callwright-core`, which needs no C++), [`models`] finds, checks and
+//! downloads GGUF files, [`engine`] runs them.
 #![deny(missing_docs)]
 
 pub mod agent;

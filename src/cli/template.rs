@@ -6,9 +6,10 @@ use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::check::{Cost, Difference, MarkerTokens, Outcome, Report, RoundTrip, Subject, Turn};
 use callwright::choose::infer::Inference;
-use callwright::choose::{Choice, Clues, Origin, Writes, format_for};
+use callwright::choose::{Choice, Clues, Origin, Writes, format_for, is_name};
 use callwright::engine::Engine;
 use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::error::nearest;
 use callwright::format::{Builtin, Format, Payload};
 use callwright::message::{Arguments, Message, ToolCall};
 use callwright::models::{Gguf, Hub, Models};
@@ -290,6 +291,11 @@ fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
     }
     if let Some(format) = Format::builtin(name) {
         return Ok((plain()?, Some(format.clone())));
+    }
+    if let Some(meant) = nearest(name, Format::names()).filter(|_| is_name(name)) {
+        let message = format!("there is no chat template {name:?}, and no such file");
+        let error = Error::new(ErrorKind::Template, message).hint(format!("did you mean the built-in `{meant}`?"));
+        return Err(error.into());
     }
     let template = ChatTemplate::load(name)?;
     let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))?;

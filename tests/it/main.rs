@@ -26,6 +26,7 @@ mod hub;
 mod hub_server;
 mod inferred;
 mod llama_args;
+mod model;
 mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
