@@ -49,7 +49,7 @@ pub use options::{ContextPolicy, Options, ToolChoice};
 /// use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
 /// use callwright::{Session, Tools};
 ///
-/// // `Session::open("model.gguf")` loads a model; this one only says what it was told to.
+/// // `Session::open("model.gguf")` loads a model; this one only repeats its script.
 /// let call = "### TOOL_CALL_START ###\n{\"name\": \"clock\", \"arguments\": {}}\n### TOOL_CALL_END ###";
 /// let engine = ScriptedEngine::from_texts(ModelInfo { context_train: 8192, ..Default::default() }, [call]);
 ///
@@ -86,7 +86,7 @@ pub struct Session {
     pub(crate) cuts: context::Cuts,
     /// What was reported already, of this conversation or of the options, and is not to be reported again.
     pub(crate) told_once: HashSet<String>,
-    /// The last answer's prompt, and whether it was told that the chat template rewrites the past.
+    /// The last answer's prompt, and whether the note that the chat template rewrites the past was given.
     last: context::Last,
     /// Whether the chat template wants ids of nine letters and digits, once that was found out.
     short_ids: OnceCell<bool>,

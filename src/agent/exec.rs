@@ -85,7 +85,7 @@ pub enum FailureKind {
 pub struct Failure {
     /// Why.
     pub kind: FailureKind,
-    /// In words fit to be told to the model.
+    /// In words for the model.
     pub message: String,
 }
 
@@ -143,7 +143,7 @@ pub struct Executor {
     pub max_output: usize,
     /// Asks about the tools that are to be asked about; without it they are not run.
     pub confirm: Option<Confirm>,
-    /// Gives the results of the tools that nothing runs; without it the model is told that they cannot be run.
+    /// Gives the results of the tools that nothing runs; without it the model learns that they cannot be run.
     pub by_hand: Option<ByHand>,
 }
 
@@ -206,7 +206,7 @@ impl Executor {
     /// Executes calls, at most [`Executor::jobs`] at a time; the results are in the order of the calls. Calls with the
     /// same name and equal arguments are executed once, and have the same result.
     ///
-    /// `on_end` is told of each, in that order too, as soon as it and all before it have ended. When `cancel` is
+    /// `on_end` is called for each, in that order too, as soon as it and all before it have ended. When `cancel` is
     /// raised what runs is killed, and what does not yet is not started. That a call suits its tool's schema is the
     /// caller's to see to.
     pub fn run(
@@ -249,7 +249,7 @@ impl Executor {
             loop {
                 while told < results.len() {
                     if !is_first(told) {
-                        // The first one has been told before.
+                        // The first one was reported before.
                         results[told] = results[first[told]].clone();
                     }
                     let Some(result) = &results[told] else { break };

@@ -22,7 +22,7 @@ impl Run<'_> {
         let messages = self.with_open(self.session.messages.clone());
         let ask = self.forced(messages, &call.name);
         let on_event = &mut *self.on_event;
-        // What is written for the call is told when it is whole.
+        // The call is reported when it is complete.
         let reply = self.session.answer(&ask, &mut |event| {
             if !matches!(event, Event::Parsed(_)) {
                 on_event(event);

@@ -27,7 +27,7 @@ pub(super) struct OpenCall {
 }
 
 impl Open {
-    /// The call in place `index`, which is to be mended, and what is wrong with it.
+    /// The call at `index`, which is to be repaired, and what is wrong with it.
     pub fn failing(&mut self, index: usize) -> Option<(ToolCall, String)> {
         let open = self.calls.get_mut(index)?;
         let error = open.content();
@@ -64,7 +64,7 @@ fn messages(answer: &Message, calls: Vec<(ToolCall, Option<String>)>) -> Vec<Mes
 }
 
 impl OpenCall {
-    /// The result, or what is told in its place.
+    /// The result, or the error in its place.
     pub fn content(&self) -> String {
         match &self.came {
             Some(Ok(text) | Err(text)) => text.clone(),
@@ -78,7 +78,7 @@ impl OpenCall {
         }
         let content = self.content();
         let (call, mut content) = match (self.came, self.original) {
-            // What others made of it failed, too: what the model wrote stands, with the error that it met.
+            // The other attempts failed too: the call as the model wrote it is kept, with its own error.
             (Some(Err(_)) | None, Some(original)) => original,
             _ => (self.call, content),
         };

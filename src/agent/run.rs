@@ -52,8 +52,8 @@ impl Session {
 
     /// Lets the model speak, executes what it calls, and so on until it has answered.
     ///
-    /// A call that is incomplete or invalid is never executed. What failed is told to the model, and where that does
-    /// not help, mended as [`crate::agent::turn`] says. Each answer with calls joins the conversation together with all of
+    /// A call that is incomplete or invalid is never executed. The model gets the error of a failed call, and where that does
+    /// not help, the call is recovered as [`crate::agent::turn`] says. Each answer with calls joins the conversation together with all of
     /// their results, so that the conversation is valid whatever happens. Where [`Executor::by_hand`] leaves calls to the
     /// caller, the run ends with [`Status::ToolCalls`], and the conversation waits for their results.
     ///
@@ -227,7 +227,7 @@ impl Run<'_> {
         let on_event = &mut *self.on_event;
         let first = first_of_same(&calls);
         let id = |index: usize| calls[index].id.clone().unwrap_or_default();
-        // A call that was mended may have become the same as another one of the answer, which has run.
+        // A regenerated call may be identical to another one of the answer, which has run.
         let before = match calls.as_slice() {
             [call] => open
                 .ran
@@ -339,7 +339,7 @@ impl Run<'_> {
         self.turn.executed(ran)
     }
 
-    /// Tells the model what to do otherwise; what it is told stands in the results.
+    /// Tells the model what to do differently; the advice is in the results.
     fn tell(&mut self, told: &[Told]) {
         let Some(open) = &mut self.open else { return };
         for told in told {

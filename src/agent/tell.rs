@@ -1,4 +1,4 @@
-//! What the model is told where a call did not go well: what was wrong, and what is expected.
+//! The messages to the model about a call that failed: what was wrong, and what is expected.
 
 use crate::agent::exec::Failure;
 use crate::agent::turn::Fault;
@@ -43,7 +43,7 @@ pub(crate) fn failed(failure: &Failure) -> String {
     format!("{ERROR}{failure}")
 }
 
-/// A result without the remark behind it, and that.
+/// A result without the remark after it, and the remark.
 pub(crate) fn without_remark(content: &str) -> (&str, &str) {
     let at = [REPEATED, UNAVAILABLE].iter().find_map(|remark| content.strip_suffix(remark)?.strip_suffix('\n'));
     content.split_at(at.map_or(content.len(), str::len))

@@ -2,15 +2,15 @@
 //! nothing else.
 //!
 //! Small models fail often enough that recovery is part of every run, and a loop with recovery in it is where runs go
-//! on for ever. So the decisions stand here, without a model, a tool or a clock, and every path through them is a test.
+//! on for ever. So the decisions are here, without a model, a tool or a clock, and every path through them is a test.
 //!
-//! A call that failed climbs a ladder. The model is told what was wrong, until the same tool has failed
+//! A call that failed climbs a ladder. The model gets the error, until the same tool has failed
 //! [`Limits::max_tool_failures`] times in a row; then the call alone is generated again under the grammar; then each
 //! fallback model is asked for it; then it is given up, and the model answers without tools. Failures are counted for
 //! each tool: once for an answer in which a call of the tool failed, and from nothing after one in which none did.
 //!
 //! What no other call can mend ([`Fault::Tool`]: a program that is not there, one that hangs, a person who says no) is
-//! not the model's failure, and no model could do better. It is told once; where the model calls the tool again and it
+//! not the model's failure, and no model could do better. The model learns that once; where the model calls the tool again and it
 //! fails so again, the call is given up.
 //!
 //! ```
@@ -50,9 +50,9 @@ pub struct Limits {
     pub max_turns: usize,
     /// At most this many calls in one answer.
     pub max_calls: usize,
-    /// After this many failures of a tool in a row the model is no longer told, but helped.
+    /// After this many failures of a tool in a row the model no longer gets the error, but help.
     pub max_tool_failures: usize,
-    /// Whether the model is told what was wrong and tries again.
+    /// Whether the model gets the error and tries again.
     pub tell: bool,
     /// Whether a call that the model cannot write is generated alone under the grammar.
     pub regenerate: bool,
@@ -137,7 +137,7 @@ pub enum Fell {
     Exhausted,
 }
 
-/// What the model is told before it speaks again.
+/// What the model gets before it writes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
     /// What was wrong with this call, the tool's n-th failure in a row.
@@ -181,7 +181,7 @@ pub enum Status {
     Length,
     /// A tool failed, and nothing helped; the answer, if there is one, was given without it.
     ToolFailed,
-    /// The model went on calling the same, whatever it was told.
+    /// The model kept making the same call, despite the errors.
     Loop,
     /// There were as many answers as are allowed, and the last one still called tools.
     MaxTurns,
@@ -213,7 +213,7 @@ impl fmt::Display for Status {
 pub enum Step {
     /// Let the model speak: [`Turn::generated`].
     Generate,
-    /// Let it speak once it was told this: [`Turn::generated`].
+    /// Let it write after it got this: [`Turn::generated`].
     Retry(Vec<Told>),
     /// Execute these calls: [`Turn::executed`].
     Execute(Vec<usize>),
@@ -280,7 +280,7 @@ pub struct Turn {
 
 /// Names that no tool has are counted together: a model that makes names up makes up another each time.
 const UNKNOWN: &str = "";
-/// At the second failure that no other call can mend, the model has not heeded what it was told at the first.
+/// At the second failure that no other call can mend, the model has ignored the answer to the first.
 const MOST_UNAVAILABLE: usize = 2;
 
 impl Turn {

@@ -44,7 +44,7 @@ impl Ask {
         messages.map(|(index, message)| Placed::new(*self.places.get(index).unwrap_or(&index), message)).collect()
     }
 
-    /// The tools that the model is told of.
+    /// The tools in the prompt.
     pub fn shown_tools(&self) -> Option<&Arc<Tools>> {
         (!self.tools.is_empty() && self.options.tool_choice != ToolChoice::None).then_some(&self.tools)
     }
@@ -106,7 +106,7 @@ impl Session {
             ..ParserOptions::default()
         };
         let prompt_tail = parser_options.prompt_tail.clone();
-        // Tools that the model is not told of, too: what it calls all the same has to fit them.
+        // Also tools that are not in the prompt: a call of one still has to fit it.
         let tools = (!ask.tools.is_empty()).then(|| Arc::clone(&ask.tools));
         let mut parser = Parser::new(&self.format, tools, parser_options)?;
         let mut calls = CallCount::new(options.max_calls);
@@ -322,7 +322,7 @@ impl Session {
         if !tail.is_empty() {
             return tail.to_owned();
         }
-        // A template that takes no notice of what is asked for may always write the head: behind the last message.
+        // A template that takes no notice of what is asked for may always write the head after the last message.
         let last = written.messages.last().map_or("", |message| message.content.trim());
         let behind = text.rsplit_once(last).filter(|_| !last.is_empty());
         behind.map_or_else(String::new, |(_, tail)| tail.to_owned())

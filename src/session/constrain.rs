@@ -114,7 +114,7 @@ pub(super) fn unknown_tokens(engine: &dyn Engine, options: &Options) -> Option<S
     })
 }
 
-/// What cannot be constrained is an error in strict mode, and told otherwise.
+/// What cannot be constrained is an error in strict mode, and reported otherwise.
 fn without<'c>(options: &Options, error: Error) -> Result<(Option<Constraint<'c>>, Vec<String>)> {
     if options.constrain == Mode::Strict {
         return Err(error);

@@ -22,7 +22,7 @@ pub(crate) struct Cuts {
     dropped: BTreeSet<usize>,
 }
 
-/// Something that was cut: which messages, and how that is told.
+/// Something that was cut: which messages, and the note about it.
 struct Cut {
     range: Range<usize>,
     told: String,
@@ -34,7 +34,7 @@ pub(crate) struct Last {
     messages: Vec<Message>,
     with_tools: bool,
     prompt: usize,
-    /// Whether it was told that the chat template rewrites the past.
+    /// Whether the note that the chat template rewrites the past was given.
     told: bool,
 }
 
@@ -77,7 +77,7 @@ impl Session {
             }
             match cut {
                 Some(cut) => {
-                    // What is cut again, or left out after all, is told as it is in the end.
+                    // If a message is cut twice, report only the last cut.
                     told.retain(|before| before.range.end <= cut.range.start || cut.range.end <= before.range.start);
                     told.push(cut);
                 }
@@ -211,13 +211,13 @@ impl Session {
     }
 }
 
-/// A result, and what was said behind it: that it was cut before, that the call was made before.
+/// A result, and the remarks after it: that it was cut before, that the call was made before.
 fn parts(content: &str) -> (&str, &str) {
     let (unremarked, _) = tell::without_remark(content);
     content.split_at(exec::without_marks(unremarked).0.len())
 }
 
-/// The beginning of a result, marked; what was said behind the result stays there.
+/// The beginning of a result, marked; the remarks after the result are kept.
 fn shortened(content: &str, most: usize) -> String {
     let (text, marks) = parts(content);
     if text.len() <= most {

@@ -100,7 +100,7 @@ pub struct ToolResult {
     pub name: String,
     /// Whether there is a result.
     pub ok: bool,
-    /// What the model is told: the result, or what went wrong.
+    /// What the model gets: the result, or what went wrong.
     pub content: String,
     /// What kind of thing went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,11 +119,11 @@ pub struct RetryStep {
     pub id: String,
     /// The tool, as the call names it.
     pub tool: String,
-    /// `told`: the model is told what was wrong; `regenerated`: the call alone was generated again under the grammar;
-    /// `unavailable`: it is told that no other call of the tool would do better; `repeated`: it is told that it made the
+    /// `told`: the model gets the error; `regenerated`: the call alone was generated again under the grammar;
+    /// `unavailable`: it learns that no other call of the tool would do better; `repeated`: it learns that it made the
     /// call before.
     pub step: &'static str,
-    /// In which way the call failed, where it was told.
+    /// How the call failed, where the model got the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
     /// How often the tool has failed in a row, where another call may mend it.

@@ -117,7 +117,7 @@ fn bad_choice(choice: &Value) -> Error {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextPolicy {
-    /// What the model is shown of old results is shortened, then old turns are left out; each is told. The
+    /// What the model is shown of old results is shortened, then old turns are left out; each is reported. The
     /// conversation itself stays whole.
     #[default]
     Shorten,
@@ -156,11 +156,11 @@ pub struct Options {
     /// Whether a call's continuation may be drafted from the prompt, which changes no result; see
     /// [`Usage::drafted_tokens`](crate::generate::Usage::drafted_tokens).
     pub draft: bool,
-    /// Whether the parser mends what departs from the format, or only reports it.
+    /// Whether the parser repairs departures from the format, or only reports them.
     pub repair: bool,
-    /// Whether, where it mends, values of another type than the schema wants are converted.
+    /// Whether repairs convert values of another type than the schema wants.
     pub coerce: bool,
-    /// Whether, where it mends, a tool's name in other case or with other separators is put right.
+    /// Whether repairs correct a tool's name in another case or with other separators.
     pub normalize_names: bool,
     /// What becomes of calls in another form than the format's. Where a grammar holds the whole answer, they are text.
     pub other_forms: OtherForms,

@@ -80,7 +80,7 @@ pub(crate) struct Ended {
     pub closed_from: Option<usize>,
     #[serde(flatten)]
     pub shortage: Shortage,
-    /// What the constraint told.
+    /// The notices of the constraint.
     #[serde(default)]
     pub told: Vec<String>,
 }

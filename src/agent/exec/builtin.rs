@@ -9,7 +9,7 @@ use serde::Deserialize;
 /// Their names.
 pub const BUILTIN: [&str; 2] = ["clock", "calculator"];
 
-/// How deep brackets may stand in each other.
+/// How deep brackets may nest.
 const DEPTH: usize = 64;
 
 #[derive(Deserialize, JsonSchema)]

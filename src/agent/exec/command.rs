@@ -1,7 +1,7 @@
 //! Tools that are programs.
 //!
 //! The arguments go to the program's standard input as JSON, its standard output is the result. A program that floods
-//! is read to its end and mostly thrown away, never kept in memory; one that leaves processes behind loses them.
+//! is read to its end and mostly thrown away, never kept in memory; processes that a tool leaves running are killed.
 //!
 //! A tool is killed as a process group. A process that leaves its group (`setsid`, a daemon) is out of reach: it lives
 //! on, whatever becomes of the tool, and is not waited for. Where it holds the tool's output open, what was read until
@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How long at most between two looks at whether the program has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What is said behind a result that is not the tool's whole output as it was: each on a line of its own.
+/// Remarks after a result that is not the tool's whole output: each on a line of its own.
 const HELD: &str = "\n[this may not be all: a process that the tool left behind holds its output]";
 const REPLACED: &str = "\n[some bytes of this were not UTF-8 and were replaced]";
 const CUT: &str = "\n[cut: these are the first ";
@@ -233,7 +233,7 @@ fn unsuccessful(name: &str, status: ExitStatus, out: &Captured, err: &Captured) 
     }
 }
 
-/// The JSON that a tool printed as it is: a mark behind it would make something else of it.
+/// The JSON that a tool printed, unchanged: a remark after it would make it invalid.
 fn json(name: &str, out: &Captured, held: bool) -> Result<String, Failure> {
     let failed = |what: String| {
         let held = if held { HELD } else { "" };
@@ -265,7 +265,7 @@ fn last(text: &str, most: usize) -> &str {
     &text[at..]
 }
 
-/// A result without what [`cut`] and [`run`] have said behind it, and that.
+/// A result without the remarks that [`cut`] and [`run`] put after it, and the remarks.
 pub(crate) fn without_marks(result: &str) -> (&str, &str) {
     let mut end = result.len();
     while let Some(at) = result[..end].rfind('\n')

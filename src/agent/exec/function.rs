@@ -22,7 +22,7 @@ pub trait Function: Send + Sync {
     /// Answers a call whose arguments fit the tool's schema.
     ///
     /// # Errors
-    /// What the model is to be told, where there is no result.
+    /// What the model gets in place of a result.
     fn call(&self, arguments: Map<String, Value>) -> Result<String, String>;
 }
 
@@ -86,7 +86,7 @@ fn parameters<A: JsonSchema>() -> Option<Map<String, Value>> {
     Some(schema).filter(|schema| schema.contains_key("properties"))
 }
 
-/// Calls a function in a thread of its own, which is left behind when it takes too long.
+/// Calls a function in a thread of its own, which is abandoned when it takes too long.
 pub(super) fn run(
     function: &Arc<dyn Function>,
     name: &str,
