@@ -33,7 +33,7 @@ pub fn write(summary: &Summary<'_>) -> Result<Vec<PathBuf>> {
         ("report.json", json::report(summary)),
         ("outcomes.jsonl", json::outcomes(summary)),
         ("junit.xml", junit(summary)),
-        ("report.html", html(summary)),
+        ("report.html", html(summary)?),
     ];
     files
         .into_iter()

@@ -96,7 +96,7 @@ pub struct Latency {
 }
 
 /// A score's name, key and meaning.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct ScoreDefinition {
     /// Its name in files and for `--fail-under`.
     pub key: &'static str,

@@ -45,7 +45,7 @@ pub fn junit(summary: &Summary<'_>) -> String {
 }
 
 /// Text as XML has it; what XML cannot hold at all is replaced.
-pub(super) fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
