@@ -88,6 +88,8 @@ pub mod engine;
 pub mod exec;
 pub mod fallback;
 pub mod generate;
+#[doc(hidden)]
+pub mod hash;
 pub mod models;
 pub mod session;
 pub mod turn;

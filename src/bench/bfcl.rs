@@ -10,8 +10,9 @@ pub use ceiling::reachable;
 pub use checker::{CRASH, check};
 
 use super::exact::Exact;
-use super::suite::{Case, Expected, ExpectedArgument, ExpectedCall, hash, to_value, tools, wrong};
+use super::suite::{Case, Expected, ExpectedArgument, ExpectedCall, to_value, tools, wrong};
 use crate::error::{Error, Location, Result, nearest};
+use crate::hash::sha256;
 use crate::message::Conversation;
 use crate::text_file;
 use std::path::{Path, PathBuf};
@@ -195,7 +196,7 @@ fn read_case(category: &str, case: &Exact, answer: Option<&Exact>) -> Result<Cas
     let gold = Gold { category: category.to_owned(), tools: functions.clone(), ground_truth };
     // Real users' questions come in families that share their tools: they are no independent evidence.
     let cluster = if category.starts_with("live_") {
-        format!("tools-{}", &hash(functions.to_string().as_bytes())[..12])
+        format!("tools-{}", &sha256(functions.to_string())[..12])
     } else {
         id.clone()
     };

@@ -1,8 +1,8 @@
 //! What is compared: a model with a template, a format and options.
 
-use super::suite::hash;
 use crate::constraint::Mode;
 use crate::engine::sampler::Sampling;
+use crate::hash::sha256;
 use serde::{Deserialize, Serialize};
 
 /// One way to ask the cases: all that decides the answers, so that an answer can be had again.
@@ -44,7 +44,7 @@ impl Configuration {
     pub fn identified(mut self) -> Configuration {
         self.id = String::new();
         let text = serde_json::to_string(&self).unwrap_or_default();
-        self.id = hash(text.as_bytes())[..12].to_owned();
+        self.id = sha256(text)[..12].to_owned();
         self
     }
 
@@ -69,7 +69,7 @@ impl Configuration {
     /// The seed of one answer.
     pub fn seed(&self, case: &str, repeat: usize) -> u64 {
         let text = format!("{}\n{case}\n{}\n{repeat}", self.sampling.seed, self.id);
-        let digits = &hash(text.as_bytes())[..13];
+        let digits = &sha256(text)[..13];
         // 52 bits: JSON's readers in other languages have doubles.
         u64::from_str_radix(digits, 16).unwrap_or(0)
     }

@@ -7,7 +7,7 @@
 use super::configuration::Configuration;
 use super::sample::Sample;
 use super::score::SCORER;
-use super::suite::{Suite, hash, wrong};
+use super::suite::{Suite, wrong};
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::text_file;
 use serde::{Deserialize, Serialize};
@@ -331,11 +331,6 @@ impl RunDirectory {
 struct Prompt {
     sha256: String,
     text: String,
-}
-
-/// The hash by which prompts.jsonl has a prompt.
-pub(super) fn prompt_hash(text: &str) -> String {
-    hash(text.as_bytes())
 }
 
 fn lock(folder: &Path) -> Result<File> {

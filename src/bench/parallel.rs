@@ -1,6 +1,5 @@
 //! Asking several cases at a time, each in a sequence of its own.
 
-use super::configuration::Configuration;
 use super::directory::RunDirectory;
 use super::run::{Answer, Answerer, Asked, Journal, Progress, in_order, read_format};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,8 +35,8 @@ struct Task {
 /// all.
 type Told = Result<(Task, Result<Answer>, bool)>;
 
-/// As [`run`](super::run::run), with up to `count` cases at a time. `open` is asked once for the configurations that share a
-/// session, for so many or for as many as are left.
+/// As [`run`](super::run::run), with up to `count` cases at a time. `open` is called once for the configurations that share a
+/// session: with the index of the first of them in the plan, and with `count`, or with as many cases as are left.
 ///
 /// A thread goes on with a case whose tools its sequence has in the cache, where there is one.
 ///
@@ -46,7 +45,7 @@ type Told = Result<(Task, Result<Answer>, bool)>;
 pub fn run_parallel(
     directory: &mut RunDirectory,
     count: usize,
-    open: &mut dyn FnMut(&Configuration, usize) -> Result<Open>,
+    open: &mut dyn FnMut(usize, usize) -> Result<Open>,
     on_progress: &mut dyn FnMut(Progress),
     cancel: &AtomicBool,
 ) -> Result<bool> {
@@ -56,7 +55,7 @@ pub fn run_parallel(
     let formats = plan.configurations.iter().map(read_format).collect::<Result<Vec<_>>>()?;
     let mut begin = 0;
     while begin < plan.configurations.len() {
-        let first = &plan.configurations[begin];
+        let (start, first) = (begin, &plan.configurations[begin]);
         let length = plan.configurations[begin..].iter().take_while(|one| one.shares_session(first)).count();
         let mut tasks = VecDeque::new();
         for (configuration, one) in plan.configurations.iter().enumerate().skip(begin).take(length) {
@@ -74,7 +73,7 @@ pub fn run_parallel(
         }
         // What is left may be less.
         let count = count.min(tasks.len());
-        let opened = open(first, count)?;
+        let opened = open(start, count)?;
         let tasks = Mutex::new(tasks);
         let stopped = AtomicBool::new(false);
         // Bounded: no thread gets far ahead of what is kept.

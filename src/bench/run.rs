@@ -1,13 +1,14 @@
 //! Asking the cases, one after another, and keeping each answer before the next is asked.
 
 use super::configuration::Configuration;
-use super::directory::{RunDirectory, prompt_hash};
+use super::directory::RunDirectory;
 use super::outcome::Outcome;
 use super::sample::{Failure, Finish, Sample, Timing};
 use super::score::score;
 use super::suite::Case;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Format;
+use crate::hash::sha256;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,7 +110,8 @@ pub(super) struct Asked<'a> {
     pub repeat: usize,
 }
 
-/// Asks all that has no answer yet. `open` makes what answers for a configuration and those that share its session.
+/// Asks all that has no answer yet. `open` makes what answers for the plan's configuration of that index, and for those
+/// that share its session.
 ///
 /// The cases that offer the same tools are asked one after another, so that the beginning of their prompts is in the
 /// KV cache. False when `cancel` was raised before the end.
@@ -118,7 +120,7 @@ pub(super) struct Asked<'a> {
 /// [`ErrorKind::Io`] when an answer cannot be kept, and whatever `open` fails with.
 pub fn run(
     directory: &mut RunDirectory,
-    open: &mut dyn FnMut(&Configuration) -> Result<Box<dyn Answerer>>,
+    open: &mut dyn FnMut(usize) -> Result<Box<dyn Answerer>>,
     on_progress: &mut dyn FnMut(Progress),
     cancel: &AtomicBool,
 ) -> Result<bool> {
@@ -126,7 +128,7 @@ pub fn run(
     let cases = in_order(&directory.suite.cases);
     let mut journal = Journal::new(directory, on_progress);
     let mut session: Option<(Box<dyn Answerer>, &Configuration)> = None;
-    for configuration in &plan.configurations {
+    for (index, configuration) in plan.configurations.iter().enumerate() {
         let format = read_format(configuration)?;
         for (_, case) in &cases {
             for repeat in 0..plan.repeat {
@@ -144,7 +146,7 @@ pub fn run(
                         // Before the next one: two models at a time may not fit the memory.
                         session = None;
                         warm_up = true;
-                        session.insert((open(configuration)?, configuration))
+                        session.insert((open(index)?, configuration))
                     }
                 };
                 let answer = match answerer.answer(case, configuration, configuration.seed(&case.id, repeat)) {
@@ -199,7 +201,7 @@ fn sample(asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> (Sample, 
         config: configuration.id.clone(),
         repeat: *repeat,
         seed: configuration.seed(&case.id, *repeat),
-        prompt_sha256: prompt_hash(&answer.prompt),
+        prompt_sha256: sha256(&answer.prompt),
         prompt_tail: answer.prompt_tail,
         raw: answer.raw,
         closed_from: answer.closed_from,

@@ -7,11 +7,11 @@
 use super::bfcl;
 use super::exact::Exact;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
+use crate::hash::sha256;
 use crate::message::{Conversation, Message, check_question};
 use crate::text_file;
 use crate::tool::Tools;
 use serde_json::{Map, Number, Value};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -196,7 +196,7 @@ impl Suite {
         for (share, _, name) in shares {
             // The first lines of a file are often the easy ones: the choice is by hash.
             let mut chosen = categories[name].clone();
-            chosen.sort_by_key(|index| hash(self.cases[*index].id.as_bytes()));
+            chosen.sort_by_key(|index| sha256(&self.cases[*index].id));
             kept.extend(chosen.into_iter().take(share));
         }
         let mut index = 0;
@@ -210,18 +210,13 @@ impl Suite {
     /// A hash of all cases: two runs with the same one were asked the same.
     pub fn sha256(&self) -> String {
         let lines: Vec<&str> = self.cases.iter().map(|case| case.line.as_str()).collect();
-        hash(lines.join("\n").as_bytes())
+        sha256(lines.join("\n"))
     }
 
     /// The suite as a file.
     pub fn to_text(&self) -> String {
         self.cases.iter().map(|case| case.line.clone() + "\n").collect()
     }
-}
-
-/// SHA-256 in hexadecimal.
-pub(crate) fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(super) fn wrong(message: impl Into<String>) -> Error {

@@ -3,7 +3,7 @@
 use super::bench::{show, tell_lacking};
 use super::bench_resume::{resumed, with_options};
 use super::bench_table::comparison;
-use super::generation::OtherFormsArg;
+use super::generation::{Constrain, OtherFormsArg};
 use super::input::{ModelOptions, load_format, load_template, positive};
 use super::run::Interrupts;
 use super::sampling::temperature;
@@ -23,12 +23,12 @@ use callwright::constraint::Mode;
 use callwright::engine::llama::parallel::{MAX_SEQUENCES, Sequences};
 use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
+use callwright::hash::{sha256, sha256_of};
 use callwright::models::{Hub, Models, bundled};
 use callwright::{Error, ErrorKind, Session, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use sha2::{Digest, Sha256};
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -144,23 +144,6 @@ enum Preset {
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Constrain {
-    Off,
-    Auto,
-    Strict,
-}
-
-impl Constrain {
-    fn mode(self) -> Mode {
-        match self {
-            Constrain::Off => Mode::Off,
-            Constrain::Auto => Mode::Auto,
-            Constrain::Strict => Mode::Strict,
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Repair {
     On,
     Off,
@@ -222,7 +205,7 @@ impl RunArgs {
         let modes = match self.preset {
             Some(Preset::Formats) => vec![Mode::Off, Mode::Strict],
             None if self.constrain.is_empty() => vec![Mode::Auto],
-            None => self.constrain.iter().map(|constrain| constrain.mode()).collect(),
+            None => self.constrain.iter().map(|constrain| Mode::from(*constrain)).collect(),
         };
         let repairs: Vec<bool> = match self.repair.as_slice() {
             [] => vec![true],
@@ -235,11 +218,11 @@ impl RunArgs {
         hub.offline |= self.offline;
         let models = models.iter().map(|model| super::input::in_repo(model, &hub)).collect::<Result<Vec<_>>>()?;
         for model in &models {
-            let sha256 = self.hash(model)?;
+            let hash = self.hash(model)?;
             for template in or_none(&self.template) {
                 for format in or_none(&formats) {
                     let loaded = Loaded { model: model.clone(), template: template.clone(), format };
-                    let (base, temperature) = self.described(&loaded, &sha256, case)?;
+                    let (base, temperature) = self.described(&loaded, &hash, case)?;
                     let temperatures = if self.temp.is_empty() { vec![temperature] } else { self.temp.clone() };
                     for constrain in &modes {
                         for temperature in &temperatures {
@@ -291,7 +274,7 @@ impl RunArgs {
     }
 
     /// What a model with its template and format is, and the temperature that its makers recommend.
-    fn described(&self, loaded: &Loaded, sha256: &str, case: &Case) -> Result<(Configuration, f32)> {
+    fn described(&self, loaded: &Loaded, hash: &str, case: &Case) -> Result<(Configuration, f32)> {
         let (mut session, entry) = self.options(loaded).open()?;
         session.set_tools(Tools::from_value(&case.tools.to_json())?);
         session.notices().iter().for_each(|text| notice(text));
@@ -300,9 +283,9 @@ impl RunArgs {
         let configuration = Configuration {
             id: String::new(),
             model: loaded.model.clone(),
-            model_sha256: sha256.to_owned(),
+            model_sha256: hash.to_owned(),
             template: template.name().to_owned(),
-            template_sha256: hex(Sha256::digest(template.source().as_bytes()).as_slice()),
+            template_sha256: sha256(template.source()),
             format: session.format().name.clone(),
             format_declaration: session.format().to_toml(),
             constrain: Mode::Auto,
@@ -321,19 +304,8 @@ impl RunArgs {
         hub.offline |= self.offline;
         let path = entry.ensure(&hub, &mut super::model::Bars::new())?;
         let failed = |error: std::io::Error| Error::io("read", &path, &error);
-        let mut file = std::fs::File::open(&path).map_err(failed)?;
-        let (mut hasher, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
-        loop {
-            match file.read(&mut buffer).map_err(failed)? {
-                0 => return Ok(hex(hasher.finalize().as_slice())),
-                count => hasher.update(&buffer[..count]),
-            }
-        }
+        Ok(std::fs::File::open(&path).and_then(|file| sha256_of(file, &mut |_| ())).map_err(failed)?)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub fn run(args: RunArgs) -> Result<u8> {
@@ -393,14 +365,10 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
     let mut told = Instant::now();
     let style = "{wide_bar} {pos}/{len} {msg} {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar()));
-    let plan = directory.plan.clone();
-    let now = plan.now.clone();
+    let now = directory.plan.now.clone();
     let stop = Arc::clone(cancel);
-    let place = |configuration: &Configuration| {
-        plan.configurations.iter().position(|one| one.id == configuration.id).unwrap_or(0)
-    };
-    let mut open = |configuration: &Configuration| {
-        let options = args.options(&loaded[place(configuration)]);
+    let mut open = |index: usize| {
+        let options = args.options(at(loaded, index)?);
         let opened = bar.suspend(|| {
             let (mut session, _) = options.open()?;
             options.load_weights(&mut session).map(|()| session)
@@ -409,8 +377,8 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
         let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(args.other_forms.into());
         Ok(Box::new(answers) as Box<dyn Answerer>)
     };
-    let mut open_sequences = |configuration: &Configuration, count: usize| {
-        let loaded = &loaded[place(configuration)];
+    let mut open_sequences = |index: usize, count: usize| {
+        let loaded = at(loaded, index)?;
         bar.suspend(|| sequences_for(args, loaded, count, &now, &stop)).map_err(as_error)
     };
     let mut progress = |at: Progress| {
@@ -435,6 +403,14 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
     };
     bar.finish_and_clear();
     Ok(finished)
+}
+
+/// What to load for the configuration of that index.
+fn at<T>(loaded: &[T], index: usize) -> Result<&T, Error> {
+    let count = loaded.len();
+    loaded
+        .get(index)
+        .ok_or_else(|| Error::new(ErrorKind::Config, format!("the run has no configuration {index}, only {count}")))
 }
 
 /// What answers several cases at a time, with one model.
@@ -524,4 +500,13 @@ fn against(baseline: Option<&RunDirectory>, run: &RunDirectory) -> Result<bool> 
         say(format_args!("{}", comparison(one)));
     }
     Ok(!comparisons.iter().any(|one| one.is_drop()))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn an_unknown_configuration_is_an_error_and_not_the_first_model() {
+        assert_eq!(super::at(&["a", "b"], 1).unwrap(), &"b");
+        assert_eq!(super::at(&["a", "b"], 2).unwrap_err().message(), "the run has no configuration 2, only 2");
+    }
 }

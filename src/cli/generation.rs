@@ -107,7 +107,7 @@ impl GenerationOptions {
                 Policy::Shorten => ContextPolicy::Shorten,
                 Policy::Error => ContextPolicy::Error,
             },
-            constrain: self.constraint.mode(),
+            constrain: self.constraint.constrain.into(),
             grammar,
             response_format,
             max_preamble: self.constraint.max_preamble,
@@ -167,22 +167,25 @@ struct ConstraintOptions {
     json_schema: Option<PathBuf>,
 }
 
+/// How strictly calls are held to the format.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Constrain {
+pub enum Constrain {
     Off,
     Auto,
     Strict,
 }
 
-impl ConstraintOptions {
-    fn mode(&self) -> Mode {
-        match self.constrain {
+impl From<Constrain> for Mode {
+    fn from(given: Constrain) -> Mode {
+        match given {
             Constrain::Off => Mode::Off,
             Constrain::Auto => Mode::Auto,
             Constrain::Strict => Mode::Strict,
         }
     }
+}
 
+impl ConstraintOptions {
     fn grammar(&self) -> Result<Option<Grammar>> {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Ok(Some(Grammar::from_file(path)?)),
