@@ -1,15 +1,16 @@
-//! JSON whose numbers keep what was written: integers of any size, and whether a number is an integer or a float.
+//! JSON with exact numbers: integers of any size, and a distinction between integers and floats.
 //!
-//! The leaderboard's checker is Python, where `5` and `5.0` are of different types and integers have no bounds.
-//! serde_json makes a double of what does not fit 64 bits, which is another number, and refuses `1e400`. Its feature
-//! `arbitrary_precision` would keep them, but for the whole program, where nobody else wants it.
+//! The leaderboard's checker is Python, where `5` and `5.0` have different types and integers have no bounds.
+//! serde_json's own values turn integers beyond 64 bits into doubles and refuse `1e400`; its feature
+//! `arbitrary_precision` would change numbers in the whole program. So serde_json checks the text, and this module
+//! converts its raw parts.
 
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::json::caret;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-/// How deep lists and objects may stand in one another.
+/// How deeply lists and objects may be nested.
 const DEPTH: usize = 200;
 
 /// A JSON value, as Python's `json` module reads it.
@@ -19,7 +20,7 @@ pub enum Exact {
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// A number without fraction and exponent: its digits, without leading zeros, behind a `-` where it is negative.
+    /// A number without fraction and exponent: its digits, with a `-` before them where it is negative.
     Int(String),
     /// Any other number.
     Float(f64),
@@ -27,7 +28,7 @@ pub enum Exact {
     Text(String),
     /// A list.
     List(Vec<Exact>),
-    /// An object; a key that came twice stands where it came first, with the value that came last.
+    /// An object; a repeated key has its first position and its last value.
     Object(Vec<(String, Exact)>),
 }
 
@@ -41,7 +42,7 @@ impl Exact {
         read(raw.get(), text, 0)
     }
 
-    /// The member of that name, if this is an object that has it.
+    /// The member with that name, if this is an object that has one.
     pub fn get(&self, key: &str) -> Option<&Exact> {
         self.members()?.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
@@ -70,7 +71,7 @@ impl Exact {
         }
     }
 
-    /// An integer as the double nearest to it; `None` where that would be infinite, and for other values.
+    /// The double nearest to an integer; `None` where it would be infinite, and for other values.
     pub fn int_to_float(&self) -> Option<f64> {
         match self {
             Exact::Int(digits) => digits.parse().ok().filter(|double: &f64| double.is_finite()),
@@ -78,7 +79,7 @@ impl Exact {
         }
     }
 
-    /// Equality as Python has it: numbers by value, `true` is 1, objects in any order.
+    /// Python's equality: numbers by value, `true` is 1, objects in any order.
     pub fn equals(&self, other: &Exact) -> bool {
         match (self, other) {
             (Exact::Null, Exact::Null) => true,
@@ -115,7 +116,7 @@ enum Number<'a> {
     Float(f64),
 }
 
-/// The digits of a double that is a whole number: all of them, for doubles are printed exactly.
+/// All digits of a double that is a whole number: Rust prints doubles exactly.
 fn whole(float: f64) -> Option<String> {
     (float.is_finite() && float.fract() == 0.0)
         .then(|| if float == 0.0 { "0".to_owned() } else { format!("{float:.0}") })
@@ -150,9 +151,9 @@ impl std::fmt::Display for Exact {
     }
 }
 
-/// Reads `text`, a part of `whole` that serde_json found to be one value.
+/// Converts `text`, a part of `whole` that serde_json found to be one value.
 fn read(text: &str, whole: &str, depth: usize) -> Result<Exact> {
-    // Both are parts of one text, so this is where the error is in it.
+    // `text` is a slice of `whole`.
     let offset = text.as_ptr() as usize - whole.as_ptr() as usize;
     if depth > DEPTH {
         return Err(error(whole, offset, "too deep"));
@@ -182,10 +183,13 @@ fn read(text: &str, whole: &str, depth: usize) -> Result<Exact> {
 /// serde_json's error about the part of `whole` from `offset` on.
 fn syntax(whole: &str, offset: usize, source: &serde_json::Error) -> Error {
     let message = source.to_string();
-    // It ends with the position, which the location has already.
+    // The message ends with the position, which the location has.
     let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(before, _)| before);
     let lines = whole[offset..].split_inclusive('\n').take(source.line().saturating_sub(1));
-    let at = offset + lines.map(str::len).sum::<usize>() + source.column().saturating_sub(1);
+    let at = match source.is_eof() {
+        true => whole.len(),
+        false => offset + lines.map(str::len).sum::<usize>() + source.column().saturating_sub(1),
+    };
     error(whole, (0..=at.min(whole.len())).rev().find(|at| whole.is_char_boundary(*at)).unwrap_or(0), message)
 }
 
