@@ -1,4 +1,4 @@
-//! One file for people: figures that need no scripts, and a list of all answers that can be filtered.
+//! One page for people: figures that need no scripts, and a list of all answers that can be filtered.
 
 mod data;
 mod figures;
@@ -9,7 +9,7 @@ use crate::bench::summary::{SCORES, Summary};
 use crate::error::{Error, ErrorKind, Result};
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 
-/// Where autoescape is on, because of the name.
+/// minijinja escapes for HTML because of this name.
 const NAME: &str = "report.html";
 const TEMPLATE: &str = include_str!("html/report.html.jinja");
 const STYLE: &str = include_str!("html/style.css");
