@@ -1,5 +1,5 @@
 # make demo     sets the machine up, builds, makes a real tool call, and answers a question with two
-# make test     all checks: format, clippy, tests, docs
+# make test     all checks: format, clippy, tests, docs. Tests that need other data or programs run where these are there
 # make test-without-llama  tests everything that needs no C++ compiler
 # make features builds the common combinations of features, and the core for WebAssembly
 # make install  puts a native build on the PATH
@@ -11,6 +11,8 @@
 CARGO ?= cargo
 # One profile everywhere: llama.cpp is compiled once for each, and that takes 5 to 25 minutes.
 PROFILE = --release --locked
+# `make fuzz` takes the conformance data in, where it is there.
+CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
 .PHONY: demo test test-without-llama features install portable bench fuzz model model-smoke setup
 
@@ -26,6 +28,7 @@ test: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
 	$(CARGO) test $(PROFILE) --workspace
+	@toolchain/outside-tests.sh
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(PROFILE) --workspace --no-deps
 
 test-without-llama:
@@ -59,7 +62,8 @@ bench: setup
 	$(CARGO) bench --locked
 
 fuzz: setup
-	CALLWRIGHT_FUZZ=$${CALLWRIGHT_FUZZ:-10000000} $(CARGO) test $(PROFILE) -p callwright-core --test it -- --nocapture fuzz
+	CALLWRIGHT_FUZZ=$${CALLWRIGHT_FUZZ:-10000000} $(CARGO) test $(PROFILE) -p callwright-core --test it -- --nocapture \
+		$(if $(CONFORMANCE),--ignored broken_texts_of_the,broken_texts_in)
 
 model:
 	training/run.sh

@@ -88,6 +88,8 @@ pub mod bench;
 pub mod constraint;
 pub mod engine;
 pub mod generate;
+#[doc(hidden)]
+pub mod hash;
 mod model;
 pub mod models;
 pub mod session;

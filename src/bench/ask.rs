@@ -1,4 +1,4 @@
-//! A session that answers cases.
+//! Answers cases with a session.
 
 use super::configuration::Configuration;
 use super::run::{Answer, Answerer};
@@ -27,10 +27,10 @@ pub struct SessionAnswers {
 }
 
 impl SessionAnswers {
-    /// Answers with `session`. `now` is what chat templates take for the time; `cancel` ends an answer when it is raised.
+    /// Answers with `session`. Chat templates get `now` as the time; setting `cancel` ends an answer.
     ///
     /// # Errors
-    /// [`ErrorKind::Suite`] when `now` is no date and time.
+    /// [`ErrorKind::Suite`] when `now` is not a date and time.
     pub fn new(session: Session, now: &str, cancel: Arc<AtomicBool>) -> Result<SessionAnswers> {
         let now = now.parse().map_err(|_| Error::new(ErrorKind::Suite, format!("{now:?} is no date and time")))?;
         Ok(SessionAnswers {
@@ -43,21 +43,21 @@ impl SessionAnswers {
         })
     }
 
-    /// What the events in the journal have of calls in other forms; scores do not depend on it.
+    /// Sets how the journal's events show calls in other forms; scores do not depend on it.
     #[must_use]
     pub fn with_other_forms(mut self, other_forms: OtherForms) -> SessionAnswers {
         self.other_forms = other_forms;
         self
     }
 
-    /// Has `after` called after each answer, whether there is one or not: a sequence's turn ends there.
+    /// Calls `after` after each case, answered or not: a sequence's turn ends there.
     #[must_use]
     pub fn with_after(mut self, after: impl Fn() + 'static) -> SessionAnswers {
         self.after = Some(Box::new(after));
         self
     }
 
-    /// Gives the session a case's tools and messages.
+    /// Sets a case's tools and messages.
     fn set(&mut self, case: &Case) -> Result<()> {
         let tools = case.tools.to_json();
         let text = tools.to_string();
@@ -76,7 +76,7 @@ impl SessionAnswers {
             constrain: configuration.constrain,
             repair: configuration.repair,
             other_forms: self.other_forms,
-            // A case is measured as it stands.
+            // A case must not be shortened.
             context: ContextPolicy::Error,
             now: self.now,
             cancel: Arc::clone(&self.cancel),
@@ -127,7 +127,7 @@ impl Answerer for SessionAnswers {
     }
 }
 
-/// Adds an event; pieces of one text or of one call's arguments become one.
+/// Adds an event; joins the pieces of one text or of one call's arguments.
 fn join(events: &mut Vec<Parsed>, event: &Parsed) {
     match (events.last_mut(), event) {
         (Some(Parsed::Text { delta: last }), Parsed::Text { delta }) => *last += delta,

@@ -1,7 +1,7 @@
-//! Cases of the Berkeley Function-Calling Leaderboard, read from a checkout as it is.
+//! Cases of the Berkeley Function-Calling Leaderboard, read from an unchanged checkout.
 //!
-//! <https://github.com/ShishirPatil/gorilla>, folder `berkeley-function-call-leaderboard/bfcl_eval/data`: the cases of a
-//! category in `BFCL_v4_CATEGORY.json`, a line each, and what is right in `possible_answer/`, a line for each of them.
+//! <https://github.com/ShishirPatil/gorilla>, folder `berkeley-function-call-leaderboard/bfcl_eval/data`:
+//! `BFCL_v4_CATEGORY.json` has a category's cases, one a line, and `possible_answer/` the right answers, one a line.
 
 mod ceiling;
 mod checker;
@@ -10,14 +10,15 @@ pub use ceiling::reachable;
 pub use checker::{CRASH, check};
 
 use super::exact::Exact;
-use super::suite::{Case, Expected, ExpectedArgument, ExpectedCall, hash, to_value, tools, wrong};
+use super::suite::{Case, Expected, ExpectedArgument, ExpectedCall, to_value, tools, wrong};
 use crate::error::{Error, Location, Result, nearest};
+use crate::hash::sha256;
 use crate::message::Conversation;
 use crate::text_file;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The categories that can be read, in the order of the leaderboard: one turn, in Python's rules.
+/// The categories that can be read, in the leaderboard's order: those of one turn, by Python's rules.
 pub const CATEGORIES: [&str; 11] = [
     "simple_python",
     "multiple",
@@ -32,14 +33,14 @@ pub const CATEGORIES: [&str; 11] = [
     "live_relevance",
 ];
 
-/// What the leaderboard's checker is given.
+/// The input of the leaderboard's checker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Gold {
-    /// The category, which decides the rules.
+    /// The category; the rules depend on it.
     pub category: String,
     /// The case's `function`.
     pub tools: Exact,
-    /// What is right; an empty list where a category has no answers.
+    /// The right answers; an empty list where a category has none.
     pub ground_truth: Exact,
 }
 
@@ -66,12 +67,12 @@ impl Gold {
     /// The verdict on decoded calls, `[{name: {parameter: value}}]`.
     ///
     /// # Errors
-    /// The error type of what is wrong.
+    /// The checker's error type.
     pub fn check(&self, answer: Option<&Exact>) -> Result<(), &'static str> {
         check(&self.category, &self.tools, &self.ground_truth, answer, false)
     }
 
-    /// What is expected, as far as it can be said without the checker.
+    /// The expected calls, as far as they are known without the checker.
     pub(super) fn expected(&self) -> Result<Expected> {
         if self.category.contains("irrelevance") {
             return Ok(Expected::NoCall);
@@ -115,7 +116,7 @@ pub(super) fn read(spec: &str) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The folder and the categories that are named behind a colon, which a folder's name may have as well.
+/// The folder, and the categories after a colon; a folder's name may contain one too.
 fn split(spec: &str) -> Result<(&Path, Option<Vec<&str>>)> {
     let whole = Path::new(spec);
     let Some((folder, list)) = spec.rsplit_once(':').filter(|_| !whole.exists()) else { return Ok((whole, None)) };
@@ -160,7 +161,7 @@ fn read_category(data: &Path, category: &str) -> Result<Vec<Case>> {
     let mut read = Vec::with_capacity(cases.len());
     for (index, case) in cases.iter().enumerate() {
         let at = |error: Error| error.at(Location { file: Some(path.clone()), line: Some(index + 1), column: None });
-        // By line, as the leaderboard pairs them.
+        // The leaderboard pairs them by line.
         let answer = answers.as_ref().map(|answers| &answers[index]);
         read.push(read_case(category, case, answer).map_err(at)?);
     }
@@ -193,9 +194,9 @@ fn read_case(category: &str, case: &Exact, answer: Option<&Exact>) -> Result<Cas
         None => Exact::List(Vec::new()),
     };
     let gold = Gold { category: category.to_owned(), tools: functions.clone(), ground_truth };
-    // Real users' questions come in families that share their tools: they are no independent evidence.
+    // Real users' questions come in families that share tools: they are not independent evidence.
     let cluster = if category.starts_with("live_") {
-        format!("tools-{}", &hash(functions.to_string().as_bytes())[..12])
+        format!("tools-{}", &sha256(functions.to_string())[..12])
     } else {
         id.clone()
     };

@@ -1,4 +1,4 @@
-//! Two runs beside each other, paired by case.
+//! Compares two runs case by case.
 
 use super::configuration::{Configuration, labels};
 use super::directory::RunDirectory;
@@ -9,15 +9,15 @@ use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
 
-/// The level at which a difference counts as one.
+/// The significance level.
 pub const LEVEL: f64 = 0.05;
 
 /// Why a configuration has no partner in the other run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alone {
-    /// There is none like it.
+    /// No configuration is like it.
     Nothing,
-    /// There are several, and which of them is meant cannot be told.
+    /// Several are like it.
     Several,
 }
 
@@ -30,18 +30,18 @@ impl Display for Alone {
     }
 }
 
-/// What changed from one configuration to another. One without a partner has no cases.
+/// The change from one configuration to another. One without a partner has no cases.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// What was before: the configuration's values.
+    /// The first configuration's values.
     pub before: Result<String, Alone>,
-    /// What is now.
+    /// The second configuration's values.
     pub after: Result<String, Alone>,
-    /// Cases that both have answers to.
+    /// The number of cases that both answered.
     pub cases: usize,
-    /// Cases that were right and are wrong, with what they are now.
+    /// Cases that were right and are wrong, with their new outcomes.
     pub lost: Vec<(String, String)>,
-    /// Cases that were wrong and are right, with what they were.
+    /// Cases that were wrong and are right, with their old outcomes.
     pub won: Vec<(String, String)>,
     /// The difference of the shares of right cases, and its 95% interval. Cases that share a cluster count as fewer.
     pub difference: (f64, f64, f64),
@@ -54,20 +54,20 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// What was before and what is now, in words.
+    /// Both sides in words.
     pub fn sides(&self) -> [String; 2] {
         [&self.before, &self.after].map(|side| side.as_ref().map_or_else(ToString::to_string, Clone::clone))
     }
 
-    /// Whether it became worse, beyond what chance explains.
+    /// Whether it became significantly worse.
     pub fn is_drop(&self) -> bool {
         self.difference.0 < 0.0 && self.p_holm < LEVEL
     }
 }
 
-/// Compares run `b` with run `a`: a single configuration with a single one; of several those that are the same, or the same
-/// but for the model, or are named by the same values. A case with several answers counts as right where more than half of
-/// them are.
+/// Compares run `b` with run `a`. A single configuration is compared with a single one; several are paired when they
+/// are the same, differ only in the model, or have the same values as names. A case with several answers counts as
+/// right when more than half of them are.
 ///
 /// # Errors
 /// [`ErrorKind::Suite`](crate::ErrorKind::Suite) when the runs' cases or scorers differ, or no configurations belong
@@ -106,7 +106,7 @@ pub fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
 /// Compares the first configuration of a run with each of its others.
 ///
 /// # Errors
-/// [`ErrorKind::Suite`](crate::ErrorKind::Suite) when the run has but one, or was scored by another version.
+/// [`ErrorKind::Suite`](crate::ErrorKind::Suite) when the run has only one, or was scored by another version.
 pub fn compare_within(run: &RunDirectory) -> Result<Vec<Comparison>> {
     let summary = Summary::new(run)?;
     let [first, others @ ..] = summary.configurations.as_slice() else { return Ok(Vec::new()) };
@@ -117,12 +117,12 @@ pub fn compare_within(run: &RunDirectory) -> Result<Vec<Comparison>> {
         ))
         .hint("name another run, or give `callwright bench` an option of the matrix more than once"));
     }
-    // Within a run their labels tell them apart.
+    // Labels are unique within a run.
     let names = BTreeMap::new();
     Ok(corrected(others.iter().map(|other| one(Ok(first), Ok(other), &names)).collect()))
 }
 
-/// With Holm's correction over all of them.
+/// Applies Holm's correction.
 fn corrected(mut comparisons: Vec<Comparison>) -> Vec<Comparison> {
     let mut tested: Vec<&mut Comparison> = comparisons.iter_mut().filter(|one| one.cases > 0).collect();
     let adjusted = holm(&tested.iter().map(|comparison| comparison.p).collect::<Vec<_>>());
@@ -132,7 +132,7 @@ fn corrected(mut comparisons: Vec<Comparison>) -> Vec<Comparison> {
     comparisons
 }
 
-/// What tells the configurations of two runs from one another, by their ids.
+/// Distinct labels for the configurations of two runs, by id.
 fn names(before: &[Configuration], after: &[Configuration]) -> BTreeMap<String, String> {
     let mut all: Vec<Configuration> = Vec::new();
     for one in before.iter().chain(after) {
@@ -147,13 +147,13 @@ fn configurations<'a>(summary: &Summary<'a>) -> Vec<&'a Configuration> {
     summary.configurations.iter().map(|one| one.configuration).collect()
 }
 
-/// Whether runs of these configurations can be compared, as far as those go.
+/// Whether these configurations allow a comparison.
 pub fn belong(before: &[Configuration], after: &[Configuration]) -> bool {
     let (before, after): (Vec<_>, Vec<_>) = (before.iter().collect(), after.iter().collect());
     pairs(&before, &after).iter().any(|(before, after)| before.is_ok() && after.is_ok())
 }
 
-/// A configuration, or why there is none.
+/// A configuration, or the reason why there is none.
 type Side<'c> = Result<&'c Configuration, Alone>;
 
 fn pairs<'c>(before: &[&'c Configuration], after: &[&'c Configuration]) -> Vec<(Side<'c>, Side<'c>)> {
@@ -161,7 +161,7 @@ fn pairs<'c>(before: &[&'c Configuration], after: &[&'c Configuration]) -> Vec<(
         return vec![(Ok(before), Ok(after))];
     }
     let one_model = |side: &[&Configuration]| side.iter().map(|one| &one.model).collect::<BTreeSet<_>>().len() == 1;
-    // With one model each, the models are what is compared.
+    // With one model each, the models are compared.
     let from = usize::from(one_model(before) && one_model(after));
     let id = |one: &Configuration| one.id.clone();
     let all_but_the_model = |one: &Configuration| {
@@ -196,7 +196,7 @@ fn pairs<'c>(before: &[&'c Configuration], after: &[&'c Configuration]) -> Vec<(
     found.chain(left.1.iter().map(|other| (Err(why(other, &left.0)), Ok(*other)))).collect()
 }
 
-/// By case: whether it counts as right, the outcome that most tells why, and the cluster.
+/// For each case whether it counts as right, the outcome that explains it best, and the cluster.
 fn cases<'a>(one: &ConfigurationSummary<'a>) -> BTreeMap<&'a str, (bool, &'static str, &'a str)> {
     let mut counts: BTreeMap<&str, (usize, usize, &'static str, &str)> = BTreeMap::new();
     for sample in &one.samples {
@@ -212,7 +212,7 @@ fn cases<'a>(one: &ConfigurationSummary<'a>) -> BTreeMap<&'a str, (bool, &'stati
     counts.into_iter().map(|(case, counts)| (case, decided(counts))).collect()
 }
 
-/// What was measured of a configuration, or why there is none.
+/// A configuration's results, or the reason why there are none.
 type Measured<'s, 'a> = Result<&'s ConfigurationSummary<'a>, Alone>;
 
 fn measured<'s, 'a>(summary: &'s Summary<'a>, configuration: &Configuration) -> Measured<'s, 'a> {

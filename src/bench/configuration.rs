@@ -1,17 +1,17 @@
-//! What is compared: a model with a template, a format and options.
+//! A configuration: a model with a template, a format and options.
 
-use super::suite::hash;
 use crate::constraint::Mode;
 use crate::engine::sampler::Sampling;
+use crate::hash::sha256;
 use serde::{Deserialize, Serialize};
 
-/// One way to ask the cases: all that decides the answers, so that an answer can be had again.
+/// One way to ask the cases: everything that determines the answers, so that they can be reproduced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// A hash of all the rest.
+    /// A hash of the other fields.
     #[serde(default)]
     pub id: String,
-    /// The model, as it was asked for.
+    /// The model, as the user named it.
     pub model: String,
     /// The hash of its file.
     pub model_sha256: String,
@@ -21,17 +21,17 @@ pub struct Configuration {
     pub template_sha256: String,
     /// The tool-call format's name.
     pub format: String,
-    /// The format as the block that declares it: all that is needed to read the answers.
+    /// The block that declares the format: enough to read the answers.
     pub format_declaration: String,
-    /// Whether the model was held to the format.
+    /// Whether calls were constrained to the format.
     pub constrain: Mode,
-    /// How tokens were chosen; the seed is that of the run.
+    /// The sampling options; the seed is the run's.
     pub sampling: Sampling,
     /// Whether departures from the format were repaired.
     pub repair: bool,
-    /// The longest answer, in tokens.
+    /// The most tokens of an answer.
     pub max_tokens: usize,
-    /// The context's size in tokens, where one was asked for.
+    /// The context's size in tokens, if it was given.
     pub context: Option<usize>,
 }
 
@@ -39,16 +39,16 @@ pub struct Configuration {
 pub const DIMENSIONS: [&str; 6] = ["model", "template", "format", "constrain", "temp", "repair"];
 
 impl Configuration {
-    /// The same, with its id.
+    /// Sets the id.
     #[must_use]
     pub fn identified(mut self) -> Configuration {
         self.id = String::new();
         let text = serde_json::to_string(&self).unwrap_or_default();
-        self.id = hash(text.as_bytes())[..12].to_owned();
+        self.id = sha256(text)[..12].to_owned();
         self
     }
 
-    /// Its value in each of the [`DIMENSIONS`].
+    /// The value in each of the [`DIMENSIONS`].
     pub fn values(&self) -> [String; 6] {
         let mode = match self.constrain {
             Mode::Off => "off",
@@ -69,12 +69,12 @@ impl Configuration {
     /// The seed of one answer.
     pub fn seed(&self, case: &str, repeat: usize) -> u64 {
         let text = format!("{}\n{case}\n{}\n{repeat}", self.sampling.seed, self.id);
-        let digits = &hash(text.as_bytes())[..13];
-        // 52 bits: JSON's readers in other languages have doubles.
+        let digits = &sha256(text)[..13];
+        // 52 bits: JSON readers in other languages use doubles.
         u64::from_str_radix(digits, 16).unwrap_or(0)
     }
 
-    /// Whether one loaded model with its template and format does for both.
+    /// Whether both can use one loaded model with its template and format.
     pub fn shares_session(&self, other: &Configuration) -> bool {
         let key = |one: &Configuration| {
             (one.model_sha256.clone(), one.model.clone(), one.template_sha256.clone(), one.format_declaration.clone())
@@ -83,8 +83,8 @@ impl Configuration {
     }
 }
 
-/// What tells the configurations of a run from each other: their values in the dimensions that vary, or the model's name
-/// where none does.
+/// Distinct labels for the configurations of a run: their values in the dimensions that vary, or the model's name where
+/// none does.
 pub fn labels(configurations: &[Configuration]) -> Vec<String> {
     let values: Vec<[String; 6]> = configurations.iter().map(Configuration::values).collect();
     let varies = |dimension: usize| values.iter().any(|row| row[dimension] != values[0][dimension]);
@@ -98,7 +98,7 @@ pub fn labels(configurations: &[Configuration]) -> Vec<String> {
         if parts.is_empty() { row[0].clone() } else { parts.join(", ") }
     };
     let labels: Vec<String> = values.iter().map(label).collect();
-    // Two files of one name, or two templates called alike.
+    // Two files or two templates may have the same name.
     let unique = |(label, configuration): (&String, &Configuration)| {
         let twin = labels.iter().filter(|other| *other == label).count() > 1;
         if twin { format!("{label} ({})", configuration.id) } else { label.clone() }

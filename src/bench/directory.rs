@@ -1,13 +1,13 @@
-//! A run's directory: what was asked, and every answer as soon as there is one.
+//! A run's directory: the plan, and each answer as soon as it exists.
 //!
-//! `run.json` says how the run is made, `suite.jsonl` has its cases, `samples.jsonl` a line for each answer and
-//! `prompts.jsonl` one for each prompt. Lines are only ever appended, each with one write: a run that is killed has at
-//! most its last line damaged, and goes on behind the one before.
+//! `run.json` has the plan, `suite.jsonl` the cases, `samples.jsonl` a line for each answer and `prompts.jsonl` one for
+//! each prompt. Lines are only appended, each with one write: killing a run damages at most the last line, and the run
+//! resumes after the line before.
 
 use super::configuration::Configuration;
 use super::sample::Sample;
 use super::score::SCORER;
-use super::suite::{Suite, hash, wrong};
+use super::suite::{Suite, wrong};
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::text_file;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// The version of the files.
 const VERSION: u32 = 1;
 
-/// run.json: everything needed to repeat a run.
+/// run.json: all that is needed to repeat a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The version of the directory's files.
@@ -28,22 +28,22 @@ pub struct Plan {
     pub callwright: String,
     /// The version of the outcomes' meanings, [`SCORER`].
     pub scorer: u32,
-    /// The command line, where there was one.
+    /// The command line, if there was one.
     pub command: Vec<String>,
-    /// How the suite was named.
+    /// The suite's name.
     pub suite: String,
     /// [`Suite::sha256`]
     pub suite_sha256: String,
-    /// How many cases it has.
+    /// The number of cases.
     pub cases: usize,
-    /// How many answers there are to each.
+    /// The number of answers to each case.
     pub repeat: usize,
-    /// How many cases were asked at a time.
+    /// The number of cases asked at a time.
     #[serde(default = "one")]
     pub parallel_cases: usize,
-    /// What chat templates take for the time.
+    /// The time that chat templates get.
     pub now: String,
-    /// What is compared.
+    /// The configurations.
     pub configurations: Vec<Configuration>,
 }
 
@@ -69,12 +69,12 @@ impl Plan {
         }
     }
 
-    /// How many answers the run comes to.
+    /// The number of answers that the run will have.
     pub fn total(&self) -> usize {
         self.cases * self.repeat * self.configurations.len()
     }
 
-    /// The command that began the run, as a shell reads it.
+    /// The command that started the run, quoted for a shell.
     pub fn command_line(&self) -> String {
         let plain = |c: char| c.is_alphanumeric() || "-_./:=,@%+".contains(c);
         let quoted = |word: &String| match !word.is_empty() && word.chars().all(plain) {
@@ -84,7 +84,7 @@ impl Plan {
         self.command.iter().map(quoted).collect::<Vec<_>>().join(" ")
     }
 
-    /// What keeps a run by one plan from being gone on with by another.
+    /// The difference that keeps a run from being resumed with another plan.
     pub fn difference(&self, other: &Plan) -> Option<&'static str> {
         let ids = |plan: &Plan| plan.configurations.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
         if self.suite_sha256 != other.suite_sha256 {
@@ -99,38 +99,39 @@ impl Plan {
     }
 }
 
-/// The files that a run begins with: what one leaves that was killed before run.json was there.
+/// Files that an interrupted start may leave behind.
 const BEGINNING: [&str; 5] = ["suite.jsonl", "samples.jsonl", "prompts.jsonl", "run.json", LOCK];
 
-/// Locked by the process that asks; empty. A file of its own: some systems let nobody read what is locked.
+/// An empty file, locked by the running process. It is separate because some systems do not allow reading a locked
+/// file.
 const LOCK: &str = "run.lock";
 
-/// What chat templates take for the time, so that a prompt does not change from day to day.
+/// The time that chat templates get, so that a prompt does not change from day to day.
 const NOW: &str = "2025-01-01T12:00:00";
 
 /// A run's directory.
 #[derive(Debug)]
 pub struct RunDirectory {
     path: PathBuf,
-    /// How the run is made.
+    /// The plan.
     pub plan: Plan,
-    /// Its cases.
+    /// The cases.
     pub suite: Suite,
-    /// The answers so far, in the order in which they came.
+    /// The answers so far, in the order in which they arrived.
     pub samples: Vec<Sample>,
-    /// The texts of the prompts, by their hashes.
+    /// The prompts' texts, by hash.
     pub prompts: HashMap<String, String>,
-    /// What the user should know of how the directory was found.
+    /// What the user should know about the directory's state.
     pub notices: Vec<String>,
     journal: Option<Journal>,
 }
 
-/// The files of a run that is going on.
+/// The open files of a run in progress.
 #[derive(Debug)]
 struct Journal {
     samples: File,
     prompts: File,
-    /// Keeps other processes out for as long as it is open.
+    /// Keeps other processes out while it is open.
     _lock: File,
 }
 
@@ -141,10 +142,11 @@ impl Journal {
 }
 
 impl RunDirectory {
-    /// Whether a run can begin at `path`: nothing is there, or an empty directory, or what a killed beginning left.
+    /// Checks that a run can start at `path`: nothing exists, or an empty directory, or the files of an interrupted
+    /// start.
     ///
     /// # Errors
-    /// [`ErrorKind::Suite`] when a run is there, or anything else; [`ErrorKind::Io`].
+    /// [`ErrorKind::Suite`] when a run or anything else exists; [`ErrorKind::Io`].
     pub fn check_free(path: &Path) -> Result<()> {
         if path.join("run.json").exists() {
             return Err(wrong(format!("there is a run in {}", path.display()))
@@ -165,11 +167,11 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Starts a run at `path`, or, with `resume`, goes on with the one that is there.
+    /// Starts a run at `path`, or, with `resume`, resumes the existing one.
     ///
     /// # Errors
-    /// [`ErrorKind::Suite`] when there is a run and it is not to be resumed, is another one, or is going on in another
-    /// process; [`ErrorKind::Io`].
+    /// [`ErrorKind::Suite`] when a run exists and must not be resumed, differs from the plan, or is in progress in
+    /// another process; [`ErrorKind::Io`].
     pub fn start(path: &Path, plan: Plan, suite: &Suite, resume: bool) -> Result<RunDirectory> {
         let goes_on = || resume && path.join("run.json").exists();
         let mut notices = Vec::new();
@@ -181,7 +183,7 @@ impl RunDirectory {
             std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, &error))?;
         }
         let lock = lock(path)?;
-        // Only now is it sure that nobody begins a run here.
+        // Only the lock makes sure that no other process starts a run here.
         if goes_on() {
             let mut found = RunDirectory::read(path, true)?;
             if let Some(what) = found.plan.difference(&plan) {
@@ -189,7 +191,7 @@ impl RunDirectory {
                     .hint("--resume needs the command that began the run: run.json has it"));
             }
             if plan.parallel_cases > found.plan.parallel_cases {
-                // The reports say how many were asked at a time.
+                // The reports state how many cases were asked at a time.
                 found.plan.parallel_cases = plan.parallel_cases;
                 found.write_plan()?;
             }
@@ -216,20 +218,20 @@ impl RunDirectory {
             notices,
             journal: Some(Journal::new(path, lock)?),
         };
-        // Last: a directory with run.json is whole.
+        // Last: a directory with run.json is complete.
         run.write_plan()?;
         Ok(run)
     }
 
-    /// Reads a run that is there, and may still be running.
+    /// Reads an existing run, which may still be in progress.
     ///
     /// # Errors
-    /// [`ErrorKind::Suite`] when `path` has none, or a line in it other than the last is damaged.
+    /// [`ErrorKind::Suite`] when `path` has no run, or a line other than the last is damaged.
     pub fn open(path: &Path) -> Result<RunDirectory> {
         RunDirectory::read(path, false)
     }
 
-    /// Reads a run; with `cut` a damaged last line is taken off its file.
+    /// Reads a run; with `cut` it removes a damaged last line from the file.
     fn read(path: &Path, cut: bool) -> Result<RunDirectory> {
         let described = path.join("run.json");
         if !described.exists() {
@@ -256,7 +258,7 @@ impl RunDirectory {
         Ok(run)
     }
 
-    /// Takes the samples that were read; one that came twice counts once, the one that did not break.
+    /// Adds the samples that were read. Of two samples of one answer it keeps one, preferably one that did not fail.
     fn take(&mut self, samples: Vec<Sample>) -> Result<()> {
         let cases: HashSet<&str> = self.suite.cases.iter().map(|case| case.id.as_str()).collect();
         let configurations: HashSet<&str> = self.plan.configurations.iter().map(|one| one.id.as_str()).collect();
@@ -278,15 +280,15 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Where it is.
+    /// The directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Keeps an answer: it is in the file before this returns.
+    /// Writes an answer to the file before it returns.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when it cannot be written, or the directory was only opened for reading.
+    /// [`ErrorKind::Io`] when it cannot be written, or the directory was opened for reading only.
     pub fn append(&mut self, sample: Sample, prompt: &str) -> Result<()> {
         let path = self.path.join("samples.jsonl");
         let Some(Journal { samples, prompts, .. }) = &mut self.journal else {
@@ -302,7 +304,7 @@ impl RunDirectory {
         Ok(())
     }
 
-    /// Writes run.json anew.
+    /// Rewrites run.json.
     ///
     /// # Errors
     /// [`ErrorKind::Io`]
@@ -312,12 +314,12 @@ impl RunDirectory {
         self.write("run.json", &(text + "\n"))
     }
 
-    /// How many of the answers that the run asks for are not there: it goes on still, or was interrupted.
+    /// The number of answers still missing: the run is in progress, or was interrupted.
     pub fn lacking(&self) -> usize {
         self.plan.total().saturating_sub(self.samples.len())
     }
 
-    /// Writes a file of the directory, whole or not at all.
+    /// Writes a file of the directory atomically.
     ///
     /// # Errors
     /// [`ErrorKind::Io`]
@@ -333,11 +335,6 @@ struct Prompt {
     text: String,
 }
 
-/// The hash by which prompts.jsonl has a prompt.
-pub(super) fn prompt_hash(text: &str) -> String {
-    hash(text.as_bytes())
-}
-
 fn lock(folder: &Path) -> Result<File> {
     let file = append(folder, LOCK)?;
     match file.try_lock() {
@@ -345,7 +342,7 @@ fn lock(folder: &Path) -> Result<File> {
             Err(wrong(format!("another process is at work on the run in {}", folder.display()))
                 .hint("wait for it to end, or start a run elsewhere with --out DIR"))
         }
-        // Not every file system has locks.
+        // Some file systems have no locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
 }
@@ -368,7 +365,7 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<()> {
     written.map_err(|error| Error::io("write", &path, &error))
 }
 
-/// The lines of a journal. A damaged last one is dropped with a notice, and with `cut` from the file as well.
+/// The lines of a journal. A damaged last line is dropped with a notice; `cut` removes it from the file too.
 fn read_lines<T: for<'de> Deserialize<'de>>(path: &Path, cut: bool, notices: &mut Vec<String>) -> Result<Vec<T>> {
     if !path.exists() {
         return Ok(Vec::new());

@@ -1,14 +1,16 @@
-//! JSON whose numbers keep what was written: integers of any size, and whether a number is an integer or a float.
+//! JSON with exact numbers: integers of any size, and a distinction between integers and floats.
 //!
-//! The leaderboard's checker is Python, where `5` and `5.0` are of different types and integers have no bounds.
-//! serde_json makes a double of what does not fit 64 bits, which is another number, and refuses `1e400`. Its feature
-//! `arbitrary_precision` would keep them, but for the whole program, where nobody else wants it.
+//! The leaderboard's checker is Python, where `5` and `5.0` have different types and integers have no bounds.
+//! serde_json's own values turn integers beyond 64 bits into doubles and refuse `1e400`; its feature
+//! `arbitrary_precision` would change numbers in the whole program. So serde_json checks the text, and this module
+//! converts its raw parts.
 
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::json::caret;
-use std::collections::HashMap;
+use indexmap::IndexMap;
+use serde_json::value::RawValue;
 
-/// How deep lists and objects may stand in one another.
+/// How deeply lists and objects may be nested.
 const DEPTH: usize = 200;
 
 /// A JSON value, as Python's `json` module reads it.
@@ -18,7 +20,7 @@ pub enum Exact {
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// A number without fraction and exponent: its digits, without leading zeros, behind a `-` where it is negative.
+    /// A number without fraction and exponent: its digits, with a `-` before them where it is negative.
     Int(String),
     /// Any other number.
     Float(f64),
@@ -26,7 +28,7 @@ pub enum Exact {
     Text(String),
     /// A list.
     List(Vec<Exact>),
-    /// An object; a key that came twice stands where it came first, with the value that came last.
+    /// An object; a repeated key has its first position and its last value.
     Object(Vec<(String, Exact)>),
 }
 
@@ -36,15 +38,11 @@ impl Exact {
     /// # Errors
     /// [`ErrorKind::Syntax`] with line, column and a caret.
     pub fn parse(text: &str) -> Result<Exact> {
-        let mut reader = Reader { text, at: 0 };
-        let value = reader.value(0).and_then(|value| {
-            reader.space();
-            if reader.at < text.len() { Err("something stands behind the value") } else { Ok(value) }
-        });
-        value.map_err(|message| reader.error(message))
+        let raw: &RawValue = serde_json::from_str(text).map_err(|source| syntax(text, 0, &source))?;
+        read(raw.get(), text, 0)
     }
 
-    /// The member of that name, if this is an object that has it.
+    /// The member with that name, if this is an object that has one.
     pub fn get(&self, key: &str) -> Option<&Exact> {
         self.members()?.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
@@ -73,7 +71,7 @@ impl Exact {
         }
     }
 
-    /// An integer as the double nearest to it; `None` where that would be infinite, and for other values.
+    /// The double nearest to an integer; `None` where it would be infinite, and for other values.
     pub fn int_to_float(&self) -> Option<f64> {
         match self {
             Exact::Int(digits) => digits.parse().ok().filter(|double: &f64| double.is_finite()),
@@ -81,7 +79,7 @@ impl Exact {
         }
     }
 
-    /// Equality as Python has it: numbers by value, `true` is 1, objects in any order.
+    /// Python's equality: numbers by value, `true` is 1, objects in any order.
     pub fn equals(&self, other: &Exact) -> bool {
         match (self, other) {
             (Exact::Null, Exact::Null) => true,
@@ -118,7 +116,7 @@ enum Number<'a> {
     Float(f64),
 }
 
-/// The digits of a double that is a whole number: all of them, for doubles are printed exactly.
+/// All digits of a double that is a whole number: Rust prints doubles exactly.
 fn whole(float: f64) -> Option<String> {
     (float.is_finite() && float.fract() == 0.0)
         .then(|| if float == 0.0 { "0".to_owned() } else { format!("{float:.0}") })
@@ -153,162 +151,53 @@ impl std::fmt::Display for Exact {
     }
 }
 
-struct Reader<'a> {
-    text: &'a str,
-    at: usize,
+/// Converts `text`, a part of `whole` that serde_json found to be one value.
+fn read(text: &str, whole: &str, depth: usize) -> Result<Exact> {
+    // `text` is a slice of `whole`.
+    let offset = text.as_ptr() as usize - whole.as_ptr() as usize;
+    if depth > DEPTH {
+        return Err(error(whole, offset, "too deep"));
+    }
+    let failed = |source: serde_json::Error| syntax(whole, offset, &source);
+    let inner = |raw: &RawValue| read(raw.get(), whole, depth + 1);
+    Ok(match text.as_bytes().first() {
+        Some(b'{') => {
+            let members: IndexMap<String, &RawValue> = serde_json::from_str(text).map_err(failed)?;
+            Exact::Object(members.into_iter().map(|(key, raw)| Ok((key, inner(raw)?))).collect::<Result<_>>()?)
+        }
+        Some(b'[') => {
+            let elements: Vec<&RawValue> = serde_json::from_str(text).map_err(failed)?;
+            Exact::List(elements.into_iter().map(inner).collect::<Result<_>>()?)
+        }
+        Some(b'"') => Exact::Text(serde_json::from_str(text).map_err(failed)?),
+        Some(b'n') => Exact::Null,
+        Some(b't' | b'f') => Exact::Bool(text == "true"),
+        _ if text == "-0" => Exact::Int("0".to_owned()),
+        _ if text.contains(['.', 'e', 'E']) => {
+            Exact::Float(text.parse().map_err(|_| error(whole, offset, "not a number"))?)
+        }
+        _ => Exact::Int(text.to_owned()),
+    })
 }
 
-type Read<T> = Result<T, &'static str>;
+/// serde_json's error about the part of `whole` from `offset` on.
+fn syntax(whole: &str, offset: usize, source: &serde_json::Error) -> Error {
+    let message = source.to_string();
+    // The message ends with the position, which the location has.
+    let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(before, _)| before);
+    let lines = whole[offset..].split_inclusive('\n').take(source.line().saturating_sub(1));
+    let at = match source.is_eof() {
+        true => whole.len(),
+        false => offset + lines.map(str::len).sum::<usize>() + source.column().saturating_sub(1),
+    };
+    error(whole, (0..=at.min(whole.len())).rev().find(|at| whole.is_char_boundary(*at)).unwrap_or(0), message)
+}
 
-impl Reader<'_> {
-    fn error(&self, message: &str) -> Error {
-        let location = Location::of_offset(self.text, self.at);
-        let (line, column) = (location.line.unwrap_or(1), location.column.unwrap_or(1));
-        let shown = caret(self.text.lines().nth(line - 1).unwrap_or(""), line, column - 1);
-        Error::new(ErrorKind::Syntax, format!("not valid JSON: {message}")).at(location).excerpt(shown)
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    fn space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
-        }
-    }
-
-    fn take(&mut self, byte: u8) -> bool {
-        let there = self.peek() == Some(byte);
-        self.at += usize::from(there);
-        there
-    }
-
-    fn value(&mut self, depth: usize) -> Read<Exact> {
-        if depth > DEPTH {
-            return Err("too deep");
-        }
-        self.space();
-        match self.peek() {
-            Some(b'{') => self.object(depth),
-            Some(b'[') => self.list(depth),
-            Some(b'"') => self.string().map(Exact::Text),
-            Some(b'-' | b'0'..=b'9') => self.read_number(),
-            Some(_) => {
-                let words = [("null", Exact::Null), ("true", Exact::Bool(true)), ("false", Exact::Bool(false))];
-                let rest = &self.text[self.at..];
-                let (word, value) =
-                    words.into_iter().find(|(word, _)| rest.starts_with(word)).ok_or("expected a value")?;
-                self.at += word.len();
-                Ok(value)
-            }
-            None => Err("the text ends where a value is expected"),
-        }
-    }
-
-    fn object(&mut self, depth: usize) -> Read<Exact> {
-        self.at += 1;
-        let mut members: Vec<(String, Exact)> = Vec::new();
-        let mut places: HashMap<String, usize> = HashMap::new();
-        self.space();
-        if self.take(b'}') {
-            return Ok(Exact::Object(members));
-        }
-        loop {
-            self.space();
-            if self.peek() != Some(b'"') {
-                return Err("expected a key in quotes");
-            }
-            let key = self.string()?;
-            self.space();
-            if !self.take(b':') {
-                return Err("expected a colon");
-            }
-            let value = self.value(depth + 1)?;
-            match places.get(&key) {
-                Some(place) => members[*place].1 = value,
-                None => {
-                    places.insert(key.clone(), members.len());
-                    members.push((key, value));
-                }
-            }
-            self.space();
-            if self.take(b'}') {
-                return Ok(Exact::Object(members));
-            }
-            if !self.take(b',') {
-                return Err("expected a comma or the object's end");
-            }
-        }
-    }
-
-    fn list(&mut self, depth: usize) -> Read<Exact> {
-        self.at += 1;
-        let mut elements = Vec::new();
-        self.space();
-        if self.take(b']') {
-            return Ok(Exact::List(elements));
-        }
-        loop {
-            elements.push(self.value(depth + 1)?);
-            self.space();
-            if self.take(b']') {
-                return Ok(Exact::List(elements));
-            }
-            if !self.take(b',') {
-                return Err("expected a comma or the list's end");
-            }
-        }
-    }
-
-    /// A string; what may stand in one is serde_json's to say.
-    fn string(&mut self) -> Read<String> {
-        let bytes = self.text.as_bytes();
-        let mut end = self.at + 1;
-        loop {
-            match bytes.get(end) {
-                Some(b'"') => break,
-                Some(b'\\') => end += 2,
-                Some(_) => end += 1,
-                None => return Err("a string is not closed"),
-            }
-        }
-        let text = self.text.get(self.at..=end).ok_or("a string is not closed")?;
-        let read = serde_json::from_str(text).map_err(|_| "a string has a bad escape or a control character")?;
-        self.at = end + 1;
-        Ok(read)
-    }
-
-    fn digits(&mut self) -> Read<()> {
-        let from = self.at;
-        while matches!(self.peek(), Some(b'0'..=b'9')) {
-            self.at += 1;
-        }
-        if self.at == from { Err("expected a digit") } else { Ok(()) }
-    }
-
-    fn read_number(&mut self) -> Read<Exact> {
-        let from = self.at;
-        let negative = self.take(b'-');
-        let first = self.at;
-        self.digits()?;
-        if self.text[first..self.at].len() > 1 && self.text[first..].starts_with('0') {
-            return Err("a number begins with 0");
-        }
-        let integer = self.at;
-        if self.take(b'.') {
-            self.digits()?;
-        }
-        if self.take(b'e') || self.take(b'E') {
-            let _ = self.take(b'+') || self.take(b'-');
-            self.digits()?;
-        }
-        if self.at > integer {
-            return self.text[from..self.at].parse().map(Exact::Float).map_err(|_| "not a number");
-        }
-        let digits = &self.text[first..self.at];
-        Ok(Exact::Int(if negative && digits != "0" { format!("-{digits}") } else { digits.to_owned() }))
-    }
+fn error(whole: &str, at: usize, message: &str) -> Error {
+    let location = Location::of_offset(whole, at);
+    let (line, column) = (location.line.unwrap_or(1), location.column.unwrap_or(1));
+    let shown = caret(whole.lines().nth(line - 1).unwrap_or(""), line, column - 1);
+    Error::new(ErrorKind::Syntax, format!("not valid JSON: {message}")).at(location).excerpt(shown)
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
-//! How reliably a model calls tools: many cases, each answer kept and classified.
+//! Measures how reliably a model calls tools: it asks many cases, keeps each answer and classifies it.
 //!
-//! 1. [`suite::Suite`]: the cases, and what is right for each.
+//! 1. [`suite::Suite`]: the cases, and the expected answer to each.
 //! 2. [`configuration::Configuration`]: a model with a template, a format and options.
-//! 3. [`run::run`] asks, or [`parallel::run_parallel`] several at a time, and keeps each answer in a [`directory::RunDirectory`].
-//! 4. [`score::score`]: what became of one answer, by the table of [`outcome::OUTCOMES`].
-//! 5. [`summary::Summary`]: the run in figures, with the intervals of [`stats`]; [`report`] writes it for readers,
-//!    [`compare::compare`] holds two runs against each other.
+//! 3. [`run::run`], or [`parallel::run_parallel`] with several cases at a time, asks the model and keeps each answer in
+//!    a [`directory::RunDirectory`].
+//! 4. [`score::score`]: the outcome of one answer, by the table [`outcome::OUTCOMES`].
+//! 5. [`summary::Summary`]: the run's figures, with the intervals of [`stats`]; [`report`] writes them,
+//!    [`compare::compare`] compares two runs.
 //!
-//! Nothing is dropped: the raw text of every answer is kept, a failure of the engine is an outcome, and what counts as
-//! what is one table that the reports print.
+//! No answer is dropped: the raw text of each is kept, and a failure of the engine is an outcome. The reports print the
+//! table that defines the outcomes.
 
 pub mod ask;
 pub mod bfcl;

@@ -1,8 +1,8 @@
-//! The outcomes: one table that defines name, meaning and order. Documentation and reports come from it.
+//! The outcomes: one table defines name, meaning and order. Documentation and reports are made from it.
 
 use serde::{Deserialize, Serialize};
 
-/// What became of one sample: the first of these, in this order, whose meaning fits.
+/// The outcome of one sample: the first of these, in this order, whose meaning fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "OUTCOMES has the meanings")]
@@ -28,21 +28,21 @@ pub enum Outcome {
     Correct,
 }
 
-/// Which part of calling a tool an outcome tells of.
+/// The part of calling a tool that an outcome is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// The run, not the model.
     Run,
-    /// How the call is written.
+    /// The form of the call.
     Format,
-    /// Whether there is to be a call.
+    /// The decision to call or not.
     Decision,
-    /// Which tool.
+    /// The choice of the tool.
     Tool,
-    /// With which arguments.
+    /// The arguments.
     Arguments,
-    /// Nothing is wrong.
+    /// No error.
     Success,
 }
 
@@ -53,9 +53,9 @@ pub struct Definition {
     pub outcome: Outcome,
     /// Its name in files and reports.
     pub name: &'static str,
-    /// What it tells of.
+    /// The part of calling a tool that it is about.
     pub stage: Stage,
-    /// When it is the outcome, if none before it is.
+    /// The condition, if no earlier outcome fits.
     pub meaning: &'static str,
 }
 

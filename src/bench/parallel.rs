@@ -1,6 +1,5 @@
-//! Asking several cases at a time, each in a sequence of its own.
+//! Asks several cases at a time, each in its own sequence.
 
-use super::configuration::Configuration;
 use super::directory::RunDirectory;
 use super::run::{Answer, Answerer, Asked, Journal, Progress, in_order, read_format};
 use crate::error::{Error, ErrorKind, Result};
@@ -8,21 +7,21 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 
-/// Makes what answers, on the thread that it answers on.
+/// Makes an answerer, on the thread that will use it.
 pub type AnswererMaker = Box<dyn Fn() -> Result<Box<dyn Answerer>> + Sync>;
 
-/// What answers several cases at a time.
+/// Answers several cases at a time.
 pub struct Open {
-    /// How many there can be: fewer are made where more are wanted.
+    /// The largest number of answerers.
     pub at_a_time: usize,
-    /// Makes one.
+    /// Makes an answerer.
     pub answerer: AnswererMaker,
 }
 
-/// How many waiting cases are looked through for one with the tools that a sequence has in its cache.
+/// How many waiting cases to search for one with the tools that a sequence has in its cache.
 const LOOK_AHEAD: usize = 64;
 
-/// One question: places of its configuration and its case, and which of the answers.
+/// One question: the indices of its configuration and its case, and the repeat.
 #[derive(Clone, Copy)]
 struct Task {
     configuration: usize,
@@ -32,21 +31,22 @@ struct Task {
     repeat: usize,
 }
 
-/// What came of a question, and whether it was the first that its thread was asked; the error of what does not answer at
-/// all.
+/// The answer to a question, and whether it was the first of its thread; or the error of an answerer that cannot be
+/// made.
 type Told = Result<(Task, Result<Answer>, bool)>;
 
-/// As [`run`](super::run::run), with up to `count` cases at a time. `open` is asked once for the configurations that share a
-/// session, for so many or for as many as are left.
+/// As [`run`](super::run::run), with up to `count` cases at a time. `open` is called once for the configurations that
+/// share a session: with the index of the first of them in the plan, and with `count`, or with as many cases as are
+/// left.
 ///
-/// A thread goes on with a case whose tools its sequence has in the cache, where there is one.
+/// A thread prefers a case whose tools are in its sequence's cache.
 ///
 /// # Errors
 /// Those of [`run`](super::run::run).
 pub fn run_parallel(
     directory: &mut RunDirectory,
     count: usize,
-    open: &mut dyn FnMut(&Configuration, usize) -> Result<Open>,
+    open: &mut dyn FnMut(usize, usize) -> Result<Open>,
     on_progress: &mut dyn FnMut(Progress),
     cancel: &AtomicBool,
 ) -> Result<bool> {
@@ -56,7 +56,7 @@ pub fn run_parallel(
     let formats = plan.configurations.iter().map(read_format).collect::<Result<Vec<_>>>()?;
     let mut begin = 0;
     while begin < plan.configurations.len() {
-        let first = &plan.configurations[begin];
+        let (start, first) = (begin, &plan.configurations[begin]);
         let length = plan.configurations[begin..].iter().take_while(|one| one.shares_session(first)).count();
         let mut tasks = VecDeque::new();
         for (configuration, one) in plan.configurations.iter().enumerate().skip(begin).take(length) {
@@ -72,12 +72,12 @@ pub fn run_parallel(
         if tasks.is_empty() {
             continue;
         }
-        // What is left may be less.
+        // Fewer cases may be left.
         let count = count.min(tasks.len());
-        let opened = open(first, count)?;
+        let opened = open(start, count)?;
         let tasks = Mutex::new(tasks);
         let stopped = AtomicBool::new(false);
-        // Bounded: no thread gets far ahead of what is kept.
+        // Bounded: no thread gets far ahead of the journal.
         let (tell, told) = mpsc::sync_channel(count);
         let result = std::thread::scope(|scope| {
             for _ in 0..count.min(opened.at_a_time) {
@@ -112,7 +112,7 @@ pub fn run_parallel(
                 });
             }
             drop(tell);
-            // The threads only answer: here is kept what they say, one after the other.
+            // The threads only answer; this thread writes the answers to the journal.
             let mut keep = |told: Told| {
                 let (task, answer, warm_up) = told?;
                 let format = &formats[task.configuration];
@@ -120,7 +120,7 @@ pub fn run_parallel(
                 let asked = Asked { case, configuration, format, repeat: task.repeat };
                 journal.keep(&asked, answer, warm_up)
             };
-            // When one cannot be kept the channel closes, and the threads end.
+            // If an answer cannot be written the channel closes, and the threads end.
             let result = told.into_iter().try_for_each(&mut keep);
             stopped.store(result.is_err(), Ordering::Relaxed);
             result
@@ -137,7 +137,7 @@ pub fn run_parallel(
     Ok(true)
 }
 
-/// The next question for a thread that has asked with `tools` before.
+/// The next question for a thread whose last one had `tools`.
 fn next(tasks: &Mutex<VecDeque<Task>>, tools: Option<usize>) -> Option<Task> {
     let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
     let near = tasks.iter().take(LOOK_AHEAD).position(|task| Some(task.tools) == tools);

@@ -1,10 +1,10 @@
-//! Reports: the figures of a run for people, for programs and for continuous integration.
+//! Reports: a run's figures for people, for programs and for continuous integration.
 //!
 //! | file | |
 //! |---|---|
 //! | `report.md` | the figures as Markdown |
 //! | `report.json` | the same for programs; [`json`] describes it |
-//! | `outcomes.jsonl` | what became of each answer, a line each |
+//! | `outcomes.jsonl` | the outcome of each answer, one a line |
 //! | `junit.xml` | a test for each answer |
 //! | `report.html` | one file for people: figures, and every answer with why it failed |
 
@@ -23,7 +23,7 @@ pub use html::html;
 pub use junit::junit;
 pub use markdown::markdown;
 
-/// Writes all reports into the run's directory; their paths.
+/// Writes all reports into the run's directory and returns their paths.
 ///
 /// # Errors
 /// [`ErrorKind::Io`](crate::ErrorKind::Io) when one cannot be written.
@@ -33,7 +33,7 @@ pub fn write(summary: &Summary<'_>) -> Result<Vec<PathBuf>> {
         ("report.json", json::report(summary)),
         ("outcomes.jsonl", json::outcomes(summary)),
         ("junit.xml", junit(summary)),
-        ("report.html", html(summary)),
+        ("report.html", html(summary)?),
     ];
     files
         .into_iter()
@@ -44,7 +44,7 @@ pub fn write(summary: &Summary<'_>) -> Result<Vec<PathBuf>> {
         .collect()
 }
 
-/// A share in per cent, as tables have it.
+/// A share in per cent, for tables.
 pub fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
 }
@@ -54,12 +54,12 @@ pub fn with_interval(score: &Proportion) -> String {
     format!("{} ({:.1}–{:.1})", percent(score.share()), 100.0 * score.low, 100.0 * score.high)
 }
 
-/// Seconds, in the unit that suits them.
+/// Seconds, in a suitable unit.
 pub fn seconds(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1000.0) } else { format!("{seconds:.2} s") }
 }
 
-/// What a reader has to know of the figures.
+/// Remarks that a reader of the figures needs.
 fn remarks(summary: &Summary<'_>) -> Vec<String> {
     let mut remarks = vec![
         "Intervals are Wilson's at 95%. Where cases share a cluster (several answers to one case, real users' cases with \

@@ -1,23 +1,24 @@
-//! Asking the cases, one after another, and keeping each answer before the next is asked.
+//! Asks the cases one after another, and keeps each answer before it asks the next.
 
 use super::configuration::Configuration;
-use super::directory::{RunDirectory, prompt_hash};
+use super::directory::RunDirectory;
 use super::outcome::Outcome;
 use super::sample::{Failure, Finish, Sample, Timing};
 use super::score::score;
 use super::suite::Case;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Format;
+use crate::hash::sha256;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Answers cases: a model in a session, or what a test puts in its place.
+/// Answers cases: a model in a session, or a substitute in tests.
 pub trait Answerer {
-    /// Answers one case; `None` where it was interrupted.
+    /// Answers one case; `None` if it was interrupted.
     ///
     /// # Errors
-    /// Whatever failed; it becomes the sample's outcome, and the run goes on.
+    /// Any failure; it becomes the sample's outcome, and the run continues.
     fn answer(&mut self, case: &Case, configuration: &Configuration, seed: u64) -> Result<Option<Answer>>;
 }
 
@@ -26,45 +27,45 @@ pub trait Answerer {
 pub struct Answer {
     /// The text of the prompt.
     pub prompt: String,
-    /// What it wrote of the answer already.
+    /// The beginning of the answer that the prompt contains.
     pub prompt_tail: String,
-    /// What the model wrote.
+    /// The model's text.
     pub raw: String,
-    /// From which byte of it on the grammar closed what was open, because the tokens ran out.
+    /// The byte from which the grammar closed the call because the tokens ran out.
     pub closed_from: Option<usize>,
-    /// The tokens that it is made of.
+    /// The tokens of the text.
     pub tokens: Vec<i32>,
-    /// What the parser said.
+    /// The parser's events.
     pub events: Vec<Value>,
-    /// Whether it was cut off.
+    /// Whether the answer was cut off.
     pub cut_off: bool,
-    /// Tokens of the prompt.
+    /// The prompt's tokens.
     pub prompt_tokens: usize,
-    /// Of these, the ones that were in the KV cache already.
+    /// The prompt's tokens that were already in the KV cache.
     pub cached_tokens: usize,
-    /// Tokens that a grammar forced.
+    /// Tokens forced by a grammar.
     pub forced_tokens: usize,
-    /// What it took.
+    /// The times.
     pub timing: Timing,
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
-    /// Answers that there are, those of earlier runs included.
+    /// Answers so far, including those from before the run was resumed.
     pub done: usize,
-    /// Answers that there will be.
+    /// Answers in total.
     pub total: usize,
-    /// Answers of this run.
+    /// Answers since the start or resumption.
     pub fresh: usize,
-    /// Of these, the correct ones.
+    /// The correct ones of these.
     pub correct: usize,
 }
 
-/// Keeps what comes of a run, and tells how far it is.
+/// Keeps a run's answers and reports its progress.
 pub(super) struct Journal<'a> {
     directory: &'a mut RunDirectory,
-    /// Which answers the run has already, by case, configuration and repeat.
+    /// The answers that the run already has, by case, configuration and repeat.
     kept: HashSet<(String, String, usize)>,
     progress: Progress,
     on_progress: &'a mut dyn FnMut(Progress),
@@ -82,12 +83,12 @@ impl<'a> Journal<'a> {
         Journal { directory, kept, progress, on_progress }
     }
 
-    /// Whether this was not asked yet.
+    /// Whether this answer is missing.
     pub(super) fn lacks(&self, case: &Case, configuration: &Configuration, repeat: usize) -> bool {
         !self.kept.contains(&(case.id.clone(), configuration.id.clone(), repeat))
     }
 
-    /// Keeps an answer: it is on the disk before this returns.
+    /// Writes an answer to the disk before it returns.
     pub(super) fn keep(&mut self, asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> Result<()> {
         let (sample, prompt) = sample(asked, answer, warm_up);
         let correct = score(asked.case, &sample, asked.format, asked.configuration.repair)?.outcome == Outcome::Correct;
@@ -100,25 +101,26 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// A case, as it is asked once.
+/// A case, asked once.
 pub(super) struct Asked<'a> {
     pub case: &'a Case,
     pub configuration: &'a Configuration,
-    /// What the configuration's answers are written in.
+    /// The format of the configuration's answers.
     pub format: &'a Format,
     pub repeat: usize,
 }
 
-/// Asks all that has no answer yet. `open` makes what answers for a configuration and those that share its session.
+/// Asks all cases that have no answer yet. `open` makes the answerer for the plan's configuration with that index and
+/// for those that share its session.
 ///
-/// The cases that offer the same tools are asked one after another, so that the beginning of their prompts is in the
-/// KV cache. False when `cancel` was raised before the end.
+/// Cases with the same tools are asked one after another, so that the beginning of their prompts is in the KV cache.
+/// Returns false if `cancel` was set before the end.
 ///
 /// # Errors
-/// [`ErrorKind::Io`] when an answer cannot be kept, and whatever `open` fails with.
+/// [`ErrorKind::Io`] when an answer cannot be written, and the errors of `open`.
 pub fn run(
     directory: &mut RunDirectory,
-    open: &mut dyn FnMut(&Configuration) -> Result<Box<dyn Answerer>>,
+    open: &mut dyn FnMut(usize) -> Result<Box<dyn Answerer>>,
     on_progress: &mut dyn FnMut(Progress),
     cancel: &AtomicBool,
 ) -> Result<bool> {
@@ -126,7 +128,7 @@ pub fn run(
     let cases = in_order(&directory.suite.cases);
     let mut journal = Journal::new(directory, on_progress);
     let mut session: Option<(Box<dyn Answerer>, &Configuration)> = None;
-    for configuration in &plan.configurations {
+    for (index, configuration) in plan.configurations.iter().enumerate() {
         let format = read_format(configuration)?;
         for (_, case) in &cases {
             for repeat in 0..plan.repeat {
@@ -136,15 +138,15 @@ pub fn run(
                 if cancel.load(Ordering::Relaxed) {
                     return Ok(false);
                 }
-                // The first answer of a session pays for what later ones find done.
+                // The first answer of a session also pays for one-time work.
                 let mut warm_up = false;
                 let (answerer, _) = match &mut session {
                     Some(same) if same.1.shares_session(configuration) => same,
                     _ => {
-                        // Before the next one: two models at a time may not fit the memory.
+                        // First: two models may not fit into the memory.
                         session = None;
                         warm_up = true;
-                        session.insert((open(configuration)?, configuration))
+                        session.insert((open(index)?, configuration))
                     }
                 };
                 let answer = match answerer.answer(case, configuration, configuration.seed(&case.id, repeat)) {
@@ -160,14 +162,14 @@ pub fn run(
     Ok(true)
 }
 
-/// The format that a configuration's answers are written in.
+/// The format of a configuration's answers.
 pub(super) fn read_format(configuration: &Configuration) -> Result<Format> {
     Format::parse_declaration(&configuration.format_declaration)?.ok_or_else(|| {
         Error::new(ErrorKind::Format, format!("the run does not declare the format {}", configuration.format))
     })
 }
 
-/// The cases with the same tools side by side, otherwise as they come, with a number for each set of tools.
+/// The cases grouped by their tools, with a number for each set of tools; otherwise their order is kept.
 pub(super) fn in_order(cases: &[Case]) -> Vec<(usize, Case)> {
     let mut numbers: HashMap<String, usize> = HashMap::new();
     let mut keyed: Vec<(usize, Case)> = Vec::new();
@@ -199,7 +201,7 @@ fn sample(asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> (Sample, 
         config: configuration.id.clone(),
         repeat: *repeat,
         seed: configuration.seed(&case.id, *repeat),
-        prompt_sha256: prompt_hash(&answer.prompt),
+        prompt_sha256: sha256(&answer.prompt),
         prompt_tail: answer.prompt_tail,
         raw: answer.raw,
         closed_from: answer.closed_from,

@@ -1,4 +1,4 @@
-//! One answer as it is kept: all that scoring it needs, now or with a newer parser.
+//! One stored answer: all that is needed to score it, now or with a newer parser.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,29 +9,29 @@ use serde_json::Value;
 pub enum Finish {
     /// The model ended its turn.
     Stop,
-    /// The token limit, or the end of the context.
+    /// The token limit or the end of the context cut it off.
     Length,
     /// There is no answer: see [`Sample::failure`].
     Failed,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Whether the prompt was too long; otherwise something broke.
+    /// Whether the prompt was too long; otherwise something failed.
     pub prompt_too_long: bool,
     /// The error's text.
     pub message: String,
 }
 
-/// What an answer took.
+/// How long an answer took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timing {
-    /// Seconds until the prompt was decoded, when the first token is chosen.
+    /// Seconds until the prompt was decoded and the first token chosen.
     pub first_token: f64,
-    /// Seconds from there on.
+    /// Seconds after that.
     pub generation: f64,
-    /// Whether this was the first answer of a session, which is left out of the latencies.
+    /// Whether this was the first answer of a session; latencies leave it out.
     pub warm_up: bool,
 }
 
@@ -40,47 +40,47 @@ pub struct Timing {
 pub struct Sample {
     /// The case's id.
     pub case: String,
-    /// The configuration's id: a hash of all that it is, with those of the GGUF and the chat template.
+    /// The configuration's id: a hash of all its fields, including the hashes of the GGUF and the chat template.
     pub config: String,
-    /// Which of the answers to this case, from 0.
+    /// The number of the answer to this case, from 0.
     pub repeat: usize,
-    /// Where the random numbers started.
+    /// The seed.
     pub seed: u64,
-    /// The hash of the prompt's text, by which prompts.jsonl has it.
+    /// The hash of the prompt's text, its key in prompts.jsonl.
     pub prompt_sha256: String,
-    /// What the prompt wrote of the answer already, for the parser.
+    /// The beginning of the answer that the prompt contains, for the parser.
     pub prompt_tail: String,
-    /// What the model wrote; bytes that are not UTF-8 are replaced.
+    /// The model's text; bytes that are not UTF-8 are replaced.
     pub raw: String,
-    /// From which byte of it on the grammar closed what was open, because the tokens ran out.
+    /// The byte from which the grammar closed the call because the tokens ran out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_from: Option<usize>,
-    /// The tokens that it is made of.
+    /// The tokens of the text.
     pub tokens: Vec<i32>,
-    /// What the parser said while the model wrote, adjacent pieces joined.
+    /// The parser's events, with adjacent pieces joined.
     pub events: Vec<Value>,
     /// How it ended.
     pub finish: Finish,
-    /// Why there is no answer, where there is none.
+    /// The reason why there is no answer, if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// Tokens of the prompt.
+    /// The prompt's tokens.
     pub prompt_tokens: usize,
-    /// Of these, the ones that were in the KV cache already.
+    /// The prompt's tokens that were already in the KV cache.
     pub cached_tokens: usize,
-    /// Of the tokens, the ones that a grammar forced.
+    /// The tokens forced by a grammar.
     pub forced_tokens: usize,
-    /// What it took.
+    /// The times.
     pub timing: Timing,
 }
 
 impl Sample {
-    /// Case, configuration and repeat: what tells a sample from others.
+    /// Case, configuration and repeat, which identify a sample.
     pub fn key(&self) -> (&str, &str, usize) {
         (&self.case, &self.config, self.repeat)
     }
 
-    /// Whether something broke: asked again, there may be an answer.
+    /// Whether something failed: another attempt may give an answer.
     pub fn broke(&self) -> bool {
         self.failure.as_ref().is_some_and(|failure| !failure.prompt_too_long)
     }

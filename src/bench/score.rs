@@ -1,4 +1,4 @@
-//! What became of an answer: its outcome, and why.
+//! Scores an answer: its outcome, and the reason.
 
 mod compare;
 mod schema;
@@ -17,66 +17,67 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Changes with every change of what an outcome means: runs with different ones are not compared.
+/// The version of the outcomes' meanings: runs with different versions cannot be compared.
 pub const SCORER: u32 = 3;
 
-/// What BFCL's checker would be given where there is no answer: nothing, which it takes for a decision not to call.
+/// BFCL's checker takes a missing answer for a decision not to call.
 const NO_ANSWER: &str = "no_answer";
 
-/// Copies of a period at the end that make a loop, and the longest period.
+/// The number of copies of a period at the end that make a loop, and the longest period.
 const COPIES: usize = 4;
 const PERIOD: usize = 16;
-/// So many more of one call than expected make a loop.
+/// The number of surplus copies of one call that make a loop.
 const MORE_CALLS: usize = 3;
 
-/// What became of an answer.
+/// A scored answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Scored {
     /// The outcome.
     pub outcome: Outcome,
-    /// Why, in a sentence; empty where it is correct.
+    /// The reason in a sentence; empty where the answer is correct.
     pub detail: String,
-    /// How far a tool that was not offered is from one that was: `case`, `namespace`, `near_miss` or `invented`.
+    /// How the name of a tool that was not offered differs from an offered one: `case`, `namespace`, `near_miss` or
+    /// `invented`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_tool: Option<&'static str>,
     /// Whether the model tried to make a call, readable or not.
     pub attempted: bool,
-    /// Whether it wrote text beside its calls.
+    /// Whether the answer has text besides its calls.
     pub text_around: bool,
-    /// Whether it has no call in its format, but one in another form; it is scored as an answer without calls all the same.
+    /// Whether it has no call in its format, but one in another form; it is still scored as an answer without calls.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub other_form: bool,
-    /// What had to be repaired.
+    /// The repairs.
     pub repairs: Vec<RepairKind>,
-    /// Whether there are calls, all whole and as their tools' schemas want them.
+    /// Whether there are calls, and all are complete and fit their tools' schemas.
     pub schema_valid: bool,
-    /// Whether the expected tools were called, in the expected number.
+    /// Whether the expected tools were called, the expected number of times.
     pub tools_right: bool,
-    /// Whether the answer does without a call as it should: it ended, has some text and no trace of a call.
+    /// Whether the answer abstains cleanly: it ended, has some text and no trace of a call.
     pub clean_abstention: bool,
-    /// BFCL's verdict, where the case is one of its: `None` inside is valid, else the error type.
+    /// BFCL's verdict on a case of BFCL: `Some(None)` is valid, else the error type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bfcl: Option<Option<&'static str>>,
-    /// The text that is no part of a call.
+    /// The text outside of calls.
     pub content: String,
-    /// The calls that were read.
+    /// The calls.
     pub calls: Vec<ScoredCall>,
 }
 
-/// One call of an answer, as it was read.
+/// One call of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScoredCall {
     /// The tool's name.
     pub name: String,
-    /// The arguments: JSON text, or what stands in their place.
+    /// The arguments' JSON text, or the text in their place.
     pub arguments: String,
-    /// Where it stands in the raw text, in bytes.
+    /// Its byte range in the raw text.
     pub range: (usize, usize),
-    /// Whether it is whole and fits its tool.
+    /// Whether it is complete and fits its tool.
     pub valid: bool,
-    /// What is wrong with it.
+    /// Its problems.
     pub problems: Vec<String>,
-    /// The arguments, if they are an object.
+    /// The arguments if they are an object.
     #[serde(skip)]
     exact: Option<Exact>,
 }
@@ -142,7 +143,7 @@ impl Scored {
     }
 }
 
-/// Whether a call is in the answer for those who read other forms, too.
+/// Whether a parser that reads other forms finds a call.
 fn in_another_form(case: &Case, sample: &Sample, format: &Format) -> Result<bool> {
     if case.tools.is_empty() {
         return Ok(false);
@@ -162,13 +163,13 @@ fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<
         taken_ids,
         prompt_tail: sample.prompt_tail.clone(),
         any_number: true,
-        // Only what is in its format is right.
+        // Only a call in the format can be right.
         other_forms: OtherForms::Off,
         ..ParserOptions::default()
     };
     let tools = (!case.tools.is_empty()).then(|| Arc::clone(&case.tools));
     let mut parser = Parser::new(format, tools, options)?;
-    // The events have the arguments as text: a double would not be what the model wrote.
+    // From the text: a double may differ from what the model wrote.
     let mut texts: BTreeMap<String, String> = BTreeMap::new();
     let mut hear = |event: Event| {
         if let Event::CallArguments { id, delta } = event {
@@ -270,13 +271,13 @@ impl Answer<'_> {
         self.parsed.calls.iter().zip(self.calls).find_map(|(parsed, call)| self.envelope(parsed, call))
     }
 
-    /// Whether a whole call lacks what makes it one.
+    /// Whether a complete call lacks a name or arguments.
     fn envelope(&self, parsed: &ParsedCall, call: &ScoredCall) -> Option<(Outcome, String)> {
         let about = || {
             let inside = |at: usize| (parsed.range.start..parsed.range.end.max(parsed.range.start + 1)).contains(&at);
             self.parsed.diagnostics.iter().filter(move |diagnostic| inside(diagnostic.range.start))
         };
-        // A repair that is off is the better reason: what it would have mended is what then broke.
+        // A repair that is off is the better reason: it would have prevented the problem.
         let refused = about().find_map(|diagnostic| match diagnostic.kind {
             DiagnosticKind::NotRepaired { repair } if !parsed.valid => {
                 Some((of_repair(repair)?, diagnostic.to_string()))
@@ -334,7 +335,7 @@ impl Answer<'_> {
             .then(|| format!("{} is called {count} times with the same arguments", call.name))
     }
 
-    /// The first call of a tool that was not offered, and how it misses.
+    /// The first call of a tool that was not offered, and how its name differs.
     fn unknown_tool(&self) -> Option<(&str, &'static str)> {
         let call = self.calls.iter().find(|call| self.case.tools.get(&call.name).is_none())?;
         Some((&call.name, miss(&call.name, &self.case.tools)))
@@ -378,7 +379,7 @@ impl Answer<'_> {
 
     fn of_arguments(&self) -> Option<(Outcome, String)> {
         let violations = self.calls.iter().filter_map(|call| schema::violation(&self.case.tools, call));
-        // The first outcome in the order of the table, whichever call it is of.
+        // The first outcome in the table's order, over all calls.
         if let Some(violation) = violations.min_by_key(|(outcome, _)| *outcome) {
             return Some(violation);
         }
@@ -387,7 +388,7 @@ impl Answer<'_> {
         match self.bfcl() {
             None => difference,
             Some(None) => None,
-            // The checker decides; its difference says where, as far as it is found without it.
+            // The checker decides; our own comparison adds the place, if it finds one.
             Some(Some(error)) => {
                 let told = difference.as_ref().map_or(String::new(), |(_, detail)| format!(": {detail}"));
                 let outcome = match difference {
@@ -401,8 +402,7 @@ impl Answer<'_> {
         }
     }
 
-    /// The verdict of BFCL's checker. An answer without calls, or with one that cannot be read, is one that the
-    /// leaderboard could not decode.
+    /// The verdict of BFCL's checker. The leaderboard cannot decode an answer without calls or with an unreadable one.
     fn bfcl(&self) -> Option<Option<&'static str>> {
         let gold = self.case.bfcl.as_ref()?;
         let whole = !self.calls.is_empty() && self.parsed.calls.iter().all(|call| call.complete);
@@ -419,7 +419,7 @@ fn count(calls: usize) -> String {
     if calls == 1 { "1 call".to_owned() } else { format!("{calls} calls") }
 }
 
-/// What a departure is that was not repaired; `None` where it is to be judged as a name or a value.
+/// The outcome of a deviation that was not repaired; `None` where it counts as a name or a value.
 fn of_repair(repair: RepairKind) -> Option<Outcome> {
     match repair {
         RepairKind::ValueType | RepairKind::ToolName => None,
@@ -433,7 +433,7 @@ fn of_repair(repair: RepairKind) -> Option<Outcome> {
     }
 }
 
-/// How a name misses the tools' names.
+/// How a name differs from the tools' names.
 fn miss(name: &str, tools: &Tools) -> &'static str {
     let last = |name: &str| name.rsplit(['.', '/', ':', '_']).next().unwrap_or_default().to_lowercase();
     let known = || tools.iter().map(|tool| tool.name.as_str());
@@ -453,7 +453,7 @@ fn miss(name: &str, tools: &Tools) -> &'static str {
     "invented"
 }
 
-/// The period that the tokens end in at least [`COPIES`] copies of, and how many.
+/// The period of which the tokens end in at least [`COPIES`] copies, and the number of copies.
 fn repeated_end(tokens: &[i32]) -> Option<(usize, usize)> {
     (1..=PERIOD).find_map(|period| {
         let last = tokens.get(tokens.len().checked_sub(period)?..)?;

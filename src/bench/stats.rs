@@ -1,11 +1,11 @@
-//! The statistics of the reports, each with where it is from.
+//! The statistics of the reports, each with its source.
 
 use std::collections::BTreeMap;
 
 /// The normal quantile of a two-sided interval of 95%.
 const Z: f64 = 1.959_963_984_540_054;
 
-/// A share, and the interval that holds the true one with 95% confidence.
+/// A share with its 95% confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Proportion {
     /// Successes.
@@ -19,13 +19,13 @@ pub struct Proportion {
 }
 
 impl Proportion {
-    /// The share; 0 where nothing was tried.
+    /// The share; 0 without trials.
     pub fn share(&self) -> f64 {
         if self.trials == 0 { 0.0 } else { self.successes as f64 / self.trials as f64 }
     }
 }
 
-/// Wilson's score interval (1927), which holds up with few trials and at 0% and 100%.
+/// Wilson's score interval (1927), which is sound with few trials and at 0% and 100%.
 pub fn wilson(successes: usize, trials: usize) -> Proportion {
     let share = successes as f64 / trials.max(1) as f64;
     let (low, high) = score_interval(share, trials as f64);
@@ -39,15 +39,15 @@ fn score_interval(share: f64, n: f64) -> (f64, f64) {
     let z2 = Z * Z;
     let centre = (share + z2 / (2.0 * n)) / (1.0 + z2 / n);
     let half = Z / (1.0 + z2 / n) * (share * (1.0 - share) / n + z2 / (4.0 * n * n)).sqrt();
-    // Rounding must not leave 0 or 1 outside where the share is just that.
+    // Rounding must not exclude a share of exactly 0 or 1.
     let low = if share == 0.0 { 0.0 } else { (centre - half).max(0.0) };
     let high = if share == 1.0 { 1.0 } else { (centre + half).min(1.0) };
     (low, high)
 }
 
-/// The interval where trials come in clusters that are no independent evidence: Wilson's, with as many trials as the
-/// clusters are worth (Korn and Graubard 1998). Their worth is by the linearised variance of a ratio; the design effect
-/// is not taken below 1. Where all or no trials succeeded it cannot be estimated: each cluster then counts once.
+/// The interval for trials in clusters, which are not independent: Wilson's, with the effective number of trials (Korn
+/// and Graubard 1998). That follows from the linearised variance of a ratio, with a design effect of at least 1. Where
+/// all or no trials succeeded it cannot be estimated: each cluster then counts once.
 ///
 /// `samples` are the cluster and whether the trial succeeded.
 pub fn clustered<'a>(samples: impl IntoIterator<Item = (&'a str, bool)>) -> Proportion {
@@ -95,9 +95,9 @@ pub fn mcnemar(b: usize, c: usize) -> f64 {
     (2.0 * sum).min(1.0)
 }
 
-/// As many pairs as count for one, where they come in clusters that are no independent evidence: the variance of the
-/// clusters' net changes beside that of single pairs, if each change were as likely to go either way (as Yang, Sun and
-/// Hardin 2010). Not below 1. `changes` are the cluster and whether the change was for the better.
+/// The design effect of pairs in clusters, which are not independent: the variance of the clusters' net changes divided
+/// by that of single pairs, if each change were as likely to go either way (as Yang, Sun and Hardin 2010). At least 1.
+/// `changes` are the cluster and whether the change was for the better.
 pub fn paired_design_effect<'a>(changes: impl IntoIterator<Item = (&'a str, bool)>) -> f64 {
     let (mut nets, mut count) = (BTreeMap::new(), 0);
     for (cluster, better) in changes {
@@ -108,15 +108,15 @@ pub fn paired_design_effect<'a>(changes: impl IntoIterator<Item = (&'a str, bool
     (squares as f64 / f64::from(count.max(1))).max(1.0)
 }
 
-/// [`mcnemar`] with as many pairs as they are worth, rounded towards no difference.
+/// [`mcnemar`] with the effective number of pairs, rounded towards no difference.
 pub fn clustered_mcnemar(b: usize, c: usize, design_effect: f64) -> f64 {
     let worth = ((b + c) as f64 / design_effect).floor() as usize;
     let fewer = (b.min(c) as f64 / design_effect).ceil() as usize;
     mcnemar(fewer, worth.saturating_sub(fewer))
 }
 
-/// The difference of two paired shares with its 95% interval (Agresti and Min 2005): `b` pairs went from right to wrong,
-/// `c` from wrong to right, of `n`; as many as `design_effect` count for one.
+/// The difference of two paired shares with its 95% interval (Agresti and Min 2005): of `n` pairs `b` changed from
+/// right to wrong and `c` from wrong to right; `design_effect` pairs count as one.
 pub fn paired_difference(b: usize, c: usize, n: usize, design_effect: f64) -> (f64, f64, f64) {
     if n == 0 {
         return (0.0, -1.0, 1.0);
@@ -129,7 +129,7 @@ pub fn paired_difference(b: usize, c: usize, n: usize, design_effect: f64) -> (f
     (difference, (centre - half).max(-1.0), (centre + half).min(1.0))
 }
 
-/// Holm's correction (1979): p-values that may be compared with one level though there are several, in the same order.
+/// Holm's correction (1979): several p-values, in the same order, that can be compared with one level.
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
@@ -142,7 +142,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The probability that `k` samples of a case are all right, estimated without bias from `successes` of `trials`
+/// The probability that `k` samples of a case are all right, an unbiased estimate from `successes` of `trials`
 /// (pass^k of τ-bench, Yao et al. 2024); `None` where there are fewer than `k`.
 pub fn pass_hat(k: usize, successes: usize, trials: usize) -> Option<f64> {
     if k > trials {
@@ -151,7 +151,7 @@ pub fn pass_hat(k: usize, successes: usize, trials: usize) -> Option<f64> {
     Some((0..k).map(|i| successes.saturating_sub(i) as f64 / (trials - i) as f64).product())
 }
 
-/// The value below which the share `q` of the values lies: the smallest with at least that share at or below it.
+/// The quantile `q`: the smallest value with at least that share of the values at or below it.
 pub fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()

@@ -1,33 +1,33 @@
-//! Suites: the cases that a benchmark asks, and what it expects for each.
+//! Suites: the cases of a benchmark, and the expected answers.
 //!
-//! A suite is lines of JSON. Two others than a user's own file are known: the built-in one, which is such a file, and a
-//! checkout of the Berkeley Function-Calling Leaderboard, whose cases are turned into such lines. A run's directory keeps
-//! the lines it was made with, so that it can be scored again wherever it is.
+//! A suite is lines of JSON: a user's file, the built-in one, or a checkout of the Berkeley Function-Calling
+//! Leaderboard, whose cases are converted to such lines. A run's directory keeps its lines, so that it can be scored
+//! again anywhere.
 
 use super::bfcl;
 use super::exact::Exact;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
+use crate::hash::sha256;
 use crate::message::{Conversation, Message, check_question};
 use crate::text_file;
 use crate::tool::Tools;
 use serde_json::{Map, Number, Value};
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 const BUILTIN: &str = include_str!("../../benches/suites/builtin.jsonl");
 
-/// A suite that `callwright bench init` writes: every key there is, with comments.
+/// The suite that `callwright bench init` writes: it has every key, with comments.
 pub const EXAMPLE: &str = include_str!("example.jsonl");
 
 const CASE_KEYS: [&str; 8] = ["id", "category", "messages", "prompt", "tools", "expected", "cluster", "bfcl"];
 const CALL_KEYS: [&str; 4] = ["name", "arguments", "accept", "optional"];
 
-/// Cases to ask.
+/// The cases to ask.
 #[derive(Debug, Clone)]
 pub struct Suite {
-    /// How it was asked for.
+    /// The name by which it was opened.
     pub name: String,
     /// The cases, in order.
     pub cases: Vec<Case>,
@@ -36,57 +36,57 @@ pub struct Suite {
 /// One case.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// Its name, which no other case of the suite has.
+    /// Its name, unique in the suite.
     pub id: String,
-    /// What it is counted under.
+    /// The category.
     pub category: String,
-    /// The conversation, up to where the model is asked.
+    /// The conversation, up to the model's answer.
     pub messages: Vec<Message>,
-    /// What may be called.
+    /// The tools.
     pub tools: Arc<Tools>,
-    /// What is right.
+    /// The expected answer.
     pub expected: Expected,
-    /// Cases with the same cluster are no independent evidence: intervals are made wider for them.
+    /// Cases of one cluster are not independent evidence: intervals are wider for them.
     pub cluster: String,
-    /// The leaderboard's own data, which its checker is given.
+    /// The leaderboard's own data, the input of its checker.
     pub bfcl: Option<bfcl::Gold>,
-    /// The case as a line of a suite's file.
+    /// The case as a line of a suite.
     pub line: String,
 }
 
-/// What is right.
+/// The expected answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expected {
     /// An answer without a call.
     NoCall,
-    /// A call, whichever.
+    /// Any call.
     AnyCall,
     /// These calls, in any order.
     Calls(Vec<ExpectedCall>),
 }
 
-/// A call that is expected.
+/// An expected call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpectedCall {
     /// The tool's name.
     pub name: String,
-    /// The arguments that are expected; any other is wrong.
+    /// The expected arguments; any other is wrong.
     pub arguments: Vec<ExpectedArgument>,
 }
 
-/// An argument that is expected.
+/// An expected argument.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpectedArgument {
     /// Its name.
     pub name: String,
-    /// The values that are right.
+    /// The right values.
     pub accepted: Vec<Exact>,
     /// Whether it may be left out.
     pub optional: bool,
 }
 
 impl Case {
-    /// How many calls are expected; `None` where any call will do.
+    /// The number of expected calls; `None` where any call is right.
     pub fn expected_calls(&self) -> Option<&[ExpectedCall]> {
         match &self.expected {
             Expected::NoCall => Some(&[]),
@@ -102,10 +102,10 @@ impl Case {
 }
 
 impl Suite {
-    /// The suite that is compiled in.
+    /// The built-in suite.
     ///
     /// # Errors
-    /// None, as long as its file is what the tests have seen.
+    /// None: the tests read the built-in file.
     pub fn builtin() -> Result<Suite> {
         Suite::from_text("builtin", BUILTIN, Path::new("<built-in suite>"))
     }
@@ -137,7 +137,7 @@ impl Suite {
         Suite::from_text(spec, &text_file::read(path)?, path)
     }
 
-    /// Reads a suite's lines; `file` is named in errors, and tools that a case names by path are looked for beside it.
+    /// Reads a suite's lines; errors name `file`, and paths of tools are relative to its folder.
     ///
     /// # Errors
     /// Those of [`Suite::open`].
@@ -155,7 +155,7 @@ impl Suite {
                 return Err(at(wrong("a list begins here; a suite has a case a line, each an object")
                     .hint("`callwright bench init FILE` writes an example")));
             }
-            // Read again where it is in the file, the excerpt has the line's number.
+            // Parsed again at its place in the file, so that the excerpt has the line's number.
             let again = |_| case(&("\n".repeat(index) + whole), index + 1, file);
             let case = case(line, index + 1, file).or_else(again).map_err(at)?;
             if !ids.insert(case.id.clone()) {
@@ -169,7 +169,7 @@ impl Suite {
         Ok(Suite { name: name.to_owned(), cases })
     }
 
-    /// At most `limit` cases, of each category its share: always the same ones, in the order they had.
+    /// At most `limit` cases, with each category's share: always the same ones, in their order.
     #[must_use]
     pub fn limited(mut self, limit: usize) -> Suite {
         if limit >= self.cases.len() {
@@ -184,7 +184,7 @@ impl Suite {
             .iter()
             .map(|(name, cases)| (cases.len() * limit / total, cases.len() * limit % total, *name))
             .collect();
-        // What rounding left over goes to the largest remainders; among equals, to the first names.
+        // Cases that rounding left over go to the largest remainders; among equals, to the first names.
         let mut left = limit - shares.iter().map(|(share, ..)| share).sum::<usize>();
         shares.sort_by(|a, b| b.1.cmp(&a.1).then(a.2.cmp(b.2)));
         for share in &mut shares {
@@ -194,9 +194,9 @@ impl Suite {
         }
         let mut kept = HashSet::new();
         for (share, _, name) in shares {
-            // The first lines of a file are often the easy ones: the choice is by hash.
+            // Chosen by hash: the first lines of a file are often the easy ones.
             let mut chosen = categories[name].clone();
-            chosen.sort_by_key(|index| hash(self.cases[*index].id.as_bytes()));
+            chosen.sort_by_key(|index| sha256(&self.cases[*index].id));
             kept.extend(chosen.into_iter().take(share));
         }
         let mut index = 0;
@@ -207,28 +207,23 @@ impl Suite {
         self
     }
 
-    /// A hash of all cases: two runs with the same one were asked the same.
+    /// A hash of all cases: two runs with the same hash asked the same cases.
     pub fn sha256(&self) -> String {
         let lines: Vec<&str> = self.cases.iter().map(|case| case.line.as_str()).collect();
-        hash(lines.join("\n").as_bytes())
+        sha256(lines.join("\n"))
     }
 
-    /// The suite as a file.
+    /// The suite's text as a file.
     pub fn to_text(&self) -> String {
         self.cases.iter().map(|case| case.line.clone() + "\n").collect()
     }
-}
-
-/// SHA-256 in hexadecimal.
-pub(crate) fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(super) fn wrong(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Suite, message)
 }
 
-/// serde_json's form, in which numbers beyond 64 bits are doubles.
+/// As a serde_json value, in which numbers beyond 64 bits are doubles.
 pub(super) fn to_value(exact: &Exact) -> Value {
     match exact {
         Exact::Null => Value::Null,
@@ -246,7 +241,7 @@ pub(super) fn to_value(exact: &Exact) -> Value {
     }
 }
 
-/// Tools as a suite has them. The leaderboard has a few cases that offer one name twice; the first is the tool.
+/// A case's tools. A few cases of the leaderboard offer one name twice; the first tool counts.
 pub(super) fn tools(list: &Value) -> Result<Tools> {
     let mut names = HashSet::new();
     let name =
@@ -314,7 +309,7 @@ fn case(line: &str, number: usize, file: &Path) -> Result<Case> {
     })
 }
 
-/// A case's line as it can stand in any file: with the tools that it names by path, and with an id.
+/// A case's line that is valid in any file: with an id, and with the tools that it names by path.
 fn whole(line: &str, members: &[(String, Exact)], id: &str, tools: &Tools) -> Result<String> {
     let by_path = members.iter().position(|(key, value)| key == "tools" && value.as_str().is_some());
     let nameless = members.iter().all(|(key, _)| key != "id");
@@ -331,7 +326,8 @@ fn whole(line: &str, members: &[(String, Exact)], id: &str, tools: &Tools) -> Re
     Ok(Exact::Object(members).to_string())
 }
 
-/// Tells in which line of `file` an error is. One that is in another file, as in one that the line names, says so itself.
+/// Adds the line of `file` to an error. An error in another file, such as one that the line names, has its own
+/// location.
 fn at_line(error: Error, file: &Path, line: usize) -> Error {
     match error.location() {
         Some(Location { file: Some(_), .. }) => error.hint(format!("{}:{line} names this file", file.display())),
@@ -379,7 +375,7 @@ fn expected_call(call: &Exact, tools: &Tools) -> Result<ExpectedCall> {
         }
     }
     let first = |argument: &ExpectedArgument| Some((argument.name.clone(), to_value(argument.accepted.first()?)));
-    // What does not fit the tool's schema is an invalid call, whoever makes it.
+    // A call that violates the tool's schema is always invalid.
     if let Some(problem) = tools.problems(name, &arguments.iter().filter_map(first).collect()).into_iter().next() {
         return Err(wrong(format!("no model can make the expected call of {name}: {problem}")));
     }
@@ -401,7 +397,7 @@ pub(super) fn short(value: &Exact) -> String {
     if text.chars().count() <= 60 { text } else { text.chars().take(57).collect::<String>() + "…" }
 }
 
-/// The messages, which must say what they seem to say: a benchmark has nobody to read notes.
+/// The messages; a note about them is an error, as nobody reads the notes of a benchmark.
 fn plain(conversation: Conversation) -> Result<Vec<Message>> {
     match conversation.notes.into_iter().next() {
         Some(note) => {

@@ -1,4 +1,4 @@
-//! A run in figures: what all reports show.
+//! The figures of a run, for all reports.
 
 use super::configuration::{Configuration, DIMENSIONS, labels};
 use super::directory::RunDirectory;
@@ -19,55 +19,55 @@ pub struct Summary<'a> {
     pub run: &'a RunDirectory,
     /// One for each configuration, in the order of the plan.
     pub configurations: Vec<ConfigurationSummary<'a>>,
-    /// The categories, in the order of the suite.
+    /// The categories, in the suite's order.
     pub categories: Vec<&'a str>,
 }
 
-/// A sample with what it came to.
+/// A sample with its outcome.
 #[derive(Debug)]
 pub struct ScoredSample<'a> {
     /// The case.
     pub case: &'a Case,
     /// The answer.
     pub sample: &'a Sample,
-    /// What became of it.
+    /// The outcome.
     pub scored: Scored,
 }
 
-/// One configuration in figures.
+/// The figures of one configuration.
 #[derive(Debug)]
 pub struct ConfigurationSummary<'a> {
     /// The configuration.
     pub configuration: &'a Configuration,
-    /// What tells it from the others.
+    /// Its label, unique in the run.
     pub label: String,
-    /// Its answers, in the order of the suite.
+    /// Its answers, in the suite's order.
     pub samples: Vec<ScoredSample<'a>>,
-    /// How often each outcome occurred, in the order of the table.
+    /// The number of answers with each outcome, in the table's order.
     pub outcomes: [usize; OUTCOMES.len()],
     /// The scores over all categories.
     pub scores: Scores,
     /// The scores of each of the run's categories.
     pub by_category: Vec<Scores>,
-    /// How many answers needed which repair.
+    /// The number of answers with each repair.
     pub repairs: BTreeMap<RepairKind, usize>,
-    /// How many answers needed any.
+    /// The number of answers with any repair.
     pub repaired: usize,
-    /// How many have text beside their calls.
+    /// The number of answers with text besides their calls.
     pub text_around: usize,
-    /// How many have no call in their format, but one in another form.
+    /// The number of answers with no call in their format, but one in another form.
     pub other_form: usize,
-    /// Calls of tools that were not offered, by how they miss.
+    /// Calls of tools that were not offered, by how the names differ.
     pub unknown_tools: BTreeMap<&'static str, usize>,
-    /// With several answers to each case: pass^k for k from 1, and the share of cases that came out both ways.
+    /// With several answers to each case: pass^k for k from 1, and the share of cases with right and wrong answers.
     pub repeats: Option<Repeats>,
-    /// What it took; `None` where nothing was timed.
+    /// The times; `None` where nothing was timed.
     pub latency: Option<Latency>,
     /// Generated tokens for each correct answer.
     pub tokens_per_correct: Option<f64>,
 }
 
-/// How steady the answers to one case are.
+/// How consistent the answers to one case are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Repeats {
     /// pass^1, pass^2, …
@@ -76,33 +76,33 @@ pub struct Repeats {
     pub unstable: Proportion,
 }
 
-/// What answers took, the warm-up left out. Seconds, and tokens a second.
+/// The times without the warm-up, in seconds, and the rates in tokens per second.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Latency {
-    /// How many answers were timed.
+    /// The number of timed answers.
     pub samples: usize,
-    /// Until the first token: p50 and p95.
+    /// Time to the first token: p50 and p95.
     pub first_token: (f64, f64),
-    /// From end to end: p50 and p95.
+    /// Time of the whole answer: p50 and p95.
     pub total: (f64, f64),
-    /// p99 from end to end, from 100 answers on.
+    /// p99 of the whole answer, with at least 100 answers.
     pub p99: Option<f64>,
-    /// Prompt tokens decoded a second, those in the cache left out.
+    /// Prompt tokens decoded per second, without those in the cache.
     pub prefill_rate: Option<f64>,
-    /// Tokens generated a second.
+    /// Tokens generated per second.
     pub decode_rate: Option<f64>,
-    /// The end-to-end times, sorted.
+    /// The times of the whole answers, sorted.
     pub totals: Vec<f64>,
 }
 
 /// A score's name, key and meaning.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct ScoreDefinition {
     /// Its name in files and for `--fail-under`.
     pub key: &'static str,
     /// Its name in tables.
     pub title: &'static str,
-    /// What is counted among what.
+    /// What it counts, among what.
     pub meaning: &'static str,
 }
 
@@ -138,12 +138,12 @@ pub const SCORES: [ScoreDefinition; 8] = [
     definition("bfcl", "BFCL", "answers that BFCL's checker accepts, among all of its cases"),
 ];
 
-/// The scores of some answers, in the order of [`SCORES`]. Where nothing was tried there is no score.
+/// The scores of some answers, in the order of [`SCORES`]. Without trials there is no score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores([Proportion; SCORES.len()]);
 
 impl Scores {
-    /// The score of that key, if it is one and anything counts for it.
+    /// The score with that key, if it exists and has trials.
     pub fn get(&self, key: &str) -> Option<Proportion> {
         let index = SCORES.iter().position(|score| score.key == key)?;
         self.iter().nth(index).and_then(|(_, score)| score)
@@ -162,8 +162,8 @@ impl Scores {
 }
 
 impl ScoredSample<'_> {
-    /// Whether the sample is a success for a score; `None` where it does not count: an answer that something broke at
-    /// counts for none, as it says nothing of the model.
+    /// Whether the sample is a success for a score; `None` where it does not count. An answer that failed counts for
+    /// none, as it says nothing about the model.
     pub fn counts(&self, key: &str) -> Option<bool> {
         if self.sample.broke() {
             return None;
@@ -227,7 +227,7 @@ impl<'a> Summary<'a> {
         Ok(Summary { run, configurations, categories })
     }
 
-    /// The dimensions in which the configurations differ.
+    /// The dimensions in which configurations differ.
     pub fn varying(&self) -> Vec<usize> {
         let values: Vec<[String; 6]> = self.run.plan.configurations.iter().map(Configuration::values).collect();
         (0..DIMENSIONS.len()).filter(|index| values.iter().any(|row| row[*index] != values[0][*index])).collect()

@@ -1,4 +1,4 @@
-//! What a person at the terminal is asked about calls: whether a tool may run, and what a call results in.
+//! Questions about calls to the person at the terminal: may a tool run, and what is a call's result?
 
 use super::lines::TypedAhead;
 use super::say;
@@ -7,7 +7,7 @@ use rustyline::error::ReadlineError;
 use rustyline::{Behavior, Config, DefaultEditor};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A call as it is asked about: nothing in it moves the cursor, or has what stands in it shown in another order.
+/// A call as text for a question: no part of it moves the cursor or changes the order in which it is shown.
 fn shown(call: &ToolCall) -> String {
     let disguises = |c: char| {
         c.is_control()
@@ -25,19 +25,19 @@ pub fn confirm(call: &ToolCall, cancel: &AtomicBool, typed: &TypedAhead) -> bool
         match answer.trim().to_lowercase().as_str() {
             "y" | "yes" => return true,
             "" | "n" | "no" => return false,
-            // Something else was meant, to be said to the model perhaps.
+            // Any other text may be meant for the model.
             _ => say(format_args!("y runs it, n does not; the conversation goes on after that\n")),
         }
     }
 }
 
-/// Asks at the terminal for the result of a call that nothing runs; none where Ctrl-D or Ctrl-C is the answer.
+/// Asks at the terminal for the result of a call without a command; none after Ctrl-D or Ctrl-C.
 pub fn result(call: &ToolCall, cancel: &AtomicBool, typed: &TypedAhead) -> Option<String> {
     typed.take_in();
     line(&format!("Result of {}: ", shown(call)), cancel)
 }
 
-/// A line from the terminal itself: standard output may be a file.
+/// Reads a line from the terminal itself, as standard output may be a file.
 fn line(question: &str, cancel: &AtomicBool) -> Option<String> {
     let config = Config::builder().behavior(Behavior::PreferTerm).build();
     let answer = DefaultEditor::with_config(config).and_then(|mut editor| editor.readline(question));

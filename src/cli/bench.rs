@@ -1,4 +1,4 @@
-//! `callwright bench`: how reliably models call tools.
+//! `callwright bench`: measures how reliably models call tools.
 
 use super::bench_run::{self, RunArgs};
 use super::bench_score::{self, ScoreArgs};
@@ -36,22 +36,22 @@ pub struct BenchArgs {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compare two runs of the same cases, or the first configuration of one run with its others: which flipped, and whether
-    /// chance explains it
+    /// Compare two runs of the same cases, or the first configuration of a run with its others: which cases flipped,
+    /// and whether chance explains it
     #[command(after_help = "Examples:\n  callwright bench compare before after\n  callwright bench compare formats")]
     Compare {
-        /// The run before; without another, the one whose configurations are compared
+        /// Compare from this run; alone, compare its configurations
         a: PathBuf,
-        /// The run after
+        /// Compare with this run
         b: Option<PathBuf>,
-        /// Write a JSON array
+        /// Print a JSON array
         #[arg(long)]
         json: bool,
     },
-    /// Write a run's reports anew and print its table; the run may still be going on
+    /// Write a run's reports again and print its table; the run may still be in progress
     #[command(after_help = "Example:\n  callwright bench report bench-20250101-120000")]
     Report {
-        /// The run's directory
+        /// Use the run in this directory
         run: PathBuf,
         /// Print report.json
         #[arg(long)]
@@ -60,7 +60,7 @@ enum Command {
     /// Score a run's raw answers with this version's parser and outcomes, and write its reports
     #[command(after_help = "Example:\n  callwright bench rescore bench-20250101-120000")]
     Rescore {
-        /// The run's directory
+        /// Use the run in this directory
         run: PathBuf,
         /// Print report.json
         #[arg(long)]
@@ -69,7 +69,7 @@ enum Command {
     /// Write a commented example of a suite
     #[command(after_help = "Example:\n  callwright bench init cases.jsonl && callwright bench --suite cases.jsonl")]
     Init {
-        /// Where to
+        /// Write the suite to this file
         file: PathBuf,
     },
     Score(ScoreArgs),
@@ -112,7 +112,7 @@ fn open(path: &std::path::Path) -> Result<RunDirectory> {
     Ok(run)
 }
 
-/// Says that a run is not whole: what it has may be of other cases than what it lacks.
+/// Reports that a run is incomplete: its answers may be to other cases than the missing ones.
 pub fn tell_lacking(run: &RunDirectory) {
     let lacking = run.lacking();
     if lacking > 0 {
@@ -121,7 +121,7 @@ pub fn tell_lacking(run: &RunDirectory) {
     }
 }
 
-/// Prints the table, or with `json` report.json, and writes the reports: what cannot be written can still be read.
+/// Prints the table, or report.json with `json`, and then writes the reports: if that fails, the figures were printed.
 pub fn show(summary: &Summary<'_>, json: bool) -> Result<()> {
     let mut out = std::io::stdout();
     write!(out, "{}", if json { report::json::report(summary) } else { table(summary) })?;

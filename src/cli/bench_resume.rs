@@ -1,4 +1,4 @@
-//! Going on with a run that was interrupted: what it was asked for is what it was begun with.
+//! Resumes an interrupted run with the options with which it was started.
 
 use super::bench_run::RunArgs;
 use super::{Cli, notice};
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// The options that decide what is asked, and what they are where they are not given and clap does not know it.
+/// The options that determine the run, with their defaults where clap does not know them.
 const DECIDING: [(&str, Option<&str>); 14] = [
     ("suite", None),
     ("limit", None),
@@ -32,8 +32,8 @@ const DECIDING: [(&str, Option<&str>); 14] = [
     ("ctx", None),
 ];
 
-/// The options of a run that is gone on with: those that it was begun with, and the cases that it has. Others may be given
-/// anew, but none that would make it another run. All stay as they are where there is nothing to go on with.
+/// The options and cases of a resumed run: those with which it was started. Options that would make it another run
+/// cannot be changed. Without a run to resume, the options stay unchanged.
 pub fn resumed(mut args: RunArgs) -> Result<(RunArgs, Option<Suite>)> {
     let Some(named) = args.resume.take() else { return Ok((args, None)) };
     args.resume = Some(None);
@@ -83,7 +83,7 @@ pub fn resumed(mut args: RunArgs) -> Result<(RunArgs, Option<Suite>)> {
     if is_given(given, "parallel_cases") {
         whole.parallel_cases = args.parallel_cases;
     }
-    // A suite that is named again may have changed since.
+    // A suite that is given again may have changed.
     let suite = (!is_given(given, "suite")).then_some(run.suite);
     Ok((whole, suite))
 }
@@ -92,7 +92,7 @@ fn is_given(matches: &ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// What an option is now and was when the run began, where it is given and is not what it was.
+/// The old and new values of an option that is given and has changed since the run's start.
 fn contradiction((id, default): (&str, Option<&str>), began: &ArgMatches, given: &ArgMatches) -> Option<String> {
     if !is_given(given, id) {
         return None;
@@ -114,7 +114,7 @@ fn wrong(message: String) -> Error {
     Error::new(ErrorKind::Config, message)
 }
 
-/// The error that a run cannot be gone on with, with what it differs in where it does.
+/// Adds the changed options to the error that a run cannot be resumed.
 pub fn with_options(error: Error, path: &Path, plan: &Plan, suite: &Suite) -> Error {
     let Ok(found) = RunDirectory::open(path) else { return error };
     if found.plan.difference(plan).is_none() {
@@ -140,7 +140,7 @@ pub fn with_options(error: Error, path: &Path, plan: &Plan, suite: &Suite) -> Er
         options
     };
     let pairs = of(&found.plan).into_iter().zip(of(plan)).filter(|(was, is)| was != is);
-    // Some are not given, but come with others.
+    // Also options that were not given: a preset sets several.
     let mut changed: Vec<String> =
         pairs.map(|((name, was), (_, is))| format!("{name} was {was}, and is {is}")).collect();
     let (there, here) = (&found.suite.cases, &suite.cases);

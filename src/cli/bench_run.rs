@@ -1,9 +1,9 @@
-//! Running a benchmark: the matrix from the command line, progress, thresholds.
+//! Runs a benchmark: the matrix from the command line, progress, thresholds.
 
 use super::bench::{show, tell_lacking};
 use super::bench_resume::{resumed, with_options};
 use super::bench_table::comparison;
-use super::generation::OtherFormsArg;
+use super::generation::{Constrain, OtherFormsArg};
 use super::input::{ModelOptions, positive};
 use super::run::Interrupts;
 use super::sampling::temperature;
@@ -23,28 +23,28 @@ use callwright::constraint::Mode;
 use callwright::engine::llama::parallel::MAX_SEQUENCES;
 use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
+use callwright::hash::{sha256, sha256_of};
 use callwright::models::{Hub, Models, bundled};
 use callwright::{Error, ErrorKind, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use sha2::{Digest, Sha256};
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// How often a log, which shows no bar, has a line on how far a run is.
+/// How often to log the progress where no bar is shown.
 const LOG_EVERY: Duration = Duration::from_secs(30);
 
-/// What to ask, of what, how often.
+/// The options of a run.
 #[derive(Args)]
 pub struct RunArgs {
-    /// The cases: builtin, a file (`bench init` writes an example), or bfcl:DIR[:CATEGORY,…]
+    /// Ask these cases: builtin, a file (`bench init` writes an example), or bfcl:DIR[:CATEGORY,…]
     #[arg(long, value_name = "SUITE", default_value = "builtin", help_heading = "Cases")]
     suite: String,
 
-    /// Ask only N of the cases, of each category its share; the same ones every time
+    /// Ask only N of the cases, with each category's share; the same ones every time
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Cases")]
     limit: Option<usize>,
 
@@ -52,76 +52,77 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Cases")]
     repeat: usize,
 
-    /// Ask up to N cases at a time: more answers a minute, each of them later. They share a context, or, with a model so
-    /// small that this is slower, have one for each core
+    /// Ask up to N cases at a time: more answers per minute, each with a longer latency. The cases share a context, or,
+    /// with a model so small that this is slower, each core has its own
     #[arg(long, value_name = "N", value_parser = sequences, default_value_t = 1, help_heading = "Cases")]
     pub parallel_cases: usize,
 
-    /// A ready matrix. formats: hermes and delimited, each free and held to the format
+    /// Use a predefined matrix. formats: hermes and delimited, each unconstrained and constrained
     #[arg(long, value_name = "NAME", help_heading = "Matrix", conflicts_with_all = ["format", "constrain"])]
     preset: Option<Preset>,
 
-    /// A model, as for run; this and the following may be given more than once [default: the bundled model]
+    /// Use this model, as for run; this and the following options may be repeated [default: the bundled model]
     #[arg(short, long, value_name = "MODEL", help_heading = "Matrix")]
     model: Vec<String>,
 
-    /// Chat template: a built-in name or a Jinja file [default: the model's own]
+    /// Use this chat template: a built-in name or a Jinja file [default: the model's own]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Matrix")]
     template: Vec<String>,
 
-    /// Tool-call format: a built-in name or a file [default: the template's own, or delimited]
+    /// Use this tool-call format: a built-in name or a file [default: the template's own, or delimited]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Matrix")]
     format: Vec<String>,
 
-    /// Hold calls to the format and the tools' schemas [default: auto]
+    /// Constrain calls to the format and the tools' schemas [default: auto]
     #[arg(long, value_name = "off|auto|strict", help_heading = "Matrix")]
     constrain: Vec<Constrain>,
 
-    /// Temperature [default: the model's in models.toml, or 0]
+    /// Sample with this temperature [default: the model's in models.toml, or 0]
     #[arg(long, value_name = "X", value_parser = temperature, help_heading = "Matrix", allow_negative_numbers = true)]
     temp: Vec<f32>,
 
-    /// Whether departures from the format are mended before they are judged [default: on]
+    /// Repair deviations from the format before scoring [default: on]
     #[arg(long, value_name = "on|off", help_heading = "Matrix")]
     repair: Vec<Repair>,
 
-    /// What the journal's events have of calls in another form than the format's; scores do not depend on it
+    /// Read, report or ignore calls in other forms than the format's in the journal's events; scores do not depend on
+    /// it
     #[arg(long, value_name = "read|report|off", default_value = "read", help_heading = "Sampling")]
     other_forms: OtherFormsArg,
 
-    /// The longest answer, in tokens
+    /// End an answer after N tokens
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = positive, help_heading = "Sampling")]
     max_tokens: usize,
 
-    /// Where the random numbers start; each answer's seed is made from this, its case, configuration and repeat
+    /// Derive each answer's seed from N and its case, configuration and repeat
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Sampling")]
     seed: u64,
 
-    /// A models.toml that adds to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
+    /// Add this models.toml to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     pub models: Option<PathBuf>,
 
-    /// Use what is on this machine; never ask the network
+    /// Use only local files; never access the network
     #[arg(long, help_heading = "Model")]
     pub offline: bool,
 
-    /// Size of the context in tokens [default: what the prompt and --max-tokens need]
+    /// Use a context of N tokens [default: what the prompt and --max-tokens need]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Model")]
     ctx: Option<usize>,
 
-    /// Threads that decode [default: the fastest of a few timed counts]
+    /// Decode with N threads [default: the fastest of a few timed counts]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Model")]
     pub threads: Option<usize>,
 
-    /// Layers to keep on the GPU, in a build that has one [default: all]
+    /// Keep N layers on the GPU, in a build with GPU support [default: all]
     #[arg(long, value_name = "N", help_heading = "Model")]
     pub gpu_layers: Option<u32>,
 
-    /// Where the answers and reports go [default: bench-DATE-TIME]
+    /// Write the answers and reports to DIR [default: bench-DATE-TIME]
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub out: Option<PathBuf>,
 
-    /// Go on with the interrupted run in DIR, or in --out, with the suite, models and options that it began with
+    /// Resume the interrupted run in DIR, or in --out, with its original suite, models and options
     #[arg(long, value_name = "DIR", num_args = 0..=1, help_heading = "Output")]
     pub resume: Option<Option<PathBuf>>,
 
@@ -129,11 +130,11 @@ pub struct RunArgs {
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 
-    /// Exit with 3 where a configuration's score is below SHARE; the score is accuracy, or one of report.json's keys
+    /// Exit with 3 if a configuration's score is below SHARE; the score is accuracy, or one of report.json's keys
     #[arg(long, value_name = "SHARE[:SCORE]", value_parser = threshold, help_heading = "Output")]
     pub fail_under: Vec<(f64, &'static str)>,
 
-    /// Exit with 3 where a configuration is significantly worse than in the run in DIR
+    /// Exit with 3 if a configuration is significantly worse than in the run in DIR
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub baseline: Option<PathBuf>,
 }
@@ -141,23 +142,6 @@ pub struct RunArgs {
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Preset {
     Formats,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Constrain {
-    Off,
-    Auto,
-    Strict,
-}
-
-impl Constrain {
-    fn mode(self) -> Mode {
-        match self {
-            Constrain::Off => Mode::Off,
-            Constrain::Auto => Mode::Auto,
-            Constrain::Strict => Mode::Strict,
-        }
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -187,7 +171,7 @@ fn threshold(text: &str) -> Result<(f64, &'static str), String> {
     ))
 }
 
-/// One loaded model with its template and format, by the options that name them.
+/// The options that name a model, its template and its format.
 #[derive(Clone)]
 struct Loaded {
     model: String,
@@ -209,7 +193,7 @@ impl RunArgs {
         }
     }
 
-    /// The matrix: each configuration with what has to be loaded for it.
+    /// The matrix: each configuration with the model to load for it.
     fn configurations(&self, case: &Case) -> Result<Vec<(Configuration, Loaded)>> {
         let or_none = |list: &[String]| match list {
             [] => vec![None],
@@ -222,7 +206,7 @@ impl RunArgs {
         let modes = match self.preset {
             Some(Preset::Formats) => vec![Mode::Off, Mode::Strict],
             None if self.constrain.is_empty() => vec![Mode::Auto],
-            None => self.constrain.iter().map(|constrain| constrain.mode()).collect(),
+            None => self.constrain.iter().map(|constrain| Mode::from(*constrain)).collect(),
         };
         let repairs: Vec<bool> = match self.repair.as_slice() {
             [] => vec![true],
@@ -235,11 +219,11 @@ impl RunArgs {
         hub.offline |= self.offline;
         let models = models.iter().map(|model| super::input::in_repo(model, &hub)).collect::<Result<Vec<_>>>()?;
         for model in &models {
-            let sha256 = self.hash(model)?;
+            let hash = self.hash(model)?;
             for template in or_none(&self.template) {
                 for format in or_none(&formats) {
                     let loaded = Loaded { model: model.clone(), template: template.clone(), format };
-                    let (base, temperature) = self.described(&loaded, &sha256, case)?;
+                    let (base, temperature) = self.described(&loaded, &hash, case)?;
                     let temperatures = if self.temp.is_empty() { vec![temperature] } else { self.temp.clone() };
                     for constrain in &modes {
                         for temperature in &temperatures {
@@ -271,7 +255,7 @@ impl RunArgs {
         Ok(configurations)
     }
 
-    /// The first option of the matrix that has a value twice, and the value.
+    /// The first option of the matrix with a repeated value, and the value.
     fn given_twice(&self) -> Option<(&'static str, String)> {
         fn named<V: ValueEnum>(values: &[V]) -> Vec<String> {
             values.iter().filter_map(|value| Some(value.to_possible_value()?.get_name().to_owned())).collect()
@@ -290,8 +274,8 @@ impl RunArgs {
         })
     }
 
-    /// What a model with its template and format is, and the temperature that its makers recommend.
-    fn described(&self, loaded: &Loaded, sha256: &str, case: &Case) -> Result<(Configuration, f32)> {
+    /// The configuration of a model with its template and format, and the temperature that its makers recommend.
+    fn described(&self, loaded: &Loaded, hash: &str, case: &Case) -> Result<(Configuration, f32)> {
         let (mut session, entry) = self.options(loaded).open()?;
         session.set_tools(Tools::from_value(&case.tools.to_json())?);
         session.notices().iter().for_each(|text| notice(text));
@@ -300,9 +284,9 @@ impl RunArgs {
         let configuration = Configuration {
             id: String::new(),
             model: loaded.model.clone(),
-            model_sha256: sha256.to_owned(),
+            model_sha256: hash.to_owned(),
             template: template.name().to_owned(),
-            template_sha256: hex(Sha256::digest(template.source().as_bytes()).as_slice()),
+            template_sha256: sha256(template.source()),
             format: session.format().name.clone(),
             format_declaration: session.format().to_toml(),
             constrain: Mode::Auto,
@@ -321,19 +305,8 @@ impl RunArgs {
         hub.offline |= self.offline;
         let path = entry.ensure(&hub, &mut super::model::Bars::new())?;
         let failed = |error: std::io::Error| Error::io("read", &path, &error);
-        let mut file = std::fs::File::open(&path).map_err(failed)?;
-        let (mut hasher, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
-        loop {
-            match file.read(&mut buffer).map_err(failed)? {
-                0 => return Ok(hex(hasher.finalize().as_slice())),
-                count => hasher.update(&buffer[..count]),
-            }
-        }
+        Ok(std::fs::File::open(&path).and_then(|file| sha256_of(file, &mut |_| ())).map_err(failed)?)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub fn run(args: RunArgs) -> Result<u8> {
@@ -352,7 +325,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
         .clone()
         .unwrap_or_else(|| PathBuf::from(jiff::Zoned::now().strftime("bench-%Y%m%d-%H%M%S").to_string()));
     if !resume {
-        // Before a model is loaded.
+        // Fails before a model is loaded.
         RunDirectory::check_free(&out)?;
     }
     let Some(case) = suite.cases.first() else { return Ok(DONE) };
@@ -386,21 +359,17 @@ pub fn run(args: RunArgs) -> Result<u8> {
     })
 }
 
-/// Asks what has no answer yet; false where it was interrupted.
+/// Asks the cases that have no answer yet; false if it was interrupted.
 fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: &Arc<AtomicBool>) -> Result<bool> {
     let terminal = std::io::stderr().is_terminal();
     let bar = if terminal { ProgressBar::new(0) } else { ProgressBar::hidden() };
     let mut told = Instant::now();
     let style = "{wide_bar} {pos}/{len} {msg} {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar()));
-    let plan = directory.plan.clone();
-    let now = plan.now.clone();
+    let now = directory.plan.now.clone();
     let stop = Arc::clone(cancel);
-    let place = |configuration: &Configuration| {
-        plan.configurations.iter().position(|one| one.id == configuration.id).unwrap_or(0)
-    };
-    let mut open = |configuration: &Configuration| {
-        let options = args.options(&loaded[place(configuration)]);
+    let mut open = |index: usize| {
+        let options = args.options(at(loaded, index)?);
         let opened = bar.suspend(|| {
             let (mut session, _) = options.open()?;
             options.load_weights(&mut session).map(|()| session)
@@ -409,14 +378,14 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
         let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(args.other_forms.into());
         Ok(Box::new(answers) as Box<dyn Answerer>)
     };
-    let mut open_sequences = |configuration: &Configuration, count: usize| {
-        let loaded = &loaded[place(configuration)];
+    let mut open_sequences = |index: usize, count: usize| {
+        let loaded = at(loaded, index)?;
         bar.suspend(|| sequences_for(args, loaded, count, &now, &stop)).map_err(as_error)
     };
     let mut progress = |at: Progress| {
         bar.set_length(at.total as u64);
         if at.fresh == 0 {
-            // What was there already says nothing of the rate.
+            // Answers of earlier runs do not count for the rate.
             bar.set_position(at.done as u64);
             bar.reset_eta();
         } else {
@@ -437,7 +406,15 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
     Ok(finished)
 }
 
-/// What answers several cases at a time, with one model.
+/// The model to load for the configuration with that index.
+fn at<T>(loaded: &[T], index: usize) -> Result<&T, Error> {
+    let count = loaded.len();
+    loaded
+        .get(index)
+        .ok_or_else(|| Error::new(ErrorKind::Config, format!("the run has no configuration {index}, only {count}")))
+}
+
+/// Answers several cases at a time, with one model.
 fn sequences_for(args: &RunArgs, loaded: &Loaded, count: usize, now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
     let options = args.options(loaded);
     let model = options.load(false)?;
@@ -458,7 +435,7 @@ fn as_error(error: anyhow::Error) -> Error {
     error.downcast::<Error>().unwrap_or_else(|error| Error::new(ErrorKind::Engine, format!("{error:#}")))
 }
 
-/// Says what broke; whether nothing did.
+/// Reports answers that failed; true if none did.
 fn tell_broken(directory: &RunDirectory, out: &Path) -> bool {
     let broken = directory.samples.iter().filter(|sample| sample.broke());
     let Some(first) = broken.clone().next() else { return true };
@@ -472,14 +449,14 @@ fn tell_broken(directory: &RunDirectory, out: &Path) -> bool {
     false
 }
 
-/// Whether all configurations reach what --fail-under wants of them.
+/// Whether all configurations reach the thresholds of --fail-under.
 fn thresholds(args: &RunArgs, summary: &Summary<'_>) -> bool {
     let mut met = true;
     for (wanted, key) in &args.fail_under {
         for one in &summary.configurations {
             let score = one.scores.get(key);
             if score.is_none_or(|score| score.share() < *wanted) {
-                // Rounded, both may read the same.
+                // Rounded, both may look equal.
                 let reached = score.map_or("nothing to count".to_owned(), |score| {
                     format!("{} ({} of {})", percent(score.share()), score.successes, score.trials)
                 });
@@ -495,7 +472,7 @@ fn no_baseline(path: &Path, what: &str) -> Error {
     Error::new(ErrorKind::Suite, format!("the run in {} {what}", path.display()))
 }
 
-/// The run in --baseline: what [`compare`] would refuse is refused before anything is asked.
+/// Opens the run in --baseline, and fails early where [`compare`] would fail.
 fn baseline(path: &Path, suite: &Suite) -> Result<RunDirectory> {
     let run = RunDirectory::open(path)?;
     let wrong = |what: &str| no_baseline(path, what);
@@ -512,7 +489,7 @@ fn baseline(path: &Path, suite: &Suite) -> Result<RunDirectory> {
     Ok(run)
 }
 
-/// Whether nothing is significantly worse than in the baseline.
+/// Prints the comparison with the baseline; true if nothing is significantly worse.
 fn against(baseline: Option<&RunDirectory>, run: &RunDirectory) -> Result<bool> {
     let Some(baseline) = baseline else { return Ok(true) };
     let comparisons = compare(baseline, run)?;
@@ -521,4 +498,13 @@ fn against(baseline: Option<&RunDirectory>, run: &RunDirectory) -> Result<bool> 
         say(format_args!("{}", comparison(one)));
     }
     Ok(!comparisons.iter().any(|one| one.is_drop()))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn an_unknown_configuration_is_an_error_and_not_the_first_model() {
+        assert_eq!(super::at(&["a", "b"], 1).unwrap(), &"b");
+        assert_eq!(super::at(&["a", "b"], 2).unwrap_err().message(), "the run has no configuration 2, only 2");
+    }
 }

@@ -1,4 +1,4 @@
-//! `callwright bench score`: answers that another system gave, by the leaderboard's checker.
+//! `callwright bench score`: scores another system's answers with the leaderboard's checker.
 
 use super::input::read_text;
 use super::stdin::read_stdin;
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Score answers made elsewhere with BFCL's checker
+/// Score another system's answers with BFCL's checker
 #[derive(Args)]
 #[command(
     after_help = "Each line of FILE is {\"id\": …, \"candidate\": [{NAME: {PARAMETER: VALUE}}]}, the decoded calls; null where \
@@ -24,15 +24,15 @@ use std::path::{Path, PathBuf};
     Example:\n  callwright bench score --suite bfcl:gorilla/berkeley-function-call-leaderboard answers.jsonl"
 )]
 pub struct ScoreArgs {
-    /// The cases: bfcl:DIR[:CATEGORY,…]
+    /// Score answers to these cases: bfcl:DIR[:CATEGORY,…]
     #[arg(long, value_name = "SUITE")]
     suite: String,
 
-    /// The answers; - reads standard input
+    /// Read the answers from this file; - reads standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// The answers write _ for . in the tools' names (the leaderboard's setting underscore_to_dot)
+    /// Expect _ in place of . in the tools' names (the leaderboard's setting underscore_to_dot)
     #[arg(long)]
     underscore_to_dot: bool,
 }
@@ -79,10 +79,10 @@ pub fn run(args: ScoreArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-/// One line of the file.
+/// A line of the file.
 struct Answer {
     id: String,
-    /// `None` where it could not be decoded.
+    /// `None` if it could not be decoded.
     candidate: Option<Exact>,
     underscore_to_dot: Option<bool>,
 }
@@ -107,7 +107,7 @@ impl Answer {
         })
     }
 
-    /// The case that is answered, and BFCL's verdict.
+    /// The answered case, and BFCL's verdict.
     fn verdict<'a>(
         &self,
         cases: &HashMap<&str, &'a Case>,

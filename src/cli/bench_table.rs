@@ -1,4 +1,4 @@
-//! What `callwright bench` prints.
+//! The tables that `callwright bench` prints.
 
 use callwright::bench::compare::Comparison;
 use callwright::bench::outcome::{OUTCOMES, Outcome};
@@ -6,7 +6,7 @@ use callwright::bench::report::{percent, seconds, with_interval};
 use callwright::bench::summary::{SCORES, Summary};
 use comfy_table::{CellAlignment, Table, presets};
 
-/// The scores of each configuration, and what went wrong.
+/// The scores and outcomes of each configuration.
 pub fn table(summary: &Summary<'_>) -> String {
     let shown: Vec<_> = SCORES
         .iter()
@@ -67,7 +67,7 @@ fn answers(count: usize) -> String {
     if count == 1 { "1 answer".to_owned() } else { format!("{count} answers") }
 }
 
-/// How many flipped cases are listed.
+/// The number of flipped cases to list.
 const FLIPS: usize = 20;
 
 /// A comparison in words.

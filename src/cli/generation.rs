@@ -1,4 +1,4 @@
-//! The options that say how an answer is generated.
+//! The options for generating an answer.
 
 use super::input::{Asked, positive, read_schema};
 use super::notice;
@@ -12,7 +12,7 @@ use callwright::session::{ContextPolicy, Options, ToolChoice};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// How an answer is generated.
+/// The options for generating an answer.
 #[derive(Args)]
 pub struct GenerationOptions {
     #[command(flatten)]
@@ -22,7 +22,7 @@ pub struct GenerationOptions {
     #[arg(long, overrides_with = "parallel", help_heading = "Conversation")]
     no_parallel: bool,
 
-    /// Let the model make several calls in one answer, which is the default
+    /// Let the model make several calls in one answer (the default)
     #[arg(long, help_heading = "Conversation")]
     parallel: bool,
 
@@ -30,23 +30,23 @@ pub struct GenerationOptions {
     #[arg(long, value_name = "N", help_heading = "Conversation", value_parser = positive, allow_negative_numbers = true)]
     max_calls: Option<usize>,
 
-    /// Report what departs from the format, and do not mend it: such a call is invalid
+    /// Report deviations from the format without repairing them: such a call is invalid
     #[arg(long, help_heading = "Conversation")]
     no_repair: bool,
 
-    /// Report a value of another type than the schema wants, and do not convert it
+    /// Report a value of a wrong type without converting it
     #[arg(long, help_heading = "Conversation")]
     no_coerce: bool,
 
-    /// Report a tool's name in other case or with other separators, and do not put it right
+    /// Report a tool's name in other case or with other separators without correcting it
     #[arg(long, help_heading = "Conversation")]
     no_normalize: bool,
 
-    /// Calls in another form than the format's, such as JSON in a code fence: read those of known tools, or report them only
+    /// Read calls of known tools in other forms than the format's, such as JSON in a code fence, or only report them
     #[arg(long, value_name = "read|report|off", default_value = "read", help_heading = "Conversation")]
     other_forms: OtherFormsArg,
 
-    /// Where the conversation does not fit the context: show the model less of old results and turns, or end
+    /// Shorten old results and turns if the conversation does not fit the context, or end with an error
     #[arg(long, value_name = "shorten|error", default_value = "shorten", help_heading = "Conversation")]
     context_policy: Policy,
 
@@ -54,7 +54,7 @@ pub struct GenerationOptions {
     constraint: ConstraintOptions,
 }
 
-/// What becomes of calls in another form than the format's.
+/// How to treat calls in other forms than the format's.
 #[derive(Clone, Copy, PartialEq, ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OtherFormsArg {
@@ -80,12 +80,12 @@ enum Policy {
 }
 
 impl GenerationOptions {
-    /// The grammar of the whole answer, if there is one.
+    /// The grammar of the whole answer, if any.
     pub fn grammar(&self) -> Result<Option<Grammar>> {
         self.constraint.grammar()
     }
 
-    /// A session's options for this model, and for what the request body asks. Says what of that is not used.
+    /// A session's options for this model and this request body. Reports which fields of the body are not used.
     pub fn options(
         &self,
         entry: &ModelEntry,
@@ -107,7 +107,7 @@ impl GenerationOptions {
                 Policy::Shorten => ContextPolicy::Shorten,
                 Policy::Error => ContextPolicy::Error,
             },
-            constrain: self.constraint.mode(),
+            constrain: self.constraint.constrain.into(),
             grammar,
             response_format,
             max_preamble: self.constraint.max_preamble,
@@ -135,54 +135,57 @@ impl GenerationOptions {
     }
 }
 
-/// How the model is held to the format.
+/// The options for constraining the model.
 #[derive(Args)]
 struct ConstraintOptions {
-    /// Hold calls to the format and the tools' schemas; strict: end with an error rather than go on without
+    /// Constrain calls to the format and the tools' schemas; strict: end with an error if that is impossible
     #[arg(long, value_name = "off|auto|strict", default_value = "auto", help_heading = "Constraint")]
     constrain: Constrain,
 
-    /// Where a call is required, let the model write up to N tokens before it
+    /// Let the model write up to N tokens before a required call
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Constraint", allow_negative_numbers = true)]
     max_preamble: usize,
 
-    /// Close reasoning after N tokens
+    /// End reasoning after N tokens
     #[arg(long, value_name = "N", help_heading = "Constraint", allow_negative_numbers = true)]
     max_thinking: Option<usize>,
 
-    /// Ask the model even where the grammar leaves no choice
+    /// Evaluate the model even where the grammar leaves no choice
     #[arg(long, help_heading = "Constraint")]
     no_jump: bool,
 
-    /// Do not decode ahead what a call may repeat of the conversation
+    /// Turn off drafting of text that a call may repeat from the conversation
     #[arg(long, help_heading = "Constraint")]
     no_draft: bool,
 
-    /// Hold the whole answer to a grammar, in llguidance's Lark or in GBNF
+    /// Constrain the whole answer to a grammar, in llguidance's Lark or in GBNF
     #[arg(long, value_name = "FILE", help_heading = "Constraint", conflicts_with_all = ["json_schema", "tools"])]
     grammar: Option<PathBuf>,
 
-    /// Hold the whole answer to JSON that fits a schema
+    /// Constrain the whole answer to JSON that fits a schema
     #[arg(long, value_name = "FILE", help_heading = "Constraint", conflicts_with = "tools")]
     json_schema: Option<PathBuf>,
 }
 
+/// How strictly calls are constrained to the format.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Constrain {
+pub enum Constrain {
     Off,
     Auto,
     Strict,
 }
 
-impl ConstraintOptions {
-    fn mode(&self) -> Mode {
-        match self.constrain {
+impl From<Constrain> for Mode {
+    fn from(given: Constrain) -> Mode {
+        match given {
             Constrain::Off => Mode::Off,
             Constrain::Auto => Mode::Auto,
             Constrain::Strict => Mode::Strict,
         }
     }
+}
 
+impl ConstraintOptions {
     fn grammar(&self) -> Result<Option<Grammar>> {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => Ok(Some(Grammar::from_file(path)?)),

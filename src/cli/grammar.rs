@@ -1,4 +1,4 @@
-//! `callwright grammar`: what a constrained model may write, and whether it may write a given text.
+//! `callwright grammar`: shows the grammar of calls, and checks texts against it.
 
 use super::input::{ToolsOptions, read_schema, read_text};
 use super::stdin::{Source, batch};
@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// What a check of `--check` found wrong.
+/// A text that `--check` rejected.
 const REJECTED: u8 = 3;
 
-/// Show the grammar that calls are held to, and what it does not enforce
+/// Show the grammar that constrains calls, and what it does not enforce
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     callwright grammar --tools tools.json --tool-choice get_weather\n  \
@@ -30,40 +30,40 @@ pub struct GrammarArgs {
     #[command(flatten)]
     tools: ToolsOptions,
 
-    /// Tool-call format: a built-in name or a file
+    /// Use this tool-call format: a built-in name or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "delimited")]
     format: String,
 
-    /// required, or the name of the only tool
+    /// Allow only calls: required, or the name of the only tool
     #[arg(long, value_name = "CHOICE", default_value = "required")]
     tool_choice: String,
 
-    /// At most this many calls
+    /// Allow at most N calls
     #[arg(long, value_name = "N", value_parser = super::input::positive, allow_negative_numbers = true)]
     max_calls: Option<usize>,
 
-    /// The grammar of JSON that fits a schema, in place of calls; white space is free
+    /// Show the grammar of JSON that fits a schema instead of calls; any white space is allowed
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tools", "tool_choice"])]
     json_schema: Option<PathBuf>,
 
-    /// A grammar of one's own, in llguidance's Lark or in GBNF, in place of calls
+    /// Use this grammar, in llguidance's Lark or in GBNF, instead of calls
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tools", "tool_choice", "json_schema"])]
     grammar: Option<PathBuf>,
 
-    /// Check the strings in FILE, a JSON string a line: "accepted", or the byte where it fails
+    /// Check the strings in FILE, one JSON string a line: print "accepted", or the byte where it fails
     #[arg(long, value_name = "FILE")]
     check: Option<PathBuf>,
 
-    /// Each line is {"schema", "text"}; each answer is {"accepted"}, with "byte" where it is not
+    /// Read lines {"schema", "text"} and answer each with {"accepted"}, with "byte" where it is not
     #[arg(long, conflicts_with_all = ["tools", "tool_choice", "json_schema", "grammar", "check", "json"])]
     batch: bool,
 
-    /// Print JSON: {"grammar", "unenforced", "notices"}; with --check a line for each string, as --batch does
+    /// Print JSON: {"grammar", "unenforced", "notices"}; with --check a line for each string, like --batch
     #[arg(long)]
     json: bool,
 }
 
-/// One line of `--batch`.
+/// A line of `--batch`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
@@ -129,7 +129,7 @@ fn check(grammar: &Grammar, compiler: &mut Compiler, path: &Path, json: bool) ->
 }
 
 impl GrammarArgs {
-    /// The grammar, and what was changed in the tools that it is made for.
+    /// The grammar, and the changes that were made to its tools.
     fn grammar(&self, format: &Format) -> Result<(Grammar, Vec<Notice>)> {
         if let Some(path) = &self.grammar {
             return Ok((Grammar::from_file(path)?, Vec::new()));

@@ -1,7 +1,6 @@
-//! What a person says in a conversation: lines from a terminal, with editing, or from a pipe.
+//! Reads a person's lines in a conversation: from a terminal, with editing, or from a pipe.
 //!
-//! Nothing that is said is lost: not what is pasted in one piece, nor what is typed while the model still speaks, nor
-//! the lines after one that cannot be read.
+//! No input is lost: neither pasted text, nor text typed while the model writes, nor the lines after an unreadable one.
 
 use super::say;
 use super::stdin::without_mark;
@@ -17,14 +16,14 @@ use std::io::{BufRead, Error, ErrorKind, IsTerminal};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where lines come from.
+/// The source of lines.
 pub struct Lines {
     editor: Editor<Completion, DefaultHistory>,
     terminal: bool,
-    /// Said already, and not asked for yet.
+    /// Input that was read and not requested yet.
     waiting: VecDeque<String>,
     typed: TypedAhead,
-    /// How many lines were read from a pipe.
+    /// The number of lines read from a pipe.
     read: usize,
 }
 
@@ -38,8 +37,7 @@ impl Lines {
         Ok(Lines { editor, terminal, waiting: VecDeque::new(), typed, read: 0 })
     }
 
-    /// The next line; one that ends with a backslash goes on in the next. What is pasted in one piece is one line, with
-    /// line breaks in it.
+    /// The next line; a backslash at its end continues it. Pasted text is one line, with line breaks in it.
     pub fn next(&mut self) -> Result<String, ReadlineError> {
         let mut text = self.line("> ")?;
         while let Some(begun) = text.strip_suffix('\\') {
@@ -52,16 +50,16 @@ impl Lines {
         Ok(text)
     }
 
-    /// Gives back what is to be read next.
+    /// Puts text back to be read next.
     pub fn put_back(&mut self, text: &str) {
         if !text.trim().is_empty() {
             self.waiting.push_front(text.to_owned());
         }
     }
 
-    /// Keeps a line in the history.
+    /// Adds a line to the history.
     pub fn remember(&mut self, line: &str) {
-        // That it is there already is no failure.
+        // An existing file is not a failure.
         let _ = self.editor.add_history_entry(line);
     }
 
@@ -102,7 +100,7 @@ impl Lines {
     }
 }
 
-/// What the Tab key completes: commands, and after some of them a tool's name or a file.
+/// Completes with the Tab key: commands, and after some of them a tool's name or a file.
 pub struct Completion {
     /// The commands, without the slash.
     pub commands: &'static [&'static str],
@@ -139,15 +137,14 @@ fn beginning_with<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Vec<
         .collect()
 }
 
-/// Lines that were typed before they were asked for.
+/// Lines that were typed before they were requested.
 ///
-/// A question whether a tool may run is not answered by what was typed before it was seen: that is kept for the
-/// conversation.
+/// Text typed before a question about a tool appeared does not answer it: it is kept for the conversation.
 #[derive(Clone, Default)]
 pub struct TypedAhead(Arc<Mutex<Vec<u8>>>);
 
 impl TypedAhead {
-    /// Takes in what waits at the terminal.
+    /// Reads the text that waits at the terminal.
     #[cfg(unix)]
     pub fn take_in(&self) {
         use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -1,4 +1,4 @@
-//! What users of llama.cpp type: its options with several letters after one dash, and options under other names.
+//! Options that users of llama.cpp type: several letters after one dash, and other names.
 
 use callwright::{Error, ErrorKind};
 use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
@@ -22,14 +22,14 @@ const SYNONYMS: [(&str, &[&str]); 11] = [
     ("messages", &["conversation", "history", "body"]),
 ];
 
-/// What an option of llama.cpp with several letters after one dash is here.
+/// The meaning here of llama.cpp's option with several letters after one dash.
 #[derive(Clone, Copy)]
 enum Short {
     /// The same as this option.
     Is(&'static str),
-    /// It changes how fast or where something is done, and not what: a note says so.
+    /// It changes only how fast or where something is done: ignored with a note.
     Ignored(Value),
-    /// What to do in its place.
+    /// Advice on what to do instead.
     Instead(&'static str),
 }
 
@@ -38,11 +38,11 @@ enum Short {
 enum Value {
     None,
     Needed,
-    /// One of the words of a switch may follow.
+    /// It may have a switch's value.
     Switch,
 }
 
-/// Options that llama.cpp has with several letters after one dash, which clap would read as several options.
+/// llama.cpp's options with several letters after one dash, which clap would read as several options.
 const SHORT: [(&str, Short); 44] = [
     ("-ngl", Short::Is("--gpu-layers")),
     ("-sys", Short::Is("--system")),
@@ -90,16 +90,16 @@ const SHORT: [(&str, Short); 44] = [
     ("-if", Short::Instead("callwright chat is a conversation at the terminal")),
 ];
 
-/// A command line as clap can read it.
+/// A command line that clap can read.
 #[derive(Debug, Default)]
 pub struct Rewritten {
     pub args: Vec<OsString>,
-    /// The options of llama.cpp that mean nothing here.
+    /// llama.cpp's options that have no effect here.
     pub ignored: Vec<String>,
 }
 
 impl Rewritten {
-    /// What to say of the options that mean nothing here.
+    /// The note about the options that have no effect here.
     pub fn note(&self) -> Option<String> {
         let (are, they) = if self.ignored.len() == 1 { ("is an option", "it") } else { ("are options", "they") };
         (!self.ignored.is_empty()).then(|| {
@@ -111,7 +111,7 @@ impl Rewritten {
 /// Reads llama.cpp's options with several letters after one dash.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] for one that has no counterpart, and whose meaning is not to be ignored.
+/// [`ErrorKind::Config`] for one that has no counterpart and must not be ignored.
 pub fn rewrite(args: impl Iterator<Item = OsString>) -> Result<Rewritten, Error> {
     let mut rewritten = Vec::new();
     let mut ignored = Vec::new();
@@ -153,13 +153,12 @@ pub fn rewrite(args: impl Iterator<Item = OsString>) -> Result<Rewritten, Error>
     Ok(Rewritten { args: rewritten, ignored })
 }
 
-/// A repository of the hub as `--model` takes it.
+/// A repository of the hub in the form of `--model`.
 fn on_hub(repo: &str) -> String {
     if repo.starts_with("hf:") { repo.to_owned() } else { format!("hf:{repo}") }
 }
 
-/// Suggests the option that an unknown one means, where `command` has it. What it means comes before what it is spelled
-/// like.
+/// Suggests an option of `command` for an unknown one: first by meaning, then by spelling.
 pub fn suggest(error: &mut clap::Error, command: &clap::Command, args: &[OsString]) {
     let (ClapErrorKind::UnknownArgument, Some(ContextValue::String(unknown))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
@@ -170,7 +169,7 @@ pub fn suggest(error: &mut clap::Error, command: &clap::Command, args: &[OsStrin
     if let Some(meant) = meant(unknown).filter(|meant| known.get_arguments().any(|arg| arg.get_long() == Some(meant))) {
         error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{meant}")));
     }
-    // That the option could be a value: hardly ever is one meant.
+    // clap suggests passing the option as a value, which is hardly ever meant.
     if let Some(ContextValue::StyledStrs(tips)) = error.remove(ContextKind::Suggested) {
         let useful: Vec<_> = tips.into_iter().filter(|tip| !tip.to_string().contains("as a value, use")).collect();
         if !useful.is_empty() {
@@ -179,7 +178,7 @@ pub fn suggest(error: &mut clap::Error, command: &clap::Command, args: &[OsStrin
     }
 }
 
-/// The option that another program has under this name.
+/// Our option for another program's option.
 fn meant(unknown: &str) -> Option<&'static str> {
     let name = unknown.split('=').next()?.trim_start_matches('-').replace('_', "-");
     SYNONYMS

@@ -1,4 +1,4 @@
-//! The command line: what belongs to the terminal and not to the library.
+//! The command line: all that concerns the terminal and not the library.
 
 mod agent;
 mod ask;
@@ -30,17 +30,17 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-/// Done.
+/// Success.
 const DONE: u8 = 0;
 /// The run failed.
 const FAILED: u8 = 1;
 /// Wrong usage, or input that cannot be read.
 const USAGE: u8 = 2;
-/// A threshold that was asked for is not met.
+/// A requested threshold is not met.
 const THRESHOLD: u8 = 3;
-/// The run ended with calls that wait for their results.
+/// The run ended with calls that need results.
 const CALLS: u8 = 4;
-/// Ended by Ctrl-C: 128 + SIGINT, as shells have it.
+/// Ended by Ctrl-C: 128 + SIGINT, as in shells.
 const INTERRUPTED: u8 = 130;
 
 /// Reliable tool calls from local models.
@@ -51,7 +51,7 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// Say more on standard error: -v what is decided, -vv also what llama.cpp says
+    /// Report more on standard error: -v decisions, -vv also llama.cpp's messages
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }
@@ -68,7 +68,7 @@ enum Command {
     Bench(bench::BenchArgs),
 }
 
-/// Parses the command line, runs, and says how it went.
+/// Parses the command line, runs the command, and returns the exit status.
 pub fn main() -> ExitCode {
     let rewritten = match llama_args::rewrite(std::env::args_os()) {
         Ok(rewritten) => rewritten,
@@ -80,7 +80,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(mut error) => {
             llama_args::suggest(&mut error, &Cli::command(), &args);
-            // clap sends help to standard output with status 0, mistakes to standard error with status 2.
+            // clap writes help to standard output with status 0, and mistakes to standard error with status 2.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE));
         }
@@ -103,26 +103,26 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Tells the user of an error; the exit status says whose fault it is.
+/// Reports an error; the exit status tells wrong input from a failed run.
 fn report(error: &anyhow::Error) -> ExitCode {
     if broken_pipe(error) {
         return ExitCode::from(DONE);
     }
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    // Whatever is read or downloaded fails with the library's error: what is left is the output.
+    // Reading and downloading fail with the library's errors, so this is an error of writing the output.
     let doing = if error.is::<std::io::Error>() { "cannot write to standard output: " } else { "" };
     say(format_args!("{style}error:{style:#} {doing}{error:#}\n"));
     let input = error.downcast_ref::<Error>().is_some_and(|error| error.kind().is_input());
     ExitCode::from(if input { USAGE } else { FAILED })
 }
 
-/// Writes to standard error. `eprint!` would panic where that is a full disk; there is nobody left to tell.
+/// Writes to standard error. `eprint!` would panic on a full disk; such an error cannot be reported anywhere.
 fn say(text: std::fmt::Arguments<'_>) {
     let mut err = anstream::stderr();
     let _ = err.write_fmt(text).and_then(|()| err.flush());
 }
 
-/// Whoever read the output has seen enough: that is no failure.
+/// Whether the reader closed the output, which is not a failure.
 fn broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -130,19 +130,19 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
         .any(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Something that failed, where there is an exit status to be returned.
+/// Reports a failure where the command continues to its exit status.
 fn complain(text: &str) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
     say(format_args!("{style}error:{style:#} {text}\n"));
 }
 
-/// Something the user should know, which is no failure.
+/// Reports what the user should know and is not a failure.
 fn notice(text: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default();
     say(format_args!("{style}note:{style:#} {text}\n"));
 }
 
-/// The same, of what stays as it is for as long as the program runs: told the first time only.
+/// Reports a fact that does not change while the program runs, only once.
 fn notice_once(text: &str) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +164,7 @@ fn log(verbose: u8) {
         .with_writer(std::io::stderr)
         .with_ansi(std::env::var_os("NO_COLOR").is_none() && std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .without_time()
-        // What it would say of standard error it would say to standard error, and panic.
+        // It would report errors of standard error to standard error, and panic.
         .log_internal_errors(false)
         .init();
 }

@@ -1,4 +1,4 @@
-//! How a run's events reach the reader: as text, as one JSON document, or as a line of JSON each.
+//! Writes a run's events: as text, as one JSON document, or as lines of JSON.
 
 use super::say;
 use anstyle::{AnsiColor, Style};
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::io::{IsTerminal, Stdout, Write};
 
-/// What standard output gets.
+/// The kinds of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// Text as it comes, a line for each call
+    /// Print text as it is generated, and a line for each call
     Text,
-    /// One JSON document at the end: messages, usage, finish_reason, diagnostics
+    /// Print one JSON document at the end: messages, usage, finish_reason, diagnostics
     Json,
-    /// One JSON object a line, as it happens
+    /// Print each event as a line of JSON
     Events,
 }
 
@@ -29,7 +29,7 @@ const ARGUMENTS: Style = AnsiColor::Cyan.on_default();
 const TROUBLE: Style = AnsiColor::Yellow.on_default();
 const RESULT_STYLE: Style = AnsiColor::Green.on_default();
 
-/// How many characters of a result are shown.
+/// The number of characters of a result to show.
 const RESULT: usize = 200;
 
 fn control(c: char) -> bool {
@@ -39,15 +39,15 @@ fn control(c: char) -> bool {
 /// Writes events to standard output.
 pub struct Printer {
     output: Output,
-    /// As it is: anstream would strip control characters from what the model wrote.
+    /// Unfiltered: anstream would strip control characters from the model's text.
     out: Stdout,
     colour: bool,
     terminal: bool,
-    /// Whether the line that is being written has something on it.
+    /// Whether the current line has text.
     line_open: bool,
-    /// Whether reasoning is being shown.
+    /// Whether reasoning is shown at the moment.
     thinking: bool,
-    /// The first thing that could not be written; events come where no error can be returned.
+    /// The first error of writing; the event handler cannot return errors.
     failed: Option<std::io::Error>,
 }
 
@@ -59,7 +59,7 @@ impl Printer {
         Printer { output, out, colour, terminal, line_open: false, thinking: false, failed: None }
     }
 
-    /// Shows one event; false when nobody reads any more.
+    /// Shows an event; false when the reader closed the output.
     pub fn event(&mut self, event: &Event) -> bool {
         let written = match self.output {
             Output::Text => self.text(event),
@@ -74,7 +74,7 @@ impl Printer {
         self.failed.is_none()
     }
 
-    /// Writes what the model wrote. On a terminal its control characters are shown, not obeyed.
+    /// Writes the model's text. On a terminal control characters are shown, not executed.
     fn say(&mut self, style: Style, text: &str) -> std::io::Result<()> {
         let text = match self.terminal {
             true => Cow::Owned(text.replace(control, "\u{fffd}")),
@@ -84,7 +84,7 @@ impl Printer {
         write!(self.out, "{style}{text}{style:#}")
     }
 
-    /// Shows reasoning to somebody who watches; it is no part of the answer, so what reads the answer does not get it.
+    /// Shows reasoning on a terminal only: it is not part of the answer.
     fn think(&mut self, delta: &str) {
         if !std::io::stderr().is_terminal() {
             return;
@@ -110,7 +110,7 @@ impl Printer {
                 self.line_open = true;
             }
             Event::Parsed(Parsed::CallArguments { delta, .. }) => {
-                // A call stays on its line, whatever white space the model put between the parts of its arguments.
+                // A call stays on one line, whatever white space its arguments have.
                 let line = delta.replace(['\n', '\r'], " ");
                 self.say(ARGUMENTS, &line)?;
             }
@@ -134,7 +134,7 @@ impl Printer {
                 self.aside(&format!("fallback {} {}: {more}", step.model, step.outcome))?;
             }
             Event::WithoutTools(why) => self.aside(&format!("answering without tools: {}", why.message))?,
-            // What is left is told when the turn is over.
+            // The rest is reported after the turn.
             Event::Parsed(Parsed::Repair(_) | Parsed::InvalidCall(_))
             | Event::Constraint(_)
             | Event::Context(_)
@@ -146,7 +146,7 @@ impl Printer {
         Ok(())
     }
 
-    /// What a tool gave, on one line.
+    /// A tool's result on one line.
     fn result(&mut self, result: &ToolResult) -> std::io::Result<()> {
         self.end_line()?;
         let line: String = result.content.trim().replace(['\n', '\r'], " ");
@@ -158,7 +158,7 @@ impl Printer {
         writeln!(self.out)
     }
 
-    /// What was done about a call, beside the answer.
+    /// Reports what was done about a call, apart from the answer.
     fn aside(&mut self, text: &str) -> std::io::Result<()> {
         self.end_line()?;
         say(format_args!("{REASONING}… {}{REASONING:#}\n", text.replace(char::is_control, " ")));

@@ -1,4 +1,4 @@
-//! `callwright parse`: what a model wrote, read as the engine reads it.
+//! `callwright parse`: reads a model's text as the engine does.
 
 use super::generation::OtherFormsArg;
 use super::input::ToolsOptions;
@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What `--format` is where the text is to tell.
+/// The value of `--format` that detects the format.
 const AUTO: &str = "auto";
 
 /// Read a model's text and print its calls
@@ -29,46 +29,49 @@ const AUTO: &str = "auto";
     callwright parse answer.txt --tools tools.json\n  \
     callwright parse --format auto < response.json")]
 pub struct ParseArgs {
-    /// The text; - or no FILE reads standard input
+    /// Read the text from FILE; - or no FILE reads standard input
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Tool-call format: a built-in name or a file; auto: whichever the text is in, or a server's response as JSON
+    /// Use this tool-call format: a built-in name or a file; auto: detect the text's, or read a server's response as
+    /// JSON
     #[arg(long, value_name = "NAME|FILE", default_value = "delimited")]
     format: String,
 
-    /// Take the format that this chat template declares, or is seen to write
+    /// Use the format that this chat template declares or writes
     #[arg(long, value_name = "FILE", conflicts_with = "format")]
     template: Option<String>,
 
     #[command(flatten)]
     tools: ToolsOptions,
 
-    /// What the prompt had already opened, such as a start marker or reasoning; the turn's header may stand before it
+    /// Assume that the prompt ended with this text, such as a start marker or reasoning, with or without the turn's
+    /// header
     #[arg(long, value_name = "TEXT", default_value = "")]
     prompt_tail: String,
 
-    /// The text stops early: show what is known so far
+    /// Show what is known of a text that stops early
     #[arg(long)]
     partial: bool,
 
-    /// separate: reasoning apart from the text; text: left in it, with its markers
+    /// Separate the reasoning from the text, or leave it in the text with its markers
     #[arg(long, value_name = "WHERE", default_value = "separate")]
     reasoning: Reasoning,
 
-    /// Whether departures from the format are mended, or only reported
+    /// Repair deviations from the format, or only report them
     #[arg(long, value_name = "on|off", default_value = "on")]
     repair: Repair,
 
-    /// Calls in another form than the format's, such as JSON in a code fence: read those of known tools, or report them only
+    /// Read calls of known tools in other forms than the format's, such as JSON in a code fence, or only report them
     #[arg(long, value_name = "read|report|off", default_value = "read")]
     other_forms: OtherFormsArg,
 
-    /// json: one message at the end; events: one JSON object a line, as it is read
+    /// Print one message at the end (json), or each event as a line of JSON (events)
     #[arg(long, value_name = "FORM", default_value = "json")]
     output: Output,
 
-    /// Each line is {"template" or "format", "tools", "prompt_tail", "input", "reasoning", "partial", "other_forms"}; each answer is a line
+    /// Read lines {"template" or "format", "tools", "prompt_tail", "input", "reasoning", "partial", "other_forms"} and
+    /// answer each with a line
     #[arg(long, conflicts_with_all = ["template", "tools", "prompt_tail", "partial", "output"])]
     batch: bool,
 }
@@ -92,7 +95,7 @@ enum Output {
     Events,
 }
 
-/// One line of `--batch`.
+/// A line of `--batch`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
@@ -146,7 +149,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     Ok(DONE)
 }
 
-/// The format; `None` where the text is to tell.
+/// The format; `None` where it is detected from the text.
 fn format(template: Option<&str>, format: &str) -> Result<Option<Format>> {
     match template {
         Some(template) => Ok(Some(Format::of_template(&ChatTemplate::load(template)?)?)),
@@ -184,7 +187,7 @@ fn one(case: Case, args: &ParseArgs) -> Result<Value> {
     Ok(message)
 }
 
-/// A parser, and the message that its events have added up to.
+/// A parser, and the message that its events make.
 struct Reader {
     parser: Either,
     encoding: Encoding,
@@ -279,14 +282,14 @@ fn add(message: &mut Message, event: Event) {
     }
 }
 
-/// Finds bytes that are not UTF-8 in a text that comes in pieces.
+/// Finds bytes that are not UTF-8 in a text that arrives in pieces.
 #[derive(Default)]
 struct Encoding {
-    /// The beginning of a character.
+    /// The first bytes of an incomplete character.
     begun: Vec<u8>,
-    /// How many bytes came before it.
+    /// The number of bytes before it.
     at: usize,
-    /// Where the first one is, and how many places there are.
+    /// The first such place, and the number of places.
     broken: Option<(usize, usize)>,
 }
 
@@ -319,7 +322,7 @@ impl Encoding {
         self.broken.get_or_insert((self.at, 0)).1 += 1;
     }
 
-    /// What there is to say of it. A character whose end is missing may still come where the text is `partial`.
+    /// The note about it. An incomplete last character is allowed where the text is `partial`.
     fn end(&mut self, partial: bool) -> Option<session::Note> {
         if !partial && !std::mem::take(&mut self.begun).is_empty() {
             self.found();

@@ -1,4 +1,4 @@
-//! A sign on the terminal that the model reads the prompt, where that takes long.
+//! Shows on the terminal that the model reads the prompt, if that takes long.
 
 use super::say;
 use callwright::session::Session;
@@ -9,15 +9,15 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A prompt that is read in less time shows no sign.
+/// No sign is shown for less time.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How often the sign is drawn.
 const TICK: Duration = Duration::from_millis(100);
-/// Clears the line. indicatif fills the line with blanks: the ^C that a terminal shows would go to the next line, and the
-/// sign would stay.
+/// Clears the line. indicatif fills the line with blanks: the ^C that a terminal shows would go to the next line, and
+/// the sign would stay.
 const CLEAR: &str = "\r\x1b[K";
 
-/// Shows on standard error, where that is a terminal, how far the model has read a prompt.
+/// Shows the progress of reading a prompt on standard error, if that is a terminal.
 pub fn show(session: &mut Session) {
     if !std::io::stderr().is_terminal() {
         return;
@@ -27,7 +27,7 @@ pub fn show(session: &mut Session) {
         if read < total {
             sign.get_or_insert_with(|| Sign::begin(total)).read.store(read, Ordering::Relaxed);
         } else {
-            // Before anything of the answer is written: dropping the sign clears it.
+            // Dropping the sign clears it, before the answer is written.
             sign = None;
         }
     });
@@ -58,7 +58,7 @@ impl Sign {
             }
             say(format_args!("{CLEAR}"));
         };
-        // A system that has no thread to spare shows no sign.
+        // Without a thread there is no sign.
         Sign { read, end: Some(end), thread: std::thread::Builder::new().spawn(draw).ok() }
     }
 }
@@ -66,7 +66,7 @@ impl Sign {
 impl Drop for Sign {
     fn drop(&mut self) {
         drop(self.end.take());
-        // A panic of the thread would have been about drawing alone.
+        // The thread only draws, so its panic does not matter.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -1,4 +1,4 @@
-//! The options that say how tokens are chosen and where an answer ends, and what a request body says of the same.
+//! The options for sampling and for the end of an answer, and the same fields of a request body.
 
 use super::notice;
 use callwright::engine::Token;
@@ -10,63 +10,63 @@ use clap::Args;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
 
-/// The longest answer where nothing else is said.
+/// The default limit of an answer, in tokens.
 const MAX_TOKENS: usize = 1024;
 
-/// How tokens are chosen.
+/// The options for sampling.
 #[derive(Args)]
 pub struct SamplingOptions {
-    /// Temperature; 0 always takes the likeliest token [default: the model's in models.toml, or 0]
+    /// Sample with this temperature; 0 always takes the likeliest token [default: the model's in models.toml, or 0]
     #[arg(long, alias = "temperature", value_name = "X", help_heading = "Sampling", value_parser = temperature, allow_negative_numbers = true)]
     temp: Option<f32>,
 
-    /// Choose among the likeliest tokens that together reach this probability [default: 0.95]
+    /// Sample from the likeliest tokens that together reach this probability [default: 0.95]
     #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = share, allow_negative_numbers = true)]
     top_p: Option<f32>,
 
-    /// Choose among this many of the likeliest tokens; 0 is all [default: 40]
+    /// Sample from this many of the likeliest tokens; 0 is all [default: 40]
     #[arg(long, value_name = "N", help_heading = "Sampling", value_parser = top_k, allow_negative_numbers = true)]
     top_k: Option<u32>,
 
-    /// Choose among tokens at least this times as likely as the likeliest [default: 0.05]
+    /// Sample from tokens with at least this fraction of the likeliest one's probability [default: 0.05]
     #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = share, allow_negative_numbers = true)]
     min_p: Option<f32>,
 
-    /// Divide the logits of tokens that the answer's text already has; 1 is off [default: 1]
+    /// Divide the logits of tokens that are already in the answer's text; 1 is off [default: 1]
     #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = repeat_penalty, allow_negative_numbers = true)]
     repeat_penalty: Option<f32>,
 
-    /// Subtract X from the logits of tokens that the answer's text already has [default: 0]
+    /// Subtract X from the logits of tokens that are already in the answer's text [default: 0]
     #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = penalty, allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
 
-    /// Subtract X from the logits of tokens for each time that the answer's text already has them [default: 0]
+    /// Subtract X from a token's logit for each time it is in the answer's text [default: 0]
     #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = penalty, allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
 
-    /// Penalties count the last N tokens of the answer's text, not the prompt or calls; 0 is off, -1 all. They do not
-    /// apply where a grammar holds the answer [default: 64]
+    /// Penalize the last N tokens of the answer's text, not the prompt or calls; 0 is off, -1 all. Penalties do not
+    /// apply where a grammar constrains the answer [default: 64]
     #[arg(long, value_name = "N", help_heading = "Sampling", value_parser = last_n, allow_negative_numbers = true)]
     repeat_last_n: Option<i32>,
 
-    /// DRY: penalize tokens that would continue a repetition in the answer's text; 0 is off [default: 0]
+    /// Penalize tokens that would continue a repetition in the answer's text (DRY); 0 is off [default: 0]
     #[arg(long, value_name = "X", help_heading = "Sampling", value_parser = dry_multiplier, allow_negative_numbers = true)]
     dry_multiplier: Option<f32>,
 
-    /// Where the random numbers start; -1 chooses one at random, and says which [default: 0]
+    /// Seed the random numbers with N; -1 chooses a seed and reports it [default: 0]
     #[arg(short, long, value_name = "N", help_heading = "Sampling", value_parser = seed, allow_negative_numbers = true)]
     seed: Option<Seed>,
 
-    /// End the answer before TEXT, outside of calls and reasoning; may be given more than once
+    /// End the answer before TEXT, outside of calls and reasoning; may be repeated
     #[arg(long, value_name = "TEXT", help_heading = "Sampling", value_parser = some_text, allow_hyphen_values = true)]
     stop: Vec<String>,
 
-    /// The longest answer, in tokens; -1 is as long as the context lasts [default: 1024]
+    /// End the answer after N tokens; -1 is at the end of the context [default: 1024]
     #[arg(short = 'n', long, alias = "n-predict", value_name = "N", help_heading = "Sampling", value_parser = max_tokens, allow_negative_numbers = true)]
     max_tokens: Option<usize>,
 }
 
-/// Where the random numbers start.
+/// The seed.
 #[derive(Clone, Copy)]
 enum Seed {
     At(u64),
@@ -78,7 +78,7 @@ impl Seed {
         match self {
             Seed::At(seed) => seed,
             Seed::Random => {
-                // The standard library's source of different numbers, as short as llama.cpp's.
+                // The standard library's source of random numbers, as short as llama.cpp's.
                 let seed = RandomState::new().hash_one(std::process::id()) & u64::from(u32::MAX);
                 notice(&format!("the seed is chosen at random: --seed {seed} repeats this"));
                 seed
@@ -87,12 +87,12 @@ impl Seed {
     }
 }
 
-/// Which of a request body's fields the command line has in their place.
+/// The fields of a request body that the command line replaces.
 #[derive(Default)]
 pub struct Replaced(Vec<&'static str>);
 
 impl Replaced {
-    /// What the command line gives, or else the body.
+    /// The command line's value, or else the body's.
     pub fn pick<T>(&mut self, field: &'static str, given: Option<T>, body: Option<T>) -> Option<T> {
         if given.is_some() && body.is_some() {
             self.note(field);
@@ -100,12 +100,12 @@ impl Replaced {
         given.or(body)
     }
 
-    /// Takes note that the command line replaces a field.
+    /// Records that the command line replaces a field.
     pub fn note(&mut self, field: &'static str) {
         self.0.push(field);
     }
 
-    /// Says so.
+    /// Reports the replaced fields.
     pub fn tell(self) {
         if !self.0.is_empty() {
             notice(&format!("options of the command line replace the request body's {}", self.0.join(", ")));
@@ -114,8 +114,7 @@ impl Replaced {
 }
 
 impl SamplingOptions {
-    /// Sets how tokens are chosen and where an answer ends: as the command line says, or else the body, or else
-    /// models.toml.
+    /// Sets the sampling and the end of an answer from the command line, or else the body, or else models.toml.
     pub fn apply(&self, model: &models::Sampling, body: &Body, replaced: &mut Replaced, options: &mut Options) {
         let sampling = models::Sampling {
             temperature: replaced.pick("temperature", self.temp, body.temperature),
@@ -141,7 +140,7 @@ pub fn temperature(text: &str) -> Result<f32, String> {
     number_in(text, TEMPERATURE)
 }
 
-/// 0 and -1 are all tokens, as in llama.cpp and others.
+/// 0 and -1 mean all tokens, as in llama.cpp and others.
 fn top_k(text: &str) -> Result<u32, String> {
     if text == "-1" {
         return Ok(0);
@@ -159,7 +158,7 @@ fn seed(text: &str) -> Result<Seed, String> {
     }
 }
 
-/// -1 and -2 are as many as the context has room for, as in llama.cpp.
+/// -1 and -2 mean as many as fit the context, as in llama.cpp.
 fn max_tokens(text: &str) -> Result<usize, String> {
     if matches!(text, "-1" | "-2") {
         return Ok(NO_LIMIT);
@@ -188,7 +187,7 @@ fn last_n(text: &str) -> Result<i32, String> {
     text.parse().ok().filter(|count| *count >= -1).ok_or_else(|| "not a whole number from -1 up".to_owned())
 }
 
-/// Empty is what an unset variable of a shell expands to.
+/// An unset variable of a shell expands to an empty value.
 fn some_text(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) }
 }

@@ -1,4 +1,4 @@
-//! Standard input: the question, a document that goes with it, or the text of a command that reads one.
+//! Standard input: the question, a document for it, or the text for a command that reads one.
 
 use super::{DONE, USAGE, notice, say};
 use anyhow::Result;
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long nothing may come from a pipe before that is reported.
+/// How long a pipe may be silent before that is reported.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The question: typed by the person at the terminal, or all of a pipe or file.
+/// The question: typed at the terminal, or all of a pipe or file.
 pub fn ask() -> Result<String> {
     if std::io::stdin().is_terminal() {
         say(format_args!("> "));
@@ -29,10 +29,10 @@ pub fn ask() -> Result<String> {
     piped.text()
 }
 
-/// What was piped in although the question was given in another way; empty where nothing was.
+/// The piped text where the question was given elsewhere; empty where there is none.
 ///
-/// Programs that start others often leave them a pipe that they neither write to nor close. So where nobody at a terminal
-/// can see what is waited for, the first byte is waited for a limited time only.
+/// Programs often start others with a pipe that they neither write to nor close. So without a terminal, where nobody
+/// can see the wait, it waits for the first byte only a limited time.
 pub fn beside() -> Result<String> {
     if std::io::stdin().is_terminal() {
         return Ok(String::new());
@@ -51,7 +51,7 @@ pub fn beside() -> Result<String> {
     piped.text()
 }
 
-/// Standard input, read by a thread: there is no other way on all systems to stop waiting for it.
+/// Standard input, read by a thread: on some systems nothing else allows to stop waiting.
 struct Piped(mpsc::Receiver<Option<std::io::Result<String>>>);
 
 impl Piped {
@@ -59,7 +59,7 @@ impl Piped {
         let (sender, receiver) = mpsc::channel();
         std::thread::spawn(move || {
             let mut stdin = std::io::stdin().lock();
-            // What fails here fails again below. Nobody may be waiting any more, which is no failure.
+            // A failure here is repeated below. A closed channel means that nobody waits, which is not a failure.
             let _ = stdin.fill_buf();
             let _ = sender.send(None);
             let _ = sender.send(Some(std::io::read_to_string(stdin)));
@@ -67,7 +67,7 @@ impl Piped {
         Piped(receiver)
     }
 
-    /// Whether the first byte or the end comes in time.
+    /// Whether the first byte or the end arrives in time.
     fn begins(&self) -> bool {
         self.0.recv_timeout(PATIENCE).is_ok()
     }
@@ -85,12 +85,12 @@ pub fn read_stdin(what: &str) -> Result<String, Error> {
     Ok(without_mark(&text).to_owned())
 }
 
-/// A text without the byte order mark that some programs of Windows begin a file with.
+/// A text without the byte order mark with which some Windows programs begin a file.
 pub fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// Tells a person what is waited for.
+/// Tells a person that the program waits for input.
 fn tell_of_stdin(what: &str) {
     if std::io::stdin().is_terminal() {
         notice(&format!("{what} is read from standard input; Ctrl-D ends it"));
@@ -101,7 +101,7 @@ fn stdin_error(error: std::io::Error) -> Error {
     Error::io("read", "standard input", &error)
 }
 
-/// A text that is read in pieces: a file, or standard input.
+/// A text read in pieces: a file, or standard input.
 pub struct Source {
     reader: Box<dyn BufRead>,
     path: Option<PathBuf>,
@@ -109,7 +109,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// The file, or standard input where there is none or it is `-`; `what` says of what the text is.
+    /// Opens the file, or standard input where there is none or it is `-`; `what` describes the text.
     pub fn open(path: Option<&Path>, what: &str) -> Result<Source, Error> {
         let Some(path) = path.filter(|path| path.as_os_str() != "-") else {
             tell_of_stdin(what);
@@ -124,7 +124,7 @@ impl Source {
         Source { reader: Box::new(std::io::stdin().lock()), path: None, begun: false }
     }
 
-    /// Reads some bytes; none at the end.
+    /// Reads some bytes, and none at the end.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         self.reader.read(buffer).map_err(|error| self.failed(error))
     }
@@ -148,7 +148,7 @@ impl Source {
     }
 }
 
-/// Answers each line with a line of JSON; one that cannot be answered gets `{"error"}`.
+/// Answers each line with a line of JSON, or with `{"error"}`.
 pub fn batch<Case: DeserializeOwned>(mut lines: Source, mut answer: impl FnMut(Case) -> Result<Value>) -> Result<u8> {
     let mut out = std::io::stdout();
     let mut status = DONE;

@@ -1,4 +1,4 @@
-//! `callwright template`: the formats and templates that are built in, and what a template can do.
+//! `callwright template`: lists built-in formats and templates, and checks templates.
 
 use super::DONE;
 use super::model::Bars;
@@ -20,10 +20,10 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a template lacks that tool calls need.
+/// A template lacks what tool calls need.
 const LACKING: u8 = 3;
 
-/// Shows what formats and chat templates there are, and checks a template
+/// Show formats and chat templates, and check a template
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  callwright template check chat.jinja")]
 pub struct TemplateArgs {
@@ -33,21 +33,21 @@ pub struct TemplateArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Lists the tool-call formats that are built in, each with a call as it looks
+    /// List the built-in tool-call formats, each with an example of a call
     #[command(after_help = "Example:\n  callwright template list")]
     List {
-        /// Writes a JSON array
+        /// Print a JSON array
         #[arg(long)]
         json: bool,
     },
-    /// Prints a built-in format or chat template: a file to start one's own from
+    /// Print a built-in format or chat template, for example to start your own from
     #[command(after_help = "Examples:\n  callwright template show hermes > mine.jinja\n  \
             callwright template show path/to/model.gguf")]
     Show {
-        /// A name from `callwright template list`, chatml, or a GGUF, whose chat template is printed
+        /// Print this one: a name from `callwright template list`, chatml, or a GGUF, whose chat template is printed
         name: String,
     },
-    /// Renders conversations with a template and says what it can and cannot do
+    /// Render conversations with a template and report what it can and cannot do
     #[command(after_help = "Examples:\n  callwright template check chat.jinja\n  \
             callwright template check chat.jinja -m qwen3-0.6b\n  \
             callwright template check path/to/model.gguf --json\n\n\
@@ -58,31 +58,31 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct CheckArgs {
-    /// A Jinja file, the name of a built-in format or template, or a GGUF [default: the template of --model]
+    /// Check this template: a Jinja file, the name of a built-in format or template, or a GGUF [default: --model's]
     #[arg(required_unless_present = "model")]
     name: Option<String>,
 
-    /// The model to count tokens with: a name from `callwright model list`, a path, or hf:ORG/REPO/FILE.gguf
+    /// Count tokens with this model: a name from `callwright model list`, a path, or hf:ORG/REPO/FILE.gguf
     #[arg(short, long, value_name = "MODEL")]
     model: Option<String>,
 
-    /// A models.toml that adds to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
+    /// Add this models.toml to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
     #[arg(long, value_name = "FILE", requires = "model")]
     models: Option<PathBuf>,
 
-    /// Use what is on this machine; never ask the network
+    /// Use only local files; never access the network
     #[arg(long)]
     offline: bool,
 
-    /// How the template's calls look: a built-in name or a file [default: what the template declares]
+    /// Expect calls in this format: a built-in name or a file [default: what the template declares]
     #[arg(long, value_name = "NAME|FILE")]
     format: Option<String>,
 
-    /// More variables for the template: a JSON object, such as '{"enable_thinking": false}'
+    /// Set more of the template's variables: a JSON object, such as '{"enable_thinking": false}'
     #[arg(long, value_name = "JSON")]
     vars: Option<String>,
 
-    /// Writes a JSON object
+    /// Print a JSON object
     #[arg(long)]
     json: bool,
 }
@@ -156,7 +156,7 @@ fn markers(format: &Format) -> String {
     format!("{} … {}", text(start), text(end))
 }
 
-/// A call as the format writes it.
+/// A call in the format.
 fn sample(format: &Format) -> String {
     let arguments = Map::from_iter([("city".to_owned(), json!("Oslo")), ("days".to_owned(), json!(2))]);
     let call = ToolCall {
@@ -189,10 +189,10 @@ fn show(name: &str) -> Result<u8> {
                     .hint("callwright writes its prompts as ChatML: callwright template show chatml")
             })?
         }
-        // Says what there is, and what was probably meant.
+        // This error lists the names, and suggests the nearest.
         (None, None) => Format::load(name)?.source().to_owned(),
     };
-    // The file as it is: anstream would strip its control characters.
+    // Unfiltered: anstream would strip the file's control characters.
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(DONE)
 }
@@ -202,18 +202,18 @@ fn is_gguf(path: &Path) -> bool {
     std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == b"GGUF"
 }
 
-/// A template to check, and what goes with it.
+/// A template to check, with its format.
 struct Checked {
     template: ChatTemplate,
     format: Option<Format>,
-    /// The format's tool section, where it is laid over the template.
+    /// The format's tool section, where it is an overlay of the template.
     section: Option<ChatTemplate>,
     variables: Map<String, Value>,
-    /// What the template is seen to write, where nobody says what it writes.
+    /// The format that the template writes, inferred where none is declared.
     inferred: Option<Arc<Inference>>,
-    /// Which format a conversation has with it, where none was asked for.
+    /// The format of a conversation with the template, where none was requested.
     choice: Option<Choice>,
-    /// Whether calls are written as text in the format, and tools by the template.
+    /// Whether calls are text in the format, while the template writes the tools.
     calls_as_text: bool,
     engine: Option<LlamaEngine>,
 }
@@ -255,7 +255,7 @@ impl Checked {
         if format.is_none() {
             let chosen = choose(&template, engine.as_ref())?;
             format = match chosen.origin {
-                // What the template does by itself.
+                // The template without an overlay.
                 Origin::Default => Format::infer(&template).format.clone(),
                 _ => Some(chosen.format.clone()),
             };
@@ -274,7 +274,7 @@ impl Checked {
     }
 }
 
-/// The format that a session would choose.
+/// The format that a session chooses.
 fn choose(template: &ChatTemplate, engine: Option<&LlamaEngine>) -> Result<Choice> {
     let model = engine.map(Engine::model);
     let tokens = || model.into_iter().flat_map(|model| model.control_tokens.iter().chain(&model.user_defined_tokens));
@@ -283,7 +283,7 @@ fn choose(template: &ChatTemplate, engine: Option<&LlamaEngine>) -> Result<Choic
     Ok(format_for(template, None, clues)?)
 }
 
-/// The chat template of that name or file; or, where it is a format, ChatML with that format to lay over it.
+/// The chat template with that name or file; for a format, ChatML with the format as its overlay.
 fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
     let plain = || ChatTemplates::built_in().map(|templates| templates.into_chosen(false));
     if let Some(template) = ChatTemplate::builtin(name) {
@@ -310,7 +310,7 @@ fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
     })
 }
 
-/// A model of which only the vocabulary and the chat templates are loaded.
+/// A model with only its vocabulary and chat templates loaded.
 fn vocabulary(path: &Path) -> Result<LlamaEngine> {
     Gguf::open(path)?.check()?;
     Ok(LlamaEngine::load(path, LoadOptions { vocabulary_only: true, ..LoadOptions::default() })?)
@@ -326,7 +326,7 @@ fn check(args: &CheckArgs) -> Result<u8> {
     let count = |text: &str| {
         let Some(engine) = &checked.engine else { return Ok(0) };
         let count = |text: &str| engine.tokenize(&[Piece { text: text.to_owned(), literal: false }]);
-        // A token that begins every sequence is no part of the text.
+        // A token that begins every sequence is not part of the text.
         Ok(count(text)?.len() - count("")?.len())
     };
     let mut subject = Subject::new(&checked.template, checked.format.as_ref());
@@ -440,7 +440,7 @@ fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {
             Outcome::Pass => (GREEN, "pass", ""),
             Outcome::Ignored => (bad, "ignored", needed),
             Outcome::Changed { how } => (YELLOW, "changed", how.as_str()),
-            // A mistake is often in the way of everything.
+            // One mistake often makes everything fail.
             Outcome::Fail { error } if shown == Some(error) => (bad, "fail", "as above"),
             Outcome::Fail { error } => (bad, "fail", error.lines().next().unwrap_or_default()),
         };
@@ -459,7 +459,7 @@ fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {
 fn print_round_trips(out: &mut impl Write, trips: &[RoundTrip]) -> Result<()> {
     writeln!(out, "\n{BOLD}Whether its calls are read back{BOLD:#}")?;
     let names = width(trips.iter().map(|trip| trip.what));
-    // One example is enough.
+    // One example is sufficient.
     let mut shown = false;
     for trip in trips {
         let what = trip.what;

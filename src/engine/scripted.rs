@@ -4,11 +4,11 @@ use super::sampler::Sampling;
 use super::vocabulary::Vocabulary;
 use super::{Engine, ModelInfo, Token};
 use crate::generate;
+use crate::hash::sha256;
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result, text_file};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -114,7 +114,7 @@ impl Recorder {
         generation: &generate::Generation,
     ) -> Result<()> {
         let produced = generation.tokens.iter().map(|token| (*token, Bytes::new(engine.token_bytes(*token)))).collect();
-        self.line(&Generation { prompt_sha256: hash(text), prompt: prompt.to_vec(), sampling: *sampling, produced })
+        self.line(&Generation { prompt_sha256: sha256(text), prompt: prompt.to_vec(), sampling: *sampling, produced })
     }
 
     /// Adds something of the caller's, which is in [`Header::beside`] again.
@@ -130,7 +130,7 @@ impl Recorder {
     /// # Errors
     /// [`ErrorKind::Io`] when the file cannot be written.
     pub fn measured(&mut self, text: &str, tokens: usize) -> Result<()> {
-        self.line(&Measured { measured_sha256: hash(text), tokens })
+        self.line(&Measured { measured_sha256: sha256(text), tokens })
     }
 
     fn line(&mut self, value: &impl Serialize) -> Result<()> {
@@ -271,7 +271,7 @@ impl Engine for ScriptedEngine {
         if self.any_prompt {
             return Ok(text.bytes().map(|byte| Token(i32::from(byte))).collect());
         }
-        let wanted = hash(&text);
+        let wanted = sha256(&text);
         let recorded = self.generations.as_slice().iter().find(|generation| generation.prompt_sha256 == wanted);
         let measured = || self.measured.get(&wanted).map(|tokens| vec![self.end; *tokens]);
         recorded.map(|generation| generation.prompt.clone()).or_else(measured).ok_or_else(|| {
@@ -358,8 +358,4 @@ impl Engine for ScriptedEngine {
             _ => Ok(()),
         }
     }
-}
-
-fn hash(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }

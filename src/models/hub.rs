@@ -328,9 +328,7 @@ pub(super) fn blob_name(path: &Path) -> Option<String> {
 pub(super) mod verify {
     //! Holds a file's content against its sum.
 
-    use std::io::Read;
-
-    use sha2::{Digest, Sha256};
+    use crate::hash::sha256_of;
 
     use super::*;
 
@@ -368,20 +366,8 @@ pub(super) mod verify {
     }
 
     fn sha256(path: &Path, name: &str, progress: &mut dyn Progress) -> std::io::Result<String> {
-        let mut file = std::fs::File::open(path)?;
+        let file = std::fs::File::open(path)?;
         let total = file.metadata()?.len();
-        let mut hash = Sha256::new();
-        let mut buffer = vec![0; 1 << 20];
-        let mut done = 0;
-        loop {
-            let read = file.read(&mut buffer)?;
-            if read == 0 {
-                break;
-            }
-            hash.update(&buffer[..read]);
-            done += read as u64;
-            progress.event(ProgressEvent::Verify { file: name, done, total });
-        }
-        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        sha256_of(file, &mut |done| progress.event(ProgressEvent::Verify { file: name, done, total }))
     }
 }

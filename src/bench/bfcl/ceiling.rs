@@ -1,7 +1,7 @@
-//! What an answer that keeps to the tools' schemas can reach at most.
+//! The highest score of answers that fit the tools' schemas.
 //!
-//! A few of the leaderboard's cases accept only values that break the tool's own schema: of another type, or outside of
-//! its enum. Whoever holds a model to the schema should know how many.
+//! A few of the leaderboard's cases accept only values that violate the tool's own schema: another type, or a value
+//! outside of the enum. With constrained calls these cannot be right.
 
 use super::{Gold, check};
 use crate::bench::exact::Exact;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Whether some answer passes the checker and fits the schemas of the case's tools.
 ///
-/// Tried are the accepted values, and the members of an enum; where a case has no expected calls, there is such an answer.
+/// It tries the accepted values and the members of an enum. A case without expected calls has such an answer.
 pub fn reachable(case: &Case) -> bool {
     let Some(gold) = &case.bfcl else { return true };
     if gold.category.contains("relevance") {
@@ -21,7 +21,7 @@ pub fn reachable(case: &Case) -> bool {
     calls.is_some_and(|calls| gold.check(Some(&Exact::List(calls))).is_ok())
 }
 
-/// An answer to one expected call that fits its schema.
+/// A call that is accepted and fits its schema.
 fn fitting_call(case: &Case, gold: &Gold, expected: &Exact) -> Option<Exact> {
     let (name, accepted) = expected.members()?.first()?;
     let tool = match gold.category.contains("multiple") || gold.category.contains("parallel") {
@@ -29,7 +29,7 @@ fn fitting_call(case: &Case, gold: &Gold, expected: &Exact) -> Option<Exact> {
         false => case.tools.iter().next()?,
     };
     let mut schema = tool.schema()?;
-    // Undeclared arguments are none that the tool knows.
+    // The tool does not know undeclared arguments.
     if let Some(schema) = schema.as_object_mut().filter(|schema| schema.contains_key("properties")) {
         schema.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
@@ -71,7 +71,7 @@ fn fitting_call(case: &Case, gold: &Gold, expected: &Exact) -> Option<Exact> {
     validator.is_valid(&to_value(&arguments)).then(|| Exact::Object(vec![(tool.name.clone(), arguments)]))
 }
 
-/// The tool with this one parameter, which is all that the checker looks at.
+/// The tool with only this parameter, which is all that the checker reads.
 fn alone(gold: &Gold, tool: &str, parameter: &str) -> Exact {
     let named = |one: &&Exact| one.get("name").and_then(Exact::as_str) == Some(tool);
     let tools = gold.tools.elements().unwrap_or_default();
@@ -85,7 +85,7 @@ fn alone(gold: &Gold, tool: &str, parameter: &str) -> Exact {
     object(vec![("name", Exact::Text(tool.to_owned())), ("parameters", parameters)])
 }
 
-/// The values that an accepted one stands for: in an object each key has a list of its own, and may be left out.
+/// The values that an accepted one means: in an object each key has its own list, and may be left out.
 fn candidates(accepted: &Exact) -> Vec<Exact> {
     match accepted {
         Exact::Object(members) => {

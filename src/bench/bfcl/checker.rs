@@ -1,20 +1,20 @@
-//! The leaderboard's checker: whether calls are the expected ones, by its rules and with its error types.
+//! The leaderboard's checker: compares calls with the expected ones, with the leaderboard's rules and error types.
 //!
-//! The Berkeley Function-Calling Leaderboard (`bfcl_eval`, ast_checker.py) compares calls with lists of accepted values.
-//! Its rules have corners that look like mistakes (an accepted `""` switches a check off, an exception counts as wrong);
-//! a score is comparable with published ones only where all of them are kept.
+//! The Berkeley Function-Calling Leaderboard (`bfcl_eval`, ast_checker.py) compares calls with lists of accepted
+//! values. Some of its rules look like mistakes (an accepted `""` switches a check off, an exception counts as wrong).
+//! All are kept: otherwise a score could not be compared with published ones.
 
 use crate::bench::exact::Exact;
 
-/// The verdict's error type where the Python checker would raise an exception.
+/// The error type where the Python checker raises an exception.
 pub const CRASH: &str = "checker_crash";
 
 type Verdict<T = ()> = Result<T, &'static str>;
 
-/// Whether an answer is right: `Err` is the error type of the first thing that is wrong.
+/// Checks an answer: `Err` is the error type of the first mistake.
 ///
-/// `category` decides the rules. `tools` and `ground_truth` are the case's `function` and `ground_truth`, `answer` the
-/// decoded calls, `[{name: {parameter: value}}]`, or `None` where the model's text could not be decoded. With
+/// The rules depend on `category`. `tools` and `ground_truth` are the case's `function` and `ground_truth`, `answer`
+/// the decoded calls, `[{name: {parameter: value}}]`, or `None` where the model's text could not be decoded. With
 /// `underscore_to_dot`, tools are expected under their names with `_` for `.`.
 pub fn check(
     category: &str,
@@ -51,7 +51,7 @@ pub fn check(
 /// One call of an answer: name and arguments.
 type Call<'a> = (&'a str, &'a [(String, Exact)]);
 
-/// The calls of an answer, if all of it is calls.
+/// The calls of an answer, if it consists of calls.
 fn calls(answer: &Exact) -> Option<Vec<Call<'_>>> {
     answer
         .elements()?
@@ -78,7 +78,7 @@ fn tool_of<'a>(tools: &'a [Exact], gold: &Exact) -> Verdict<&'a Exact> {
     tools.iter().find(|tool| tool.get("name").and_then(Exact::as_str) == Some(name)).ok_or(CRASH)
 }
 
-/// Greedy, as the leaderboard is: an early expected call may take the only answer that a later one could have.
+/// Greedy, like the leaderboard: an early expected call may take the only answer that fits a later one.
 fn parallel(tools: &[Exact], expected: &[Exact], calls: &[Call<'_>], underscore_to_dot: bool) -> Verdict {
     if calls.len() != expected.len() {
         return Err("parallel_function_checker_no_order:wrong_count");
@@ -103,7 +103,7 @@ fn parallel(tools: &[Exact], expected: &[Exact], calls: &[Call<'_>], underscore_
     Ok(())
 }
 
-/// Python's types of what JSON can hold.
+/// Python's types of JSON values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
     None,
@@ -128,7 +128,7 @@ impl Type {
         }
     }
 
-    /// What a schema's type stands for.
+    /// The type that a schema's type name means.
     fn named(name: &Exact) -> Verdict<Type> {
         Ok(match name.as_str().ok_or(CRASH)? {
             "string" | "any" => Type::Str,
@@ -227,8 +227,8 @@ fn accepted_type(accepted: &[Exact]) -> Option<Type> {
     accepted.iter().find(|value| !is_empty_text(value)).map(Type::of)
 }
 
-/// The check of a value's type. True where the accepted values are of another type than the schema says: the value
-/// then stands for a variable, and is only compared.
+/// Checks a value's type. True where the accepted values have another type than the schema: the value is then a
+/// variable, and is only compared.
 fn is_variable(wanted: Type, element: Option<Type>, accepted: &[Exact], value: &Exact) -> Verdict<bool> {
     let of_accepted = accepted_type(accepted);
     let variable = of_accepted.is_some_and(|kind| kind != wanted);
@@ -249,7 +249,7 @@ fn is_variable(wanted: Type, element: Option<Type>, accepted: &[Exact], value: &
     Err(if of_accepted == Some(Type::List) { "type_error:nested" } else { "type_error:simple" })
 }
 
-/// What is left of a string that is compared: no spaces and little punctuation, lower case, one kind of quote.
+/// A string as it is compared: without spaces and most punctuation, in lower case, with one kind of quote.
 fn normalised(text: &str) -> String {
     let kept: String = text.chars().filter(|c| !matches!(c, ' ' | ',' | '.' | '/' | '-' | '_' | '*' | '^')).collect();
     kept.to_lowercase().replace('\'', "\"")
@@ -262,7 +262,7 @@ fn normalised_value(value: &Exact) -> Exact {
     }
 }
 
-/// The elements of what Python can index by number, each normalised if it is a string.
+/// The elements of a value that Python can index by number; strings are normalised.
 fn indexed(value: &Exact) -> Verdict<Vec<Exact>> {
     match value {
         Exact::List(elements) => Ok(elements.iter().map(normalised_value).collect()),
@@ -303,7 +303,7 @@ fn one_dict(accepted: &Exact, members: &[(String, Exact)]) -> Verdict {
             break;
         }
     }
-    // Even where a value was wrong: a key that is missing is then what is told.
+    // Even where a value was wrong: the missing key is then reported.
     for (key, values) in gold {
         if !members.iter().any(|(name, _)| name == key) && !may_be_left_out(values)? {
             return Err("value_error:dict_key");
@@ -328,7 +328,7 @@ fn list_of_dicts(accepted: &[Exact], elements: &[Exact]) -> Verdict {
         verdict = match accepted {
             Exact::List(accepted) => dicts(accepted, elements),
             _ if elements.is_empty() => Ok(()),
-            // Python finds characters, or no member 0, where an object is expected.
+            // Where an object is expected, Python finds characters, or no member 0.
             _ => Err(CRASH),
         };
         if matches!(verdict, Ok(()) | Err(CRASH)) {

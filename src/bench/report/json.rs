@@ -3,23 +3,25 @@
 //! `report.json` is one object:
 //!
 //! - `callwright_report`: 1, the version of this description;
-//! - `suite` (`name`, `sha256`, `cases`), `scorer`, `repeat`, `missing` (answers that are not there yet);
+//! - `suite` (`name`, `sha256`, `cases`), `scorer`, `repeat`, `missing` (answers not made yet);
 //! - `outcomes`: the table, each with `name`, `stage`, `meaning`, in order; `scores`: each with `key`, `meaning`;
 //! - `configurations`: a list of objects with
-//!   - `id`, `label`, and what it is: `model`, `model_sha256`, `template`, `template_sha256`, `format`, `constrain`,
+//!   - `id`, `label`, and the fields `model`, `model_sha256`, `template`, `template_sha256`, `format`, `constrain`,
 //!     `repair`, `max_tokens`, `sampling`;
 //!   - `samples`: how many answers;
-//!   - `scores`: by key, `successes`, `trials`, `share`, and the 95% interval `low` and `high`; a score for which nothing
-//!     counts is left out;
+//!   - `scores`: by key, `successes`, `trials`, `share`, and the 95% interval `low` and `high`; a score without
+//!     trials is left out;
 //!   - `categories`: by name, the same;
-//!   - `outcomes`: by name, how many; `repairs`, `unknown_tools`: likewise; `repaired`, `text_around`, `other_form`: how many answers;
+//!   - `outcomes`, `repairs`, `unknown_tools`: counts by name; `repaired`, `text_around`, `other_form`: counts of
+//!     answers;
 //!   - `pass_hat`: pass^1, pass^2, … and `unstable`, where there are several answers to each case;
 //!   - `tokens_per_correct`;
 //!   - `timing`, where answers were timed: `samples`, `first_token_p50`, `first_token_p95`, `total_p50`, `total_p95`,
 //!     `total_p99` in seconds, `prefill_rate` and `decode_rate` in tokens a second. Nothing else depends on the clock.
 //!
 //! `outcomes.jsonl` has a line for each answer: `case`, `category`, `config`, `repeat`, `outcome`, and `detail`,
-//! `attempted`, `text_around`, `other_form` (where it is true), `repairs`, `unknown_tool`, `schema_valid`, `bfcl` (`valid`, `error_type`), `calls`.
+//! `attempted`, `text_around`, `other_form` (where it is true), `repairs`, `unknown_tool`, `schema_valid`, `bfcl`
+//! (`valid`, `error_type`), `calls`.
 
 use crate::bench::outcome::OUTCOMES;
 use crate::bench::stats::Proportion;
@@ -63,7 +65,7 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         .iter()
         .filter_map(|(kind, count)| Some((serde_json::to_value(kind).ok()?.as_str()?.to_owned(), json!(count))));
     let by_category = categories.iter().zip(&one.by_category).map(|(name, of)| ((*name).to_owned(), scores(of)));
-    // Through text, which has the few digits that a single-precision number is worth.
+    // Through text, which has only the digits of a single-precision number.
     let sampling = serde_json::to_string(&c.sampling).and_then(|text| serde_json::from_str::<Value>(&text)).ok();
     let mut value = json!({
         "id": c.id, "label": one.label,

@@ -1,4 +1,4 @@
-//! A test for each answer, in the XML that continuous integration reads.
+//! JUnit XML for continuous integration, with a test for each answer.
 
 use crate::bench::outcome::{Outcome, Stage};
 use crate::bench::summary::Summary;
@@ -44,8 +44,8 @@ pub fn junit(summary: &Summary<'_>) -> String {
     text + "</testsuites>\n"
 }
 
-/// Text as XML has it; what XML cannot hold at all is replaced.
-pub(super) fn escaped(text: &str) -> String {
+/// Escapes text for XML; characters that XML does not allow are replaced.
+fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

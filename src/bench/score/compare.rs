@@ -1,15 +1,15 @@
-//! Whether calls are the expected ones.
+//! Compares calls with the expected ones.
 
 use super::super::exact::Exact;
 use super::super::outcome::Outcome;
 use super::super::suite::{ExpectedCall, short};
 use super::ScoredCall;
 
-/// How a call's arguments compare with the expected ones.
+/// The result of comparing a call's arguments with the expected ones.
 #[derive(Debug, PartialEq)]
 pub(super) enum Difference {
     None,
-    /// Only this is missing, which need not be there by the schema.
+    /// Only this argument is missing, which the schema does not require.
     Omitted(String),
     Wrong(String),
 }
@@ -19,7 +19,7 @@ impl Difference {
         *self == Difference::None
     }
 
-    /// 0 for no difference, more for worse.
+    /// 0 for no difference; larger is worse.
     fn rank(&self) -> usize {
         match self {
             Difference::None => 0,
@@ -62,7 +62,7 @@ pub(super) fn call(expected: &ExpectedCall, given: &Exact) -> Difference {
     omitted.map_or(Difference::None, Difference::Omitted)
 }
 
-/// Compares as many calls as are expected, in the order that suits them best.
+/// Compares an equal number of calls, paired as well as possible.
 pub(super) fn calls(expected: &[ExpectedCall], given: &[ScoredCall]) -> Option<(Outcome, String)> {
     let nothing = Exact::Object(Vec::new());
     let differences: Vec<Vec<Difference>> = expected
@@ -89,7 +89,7 @@ pub(super) fn calls(expected: &[ExpectedCall], given: &[ScoredCall]) -> Option<(
         });
         return Some((Outcome::OmittedExpectedOptional, omitted.unwrap_or_default()));
     }
-    // The first expected call without its partner, beside a call of that name that has none either.
+    // The first expected call without a partner, and an unpaired call of that name.
     let unmatched = pairs.iter().position(Option::is_none)?;
     let free = |place: &usize| !pairs.contains(&Some(*place));
     let beside = (0..given.len())
@@ -103,7 +103,7 @@ pub(super) fn calls(expected: &[ExpectedCall], given: &[ScoredCall]) -> Option<(
     Some((Outcome::WrongValue, detail))
 }
 
-/// A largest matching of rows to columns whose difference is at most of this rank, and whether it has all rows.
+/// A largest matching of rows to columns with differences up to this rank, and whether it covers all rows.
 fn matching(differences: &[Vec<Difference>], rank: usize) -> (Vec<Option<usize>>, bool) {
     let columns = differences.first().map_or(0, Vec::len);
     let mut row_of: Vec<Option<usize>> = vec![None; columns];
@@ -120,7 +120,7 @@ fn matching(differences: &[Vec<Difference>], rank: usize) -> (Vec<Option<usize>>
     (pairs, full)
 }
 
-/// Kuhn's algorithm: finds `row` a column, moving other rows where they have another choice.
+/// Kuhn's algorithm: finds a column for `row`, and moves other rows where they have another choice.
 fn augment(
     differences: &[Vec<Difference>],
     rank: usize,
@@ -141,7 +141,7 @@ fn augment(
     false
 }
 
-/// Equality of JSON values: numbers by value, strings exactly, objects in any order; a boolean is no number.
+/// Equality of JSON values: numbers by value, strings exactly, objects in any order; a boolean is not a number.
 fn same(a: &Exact, b: &Exact) -> bool {
     match (a, b) {
         (Exact::Bool(a), Exact::Bool(b)) => a == b,

@@ -1,4 +1,4 @@
-//! What kind of schema violation a call's arguments are.
+//! Classifies the schema violations of a call's arguments.
 
 use super::super::outcome::Outcome;
 use super::ScoredCall;
@@ -7,14 +7,14 @@ use crate::tool::Tools;
 use jsonschema::error::ValidationErrorKind as Kind;
 use serde_json::Value;
 
-/// The violation that comes first in the table of outcomes, and what it is; `None` where the arguments fit.
+/// The violation that is first in the table of outcomes, with a description; `None` if the arguments fit.
 pub(super) fn violation(tools: &Tools, call: &ScoredCall) -> Option<(Outcome, String)> {
     let tool = tools.get(&call.name)?;
     let schema = tool.schema()?;
     let arguments = to_value(call.exact.as_ref()?);
     let mut first: Option<(Outcome, String)> = unlisted(&schema, &arguments)
         .map(|name| (Outcome::UnknownArg, format!("{}: {name:?} is not a parameter", call.name)));
-    // Compiling a schema takes longer than all the rest; the parser has seen that most calls fit.
+    // Compiling a schema takes longer than the rest, and the parser knows already which calls fit.
     if !call.valid
         && let Ok(validator) = jsonschema::validator_for(&schema)
     {
@@ -35,7 +35,7 @@ pub(super) fn violation(tools: &Tools, call: &ScoredCall) -> Option<(Outcome, St
     first
 }
 
-/// An argument that the schema does not list, though it lists some and says nothing of others.
+/// An argument that is not among the properties of a schema that does not mention additional ones.
 fn unlisted<'a>(schema: &Value, arguments: &'a Value) -> Option<&'a str> {
     let listed = schema.get("properties")?.as_object()?;
     let open =

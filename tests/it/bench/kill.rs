@@ -31,7 +31,7 @@ fn a_run_to_be_killed() {
     let plan = Plan::new(&suite, vec![configuration("fake.gguf", 0.0)], 1);
     let mut directory = RunDirectory::start(Path::new(&path), plan, &suite, true).unwrap();
     let mut open =
-        |_: &_| Ok(Box::new(Fake { delay: Duration::from_millis(4), right: 6, seconds: 0.0 }) as Box<dyn Answerer>);
+        |_: usize| Ok(Box::new(Fake { delay: Duration::from_millis(4), right: 6, seconds: 0.0 }) as Box<dyn Answerer>);
     assert!(run(&mut directory, &mut open, &mut |_| (), &AtomicBool::new(false)).unwrap());
     report::write(&Summary::new(&directory).unwrap()).unwrap();
 }

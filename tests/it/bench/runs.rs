@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-fn fake(right: u64, seconds: f64) -> impl FnMut(&Configuration) -> callwright::Result<Box<dyn Answerer>> {
+fn fake(right: u64, seconds: f64) -> impl FnMut(usize) -> callwright::Result<Box<dyn Answerer>> {
     move |_| Ok(Box::new(Fake { delay: Duration::ZERO, right, seconds }) as Box<dyn Answerer>)
 }
 
@@ -88,7 +88,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
     assert_eq!(json::outcomes(&a), json::outcomes(&b));
     assert_eq!(markdown(&a), markdown(&b));
     assert_eq!(junit(&a), junit(&b));
-    assert_eq!(html(&a), html(&b));
+    assert_eq!(html(&a).unwrap(), html(&b).unwrap());
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn several_at_a_time_come_to_the_same() {
     let path = folder.path().join("together");
     let mut together = RunDirectory::start(&path, plan.clone(), &suite, false).unwrap();
     let mut opened = 0;
-    let mut open = |_: &Configuration, count: usize| {
+    let mut open = |_: usize, count: usize| {
         opened += 1;
         assert_eq!(count, 8);
         let answerer: AnswererMaker = Box::new(|| {
@@ -124,13 +124,38 @@ fn several_at_a_time_come_to_the_same() {
     assert_eq!(json::outcomes(&a), json::outcomes(&b));
 
     let mut broken = RunDirectory::start(&folder.path().join("broken"), together.plan.clone(), &suite, false).unwrap();
-    let mut fails = |_: &Configuration, _: usize| {
+    let mut fails = |_: usize, _: usize| {
         let answerer: AnswererMaker =
             Box::new(|| Err(callwright::Error::new(callwright::ErrorKind::Engine, "no memory")));
         Ok(Open { at_a_time: 3, answerer })
     };
     let error = run_parallel(&mut broken, 3, &mut fails, &mut |_| (), &cancel).unwrap_err();
     assert_eq!(error.message(), "no memory");
+}
+
+#[test]
+fn each_configuration_is_opened_by_its_own_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = cases();
+    let configurations =
+        [("a", 0.0), ("b", 0.0), ("b", 1.0), ("c", 0.0)].map(|(model, temp)| configuration(model, temp));
+    let plan = Plan::new(&suite, configurations.to_vec(), 1);
+    let start = |name: &str| RunDirectory::start(&folder.path().join(name), plan.clone(), &suite, false).unwrap();
+    let (mut alone, mut together) = (Vec::new(), Vec::new());
+    let answerer = || Box::new(Fake { delay: Duration::ZERO, right: 11, seconds: 0.0 }) as Box<dyn Answerer>;
+    let mut open = |index| {
+        alone.push(index);
+        Ok(answerer())
+    };
+    let never = AtomicBool::new(false);
+    run(&mut start("alone"), &mut open, &mut |_| (), &never).unwrap();
+    let mut open = |index, _| {
+        together.push(index);
+        Ok(Open { at_a_time: 1, answerer: Box::new(move || Ok(answerer())) })
+    };
+    run_parallel(&mut start("together"), 2, &mut open, &mut |_| (), &never).unwrap();
+    // The third shares the second's session.
+    assert_eq!((alone, together), (vec![0, 1, 3], vec![0, 1, 3]));
 }
 
 #[test]
@@ -201,7 +226,7 @@ fn a_page_of_ten_thousand_answers_is_small_and_whole() {
     let suite = Suite::builtin().unwrap();
     let directory = make(&folder.path().join("run"), &suite, &[0.0, 0.5, 1.0, 1.5], 7, 6, None);
     assert!(directory.samples.len() > 10_000);
-    let page = html(&Summary::new(&directory).unwrap());
+    let page = html(&Summary::new(&directory).unwrap()).unwrap();
     assert!(page.len() < 15_000_000, "{} bytes", page.len());
     let data = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
     let data: serde_json::Value = serde_json::from_str(data).unwrap();
@@ -210,6 +235,24 @@ fn a_page_of_ten_thousand_answers_is_small_and_whole() {
     if let Some(to) = std::env::var_os("CALLWRIGHT_PAGE") {
         std::fs::write(to, page).unwrap();
     }
+}
+
+#[test]
+fn a_page_has_latencies_and_escapes_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = Suite::builtin().unwrap().limited(30);
+    let plan = Plan::new(&suite, vec![configuration("<b>&.gguf", 0.0)], 1);
+    let mut directory = RunDirectory::start(&folder.path().join("run"), plan, &suite, false).unwrap();
+    run(&mut directory, &mut fake(11, 0.02), &mut |_| (), &AtomicBool::new(false)).unwrap();
+    let page = html(&Summary::new(&directory).unwrap()).unwrap();
+    let (_, latency) = page.split_once("<h2>Latency</h2>").unwrap();
+    let (latency, _) = latency.split_once("</section>").unwrap();
+    assert!(latency.contains("<th>&lt;b&gt;&amp;.gguf</th>"), "{latency}");
+    assert!(
+        latency.contains("<rect x=\"156\"") && latency.contains("The distributions share an axis, from "),
+        "{latency}"
+    );
+    assert!(!page.contains("<b>&.gguf"), "a name is not escaped");
 }
 
 #[test]
@@ -366,7 +409,7 @@ fn what_broke_is_asked_again() {
     let mut directory = RunDirectory::start(&path, plan.clone(), &suite, false).unwrap();
     let right = Fake { delay: Duration::ZERO, right: 11, seconds: 0.0 };
     let mut breaking = Some(Box::new(Breaking(right, 0)) as Box<dyn Answerer>);
-    let mut open = |_: &Configuration| Ok(breaking.take().unwrap());
+    let mut open = |_: usize| Ok(breaking.take().unwrap());
     assert!(run(&mut directory, &mut open, &mut |_| (), &AtomicBool::new(false)).unwrap());
     drop(directory);
     let broke = RunDirectory::open(&path).unwrap();

@@ -57,7 +57,7 @@ fn what_is_wrong_with_a_case_is_said_with_its_line() {
     let lines = [
         ("3", "the line is no object"),
         ("{\"id\": 1, ", "not valid JSON"),
-        ("  {\"id\": \"a\",, \"prompt\"}", "test.jsonl:3:14: not valid JSON: expected a key in quotes\n3 |   {\"id\""),
+        ("  {\"id\": \"a\",, \"prompt\"}", "test.jsonl:3:14: not valid JSON: key must be a string\n3 |   {\"id\""),
         (r#"{"prompt": "x", "expected": "any"}"#, "\"any\" call is expected, and the case has no tools"),
         (
             r#"{"prompt": "x", "expects": []}"#,

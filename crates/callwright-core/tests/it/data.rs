@@ -1,25 +1,16 @@
-//! Test data that is not part of the repository.
+//! Test data that is not part of the repository. The tests that need it are ignored, and have "conformance" in their
+//! names: `CALLWRIGHT_CONFORMANCE=/its/folder cargo test --workspace -- --ignored conformance` runs them.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The folder that `variable` names, or the one beside the repository, if `file` is there. Says so where it is not.
-fn folder(variable: &str, name: &str, file: &str) -> Option<PathBuf> {
+/// Templates of other projects, and what they render and parse: the folder that `$CALLWRIGHT_CONFORMANCE` names, or the
+/// one beside the repository.
+pub fn conformance() -> PathBuf {
     let repository =
         Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|folder| folder.join("models.toml").exists());
-    let folder = std::env::var_os(variable)
-        .map(PathBuf::from)
-        .or_else(|| Some(repository?.join("../shared").join(name)))
-        .unwrap_or_default();
-    if folder.join(file).exists() {
-        return Some(folder);
-    }
-    // Past the test harness, which would keep the line to itself.
-    let _ = writeln!(std::io::stderr(), "skipped: no {name} data in {} (${variable})", folder.display());
-    None
-}
-
-/// Templates of other projects, and what they render and parse.
-pub fn conformance() -> Option<PathBuf> {
-    folder("CALLWRIGHT_CONFORMANCE", "conformance", "renders.jsonl")
+    let beside = || repository.map(|repository| repository.join("../shared/conformance"));
+    let folder = std::env::var_os("CALLWRIGHT_CONFORMANCE").map(PathBuf::from).or_else(beside).unwrap_or_default();
+    let there = folder.join("renders.jsonl").exists();
+    assert!(there, "no conformance data in {}: set CALLWRIGHT_CONFORMANCE to its folder", folder.display());
+    folder
 }

@@ -2,7 +2,7 @@
 //! and what holds for every text. `CALLWRIGHT_FUZZ=10000000` sets how many (`make fuzz`); `CALLWRIGHT_FUZZ_SEED` which; `CALLWRIGHT_FUZZ_ROUND`
 //! looks at one of them only.
 //!
-//! The corpus are the cases of tests/cases/parse, and the rows of the conformance data where that is there.
+//! The corpus is the cases of tests/cases/parse; an ignored test adds the rows of the conformance data.
 
 use crate::parse::{Setup, check_splits, parse};
 use callwright_core::format::Format;
@@ -113,13 +113,11 @@ fn targets() -> Vec<Target> {
         let name = folder.file_name().unwrap().to_string_lossy().into_owned();
         targets.push(target(name, setup, texts.into_iter().map(|(_, text)| text).collect()));
     }
-    targets.extend(conformance());
     targets
 }
 
 fn conformance() -> Vec<Target> {
-    let Some(folder) = crate::data::conformance() else { return Vec::new() };
-    let rows = std::fs::read_to_string(folder.join("parses.jsonl")).unwrap();
+    let rows = std::fs::read_to_string(crate::data::conformance().join("parses.jsonl")).unwrap();
     let rows: Vec<Value> = rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let formats = crate::parses::formats();
     let mut targets = Vec::new();
@@ -199,16 +197,27 @@ fn pieces<'a>(mut text: &'a [u8], random: &mut Random) -> Vec<&'a [u8]> {
 
 #[test]
 fn broken_texts_in_every_format() {
+    fuzz(&targets());
+}
+
+#[test]
+#[ignore = "needs the conformance data: CALLWRIGHT_CONFORMANCE=… cargo test -- --ignored conformance"]
+fn broken_texts_of_the_conformance_data_too() {
+    let mut targets = targets();
+    targets.extend(conformance());
+    fuzz(&targets);
+}
+
+fn fuzz(targets: &[Target]) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let count = number("CALLWRIGHT_FUZZ").unwrap_or(FEW);
     let seed = number("CALLWRIGHT_FUZZ_SEED").unwrap_or(1);
-    let targets = targets();
     // The number of one round, to look at it again.
     let only = number("CALLWRIGHT_FUZZ_ROUND");
     for round in only.map_or(0..count, |round| round..round + 1) {
         let mut random = Random((seed << 40 | round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         random.next();
-        let target = random.of(&targets);
+        let target = random.of(targets);
         let text = target.text(&mut random);
         let mut setup = target.setup.clone();
         setup.repair = random.below(5) > 0;

@@ -1,4 +1,4 @@
-//! What the list of answers in report.html is made from.
+//! The data of the list of answers in report.html.
 
 use crate::bench::outcome::OUTCOMES;
 use crate::bench::run::read_format;
@@ -8,11 +8,11 @@ use crate::message::Role;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// Bytes that all raw texts may take, and all prompts. What is cut is in samples.jsonl and prompts.jsonl.
+/// The most bytes of all raw texts, and of all prompts. samples.jsonl and prompts.jsonl have the full texts.
 const RAW_BUDGET: usize = 4_500_000;
 const PROMPT_BUDGET: usize = 3_500_000;
 
-/// Strings are indices where they repeat; the script turns them back.
+/// Repeated strings are indices, which the script resolves.
 pub(super) fn data(summary: &Summary<'_>) -> Value {
     let run = summary.run;
     let places: HashMap<&str, usize> =
@@ -62,7 +62,7 @@ fn row(
     limit: usize,
 ) -> Value {
     let (sample, scored) = (one.sample, &one.scored);
-    // The script counts in UTF-16.
+    // The script counts UTF-16 units.
     let utf16 = |byte: usize| sample.raw.get(..byte).map_or(0, |before| before.encode_utf16().count());
     let calls: Vec<Value> = scored
         .calls
@@ -123,7 +123,7 @@ fn case_of(case: &Case, limit: usize) -> Value {
     json!([case.id, case.category, cut(&expected, limit.min(2000)), cut(asked.unwrap_or_default(), limit.min(500))])
 }
 
-/// At most `limit` bytes, from the beginning and the end where that is not all.
+/// At most `limit` bytes: the beginning and the end of a longer text.
 fn cut(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();

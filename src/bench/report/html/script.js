@@ -19,7 +19,7 @@ function sampleOf(row) {
   return { id, category, expected, asked, configuration, repeat, outcome, detail, raw, prompt, calls, repairs, tokens };
 }
 
-// Markers and calls are shown where they stand in the raw text.
+// Markers and calls are shown at their places in the raw text.
 function highlighted(sample) {
   const { markers } = data.configurations[sample.configuration];
   const pre = element("pre");

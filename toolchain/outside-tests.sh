@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Runs the tests that need what is not part of the repository, as far as it is there, and counts the others. The tests
+# of a kind have its name in theirs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tests() {
+    "${CARGO:-cargo}" test --release --locked --workspace --lib --bins --tests --quiet -- --ignored "$@"
+}
+
+# outside KIND NEEDED COMMAND…: the tests of that kind where the command succeeds.
+outside() {
+    if "${@:3}"; then
+        echo "Tests of kind $1:"
+        tests "$1" --show-output
+    else
+        echo "SKIPPED $(tests "$1" --list | grep -c ': test$') tests of kind $1: $2"
+    fi
+}
+
+has_any() {
+    for program in "$@"; do
+        ! command -v "$program" >/dev/null || return 0
+    done
+    return 1
+}
+
+# Absolute: a test runs in its package's folder.
+CALLWRIGHT_CONFORMANCE=$(realpath -m "${CALLWRIGHT_CONFORMANCE:-../shared/conformance}")
+CALLWRIGHT_BFCL=$(realpath -m "${CALLWRIGHT_BFCL:-../shared/bfcl}")
+export CALLWRIGHT_CONFORMANCE CALLWRIGHT_BFCL
+
+outside conformance "CALLWRIGHT_CONFORMANCE names no folder with the conformance data" test -e "$CALLWRIGHT_CONFORMANCE/renders.jsonl"
+outside bfcl "CALLWRIGHT_BFCL names no folder with BFCL's data" test -e "$CALLWRIGHT_BFCL/verdicts.jsonl"
+outside browser "neither chromium nor google-chrome is installed" has_any chromium chromium-browser google-chrome
+outside python "Python 3 is not installed" has_any python3 target/training-venv/bin/python
