@@ -31,7 +31,7 @@ mod models;
 mod models_cli;
 mod parallel;
 mod program;
-mod readme;
+mod reading;
 mod run;
 mod run_cli;
 mod run_context;
