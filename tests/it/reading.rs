@@ -16,14 +16,14 @@ const ROWS: [(&str, fn()); 11] = [
     ("a call", a_call_is_reported_while_it_streams),
     ("backslashes that JSON wants doubled", backslashes_that_nobody_escaped_are_backslashes),
     ("`null` or `\"\"` for an optional argument", empty_optional_arguments_are_left_out),
-    ("a missing or doubled end marker, one wro", departures_from_the_format_are_repaired_and_reported),
+    ("a missing or doubled end marker", departures_from_the_format_are_repaired_and_reported),
     ("a call of a known tool in another form", a_call_in_another_form_is_read_and_reported),
     ("half a call, then the token limit", half_a_call_is_never_among_the_calls),
-    ("a call without a name, or with a name th", a_call_without_a_name_is_never_among_the_calls),
-    ("an unknown tool, a wrong type, a missing", a_call_that_does_not_fit_is_invalid_and_says_why),
+    ("a call without a name", a_call_without_a_name_is_never_among_the_calls),
+    ("an unknown tool, a wrong type", a_call_that_does_not_fit_is_invalid_and_says_why),
     ("prose that looks like a marker", prose_that_looks_like_a_marker_is_text),
     ("a section for calls with none in it", a_section_without_calls_is_read_or_reported),
-    ("a control token or a marker in a user's", markup_from_outside_is_plain_text),
+    ("a control token or a marker", markup_from_outside_is_plain_text),
 ];
 
 #[test]
