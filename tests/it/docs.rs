@@ -1,5 +1,9 @@
 //! The documentation: links lead somewhere, the book has all pages, and the README stays short.
 
+use crate::program::{callwright, run};
+use callwright::bench::outcome::OUTCOMES;
+use callwright::bench::summary::SCORES;
+use callwright::format::Format;
 use std::path::{Path, PathBuf};
 
 fn root() -> &'static Path {
@@ -92,4 +96,40 @@ fn the_book_has_all_pages() {
 fn the_readme_is_short() {
     let lines = read(&root().join("README.md")).lines().count();
     assert!(lines <= 150, "README.md has {lines} lines");
+}
+
+/// The options that a text names: words that begin with two dashes, but those of other programs' commands.
+fn options(text: &str) -> Vec<&str> {
+    let other = ["cargo ", "llama-server "];
+    let code = text.lines().filter(|line| !other.iter().any(|program| line.contains(program)));
+    let words = code.flat_map(|line| line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')));
+    words.filter(|word| word.strip_prefix("--").is_some_and(|name| name.starts_with(char::is_alphabetic))).collect()
+}
+
+#[test]
+fn every_option_exists() {
+    let home = tempfile::tempdir().unwrap();
+    let commands = ["run", "chat", "render", "parse", "grammar", "bench", "template check", "model pull"];
+    let help: Vec<String> =
+        commands.map(|command| run(callwright(home.path()).args(command.split(' ')).arg("--help")).out).to_vec();
+    let known: Vec<&str> = help.iter().flat_map(|help| options(help)).collect();
+    let mut pages = book();
+    pages.push(root().join("README.md"));
+    for page in pages {
+        let text = read(&page);
+        let unknown: Vec<&str> = options(&text).into_iter().filter(|option| !known.contains(option)).collect();
+        assert!(unknown.is_empty(), "{}: {unknown:?}", page.display());
+    }
+}
+
+#[test]
+fn tables_and_counts_are_complete() {
+    let page = read(&root().join("docs/benchmark.md"));
+    let outcomes = OUTCOMES.iter().map(|outcome| format!("| `{}` |", outcome.name));
+    let scores = SCORES.iter().map(|score| format!("| `{}` |", score.key));
+    for row in outcomes.chain(scores) {
+        assert!(page.contains(&row), "docs/benchmark.md lacks {row}");
+    }
+    let count = format!("{} built in", Format::builtins().len());
+    assert!(read(&root().join("README.md")).contains(&count), "README.md: {count}");
 }
