@@ -4,7 +4,7 @@
 # make features builds the common combinations of features, and the core for WebAssembly
 # make install  puts a native build on the PATH
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
-# make bench    the measurements that the README reports
+# make bench    the measurements of docs/figures.md
 # make fuzz     ten million broken texts through the parser, in every format (about 15 minutes)
 # make model    trains a model like the bundled one from nothing (model-smoke: a toy, in minutes); see training/README.md
 

@@ -12,6 +12,7 @@ mod closing;
 mod constraint;
 #[path = "../../crates/callwright-core/tests/it/data.rs"]
 mod data;
+mod docs;
 mod draft;
 mod engine;
 mod exec;
@@ -32,7 +33,7 @@ mod models;
 mod models_cli;
 mod parallel;
 mod program;
-mod readme;
+mod reading;
 mod run;
 mod run_cli;
 mod run_context;

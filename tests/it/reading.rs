@@ -1,4 +1,4 @@
-//! The README's table "What happens to what a model writes": each row, clause by clause.
+//! The table "What happens to what a model writes" in docs/reading.md: each row, clause by clause.
 
 use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
@@ -10,6 +10,32 @@ use callwright::template::Prompt;
 use callwright::{Session, Tools};
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// The beginning of each row of the table, and the test of that row.
+const ROWS: [(&str, fn()); 11] = [
+    ("a call", a_call_is_reported_while_it_streams),
+    ("backslashes that JSON wants doubled", backslashes_that_nobody_escaped_are_backslashes),
+    ("`null` or `\"\"` for an optional argument", empty_optional_arguments_are_left_out),
+    ("a missing or doubled end marker", departures_from_the_format_are_repaired_and_reported),
+    ("a call of a known tool in another form", a_call_in_another_form_is_read_and_reported),
+    ("half a call, then the token limit", half_a_call_is_never_among_the_calls),
+    ("a call without a name", a_call_without_a_name_is_never_among_the_calls),
+    ("an unknown tool, a wrong type", a_call_that_does_not_fit_is_invalid_and_says_why),
+    ("prose that looks like a marker", prose_that_looks_like_a_marker_is_text),
+    ("a section for calls with none in it", a_section_without_calls_is_read_or_reported),
+    ("a control token or a marker", markup_from_outside_is_plain_text),
+];
+
+#[test]
+fn each_row_of_the_table_has_a_test() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reading.md")).unwrap();
+    let table = page.lines().skip_while(|line| !line.starts_with("| it writes")).skip(2);
+    let rows: Vec<&str> = table.map_while(|line| line.strip_prefix("| ")).collect();
+    assert_eq!(rows.len(), ROWS.len());
+    for (row, (beginning, _)) in rows.iter().zip(ROWS) {
+        assert!(row.starts_with(beginning), "{row} is not the row of {beginning}");
+    }
+}
 
 /// What a text came to.
 struct Read {
@@ -82,7 +108,7 @@ fn call(arguments: &str) -> String {
 const OSLO: &str = r#"{"city": "Oslo"}"#;
 
 #[test]
-fn a_call_is_said_as_it_streams() {
+fn a_call_is_reported_while_it_streams() {
     let text = call(r#"{"city": "Oslo", "days": 3}"#);
     let mut parser = parser("hermes", ParserOptions::default());
     let (mut name_at, mut first_argument_at) = (None, None);
@@ -150,7 +176,7 @@ fn backslashes_that_nobody_escaped_are_backslashes() {
 }
 
 #[test]
-fn optional_arguments_that_stand_for_nothing_are_left_out() {
+fn empty_optional_arguments_are_left_out() {
     let found = read(&call(r#"{"days": null, "city": "Oslo", "unit": "", "note": ""}"#));
     assert_eq!(found.arguments(), json!({"city": "Oslo", "note": ""}));
     assert!(found.parsed.calls[0].valid);
