@@ -6,9 +6,7 @@
 //! $ cargo run --release --example own_format
 //! ```
 
-use callwright::engine::llama::LlamaEngine;
 use callwright::format::Format;
-use callwright::models::bundled;
 use callwright::parse::{Parser, ParserOptions};
 use callwright::session::ToolChoice;
 use callwright::{Result, Session, Tools};
@@ -25,14 +23,13 @@ fn main() -> Result<()> {
     println!("read: {} {}", parsed.calls[0].name, parsed.calls[0].arguments.to_text());
 
     // … and a model is held to it. The bundled model never saw this format: the grammar writes it.
-    let engine = LlamaEngine::load(&bundled::path()?, Default::default())?;
-    let mut session = Session::new(Box::new(engine), None, Some(format))?;
+    let mut session = Session::builder().model("bundled").format(format).build()?;
     session.set_tools(Tools::from_file("examples/weather.json")?);
     session.options_mut().tool_choice = ToolChoice::Required;
     session.options_mut().max_calls = Some(1);
     let reply = session.ask("What's the weather in Beijing?")?;
     println!("written:\n{}", String::from_utf8_lossy(&reply.raw));
-    for call in reply.calls.iter().filter(|call| call.complete && call.valid) {
+    for call in reply.runnable_calls() {
         println!("call: {} {}", call.name, call.arguments.to_text());
     }
     Ok(())

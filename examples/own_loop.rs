@@ -5,18 +5,17 @@
 //! ```
 
 use callwright::message::Message;
-use callwright::models::bundled;
 use callwright::{Result, Session, Tools};
 
 fn main() -> Result<()> {
-    let mut session = Session::open(bundled::path()?)?;
+    let mut session = Session::open("bundled")?;
     session.set_tools(Tools::from_file("examples/weather.json")?);
     let reply = session.ask("What's the weather in New York?")?;
 
     // Each call needs one result with the call's id, also where the call is not executed.
     let mut messages = session.messages().to_vec();
     for call in &reply.calls {
-        let result = match call.complete && call.valid {
+        let result = match call.is_runnable() {
             true => r#"{"temp": 21, "sky": "sunny"}"#.to_owned(),
             false => format!("error: {}", call.problems.join("; ")),
         };

@@ -4,8 +4,7 @@
 //! $ cargo run --release --example own_tools
 //! ```
 
-use callwright::models::bundled;
-use callwright::session::Agent;
+use callwright::agent::Agent;
 use callwright::{Result, Session, Tools};
 
 /// The arguments of the tool. The model reads the comments of the fields.
@@ -28,8 +27,7 @@ fn main() -> Result<()> {
     let mut agent = Agent::default();
     let tool = agent.executor.function("get_weather", "Get the weather forecast for a city", weather);
 
-    let mut session = Session::open(bundled::path()?)?;
-    session.set_tools(Tools::new([tool])?);
+    let mut session = Session::builder().model("bundled").tools(Tools::new([tool])?).build()?;
     let outcome = session.ask_and_run("What's the weather in New York and San Francisco?", &mut agent)?;
     // An error where the run did not end with an answer.
     let outcome = outcome.ok()?;

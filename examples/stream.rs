@@ -5,14 +5,13 @@
 //! ```
 
 use callwright::message::Message;
-use callwright::models::bundled;
 use callwright::parse::event::Event as Parsed;
 use callwright::session::Event;
 use callwright::{Result, Session, Tools};
 use std::io::Write;
 
 fn main() -> Result<()> {
-    let mut session = Session::open(bundled::path()?)?;
+    let mut session = Session::open("bundled")?;
     session.set_tools(Tools::from_file("examples/weather.json")?);
     session.set_messages(vec![Message::user("What's the weather in New York and San Francisco?")])?;
     session.options_mut().max_tokens = 200;
