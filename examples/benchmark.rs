@@ -47,7 +47,7 @@ fn main() -> Result<()> {
     let mut directory = RunDirectory::start(&path, plan, &suite, false)?;
 
     let cancel = Arc::new(AtomicBool::new(false));
-    let mut open = |_: &Configuration| {
+    let mut open = |_: usize| {
         let session = Session::open("bundled")?;
         Ok(Box::new(SessionAnswers::new(session, &now, Arc::clone(&cancel))?) as Box<dyn Answerer>)
     };
