@@ -1,4 +1,4 @@
-//! What the parts of a prompt cost in a model's tokens.
+//! Token cost of the parts of a prompt.
 
 use super::script::{self, question, result, second_result};
 use super::{CountTokens, Subject};
@@ -8,21 +8,21 @@ use crate::message::{Message, ToolCall};
 use crate::tool::Tools;
 use serde::Serialize;
 
-/// What a part of a prompt costs.
+/// Token cost of one part of a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cost {
     /// Which part.
     pub what: &'static str,
-    /// In tokens; less than nothing where a part takes the place of a longer one.
+    /// In tokens; negative if the part replaces a longer one.
     pub tokens: i64,
 }
 
 /// One of a format's markers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MarkerTokens {
-    /// As it is written, without white space at its edges.
+    /// The marker without white space at its edges.
     pub marker: String,
-    /// How many tokens it is.
+    /// Its length in tokens.
     pub tokens: usize,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn markers(format: &Format, count: CountTokens<'_>) -> Result<Vec<Mar
     Ok(markers)
 }
 
-/// A part that the template refuses is left out.
+/// Skips parts that the template refuses.
 pub(super) fn costs(subject: &Subject<'_>, count: CountTokens<'_>) -> Result<Vec<Cost>> {
     let tokens = |text: &str| Ok::<i64, crate::Error>(i64::try_from(count(text)?).unwrap_or(i64::MAX));
     // `None` where the template fails.
