@@ -329,7 +329,7 @@ fn arguments(value: Option<&Value>) -> Arguments {
     }
 }
 
-/// Whether a field says nothing, as programs write it that fill in every field.
+/// Whether a field is empty: some programs write every field.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -351,8 +351,8 @@ fn wrong(path: &str, expected: &str, found: &Value) -> Error {
     Error::new(ErrorKind::Messages, format!("{path} is {}; expected {expected}", json::kind(found)))
 }
 
-/// Adds what this program keeps apart from `tool_calls`. A call that a message answers is a call. Any other is no more
-/// than text that the model wrote: nobody can answer it.
+/// Adds the calls that this program keeps apart from `tool_calls`, but only those that a message answers. The others
+/// are just text of the model, and nobody can answer them.
 fn add_invalid(list: Option<&Value>, answered: &HashSet<String>, tool_calls: &mut Vec<ToolCall>, content: &mut String) {
     for call in list.and_then(Value::as_array).into_iter().flatten() {
         let text = |key: &str| call.get(key).and_then(Value::as_str).unwrap_or_default();

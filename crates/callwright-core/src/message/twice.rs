@@ -1,16 +1,16 @@
-//! Keys that stand twice in an object of JSON: the last is read, and somebody may have meant the first.
+//! Duplicate keys in a JSON object: the last one is read, but the author may have meant the first.
 
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use std::collections::HashSet;
 use std::fmt;
 
-/// A note for each key that stands twice, by its path; none where the text is no JSON.
+/// A note for each duplicate key, with its path; none if the text is not JSON.
 pub(super) fn notes(text: &str) -> Vec<String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut found = Vec::new();
     let mut reader = serde_json::Deserializer::from_str(text);
-    // An error is reported where the text is read.
+    // The caller reports syntax errors.
     let _ = Look { path: String::new(), found: &mut found }.deserialize(&mut reader);
     found.iter().map(|path| format!("{path} is there twice; the last one is read")).collect()
 }

@@ -1,35 +1,35 @@
-//! What stands behind a call's payload, before its end marker: white space, the rest of a code fence, or text.
+//! The text between a call's payload and its end marker: white space, the rest of a code fence, or stray text.
 
 use super::event::RepairKind;
 
-/// How much text may stand between a call's payload and its end marker. More than that is for the user.
+/// Maximum text between a call's payload and its end marker. More than that is for the user.
 const TEXT: usize = 256;
 
-/// Reads what stands behind a payload.
+/// Reads the bytes after a payload.
 #[derive(Debug, Default)]
 pub(crate) struct Behind {
     /// Whether the payload began with a code fence that is still open.
     pub fenced: bool,
     ticks: u8,
-    /// Where text began that is for the user unless an end marker follows.
+    /// Start of text that is for the user unless an end marker follows.
     text_at: Option<usize>,
-    /// Whether nothing but white space came since the last line break; `None` in the payload's own line.
+    /// Whether only white space has followed the last line break; `None` on the payload's own line.
     line_start: Option<bool>,
 }
 
-/// What a byte behind the payload is.
+/// The meaning of a byte after the payload.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Trailer {
-    /// Nothing that matters.
+    /// Nothing to report.
     Nothing,
-    /// A departure, which showed at this offset.
+    /// A departure, detected at this offset.
     Departure(RepairKind, usize),
-    /// The bracket that begins another call, and where text stood before it.
+    /// The bracket that begins another call, and the start of text before it.
     NextCall(Option<usize>),
 }
 
 impl Behind {
-    /// A byte at offset `at`. Without `repair`, no text and no further call is made of it.
+    /// Takes a byte at offset `at`. Without `repair`, it never begins text or another call.
     pub(crate) fn step(&mut self, byte: u8, at: usize, repair: bool) -> Trailer {
         let line_start = self.line_start;
         self.pass(byte);
@@ -57,7 +57,7 @@ impl Behind {
         }
     }
 
-    /// A byte that belongs to the payload's brackets.
+    /// Takes a byte that belongs to the payload's brackets.
     pub(crate) fn pass(&mut self, byte: u8) {
         self.line_start = match byte {
             b'\n' => Some(true),
@@ -70,12 +70,12 @@ impl Behind {
         self.text_at
     }
 
-    /// Takes back that text began at offset `from` or later; says where it did.
+    /// Forgets text that began at offset `from` or later; returns its start.
     pub(crate) fn forget_text(&mut self, from: usize) -> Option<usize> {
         self.text_at.take_if(|at| *at >= from)
     }
 
-    /// Whether so much text came that no end marker is to be expected before offset `at`.
+    /// Whether the text up to offset `at` is too long to expect an end marker.
     pub(crate) fn is_over(&self, at: usize) -> bool {
         self.text_at.is_some_and(|text| at >= text + TEXT)
     }
