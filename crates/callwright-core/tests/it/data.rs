@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The folder that `variable` names, or the one beside the repository, if `file` is there. Says so where it is not.
+/// The folder in `variable`, or the one next to the repository, if it contains `file`. Prints a line if it does not.
 fn folder(variable: &str, name: &str, file: &str) -> Option<PathBuf> {
     let repository =
         Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|folder| folder.join("models.toml").exists());
@@ -14,12 +14,12 @@ fn folder(variable: &str, name: &str, file: &str) -> Option<PathBuf> {
     if folder.join(file).exists() {
         return Some(folder);
     }
-    // Past the test harness, which would keep the line to itself.
+    // Bypasses the test harness, which would capture the line.
     let _ = writeln!(std::io::stderr(), "skipped: no {name} data in {} (${variable})", folder.display());
     None
 }
 
-/// Templates of other projects, and what they render and parse.
+/// Templates of other projects, with their expected renders and parses.
 pub fn conformance() -> Option<PathBuf> {
     folder("CALLWRIGHT_CONFORMANCE", "conformance", "renders.jsonl")
 }

@@ -1,4 +1,4 @@
-//! Declaration blocks: what they say, and what is said about the ones that are wrong.
+//! Declaration blocks: their content, and the errors for invalid ones.
 
 use callwright_core::format::{Format, Marker, Payload};
 use callwright_core::message::{Arguments, ToolCall};

@@ -1,4 +1,4 @@
-//! The formats that are built in: what they write, and that it is read back.
+//! The built-in formats: what they write is read back.
 
 use callwright_core::check::Subject;
 use callwright_core::format::Format;
@@ -44,7 +44,7 @@ fn parse(format: &Format, text: &str, piece: usize) -> Parsed {
     parser.finish(&mut |_| ())
 }
 
-/// All that is wrong with what was read; nothing for an answer of these calls and this text.
+/// Everything wrong with a parsed answer; `None` if it has exactly these calls and this text.
 fn wrong(parsed: &Parsed, calls: &[ToolCall], content: &str, reasoning: Option<&str>) -> Option<String> {
     let read: Vec<_> = parsed.calls.iter().map(|call| (&*call.name, &call.arguments)).collect();
     let wrote: Vec<_> = calls.iter().map(|call| (&*call.name, &call.arguments)).collect();
@@ -100,7 +100,7 @@ fn the_examples_in_each_prompt_are_what_the_format_writes() {
     for builtin in Format::builtins() {
         let format = builtin.format();
         for calls in [std::slice::from_ref(&weather), &clocks] {
-            // Ids that the format does not write leave no trace.
+            // Ids that the format does not write are lost.
             let written = format.write_calls(calls);
             assert!(format.source().contains(&written), "{} lacks\n{written}", builtin.name);
         }
@@ -130,7 +130,8 @@ fn the_readme_names_them_all() {
     }
 }
 
-/// The templates of the models that write a format: read with it, and, where `true`, written as it writes calls.
+/// The models' templates for each format: they are read with it and, if `true`, written exactly like the format writes
+/// calls.
 #[test]
 fn each_is_what_the_templates_of_its_models_write() {
     let Some(folder) = crate::data::conformance() else { return };
@@ -167,7 +168,7 @@ fn each_is_what_the_templates_of_its_models_write() {
             report += &format!("{name} {file}: no calls\n");
         }
         for trip in checked.round_trips {
-            // Booleans are written as Python prints them by some, which takes a repair.
+            // Some print booleans as in Python, which takes a repair.
             let otherwise = exact && trip.declared.is_some() && trip.what != "arguments of every type";
             if trip.problem.is_some() || otherwise {
                 report += &format!("{name} {file}: {trip:#?}\n");
@@ -177,10 +178,10 @@ fn each_is_what_the_templates_of_its_models_write() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// Format, prompt's tail, what the model writes; the content, reasoning and calls that it comes to.
+/// Format, the prompt's tail, the model's text; the resulting content, reasoning and calls.
 type Written = (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, Vec<ToolCall>);
 
-/// The ways in which models write a format beside the one in which it is declared.
+/// Variations of a format that models write.
 #[test]
 fn what_models_also_write() {
     let call = |arguments| vec![call("", "note", arguments)];

@@ -1,8 +1,8 @@
-//! Texts that were put together and broken at random, in every format: no panic, no difference whatever the pieces,
-//! and what holds for every text. `CALLWRIGHT_FUZZ=10000000` sets how many (`make fuzz`); `CALLWRIGHT_FUZZ_SEED` which; `CALLWRIGHT_FUZZ_ROUND`
-//! looks at one of them only.
+//! Randomly assembled and damaged texts in every format: no panic, the same result for all splits, and the general
+//! invariants. `CALLWRIGHT_FUZZ=10000000` sets the number (`make fuzz`), `CALLWRIGHT_FUZZ_SEED` the seed;
+//! `CALLWRIGHT_FUZZ_ROUND` runs one round only.
 //!
-//! The corpus are the cases of tests/cases/parse, and the rows of the conformance data where that is there.
+//! The corpus is tests/cases/parse, and the rows of the conformance data if present.
 
 use crate::parse::{Setup, check_splits, parse};
 use callwright_core::format::Format;
@@ -12,10 +12,10 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many texts a usual run of the tests takes.
+/// Number of texts in a normal test run.
 const FEW: u64 = 20_000;
 
-/// A small generator: what it finds can be found again.
+/// A small generator with reproducible results.
 struct Random(u64);
 
 impl Random {
@@ -152,7 +152,7 @@ fn target(name: String, setup: Setup, texts: Vec<Vec<u8>>) -> Target {
 }
 
 impl Target {
-    /// A text of the corpus, or two of them, changed in a few places.
+    /// One or two texts of the corpus, changed in a few places.
     fn text(&self, random: &mut Random) -> Vec<u8> {
         let mut text = random.of(&self.texts).clone();
         if random.below(4) == 0 {
@@ -203,7 +203,7 @@ fn broken_texts_in_every_format() {
     let count = number("CALLWRIGHT_FUZZ").unwrap_or(FEW);
     let seed = number("CALLWRIGHT_FUZZ_SEED").unwrap_or(1);
     let targets = targets();
-    // The number of one round, to look at it again.
+    // The number of one round to repeat.
     let only = number("CALLWRIGHT_FUZZ_ROUND");
     for round in only.map_or(0..count, |round| round..round + 1) {
         let mut random = Random((seed << 40 | round).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);

@@ -1,4 +1,4 @@
-//! Formats read off templates that declare none.
+//! Inferring formats of templates that declare none.
 
 use crate::data::conformance;
 use callwright_core::error::ErrorKind;
@@ -57,7 +57,7 @@ fn what_was_inferred_can_be_declared() {
     }
 }
 
-/// The calls that templates are asked to write, and whether the format must write them to the byte as they do.
+/// The calls to render, and whether the format must write exactly the same bytes.
 fn calls() -> Vec<(Vec<ToolCall>, bool)> {
     let call = |id: &str, name: &str, arguments: Value| ToolCall {
         id: Some(id.to_owned()),
@@ -105,7 +105,7 @@ fn tools() -> Tools {
     Tools::from_value(&tools).unwrap()
 }
 
-/// What the template writes for a message, behind what it has written before. `None` where it refuses.
+/// The template's output for a message, after its earlier output. `None` if it refuses.
 fn written(template: &ChatTemplate, message: Message) -> Option<String> {
     let (tools, user) = (tools(), Message::user("When is the next one?"));
     let mut variables = Map::new();
@@ -126,14 +126,14 @@ fn written(template: &ChatTemplate, message: Message) -> Option<String> {
     let told = render(&[user, message], false)?;
     let same = asked.char_indices().zip(told.chars()).find(|((_, a), b)| a != b).map_or(asked.len(), |((at, _), _)| at);
     let mut same = &told[..same.min(told.len())];
-    // Tags that are different may begin alike.
+    // Different tags may begin alike.
     if let Some(open) = same.rfind(['<', '[']).filter(|open| !same[*open..].contains(['>', ']'])) {
         same = &same[..open];
     }
     Some(told[same.len()..].to_owned())
 }
 
-/// Renders calls, reads them back, and says what is wrong.
+/// Renders calls, reads them back, and returns the problems.
 fn round_trip(template: &ChatTemplate, format: &Format, parallel: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let only_with_results = written(template, Message::calls(calls()[0].0.clone())).is_none();
@@ -155,7 +155,7 @@ fn round_trip(template: &ChatTemplate, format: &Format, parallel: bool) -> Vec<S
         }
         let python = matches!(format.payload, Payload::Python { .. });
         let again = format.write_calls(&calls);
-        // A template that wants arguments as text decides nothing about white space, nor how Python quotes.
+        // For a template with text arguments, white space and Python's quotes are not significant.
         let squeezed = |text: &str| text.replace(": ", ":").replace(", ", ",");
         if exact && !python && !squeezed(&text).contains(&squeezed(&again)) {
             wrong.push(format!("{text:?} is written as {again:?}"));
@@ -166,7 +166,7 @@ fn round_trip(template: &ChatTemplate, format: &Format, parallel: bool) -> Vec<S
 
 #[test]
 fn calls_come_back_as_the_template_wrote_them() {
-    // What the notes say of them is why.
+    // The notes explain these.
     let known = [
         "json_array_on_lines_numbered",
         "json_arguments_in_a_string",
@@ -188,17 +188,17 @@ fn calls_come_back_as_the_template_wrote_them() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// What is expected of the templates of many model families: `template<TAB>payload<TAB>section<TAB>start<TAB>end<TAB>reasoning`,
-/// or `template<TAB>none<TAB>reason`.
+/// Expected results for the templates of many model families:
+/// `template<TAB>payload<TAB>section<TAB>start<TAB>end<TAB>reasoning`, or `template<TAB>none<TAB>reason`.
 const EXPECTED: &str = include_str!("../cases/infer/families.tsv");
 
-/// Templates that write something for a value that is no part of the format.
+/// Templates that write a value in a form that is not part of the format.
 const WRITTEN_OTHERWISE: [(&str, &str); 2] = [
     ("openbmb-MiniCPM5-1B.jinja", "values with `<` or a line break stand in CDATA, which is read but not written"),
     ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B.jinja", "it ends the section only behind a second call"),
 ];
 
-/// Rows of templates that say nothing of reasoning: it cannot be read off them.
+/// Templates without reasoning, from which it cannot be inferred.
 const WITHOUT_REASONING: [&str; 1] = ["moonshotai-Kimi-K2.jinja"];
 
 fn shown(format: &Declaration) -> String {
@@ -229,7 +229,7 @@ fn families_are_told_without_their_names() {
     paths.sort();
     for path in paths {
         let file = path.file_name().unwrap().to_str().unwrap();
-        // Without its name the template says nothing of what it is.
+        // Without its name, the template's origin is unknown.
         let template = ChatTemplate::new("chat.jinja", std::fs::read_to_string(&path).unwrap()).unwrap();
         let inference = Format::infer(&template);
         let found = match &inference.format {
@@ -253,8 +253,8 @@ fn families_are_told_without_their_names() {
     assert!(report.is_empty(), "not as expected:\n{report}");
 }
 
-/// `cargo test --release -- --ignored --nocapture how_long` prints what a template costs that is new to the process:
-/// reading its format off, and building the automata for the first text.
+/// `cargo test --release -- --ignored --nocapture how_long` prints the cost of a template that is new to the process:
+/// inferring its format, and building the automata for the first text.
 #[test]
 #[ignore = "prints times, and asserts nothing"]
 fn how_long_inference_takes() {
@@ -265,7 +265,7 @@ fn how_long_inference_takes() {
         let source = std::fs::read_to_string(&path).unwrap();
         let mut best = [f64::MAX; 2];
         for round in 0..5 {
-            // Another text each time, so that it is not remembered.
+            // A different text each time, to avoid the cache.
             let template = ChatTemplate::new("chat.jinja", format!("{source}{{# {round} #}}")).unwrap();
             let start = Instant::now();
             let inference = Format::infer(&template);

@@ -1,11 +1,11 @@
-//! Messages in the shapes that are around, and every way in which a history can be wrong.
+//! Messages in the common shapes, and every way in which a history can be wrong.
 
 use callwright_core::message::{
     Conversation, Message, Placed, ToolCall, adopt, check_answered, check_order, complete, open_calls,
 };
 use std::path::Path;
 
-/// Every case: what was read and how it is written again, or the error.
+/// Every case: the result and how it is written again, or the error.
 #[test]
 fn cases() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/messages");
@@ -58,7 +58,7 @@ fn the_last_calls_may_be_open() {
     assert_eq!(open.iter().map(|call| call.id.as_deref()).collect::<Vec<_>>(), [Some("b")]);
 }
 
-/// Histories of other programs: what they become, and what is said of it; and again, when nothing is left to do.
+/// Histories of other programs: the result and the notes, and that a second pass changes nothing.
 #[test]
 fn histories_of_other_programs_are_put_in_order() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/adopt");
