@@ -147,7 +147,7 @@ impl<'c> Constraint<'c> {
                 }
                 let tokens = self.compiler.tokens();
                 if std::mem::take(&mut self.primed) {
-                    let needed = call.way(tokens, &self.last).map(|way| way.len());
+                    let needed = call.completion(tokens, &self.last).map(|completion| completion.len());
                     // For a user's grammar, not every text has a known completion.
                     let unknown = needed.is_none() && self.subject == Subject::Answer { json: false };
                     if !unknown && needed.is_none_or(|needed| needed > left) {
@@ -178,7 +178,7 @@ impl<'c> Constraint<'c> {
         let tokens = self.compiler.tokens();
         let mut run = tokens.tokenize(opening.as_bytes());
         if let Some(mut call) = call {
-            let needed = call.way(tokens, &run).map(|way| run.len() + way.len());
+            let needed = call.completion(tokens, &run).map(|completion| run.len() + completion.len());
             if needed.is_none_or(|needed| needed + SPARE > left) {
                 return self.no_room(needed, left);
             }
@@ -223,15 +223,15 @@ impl<'c> Constraint<'c> {
     /// Writes the completion.
     fn close(&mut self, left: usize) -> Result<Step> {
         let Phase::Call(call) = &self.phase else { return Ok(Step::Sample) };
-        match call.way(self.compiler.tokens(), &self.last) {
+        match call.completion(self.compiler.tokens(), &self.last) {
             Some(run) if !run.is_empty() => {
                 self.closes_early();
                 self.forced(run)
             }
             // All calls are closed, and there is no room for another one.
             _ if self.subject == Subject::Call => self.no_room(None, left),
-            way => {
-                match way {
+            completion => {
+                match completion {
                     Some(_) => self.closes_early(),
                     None => self.notices.push(Notice::CutOff(self.subject)),
                 }
@@ -397,7 +397,7 @@ impl<'c> Constraint<'c> {
                 let bytes = tokens.vocabulary.bytes(chosen).to_vec();
                 let Some(call) = self.open(hit, &bytes)? else { return Ok(Accepted::No) };
                 let last: Vec<Token> = self.last.last().into_iter().copied().chain([chosen]).collect();
-                let needed = call.way(self.compiler.tokens(), &last).map(|way| way.len() + 1);
+                let needed = call.completion(self.compiler.tokens(), &last).map(|completion| completion.len() + 1);
                 if needed.is_none_or(|needed| needed > left) {
                     return self.no_room(needed, left).map(Accepted::Instead);
                 }
@@ -475,7 +475,7 @@ impl<'c> Constraint<'c> {
         match self.open(hit, text)? {
             Some(call) => self.enter(call),
             None if matches!(self.phase, Phase::Off) => {}
-            None => self.fail("the text behind a call's marker is not what the grammar begins with")?,
+            None => self.fail("the grammar does not allow the text after a call's marker")?,
         }
         Ok(())
     }
@@ -492,13 +492,13 @@ impl<'c> Constraint<'c> {
             }
         };
         // A call without a marker begins with its own text, which was matched as the marker.
-        let mut behind = Vec::new();
+        let mut following = Vec::new();
         if self.bare {
-            behind.extend_from_slice(self.opening.as_bytes());
+            following.extend_from_slice(self.opening.as_bytes());
         }
-        behind.extend_from_slice(&bytes[bytes.len().saturating_sub(hit.behind)..]);
+        following.extend_from_slice(&bytes[bytes.len().saturating_sub(hit.following)..]);
         let digits = if self.json { Digits::new(&grammar.lark, false) } else { None };
-        Ok(Call::begin(begun, hit.which, self.compiler.tokens(), &behind, digits))
+        Ok(Call::begin(begun, hit.which, self.compiler.tokens(), &following, digits))
     }
 
     fn enter(&mut self, call: Call) {

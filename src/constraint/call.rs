@@ -21,11 +21,11 @@ pub(super) struct Call {
     /// The digit counter, if it is JSON.
     digits: Option<Digits>,
     /// A completion from here, if one is known.
-    way: Option<Vec<u8>>,
+    completion: Option<Vec<u8>>,
     /// The completion from its beginning, which a following call may also need.
     first: Vec<u8>,
     /// Tokens left at the last failed search.
-    sought: usize,
+    failed_at: usize,
 }
 
 /// The result of taking a token.
@@ -42,19 +42,19 @@ impl Call {
         begun: Begun,
         grammar: usize,
         tokens: &Tokens,
-        behind: &[u8],
+        following: &[u8],
         digits: Option<Digits>,
     ) -> Option<Call> {
-        let Begun { mut matcher, closer, way, .. } = begun;
-        let ids: Vec<TokenId> = tokens.tokenize(behind).iter().map(|token| id(*token)).collect();
+        let Begun { mut matcher, closer, completion, .. } = begun;
+        let ids: Vec<TokenId> = tokens.tokenize(following).iter().map(|token| id(*token)).collect();
         let fits = matcher.validate_tokens(&ids).is_ok_and(|count| count == ids.len());
         if !fits || matcher.consume_tokens(&ids).is_err() {
             return None;
         }
-        let first = way.clone().unwrap_or_default();
-        let mut call = Call { matcher, grammar, closer, digits, way, first, sought: usize::MAX };
-        call.count(behind);
-        call.follow(behind, FIRST_EFFORT);
+        let first = completion.clone().unwrap_or_default();
+        let mut call = Call { matcher, grammar, closer, digits, completion, first, failed_at: usize::MAX };
+        call.count(following);
+        call.follow(following, FIRST_EFFORT);
         Some(call)
     }
 
@@ -68,10 +68,12 @@ impl Call {
     fn follow(&mut self, bytes: &[u8], effort: usize) {
         if let Some(closer) = &mut self.closer {
             closer.push(bytes);
-            let way = self.way.take();
-            self.way = match way.as_deref().and_then(|way| way.strip_prefix(bytes)) {
+            let completion = self.completion.take();
+            self.completion = match completion.as_deref().and_then(|completion| completion.strip_prefix(bytes)) {
                 Some(rest) => Some(rest.to_vec()),
-                None => way.and_then(|way| closer.way(&way, bytes.len(), effort, &|_| true)),
+                None => {
+                    completion.and_then(|completion| closer.completion(&completion, bytes.len(), effort, &|_| true))
+                }
             };
         }
     }
@@ -83,7 +85,7 @@ impl Call {
     pub(super) fn push(&mut self, token: Token, bytes: &[u8]) -> Result<(), String> {
         self.matcher.consume_token(id(token)).map_err(|error| error.to_string())?;
         self.count(bytes);
-        if self.way.is_some() {
+        if self.completion.is_some() {
             self.follow(bytes, EFFORT);
         } else if let Some(closer) = &mut self.closer {
             closer.push(bytes);
@@ -97,23 +99,23 @@ impl Call {
     /// The grammar engine's message if it fails.
     pub(super) fn take(&mut self, token: Token, left: usize, tokens: &Tokens, last: &[Token]) -> Result<Taken, String> {
         let bytes = tokens.vocabulary.bytes(token);
-        let (Some(closer), Some(before)) = (&mut self.closer, &self.way) else {
+        let (Some(closer), Some(before)) = (&mut self.closer, &self.completion) else {
             self.push(token, bytes)?;
             self.seek(left, tokens, last);
             return Ok(Taken::Yes);
         };
         let last: Vec<Token> = last.last().into_iter().copied().chain([token]).collect();
         // A text has at most as many tokens as bytes, so most completions need not be tokenised.
-        let fits = |way: &[u8]| way.len() <= left || spell(tokens, &last, way).len() <= left;
+        let fits = |completion: &[u8]| completion.len() <= left || spell(tokens, &last, completion).len() <= left;
         closer.push(bytes);
         let rest = before.strip_prefix(bytes).filter(|rest| fits(rest)).map(<[u8]>::to_vec);
         // After a call that may be the last, another one begins.
         let hint = if before.is_empty() { &self.first } else { before };
-        let Some(way) = rest.or_else(|| closer.way(hint, bytes.len(), EFFORT, &fits)) else {
+        let Some(completion) = rest.or_else(|| closer.completion(hint, bytes.len(), EFFORT, &fits)) else {
             closer.pop(bytes.len());
             return Ok(Taken::NoRoom);
         };
-        self.way = Some(way);
+        self.completion = Some(completion);
         self.matcher.consume_token(id(token)).map_err(|error| error.to_string())?;
         self.count(bytes);
         Ok(Taken::Yes)
@@ -121,22 +123,24 @@ impl Call {
 
     /// Searches for a completion if none is known, but not at every token: a failing search takes long.
     fn seek(&mut self, left: usize, tokens: &Tokens, last: &[Token]) {
-        if left <= self.sought / 4 * 3 {
-            self.sought = left;
-            let fits = |way: &[u8]| spell(tokens, last, way).len() <= left;
-            self.way = self.closer.as_mut().and_then(|closer| closer.way(&[], 0, EFFORT, &fits));
+        if left <= self.failed_at / 4 * 3 {
+            self.failed_at = left;
+            let fits = |completion: &[u8]| spell(tokens, last, completion).len() <= left;
+            self.completion = self.closer.as_mut().and_then(|closer| closer.completion(&[], 0, EFFORT, &fits));
         }
     }
 
     /// The completion in tokens, if one is known.
-    pub(super) fn way(&self, tokens: &Tokens, last: &[Token]) -> Option<Vec<Token>> {
-        self.way.as_ref().map(|way| spell(tokens, last, way))
+    pub(super) fn completion(&self, tokens: &Tokens, last: &[Token]) -> Option<Vec<Token>> {
+        self.completion.as_ref().map(|completion| spell(tokens, last, completion))
     }
 
     /// Whether it has to be closed now, with `left` tokens remaining.
     pub(super) fn is_due(&self, left: usize, tokens: &Tokens, last: &[Token]) -> bool {
-        let Some(way) = self.way.as_ref().filter(|way| !way.is_empty()) else { return false };
-        way.len() + SPARE > left && spell(tokens, last, way).len() + SPARE > left
+        let Some(completion) = self.completion.as_ref().filter(|completion| !completion.is_empty()) else {
+            return false;
+        };
+        completion.len() + SPARE > left && spell(tokens, last, completion).len() + SPARE > left
     }
 
     /// The mask of the next tokens, including those that end a turn if it may end here.

@@ -35,8 +35,7 @@ const MISSES: usize = 3;
 const ENDS: usize = 4;
 /// Number of repetitions of a character that count as filler.
 const FILLED: usize = 12;
-/// Length that a completion may have more and is still preferred because it neither opens anything nor is mere white
-/// space.
+/// A continuation that neither opens anything nor is only white space is preferred even if it is this much longer.
 const OPENING: usize = 40;
 
 /// The closing texts of a format, other than punctuation.
@@ -101,7 +100,7 @@ impl Closer {
     /// Shorter completions are preferred, but the shortest may be missed. `before` is the completion that was known
     /// `taken` bytes ago. Suffixes of it are tried first: in text of any length all of it is still valid, in text of a
     /// fixed length the written part has to be removed.
-    pub(super) fn way(
+    pub(super) fn completion(
         &mut self,
         before: &[u8],
         taken: usize,
@@ -127,10 +126,15 @@ impl Closer {
     }
 
     /// The same completion with other fillers, which take fewer tokens.
-    pub(super) fn denser(&mut self, way: Vec<u8>, fillers: &[Vec<u8>], tokens: &dyn Fn(&[u8]) -> usize) -> Vec<u8> {
-        let runs: Vec<&[u8]> = way.chunk_by(|a, b| a == b).collect();
+    pub(super) fn denser(
+        &mut self,
+        completion: Vec<u8>,
+        fillers: &[Vec<u8>],
+        tokens: &dyn Fn(&[u8]) -> usize,
+    ) -> Vec<u8> {
+        let runs: Vec<&[u8]> = completion.chunk_by(|a, b| a == b).collect();
         if runs.iter().all(|run| run.len() < FILLED) {
-            return way;
+            return completion;
         }
         let filled = |filler: &Vec<u8>| -> Vec<u8> {
             let text = |run: &&[u8]| -> Vec<u8> {
@@ -146,7 +150,7 @@ impl Closer {
             .is_some()
         });
         let best = others.min_by_key(|other| tokens(other));
-        best.filter(|best| tokens(best) < tokens(&way)).unwrap_or(way)
+        best.filter(|best| tokens(best) < tokens(&completion)).unwrap_or(completion)
     }
 
     /// The grammar engine limits the work on the lexer between two masks, for all that follow a grammar, and fails
@@ -191,13 +195,13 @@ impl Closer {
         self.parser.is_accepting()
     }
 
-    fn leads_out(&mut self, way: &[u8]) -> bool {
-        let fits = self.speculate(|grammar| way.iter().all(|byte| grammar.try_push_byte(*byte)));
-        if !fits || !self.apply(way) {
+    fn leads_out(&mut self, completion: &[u8]) -> bool {
+        let fits = self.speculate(|grammar| completion.iter().all(|byte| grammar.try_push_byte(*byte)));
+        if !fits || !self.apply(completion) {
             return false;
         }
         let ends = self.is_end();
-        self.broken |= self.parser.rollback(way.len()).is_err();
+        self.broken |= self.parser.rollback(completion.len()).is_err();
         ends && !self.broken
     }
 
@@ -235,9 +239,9 @@ impl Closer {
             effort = effort.saturating_sub(1);
             // The empty rest first: the grammar may already be at its end.
             let mut rests = (0..=before.len()).rev().map(|skip| &before[skip..]);
-            let mut way = rests.find(|rest| self.leads_out(rest)).map(<[u8]>::to_vec);
+            let mut completion = rests.find(|rest| self.leads_out(rest)).map(<[u8]>::to_vec);
             let mut expansion = Expansion::default();
-            if way.is_none() {
+            if completion.is_none() {
                 self.refuel();
                 self.end_value(&mut expansion);
                 let state = self.speculate(|grammar| grammar.lexer_state());
@@ -254,10 +258,10 @@ impl Closer {
                     let stems = exits.chain(expansion.ends.iter().map(Vec::as_slice));
                     known.insert(state, stems.take(KNOWN).map(<[u8]>::to_vec).collect());
                 }
-                way = expansion.ends.iter().find(|end| self.leads_out(end)).cloned();
+                completion = expansion.ends.iter().find(|end| self.leads_out(end)).cloned();
             }
-            if let Some(way) = way {
-                let whole = [path.as_slice(), &way].concat();
+            if let Some(completion) = completion {
+                let whole = [path.as_slice(), &completion].concat();
                 if fits(&whole) {
                     return Some(whole);
                 }
@@ -326,21 +330,22 @@ impl Closer {
             // The current position in the grammar.
             let mut at: Vec<u8> = Vec::new();
             let mut farthest = Vec::new();
-            while let Some(way) = if straight { queue.pop_back() } else { queue.pop_front() } {
+            while let Some(completion) = if straight { queue.pop_back() } else { queue.pop_front() } {
                 if *effort == 0 || left == 0 || exits.len() >= EXITS {
                     break;
                 }
                 (*effort, left) = (*effort - 1, left - 1);
-                let common = at.iter().zip(&way).take_while(|(a, b)| a == b).count();
+                let common = at.iter().zip(&completion).take_while(|(a, b)| a == b).count();
                 grammar.pop_bytes(at.len() - common);
                 at.truncate(common);
-                at.extend(way[common..].iter().take_while(|byte| grammar.try_push_byte(**byte)));
-                if at != way {
+                at.extend(completion[common..].iter().take_while(|byte| grammar.try_push_byte(**byte)));
+                if at != completion {
                     continue;
                 }
                 let state = grammar.lexer_state();
-                if !way.is_empty() && ends.len() < ENDS && !grammar.lexer_mut().try_lexeme_end(state).is_error() {
-                    ends.push(way.clone());
+                if !completion.is_empty() && ends.len() < ENDS && !grammar.lexer_mut().try_lexeme_end(state).is_error()
+                {
+                    ends.push(completion.clone());
                 }
                 let forced = match grammar.lexer_mut().next_byte(state) {
                     NextByte::ForcedByte(byte) => Some(byte),
@@ -360,19 +365,19 @@ impl Closer {
                     let (next, ended) = (grammar.lexer_state(), self::rows(grammar) != rows);
                     grammar.pop_bytes(1);
                     if ended && reached.insert(next) {
-                        let text = [way.as_slice(), &[byte]].concat();
+                        let text = [completion.as_slice(), &[byte]].concat();
                         if exits.is_empty() {
                             left = left.min(MORE);
                         }
                         exits.push((cost(&text, &format), text));
                     } else if !ended && !matches!(reach, Reach::Known(_)) && seen.insert(next) {
-                        onward.push([way.as_slice(), &[byte]].concat());
+                        onward.push([completion.as_slice(), &[byte]].concat());
                     }
                 }
                 if straight {
                     onward.reverse();
-                    if way.len() > farthest.len() {
-                        farthest = way;
+                    if completion.len() > farthest.len() {
+                        farthest = completion;
                     }
                 }
                 queue.extend(onward);

@@ -41,9 +41,9 @@ pub(super) struct Begun {
     /// Finds completions; `None` if the grammar does not support that.
     pub closer: Option<Closer>,
     /// A completion from here, if one was found.
-    pub way: Option<Vec<u8>>,
+    pub completion: Option<Vec<u8>>,
     /// Whether it was searched for: a failing search takes long.
-    sought: bool,
+    searched: bool,
 }
 
 /// The model's own tokenizer, in the grammar engine's interface.
@@ -189,7 +189,7 @@ impl Compiler {
                 let matcher = Matcher::new(parser);
                 match matcher.get_error() {
                     Some(why) => Err(grammar_error(&why)),
-                    None => Ok(place.insert(Begun { matcher, closer, way: None, sought: false })),
+                    None => Ok(place.insert(Begun { matcher, closer, completion: None, searched: false })),
                 }
             }
         }
@@ -202,11 +202,12 @@ impl Compiler {
     pub(super) fn begin(&mut self, lark: &str) -> Result<Begun> {
         let tokens = Arc::clone(&self.tokens);
         let begun = self.compiled(lark)?;
-        if !std::mem::replace(&mut begun.sought, true)
+        if !std::mem::replace(&mut begun.searched, true)
             && let Some(closer) = &mut begun.closer
         {
-            let way = closer.way(&[], 0, FIRST_EFFORT, &|_| true);
-            begun.way = way.map(|way| closer.denser(way, &tokens.fillers, &|text| tokens.tokenize(text).len()));
+            let completion = closer.completion(&[], 0, FIRST_EFFORT, &|_| true);
+            begun.completion = completion
+                .map(|completion| closer.denser(completion, &tokens.fillers, &|text| tokens.tokenize(text).len()));
         }
         Ok(begun.clone())
     }

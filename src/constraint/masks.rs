@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_what_the_expression_says() {
+    fn texts_match_the_expression() {
         let mut expression = llguidance::derivre::Regex::new(TEXTS).unwrap();
         let others: [&[u8]; 9] =
             [b"", b"\"", b"a\\", b"\n", b"a\x7f", b"\xc3", b"\xa9", b"\xff<|end|>", b"\xed\xa0\x80"];

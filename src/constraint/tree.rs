@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use llguidance::toktrie::TokRxInfo;
 
-    /// Allows what does not continue with certain bytes: for each place, the bytes that do not fit.
+    /// Allows every text except those with certain bytes, which `unfit` lists by position.
     struct Places<'p> {
         unfit: &'p [&'p [u8]],
         text: Vec<u8>,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn no_token_is_no_tree() {
+    fn no_tokens_give_an_empty_mask() {
         let trie = TokTrie::from(&TokRxInfo::new(1, 0), &[Vec::new()]);
         let mut mask = trie.alloc_token_set();
         Tree::new(&trie).allow(&mut Places { unfit: &[], text: Vec::new() }, &mut mask);

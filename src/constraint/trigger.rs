@@ -19,7 +19,7 @@ pub(super) struct Trigger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hit {
     pub which: usize,
-    pub behind: usize,
+    pub following: usize,
 }
 
 impl Trigger {
@@ -65,7 +65,7 @@ impl Trigger {
         if dfa.is_match_state(end) && !bytes.is_empty() {
             found = Some((end, bytes.len()));
         }
-        found.map(|(state, at)| Hit { which: dfa.match_pattern(state, 0).as_usize(), behind: bytes.len() - at })
+        found.map(|(state, at)| Hit { which: dfa.match_pattern(state, 0).as_usize(), following: bytes.len() - at })
     }
 
     /// Takes the bytes.
@@ -105,7 +105,7 @@ mod tests {
             let mut found = Vec::new();
             for part in [&text[..cut], &text[cut..]] {
                 if let Some(hit) = trigger.look(part) {
-                    found.push(hit.behind + (text.len() - cut) * usize::from(part.len() == cut && cut < text.len()));
+                    found.push(hit.following + (text.len() - cut) * usize::from(part.len() == cut && cut < text.len()));
                 }
                 trigger.push(part);
             }
@@ -118,7 +118,7 @@ mod tests {
         let marker = Marker::Literal("{\"name\":".into());
         let mut trigger = Trigger::new(&[&marker], true).unwrap();
         trigger.push(b"\n {\"na");
-        assert_eq!(trigger.look(b"me\": \""), Some(Hit { which: 0, behind: 2 }));
+        assert_eq!(trigger.look(b"me\": \""), Some(Hit { which: 0, following: 2 }));
         trigger.reset();
         trigger.push(b"So ");
         assert_eq!(trigger.look(b"{\"name\":"), None);

@@ -374,12 +374,12 @@ fn backend() -> Result<&'static LlamaBackend> {
 #[cfg(feature = "portable")]
 fn load_cpu_backends() {
     use llama_cpp_2::llama_backend::{load_backends, load_backends_from_path};
-    let beside = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_owned));
+    let program_folder = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_owned));
     let holds_backends = |folder: &Path| {
         let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
         names.into_iter().any(|name| name.to_string_lossy().contains("ggml-cpu-"))
     };
-    match beside.filter(|folder| folder.to_str().is_some() && holds_backends(folder)) {
+    match program_folder.filter(|folder| folder.to_str().is_some() && holds_backends(folder)) {
         Some(folder) => load_backends_from_path(&folder),
         None => load_backends(),
     }

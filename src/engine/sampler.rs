@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn each_filter_leaves_what_it_says() {
+    fn each_filter_keeps_the_right_tokens() {
         let logits = [0.5f32.ln(), 0.3f32.ln(), 0.15f32.ln(), 0.05f32.ln()];
         let all = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1, ..Sampling::default() };
         let left = |sampling| histogram(sampling, &logits).iter().filter(|count| **count > 0).count();

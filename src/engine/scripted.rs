@@ -35,7 +35,7 @@ pub struct Header {
 
 /// An entry of the caller.
 #[derive(Serialize, Deserialize)]
-struct Beside<T> {
+struct Entry<T> {
     beside: T,
 }
 
@@ -122,7 +122,7 @@ impl Recorder {
     /// # Errors
     /// [`ErrorKind::Io`] if the file cannot be written.
     pub fn beside(&mut self, value: &impl Serialize) -> Result<()> {
-        self.line(&Beside { beside: value })
+        self.line(&Entry { beside: value })
     }
 
     /// Adds the length of a prompt that is tokenized but not sent.
@@ -216,7 +216,7 @@ impl ScriptedEngine {
         let mut vocabulary = BTreeMap::new();
         let mut measured = BTreeMap::new();
         for (line, text) in lines {
-            if let Ok(Beside { beside }) = serde_json::from_str(text) {
+            if let Ok(Entry { beside }) = serde_json::from_str(text) {
                 header.beside.push((line + 1, beside));
                 continue;
             }

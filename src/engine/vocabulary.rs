@@ -69,8 +69,8 @@ impl Vocabulary {
             return tokens;
         }
         // After a character that no merge crosses, the text is not at a beginning, and gets no space.
-        let (lead, behind) = ((self.tokenize)(b"\n"), (self.tokenize)(&[b"\n", text].concat()));
-        if let Some(rest) = behind.strip_prefix(lead.as_slice()).filter(|rest| self.spells(rest, text)) {
+        let (lead, whole) = ((self.tokenize)(b"\n"), (self.tokenize)(&[b"\n", text].concat()));
+        if let Some(rest) = whole.strip_prefix(lead.as_slice()).filter(|rest| self.spells(rest, text)) {
             return rest.to_vec();
         }
         self.spell(text)

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_true_is_proposed_seldom_and_what_does_at_length() {
+    fn wrong_drafts_become_rare_and_right_ones_longer() {
         let text = tokens("abcdefghijklmnopqrstuvwxyz abc");
         let mut drafter = Drafter::new(&text);
         let mut tried = 0;

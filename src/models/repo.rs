@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_is_told_from_a_file_in_it() {
+    fn a_repository_differs_from_a_file_in_it() {
         assert_eq!(HubRepo::parse("hf:org/repo"), Some(repo(None)));
         assert_eq!(HubRepo::parse("hf:org/repo:q8_0"), Some(repo(Some("q8_0"))));
         let tagged = HubRepo { revision: "v1".into(), ..repo(Some("Q8_0")) };
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quantization_decides_which_file_is_meant() {
+    fn the_quantization_selects_the_file() {
         let all = ["README.md", "a-F16.gguf", "a-Q4_0.gguf", "a-Q4_K_S.gguf", "a-q4_k_m.gguf", "a-Q8_0.gguf"];
         assert_eq!(repo(None).choose(all), Some("a-q4_k_m.gguf"));
         assert_eq!(repo(None).choose(all[..4].iter().copied()), Some("a-Q4_0.gguf"));

@@ -36,7 +36,7 @@ pub enum Writes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The caller requested it.
-    Asked,
+    Requested,
     /// The template declares it.
     Declared,
     /// Inferred from what the template renders.
@@ -67,7 +67,7 @@ impl Choice {
     pub fn describe(&self) -> String {
         let (name, why) = (&self.format.name, &self.why);
         match self.origin {
-            Origin::Asked => format!("format {name}, as asked for"),
+            Origin::Requested => format!("format {name}, as requested"),
             Origin::Declared => format!("format {name}, which the template declares"),
             Origin::Inferred => match self.format.known_as() {
                 Some(known) => format!("format {known}, which the template writes"),
@@ -94,15 +94,15 @@ impl Choice {
 ///
 /// # Errors
 /// [`ErrorKind::Format`](crate::ErrorKind::Format) when the template's declaration is invalid.
-pub fn format_for(template: &ChatTemplate, asked: Option<Format>, clues: Clues<'_>) -> Result<Choice> {
+pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clues<'_>) -> Result<Choice> {
     let chosen = |format: Format, writes, origin| {
         let format =
             with_reasoning_of(format, &writes, template).with_headers(Arc::clone(&Format::infer(template).headers));
         Choice { format, writes, origin, why: String::new(), notices: Vec::new() }
     };
-    if let Some(format) = asked {
+    if let Some(format) = requested {
         let writes = format.native_in(template)?.map_or(Writes::Section, Writes::Template);
-        return Ok(chosen(format, writes, Origin::Asked));
+        return Ok(chosen(format, writes, Origin::Requested));
     }
     if let Some(format) = Format::declared_in(template)? {
         return Ok(chosen(format, Writes::Template(Map::new()), Origin::Declared));

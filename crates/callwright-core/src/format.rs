@@ -207,7 +207,7 @@ pub struct TaggedCall {
     pub types: Vec<(String, String)>,
     /// Whether argument names are escaped like XML attributes.
     pub escaped_keys: bool,
-    /// The text right before the value; empty if `key_end` is followed by the value.
+    /// The text right before the value; empty if `key_end` is right before it.
     pub value_start: String,
     /// The text after the value; `{key}` is the argument's name.
     pub value_end: String,

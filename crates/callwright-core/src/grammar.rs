@@ -383,14 +383,14 @@ impl<'f> Builder<'f> {
                 vec![literal(&format!("{}(", tool.called())), arguments, literal(")")]
             }
         };
-        let mut told: Vec<Unenforced> = Vec::new();
+        let mut distinct: Vec<Unenforced> = Vec::new();
         for unenforced in self.unenforced.drain(already..) {
             let unenforced = Unenforced { tool: Some(tool.name.clone()), ..unenforced };
-            if !told.contains(&unenforced) {
-                told.push(unenforced);
+            if !distinct.contains(&unenforced) {
+                distinct.push(unenforced);
             }
         }
-        self.unenforced.extend(told);
+        self.unenforced.extend(distinct);
         Ok(self.rules.sequence(&parts))
     }
 

@@ -6,7 +6,6 @@
 //! format ends as a call with flags, repairs and diagnostics, or as text.
 
 pub mod auto;
-mod behind;
 mod bytes;
 mod calls;
 mod coerce;
@@ -24,6 +23,7 @@ mod payload;
 mod repair;
 mod tail;
 mod text;
+mod trailing;
 
 use crate::error::Result;
 use crate::format::{Format, Payload};
@@ -275,9 +275,9 @@ impl Parser {
     fn end_held(&mut self) {
         while !self.held.is_empty() {
             // A string that quotes a marker and is cut right after it looks like a string with a missing quote.
-            let told_by_end = self.calls.cut_off && self.context() == Context::String;
+            let undecided = self.calls.cut_off && self.context() == Context::String;
             let scanner = self.machinery.markers.scanner(self.context());
-            if let Some(pattern) = scanner.walk().matched_at_end(self.scan).filter(|_| !told_by_end) {
+            if let Some(pattern) = scanner.walk().matched_at_end(self.scan).filter(|_| !undecided) {
                 self.candidate = Some((pattern, self.held.len()));
             }
             match self.candidate.take() {

@@ -132,7 +132,7 @@ const FILLERS: [&str; 20] = [
 ];
 
 #[test]
-fn little_is_held_beyond_what_is_handed_out() {
+fn memory_beyond_the_output_is_bounded() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse");
     let read = |name: &str| Format::from_file(folder.join(name).join("format.jinja")).unwrap();
     let mut worst = (0, String::new());

@@ -269,12 +269,12 @@ impl Sequence {
         context.copy_kv_cache_seq(from, to, None, None).map_err(engine_error)?;
         self.cached.clone_from(&state.sequences[other].cached);
         state.sequences[self.index].cached.clone_from(&self.cached);
-        self.forget_behind(state, length);
+        self.keep_first(state, length);
         Ok(())
     }
 
     /// Drops all but the first `len` tokens, or all of them.
-    fn forget_behind(&mut self, state: &mut State, len: usize) {
+    fn keep_first(&mut self, state: &mut State, len: usize) {
         let Some(context) = &mut state.context else { return };
         let number = Some(self.number());
         let kept = match context.clear_kv_cache_seq(number, u32::try_from(len).ok(), None) {
@@ -302,7 +302,7 @@ impl Drop for Sequence {
     fn drop(&mut self) {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
-        self.forget_behind(&mut state, 0);
+        self.keep_first(&mut state, 0);
         state.sequences[self.index] = SequenceState::default();
         drop(state);
         shared.changed.notify_all();
@@ -377,11 +377,11 @@ fn batches(context: &mut LlamaContext<'_>, wanted: &[(usize, Wanted)]) -> Result
     let mut answers = vec![Vec::new(); wanted.len()];
     let mut batch = LlamaBatch::new(BATCH, 1);
     // The rows of the batch with logits, and the request that each belongs to.
-    let mut asked: Vec<(i32, usize)> = Vec::new();
-    let mut flush = |batch: &mut LlamaBatch, asked: &mut Vec<(i32, usize)>| -> Result<()> {
+    let mut requests: Vec<(i32, usize)> = Vec::new();
+    let mut flush = |batch: &mut LlamaBatch, requests: &mut Vec<(i32, usize)>| -> Result<()> {
         if batch.n_tokens() > 0 {
             context.decode(batch).map_err(engine_error)?;
-            for (row, place) in asked.drain(..) {
+            for (row, place) in requests.drain(..) {
                 answers[place].push(context.get_logits_ith(row).to_vec());
             }
             batch.clear();
@@ -392,17 +392,17 @@ fn batches(context: &mut LlamaContext<'_>, wanted: &[(usize, Wanted)]) -> Result
         let sequence = i32::try_from(*index).unwrap_or(i32::MAX);
         for (i, token) in wanted.tokens.iter().enumerate() {
             if usize::try_from(batch.n_tokens()).is_ok_and(|tokens| tokens >= BATCH) {
-                flush(&mut batch, &mut asked)?;
+                flush(&mut batch, &mut requests)?;
             }
             let position = i32::try_from(wanted.from + i).unwrap_or(i32::MAX);
             let asks = i >= wanted.first;
             if asks {
-                asked.push((batch.n_tokens(), place));
+                requests.push((batch.n_tokens(), place));
             }
             batch.add(LlamaToken(token.0), position, &[sequence], asks).map_err(engine_error)?;
         }
     }
-    flush(&mut batch, &mut asked)?;
+    flush(&mut batch, &mut requests)?;
     Ok(answers)
 }
 
@@ -485,7 +485,7 @@ impl Engine for Sequence {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        self.forget_behind(&mut shared.lock(), len);
+        self.keep_first(&mut shared.lock(), len);
     }
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {

@@ -54,7 +54,7 @@ pub(super) fn costs(subject: &Subject<'_>, count: CountTokens<'_>) -> Result<Vec
         calls.iter().try_fold(0, |sum, call| Ok(sum + tokens(&call.name)? + tokens(&call.arguments.to_text())?))
     };
     let one = ["find_ferries"];
-    let asked = prompt(&[question()], &[], true)?;
+    let base = prompt(&[question()], &[], true)?;
     let with_tool = prompt(&[question()], &one, true)?;
     let with_tools = prompt(&[question()], &["find_ferries", "find_trains"], true)?;
     let each_tool = difference(with_tools, with_tool);
@@ -72,9 +72,9 @@ pub(super) fn costs(subject: &Subject<'_>, count: CountTokens<'_>) -> Result<Vec
         None => "the tool section, without tools",
     };
     let costs = [
-        ("a question, without its text", asked.map(|all| Ok(all - tokens(script::QUESTION)?)).transpose()?),
-        ("an empty system message", difference(prompt(&[Message::system(""), question()], &[], true)?, asked)),
-        (section, difference(difference(with_tool, asked), each_tool)),
+        ("a question, without its text", base.map(|all| Ok(all - tokens(script::QUESTION)?)).transpose()?),
+        ("an empty system message", difference(prompt(&[Message::system(""), question()], &[], true)?, base)),
+        (section, difference(difference(with_tool, base), each_tool)),
         ("a tool with two parameters", each_tool),
         ("of these, its JSON", Some(tokens(&script::trains().to_json()["function"].to_string())?)),
         ("a call, without name and arguments", call.map(|all| Ok(all - own(&calls[..1])?)).transpose()?),

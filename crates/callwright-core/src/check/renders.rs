@@ -82,8 +82,8 @@ impl Parts<'_> {
 
     /// What `messages` add to the prompt of the question alone. A call quoted in the tool section does not count.
     fn added(&self, messages: &[Message]) -> Result<String> {
-        let (asked, told) = (self.prompt(&[question()])?, self.prompt(messages)?);
-        Ok(told[common(&asked, &told)..].to_owned())
+        let (short, whole) = (self.prompt(&[question()])?, self.prompt(messages)?);
+        Ok(whole[common(&short, &whole)..].to_owned())
     }
 
     /// A prompt without tools, or with some if the template requires them.
@@ -151,7 +151,7 @@ impl Parts<'_> {
         let text = self.added(&[question(), spoken, result()])?;
         Ok(match (text.find(script::TEXT), text.find("Heimaey")) {
             (Some(said), Some(called)) if called < said => {
-                Outcome::Changed { how: "the text stands behind the call".to_owned() }
+                Outcome::Changed { how: "the text comes after the call".to_owned() }
             }
             (Some(_), Some(_)) => Outcome::Pass,
             (None, Some(_)) => Outcome::Changed { how: "without the text".to_owned() },
@@ -183,12 +183,12 @@ impl Parts<'_> {
         let answered = Message { reasoning: thought, ..Message::assistant(script::ANSWER) };
         let last = self.plain(&[question(), answered], false)?;
         Ok(match last.contains(script::REASONING) {
-            true => Outcome::Changed { how: "in answers, not beside calls".to_owned() },
+            true => Outcome::Changed { how: "in answers, but not with calls".to_owned() },
             false => Outcome::Ignored,
         })
     }
 
-    /// Whether arguments passed in this form render the same as in the template's other form.
+    /// Whether arguments in this form (`as_text` or as an object) render like those in the template's preferred form.
     fn arguments(&self, as_text: bool) -> Result<Outcome> {
         if self.subject.section.is_some() {
             return Ok(Outcome::Pass);

@@ -56,10 +56,10 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
             .tool_calls
             .iter()
             .map(|call| Message::tool(call.id.clone().unwrap_or_default(), call.name.as_str(), script::RESULT));
-        let told: Vec<Message> = [question(), answer.clone()].into_iter().chain(results).collect();
+        let history: Vec<Message> = [question(), answer.clone()].into_iter().chain(results).collect();
         // Some templates write a call only where its result follows.
-        let (Ok(asked), Ok(whole)) = (prompt(&[question()], true), prompt(&told, false)) else { continue };
-        let start = start(format, &asked, &whole);
+        let (Ok(prompted), Ok(whole)) = (prompt(&[question()], true), prompt(&history, false)) else { continue };
+        let start = start(format, &prompted, &whole);
         let end = whole[start..].find(script::RESULT).map_or(whole.len(), |at| start + at);
         let turn = &whole[start..end];
         if !turn.contains(word) || !turn.contains(&answer.tool_calls[0].name) {
@@ -67,7 +67,7 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
         }
         // What the prompt opens in the turn, such as reasoning, unless the history continues differently.
         let unopened = prompt(&[question()], false).map_or(0, |unopened| common(&unopened, &whole));
-        let opened = whole.get(unopened..start).filter(|_| start == asked.len()).unwrap_or_default();
+        let opened = whole.get(unopened..start).filter(|_| start == prompted.len()).unwrap_or_default();
         let options = ParserOptions { prompt_tail: opened.to_owned(), ..ParserOptions::default() };
         let mut parser = Parser::new(format, Some(Arc::clone(&tools)), options)?;
         parser.push(turn.as_bytes(), &mut |_| ());
@@ -81,8 +81,8 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
 }
 
 /// Where the history continues after the prompt.
-fn start(format: &Format, asked: &str, whole: &str) -> usize {
-    let mut start = common(asked, whole);
+fn start(format: &Format, prompted: &str, whole: &str) -> usize {
+    let mut start = common(prompted, whole);
     // The prompt may have opened reasoning with a prefix of the marker that closes it in the history.
     for marker in format.reserved() {
         let from = start.saturating_sub(marker.len());

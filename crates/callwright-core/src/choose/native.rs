@@ -54,10 +54,10 @@ impl Format {
                 RenderRequest { messages, tools, add_generation_prompt, variables, ..RenderRequest::default() };
             template.render(&request).map(|prompt| prompt.text())
         };
-        let (asked, told) = (render(&messages[..1], true)?, render(&messages, false)?);
-        let same = asked.bytes().zip(told.bytes()).take_while(|(a, b)| a == b).count();
+        let (prompt, whole) = (render(&messages[..1], true)?, render(&messages, false)?);
+        let same = prompt.bytes().zip(whole.bytes()).take_while(|(a, b)| a == b).count();
         let mut parser = Parser::new(self, Some(Arc::new(tools)), ParserOptions::default())?;
-        parser.push(&told.as_bytes()[same..], &mut |_| ());
+        parser.push(&whole.as_bytes()[same..], &mut |_| ());
         let parsed = parser.finish(&mut |_| ());
         let [read] = parsed.calls.as_slice() else { return Ok(false) };
         let same = read.name == call.name && read.arguments == call.arguments;

@@ -28,7 +28,7 @@ impl Default for History {
 }
 
 impl History {
-    /// The markup around a result, which must not appear in a tool's output: the tool could fake other results with it.
+    /// The markup around a result. It is reserved, because a tool that wrote it could fake other results.
     pub fn marks(&self) -> impl Iterator<Item = &str> {
         let literal = self.result.split('{').enumerate().map(|(index, part)| match part.split_once('}') {
             Some((_, after)) if index > 0 => after,

@@ -110,7 +110,7 @@ mod tests {
     use super::unescape;
 
     #[test]
-    fn references_are_characters_and_all_else_stays() {
+    fn references_become_characters_and_other_text_is_unchanged() {
         assert_eq!(unescape("q&amp;a &quot;x&quot; &#39;&#x41;&apos;"), "q&a \"x\" 'A'");
         assert_eq!(unescape("a & b; &; &what; &amp"), "a & b; &; &what; &amp");
         assert_eq!(unescape("&amp;lt;"), "&lt;");

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_schema_leads_to_is_joined_with_what_stands_beside_it() {
+    fn referenced_schemas_are_merged_with_their_siblings() {
         let schema = json!({
             "description": "d",
             "minLength": 2,

@@ -262,7 +262,7 @@ impl Reader<'_> {
             }
             self.space(false);
             if !self.take("::=") {
-                return Err(self.expected("\"::=\" behind the name of a rule"));
+                return Err(self.expected("\"::=\" after the name of a rule"));
             }
             self.space(true);
             let body = self.alternatives(false)?;

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_to_definitions_or_to_nothing() {
+    fn references_lead_to_definitions_or_are_dropped() {
         let cases = [
             (json!({"type": "integer"}), r#"{"type":"integer"} "#),
             (
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_left_out_or_said() {
+    fn infinite_schemas_are_dropped_or_reported() {
         let node = json!({"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]});
         let with = |schema: Value| {
             let mut schema = schema;

@@ -80,9 +80,9 @@ impl Rules {
     /// Items in order with `separator` between them; optional ones may be omitted.
     pub(super) fn ordered(&mut self, items: &[(String, bool)], separator: &str) -> String {
         // From the end: what may follow if an item was written before, and if none was.
-        let (mut behind, mut first) = (String::new(), String::new());
+        let (mut following, mut first) = (String::new(), String::new());
         for (index, (item, required)) in items.iter().enumerate().rev() {
-            let with = self.sequence(&[item.clone(), behind.clone()]);
+            let with = self.sequence(&[item.clone(), following.clone()]);
             if *required {
                 first = with.clone();
             } else if items[..index].iter().all(|(_, required)| !required) {
@@ -90,7 +90,7 @@ impl Rules {
             }
             if index > 0 {
                 let continued = self.sequence(&[literal(separator), with]);
-                behind = if *required { continued } else { self.alternatives(&[continued, behind]) };
+                following = if *required { continued } else { self.alternatives(&[continued, following]) };
             }
         }
         first

@@ -320,8 +320,8 @@ fn open_or_closed(object: &mut Map<String, Value>) {
     if object.contains_key("patternProperties") || !open {
         return;
     }
-    let asked_for = object.contains_key("additionalProperties");
-    let closed = mentioned && !asked_for;
+    let explicit = object.contains_key("additionalProperties");
+    let closed = mentioned && !explicit;
     if closed {
         // Required members must be mentioned, because other keys are forbidden.
         let required: Vec<(String, bool)> =

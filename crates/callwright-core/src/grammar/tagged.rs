@@ -321,8 +321,8 @@ fn searched(pattern: &str) -> Option<String> {
     if inner.contains(['^', '$']) || (from_start || to_end) && has_alternatives(inner) {
         return None;
     }
-    let (before, behind) = (if from_start { "" } else { "(?s:.*)" }, if to_end { "" } else { "(?s:.*)" });
-    let terminal = format!("/{before}({}){behind}/", llguidance::regex_to_lark(inner, "dw"));
+    let (before, after) = (if from_start { "" } else { "(?s:.*)" }, if to_end { "" } else { "(?s:.*)" });
+    let terminal = format!("/{before}({}){after}/", llguidance::regex_to_lark(inner, "dw"));
     schema::compile(&json!({"type": "string", "pattern": pattern})).is_ok().then_some(terminal)
 }
 

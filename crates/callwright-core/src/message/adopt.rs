@@ -182,8 +182,9 @@ fn heads(text: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let rest = &line[at + word.len()..];
         let whole = !line[..at].ends_with(is_word) && !rest.starts_with(is_word);
-        let behind = rest.trim_start_matches([')', ']', '}', '>', '"', '\'', '`', '*', ' ']);
-        whole && (behind.starts_with([':', '=', '→']) || rest.starts_with([']', '>']) || behind.is_empty() && more)
+        let following = rest.trim_start_matches([')', ']', '}', '>', '"', '\'', '`', '*', ' ']);
+        whole
+            && (following.starts_with([':', '=', '→']) || rest.starts_with([']', '>']) || following.is_empty() && more)
     })
 }
 

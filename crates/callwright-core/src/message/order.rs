@@ -29,7 +29,7 @@ pub fn check_asked(messages: &[Message]) -> Result<()> {
     }
     let what = if messages.is_empty() { "the conversation is empty" } else { "no message is the user's" };
     Err(Error::new(ErrorKind::Messages, format!("there is no question: {what}"))
-        .hint("add a message of role user, or give the question beside the conversation"))
+        .hint("add a message of role user, or pass the question in addition to the conversation"))
 }
 
 /// Like [`check_order`], but the last calls must also have results.

@@ -124,7 +124,7 @@ impl Content {
         };
         let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
         self.notes.push(format!(
-            "{path} is a part of type {kind:?}, which is no text; {placeholder:?} stands for it in the prompt"
+            "{path} is a part of type {kind:?}, which is not text; the prompt has {placeholder:?} instead"
         ));
         self.unshown.get_or_insert_with(|| (path.to_owned(), kind.to_owned()));
         match text.filter(|text| !text.is_empty()) {

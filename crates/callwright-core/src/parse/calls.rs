@@ -619,7 +619,7 @@ impl Calls {
         if let Some(Ok((object, _))) = &object
             && let Some(key) = self.misplaced_argument(object)
         {
-            self.blame(format!("the argument {key:?} stands beside \"arguments\", not in it"));
+            self.blame(format!("the argument {key:?} is next to \"arguments\", not inside it"));
         }
         if let Some(Ok((_, seen))) = &object {
             self.report_again(&seen.again);

@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_a_call_three_times_in_a_row_does_not_do_so_by_itself() {
+    fn a_single_byte_of_a_triple_does_not_begin_a_call() {
         for format in crate::format::Format::builtins().iter().map(|builtin| builtin.format()) {
             let markers = Markers::new(format).unwrap();
             let scanner = markers.any.get(&markers.text.start).unwrap();

@@ -18,7 +18,7 @@ impl Parser {
                 }
                 if found.start == 0
                     && self.calls.repair
-                    && let Some(blank) = self.text.right_behind_call()
+                    && let Some(blank) = self.text.right_after_call()
                 {
                     let blank = std::mem::take(blank);
                     return self.calls.extend_last(&blank, marker);

@@ -68,7 +68,7 @@ mod tests {
     use crate::tool::Tool;
 
     #[test]
-    fn namespaces_counters_and_markup_are_no_part_of_a_name() {
+    fn namespaces_counters_and_markup_are_not_part_of_a_name() {
         let tools = ["clock", "create-file", "tool_12", "files.read", "write"].map(|name| Tool::new(name, "", None));
         let tools = Tools::new(tools).unwrap();
         for (written, meant) in [

@@ -369,7 +369,7 @@ impl Parser {
         if found.start > 0 || !follows {
             return false;
         }
-        let Some(blank) = self.text.right_behind_call() else { return false };
+        let Some(blank) = self.text.right_after_call() else { return false };
         let blank = std::mem::take(blank);
         self.calls.append_to_last(&blank, marker).is_some()
     }

@@ -193,10 +193,10 @@ const LISTS: &str = "tool_calls|function_calls|calls|tools";
 /// An object whose first keys are those of a call, or a list of such objects.
 fn json_call() -> String {
     let (names, arguments) = (NAME_KEYS.join("|"), ARGUMENT_KEYS.join("|"));
-    let beside = format!(r#"(?:"(?:type|id|call_id)"{BLANK}:{BLANK}{STRING}{BLANK},{BLANK})*"#);
-    let wrapper = format!(r#"(?:"(?:function|tool_call|function_call|tool)"{BLANK}:{BLANK}\{{{BLANK}{beside})?"#);
-    let next = format!(r#"(?:\}}|,{BLANK}{beside}"(?:{arguments})"{BLANK}:)"#);
-    let call = format!(r#"{beside}{wrapper}"(?:{names})"{BLANK}:{BLANK}{STRING}{BLANK}{next}"#);
+    let others = format!(r#"(?:"(?:type|id|call_id)"{BLANK}:{BLANK}{STRING}{BLANK},{BLANK})*"#);
+    let wrapper = format!(r#"(?:"(?:function|tool_call|function_call|tool)"{BLANK}:{BLANK}\{{{BLANK}{others})?"#);
+    let next = format!(r#"(?:\}}|,{BLANK}{others}"(?:{arguments})"{BLANK}:)"#);
+    let call = format!(r#"{others}{wrapper}"(?:{names})"{BLANK}:{BLANK}{STRING}{BLANK}{next}"#);
     format!(r"(?:\[{BLANK})?\{{{BLANK}{call}")
 }
 
@@ -251,10 +251,10 @@ fn heads(declaration: &Declaration) -> Vec<String> {
         let mut pattern = String::new();
         let mut rest = form.trim();
         while let Some((text, after)) = rest.split_once('{') {
-            let (part, behind) = after.split_once('}').unwrap_or((after, ""));
+            let (part, following) = after.split_once('}').unwrap_or((after, ""));
             pattern += &loose(text);
             pattern += if part == "index" { "[0-9]+" } else { WORD };
-            rest = behind;
+            rest = following;
         }
         pattern + &loose(rest)
     };
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_there() {
+    fn every_form_exists() {
         assert_eq!(forms().len(), usize::from(FIRST_BUILTIN) + BUILTIN.len());
     }
 

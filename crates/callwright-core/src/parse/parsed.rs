@@ -53,7 +53,7 @@ impl Default for ParserOptions {
 /// Where reasoning goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningOutput {
-    /// Separate from the text: [`Event::Reasoning`], [`Parsed::reasoning`].
+    /// Separate from the text: [`Event::Reasoning`](super::event::Event::Reasoning), [`Parsed::reasoning`].
     Separate,
     /// In the text, with its markers.
     InText,

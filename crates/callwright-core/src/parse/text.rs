@@ -226,7 +226,7 @@ impl Text {
     }
 
     /// The white space since a call, if nothing else came in the model's text.
-    pub(crate) fn right_behind_call(&mut self) -> Option<&mut Vec<u8>> {
+    pub(crate) fn right_after_call(&mut self) -> Option<&mut Vec<u8>> {
         (self.after == After::Call && !self.markup_since).then_some(&mut self.blank)
     }
 
@@ -257,8 +257,8 @@ impl Text {
         self.content.len()
     }
 
-    /// The first byte from which the text is contiguous, at or before `from`. `None` if more than white space precedes
-    /// it in between.
+    /// The first byte at or after `from` from which the text is contiguous. `None` if more than white space comes in
+    /// between.
     pub(crate) fn written_from(&self, from: usize) -> Option<usize> {
         let before = self.content.get(from..self.seam.max(from))?;
         before.trim_ascii().is_empty().then_some(self.seam.max(from))

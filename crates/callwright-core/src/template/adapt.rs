@@ -150,7 +150,7 @@ impl What {
                 let name = message.tool_calls.get(*call).map_or("a tool", |call| call.name.as_str());
                 format!("the call of {name} in messages[{at}]")
             }
-            What::Beside => format!("the text beside the calls in messages[{at}]"),
+            What::CallText => format!("the text next to the calls in messages[{at}]"),
             What::Name => format!("the name {:?} in messages[{at}]", message.name.as_deref().unwrap_or_default()),
             What::Tools => "the tool section".to_owned(),
         }

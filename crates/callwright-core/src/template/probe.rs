@@ -73,9 +73,9 @@ pub(super) fn roles(template: &ChatTemplate) -> Roles {
 
 pub(super) fn capabilities(template: &ChatTemplate) -> Capabilities {
     let tools = Some(json!([tool().to_json()]));
-    let asked = render(template, &[Message::user(USER)], tools.clone(), CallShape::default());
+    let base = render(template, &[Message::user(USER)], tools.clone(), CallShape::default());
     // A tool named in the tool section is not a call: only text after the user's message counts.
-    let section = asked.clone().unwrap_or_default();
+    let section = base.clone().unwrap_or_default();
     let called = |shape| {
         let text = render(template, &conversation(), tools.clone(), shape)?;
         let common = section.bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
@@ -97,7 +97,7 @@ pub(super) fn capabilities(template: &ChatTemplate) -> Capabilities {
     let (text, shape) = best.unwrap_or_default();
     Capabilities {
         system: writes_system(template),
-        tools: shows(asked, &[TOOL, ARGUMENT]),
+        tools: shows(base, &[TOOL, ARGUMENT]),
         calls: [TOOL, ARGUMENT, VALUE].iter().all(|word| text.contains(word)),
         results: text.contains(RESULT),
         shape,

@@ -22,9 +22,9 @@ const STEPS: usize = 4096;
 
 impl Checker {
     pub(super) fn new(validator: Validator, schema: &Value) -> Checker {
-        let mut ways = Ways { root: schema, refers: false, most: 1, steps: 0 };
-        ways.look(schema);
-        let levels = (ways.refers && ways.most > 1).then(|| STEPS.ilog(ways.most));
+        let mut overlaps = Overlaps { root: schema, refers: false, most: 1, steps: 0 };
+        overlaps.look(schema);
+        let levels = (overlaps.refers && overlaps.most > 1).then(|| STEPS.ilog(overlaps.most));
         Checker { validator, levels }
     }
 
@@ -69,7 +69,7 @@ impl Checker {
 }
 
 /// Counts how many schemas apply to the same object or list.
-struct Ways<'s> {
+struct Overlaps<'s> {
     root: &'s Value,
     /// Whether there is a reference; without one, levels do not repeat.
     refers: bool,
@@ -77,14 +77,14 @@ struct Ways<'s> {
     steps: usize,
 }
 
-impl Ways<'_> {
+impl Overlaps<'_> {
     fn look(&mut self, schema: &Value) {
         match schema {
             Value::Object(members) => {
                 self.refers |= ["$ref", "$dynamicRef", "$recursiveRef"].iter().any(|key| members.contains_key(*key));
                 for kind in ["object", "array"] {
                     self.steps = 0;
-                    self.most = self.ways(schema, kind, 0).max(self.most);
+                    self.most = self.overlaps(schema, kind, 0).max(self.most);
                 }
                 members.values().for_each(|value| self.look(value));
             }
@@ -94,7 +94,7 @@ impl Ways<'_> {
     }
 
     /// Number of subschemas that accept a value of that type.
-    fn ways(&mut self, schema: &Value, kind: &str, followed: usize) -> usize {
+    fn overlaps(&mut self, schema: &Value, kind: &str, followed: usize) -> usize {
         self.steps += 1;
         let Value::Object(members) = schema else { return usize::from(*schema == true) };
         if !takes(members, kind) {
@@ -106,7 +106,7 @@ impl Ways<'_> {
         let several = ["anyOf", "oneOf", "allOf"].iter().filter_map(|key| members.get(*key)?.as_array()).flatten();
         let referred = members.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
         let parts = several.chain(referred.and_then(|pointer| self.root.pointer(pointer)));
-        let sum: usize = parts.map(|part| self.ways(part, kind, followed + 1)).fold(0, usize::saturating_add);
+        let sum: usize = parts.map(|part| self.overlaps(part, kind, followed + 1)).fold(0, usize::saturating_add);
         let own = ["properties", "patternProperties", "additionalProperties", "items", "prefixItems"];
         sum.saturating_add(usize::from(sum == 0 || own.iter().any(|key| members.contains_key(*key)))).min(STEPS)
     }

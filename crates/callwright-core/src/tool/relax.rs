@@ -157,7 +157,7 @@ impl Relaxing<'_> {
         for (name, member) in members {
             if member.get("required") == Some(&Value::Bool(true)) {
                 let message = "true is not enforced: it belongs in a list on the object";
-                let instead = format!("write \"required\": [{}] beside \"properties\"", Value::from(name.as_str()));
+                let instead = format!("write \"required\": [{}] next to \"properties\"", Value::from(name.as_str()));
                 self.notices.relaxed(&pointer(&at, name), "required", message, instead);
             }
         }
@@ -446,7 +446,7 @@ impl Relaxing<'_> {
             let declared = self.draft == Draft::Old;
             match (exclusive, limit) {
                 (true, Some(limit)) => {
-                    let message = format!("true beside {bound:?} is read as {limit}");
+                    let message = format!("true next to {bound:?} is read as {limit}");
                     object.insert(key.to_owned(), limit);
                     if !declared {
                         self.notices.read(path, key, message, format!("write the number, without {bound:?}"));

@@ -45,7 +45,7 @@ fn cases() {
 }
 
 #[test]
-fn tools_that_are_lost_beside_a_system_message_are_named() {
+fn tools_lost_next_to_a_system_message_are_named() {
     let source = "{% if tools and messages[0].role != 'system' %}{{ tools | tojson }}{% endif %}{% for m in messages %}\
         [{{ m.role }}]{{ m.content }}{% endfor %}";
     let template = ChatTemplate::new("chat.jinja", source).unwrap();

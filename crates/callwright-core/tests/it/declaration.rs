@@ -75,7 +75,7 @@ fn the_block_leaves_no_trace_in_the_prompt() {
 }
 
 #[test]
-fn every_error_names_the_place_and_the_way_out() {
+fn every_error_names_the_place_and_the_fix() {
     let cases = [
         ("not closed", "\n{#--- callwright\n[format]\n".to_owned()),
         ("closed too early", "{#--- callwright\n[format]\nstart = 'x#}'\n---#}".to_owned()),

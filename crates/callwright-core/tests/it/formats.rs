@@ -54,7 +54,7 @@ fn wrong(parsed: &Parsed, calls: &[ToolCall], content: &str, reasoning: Option<&
 }
 
 #[test]
-fn what_each_writes_is_read_back_as_it_was() {
+fn each_format_round_trips() {
     let mut report = String::new();
     for builtin in Format::builtins() {
         let format = builtin.format();
@@ -72,7 +72,7 @@ fn what_each_writes_is_read_back_as_it_was() {
 }
 
 #[test]
-fn text_before_calls_stays_text_and_reasoning_is_told_apart() {
+fn text_before_calls_stays_text_and_reasoning_is_separated() {
     let mut report = String::new();
     for builtin in Format::builtins() {
         let format = builtin.format();
@@ -93,7 +93,7 @@ fn text_before_calls_stays_text_and_reasoning_is_told_apart() {
 }
 
 #[test]
-fn the_examples_in_each_prompt_are_what_the_format_writes() {
+fn the_examples_in_each_prompt_match_the_format() {
     let weather = call("call00001", "example_weather", json!({"city": "Oslo", "day": "tomorrow"}));
     let clock = |id, city| call(id, "example_clock", json!({"city": city}));
     let clocks = [clock("call00001", "Lima"), clock("call00002", "Cairo")];
@@ -108,7 +108,7 @@ fn the_examples_in_each_prompt_are_what_the_format_writes() {
 }
 
 #[test]
-fn each_can_be_laid_over_a_plain_template() {
+fn each_overlays_a_plain_template() {
     let template = ChatTemplate::builtin("chatml").unwrap().unwrap();
     for builtin in Format::builtins() {
         let section = ChatTemplate::new(builtin.name, builtin.format().source()).unwrap();
@@ -122,7 +122,7 @@ fn each_can_be_laid_over_a_plain_template() {
 }
 
 #[test]
-fn the_readme_names_them_all() {
+fn the_readme_names_all_of_them() {
     let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
     for builtin in Format::builtins() {
         let row = format!("| `{}` | {} |", builtin.name, builtin.models);
@@ -133,7 +133,7 @@ fn the_readme_names_them_all() {
 /// The models' templates for each format: they are read with it and, if `true`, written exactly like the format writes
 /// calls.
 #[test]
-fn each_is_what_the_templates_of_its_models_write() {
+fn each_matches_the_templates_of_its_models() {
     let Some(folder) = crate::data::conformance() else { return };
     let families = [
         ("hermes", "Qwen-Qwen3-0.6B", true),
@@ -183,7 +183,7 @@ type Written = (&'static str, &'static str, &'static str, &'static str, Option<&
 
 /// Variations of a format that models write.
 #[test]
-fn what_models_also_write() {
+fn variations_that_models_write() {
     let call = |arguments| vec![call("", "note", arguments)];
     let plain = || call(json!({"text": "a"}));
     let cases: Vec<Written> = vec![

@@ -29,7 +29,7 @@ fn cases() -> Vec<(String, ChatTemplate)> {
 }
 
 #[test]
-fn formats_are_read_off_templates() {
+fn formats_are_inferred_from_templates() {
     for (name, template) in cases() {
         let inference = Format::infer(&template);
         let notes: String = inference.notes.iter().map(|note| format!("note: {note}\n")).collect();
@@ -48,7 +48,7 @@ fn formats_are_read_off_templates() {
 }
 
 #[test]
-fn what_was_inferred_can_be_declared() {
+fn inferred_formats_can_be_declared() {
     let inferred = cases().into_iter().filter_map(|(_, template)| Format::infer(&template).format.clone());
     let built_in = Format::names().filter_map(Format::builtin).cloned();
     for format in inferred.chain(built_in) {
@@ -122,15 +122,16 @@ fn written(template: &ChatTemplate, message: Message) -> Option<String> {
         };
         Some(template.render(&request).ok()?.text())
     };
-    let asked = render(std::slice::from_ref(&user), true)?;
-    let told = render(&[user, message], false)?;
-    let same = asked.char_indices().zip(told.chars()).find(|((_, a), b)| a != b).map_or(asked.len(), |((at, _), _)| at);
-    let mut same = &told[..same.min(told.len())];
+    let prompt = render(std::slice::from_ref(&user), true)?;
+    let whole = render(&[user, message], false)?;
+    let same =
+        prompt.char_indices().zip(whole.chars()).find(|((_, a), b)| a != b).map_or(prompt.len(), |((at, _), _)| at);
+    let mut same = &whole[..same.min(whole.len())];
     // Different tags may begin alike.
     if let Some(open) = same.rfind(['<', '[']).filter(|open| !same[*open..].contains(['>', ']'])) {
         same = &same[..open];
     }
-    Some(told[same.len()..].to_owned())
+    Some(whole[same.len()..].to_owned())
 }
 
 /// Renders calls, reads them back, and returns the problems.
@@ -221,7 +222,7 @@ fn shown(format: &Declaration) -> String {
 }
 
 #[test]
-fn families_are_told_without_their_names() {
+fn families_are_recognised_without_their_names() {
     let Some(folder) = conformance() else { return };
     let mut report = String::new();
     let lines: Vec<&str> = EXPECTED.lines().filter(|line| !line.starts_with('#')).collect();
@@ -283,7 +284,7 @@ fn how_long_inference_takes() {
 }
 
 #[test]
-fn rows_are_read_in_what_is_inferred() {
+fn rows_parse_with_the_inferred_formats() {
     let Some(folder) = conformance() else { return };
     let rows = std::fs::read_to_string(folder.join("parses.jsonl")).unwrap();
     let known = crate::parses::known();
@@ -309,7 +310,7 @@ fn rows_are_read_in_what_is_inferred() {
 }
 
 #[test]
-fn a_declaration_goes_before_what_is_seen() {
+fn a_declaration_takes_precedence_over_inference() {
     let source = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<a>{{ c.function | tojson }}</a>\
                   {% endfor %}{% endfor %}";
     let plain = ChatTemplate::new("plain", source).unwrap();

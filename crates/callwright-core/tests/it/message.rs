@@ -35,7 +35,7 @@ fn cases() {
 }
 
 #[test]
-fn a_file_that_is_not_there_or_not_text_is_named() {
+fn a_missing_or_binary_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let missing = Conversation::from_file(folder.path().join("no.json")).unwrap_err().to_string();
     assert!(missing.starts_with("cannot read ") && missing.contains("no.json"), "{missing}");
@@ -60,7 +60,7 @@ fn the_last_calls_may_be_open() {
 
 /// Histories of other programs: the result and the notes, and that a second pass changes nothing.
 #[test]
-fn histories_of_other_programs_are_put_in_order() {
+fn foreign_histories_are_repaired() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/adopt");
     let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();

@@ -467,7 +467,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: ProptestConfig::default().cases.max(1500), ..ProptestConfig::default() })]
 
     #[test]
-    fn no_text_breaks_the_parser_and_no_split_changes_what_it_says(
+    fn no_text_breaks_the_parser_and_no_split_changes_its_events(
         input in prop_oneof![fragments(), in_call(), after_call(), proptest::collection::vec(any::<u8>(), 0..200)],
         at in proptest::collection::vec(any::<usize>(), 0..6),
         repair: bool,
@@ -494,7 +494,7 @@ proptest! {
 }
 
 #[test]
-fn the_deltas_of_a_call_that_was_cut_are_no_whole_json() {
+fn the_deltas_of_a_cut_call_are_not_whole_json() {
     for (format, text) in [
         ("delimited", r#"### TOOL_CALL_START ###{"name": "f", "arguments": {"city": "Zür"#),
         ("hermes", r#"<tool_call>{"name": "f", "arguments": {"at": {"n": 1}, "city": ["Zür""#),
@@ -575,7 +575,7 @@ fn stream(input: &str) -> Vec<Event> {
 }
 
 #[test]
-fn what_is_known_is_said_at_once() {
+fn known_text_is_emitted_at_once() {
     assert_eq!(stream("Hello #1").iter().map(text).collect::<String>(), "Hello #1");
     assert_eq!(stream("Hello ##").iter().map(text).collect::<String>(), "Hello", "this may become a marker");
     let call = "### TOOL_CALL_START ###\n{\"name\": \"f\"";
@@ -594,7 +594,7 @@ fn text(event: &Event) -> &str {
 }
 
 #[test]
-fn little_is_held_back_whatever_comes() {
+fn little_is_held_back_for_any_text() {
     let held = |input: String| {
         let said: usize = stream(&input).iter().map(|event| text(event).len()).sum();
         input.len().saturating_sub(said)
@@ -614,7 +614,7 @@ fn little_is_held_back_whatever_comes() {
 /// Repairs and held values are for broken text: values under other keys never change a call that has the canonical
 /// ones.
 #[test]
-fn other_keys_never_change_a_call_with_the_proper_ones() {
+fn aliases_never_change_a_call_with_canonical_keys() {
     let proper = [r#""name": "f""#, r#""arguments": {"a": 1}"#];
     let others = [r#""tool": "g""#, r#""input": {"b": 2}"#, r#""function": {"name": "g", "arguments": {"b": 2}}"#];
     for other in others {
@@ -643,7 +643,7 @@ fn other_keys_never_change_a_call_with_the_proper_ones() {
 }
 
 #[test]
-fn ids_go_on_from_the_conversation_and_are_not_given_twice() {
+fn ids_continue_from_the_conversation_and_are_unique() {
     let options = ParserOptions { first_call: 7, taken_ids: vec!["call00008".into()], ..ParserOptions::default() };
     let mut parser = Parser::new(delimited(), None, options).unwrap();
     let call = "### TOOL_CALL_START ###\n{\"name\": \"f\"}\n### TOOL_CALL_END ###\n";
@@ -673,7 +673,7 @@ fn a_key_that_the_format_declares_is_no_alias() {
 }
 
 #[test]
-fn a_format_of_ones_own() {
+fn a_user_defined_format() {
     let keys = JsonCall { name: "tool".into(), arguments: "parameters".into(), ..JsonCall::default() };
     let start = Marker::Literal("<｜tool▁call｜>".into());
     let end = Marker::Pattern { pattern: "</call[0-9]{0,3}>".into(), text: Some("</call>".into()) };

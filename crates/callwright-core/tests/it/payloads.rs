@@ -203,7 +203,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: ProptestConfig::default().cases.max(3000), ..ProptestConfig::default() })]
 
     #[test]
-    fn what_a_format_writes_is_read_back(first in arguments(value()), second in arguments(value()), which in 0..FOLDERS.len()) {
+    fn written_calls_are_read_back(first in arguments(value()), second in arguments(value()), which in 0..FOLDERS.len()) {
         let format = &FORMATS[which];
         let schema = schema(&Value::Object(first.clone())).as_object().cloned();
         let tools = Arc::new(Tools::new([Tool::new("some_tool", "", schema)]).unwrap());
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_breaks_them_and_no_split_changes_what_they_say(
+    fn no_text_breaks_them_and_no_split_changes_their_events(
         which in 0..FOLDERS.len(),
         beginning: prop::sample::Index,
         rest in strung(&FRAGMENTS),
@@ -254,7 +254,7 @@ fn said(which: usize, input: &str) -> usize {
 }
 
 #[test]
-fn little_is_held_back_whatever_comes() {
+fn little_is_held_back_for_any_text() {
     for (which, beginning) in BEGINNINGS.iter().enumerate().filter_map(|(which, all)| Some((which, *all.last()?))) {
         for (filler, least) in
             [("word ", 20_000), ("\n", 20_000), ("<|'|", 10_000), ("x</parameter x~</x</arg_x]]x<", 10_000)]

@@ -55,7 +55,7 @@ fn setup(folder: &str) -> Setup {
 }
 
 #[test]
-fn long_texts_come_out_the_same_in_any_pieces() {
+fn long_texts_parse_the_same_in_any_pieces() {
     let mut random = 17usize;
     let mut below = |limit: usize| {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

@@ -224,7 +224,7 @@ fn templates_that_nest_too_deeply_are_refused() {
         ("f(a, 'x')[", "-", "1]"),
     ] {
         let most = if parts.0.contains('(') { 998 } else { 1000 };
-        assert!(refusal(expression(parts, most)).is_none_or(|(told, _)| told != message), "{parts:?}");
+        assert!(refusal(expression(parts, most)).is_none_or(|(shown, _)| shown != message), "{parts:?}");
         for count in [most + 1, 100_000] {
             assert_eq!(refusal(expression(parts, count)), Some((message.to_owned(), Some(2))), "{parts:?}");
             // The first part is compiled first, whatever error follows.
@@ -310,7 +310,7 @@ fn history() -> Vec<Message> {
 
 /// Templates with different roles, each with the same conversation and an overlaid format.
 #[test]
-fn a_format_can_be_laid_over_any_template() {
+fn a_format_overlays_any_template() {
     let strict = "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}\
         {{ raise_exception('only user and assistant') }}{% endif %}\
         {% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}\
@@ -341,7 +341,7 @@ fn a_format_can_be_laid_over_any_template() {
 }
 
 #[test]
-fn native_templates_get_calls_in_the_shape_they_want() {
+fn native_templates_get_calls_in_the_shape_they_expect() {
     let loop_of = |body: &str| {
         format!(
             "{{{{ tools | tojson }}}}{{% for m in messages %}}{{% if m.role == 'tool' %}}[R] {{{{ m.content }}}}\
@@ -378,7 +378,7 @@ fn native_templates_get_calls_in_the_shape_they_want() {
 }
 
 #[test]
-fn capabilities_are_seen_in_what_is_written() {
+fn capabilities_are_derived_from_renders() {
     let capable = |source: &str| {
         let can = ChatTemplate::new("t", source).unwrap().capabilities();
         (can.system, can.tools, can.calls, can.results, can.native_tools())
@@ -485,7 +485,7 @@ fn an_overlay_keeps_its_own_markers_and_breaks_up_others() {
 }
 
 #[test]
-fn many_reserved_strings_are_told_apart() {
+fn many_reserved_strings_stay_distinct() {
     let tokens: Vec<String> = (0..5000).map(|index| format!("<|reserved_{index}|>")).collect();
     let reserved = Reserved::new(tokens.clone(), [], []).unwrap();
     assert!(!reserved.is_empty());

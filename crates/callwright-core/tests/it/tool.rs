@@ -182,7 +182,7 @@ fn a_schema_that_refers_to_itself_is_checked_in_bounded_time() {
 
 /// A schema's alternatives and references do not limit how deep a valid value may be.
 #[test]
-fn arguments_that_fit_may_nest_deep() {
+fn valid_arguments_may_nest_deep() {
     let list = |key: &str| {
         json!({"type": "object", "required": [key],
         "properties": {key: {"type": "array", "items": {"$ref": "#/$defs/filter"}}}})
@@ -199,7 +199,7 @@ fn arguments_that_fit_may_nest_deep() {
 }
 
 #[test]
-fn a_tool_that_does_not_exist_is_told_with_those_that_do() {
+fn an_unknown_tool_is_reported_with_the_known_ones() {
     let tools = |names: &[&str]| Tools::new(names.iter().map(|name| Tool::new(*name, "", None))).unwrap();
     let problem = |names: &[&str], name| tools(names).problems(name, &Map::new()).join("\n");
     let many: Vec<String> = (0..12).map(|index| format!("tool_number_{index}")).collect();

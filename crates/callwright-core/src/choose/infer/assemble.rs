@@ -211,7 +211,7 @@ fn declaration(
     };
     if declaration.start.is_none() && !matches!(declaration.payload, Payload::Json(_) | Payload::Python { list: true })
     {
-        notes.push("its calls begin with no marker, and cannot be told from text".to_owned());
+        notes.push("its calls have no start marker, and cannot be distinguished from text".to_owned());
         return None;
     }
     let outer = frame.parts.outer_start.trim();

@@ -76,9 +76,9 @@ pub fn repeated(before: &str, between: &str, after: &str) -> Repeated {
     let mut start = common_suffix(before, between);
     let family = family(between, start);
     // `<sep>` in `<open>word<sep>` is not a start.
-    let behind_word = |at: &usize| between[..between.len() - start.len() + at].ends_with(char::is_alphanumeric);
+    let after_word = |at: &usize| between[..between.len() - start.len() + at].ends_with(char::is_alphanumeric);
     let places = || start.match_indices(family).map(|(at, _)| at).filter(|_| !family.is_empty());
-    let begins = places().find(|at| !behind_word(at)).or_else(|| places().next());
+    let begins = places().find(|at| !after_word(at)).or_else(|| places().next());
     // Another marker may have the same end as the previous one: a marker begins where its family prefix does.
     let closes = begins.is_some_and(|at| start[..at].trim_start().starts_with(['>', ']', '"', '\'']));
     if start.len() < before.len() || closes {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_repeated_is_told_from_what_stands_around_it() {
+    fn repeated_text_is_separated_from_its_surroundings() {
         let cases = [
             // One marker around each.
             ("<call>\n", "\n</call>\n<call>\n", "\n</call>", ["", "<call>\n", "\n</call>", "\n", ""]),

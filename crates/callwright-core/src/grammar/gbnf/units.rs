@@ -111,9 +111,9 @@ impl Parts<'_> {
             for index in recursive() {
                 let body = &self.rules[index].body;
                 state[index] = self.first_of(body, &units, &state);
-                let behind = follow[index];
+                let following = follow[index];
                 for parts in body {
-                    self.follow(parts, behind, &mut units, &state, &mut follow);
+                    self.follow(parts, following, &mut units, &state, &mut follow);
                 }
             }
             if before == (state.clone(), follow.clone()) {
@@ -178,16 +178,23 @@ impl Parts<'_> {
     }
 
     /// Records, for each part of a sequence, which bytes may follow it.
-    fn follow(&self, parts: &[Part], behind: Bytes, units: &mut Units, state: &[(Bytes, bool)], follow: &mut [Bytes]) {
-        let mut behind = behind;
+    fn follow(
+        &self,
+        parts: &[Part],
+        following: Bytes,
+        units: &mut Units,
+        state: &[(Bytes, bool)],
+        follow: &mut [Bytes],
+    ) {
+        let mut following = following;
         for part in parts.iter().rev() {
             let (first, nullable) = self.first(part, units, state);
             if self.is_flat(part) {
                 if let Some(unit) = self.regex(part).and_then(|regex| units.get_mut(&regex)) {
-                    unit.follow.unite(&behind);
+                    unit.follow.unite(&following);
                 }
             } else {
-                let mut after = behind;
+                let mut after = following;
                 if part.most != Some(1) {
                     after.unite(&first);
                 }
@@ -201,9 +208,9 @@ impl Parts<'_> {
             }
             let mut before = first;
             if nullable {
-                before.unite(&behind);
+                before.unite(&following);
             }
-            behind = before;
+            following = before;
         }
     }
 }

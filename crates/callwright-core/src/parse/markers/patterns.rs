@@ -131,13 +131,13 @@ fn whole_head(declaration: &Declaration) -> Option<(Lookahead, String)> {
     }
     let escaped = |text: &str| text.trim().bytes().map(escape).collect::<String>();
     let end = declaration.end.as_ref().map(Marker::pattern);
-    let (head, behind) = match &declaration.payload {
+    let (head, following) = match &declaration.payload {
         Payload::Json(_) => return None,
         Payload::Named(named) => (Some(&named.head), Some(r"\{".to_owned())),
         Payload::Tagged(tagged) => (Some(&tagged.head), Some(escaped(&tagged.key_start))),
         Payload::Python { .. } => (None, Some(r"\(".to_owned())),
     };
-    let (mut before, mut after) = (vec![String::new()], vec![behind, end]);
+    let (mut before, mut after) = (vec![String::new()], vec![following, end]);
     for form in head.iter().flat_map(|head| &head.forms) {
         let (first, rest) = form.split_once('{').unwrap_or((form, ""));
         before.push(escaped(first));
@@ -248,24 +248,24 @@ impl Marker {
             return None;
         }
         // From the end to the beginning: the rest unchanged, and the rest with a slip.
-        let (mut behind, mut as_is, mut slipped) = (String::new(), String::new(), String::new());
+        let (mut following, mut as_is, mut slipped) = (String::new(), String::new(), String::new());
         for (index, part) in parts.iter().enumerate().rev() {
             let Part { pattern, letter } = part;
             // The first byte is fixed, so that few bytes of a text have to be checked.
-            let mut ways = Vec::new();
+            let mut variants = Vec::new();
             if !slipped.is_empty() {
-                ways.push(format!("{pattern}{slipped}"));
+                variants.push(format!("{pattern}{slipped}"));
             }
             if *letter && index > 0 {
-                ways.extend([format!("[a-z]{as_is}"), as_is.clone(), format!("[a-z]{pattern}{as_is}")]);
+                variants.extend([format!("[a-z]{as_is}"), as_is.clone(), format!("[a-z]{pattern}{as_is}")]);
                 match parts.get(index + 1) {
-                    Some(next) if next.letter => ways.push(format!("{}{pattern}{behind}", next.pattern)),
-                    _ => ways.push(format!("{pattern}[a-z]{as_is}")),
+                    Some(next) if next.letter => variants.push(format!("{}{pattern}{following}", next.pattern)),
+                    _ => variants.push(format!("{pattern}[a-z]{as_is}")),
                 }
             }
-            slipped = if ways.len() > 1 { format!("(?:{})", ways.join("|")) } else { ways.concat() };
-            behind = as_is;
-            as_is = format!("{pattern}{behind}");
+            slipped = if variants.len() > 1 { format!("(?:{})", variants.join("|")) } else { variants.concat() };
+            following = as_is;
+            as_is = format!("{pattern}{following}");
         }
         Some(format!("(?i-u:{slipped})"))
     }

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_become_a_call_is_held_back_and_nothing_else() {
+    fn only_possible_calls_are_held_back() {
         let may = |name: &str| "get_weather".starts_with(name);
         let held = |text| undecided(tail(text), may, |name| name == "get_weather");
         for (text, expected) in [
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bracket_shows_what_stands_before_it() {
+    fn a_bracket_reveals_the_opener_before_it() {
         let is_tool = |name: &str| name == "f";
         let form = |text| before_brace(tail(text), is_tool).map(|opener| opener.form);
         assert_eq!(form("call:f"), Some(CALL));

@@ -9,11 +9,11 @@ mod value;
 
 use super::{PayloadReader, Terminator, Then};
 use crate::format::JsonCall;
-use crate::parse::behind::{Behind, Trailer};
 use crate::parse::calls::{Calls, Ending};
 use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::markers::Context;
 use crate::parse::repair::{Cut, Dialect, Stops, Transducer};
+use crate::parse::trailing::{Trailing, TrailingByte};
 use held::Held;
 use std::ops::Range;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub(crate) struct JsonPayload {
     /// Values under alias keys, used if the canonical key never appears.
     held_name: Option<Held>,
     held_arguments: Option<Held>,
-    behind: Behind,
+    trailing: Trailing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl JsonPayload {
             wrapper_at: 0,
             held_name: None,
             held_arguments: None,
-            behind: Behind::default(),
+            trailing: Trailing::default(),
         }
     }
 
@@ -199,7 +199,7 @@ impl JsonPayload {
 
     /// The payload is in a code fence.
     pub(crate) fn in_fence(&mut self) {
-        self.behind.fenced = true;
+        self.trailing.fenced = true;
     }
 
     /// Whether the reader stopped after the payload.
@@ -314,7 +314,7 @@ impl JsonPayload {
                         return Step::Again;
                     }
                 }
-                b'`' if self.behind.fenced && self.depart(RepairKind::MissingBrackets, at, calls) => {
+                b'`' if self.trailing.fenced && self.depart(RepairKind::MissingBrackets, at, calls) => {
                     self.level = 1;
                     self.end_object(stops, calls);
                     return Step::Again;
@@ -348,7 +348,7 @@ impl JsonPayload {
             calls.blame(format!("the call has the key {:?} twice", self.key));
         }
         if slot == Slot::Ignored && self.keys.keyed && self.level == 1 {
-            calls.blame(format!("the call has the key {:?} beside its tool's name", self.key));
+            calls.blame(format!("the call has the key {:?} in addition to its tool's name", self.key));
         }
         slot
     }
@@ -371,7 +371,7 @@ impl JsonPayload {
             }
             b'`' => {
                 if self.depart(RepairKind::CodeFence, at, calls) {
-                    self.behind.fenced = true;
+                    self.trailing.fenced = true;
                     self.state = State::Fence;
                 }
             }
@@ -384,28 +384,28 @@ impl JsonPayload {
     }
 
     fn after(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
-        if self.array && self.behind.text_at().is_none() && matches!(byte, b',' | b']') {
-            self.behind.pass(byte);
+        if self.array && self.trailing.text_at().is_none() && matches!(byte, b',' | b']') {
+            self.trailing.pass(byte);
             self.array = byte == b',';
             return Step::Taken;
         }
         if self.open_ended {
-            let fence = self.behind.fenced && byte == b'`';
+            let fence = self.trailing.fenced && byte == b'`';
             let goes_on = self.array && byte == b'{' || fence || byte.is_ascii_whitespace();
             if !goes_on {
                 self.over = true;
                 return Step::Over;
             }
         }
-        match self.behind.step(byte, at, self.repair || self.array && self.keys.array) {
-            Trailer::Nothing => {}
-            Trailer::Departure(kind, at) => {
+        match self.trailing.step(byte, at, self.repair || self.array && self.keys.array) {
+            TrailingByte::Nothing => {}
+            TrailingByte::Departure(kind, at) => {
                 self.depart(kind, at, calls);
             }
-            Trailer::NextCall(_) if self.bare => {
+            TrailingByte::NextCall(_) if self.bare => {
                 self.depart(RepairKind::StrayText, at, calls);
             }
-            Trailer::NextCall(text) => {
+            TrailingByte::NextCall(text) => {
                 if let Some(text) = text {
                     self.depart(RepairKind::StrayText, text, calls);
                 }
@@ -444,8 +444,8 @@ impl PayloadReader for JsonPayload {
             if markers && if in_string { stops.in_string(byte) } else { stops.in_structure(byte) } {
                 break;
             }
-            let behind = matches!(self.state, State::After);
-            if self.over || behind && (markers && self.is_over(at + i) || self.is_closed() || self.is_paused()) {
+            let after = matches!(self.state, State::After);
+            if self.over || after && (markers && self.is_over(at + i) || self.is_closed() || self.is_paused()) {
                 break;
             }
             self.at = at + i;
@@ -478,13 +478,13 @@ impl PayloadReader for JsonPayload {
     }
 
     fn is_empty(&self) -> bool {
-        self.state == State::Start && !self.junk && !self.behind.fenced && !self.array
+        self.state == State::Start && !self.junk && !self.trailing.fenced && !self.array
     }
 
     fn is_closed(&self) -> bool {
         self.open_ended
             && !self.pause
-            && (self.over || self.state == State::After && !self.array && !self.behind.fenced)
+            && (self.over || self.state == State::After && !self.array && !self.trailing.fenced)
     }
 
     fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
@@ -526,7 +526,7 @@ impl PayloadReader for JsonPayload {
         let lost = matches!(self.state, State::Lost { .. } | State::Start | State::Fence);
         self.flush(calls);
         if by == Terminator::End
-            && let Some(text) = self.behind.text_at()
+            && let Some(text) = self.trailing.text_at()
         {
             self.depart(RepairKind::StrayText, text, calls);
         }
@@ -552,23 +552,23 @@ impl PayloadReader for JsonPayload {
     }
 
     fn text_at(&self) -> Option<usize> {
-        self.behind.text_at()
+        self.trailing.text_at()
     }
 
     fn forget_text(&mut self, from: usize, calls: &mut Calls) {
-        if let Some(at) = self.behind.forget_text(from) {
+        if let Some(at) = self.trailing.forget_text(from) {
             self.depart(RepairKind::StrayText, at, calls);
         }
     }
 
     fn is_over(&self, at: usize) -> bool {
-        self.behind.is_over(at)
+        self.trailing.is_over(at)
     }
 
     fn next_call(&mut self) {
-        let (array, fenced) = (self.array, self.behind.fenced);
+        let (array, fenced) = (self.array, self.trailing.fenced);
         self.reset();
-        (self.array, self.behind.fenced) = (array, fenced);
+        (self.array, self.trailing.fenced) = (array, fenced);
     }
 
     fn reset(&mut self) {
@@ -583,6 +583,6 @@ impl PayloadReader for JsonPayload {
         (self.undecided, self.shortened, self.argued, self.long_key) = (false, false, false, false);
         self.arrow = false;
         (self.held_name, self.held_arguments) = (None, None);
-        self.behind = Behind::default();
+        self.trailing = Trailing::default();
     }
 }

@@ -54,7 +54,7 @@ enum State {
     /// After the arguments, at this position of the tail.
     Tail(usize),
     /// After the tail.
-    Behind,
+    AfterTail,
     /// Without a head; the rest is skipped.
     Lost,
     /// The same, after the end of the line, in a format without end marker.
@@ -125,14 +125,14 @@ impl NamedPayload {
                 return false;
             }
             State::Lost => {}
-            State::Arguments | State::Behind | State::Over => return false,
+            State::Arguments | State::AfterTail | State::Over => return false,
         }
         true
     }
 
     fn leave_tail(&mut self) {
         self.arguments.go_on();
-        self.state = State::Behind;
+        self.state = State::AfterTail;
     }
 
     /// Handles the end of the head; true if its last byte is not part of it.
@@ -164,7 +164,7 @@ impl PayloadReader for NamedPayload {
     fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
         let mut i = 0;
         while i < input.len() {
-            if matches!(self.state, State::Arguments | State::Behind) {
+            if matches!(self.state, State::Arguments | State::AfterTail) {
                 let (taken, then) = self.arguments.feed(&input[i..], at + i, stops, markers, calls);
                 i += taken;
                 if self.state == State::Arguments && self.arguments.is_paused() {
@@ -197,7 +197,7 @@ impl PayloadReader for NamedPayload {
 
     fn is_closed(&self) -> bool {
         match self.state {
-            State::Arguments | State::Behind => self.arguments.is_closed(),
+            State::Arguments | State::AfterTail => self.arguments.is_closed(),
             State::Over => true,
             _ => false,
         }

@@ -311,8 +311,8 @@ impl TaggedPayload {
     /// Closes what is open at the end of the payload; returns whether the call is nevertheless complete.
     fn end_open(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> bool {
         // If nothing shows that the call has ended, more arguments may have followed.
-        let told_by_end = by != Terminator::Text || self.plan.open_ended && !calls.cut_off;
-        let mut whole = self.state == State::Between && told_by_end;
+        let end_is_known = by != Terminator::Text || self.plan.open_ended && !calls.cut_off;
+        let mut whole = self.state == State::Between && end_is_known;
         match self.state {
             State::Head if by == Terminator::End && !self.head.is_empty() => match self.head.end(at, calls.index()) {
                 HeadStep::Done(read) => self.head_read(read, at, calls),

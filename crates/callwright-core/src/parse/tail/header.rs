@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_an_answer_is_no_header() {
+    fn the_beginning_of_an_answer_is_not_a_header() {
         let answers = [
             "Hello, ",
             "Response: 200 OK",

@@ -30,7 +30,7 @@ pub(super) enum What {
     /// A call of a message.
     Call(usize),
     /// The content of a message with calls.
-    Beside,
+    CallText,
     /// The speaker's name.
     Name,
     /// The tools.
@@ -68,7 +68,7 @@ impl ChatTemplate {
                 }
             };
             if !message.content.is_empty() {
-                let what = if message.tool_calls.is_empty() { What::Message } else { What::Beside };
+                let what = if message.tool_calls.is_empty() { What::Message } else { What::CallText };
                 look(&content(index), what);
             }
             for call in 0..message.tool_calls.len() {

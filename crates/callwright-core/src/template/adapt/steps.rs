@@ -8,7 +8,7 @@ type Stepped = (Vec<Placed>, Vec<String>);
 
 /// The steps in order, smallest changes first.
 pub(super) const STEPS: [fn(&[Placed]) -> Stepped; 9] =
-    [arguments, reasoning, split, merge_system, join, fill, beside, system_to_user, text];
+    [arguments, reasoning, split, merge_system, join, fill, separate_text, system_to_user, text];
 
 /// Content of an inserted user or assistant message.
 const BEGINNING: &str = "(The conversation begins.)";
@@ -67,7 +67,7 @@ fn reasoning(placed: &[Placed]) -> Stepped {
     for Placed { message, at, .. } in &mut placed {
         if !message.content.is_empty() && !message.tool_calls.is_empty() && message.reasoning.take().is_some() {
             notes.push(format!(
-                "the reasoning in messages[{at}] is left out: the template takes none beside text and calls"
+                "the reasoning in messages[{at}] is left out: the template accepts none with text and calls"
             ));
         }
     }
@@ -184,7 +184,7 @@ fn fill(placed: &[Placed]) -> Stepped {
 }
 
 /// Moves the text of a message with calls into a message of its own.
-fn beside(placed: &[Placed]) -> Stepped {
+fn separate_text(placed: &[Placed]) -> Stepped {
     let mut notes = Vec::new();
     let mut out = Vec::with_capacity(placed.len() + 1);
     for next in placed {
@@ -196,7 +196,7 @@ fn beside(placed: &[Placed]) -> Stepped {
         let text = Message { tool_calls: Vec::new(), ..next.message.clone() };
         out.extend([text, calls].map(|message| Placed { message, ..next.clone() }));
         notes.push(format!(
-            "the text in messages[{}] is shown in a message of its own: the template takes none beside calls",
+            "the text in messages[{}] is shown in a separate message: the template accepts none with calls",
             next.at
         ));
     }

@@ -171,9 +171,9 @@ pub(in crate::template) fn is_printable(c: char) -> bool {
     if c.is_ascii() || c >= '\u{100000}' {
         return !c.is_ascii_control();
     }
-    let mut behind = [b'a'; 5];
-    let length = c.encode_utf8(&mut behind[1..]).len();
-    std::str::from_utf8(&behind[..=length]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
+    let mut buffer = [b'a'; 5];
+    let length = c.encode_utf8(&mut buffer[1..]).len();
+    std::str::from_utf8(&buffer[..=length]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
 }
 
 fn write_number(out: &mut String, value: &Value, nan: &str, infinity: &str) {

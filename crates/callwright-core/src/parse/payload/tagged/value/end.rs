@@ -93,9 +93,9 @@ impl ValueReader {
         let line = !tail.is_empty() || self.line_start;
         let after = bytes.strip_prefix(tail)?.strip_prefix(&self.closing[..]).filter(|_| !self.closing.is_empty())?;
         // The decision by the fewest bytes counts, because more of them may look different.
-        let mut told = (0..=after.len()).map(|count| (count, self.after_closing(&after[..count], line)));
-        let (count, told) = told.find(|(_, told)| *told != After::Wait)?;
-        let After::Doubt { marked } = told else { return None };
+        let mut decision = (0..=after.len()).map(|count| (count, self.after_closing(&after[..count], line)));
+        let (count, decision) = decision.find(|(_, decision)| *decision != After::Wait)?;
+        let After::Doubt { marked } = decision else { return None };
         let closing = bytes.len() - after.len();
         Some((closing + count, closing, marked))
     }

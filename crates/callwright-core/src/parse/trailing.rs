@@ -7,7 +7,7 @@ const TEXT: usize = 256;
 
 /// Reads the bytes after a payload.
 #[derive(Debug, Default)]
-pub(crate) struct Behind {
+pub(crate) struct Trailing {
     /// Whether the payload began with a code fence that is still open.
     pub fenced: bool,
     ticks: u8,
@@ -19,7 +19,7 @@ pub(crate) struct Behind {
 
 /// The meaning of a byte after the payload.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Trailer {
+pub(crate) enum TrailingByte {
     /// Nothing to report.
     Nothing,
     /// A departure, detected at this offset.
@@ -28,32 +28,32 @@ pub(crate) enum Trailer {
     NextCall(Option<usize>),
 }
 
-impl Behind {
+impl Trailing {
     /// Takes a byte at offset `at`. Without `repair`, it never begins text or another call.
-    pub(crate) fn step(&mut self, byte: u8, at: usize, repair: bool) -> Trailer {
+    pub(crate) fn step(&mut self, byte: u8, at: usize, repair: bool) -> TrailingByte {
         let line_start = self.line_start;
         self.pass(byte);
         if self.text_at.is_some() && (byte != b'{' || line_start != Some(true)) {
-            return Trailer::Nothing;
+            return TrailingByte::Nothing;
         }
         match byte {
-            b' ' | b'\t' | b'\r' | b'\n' => Trailer::Nothing,
-            b'{' if repair => Trailer::NextCall(self.text_at.take()),
+            b' ' | b'\t' | b'\r' | b'\n' => TrailingByte::Nothing,
+            b'{' if repair => TrailingByte::NextCall(self.text_at.take()),
             b'`' if self.fenced => {
                 self.ticks += 1;
                 self.fenced = self.ticks < 3;
-                Trailer::Nothing
+                TrailingByte::Nothing
             }
-            b'`' if self.ticks > 0 => Trailer::Nothing,
+            b'`' if self.ticks > 0 => TrailingByte::Nothing,
             b'`' => {
                 self.ticks = 3;
-                Trailer::Departure(RepairKind::CodeFence, at)
+                TrailingByte::Departure(RepairKind::CodeFence, at)
             }
             _ if repair && line_start == Some(true) && !b"}])>,;'\"<".contains(&byte) => {
                 self.text_at = Some(at);
-                Trailer::Nothing
+                TrailingByte::Nothing
             }
-            _ => Trailer::Departure(RepairKind::StrayText, at),
+            _ => TrailingByte::Departure(RepairKind::StrayText, at),
         }
     }
 
