@@ -296,7 +296,7 @@ impl<'c> Constraint<'c> {
                 return self.close(left).map(Err);
             }
             if banned.len() > 64 {
-                self.fail("no token fits that the model would write")?;
+                self.fail("the model excludes every token that fits")?;
             }
         }
     }
@@ -540,13 +540,13 @@ fn too_few(subject: Subject, needed: Option<usize>, left: usize) -> Error {
     match needed {
         Some(needed) => {
             let message =
-                format!("{tokens} left, too few for a whole {what}: the shortest that was found takes {needed}");
+                format!("{tokens} left, too few for a complete {what}: the shortest one found takes {needed}");
             Error::new(ErrorKind::Constraint, message).hint("raise --max-tokens or --ctx")
         }
         None => {
-            let message = format!("{tokens} left, and no {what} was found that is sure to end within them");
+            let message = format!("{tokens} left, and no {what} is known to fit");
             Error::new(ErrorKind::Constraint, message)
-                .hint("raise --max-tokens, make the schema simpler, or let --constrain off do without")
+                .hint("raise --max-tokens, make the schema simpler, or use --constrain off")
         }
     }
 }

@@ -289,7 +289,7 @@ impl Models {
             });
             return match known {
                 Some(entry) => {
-                    error.hint(format!("it can be had by name: callwright model pull {0}, then -m {0}", entry.name))
+                    error.hint(format!("download it by name: callwright model pull {0}, then -m {0}", entry.name))
                 }
                 None => error.hint("a file on the hub is written hf:ORG/REPO/FILE.gguf"),
             };
@@ -297,7 +297,7 @@ impl Models {
         let names = self.entries.iter().map(|entry| entry.name.as_str());
         let hint = match nearest(&model.to_lowercase(), names) {
             Some(name) => format!("did you mean {name}? To get it: callwright model pull {name}"),
-            None => "callwright model list shows the names; a path or hf:ORG/REPO/FILE.gguf will do as well".to_owned(),
+            None => "callwright model list shows the names; a path or hf:ORG/REPO/FILE.gguf also works".to_owned(),
         };
         fail(format!("there is no model {model:?}, and no file of that name")).hint(hint)
     }

@@ -92,20 +92,20 @@ impl std::fmt::Display for Notice {
             Notice::ClosedEarly(subject) => {
                 write!(
                     f,
-                    "the tokens ran out: the {} was closed early, with the shortest values that fit (--max-tokens gives more)",
+                    "the tokens ran out: the {} was closed early, with the shortest values that fit (raise --max-tokens)",
                     subject.name()
                 )
             }
             Notice::ThinkingClosed => f.write_str("reasoning was closed at its limit (--max-thinking)"),
-            Notice::Failed(why) => write!(f, "the grammar failed, and the answer went on without it: {why}"),
+            Notice::Failed(why) => write!(f, "the grammar failed, and the answer continued without it: {why}"),
             Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (--max-tokens)"),
             Notice::CutOff(subject) => write!(
                 f,
-                "the tokens ran out within the {}: no way was found to close it in time (--max-tokens gives more)",
+                "the tokens ran out within the {}: no completion was found in time (raise --max-tokens)",
                 subject.name()
             ),
             Notice::NumberCutOff => f.write_str(
-                "the tokens ran out within a number, which may be another one with more digits (--max-tokens gives more)",
+                "the tokens ran out within a number, which may be another one with more digits (raise --max-tokens)",
             ),
         }
     }

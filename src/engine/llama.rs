@@ -93,7 +93,7 @@ impl LlamaEngine {
         }
         let model = LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
             Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {}", path.display(), because(&error)))
-                .hint("-vv shows all that llama.cpp said while loading")
+                .hint("use -vv to see llama.cpp's messages while loading")
         })?;
         let info = describe(&model, path);
         let model = Arc::new(model);

@@ -227,7 +227,7 @@ impl ScriptedEngine {
             let generation: Generation = serde_json::from_str(text).map_err(|error| damaged(line, &error))?;
             for (token, bytes) in &generation.produced {
                 if !(0..1 << 24).contains(&token.0) {
-                    return Err(damaged(line, &format!("token {} is in no vocabulary", token.0)));
+                    return Err(damaged(line, &format!("token {} is not a valid id", token.0)));
                 }
                 vocabulary.insert(*token, bytes.clone().into_vec());
             }
@@ -275,7 +275,7 @@ impl Engine for ScriptedEngine {
         let recorded = self.generations.as_slice().iter().find(|generation| generation.prompt_sha256 == wanted);
         let measured = || self.measured.get(&wanted).map(|tokens| vec![self.end; *tokens]);
         recorded.map(|generation| generation.prompt.clone()).or_else(measured).ok_or_else(|| {
-            Error::new(ErrorKind::Replay, "the recording has no answer to this prompt: what is asked has changed")
+            Error::new(ErrorKind::Replay, "the recording has no answer to this prompt: the request has changed")
                 .hint("replay with the same messages, tools, template and format, or record again")
         })
     }
@@ -354,7 +354,7 @@ impl Engine for ScriptedEngine {
                 Err(Error::new(ErrorKind::Replay, "the sampling options differ from the recorded ones")
                     .hint(format!("recorded: {}", json!(generation.sampling))))
             }
-            None if !self.any_prompt => Err(Error::new(ErrorKind::Replay, "the recording is over")),
+            None if !self.any_prompt => Err(Error::new(ErrorKind::Replay, "the recording has ended")),
             _ => Ok(()),
         }
     }

@@ -120,7 +120,7 @@ impl<'a> Download<'a> {
             };
             failures = if length(&part) > before { 1 } else { failures + 1 };
             if failures > MAX_FAILURES {
-                return Err(self.fail(&error).hint("what is here is kept: the same command goes on from there"));
+                return Err(self.fail(&error).hint("the downloaded part is kept: run the same command to resume"));
             }
             progress.event(ProgressEvent::Retry { file: self.name, reason: &error });
             std::thread::sleep(self.hub.retry_pause * (1 << (failures - 1)));
@@ -162,7 +162,7 @@ impl<'a> Download<'a> {
         let page = format!("{endpoint}/{repo}");
         match status(error) {
             Some(401 | 403) if self.hub.token.is_some() => self
-                .fail("the token does not open this repository")
+                .fail("the token has no access to this repository")
                 .hint(format!("accept the model's terms at {page} with the account that HF_TOKEN belongs to")),
             Some(401 | 403) => self
                 .fail("the repository is private, gated, or does not exist")

@@ -41,7 +41,7 @@ impl HubFile {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
         for part in [org, repo].into_iter().chain(file.split('/')).chain(revision.split('/')) {
             if part.is_empty() || part.starts_with("..") || part == "." || !part.chars().all(plain) {
-                return Err(format!("{part:?} is no name of the hub"));
+                return Err(format!("{part:?} is not a valid name on the hub"));
             }
         }
         if !file.ends_with(".gguf") {

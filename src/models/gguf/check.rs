@@ -116,7 +116,7 @@ impl Gguf {
         };
         let Some(&(_, default_bos, default_eos)) = TOKENIZERS.iter().find(|(name, ..)| *name == model) else {
             let known: Vec<&str> = TOKENIZERS.iter().map(|(name, ..)| *name).collect();
-            return Err(refuse(format!("the tokenizer {model:?} is none that a text-generating model has"))
+            return Err(refuse(format!("the tokenizer {model:?} is not one of a text-generating model"))
                 .hint(format!("known are {}", known.join(", "))));
         };
         let tokens = self.check_tokens()?;

@@ -264,7 +264,7 @@ fn read_header(mut reader: Reader, path: &Path) -> Result<Gguf> {
 
 fn count(number: u64, what: &str) -> Result<u64> {
     if number > MAX_ENTRIES {
-        return Err(damaged(format!("the header speaks of {number} {what}; no model has more than {MAX_ENTRIES}")));
+        return Err(damaged(format!("the header declares {number} {what}; no model has more than {MAX_ENTRIES}")));
     }
     Ok(number)
 }

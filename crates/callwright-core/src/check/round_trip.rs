@@ -101,7 +101,7 @@ fn problem(answer: &Message, parsed: &Parsed) -> Option<String> {
         return Some(format!("{} of {} calls are found", read.len(), wrote.len()));
     }
     if let Some(more) = read.get(wrote.len()) {
-        return Some(format!("a call of {:?} is found that nobody made", more.name));
+        return Some(format!("a call of {:?} is read that was not made", more.name));
     }
     for (wrote, read) in wrote.iter().zip(read) {
         if read.name != wrote.name {
@@ -126,14 +126,14 @@ fn problem(answer: &Message, parsed: &Parsed) -> Option<String> {
 /// The first argument that changed.
 fn difference(wrote: &Arguments, read: &Arguments) -> String {
     let (Some(wrote), Some(read)) = (wrote.as_object(), read.as_object()) else {
-        return format!("the arguments are read as what is no JSON object: {}", short(&read.to_text()));
+        return format!("the arguments are not read as a JSON object: {}", short(&read.to_text()));
     };
     match wrote.iter().find(|(name, value)| read.get(*name) != Some(value)) {
         Some((name, value)) => match read.get(name) {
             Some(other) => format!("{name:?}: {} is read as {}", short(&value.to_string()), short(&other.to_string())),
             None => format!("{name:?}: {} is not found", short(&value.to_string())),
         },
-        None => "arguments are found that nobody gave".to_owned(),
+        None => "extra arguments are read".to_owned(),
     }
 }
 

@@ -108,14 +108,14 @@ impl Reader<'_> {
             "named" | "python" => "call",
             "tagged" => "argument",
             _ => {
-                let error = self.error(span, ErrorKind::Format, format!("there is no payload kind {kind:?}"));
+                let error = self.error(span, ErrorKind::Format, format!("unknown payload kind {kind:?}"));
                 return Err(error.hint(suggest(kind, &PAYLOADS)));
             }
         };
         for table in ["keys", "call", "argument"] {
             let needless = table != suits && !(table == "call" && kind == "tagged");
             if let Some(entry) = root.get(table).filter(|_| needless) {
-                let message = format!("[{table}] has no meaning with payload {kind:?}");
+                let message = format!("[{table}] cannot be used with payload {kind:?}");
                 return Err(self.error(entry.span(), ErrorKind::Format, message));
             }
         }
@@ -134,7 +134,7 @@ impl Reader<'_> {
         let keyed = self.flag(table, "keyed")?.unwrap_or(false);
         let named = ["name", "arguments", "id"].into_iter().find_map(|key| Some((key, table.get(key)?)));
         if let Some((key, value)) = named.filter(|_| keyed) {
-            let message = format!("`{key}` has no meaning with `keyed`");
+            let message = format!("`{key}` cannot be used with `keyed`");
             let error = self.error(value.span(), ErrorKind::Format, message);
             return Err(error.hint("a keyed call has one key, the tool's name: {\"NAME\": {…}}"));
         }
@@ -213,7 +213,7 @@ impl Reader<'_> {
             return Ok(words.map(|kind| ((*kind).to_owned(), (*kind).to_owned())).collect());
         };
         if !typed {
-            let error = self.error(value.span(), ErrorKind::Format, "`types` has no meaning without {type}".into());
+            let error = self.error(value.span(), ErrorKind::Format, "`types` cannot be used without {type}".into());
             return Err(error.hint("put {type} into `key_end`, where the word for the type is written"));
         }
         let words = self.table(value, "types")?;

@@ -447,7 +447,7 @@ impl Reader<'_> {
             }
             _ => {
                 let known = r#"known are \t \r \n \\ \" \[ \] \- \xXX \uXXXX \UXXXXXXXX"#;
-                return Err(self.error("there is no such escape").hint(known));
+                return Err(self.error("unknown escape").hint(known));
             }
         };
         let code = self.rest().get(2..2 + digits).and_then(|hex| u32::from_str_radix(hex, 16).ok());

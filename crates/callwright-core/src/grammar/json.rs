@@ -280,7 +280,7 @@ pub(super) fn impossible(tool: Option<&str>, path: &str, keyword: Option<&str>, 
 /// The error that a format cannot write the name of a property.
 pub(super) fn unwritable(tool: &str, name: &str, path: &str, format: &str) -> Error {
     let message =
-        format!("tool {tool:?}: the format {format} has no way to write the name {name:?} of the property at {path}");
+        format!("tool {tool:?}: the format {format} cannot write the name {name:?} of the property at {path}");
     Error::new(ErrorKind::Tools, message).hint("rename it, or use a format that writes arguments as JSON: delimited")
 }
 

@@ -175,7 +175,7 @@ impl Builder<'_> {
             let options: Vec<String> = values.map(|value| literal(&notation.dialect.write(value))).collect();
             if options.is_empty() {
                 let keyword = if object.contains_key("enum") { "enum" } else { "const" };
-                return Err(impossible(Some(notation.tool), path, Some(keyword), "no value that is listed will do"));
+                return Err(impossible(Some(notation.tool), path, Some(keyword), "no listed value fits"));
             }
             return Ok(self.rules.alternatives(&options));
         }

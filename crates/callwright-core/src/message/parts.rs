@@ -112,7 +112,7 @@ impl Content {
     }
 
     fn as_json(&mut self, value: &Value, path: &str) -> String {
-        self.notes.push(format!("{path} is no part of a known type; it is read as JSON text"));
+        self.notes.push(format!("{path} is not a part of a known type; it is read as JSON text"));
         value.to_string()
     }
 

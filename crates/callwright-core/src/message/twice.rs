@@ -12,7 +12,7 @@ pub(super) fn notes(text: &str) -> Vec<String> {
     let mut reader = serde_json::Deserializer::from_str(text);
     // The caller reports syntax errors.
     let _ = Look { path: String::new(), found: &mut found }.deserialize(&mut reader);
-    found.iter().map(|path| format!("{path} is there twice; the last one is read")).collect()
+    found.iter().map(|path| format!("{path} occurs twice; the last value is used")).collect()
 }
 
 struct Look<'f> {
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_key_is_named_by_its_path() {
         let text = r#"{"a": [1, {"b": 1, "c": null, "b": "x"}], "seed": 1, "seed": 2.5, "seed": true}"#;
-        let said = ["a[1].b is there twice; the last one is read", "seed is there twice; the last one is read"];
+        let said = ["a[1].b occurs twice; the last value is used", "seed occurs twice; the last value is used"];
         assert_eq!(notes(text), said);
         assert!(notes("{\"a\": 1}").is_empty() && notes("no JSON").is_empty());
     }

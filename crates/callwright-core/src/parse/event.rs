@@ -153,7 +153,7 @@ impl RepairKind {
             RepairKind::DoubledMarker => "a marker written twice",
             RepairKind::NearMissMarker => "a marker that is not written exactly",
             RepairKind::CodeFence => "a code fence around it",
-            RepairKind::StrayText => "text between the markers that is no part of it",
+            RepairKind::StrayText => "text between the markers that is not part of it",
             RepairKind::SeveralCalls => "another call between the same markers",
             RepairKind::TrailingComma => "a comma before a closing bracket",
             RepairKind::MissingComma => "no comma between two members",
@@ -262,12 +262,12 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "byte {}: ", self.range.start)?;
         match &self.kind {
-            DiagnosticKind::StrayEndMarker => f.write_str("an end marker where no call is open"),
+            DiagnosticKind::StrayEndMarker => f.write_str("an end marker without an open call"),
             DiagnosticKind::NotRepaired { repair } => write!(f, "the call has {} (repairs are off)", repair.describe()),
             DiagnosticKind::BrokenJson => f.write_str("the call's JSON is broken beyond repair"),
             DiagnosticKind::BrokenCall => f.write_str("the call is broken beyond repair"),
             DiagnosticKind::DuplicateKey { key } => {
-                write!(f, "the key {key:?} is there twice in the call's arguments")
+                write!(f, "the key {key:?} occurs twice in the call's arguments")
             }
             DiagnosticKind::IgnoredKey { key } => write!(f, "the call's key {key:?} is ignored"),
             DiagnosticKind::MissingName => f.write_str("the call names no tool"),

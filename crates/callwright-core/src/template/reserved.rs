@@ -179,7 +179,7 @@ impl<'a> Neutraliser<'a> {
                 Class::Control | Class::UserDefined if place == Place::JsonString && json_escapes(string) => {
                     out.push_str(string);
                 }
-                Class::Control | Class::UserDefined => self.push_stand_in(&mut out, string),
+                Class::Control | Class::UserDefined => self.push_placeholder(&mut out, string),
                 Class::Marker => {
                     let first = string.chars().next();
                     out.extend(first);
@@ -201,7 +201,7 @@ impl<'a> Neutraliser<'a> {
         let mut out = String::with_capacity(text.len());
         for c in text.chars() {
             if PLANE.contains(&c) {
-                self.push_stand_in(&mut out, c.encode_utf8(&mut [0; 4]));
+                self.push_placeholder(&mut out, c.encode_utf8(&mut [0; 4]));
             } else {
                 out.push(c);
             }
@@ -209,7 +209,7 @@ impl<'a> Neutraliser<'a> {
         out
     }
 
-    fn push_stand_in(&self, out: &mut String, original: &str) {
+    fn push_placeholder(&self, out: &mut String, original: &str) {
         let mut table = self.table.borrow_mut();
         let mut indices = self.indices.borrow_mut();
         let index = match indices.get(original) {
@@ -222,7 +222,7 @@ impl<'a> Neutraliser<'a> {
             }
         };
         match char::from_u32(table.first + index).filter(|c| PLANE.contains(c)) {
-            Some(stand_in) => out.push(stand_in),
+            Some(placeholder) => out.push(placeholder),
             // More than 65,000 different reserved strings in one prompt: the remaining ones are dropped.
             None => out.push(char::REPLACEMENT_CHARACTER),
         }

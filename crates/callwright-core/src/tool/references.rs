@@ -89,7 +89,7 @@ impl Finding<'_> {
                 }
                 Found::Nowhere => {
                     object.shift_remove("$ref");
-                    let message = format!("{} leads nowhere and is left out", shown(&Value::from(reference)));
+                    let message = format!("{} cannot be resolved and is left out", shown(&Value::from(reference)));
                     relaxing.notices.relaxed(path, "$ref", message, "add the definition under \"$defs\" of the schema");
                 }
             }

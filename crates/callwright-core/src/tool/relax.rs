@@ -143,7 +143,7 @@ impl Relaxing<'_> {
                 *schema = named;
             }
             None => {
-                let message = format!("{} is no schema, any value fits", shown(schema));
+                let message = format!("{} is not a schema; any value fits", shown(schema));
                 self.notices.relaxed(parent, &key, message, "write an object with a \"type\"");
                 *schema = json!({});
             }
@@ -314,7 +314,7 @@ impl Relaxing<'_> {
             Some(same) if same == *text => Fate::Keep,
             Some(other) => self.become_read("pattern", value, other.into(), path),
             None => {
-                let message = format!("{} is no regular expression and is left out", shown(value));
+                let message = format!("{} is not a regular expression and is left out", shown(value));
                 self.notices.relaxed(path, "pattern", message, "write one of ECMA 262, as JavaScript has them");
                 Fate::Drop
             }
@@ -346,7 +346,7 @@ impl Relaxing<'_> {
                 }
                 None => {
                     let instead = "write one of ECMA 262, as JavaScript has them";
-                    self.notices.relaxed(&at, name, "it is no regular expression and is left out", instead);
+                    self.notices.relaxed(&at, name, "it is not a regular expression and is left out", instead);
                 }
             }
         }
@@ -379,7 +379,7 @@ impl Relaxing<'_> {
         };
         object.shift_remove("type");
         let Some(read) = read else {
-            let message = format!("{} is no type, a value of any type fits", shown(&written));
+            let message = format!("{} is not a type; a value of any type fits", shown(&written));
             let near = written.as_str().and_then(|name| nearest(name, TYPES));
             let instead = match near {
                 Some(near) => format!("write \"{near}\"?"),

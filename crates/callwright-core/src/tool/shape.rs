@@ -243,7 +243,7 @@ fn schema_of(function: &Map<String, Value>, notices: &mut Notices) -> Option<Map
 }
 
 fn no_schema(key: &str, value: &Value, notices: &mut Notices) -> Option<Map<String, Value>> {
-    let message = format!("{} is no schema, any arguments fit", shown(value));
+    let message = format!("{} is not a schema; any arguments fit", shown(value));
     notices.relaxed("", key, message, "write a JSON Schema of type object");
     None
 }

@@ -305,7 +305,7 @@ fn variations_that_models_write() {
             let mut parser = Parser::new(Format::builtin(name).unwrap(), Some(tools()), options).unwrap();
             text.as_bytes().chunks(piece).for_each(|piece| parser.push(piece, &mut |_| ()));
             if let Some(read) = wrong(&parser.finish(&mut |_| ()), &calls, content, reasoning) {
-                report += &format!("{name} behind {prompt_tail:?} in pieces of {piece}\n{text}\nis read as {read}\n");
+                report += &format!("{name} after {prompt_tail:?} in pieces of {piece}\n{text}\nis read as {read}\n");
                 break;
             }
         }

@@ -195,8 +195,8 @@ const EXPECTED: &str = include_str!("../cases/infer/families.tsv");
 
 /// Templates that write a value in a form that is not part of the format.
 const WRITTEN_OTHERWISE: [(&str, &str); 2] = [
-    ("openbmb-MiniCPM5-1B.jinja", "values with `<` or a line break stand in CDATA, which is read but not written"),
-    ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B.jinja", "it ends the section only behind a second call"),
+    ("openbmb-MiniCPM5-1B.jinja", "values with `<` or a line break are in CDATA, which is read but not written"),
+    ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B.jinja", "it ends the section only after a second call"),
 ];
 
 /// Templates without reasoning, from which it cannot be inferred.

@@ -608,7 +608,7 @@ fn little_is_held_back_for_any_text() {
     assert!(held(format!("{call}\"{}", "}\n".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}{}", "1".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}1, \"{}", "k".repeat(5000))) < 2048 + call.len());
-    assert!(held(format!("{call}1}}}}\n{}", "text ".repeat(1000))) < 512 + call.len(), "text behind a call");
+    assert!(held(format!("{call}1}}}}\n{}", "text ".repeat(1000))) < 512 + call.len(), "text after a call");
 }
 
 /// Repairs and held values are for broken text: values under other keys never change a call that has the canonical

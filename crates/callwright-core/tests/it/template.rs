@@ -233,7 +233,7 @@ fn templates_that_nest_too_deeply_are_refused() {
         }
     }
     let elif = |count| "{% if 0 %}".to_owned() + &"\n{% elif 0 %}".repeat(count);
-    let message = "there are more than 500 elif in one another".to_owned();
+    let message = "there are more than 500 nested elif".to_owned();
     assert_eq!(refusal(elif(500) + "{% endif %}"), None);
     assert_eq!(refusal(elif(501) + "{% endif %}"), Some((message.clone(), Some(502))));
     assert_eq!(refusal(elif(100_000)), Some((message.clone(), Some(502))));

@@ -35,7 +35,7 @@ pub fn infer(template: &ChatTemplate) -> Inference {
     let Some((declaration, sample)) = found else { return inference };
     let declaration = Declaration { reasoning: inference.reasoning.clone(), ..declaration };
     if says_a_sentinel(&declaration) {
-        inference.notes.push("it writes parts of a call where no payload kind has them".to_owned());
+        inference.notes.push("it writes parts of a call in a place that no payload kind supports".to_owned());
         return inference;
     }
     let format = Format::unchecked(declaration).with_headers(Arc::clone(&inference.headers));
@@ -49,7 +49,7 @@ pub fn infer(template: &ChatTemplate) -> Inference {
     });
     match is_call {
         true => inference.format = Some(format),
-        false => inference.notes.push("what it writes for a call is not read back as that call".to_owned()),
+        false => inference.notes.push("the calls that it writes are not read back unchanged".to_owned()),
     }
     inference
 }

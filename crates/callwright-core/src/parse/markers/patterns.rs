@@ -208,7 +208,7 @@ impl Marker {
             let hir = syntax::parse_with(&pattern, &syntax_config()).map_err(|e| {
                 let reason = e.to_string();
                 let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-                Error::new(ErrorKind::Format, format!("a marker is no regular expression: {reason}"))
+                Error::new(ErrorKind::Format, format!("a marker is not a valid regular expression: {reason}"))
             })?;
             let Some(length) = hir.properties().maximum_len() else {
                 return Err(Error::new(

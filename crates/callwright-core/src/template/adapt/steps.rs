@@ -25,7 +25,7 @@ fn arguments(placed: &[Placed]) -> Stepped {
             let Arguments::Raw(text) = &call.arguments else { continue };
             let (object, how) = object(text);
             notes.push(format!(
-                "the arguments of the call of {} in messages[{at}] are no JSON object; the prompt has them {how}",
+                "the arguments of the call of {} in messages[{at}] are not a JSON object; the prompt has them {how}",
                 call.name
             ));
             call.arguments = Arguments::Object(object);
@@ -102,7 +102,7 @@ pub(super) fn split(placed: &[Placed]) -> Stepped {
         }
         out.extend(results.into_iter().cloned());
         notes.push(format!(
-            "the {} calls in messages[{}] are shown as one turn each: the template writes one call a turn",
+            "the {} calls in messages[{}] are shown as one turn each: the template writes one call per turn",
             first.message.tool_calls.len(),
             first.at
         ));
@@ -151,7 +151,7 @@ fn join(placed: &[Placed]) -> Stepped {
         }
         last.message.tool_calls.clone_from(&next.message.tool_calls);
         notes.push(format!(
-            "messages[{}] is joined to messages[{}]: the template wants the roles to alternate",
+            "messages[{}] is merged into messages[{}]: the template requires alternating roles",
             next.at, last.at
         ));
     }
@@ -171,7 +171,7 @@ fn fill(placed: &[Placed]) -> Stepped {
         };
         if let Some(message) = filler {
             notes.push(format!(
-                "a message of role {}, {:?}, is put in before messages[{}]: the template wants the roles to alternate",
+                "a message of role {}, {:?}, is inserted before messages[{}]: the template requires alternating roles",
                 message.role.as_str(),
                 message.content,
                 next.at

@@ -57,7 +57,7 @@ impl Depth {
             return Err(format!("the expression nests more than {OPERATIONS} operations"));
         }
         if self.branches.total > BRANCHES {
-            return Err(format!("there are more than {BRANCHES} elif in one another"));
+            return Err(format!("there are more than {BRANCHES} nested elif"));
         }
         Ok(())
     }

@@ -184,7 +184,7 @@ fn dict(arguments: Rest<Value>) -> Result<Value, Error> {
             for pair in iterate(value.clone())?.try_iter()? {
                 match pair.try_iter()?.collect::<Vec<_>>().as_slice() {
                     [key, item] => entries.push((key.clone(), item.clone())),
-                    _ => return Err(Error::new(ErrorKind::InvalidOperation, "dict wants pairs")),
+                    _ => return Err(Error::new(ErrorKind::InvalidOperation, "dict requires pairs")),
                 }
             }
         }
@@ -283,7 +283,7 @@ fn float(value: Value, default: Option<Value>) -> Result<Value, Error> {
 /// An undefined value is an error, not just an invalid number.
 fn defined(value: &Value) -> Result<(), Error> {
     if value.is_undefined() {
-        return Err(Error::new(ErrorKind::UndefinedError, "a number is wanted of something undefined"));
+        return Err(Error::new(ErrorKind::UndefinedError, "expected a number, but the value is undefined"));
     }
     Ok(())
 }

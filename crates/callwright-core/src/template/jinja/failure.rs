@@ -81,7 +81,7 @@ fn explained(error: &minijinja::Error) -> (String, Option<String>) {
     match error.kind() {
         Kind::OutOfFuel => (STEPS.to_owned(), Some("is there an endless loop?".to_owned())),
         _ if detail == "recursion limit exceeded" => (DEPTH.to_owned(), None),
-        Kind::UndefinedError if detail.is_empty() => ("a member of something undefined is used".to_owned(), None),
+        Kind::UndefinedError if detail.is_empty() => ("a member of an undefined value is used".to_owned(), None),
         kind if detail.is_empty() => (kind.to_string(), None),
         // minijinja repeats the kind in most details.
         _ => (detail.to_owned(), None),

@@ -139,7 +139,7 @@ fn dictsort(value: &Value, arguments: Rest<Value>) -> Result<Value, Error> {
         _ => return Err(invalid("you can only sort by either \"key\" or \"value\"")),
     };
     if value.kind() != ValueKind::Map {
-        return Err(invalid("dictsort wants a mapping"));
+        return Err(invalid("dictsort requires a mapping"));
     }
     let mut keyed = Vec::new();
     for pair in pairs(value)? {
@@ -151,7 +151,7 @@ fn dictsort(value: &Value, arguments: Rest<Value>) -> Result<Value, Error> {
 
 fn groupby(value: Value, arguments: Rest<Value>) -> Result<Value, Error> {
     let mut arguments = Arguments::new(&arguments)?;
-    let attribute = arguments.text("attribute")?.ok_or_else(|| invalid("groupby wants an attribute"))?;
+    let attribute = arguments.text("attribute")?.ok_or_else(|| invalid("groupby requires an attribute"))?;
     let default = arguments.take("default")?;
     let case_sensitive = arguments.flag("case_sensitive")?;
     arguments.end()?;

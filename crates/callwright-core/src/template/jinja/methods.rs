@@ -142,7 +142,7 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
             let part = part(text, from, to)?.0;
             let fits = |wanted: &Value| -> Result<bool, Error> {
                 let wanted =
-                    wanted.as_str().ok_or_else(|| invalid("startswith and endswith want text, or a tuple of it"))?;
+                    wanted.as_str().ok_or_else(|| invalid("startswith and endswith require text, or a tuple of it"))?;
                 Ok(part.is_some_and(|part| match method {
                     "startswith" => part.starts_with(wanted),
                     _ => part.ends_with(wanted),

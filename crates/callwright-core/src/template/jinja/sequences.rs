@@ -193,7 +193,7 @@ pub(in crate::template) struct Cycler {
 impl Cycler {
     pub(in crate::template) fn value(items: Vec<Value>) -> Result<Value, Error> {
         if items.is_empty() {
-            return Err(invalid("cycler wants one item at least"));
+            return Err(invalid("cycler requires at least one item"));
         }
         Ok(Value::from_object(Cycler { items, at: AtomicUsize::new(0) }))
     }

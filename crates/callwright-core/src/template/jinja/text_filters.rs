@@ -209,7 +209,7 @@ fn urlencode(state: &State, value: &Value) -> Result<String, Error> {
         .iter()
         .map(|pair| match pair.try_iter()?.collect::<Vec<_>>().as_slice() {
             [key, value] => Ok(format!("{}={}", quoted(key, true)?, quoted(value, true)?)),
-            _ => Err(invalid("urlencode wants text or pairs")),
+            _ => Err(invalid("urlencode requires text or pairs")),
         })
         .collect::<Result<_, Error>>()?;
     Ok(pairs.join("&"))
@@ -224,7 +224,7 @@ fn filesizeformat(value: &Value, binary: Option<Value>) -> Result<String, Error>
         Some(text) => text.trim().parse().ok(),
         None => Number::of(value).map(Number::as_float),
     };
-    let size: f64 = size.ok_or_else(|| invalid("filesizeformat wants a number"))?;
+    let size: f64 = size.ok_or_else(|| invalid("filesizeformat requires a number"))?;
     let base: f64 = if binary { 1024.0 } else { 1000.0 };
     if size == 1.0 {
         return Ok("1 Byte".to_owned());
@@ -253,7 +253,7 @@ fn xmlattr(state: &State, value: &Value, autospace: Option<Value>) -> Result<Val
         autospace => autospace.is_none_or(|value| value.is_true()),
     };
     if value.kind() != ValueKind::Map {
-        return Err(invalid("xmlattr wants a mapping"));
+        return Err(invalid("xmlattr requires a mapping"));
     }
     let mut out = Vec::new();
     for key in value.try_iter()? {
