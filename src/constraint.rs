@@ -1,10 +1,10 @@
-//! Holds a model to a format's grammar while it generates.
+//! Constrains a model to a format's grammar while it generates.
 //!
-//! Text is free until a marker opens a call; from there a grammar decides, up to the call's end. A token is sampled
-//! first and then looked at: only where it does not fit is the set of all that fit computed, and one of these sampled.
-//! What the grammar leaves no choice about is appended without asking the model, in one batch. While a call is open,
-//! a way to close it within the remaining tokens is always known: when the model is about to take the last of them,
-//! that way is gone, so that no call is ever cut off.
+//! Text is free until a marker opens a call; from there to the call's end, a grammar decides. A token is sampled first
+//! and checked after: only if it does not fit is the mask of all fitting tokens computed, and one of these sampled.
+//! Text that the grammar forces is appended in one batch, without running the model. While a call is open, a completion
+//! within the remaining tokens is always known. When the next token would make it impossible, the completion is written
+//! instead, so that no call is ever cut off.
 
 mod begin;
 mod call;
@@ -32,19 +32,20 @@ pub use closing::Ends;
 pub use compiler::Compiler;
 pub use rules::{Calls, Mode, Notice, Rules, Step, Subject};
 
-/// How many tokens are tried that the grammar allows, and for which there is no room any more, before the call is closed.
+/// Maximum number of tokens to try that the grammar allows but that leave no room for a completion, before the call is
+/// closed.
 const TRIES: usize = 4;
 
 enum Phase {
-    /// Reasoning, this many tokens long.
+    /// In reasoning, with its length in tokens.
     Thinking(usize),
-    /// Text, this many tokens long.
+    /// In text, with its length in tokens.
     Text(usize),
-    /// A call or a section of them.
+    /// In a call or a section of calls.
     Call(Box<Call>),
     /// Nothing more may come.
     Over,
-    /// Nothing is constrained any more.
+    /// Constraining has ended.
     Off,
 }
 
@@ -55,49 +56,49 @@ pub struct Constraint<'c> {
     phase: Phase,
     calls: Trigger,
     thinking: Trigger,
-    /// The grammars behind the markers that `calls` looks for, in their order.
+    /// The grammars of the markers in `calls`, in their order.
     grammars: Vec<Grammar>,
-    /// Whether calls are begun by their own text, not by a marker.
+    /// Whether calls begin with their own text instead of a marker.
     bare: bool,
     opening: String,
     thinking_end: String,
-    /// The grammar of the whole answer, while reasoning comes before it.
+    /// The grammar of the whole answer, while reasoning precedes it.
     after_reasoning: Option<Box<Call>>,
     called: bool,
     /// Whether the prompt begins the call.
     primed: bool,
-    /// What is held to the grammar.
+    /// What is constrained.
     subject: Subject,
     /// Whether calls are written as JSON.
     json: bool,
     draft: bool,
-    /// The last two tokens, for tokenising what follows.
+    /// The last two tokens, as context for the tokenizer.
     last: Vec<Token>,
     notices: Vec<Notice>,
     mask_times: Vec<Duration>,
 }
 
 impl<'c> Constraint<'c> {
-    /// Whether text that was written before may be proposed as a call's continuation, which it is by default.
+    /// Whether earlier text may be proposed as a call's continuation; this is the default.
     ///
-    /// It changes no result, only how often the model is asked.
+    /// It does not change the result, only how often the model runs.
     #[must_use]
     pub fn drafting(mut self, draft: bool) -> Constraint<'c> {
         self.draft = draft;
         self
     }
 
-    /// What of the tools' schemas is left to be checked after parsing.
+    /// The parts of the tools' schemas that are only checked after parsing.
     pub fn unenforced(&self) -> &[Unenforced] {
         self.grammars.first().map_or(&[], |grammar| &grammar.unenforced)
     }
 
-    /// What the caller should know of how it went.
+    /// The diagnostics of the constraint.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
     }
 
-    /// How long each mask took that had to be computed.
+    /// The time for each computed mask.
     pub fn mask_times(&self) -> &[Duration] {
         &self.mask_times
     }
@@ -105,7 +106,7 @@ impl<'c> Constraint<'c> {
     /// Takes the beginning of the answer that is already in the prompt.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`] in strict mode, when the grammar does not allow it.
+    /// [`ErrorKind::Constraint`] in strict mode, if the grammar does not allow it.
     pub fn prime(&mut self, text: &[u8]) -> Result<()> {
         if text.is_empty() {
             return Ok(());
@@ -114,11 +115,11 @@ impl<'c> Constraint<'c> {
         self.read(text)
     }
 
-    /// What to do next, with `left` tokens to go.
+    /// The next step, with `left` tokens remaining.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`] in strict mode, when the grammar engine fails; in every mode when the tokens do not
-    /// suffice for a call that is required.
+    /// [`ErrorKind::Constraint`] in strict mode, if the grammar engine fails; in every mode, if the remaining tokens do
+    /// not suffice for a required call.
     pub fn next(&mut self, left: usize) -> Result<Step> {
         match &mut self.phase {
             Phase::Over => Ok(Step::Finished),
@@ -146,8 +147,8 @@ impl<'c> Constraint<'c> {
                 }
                 let tokens = self.compiler.tokens();
                 if std::mem::take(&mut self.primed) {
-                    let needed = call.way(tokens, &self.last).map(|way| way.len());
-                    // Of a grammar of one's own more can be written than a way out of it is found for.
+                    let needed = call.completion(tokens, &self.last).map(|completion| completion.len());
+                    // For a user's grammar, not every text has a known completion.
                     let unknown = needed.is_none() && self.subject == Subject::Answer { json: false };
                     if !unknown && needed.is_none_or(|needed| needed > left) {
                         return Err(too_few(self.subject, needed, left));
@@ -167,7 +168,7 @@ impl<'c> Constraint<'c> {
         }
     }
 
-    /// Begins a call: its marker and what the grammar forces behind it, tokenised as one text.
+    /// Begins a call: its marker and the text that the grammar forces after it, tokenised together.
     fn begin_call(&mut self, left: usize) -> Result<Step> {
         let opening = self.opening.clone();
         let call = match self.calls.look(opening.as_bytes()) {
@@ -177,12 +178,12 @@ impl<'c> Constraint<'c> {
         let tokens = self.compiler.tokens();
         let mut run = tokens.tokenize(opening.as_bytes());
         if let Some(mut call) = call {
-            let needed = call.way(tokens, &run).map(|way| run.len() + way.len());
+            let needed = call.completion(tokens, &run).map(|completion| run.len() + completion.len());
             if needed.is_none_or(|needed| needed + SPARE > left) {
                 return self.no_room(needed, left);
             }
             if self.rules.jump {
-                // Of the forced bytes only as many as no token could carry on into what is free.
+                // Of the forced bytes, only as many as no token could extend into the free text.
                 let settled: Vec<Token> = call.matcher.compute_ff_tokens().into_iter().map(token).collect();
                 let most = opening.len() + tokens.vocabulary.text(&settled).len();
                 let text = [opening.as_bytes(), &call.matcher.compute_ff_bytes()].concat();
@@ -195,7 +196,7 @@ impl<'c> Constraint<'c> {
         self.forced(run)
     }
 
-    /// Takes tokens that nobody sampled.
+    /// Takes tokens that were not sampled.
     fn forced(&mut self, run: Vec<Token>) -> Result<Step> {
         self.take(&run)?;
         Ok(Step::Forced(run))
@@ -205,10 +206,10 @@ impl<'c> Constraint<'c> {
         run.iter().try_for_each(|token| self.commit(*token))
     }
 
-    /// Ends the answer before a call that takes this many tokens, if that is known.
+    /// Ends the answer before a call that needs `needed` tokens, if that is known.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`] where it is the first that is required, or the mode is strict.
+    /// [`ErrorKind::Constraint`] if it is the first required call, or the mode is strict.
     fn no_room(&mut self, needed: Option<usize>, left: usize) -> Result<Step> {
         let demanded = self.rules.calls == Calls::Required || self.rules.mode == Mode::Strict;
         if demanded && !self.called {
@@ -219,18 +220,18 @@ impl<'c> Constraint<'c> {
         Ok(Step::Finished)
     }
 
-    /// Goes the way to the end.
+    /// Writes the completion.
     fn close(&mut self, left: usize) -> Result<Step> {
         let Phase::Call(call) = &self.phase else { return Ok(Step::Sample) };
-        match call.way(self.compiler.tokens(), &self.last) {
+        match call.completion(self.compiler.tokens(), &self.last) {
             Some(run) if !run.is_empty() => {
                 self.closes_early();
                 self.forced(run)
             }
-            // All calls are closed, and another one would not be.
+            // All calls are closed, and there is no room for another one.
             _ if self.subject == Subject::Call => self.no_room(None, left),
-            way => {
-                match way {
+            completion => {
+                match completion {
                     Some(_) => self.closes_early(),
                     None => self.notices.push(Notice::CutOff(self.subject)),
                 }
@@ -240,24 +241,23 @@ impl<'c> Constraint<'c> {
         }
     }
 
-    /// From here on what is written is not what the model would have written with more tokens.
+    /// From here on, the text differs from what the model would have written with more tokens.
     fn closes_early(&mut self) {
         if !self.is_closing() {
             self.notices.push(Notice::ClosedEarly(self.subject));
         }
     }
 
-    /// Whether what is written now closes what was begun, or leaves out what there is no room for, because the tokens run
-    /// out.
+    /// Whether the current text is a completion, or omits something for lack of room, because the tokens run out.
     pub fn is_closing(&self) -> bool {
         self.notices.contains(&Notice::ClosedEarly(self.subject))
     }
 
-    /// Samples a token that fits, with `left` tokens to go, and takes it; where none fits in the tokens left, what to
-    /// do instead.
+    /// Samples a fitting token, with `left` tokens remaining, and takes it; if none fits in the remaining tokens,
+    /// returns what to do instead.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`] in strict mode, when the grammar engine fails.
+    /// [`ErrorKind::Constraint`] in strict mode, if the grammar engine fails.
     pub fn sample(
         &mut self,
         sampler: &mut Sampler,
@@ -276,7 +276,7 @@ impl<'c> Constraint<'c> {
                 match self.masked(sampler, logits, &banned, left)? {
                     Some(Ok(token)) => chosen = token,
                     Some(Err(instead)) => return Ok(Err(instead)),
-                    // Where the call may end here, the model has left it.
+                    // The call may end here, and the model has ended it.
                     None => continue,
                 }
             }
@@ -296,12 +296,12 @@ impl<'c> Constraint<'c> {
                 return self.close(left).map(Err);
             }
             if banned.len() > 64 {
-                self.fail("no token fits that the model would write")?;
+                self.fail("the model excludes every token that fits")?;
             }
         }
     }
 
-    /// Takes note that the tokens have run out, and whether some that were forced are `missing`.
+    /// Records that the tokens have run out, and whether some forced ones are `missing`.
     pub(super) fn out_of_tokens(&mut self, missing: bool) {
         let Phase::Call(call) = &mut self.phase else { return };
         if missing || !call.may_end() {
@@ -311,7 +311,7 @@ impl<'c> Constraint<'c> {
         }
     }
 
-    /// How much of a draft the grammar allows where a call is open; nothing elsewhere.
+    /// Number of tokens of a draft that the grammar allows inside a call; 0 elsewhere.
     pub(super) fn allowed(&mut self, draft: &[Token]) -> usize {
         match &mut self.phase {
             Phase::Call(call) if self.draft => {
@@ -322,12 +322,12 @@ impl<'c> Constraint<'c> {
         }
     }
 
-    /// Whether a grammar holds what comes next.
+    /// Whether a grammar constrains the next token.
     pub(super) fn holds(&self) -> bool {
         matches!(self.phase, Phase::Call(_))
     }
 
-    /// Whether what comes next may be drafted.
+    /// Whether the next tokens may be drafted.
     pub(super) fn may_draft(&self) -> bool {
         self.draft && matches!(self.phase, Phase::Call(_))
     }
@@ -337,18 +337,18 @@ impl<'c> Constraint<'c> {
         usize::try_from(token.0).ok().and_then(|index| words.get(index)).is_some_and(|word| word.end)
     }
 
-    /// Whether the answer may not end yet, although no grammar says so.
+    /// Whether the answer must not end yet, although no grammar requires this.
     fn must_go_on(&self) -> bool {
         matches!(self.phase, Phase::Text(_) | Phase::Thinking(_)) && self.rules.calls == Calls::Required && !self.called
     }
 
-    /// Whether calls are all there is.
+    /// Whether the answer may only contain calls.
     fn only_calls(&self) -> bool {
         self.rules.mode == Mode::Strict && self.rules.calls == Calls::Required
     }
 
-    /// Samples among the tokens that fit, or says what to do where none is left; `None` when the call was left instead,
-    /// as it may end here.
+    /// Samples among the fitting tokens, or returns what to do if there are none; `None` if the call was ended instead,
+    /// because it may end here.
     fn masked(
         &mut self,
         sampler: &mut Sampler,
@@ -382,7 +382,7 @@ impl<'c> Constraint<'c> {
         }
     }
 
-    /// Takes a token that the grammar allows, unless what is left does not suffice for what it begins.
+    /// Takes a token that the grammar allows, unless the remaining tokens do not suffice for a completion.
     fn accept(&mut self, chosen: Token, left: usize) -> Result<Accepted> {
         let tokens = self.compiler.tokens();
         match &mut self.phase {
@@ -397,7 +397,7 @@ impl<'c> Constraint<'c> {
                 let bytes = tokens.vocabulary.bytes(chosen).to_vec();
                 let Some(call) = self.open(hit, &bytes)? else { return Ok(Accepted::No) };
                 let last: Vec<Token> = self.last.last().into_iter().copied().chain([chosen]).collect();
-                let needed = call.way(self.compiler.tokens(), &last).map(|way| way.len() + 1);
+                let needed = call.completion(self.compiler.tokens(), &last).map(|completion| completion.len() + 1);
                 if needed.is_none_or(|needed| needed > left) {
                     return self.no_room(needed, left).map(Accepted::Instead);
                 }
@@ -410,7 +410,7 @@ impl<'c> Constraint<'c> {
                     self.remember(chosen);
                     Ok(Accepted::Yes)
                 }
-                // The calls before it are whole.
+                // The previous calls are whole.
                 Ok(Taken::NoRoom) if self.subject == Subject::Call && call.may_end() => {
                     self.no_room(None, left).map(Accepted::Instead)
                 }
@@ -466,7 +466,7 @@ impl<'c> Constraint<'c> {
         }
     }
 
-    /// Reads text in which a call may begin.
+    /// Scans text in which a call may begin.
     fn read(&mut self, text: &[u8]) -> Result<()> {
         let Some(hit) = self.calls.look(text) else {
             self.calls.push(text);
@@ -475,13 +475,13 @@ impl<'c> Constraint<'c> {
         match self.open(hit, text)? {
             Some(call) => self.enter(call),
             None if matches!(self.phase, Phase::Off) => {}
-            None => self.fail("the text behind a call's marker is not what the grammar begins with")?,
+            None => self.fail("the grammar does not allow the text after a call's marker")?,
         }
         Ok(())
     }
 
-    /// The call behind a marker, gone on with what these bytes have behind it; `None` where the grammar does not allow
-    /// that.
+    /// Opens the call after a marker and feeds it the bytes after the marker; `None` if the grammar does not allow
+    /// them.
     fn open(&mut self, hit: Hit, bytes: &[u8]) -> Result<Option<Call>> {
         let Some(grammar) = self.grammars.get(hit.which) else { return Ok(None) };
         let begun = match self.compiler.begin(&grammar.lark) {
@@ -491,14 +491,14 @@ impl<'c> Constraint<'c> {
                 return Ok(None);
             }
         };
-        // A call without a marker begins with its own text, which is the marker.
-        let mut behind = Vec::new();
+        // A call without a marker begins with its own text, which was matched as the marker.
+        let mut following = Vec::new();
         if self.bare {
-            behind.extend_from_slice(self.opening.as_bytes());
+            following.extend_from_slice(self.opening.as_bytes());
         }
-        behind.extend_from_slice(&bytes[bytes.len().saturating_sub(hit.behind)..]);
+        following.extend_from_slice(&bytes[bytes.len().saturating_sub(hit.following)..]);
         let digits = if self.json { Digits::new(&grammar.lark, false) } else { None };
-        Ok(Call::begin(begun, hit.which, self.compiler.tokens(), &behind, digits))
+        Ok(Call::begin(begun, hit.which, self.compiler.tokens(), &following, digits))
     }
 
     fn enter(&mut self, call: Call) {
@@ -506,14 +506,14 @@ impl<'c> Constraint<'c> {
         self.phase = Phase::Call(Box::new(call));
     }
 
-    /// Behind the calls.
+    /// After the calls.
     fn leave(&mut self) {
         self.phase = if self.only_calls() { Phase::Over } else { Phase::Text(0) };
         self.calls.reset();
         self.thinking.reset();
     }
 
-    /// The constraint cannot go on: an error in strict mode, otherwise the end of constraining.
+    /// The constraint cannot continue: an error in strict mode, otherwise constraining ends.
     fn fail(&mut self, why: &str) -> Result<()> {
         if let Phase::Call(call) = &self.phase
             && let Some(grammar) = self.grammars.get(call.grammar)
@@ -533,20 +533,20 @@ impl<'c> Constraint<'c> {
     }
 }
 
-/// Why nothing is begun that takes this many tokens, if that is known, where so many are left.
+/// The error that nothing is begun that needs `needed` tokens, if that is known, with `left` remaining.
 fn too_few(subject: Subject, needed: Option<usize>, left: usize) -> Error {
     let what = subject.name();
     let tokens = if left == 1 { "1 token is".to_owned() } else { format!("{left} tokens are") };
     match needed {
         Some(needed) => {
             let message =
-                format!("{tokens} left, too few for a whole {what}: the shortest that was found takes {needed}");
+                format!("{tokens} left, too few for a complete {what}: the shortest one found takes {needed}");
             Error::new(ErrorKind::Constraint, message).hint("raise --max-tokens or --ctx")
         }
         None => {
-            let message = format!("{tokens} left, and no {what} was found that is sure to end within them");
+            let message = format!("{tokens} left, and no {what} is known to fit");
             Error::new(ErrorKind::Constraint, message)
-                .hint("raise --max-tokens, make the schema simpler, or let --constrain off do without")
+                .hint("raise --max-tokens, make the schema simpler, or use --constrain off")
         }
     }
 }

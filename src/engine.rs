@@ -1,8 +1,8 @@
-//! The slow outside world behind a small trait: tokens in, logits out.
+//! The interface to a model: tokens in, logits out.
 //!
-//! [`llama::LlamaEngine`] runs a GGUF; [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
-//! everything above can be tested and a run repeated without a model. [`generate()`](crate::generate::generate) is the one
-//! loop that drives either.
+//! [`llama::LlamaEngine`] runs a GGUF. [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
+//! everything above can be tested, and a run repeated, without a model. [`generate()`](crate::generate::generate) is
+//! the one loop that drives either.
 
 #[cfg_attr(not(feature = "llama"), path = "engine/without_llama.rs")]
 pub mod llama;
@@ -19,45 +19,45 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct Token(pub i32);
 
-/// How many tokens both begin with.
+/// Length of the common prefix.
 pub(crate) fn common(one: &[Token], other: &[Token]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 
-/// What an engine says about its model; all that the stages above need to know.
+/// What an engine says about its model: everything that the other modules need to know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelInfo {
-    /// The model's own name, or its file's.
+    /// The model's name, or its file's.
     pub name: String,
-    /// The architecture that the model's file names; empty where that is not known.
+    /// The architecture in the model's file; empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub architecture: String,
-    /// Chat templates, by name; the main one is `default`.
+    /// Chat templates by name; the main one is `default`.
     pub templates: Vec<(String, String)>,
-    /// The text of the beginning-of-sequence token; empty where there is none.
+    /// The text of the beginning-of-sequence token; empty if there is none.
     pub bos: String,
-    /// The text of the end-of-sequence token; empty where there is none.
+    /// The text of the end-of-sequence token; empty if there is none.
     pub eos: String,
     /// The longest context that the model was trained for, in tokens.
     pub context_train: usize,
-    /// Texts of the control tokens, which a detokenizer does not usually print.
+    /// Texts of the control tokens, which a detokenizer usually hides.
     pub control_tokens: Vec<String>,
-    /// Texts of the tokens that the model's makers added for markup, and which do print.
+    /// Texts of the markup tokens that the model's makers added, which a detokenizer prints.
     pub user_defined_tokens: Vec<String>,
 }
 
 /// A model with one sequence in its context.
 pub trait Engine: Send {
-    /// What is known of the model.
+    /// Information about the model.
     fn model(&self) -> &ModelInfo;
 
     /// Turns a rendered prompt into tokens. Literal pieces become plain text, never special tokens.
     fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>>;
 
-    /// The bytes that a token stands for; may end in the middle of a character.
+    /// The bytes of a token; may end inside a character.
     fn token_bytes(&self, token: Token) -> &[u8];
 
-    /// All tokens and the tokenizer, for a constraint; `None` where the engine knows only what was recorded.
+    /// All tokens and the tokenizer, for a constraint; `None` if the engine only knows what was recorded.
     fn vocabulary(&self) -> Option<vocabulary::Vocabulary> {
         None
     }
@@ -65,19 +65,19 @@ pub trait Engine: Send {
     /// Whether a token ends the model's turn.
     fn is_end(&self, token: Token) -> bool;
 
-    /// Makes room for `tokens` in all. What was decoded may be lost: see [`Engine::cached`].
+    /// Reserves space for `tokens` in total. Decoded tokens may be lost: see [`Engine::cached`].
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when the memory cannot be had.
+    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) if there is not enough memory.
     fn reserve(&mut self, tokens: usize) -> Result<()>;
 
-    /// How many tokens fit at most: `--ctx`, or what the model was trained for.
+    /// Maximum number of tokens: `--ctx`, or what the model was trained for.
     fn context_limit(&self) -> usize;
 
     /// The tokens in the context, in order.
     fn cached(&self) -> &[Token];
 
-    /// Forgets all but the first `len` tokens, or, where the model cannot forget a part, all of them.
+    /// Drops all but the first `len` tokens or, if the model cannot drop a part, all of them.
     fn truncate(&mut self, len: usize);
 
     /// Appends at least one token; afterwards [`Engine::logits`] are those of the last one.
@@ -86,16 +86,16 @@ pub trait Engine: Send {
     /// [`ErrorKind::Engine`](crate::ErrorKind::Engine); the context is then cleared.
     fn decode(&mut self, tokens: &[Token]) -> Result<()>;
 
-    /// One logit for each token of the vocabulary, for what follows the last decoded token.
+    /// One logit for each token of the vocabulary, for the token after the last decoded one.
     fn logits(&self) -> &[f32];
 
-    /// Whether [`Engine::truncate`] can forget the last tokens alone, so that some may be decoded on trial.
+    /// Whether [`Engine::truncate`] can drop only the last tokens, so that some may be decoded as a draft.
     fn can_draft(&self) -> bool {
         false
     }
 
-    /// Appends a few hundred tokens at most, and keeps the logits behind each from the one numbered `first` on: see
-    /// [`Engine::logits_at`]. Called only where [`Engine::can_draft`] says so.
+    /// Appends at most a few hundred tokens, and keeps the logits after each, from the one numbered `first` on: see
+    /// [`Engine::logits_at`]. Only called if [`Engine::can_draft`] is true.
     ///
     /// # Errors
     /// Those of [`Engine::decode`].
@@ -103,15 +103,15 @@ pub trait Engine: Send {
         self.decode(tokens)
     }
 
-    /// The logits behind one of the tokens that [`Engine::decode_all`] appended last, counted from its `first`.
+    /// The logits after one of the tokens that [`Engine::decode_all`] appended last, counted from its `first`.
     fn logits_at(&self, _index: usize) -> &[f32] {
         self.logits()
     }
 
-    /// Told before each generation, for the engine that follows a record.
+    /// Called before each generation, for an engine that replays a record.
     ///
     /// # Errors
-    /// [`ErrorKind::Replay`](crate::ErrorKind::Replay) when the record has something else at this point.
+    /// [`ErrorKind::Replay`](crate::ErrorKind::Replay) if the record differs at this point.
     fn begin(&mut self, _prompt: &[Token], _sampling: &sampler::Sampling) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The loop: decode the part of the prompt that is not in the context yet, then sample until something ends it.
+//! The generation loop: decodes the part of the prompt that is not in the context, then samples until generation ends.
 
 mod draft;
 
@@ -13,9 +13,9 @@ use std::ops::{AddAssign, ControlFlow};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Prompt tokens decoded between two looks at the cancel flag.
+/// Prompt tokens decoded between two checks of the cancel flag.
 const PROMPT_CHUNK: usize = 512;
-/// Behind more tokens than this nothing is drafted: all must fit into one batch.
+/// After more pending tokens than this there is no draft: all must fit into one batch.
 const DRAFT_BEHIND: usize = 256;
 
 /// Why generation ended.
@@ -26,48 +26,48 @@ pub enum End {
     EndOfTurn,
     /// The token limit, or the end of the context.
     Length,
-    /// The caller wanted no more.
+    /// The caller stopped it.
     Stopped,
-    /// The time was over.
+    /// The deadline has passed.
     Late,
     /// The cancel flag was raised.
     Cancelled,
 }
 
-/// What one generation came to.
+/// The result of one generation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generation {
     /// The tokens generated, without the one that ended the turn.
     pub tokens: Vec<Token>,
-    /// Why there are no more.
+    /// Why generation ended.
     pub end: End,
     /// The token that ended the turn, if one did.
     pub end_token: Option<Token>,
-    /// From which token on the grammar closed what was open, because the tokens ran out.
+    /// The first token that the grammar wrote to close what was open, because the tokens ran out.
     pub closed_from: Option<usize>,
-    /// What it took.
+    /// Tokens and times.
     pub usage: Usage,
 }
 
-/// What one generation took.
+/// Tokens and times of one generation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Of these, the ones that were in the KV cache already.
+    /// Prompt tokens that were already in the KV cache.
     pub cached_tokens: usize,
     /// Tokens generated, without the one that ended the turn.
     pub completion_tokens: usize,
-    /// Of these, the ones that a grammar forced, so that the model was not asked.
+    /// Generated tokens that a grammar forced, without running the model.
     pub forced_tokens: usize,
-    /// Of these, the ones that were decoded ahead of time, as a draft from what was written before.
+    /// Generated tokens that were decoded in advance, as a draft from earlier text.
     pub drafted_tokens: usize,
-    /// All tokens that were decoded as a draft, whether the model then wrote them or not.
+    /// All tokens decoded as a draft, whether or not the model then wrote them.
     pub proposed_tokens: usize,
     /// Time until the prompt was decoded.
     #[serde(rename = "prompt_seconds", serialize_with = "seconds")]
     pub prompt_time: Duration,
-    /// Time spent on generating.
+    /// Time for generating.
     #[serde(rename = "completion_seconds", serialize_with = "seconds")]
     pub completion_time: Duration,
 }
@@ -86,29 +86,29 @@ impl AddAssign for Usage {
 }
 
 fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    // Microseconds are as fine as the clock is worth.
+    // The clock is not more exact than microseconds.
     serializer.serialize_f64(duration.as_micros() as f64 / 1e6)
 }
 
 /// Limits of one generation.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits<'a> {
-    /// At most this many tokens.
+    /// Maximum number of tokens.
     pub max_tokens: usize,
-    /// Ends the generation, when raised, before the next token.
+    /// When set, generation ends before the next token.
     pub cancel: &'a AtomicBool,
-    /// From then on no token more: [`End::Late`].
+    /// The deadline, after which no more tokens are generated: [`End::Late`].
     pub until: Option<Instant>,
 }
 
-/// Generates after `prompt`, handing each token to `on_token` as it comes, with whether the grammar closes what is open
+/// Generates after `prompt`. Passes each token to `on_token` as it comes, and whether the grammar closes what is open
 /// because the tokens run out.
 ///
-/// The longest common prefix of `prompt` and what is in the engine's context is not decoded again. The token that
-/// ends the model's turn is not handed on.
+/// The longest common prefix of `prompt` and the engine's context is not decoded again. The token that ends the model's
+/// turn is not passed on.
 ///
 /// # Errors
-/// Those of [`Engine::decode`] and [`Engine::reserve`], and of a constraint that is strict.
+/// Those of [`Engine::decode`] and [`Engine::reserve`], and of a strict constraint.
 pub fn generate(
     engine: &mut dyn Engine,
     prompt: &[Token],
@@ -120,8 +120,8 @@ pub fn generate(
     generate_with(engine, prompt, Sampler::new(*sampling), limits, constraint, &mut |_, _| (), on_token)
 }
 
-/// The same with a sampler of one's own, and with `on_prompt` called before each batch of the prompt: with how many of its
-/// tokens were decoded, and how many are to be decoded in all. At the end, also after an error, both numbers are equal.
+/// Like [`generate`], with the caller's sampler, and with `on_prompt` called before each batch of the prompt with the
+/// number of decoded tokens and the total. At the end, also after an error, both numbers are equal.
 ///
 /// # Errors
 /// Those of [`generate`].
@@ -143,7 +143,7 @@ pub fn generate_with(
     engine.reserve(prompt.len() + max_tokens)?;
 
     let common = common(engine.cached(), prompt);
-    // The logits of the last prompt token are needed, and they are not kept in the cache.
+    // The last prompt token's logits are needed, and the cache does not keep them.
     engine.truncate(common.min(prompt.len().saturating_sub(1)));
     usage.cached_tokens = engine.cached().len();
 
@@ -171,8 +171,8 @@ pub fn generate_with(
 
     let started = Instant::now();
     let mut generated = Vec::new();
-    // Decoded only when the model is asked again: with what the grammar forces behind them in one batch, and at the end
-    // not at all; the next turn's prompt brings them again.
+    // Tokens are decoded only when the model runs again, in one batch with the following forced tokens. At the end they
+    // are not decoded at all; the next turn's prompt contains them.
     let mut pending = Vec::new();
     let mut end_token = None;
     let mut cut = false;
@@ -265,12 +265,12 @@ pub fn generate_with(
     Ok(Generation { tokens, end, end_token, closed_from, usage })
 }
 
-/// What was decoded ahead of the answer.
+/// Tokens decoded ahead of the answer.
 struct Drafts {
     drafter: Drafter,
     /// Tokens in the engine's context that the answer has not reached yet.
     ahead: VecDeque<Token>,
-    /// Which logits of the last batch are those behind the answer, where there are several.
+    /// The row of the last batch that has the logits after the answer, if there are several.
     row: Option<usize>,
     proposed: usize,
 }
@@ -280,12 +280,12 @@ impl Drafts {
         Drafts { drafter: Drafter::new(prompt), ahead: VecDeque::new(), row: None, proposed: 0 }
     }
 
-    /// The logits behind the answer so far.
+    /// The logits after the answer so far.
     fn logits<'e>(&self, engine: &'e dyn Engine) -> &'e [f32] {
         self.row.map_or_else(|| engine.logits(), |row| engine.logits_at(row))
     }
 
-    /// How many of the tokens that the answer has got now were drafted, and so are decoded already.
+    /// Number of the answer's new tokens that were drafted, and are thus decoded.
     fn confirm(&mut self, generated: &[Token]) -> usize {
         let known = generated.iter().zip(&self.ahead).take_while(|(token, drafted)| token == drafted).count();
         self.ahead.drain(..known);
@@ -293,7 +293,7 @@ impl Drafts {
         known
     }
 
-    /// Takes what was drafted in vain out of the engine's context.
+    /// Removes rejected draft tokens from the engine's context.
     fn forget(&mut self, engine: &mut dyn Engine) {
         self.drafter.learn(self.proposed, self.proposed - self.ahead.len());
         self.proposed = 0;
@@ -303,7 +303,7 @@ impl Drafts {
         }
     }
 
-    /// Decodes the tokens that were written since the model was last asked, and a draft of those that may follow.
+    /// Decodes the tokens written since the model last ran, and a draft of following ones.
     fn decode(&mut self, engine: &mut dyn Engine, pending: &mut Vec<Token>, draft: Vec<Token>) -> Result<()> {
         if pending.is_empty() {
             return Ok(());
@@ -312,7 +312,7 @@ impl Drafts {
             self.row = None;
             engine.decode(pending)?;
         } else {
-            // What nothing is sampled behind needs no logits.
+            // No logits are needed after tokens where nothing is sampled.
             engine.decode_all(&[pending.as_slice(), &draft].concat(), pending.len() - 1)?;
             self.row = Some(0);
             self.proposed = draft.len();

@@ -1,7 +1,7 @@
-//! Which model: names and what goes with them (models.toml), files on the hub and in its cache, and GGUF headers.
+//! Models: names and settings (models.toml), files on the hub and in its cache, and GGUF headers.
 //!
-//! A MODEL is a name from models.toml, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`. [`Models::resolve`] turns it
-//! into a [`ModelEntry`] without touching the network; [`ModelEntry::ensure`] makes the file exist locally.
+//! A MODEL is a name from models.toml, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`. [`Models::resolve`] turns it into
+//! a [`ModelEntry`] without network access; [`ModelEntry::ensure`] downloads the file if necessary.
 //!
 //! ```
 //! use callwright::models::{Hub, Models};
@@ -43,31 +43,31 @@ pub enum Source {
     Hub(HubFile),
 }
 
-/// Sampling parameters that a model's makers recommend; what is not given is left to the caller.
+/// Sampling parameters that a model's makers recommend; the caller chooses the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sampling {
     /// Temperature; 0 is greedy.
     pub temperature: Option<f32>,
-    /// How many of the likeliest tokens to choose among.
+    /// Number of the likeliest tokens to choose among.
     pub top_k: Option<u32>,
-    /// The share of probability to choose among, above 0 and up to 1.
+    /// Cumulative probability of the tokens to choose among, above 0 and up to 1.
     pub top_p: Option<f32>,
-    /// The least probability relative to the likeliest token's, 0 to 1.
+    /// Minimum probability relative to the likeliest token's, 0 to 1.
     pub min_p: Option<f32>,
-    /// Divides the logit of each token that has come; 1 changes nothing.
+    /// Divides the logit of each token that has occurred; 1 changes nothing.
     pub repeat_penalty: Option<f32>,
-    /// Is taken off the logit of each token that has come.
+    /// Subtracted from the logit of each token that has occurred.
     pub presence_penalty: Option<f32>,
-    /// Is taken off the logit for each time that a token has come.
+    /// Subtracted from the logit for each occurrence of a token.
     pub frequency_penalty: Option<f32>,
-    /// How many of the last tokens these three count; -1 is all.
+    /// Number of the last tokens to which these three apply; -1 is all.
     pub repeat_last_n: Option<i32>,
-    /// How much a token is penalised that would continue a repetition; 0 is off.
+    /// Penalty of a token that would continue a repetition; 0 is off.
     pub dry_multiplier: Option<f32>,
 }
 
 impl Sampling {
-    /// These parameters, and those of `other` where they say nothing.
+    /// These parameters, with `other` for the missing ones.
     #[must_use]
     pub fn or(self, other: &Sampling) -> Sampling {
         Sampling {
@@ -87,11 +87,11 @@ impl Sampling {
 /// A model, and how to use it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelEntry {
-    /// Its name in models.toml, or the MODEL that was asked for.
+    /// Its name in models.toml, or the requested MODEL.
     pub name: String,
-    /// Where its file comes from; of a sharded model, the first shard.
+    /// The source of its file; for a sharded model, of the first shard.
     pub source: Source,
-    /// Bytes of its file or files together, where known.
+    /// Total size of its files in bytes, if known.
     pub size: Option<u64>,
     /// The chat template to use instead of the model's own: a name, or the path of a file.
     pub template: Option<String>,
@@ -101,9 +101,9 @@ pub struct ModelEntry {
     pub context: Option<u32>,
     /// The sampling its makers recommend.
     pub sampling: Sampling,
-    /// The models to fall back to, by their names in models.toml, the first choice first.
+    /// The names of fallback models in models.toml, in order of preference.
     pub fallbacks: Vec<String>,
-    /// Where the entry is written.
+    /// The entry's place in models.toml.
     pub(crate) place: Option<Location>,
 }
 
@@ -122,7 +122,7 @@ impl ModelEntry {
         }
     }
 
-    /// The path of the model's file, if it is on this machine. Asks no server.
+    /// The path of the model's file, if it is on this machine. Uses no network.
     pub fn local(&self, hub: &Hub) -> Option<PathBuf> {
         match &self.source {
             Source::File(path) => path.is_file().then(|| path.clone()),
@@ -130,12 +130,12 @@ impl ModelEntry {
         }
     }
 
-    /// The path of the model's file, which is downloaded where it is not on this machine yet.
+    /// The path of the model's file, which is downloaded if necessary.
     ///
-    /// A file in the hub's cache is used as it is, without a request.
+    /// A file in the hub's cache is used without a request.
     ///
     /// # Errors
-    /// [`ErrorKind::ModelNotFound`] when a file on this machine is missing; else those of [`Hub::pull`].
+    /// [`ErrorKind::ModelNotFound`] if a local file is missing; else those of [`Hub::pull`].
     pub fn ensure(&self, hub: &Hub, progress: &mut dyn Progress) -> Result<PathBuf> {
         if let Some(path) = self.local(hub) {
             return Ok(path);
@@ -146,10 +146,10 @@ impl ModelEntry {
         }
     }
 
-    /// The path of the model's file, without downloading anything.
+    /// The path of the model's file, without a download.
     ///
     /// # Errors
-    /// [`ErrorKind::ModelNotFound`], with how to get it.
+    /// [`ErrorKind::ModelNotFound`], with the command that downloads it.
     pub fn require_local(&self, hub: &Hub) -> Result<PathBuf> {
         self.local(hub).ok_or_else(|| match &self.source {
             Source::File(path) => self.missing_file(path),
@@ -172,7 +172,7 @@ impl ModelEntry {
     }
 }
 
-/// The models that have names.
+/// The named models.
 #[derive(Debug, Clone)]
 pub struct Models {
     entries: Vec<ModelEntry>,
@@ -190,7 +190,7 @@ impl Models {
         Ok(models)
     }
 
-    /// The built-in models, extended by [`Models::user_file`] where there is one, and then by `extra`.
+    /// The built-in models, extended by [`Models::user_file`] if it exists, and then by `extra`.
     ///
     /// # Errors
     /// Those of [`Models::with_file`].
@@ -202,16 +202,15 @@ impl Models {
     /// These models, extended by the models.toml at `path`: its models replace those of the same name.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Syntax`] when it is no TOML, [`ErrorKind::Config`] with the
-    /// line when a field is none of a model's or a fallback none of the models.
+    /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Syntax`] if it is not TOML, [`ErrorKind::Config`] with the
+    /// line if a field is unknown or a fallback is not one of the models.
     pub fn with_file(mut self, path: impl AsRef<Path>) -> Result<Models> {
         self.extend(file::read(path.as_ref())?);
         self.check_fallbacks()?;
         Ok(self)
     }
 
-    /// Where the user's own models.toml is looked for: `$XDG_CONFIG_HOME/callwright/models.toml`, or what the
-    /// platform has in its place.
+    /// The path of the user's models.toml: `$XDG_CONFIG_HOME/callwright/models.toml`, or the platform's equivalent.
     pub fn user_file() -> Option<PathBuf> {
         let dirs = directories::ProjectDirs::from("", "", "callwright")?;
         Some(dirs.config_dir().join("models.toml"))
@@ -227,13 +226,13 @@ impl Models {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// Finds the model that MODEL means: a name, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
+    /// Finds the model for MODEL: a name, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
     ///
-    /// A file on the hub need not be here yet. Where only a repository is named, [`Hub::choose`] finds the file.
+    /// A file on the hub may not be downloaded yet. If only a repository is named, [`Hub::choose`] finds the file.
     ///
     /// # Errors
-    /// [`ErrorKind::ModelNotFound`] when it is no name, and no file is there, with the name that may be meant;
-    /// [`ErrorKind::Config`] when what is behind `hf:` names no file; those of [`bundled::path`].
+    /// [`ErrorKind::ModelNotFound`] if it is neither a name nor an existing file, with the name that may be meant;
+    /// [`ErrorKind::Config`] if the text after `hf:` names no file; those of [`bundled::path`].
     pub fn resolve(&self, model: &str) -> Result<ModelEntry> {
         if let Some(entry) = self.get(model) {
             return Ok(entry.clone());
@@ -249,7 +248,7 @@ impl Models {
                         "write hf:ORG/REPO/FILE.gguf[@REVISION], or hf:ORG/REPO[:QUANT] for run, chat and model pull",
                     )
                 })?;
-            // What models.toml knows of the same file goes with it.
+            // Settings in models.toml for the same file apply.
             let same = |entry: &&ModelEntry| matches!(&entry.source, Source::Hub(known) if known.same_file(&file));
             return Ok(match self.entries.iter().find(same) {
                 Some(known) => ModelEntry { name: model.to_owned(), ..known.clone() },
@@ -290,7 +289,7 @@ impl Models {
             });
             return match known {
                 Some(entry) => {
-                    error.hint(format!("it can be had by name: callwright model pull {0}, then -m {0}", entry.name))
+                    error.hint(format!("download it by name: callwright model pull {0}, then -m {0}", entry.name))
                 }
                 None => error.hint("a file on the hub is written hf:ORG/REPO/FILE.gguf"),
             };
@@ -298,7 +297,7 @@ impl Models {
         let names = self.entries.iter().map(|entry| entry.name.as_str());
         let hint = match nearest(&model.to_lowercase(), names) {
             Some(name) => format!("did you mean {name}? To get it: callwright model pull {name}"),
-            None => "callwright model list shows the names; a path or hf:ORG/REPO/FILE.gguf will do as well".to_owned(),
+            None => "callwright model list shows the names; a path or hf:ORG/REPO/FILE.gguf also works".to_owned(),
         };
         fail(format!("there is no model {model:?}, and no file of that name")).hint(hint)
     }

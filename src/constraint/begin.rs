@@ -1,4 +1,4 @@
-//! What an answer is held to, made from a format, tools and rules.
+//! Builds an answer's constraint from a format, tools and rules.
 
 use super::call::Call;
 use super::closing::Ends;
@@ -19,7 +19,7 @@ impl Compiler {
     /// Those of [`Compiler::new`].
     pub fn for_format(vocabulary: Vocabulary, format: &Format) -> Result<Compiler> {
         let values = match &format.payload {
-            // A tag that repeats the key ends differently for each; its beginning is enough.
+            // A closing tag with the key differs for each key; its beginning is enough.
             Payload::Tagged(tagged) => {
                 let end = tagged.value_end.split("{key}").next().unwrap_or_default();
                 vec![end.to_owned(), end.trim_start().to_owned()]
@@ -34,11 +34,12 @@ impl Compiler {
 }
 
 impl<'c> Constraint<'c> {
-    /// A constraint at the beginning of an answer, which may call `tools`.
+    /// A constraint at the beginning of an answer that may call `tools`.
     ///
     /// # Errors
-    /// [`ErrorKind::Tools`](crate::ErrorKind::Tools) when no arguments fit a tool, [`ErrorKind::Format`](crate::ErrorKind::Format) when the format cannot be written,
-    /// [`ErrorKind::Constraint`](crate::ErrorKind::Constraint) when the grammar is refused.
+    /// [`ErrorKind::Tools`](crate::ErrorKind::Tools) if no arguments fit a tool,
+    /// [`ErrorKind::Format`](crate::ErrorKind::Format) if the format cannot be written,
+    /// [`ErrorKind::Constraint`](crate::ErrorKind::Constraint) if the grammar is refused.
     pub fn new(
         compiler: &'c mut Compiler,
         format: &Format,
@@ -100,11 +101,10 @@ impl<'c> Constraint<'c> {
         })
     }
 
-    /// A constraint that holds the whole answer to one grammar, from the end of reasoning on where the prompt has
-    /// begun it.
+    /// A constraint of the whole answer by one grammar, starting after reasoning if the prompt has begun it.
     ///
     /// # Errors
-    /// [`ErrorKind::Syntax`](crate::ErrorKind::Syntax) when the grammar is refused.
+    /// [`ErrorKind::Syntax`](crate::ErrorKind::Syntax) if the grammar is refused.
     pub fn whole(
         compiler: &'c mut Compiler,
         format: &Format,
@@ -145,7 +145,7 @@ impl<'c> Constraint<'c> {
     }
 }
 
-/// The text that ends reasoning; empty where there is none.
+/// The text that ends reasoning; empty if there is none.
 fn thinking_end(format: &Format) -> String {
     format.reasoning.as_ref().and_then(|around| around.end.text()).unwrap_or_default().to_owned()
 }

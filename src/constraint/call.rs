@@ -1,4 +1,4 @@
-//! A call that is being written: where it stands in its grammar, and how it can be brought to its end.
+//! An open call: its state in the grammar, and its completion.
 
 use super::closing::{Closer, EFFORT, FIRST_EFFORT};
 use super::compiler::{Begun, Tokens, id, is_complete, token};
@@ -9,52 +9,52 @@ use crate::engine::Token;
 use llguidance::Matcher;
 use llguidance::toktrie::{SimpleVob, TokenId, TokenizerEnv};
 
-/// Forced text may take this many tokens more than it was counted with, where it meets other text.
+/// Allowance for forced text, which may take this many more tokens at a boundary with other text than counted.
 pub(super) const SPARE: usize = 2;
 
-/// A call, or a section of them, that was begun.
+/// An open call or section of calls.
 pub(super) struct Call {
     pub matcher: Matcher,
-    /// Which of the grammars it is held to.
+    /// Index of its grammar.
     pub grammar: usize,
     closer: Option<Closer>,
-    /// Where it is JSON.
+    /// The digit counter, if it is JSON.
     digits: Option<Digits>,
-    /// What brings it to its end from here, where that is known.
-    way: Option<Vec<u8>>,
-    /// What would have brought it to its end from its beginning: what another call behind it may need, too.
+    /// A completion from here, if one is known.
+    completion: Option<Vec<u8>>,
+    /// The completion from its beginning, which a following call may also need.
     first: Vec<u8>,
-    /// With how many tokens left a way was last sought in vain.
-    sought: usize,
+    /// Tokens left at the last failed search.
+    failed_at: usize,
 }
 
-/// What comes of taking a token.
+/// The result of taking a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     Yes,
-    /// It fits the grammar, but the tokens left would not suffice for what it begins.
+    /// It fits the grammar, but the remaining tokens would not suffice for a completion.
     NoRoom,
 }
 
 impl Call {
-    /// The call behind a marker, which `behind` has gone on with; `None` where the grammar does not allow that.
+    /// The call after a marker, fed with the bytes after it; `None` if the grammar does not allow them.
     pub(super) fn begin(
         begun: Begun,
         grammar: usize,
         tokens: &Tokens,
-        behind: &[u8],
+        following: &[u8],
         digits: Option<Digits>,
     ) -> Option<Call> {
-        let Begun { mut matcher, closer, way, .. } = begun;
-        let ids: Vec<TokenId> = tokens.tokenize(behind).iter().map(|token| id(*token)).collect();
+        let Begun { mut matcher, closer, completion, .. } = begun;
+        let ids: Vec<TokenId> = tokens.tokenize(following).iter().map(|token| id(*token)).collect();
         let fits = matcher.validate_tokens(&ids).is_ok_and(|count| count == ids.len());
         if !fits || matcher.consume_tokens(&ids).is_err() {
             return None;
         }
-        let first = way.clone().unwrap_or_default();
-        let mut call = Call { matcher, grammar, closer, digits, way, first, sought: usize::MAX };
-        call.count(behind);
-        call.follow(behind, FIRST_EFFORT);
+        let first = completion.clone().unwrap_or_default();
+        let mut call = Call { matcher, grammar, closer, digits, completion, first, failed_at: usize::MAX };
+        call.count(following);
+        call.follow(following, FIRST_EFFORT);
         Some(call)
     }
 
@@ -64,26 +64,28 @@ impl Call {
         }
     }
 
-    /// Takes bytes, and as much of the known way as they are.
+    /// Takes bytes, and advances the known completion if they match it.
     fn follow(&mut self, bytes: &[u8], effort: usize) {
         if let Some(closer) = &mut self.closer {
             closer.push(bytes);
-            let way = self.way.take();
-            self.way = match way.as_deref().and_then(|way| way.strip_prefix(bytes)) {
+            let completion = self.completion.take();
+            self.completion = match completion.as_deref().and_then(|completion| completion.strip_prefix(bytes)) {
                 Some(rest) => Some(rest.to_vec()),
-                None => way.and_then(|way| closer.way(&way, bytes.len(), effort, &|_| true)),
+                None => {
+                    completion.and_then(|completion| closer.completion(&completion, bytes.len(), effort, &|_| true))
+                }
             };
         }
     }
 
-    /// Takes a token that the grammar allows and nobody sampled.
+    /// Takes a token that the grammar allows and that was not sampled.
     ///
     /// # Errors
-    /// What the grammar engine says when it fails.
+    /// The grammar engine's message if it fails.
     pub(super) fn push(&mut self, token: Token, bytes: &[u8]) -> Result<(), String> {
         self.matcher.consume_token(id(token)).map_err(|error| error.to_string())?;
         self.count(bytes);
-        if self.way.is_some() {
+        if self.completion.is_some() {
             self.follow(bytes, EFFORT);
         } else if let Some(closer) = &mut self.closer {
             closer.push(bytes);
@@ -91,58 +93,60 @@ impl Call {
         Ok(())
     }
 
-    /// Takes a token that the grammar allows, unless no way out would be left that `left` tokens suffice for.
+    /// Takes a token that the grammar allows, unless no completion would fit into `left` tokens.
     ///
     /// # Errors
-    /// What the grammar engine says when it fails.
+    /// The grammar engine's message if it fails.
     pub(super) fn take(&mut self, token: Token, left: usize, tokens: &Tokens, last: &[Token]) -> Result<Taken, String> {
         let bytes = tokens.vocabulary.bytes(token);
-        let (Some(closer), Some(before)) = (&mut self.closer, &self.way) else {
+        let (Some(closer), Some(before)) = (&mut self.closer, &self.completion) else {
             self.push(token, bytes)?;
             self.seek(left, tokens, last);
             return Ok(Taken::Yes);
         };
         let last: Vec<Token> = last.last().into_iter().copied().chain([token]).collect();
-        // Text has no more tokens than bytes, so that most ways need not be counted.
-        let fits = |way: &[u8]| way.len() <= left || spell(tokens, &last, way).len() <= left;
+        // A text has at most as many tokens as bytes, so most completions need not be tokenised.
+        let fits = |completion: &[u8]| completion.len() <= left || spell(tokens, &last, completion).len() <= left;
         closer.push(bytes);
         let rest = before.strip_prefix(bytes).filter(|rest| fits(rest)).map(<[u8]>::to_vec);
-        // Behind a call that may be the last, another one begins.
+        // After a call that may be the last, another one begins.
         let hint = if before.is_empty() { &self.first } else { before };
-        let Some(way) = rest.or_else(|| closer.way(hint, bytes.len(), EFFORT, &fits)) else {
+        let Some(completion) = rest.or_else(|| closer.completion(hint, bytes.len(), EFFORT, &fits)) else {
             closer.pop(bytes.len());
             return Ok(Taken::NoRoom);
         };
-        self.way = Some(way);
+        self.completion = Some(completion);
         self.matcher.consume_token(id(token)).map_err(|error| error.to_string())?;
         self.count(bytes);
         Ok(Taken::Yes)
     }
 
-    /// Looks for a way where none is known, but not at every token: it takes long where there is none.
+    /// Searches for a completion if none is known, but not at every token: a failing search takes long.
     fn seek(&mut self, left: usize, tokens: &Tokens, last: &[Token]) {
-        if left <= self.sought / 4 * 3 {
-            self.sought = left;
-            let fits = |way: &[u8]| spell(tokens, last, way).len() <= left;
-            self.way = self.closer.as_mut().and_then(|closer| closer.way(&[], 0, EFFORT, &fits));
+        if left <= self.failed_at / 4 * 3 {
+            self.failed_at = left;
+            let fits = |completion: &[u8]| spell(tokens, last, completion).len() <= left;
+            self.completion = self.closer.as_mut().and_then(|closer| closer.completion(&[], 0, EFFORT, &fits));
         }
     }
 
-    /// The way to the end in tokens, where one is known.
-    pub(super) fn way(&self, tokens: &Tokens, last: &[Token]) -> Option<Vec<Token>> {
-        self.way.as_ref().map(|way| spell(tokens, last, way))
+    /// The completion in tokens, if one is known.
+    pub(super) fn completion(&self, tokens: &Tokens, last: &[Token]) -> Option<Vec<Token>> {
+        self.completion.as_ref().map(|completion| spell(tokens, last, completion))
     }
 
-    /// Whether it has to be closed now, with `left` tokens to go.
+    /// Whether it has to be closed now, with `left` tokens remaining.
     pub(super) fn is_due(&self, left: usize, tokens: &Tokens, last: &[Token]) -> bool {
-        let Some(way) = self.way.as_ref().filter(|way| !way.is_empty()) else { return false };
-        way.len() + SPARE > left && spell(tokens, last, way).len() + SPARE > left
+        let Some(completion) = self.completion.as_ref().filter(|completion| !completion.is_empty()) else {
+            return false;
+        };
+        completion.len() + SPARE > left && spell(tokens, last, completion).len() + SPARE > left
     }
 
-    /// The tokens that may come next, with those that end a turn where it may end here.
+    /// The mask of the next tokens, including those that end a turn if it may end here.
     ///
     /// # Errors
-    /// What the grammar engine says when it fails.
+    /// The grammar engine's message if it fails.
     pub(super) fn mask(&mut self, masks: &Masks, tokens: &Tokens) -> Result<SimpleVob, String> {
         let mut mask = self.grammar_mask(masks, tokens)?;
         if let Some(digits) = self.digits.as_ref().filter(|digits| digits.is_near()) {
@@ -157,7 +161,7 @@ impl Call {
         let Some(closer) = &mut self.closer else {
             return self.matcher.compute_mask().map_err(|error| error.to_string());
         };
-        // What is forced may be written in one way only, the tokenizer's.
+        // Forced text has only one tokenisation, the tokenizer's.
         if let Some(first) = self.matcher.compute_ff_tokens().first() {
             return Ok(tokens.tok_trie().singleton_token_set(*first));
         }
@@ -168,7 +172,7 @@ impl Call {
         Ok(mask)
     }
 
-    /// Whether a token fits, or the call may end where it is an end.
+    /// Whether a token fits; a token that `ends` the turn fits if the call may end here.
     pub(super) fn fits(&mut self, token: Token, ends: bool, tokens: &Tokens) -> bool {
         let short = |digits: &Digits| digits.allows(tokens.vocabulary.bytes(token));
         match ends {
@@ -183,7 +187,7 @@ impl Call {
         is_complete(&mut self.matcher)
     }
 
-    /// Whether it is JSON that ends within a number: more digits would make it another one.
+    /// Whether it is JSON that ends in a number, which more digits would change.
     pub(super) fn ends_in_number(&self) -> bool {
         self.digits.as_ref().is_some_and(Digits::in_number)
     }

@@ -1,9 +1,9 @@
-//! The way to a call's end, for every state of its grammar.
+//! Finds completions: a text that ends a call, from every state of its grammar.
 //!
-//! A matcher says which tokens may come next, not which of them lead out. A [`Closer`] follows the grammar beside it,
-//! byte by byte, and finds a text that ends it: mostly what is left of the way that was known before, otherwise by a
-//! search that goes through the lexer's states within a token of the grammar, and from one such token to the next
-//! prefers what closes to what opens.
+//! A matcher says which tokens may come next, not which of them lead to the end. A [`Closer`] follows the grammar in
+//! parallel, byte by byte, and finds a text that ends it. Usually this is the rest of the previous completion.
+//! Otherwise it searches the lexer's states within a token of the grammar, and between such tokens prefers closing to
+//! opening.
 
 use super::masks::Masks;
 use llguidance::TokenParser;
@@ -15,71 +15,71 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-/// Lexer states that a search behind each token looks at, at most: some ten milliseconds.
+/// Maximum lexer states that a search visits after each token: about ten milliseconds.
 pub(super) const EFFORT: usize = 1500;
-/// The same for the first search of a grammar, which all others go by: a second at the very worst, once.
+/// The same for the first search of a grammar, whose result all others use: at worst a second, once.
 pub(super) const FIRST_EFFORT: usize = 100_000;
-/// Of these, the ones within one token of the grammar: all that are near, then, where that does not suffice, straight
-/// on. Where that is not far enough either, the search goes on from there.
+/// Of these, the states within one token of the grammar: breadth first up to this number, then depth first. If that is
+/// not enough either, the search continues from there.
 const NEAR: usize = 120;
 const FAR: usize = 600;
-/// Texts that led on from a state of the lexer, and are tried where it comes up again.
+/// Texts that led on from a lexer state, to try when it occurs again.
 const KNOWN: usize = 4;
-/// Lexer states that are looked at behind the first that leads on, for a better one.
+/// Lexer states to visit after the first that leads on, in search of a better one.
 const MORE: usize = 50;
-/// Different continuations kept behind one token of the grammar.
+/// Number of different continuations to keep after one token of the grammar.
 const EXITS: usize = 12;
-/// Ways that are found and do not fit, before no other is sought.
+/// Number of completions that are found but too long, before the search ends.
 const MISSES: usize = 3;
-/// Places in one token of the grammar at which it is tried whether all may end there.
+/// Number of places in one token of the grammar at which to try ending everything.
 const ENDS: usize = 4;
-/// How often a character has to stand for it to be taken for something that fills up.
+/// Number of repetitions of a character that count as filler.
 const FILLED: usize = 12;
-/// How much longer a way may be that neither opens anything nor is mere white space, and is still preferred.
+/// A continuation that neither opens anything nor is only white space is preferred even if it is this much longer.
 const OPENING: usize = 40;
 
-/// What ends things in a format, where that is more than punctuation.
+/// The closing texts of a format, other than punctuation.
 #[derive(Debug, Clone, Default)]
 pub struct Ends {
-    /// What stands behind a value.
+    /// The texts after a value.
     pub values: Vec<String>,
-    /// What stands behind a call, and behind all calls.
+    /// The texts after a call, and after all calls.
     pub calls: Vec<String>,
 }
 
-/// Follows a grammar to know how it can be brought to its end.
+/// Follows a grammar to find completions.
 #[derive(Clone)]
 pub(super) struct Closer {
     parser: Parser,
     tokens: TokEnv,
     ends: Arc<Ends>,
-    /// The grammar engine failed; nothing more is known.
+    /// Whether the grammar engine failed, so that nothing more is known.
     broken: bool,
 }
 
-/// How the lexer's states within one token of the grammar are gone through.
+/// How to search the lexer's states within one token of the grammar.
 #[derive(Clone, Copy)]
 enum Reach<'a> {
-    /// Only the ends of these texts are looked at.
+    /// Only visit the ends of these texts.
     Known(&'a [Vec<u8>]),
     /// Breadth first.
     Near,
-    /// Straight on and back.
+    /// Depth first.
     Straight,
 }
 
-/// Where one token of the grammar can lead.
+/// The continuations within one token of the grammar.
 #[derive(Default)]
 struct Expansion {
-    /// Texts behind which all may end.
+    /// Texts after which everything may end.
     ends: Vec<Vec<u8>>,
-    /// Texts that end the token and begin another, and what each costs.
+    /// Texts that end the token and begin another, with their costs.
     exits: Vec<(usize, Vec<u8>)>,
 }
 
 impl Closer {
-    /// A closer at the beginning of a grammar; none for the grammars (with `stop=` or `max_tokens=`) that cannot go
-    /// back.
+    /// A closer at the beginning of a grammar; `None` for grammars (with `stop=` or `max_tokens=`) that cannot
+    /// backtrack.
     pub(super) fn new(parser: &TokenParser, ends: Arc<Ends>) -> Option<Closer> {
         let (parser, tokens) = (parser.parser.clone(), parser.token_env.clone());
         parser.grammar().lexer_spec().can_rollback().then_some(Closer { parser, tokens, ends, broken: false })
@@ -90,17 +90,17 @@ impl Closer {
         self.guarded(|closer| closer.apply(bytes).then_some(()));
     }
 
-    /// Takes back the last bytes.
+    /// Undoes the last bytes.
     pub(super) fn pop(&mut self, count: usize) {
         self.guarded(|closer| closer.parser.rollback(count).ok());
     }
 
-    /// A text that ends the grammar, for which `fits` holds; `None` where none was found with this `effort`.
+    /// A text that ends the grammar and for which `fits` holds; `None` if none was found with this `effort`.
     ///
-    /// Shorter ways are preferred, but the shortest need not be found. `before` is the way that was known `taken` bytes
-    /// ago. What is left of it is tried first: in a text that goes on all of it is still good, in one of a given length
-    /// as much less as was written.
-    pub(super) fn way(
+    /// Shorter completions are preferred, but the shortest may be missed. `before` is the completion that was known
+    /// `taken` bytes ago. Suffixes of it are tried first: in text of any length all of it is still valid, in text of a
+    /// fixed length the written part has to be removed.
+    pub(super) fn completion(
         &mut self,
         before: &[u8],
         taken: usize,
@@ -125,11 +125,16 @@ impl Closer {
         })
     }
 
-    /// The same way with other text where it is filled up, which takes fewer tokens.
-    pub(super) fn denser(&mut self, way: Vec<u8>, fillers: &[Vec<u8>], tokens: &dyn Fn(&[u8]) -> usize) -> Vec<u8> {
-        let runs: Vec<&[u8]> = way.chunk_by(|a, b| a == b).collect();
+    /// The same completion with other fillers, which take fewer tokens.
+    pub(super) fn denser(
+        &mut self,
+        completion: Vec<u8>,
+        fillers: &[Vec<u8>],
+        tokens: &dyn Fn(&[u8]) -> usize,
+    ) -> Vec<u8> {
+        let runs: Vec<&[u8]> = completion.chunk_by(|a, b| a == b).collect();
         if runs.iter().all(|run| run.len() < FILLED) {
-            return way;
+            return completion;
         }
         let filled = |filler: &Vec<u8>| -> Vec<u8> {
             let text = |run: &&[u8]| -> Vec<u8> {
@@ -145,18 +150,18 @@ impl Closer {
             .is_some()
         });
         let best = others.min_by_key(|other| tokens(other));
-        best.filter(|best| tokens(best) < tokens(&way)).unwrap_or(way)
+        best.filter(|best| tokens(best) < tokens(&completion)).unwrap_or(completion)
     }
 
-    /// The grammar engine limits the work on the lexer between two masks, shared by all that follow a grammar, and fails
-    /// for good where it is used up. Beginning a mask renews it.
+    /// The grammar engine limits the work on the lexer between two masks, for all that follow a grammar, and fails
+    /// permanently when it is used up. Beginning a mask renews it.
     fn refuel(&mut self) {
         self.parser.invalidate_bias_cache();
         self.parser.compute_bias(&NoMask(self.tokens.clone()), b"");
         self.parser.invalidate_bias_cache();
     }
 
-    /// The tokens that may come next; `None` where the grammar engine has failed.
+    /// The mask of the next tokens; `None` if the grammar engine has failed.
     pub(super) fn mask(&mut self, masks: &Masks) -> Option<SimpleVob> {
         self.guarded(|closer| {
             let mask = closer.parser.compute_bias(masks, b"");
@@ -165,7 +170,7 @@ impl Closer {
         })
     }
 
-    /// Runs what may fail inside of the grammar engine; a panic there ends this closer, not the program.
+    /// Runs code that may fail in the grammar engine; a panic there ends this closer, not the program.
     fn guarded<T>(&mut self, work: impl FnOnce(&mut Closer) -> Option<T>) -> Option<T> {
         if self.broken {
             return None;
@@ -180,7 +185,7 @@ impl Closer {
     }
 
     fn apply(&mut self, bytes: &[u8]) -> bool {
-        // The token's number matters only where a grammar asks for tokens by number.
+        // The token's id only matters if a grammar refers to tokens by id.
         let applied = bytes.is_empty() || self.parser.apply_token(bytes, 0).is_ok_and(|back| back == 0);
         self.broken |= !applied || self.parser.get_error().is_some();
         !self.broken
@@ -190,17 +195,17 @@ impl Closer {
         self.parser.is_accepting()
     }
 
-    fn leads_out(&mut self, way: &[u8]) -> bool {
-        let fits = self.speculate(|grammar| way.iter().all(|byte| grammar.try_push_byte(*byte)));
-        if !fits || !self.apply(way) {
+    fn leads_out(&mut self, completion: &[u8]) -> bool {
+        let fits = self.speculate(|grammar| completion.iter().all(|byte| grammar.try_push_byte(*byte)));
+        if !fits || !self.apply(completion) {
             return false;
         }
         let ends = self.is_end();
-        self.broken |= self.parser.rollback(way.len()).is_err();
+        self.broken |= self.parser.rollback(completion.len()).is_err();
         ends && !self.broken
     }
 
-    /// Tries bytes without taking them.
+    /// Tries bytes, and undoes them.
     fn speculate<T>(&mut self, work: impl FnOnce(&mut ParserRecognizer<'_>) -> T) -> T {
         self.parser.with_recognizer(|grammar| {
             grammar.trie_started("closing");
@@ -217,7 +222,7 @@ impl Closer {
         found
     }
 
-    /// Depth first, from one token of the grammar to the next; `path` is what was taken.
+    /// Depth first, from one token of the grammar to the next; `path` is the text so far.
     fn descend(
         &mut self,
         path: &mut Vec<u8>,
@@ -226,17 +231,17 @@ impl Closer {
         fits: &dyn Fn(&[u8]) -> bool,
     ) -> Option<Vec<u8>> {
         let mut misses = 0;
-        // What led on from a state of the lexer: in a list each item begins in the same one.
+        // Texts that led on from a lexer state: in a list each item begins in the same one.
         let mut known: HashMap<StateID, Vec<Vec<u8>>> = HashMap::new();
-        // At each place on the path: what else may be tried from there, the best last, and how long the path is there.
+        // For each place on the path: the remaining continuations, the best last, and the path's length.
         let mut places: Vec<(Vec<Vec<u8>>, usize)> = Vec::new();
         loop {
             effort = effort.saturating_sub(1);
-            // The empty rest first: it may be the end already.
+            // The empty rest first: the grammar may already be at its end.
             let mut rests = (0..=before.len()).rev().map(|skip| &before[skip..]);
-            let mut way = rests.find(|rest| self.leads_out(rest)).map(<[u8]>::to_vec);
+            let mut completion = rests.find(|rest| self.leads_out(rest)).map(<[u8]>::to_vec);
             let mut expansion = Expansion::default();
-            if way.is_none() {
+            if completion.is_none() {
                 self.refuel();
                 self.end_value(&mut expansion);
                 let state = self.speculate(|grammar| grammar.lexer_state());
@@ -253,17 +258,17 @@ impl Closer {
                     let stems = exits.chain(expansion.ends.iter().map(Vec::as_slice));
                     known.insert(state, stems.take(KNOWN).map(<[u8]>::to_vec).collect());
                 }
-                way = expansion.ends.iter().find(|end| self.leads_out(end)).cloned();
+                completion = expansion.ends.iter().find(|end| self.leads_out(end)).cloned();
             }
-            if let Some(way) = way {
-                let whole = [path.as_slice(), &way].concat();
+            if let Some(completion) = completion {
+                let whole = [path.as_slice(), &completion].concat();
                 if fits(&whole) {
                     return Some(whole);
                 }
                 misses += 1;
             }
             places.push((expansion.exits.into_iter().rev().map(|(_, text)| text).collect(), path.len()));
-            // On to the best that is left, here or further back.
+            // Continue with the best one left, here or further back.
             loop {
                 let (exits, length) = places.last_mut()?;
                 let surplus = path.len() - *length;
@@ -283,8 +288,8 @@ impl Closer {
         }
     }
 
-    /// Ends a value in the format's own way, filled up where it is too short. In some formats a value and its end are
-    /// one intricate token of the grammar, in which each state takes long to work out.
+    /// Ends a value with the format's closing text, filled up if it is too short. In some formats a value and its end
+    /// are one complex token of the grammar, in which each state takes long to compute.
     fn end_value(&mut self, found: &mut Expansion) {
         let ends = Arc::clone(&self.ends);
         self.speculate(|grammar| {
@@ -308,7 +313,7 @@ impl Closer {
         });
     }
 
-    /// Goes through the lexer's states up to the texts that end the token of the grammar in which it is.
+    /// Searches the lexer's states up to the texts that end the current token of the grammar.
     fn expand(&mut self, reach: Reach<'_>, effort: &mut usize, found: &mut Expansion) {
         let Expansion { ends, exits } = found;
         let format = Arc::clone(&self.ends);
@@ -322,24 +327,25 @@ impl Closer {
             let mut reached: HashSet<StateID> = HashSet::new();
             let mut seen = HashSet::from([grammar.lexer_state()]);
             let mut queue = VecDeque::from(begin);
-            // Where the grammar stands.
+            // The current position in the grammar.
             let mut at: Vec<u8> = Vec::new();
             let mut farthest = Vec::new();
-            while let Some(way) = if straight { queue.pop_back() } else { queue.pop_front() } {
+            while let Some(completion) = if straight { queue.pop_back() } else { queue.pop_front() } {
                 if *effort == 0 || left == 0 || exits.len() >= EXITS {
                     break;
                 }
                 (*effort, left) = (*effort - 1, left - 1);
-                let common = at.iter().zip(&way).take_while(|(a, b)| a == b).count();
+                let common = at.iter().zip(&completion).take_while(|(a, b)| a == b).count();
                 grammar.pop_bytes(at.len() - common);
                 at.truncate(common);
-                at.extend(way[common..].iter().take_while(|byte| grammar.try_push_byte(**byte)));
-                if at != way {
+                at.extend(completion[common..].iter().take_while(|byte| grammar.try_push_byte(**byte)));
+                if at != completion {
                     continue;
                 }
                 let state = grammar.lexer_state();
-                if !way.is_empty() && ends.len() < ENDS && !grammar.lexer_mut().try_lexeme_end(state).is_error() {
-                    ends.push(way.clone());
+                if !completion.is_empty() && ends.len() < ENDS && !grammar.lexer_mut().try_lexeme_end(state).is_error()
+                {
+                    ends.push(completion.clone());
                 }
                 let forced = match grammar.lexer_mut().next_byte(state) {
                     NextByte::ForcedByte(byte) => Some(byte),
@@ -359,19 +365,19 @@ impl Closer {
                     let (next, ended) = (grammar.lexer_state(), self::rows(grammar) != rows);
                     grammar.pop_bytes(1);
                     if ended && reached.insert(next) {
-                        let text = [way.as_slice(), &[byte]].concat();
+                        let text = [completion.as_slice(), &[byte]].concat();
                         if exits.is_empty() {
                             left = left.min(MORE);
                         }
                         exits.push((cost(&text, &format), text));
                     } else if !ended && !matches!(reach, Reach::Known(_)) && seen.insert(next) {
-                        onward.push([way.as_slice(), &[byte]].concat());
+                        onward.push([completion.as_slice(), &[byte]].concat());
                     }
                 }
                 if straight {
                     onward.reverse();
-                    if way.len() > farthest.len() {
-                        farthest = way;
+                    if completion.len() > farthest.len() {
+                        farthest = completion;
                     }
                 }
                 queue.extend(onward);
@@ -384,7 +390,7 @@ impl Closer {
     }
 }
 
-/// Begins a mask, and makes none.
+/// Begins a mask without computing one.
 struct NoMask(TokEnv);
 
 impl BiasComputer for NoMask {
@@ -397,21 +403,21 @@ impl BiasComputer for NoMask {
     }
 }
 
-/// The bytes that are tried, in this order: what ends things or fills them, the rest of ASCII, and, where none of
-/// these fits, what can stand inside of a character.
+/// The bytes to try, in order: closing or filling ones, the rest of ASCII and, if none of these fits, bytes inside a
+/// character.
 fn bytes() -> impl Iterator<Item = u8> {
     const FIRST: &[u8] = b"\"a0}])>/A";
     let others = (b' '..=b'~').rev().chain([b'\n', b'\t', b'\r']).filter(|byte| !FIRST.contains(byte));
     FIRST.iter().copied().chain(others).chain(0x80..=0xF4)
 }
 
-/// How many tokens of the grammar were begun.
+/// Number of tokens of the grammar begun so far.
 fn rows(grammar: &mut ParserRecognizer<'_>) -> usize {
     let stats = grammar.stats_mut();
     stats.rows + stats.cached_rows
 }
 
-/// What a text costs on the way out: its length, and more where it opens something, nothing where it ends a call.
+/// Cost of a text in a completion: its length, more if it opens something, 0 if it ends a call.
 fn cost(text: &[u8], ends: &Ends) -> usize {
     let shown = text.trim_ascii();
     let is_end = |end: &String| {

@@ -1,4 +1,4 @@
-//! Grammars compiled for one vocabulary, and what follows from a grammar's state.
+//! Compiles grammars for one vocabulary.
 
 use super::closing::{Closer, Ends, FIRST_EFFORT};
 use super::masks::{Masks, TEXTS};
@@ -12,21 +12,21 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, OnceLock};
 
-/// Marks the tokens that no text of a grammar matches.
+/// Marks tokens that match no text of a grammar.
 const SPECIAL: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
-/// Work on the lexer between two masks, in the grammar engine's measure of some 0.1 µs. Its default suits programs that
-/// make a mask for each token.
+/// Work on the lexer between two masks, in the grammar engine's unit of about 0.1 µs. Its default is meant for programs
+/// that compute a mask for each token.
 const LEXER_FUEL: u64 = 4_000_000;
-/// Compiled grammars that are kept.
+/// Number of compiled grammars to cache.
 const KEPT: usize = 32;
 
 /// Compiles grammars for one model's vocabulary and one format's markup.
 ///
-/// Making one takes about as long as reading the vocabulary a few times; compiled grammars are kept, and cloned for
+/// Creating one takes about as long as reading the vocabulary a few times. Compiled grammars are cached, and cloned for
 /// each answer.
 pub struct Compiler {
     factory: ParserFactory,
-    /// For grammars that the engine itself has to make masks for.
+    /// For grammars whose masks only the engine can compute.
     own_masks: Option<ParserFactory>,
     tokens: Arc<Tokens>,
     masks: Masks,
@@ -38,27 +38,27 @@ pub struct Compiler {
 #[derive(Clone)]
 pub(super) struct Begun {
     pub matcher: Matcher,
-    /// Follows it to know the way out; none where that cannot be had.
+    /// Finds completions; `None` if the grammar does not support that.
     pub closer: Option<Closer>,
-    /// The way out from here, where one was found.
-    pub way: Option<Vec<u8>>,
-    /// Whether it was sought: where there is none, seeking takes long.
-    sought: bool,
+    /// A completion from here, if one was found.
+    pub completion: Option<Vec<u8>>,
+    /// Whether it was searched for: a failing search takes long.
+    searched: bool,
 }
 
-/// The model's own tokenizer, as the grammar engine wants it.
+/// The model's own tokenizer, in the grammar engine's interface.
 ///
-/// It is canonical: what it makes of a text is what the model would be given for it, so that forced text may be
-/// appended as tokens.
+/// It is canonical: it tokenises a text as it would be tokenised in a prompt, so that forced text may be appended as
+/// tokens.
 pub(super) struct Tokens {
     pub vocabulary: Vocabulary,
     /// The tree of all tokens.
     trie: OnceLock<TokTrie>,
-    /// Takes its place until it is set.
+    /// A placeholder until it is set.
     no_trie: TokTrie,
     /// The tokens that end a turn.
     pub ends: Vec<TokenId>,
-    /// Texts of few tokens for their length.
+    /// Texts with few tokens for their length.
     fillers: Vec<Vec<u8>>,
     /// Control tokens that the format writes.
     markup: Vec<(Vec<u8>, Token)>,
@@ -83,7 +83,7 @@ pub(super) fn token(id: TokenId) -> Token {
 }
 
 impl Tokens {
-    /// The tokens of a text that the format or a schema writes: control tokens only where the format does.
+    /// The tokens of a text that the format or a schema writes, with control tokens only if the format writes them.
     pub(super) fn tokenize(&self, text: &[u8]) -> Vec<Token> {
         let (mut tokens, mut plain, mut at) = (Vec::new(), 0, 0);
         while at < text.len() {
@@ -102,15 +102,14 @@ impl Tokens {
 }
 
 impl Compiler {
-    /// A compiler for a vocabulary; `markup` is the texts that a format writes, `ends` those of them that end
-    /// something.
+    /// A compiler for a vocabulary; `markup` are the texts that a format writes, `ends` the closing ones.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`] when the vocabulary cannot be used.
+    /// [`ErrorKind::Constraint`] if the vocabulary is unusable.
     pub fn new(vocabulary: Vocabulary, markup: &[&str], ends: Ends) -> Result<Compiler> {
         let failed = |what: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Constraint, format!("the model's vocabulary cannot be constrained: {what}"))
-                .hint("--constrain off does without")
+                .hint("use --constrain off to generate without a grammar")
         };
         let written = |text: &[u8]| !text.is_empty() && markup.iter().any(|m| contains(m.as_bytes(), text));
         let mut written_tokens = Vec::new();
@@ -132,7 +131,7 @@ impl Compiler {
                 (false, _) => [&[SPECIAL], &word.bytes[..word.bytes.len().min(200)]].concat(),
             });
         }
-        // The longest first, where one begins another.
+        // The longest first, if one is a prefix of another.
         written_tokens.sort_by_key(|(bytes, _)| std::cmp::Reverse(bytes.len()));
         let Some(&end) = ids.first() else { return Err(failed(&"no token ends a turn")) };
         let size = u32::try_from(words.len()).map_err(|error| failed(&error))?;
@@ -146,7 +145,7 @@ impl Compiler {
         let tokens =
             Arc::new(Tokens { vocabulary, trie: trie_later, no_trie, ends: ids, fillers, markup: written_tokens });
         let env: TokEnv = tokens.clone();
-        // It copies the tree for masks that it is not asked for: there must not be one yet.
+        // It copies the tree for masks, which are not needed, so the tree must not exist yet.
         let factory = factory(&env).map_err(|error| failed(&error))?;
         tokens.trie.get_or_init(|| trie);
         let masks = Masks::new(Arc::clone(&tokens));
@@ -161,12 +160,12 @@ impl Compiler {
         &self.masks
     }
 
-    /// A grammar's matcher at its beginning, which makes no masks.
+    /// A grammar's matcher at its beginning; it computes no masks.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`] with the grammar engine's words when it refuses the grammar.
+    /// [`ErrorKind::Constraint`] with the grammar engine's message if it refuses the grammar.
     pub(super) fn matcher(&mut self, lark: &str) -> Result<Matcher> {
-        // A clone shares the lexer's automaton, which grows while it is used: the next answer finds it warm.
+        // A clone shares the lexer's automaton, which grows with use: the next answer starts with a warm one.
         self.compiled(lark).map(|begun| begun.matcher.clone())
     }
 
@@ -190,33 +189,34 @@ impl Compiler {
                 let matcher = Matcher::new(parser);
                 match matcher.get_error() {
                     Some(why) => Err(grammar_error(&why)),
-                    None => Ok(place.insert(Begun { matcher, closer, way: None, sought: false })),
+                    None => Ok(place.insert(Begun { matcher, closer, completion: None, searched: false })),
                 }
             }
         }
     }
 
-    /// A grammar at its beginning, with the way out where one is found.
+    /// A grammar at its beginning, with a completion if one is found.
     ///
     /// # Errors
-    /// [`ErrorKind::Constraint`] with the grammar engine's words when it refuses the grammar.
+    /// [`ErrorKind::Constraint`] with the grammar engine's message if it refuses the grammar.
     pub(super) fn begin(&mut self, lark: &str) -> Result<Begun> {
         let tokens = Arc::clone(&self.tokens);
         let begun = self.compiled(lark)?;
-        if !std::mem::replace(&mut begun.sought, true)
+        if !std::mem::replace(&mut begun.searched, true)
             && let Some(closer) = &mut begun.closer
         {
-            let way = closer.way(&[], 0, FIRST_EFFORT, &|_| true);
-            begun.way = way.map(|way| closer.denser(way, &tokens.fillers, &|text| tokens.tokenize(text).len()));
+            let completion = closer.completion(&[], 0, FIRST_EFFORT, &|_| true);
+            begun.completion = completion
+                .map(|completion| closer.denser(completion, &tokens.fillers, &|text| tokens.tokenize(text).len()));
         }
         Ok(begun.clone())
     }
 
-    /// Where a text leaves the grammar: the byte that does not fit, or its length where it ends too early; `None` where
-    /// all of it is accepted.
+    /// Where a text violates the grammar: the offset of the first byte that does not fit, or the length if the text
+    /// ends too early; `None` if it is accepted.
     ///
     /// # Errors
-    /// [`ErrorKind::Syntax`] when the grammar engine refuses the grammar, [`ErrorKind::Constraint`] when it fails.
+    /// [`ErrorKind::Syntax`] if the grammar engine refuses the grammar, [`ErrorKind::Constraint`] if it fails.
     pub fn check(&mut self, lark: &str, text: &str) -> Result<Option<usize>> {
         let mut matcher = self.matcher(lark).map_err(own_grammar)?;
         let mut at = 0;
@@ -231,14 +231,14 @@ impl Compiler {
         Ok((!is_complete(&mut matcher)).then_some(at))
     }
 
-    /// Forgets a grammar whose shared automaton failed.
+    /// Drops a grammar whose shared automaton failed.
     pub(super) fn forget(&mut self, lark: &str) {
         self.kept.remove(lark);
     }
 }
 
-/// The longest token that is one character again and again, and the longest of small letters: what has to have a length
-/// is filled up with either.
+/// The longest tokens of a single repeated character and of lower-case letters, as fillers for text with a minimum
+/// length.
 fn fillers(vocabulary: &Vocabulary) -> Vec<Vec<u8>> {
     let plain = vocabulary.words.iter().filter(|word| !word.control).map(|word| &*word.bytes);
     let is_fit = |byte: u8| matches!(byte, b' '..=b'~') && !b"\"\\'<>[]{}|`".contains(&byte);
@@ -250,7 +250,7 @@ fn fillers(vocabulary: &Vocabulary) -> Vec<Vec<u8>> {
     longest.into_iter().flatten().map(<[u8]>::to_vec).collect()
 }
 
-/// What makes parsers of grammars.
+/// Creates parsers for grammars.
 fn factory(env: &TokEnv) -> std::result::Result<ParserFactory, String> {
     let capabilities = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
     let mut factory = ParserFactory::new(env, capabilities, &[TEXTS.to_owned()]).map_err(|error| error.to_string())?;
@@ -269,14 +269,14 @@ pub(super) fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// The grammar engine's refusal, without its own report of states.
+/// The grammar engine's message, without its own report of states.
 pub(super) fn grammar_error(why: &str) -> Error {
     let first = why.lines().next().unwrap_or(why);
     Error::new(ErrorKind::Constraint, format!("the grammar cannot be used: {first}"))
-        .hint("--constrain off does without")
+        .hint("use --constrain off to generate without a grammar")
 }
 
-/// The same of a grammar that somebody wrote.
+/// The same for a user's grammar.
 pub(super) fn own_grammar(refused: Error) -> Error {
     Error::new(ErrorKind::Syntax, refused.message())
         .hint("it has to be llguidance's Lark, or GBNF; `callwright grammar --grammar FILE --check FILE` tries one")

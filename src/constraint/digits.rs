@@ -1,9 +1,9 @@
-//! How many digits a number of JSON may have.
+//! Limits the digits of a JSON number.
 //!
-//! The grammar engine reads a number with bounds as one with as many digits as the model likes to write: a weak one then
-//! writes the same digit until the tokens run out.
+//! The grammar engine accepts any number of digits in a number with bounds, and a weak model then repeats a digit until
+//! the tokens run out.
 
-/// Digits in a row, before the point as well as behind it.
+/// Maximum number of consecutive digits, before and after the point.
 const MOST: usize = 40;
 
 /// Follows JSON text, and counts the digits of the number at its end.
@@ -11,7 +11,7 @@ const MOST: usize = 40;
 pub(super) struct Digits {
     place: Place,
     digits: usize,
-    /// Whether the text is nothing but JSON. Otherwise, in a call, other text may stand around the JSON.
+    /// Whether the text is only JSON. In a call, other text may surround the JSON.
     only_json: bool,
 }
 
@@ -20,19 +20,19 @@ enum Place {
     Value,
     Text,
     Escape,
-    /// This is no JSON: nothing is counted.
+    /// Not in JSON: nothing is counted.
     Elsewhere,
 }
 
 impl Digits {
-    /// At the beginning of a text; none where the grammar has a number of more digits, which is then one that a schema
-    /// lists.
+    /// A counter at the beginning of a text; `None` if the grammar contains a longer number, which is then one that a
+    /// schema lists.
     pub(super) fn new(grammar: &str, only_json: bool) -> Option<Digits> {
         let longest = grammar.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
         (longest <= MOST).then_some(Digits { place: Place::Value, digits: 0, only_json })
     }
 
-    /// Takes what was written.
+    /// Takes written bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.take(*byte));
     }
@@ -51,7 +51,7 @@ impl Digits {
         self.digits * 2 > MOST
     }
 
-    /// Whether a number is at the end, which more digits would make another one.
+    /// Whether the text ends in a number, which more digits would change.
     pub(super) fn in_number(&self) -> bool {
         self.digits > 0
     }
@@ -68,7 +68,7 @@ impl Digits {
     }
 }
 
-/// Whether a byte may stand in JSON outside of strings.
+/// Whether a byte may occur in JSON outside strings.
 fn may_be_json(byte: u8) -> bool {
     byte.is_ascii_digit() || b" \t\r\n[]{},:\"+-.eEtrufalsn".contains(&byte)
 }

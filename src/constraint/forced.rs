@@ -1,17 +1,17 @@
-//! Text that nobody chooses, in the tokens that the tokenizer would make of it where it stands.
+//! Tokenises forced text as the tokenizer would in its context.
 
 use super::compiler::{Tokens, token};
 use crate::engine::Token;
 use llguidance::Matcher;
 
-/// The tokens that the grammar leaves no choice about, as the tokenizer would write them behind the last two tokens.
+/// The tokens that the grammar forces, tokenised after the last two tokens.
 pub(super) fn jump(matcher: &mut Matcher, tokens: &Tokens, last: &[Token]) -> Vec<Token> {
     let forced: Vec<Token> = matcher.compute_ff_tokens().into_iter().map(token).collect();
     let bytes = tokens.vocabulary.text(&forced);
     if forced.is_empty() || last.len() < 2 {
         return forced;
     }
-    // The engine looked back one token; where two say otherwise, they are right.
+    // The engine considers one previous token; two are more exact.
     let all = [tokens.vocabulary.text(last), matcher.compute_ff_bytes()].concat();
     let whole = tokens.tokenize(&all);
     if !whole.starts_with(last) {
@@ -21,7 +21,7 @@ pub(super) fn jump(matcher: &mut Matcher, tokens: &Tokens, last: &[Token]) -> Ve
     if run.is_empty() { forced } else { run }
 }
 
-/// The tokens of a text from the one numbered `from` on, as far as they lie within its first `most` bytes.
+/// The tokens of a text from the one numbered `from` on that are within its first `most` bytes.
 pub(super) fn up_to(tokens: &Tokens, text: &[u8], from: usize, most: usize) -> Vec<Token> {
     let mut length = 0;
     let whole = tokens.tokenize(text);
@@ -32,7 +32,7 @@ pub(super) fn up_to(tokens: &Tokens, text: &[u8], from: usize, most: usize) -> V
     within.skip(from).copied().collect()
 }
 
-/// A text in tokens, as it would be written behind the last ones.
+/// Tokenises a text that follows the last tokens.
 pub(super) fn spell(tokens: &Tokens, last: &[Token], text: &[u8]) -> Vec<Token> {
     if text.is_empty() {
         return Vec::new();

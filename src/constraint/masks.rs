@@ -1,8 +1,8 @@
-//! Which tokens may come next, for a state of a grammar.
+//! Computes masks: the tokens that may come next in a state of a grammar.
 //!
-//! The grammar engine makes masks, too, but keeps four copies of the tree of all tokens for it, which takes most of the
-//! time that a model's vocabulary needs to be prepared, and waits for memory at most of what it reads of them. Here
-//! there are two trees in a layout of their own, for the same result.
+//! The grammar engine also computes masks, but keeps four copies of the tree of all tokens for them. That takes most of
+//! the preparation of a model's vocabulary, and waits for memory on most reads. Here two trees in a special layout give
+//! the same result.
 
 use super::compiler::Tokens;
 use super::tree::Tree;
@@ -10,21 +10,21 @@ use llguidance::earley::{BiasComputer, ParserRecognizer};
 use llguidance::toktrie::{SimpleVob, TokTrie, TokenId, TokenizerEnv};
 use std::sync::Arc;
 
-/// Tokens that stand in a JSON string as they are: where any text may follow, not each of them need be looked at. The
-/// grammar engine has more such sets by default, for white space and for strings of bounded length: each takes longer
-/// to prepare than it ever saves.
+/// Tokens that a JSON string contains unescaped: where any text may follow, they need not be checked one by one. The
+/// grammar engine has more such sets by default, for white space and for strings of bounded length, but each takes
+/// longer to prepare than it saves.
 pub(super) const TEXTS: &str = r#"[^"\\\x00-\x1F\x7F]+"#;
 
-/// What the grammar engine spends at most, in its own measure, to find out whether any text may follow.
+/// Maximum work of the grammar engine, in its own unit, to find out whether any text may follow.
 const SUBSUME: u64 = 1000;
 
-/// Makes masks for one vocabulary.
+/// Computes masks for one vocabulary.
 pub(super) struct Masks {
     tokens: Arc<Tokens>,
     all: Tree,
     /// The tokens that match [`TEXTS`].
     texts: SimpleVob,
-    /// All others.
+    /// All other tokens.
     others: Tree,
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_what_the_expression_says() {
+    fn texts_match_the_expression() {
         let mut expression = llguidance::derivre::Regex::new(TEXTS).unwrap();
         let others: [&[u8]; 9] =
             [b"", b"\"", b"a\\", b"\n", b"a\x7f", b"\xc3", b"\xa9", b"\xff<|end|>", b"\xed\xa0\x80"];

@@ -1,25 +1,26 @@
-//! What holds for an answer, and what is told of how it went.
+//! Rules for a constrained answer, and the diagnostics it produces.
 
 use crate::engine::Token;
 use serde::{Deserialize, Serialize};
 
-/// How far the model is held to the grammar.
+/// How strictly the model is constrained.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Not at all.
     Off,
-    /// Calls are held to it; a failure of the constraint itself is told, and the answer goes on without it.
+    /// Calls are constrained. If the constraint itself fails, this is reported and the answer continues without it.
     #[default]
     Auto,
-    /// Calls are held to it, and where a call is required there is nothing else; a failure ends the answer.
+    /// Calls are constrained, and a required call may not be preceded by text; if the constraint fails, the answer
+    /// ends.
     Strict,
 }
 
-/// Which calls an answer may or must have.
+/// Which calls an answer may or must contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Calls {
-    /// None.
+    /// No calls.
     Forbidden,
     /// Any of the tools.
     Allowed,
@@ -27,52 +28,52 @@ pub enum Calls {
     Required,
 }
 
-/// What holds for one answer.
+/// The rules for one answer.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// How far the model is held to the grammar.
+    /// How strictly the model is constrained.
     pub mode: Mode,
-    /// Which calls there may or must be.
+    /// Which calls the answer may or must contain.
     pub calls: Calls,
-    /// At most this many calls.
+    /// Maximum number of calls.
     pub max_calls: Option<usize>,
-    /// Where a call is required, at most this many tokens before it.
+    /// Maximum number of tokens before a required call.
     pub max_preamble: usize,
-    /// At most this many tokens of reasoning, if there is a limit.
+    /// Maximum number of tokens of reasoning, if limited.
     pub max_thinking: Option<usize>,
-    /// Whether forced tokens are appended without asking the model.
+    /// Whether forced tokens are appended without running the model.
     pub jump: bool,
     /// Whether the prompt has begun reasoning.
     pub thinking: bool,
 }
 
-/// What is held to a grammar.
+/// What is constrained by a grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// Calls, each of them a whole.
+    /// Each call.
     Call,
     /// The whole answer.
     Answer {
-        /// Whether it is JSON that fits a schema, rather than a grammar of one's own.
+        /// Whether it is JSON that fits a schema, rather than a user's grammar.
         json: bool,
     },
 }
 
-/// Something the caller should know about how the constraint went.
+/// A diagnostic of the constraint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// The tokens ran out, and what was begun was closed on the shortest way that was found.
+    /// The tokens ran out, and the rest was closed with the shortest completion found.
     ClosedEarly(Subject),
-    /// Reasoning went on too long and was closed.
+    /// Reasoning was too long and was closed.
     ThinkingClosed,
-    /// The constraint failed; the answer went on without it.
+    /// The constraint failed; the answer continued without it.
     Failed(String),
-    /// The tokens left did not suffice for a call that the model began: the answer ends before it. What it would have
-    /// taken, in words.
+    /// The remaining tokens did not suffice for a call that the model began, so the answer ends before it. The text
+    /// says how many it needed.
     NoRoomForCall(String),
-    /// The tokens ran out within something to whose end no way was found.
+    /// The tokens ran out inside something without a known completion.
     CutOff(Subject),
-    /// The tokens ran out within the number that an answer is, or ends with: more digits would make it another one.
+    /// The tokens ran out inside a number at the end of an answer, which more digits would change.
     NumberCutOff,
 }
 
@@ -91,20 +92,20 @@ impl std::fmt::Display for Notice {
             Notice::ClosedEarly(subject) => {
                 write!(
                     f,
-                    "the tokens ran out: the {} was closed early, with the shortest values that fit (--max-tokens gives more)",
+                    "the tokens ran out: the {} was closed early, with the shortest values that fit (raise --max-tokens)",
                     subject.name()
                 )
             }
             Notice::ThinkingClosed => f.write_str("reasoning was closed at its limit (--max-thinking)"),
-            Notice::Failed(why) => write!(f, "the grammar failed, and the answer went on without it: {why}"),
+            Notice::Failed(why) => write!(f, "the grammar failed, and the answer continued without it: {why}"),
             Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (--max-tokens)"),
             Notice::CutOff(subject) => write!(
                 f,
-                "the tokens ran out within the {}: no way was found to close it in time (--max-tokens gives more)",
+                "the tokens ran out within the {}: no completion was found in time (raise --max-tokens)",
                 subject.name()
             ),
             Notice::NumberCutOff => f.write_str(
-                "the tokens ran out within a number, which may be another one with more digits (--max-tokens gives more)",
+                "the tokens ran out within a number, which may be another one with more digits (raise --max-tokens)",
             ),
         }
     }
@@ -113,9 +114,9 @@ impl std::fmt::Display for Notice {
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Ask the model.
+    /// Run the model.
     Sample,
-    /// Append these, which are all that may come, or close what is open.
+    /// Append these tokens: they are forced, or close what is open.
     Forced(Vec<Token>),
     /// The answer is over.
     Finished,

@@ -1,22 +1,22 @@
-//! All tokens of a vocabulary as a tree of their bytes, laid out for being walked once in a while.
+//! All tokens of a vocabulary as a tree of their bytes, in a layout for occasional walks.
 //!
-//! Between two masks a model's weights pass through the processor's caches, so that a walk reads the tree from memory.
-//! The grammar engine's tree is in the order of a walk that goes everywhere: where only a few of the first bytes fit,
-//! each of the others costs a wait for memory. Here the nodes below one stand side by side, and those that do not fit
-//! are read along with the one that does.
+//! Between two masks, a model's weights replace the processor's caches, so a walk reads the tree from memory. The
+//! grammar engine's tree is in depth-first order: if only a few of the first bytes fit, each of the others costs a
+//! cache miss. Here the children of a node are adjacent, so that those that do not fit are read together with the one
+//! that does.
 
 use llguidance::toktrie::{Recognizer, SimpleVob, TokTrie, TokenId, TrieNode};
 
-/// In place of a token where none ends.
+/// No token ends here.
 const NONE: TokenId = TokenId::MAX;
 
 struct Node {
     /// The token that ends here.
     token: TokenId,
-    /// Where the nodes below begin; 0 where there are none, as only the root's begin there.
+    /// Start of the children; 0 if there are none, since only the root's children begin there.
     below: u32,
     byte: u8,
-    /// Whether it is the last of those that stand side by side.
+    /// Whether it is the last of its siblings.
     last: bool,
 }
 
@@ -29,7 +29,7 @@ impl Tree {
         tree
     }
 
-    /// Lays down the nodes below one, then what is below each of them.
+    /// Adds the children of a node, then their descendants.
     fn lay(&mut self, tokens: &TokTrie, parent: &TrieNode) {
         let first = self.0.len();
         let children = || tokens.node_children(parent);
@@ -54,7 +54,7 @@ impl Tree {
     /// Adds the tokens that a grammar allows to a mask.
     pub(super) fn allow(&self, grammar: &mut impl Recognizer, mask: &mut SimpleVob) {
         grammar.trie_started("tree");
-        // The nodes that lead to the one at hand.
+        // The ancestors of the current node.
         let mut above = Vec::new();
         let mut at = 0;
         'walk: while let Some(node) = self.0.get(at) {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use llguidance::toktrie::TokRxInfo;
 
-    /// Allows what does not go on with a byte in one of its places: for each place, the bytes that do not fit.
+    /// Allows every text except those with certain bytes, which `unfit` lists by position.
     struct Places<'p> {
         unfit: &'p [&'p [u8]],
         text: Vec<u8>,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn no_token_is_no_tree() {
+    fn no_tokens_give_an_empty_mask() {
         let trie = TokTrie::from(&TokRxInfo::new(1, 0), &[Vec::new()]);
         let mut mask = trie.alloc_token_set();
         Tree::new(&trie).allow(&mut Places { unfit: &[], text: Vec::new() }, &mut mask);

@@ -6,24 +6,24 @@ use regex_automata::dfa::{Automaton, StartKind, dense};
 use regex_automata::util::primitives::StateID;
 use regex_automata::{Anchored, MatchKind, nfa::thompson, util::start, util::syntax};
 
-/// Markers that are looked for together, in one automaton that takes a step for each byte.
+/// Markers to search for together, in one automaton that runs byte by byte.
 pub(super) struct Trigger {
     dfa: Option<dense::DFA<Vec<u32>>>,
     start: StateID,
     state: StateID,
-    /// Only at the beginning of what is seen, behind white space.
+    /// Only match at the beginning, after white space.
     anchored: bool,
 }
 
-/// A marker that was found: which one, and how many of the bytes just given lie behind it.
+/// A match: which marker, and how many of the last bytes follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hit {
     pub which: usize,
-    pub behind: usize,
+    pub following: usize,
 }
 
 impl Trigger {
-    /// Looks for any of `markers`; those that begin earlier win. `anchored` finds them only at the beginning.
+    /// Searches for any of `markers`; the earliest wins. `anchored` finds them only at the beginning.
     pub(super) fn new(markers: &[&Marker], anchored: bool) -> Result<Trigger> {
         let failed = |error: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {error}"))
@@ -47,12 +47,12 @@ impl Trigger {
         Ok(Trigger { dfa: Some(dfa), start, state: start, anchored })
     }
 
-    /// The marker that these bytes complete, were they next.
+    /// The marker that these bytes would complete.
     pub(super) fn look(&self, bytes: &[u8]) -> Option<Hit> {
         let dfa = self.dfa.as_ref()?;
         let mut state = self.state;
         let mut found = None;
-        // A match shows one step late: behind the byte that follows it, or the end.
+        // A match is reported one step late: at the byte after it, or at the end.
         for (at, byte) in bytes.iter().enumerate() {
             state = dfa.next_state(state, *byte);
             if dfa.is_match_state(state) && at > 0 {
@@ -65,7 +65,7 @@ impl Trigger {
         if dfa.is_match_state(end) && !bytes.is_empty() {
             found = Some((end, bytes.len()));
         }
-        found.map(|(state, at)| Hit { which: dfa.match_pattern(state, 0).as_usize(), behind: bytes.len() - at })
+        found.map(|(state, at)| Hit { which: dfa.match_pattern(state, 0).as_usize(), following: bytes.len() - at })
     }
 
     /// Takes the bytes.
@@ -79,7 +79,7 @@ impl Trigger {
         }
     }
 
-    /// Starts anew.
+    /// Resets to the beginning.
     pub(super) fn reset(&mut self) {
         self.state = self.start;
     }
@@ -105,7 +105,7 @@ mod tests {
             let mut found = Vec::new();
             for part in [&text[..cut], &text[cut..]] {
                 if let Some(hit) = trigger.look(part) {
-                    found.push(hit.behind + (text.len() - cut) * usize::from(part.len() == cut && cut < text.len()));
+                    found.push(hit.following + (text.len() - cut) * usize::from(part.len() == cut && cut < text.len()));
                 }
                 trigger.push(part);
             }
@@ -118,7 +118,7 @@ mod tests {
         let marker = Marker::Literal("{\"name\":".into());
         let mut trigger = Trigger::new(&[&marker], true).unwrap();
         trigger.push(b"\n {\"na");
-        assert_eq!(trigger.look(b"me\": \""), Some(Hit { which: 0, behind: 2 }));
+        assert_eq!(trigger.look(b"me\": \""), Some(Hit { which: 0, following: 2 }));
         trigger.reset();
         trigger.push(b"So ");
         assert_eq!(trigger.look(b"{\"name\":"), None);

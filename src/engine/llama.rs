@@ -1,6 +1,6 @@
-//! llama.cpp: the only module that talks to it.
+//! llama.cpp: the only module that calls it.
 //!
-//! Its C++ exceptions and failed assertions end the process, so whatever a file or a caller could get wrong is checked
+//! Its C++ exceptions and failed assertions end the process, so any possible mistake of a file or a caller is checked
 //! before: the GGUF in [`crate::models`], token ids and lengths here.
 
 pub mod parallel;
@@ -26,17 +26,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// Tokens that are decoded in one call at most. llama.cpp's own default for the physical batch.
+/// Maximum tokens decoded in one call. llama.cpp's own default for the physical batch.
 const BATCH: usize = 512;
 /// llama.cpp rounds contexts up to a multiple of this.
 const CONTEXT_STEP: usize = 256;
 
-/// Up to this many tokens the CPU computes attention in full: from 512 tokens on, flash attention divides a decoding step
-/// among the threads, so that their number changes the result, and was measured at 0.6 of the speed. Beyond, the
-/// score matrices would take gigabytes.
+/// Up to this many tokens the CPU computes attention in full. From 512 tokens on, flash attention divides a decoding
+/// step among the threads, so that their number changes the result, and its speed was measured at 0.6. Beyond this
+/// limit, the score matrices would take gigabytes.
 const LONG_CONTEXT: usize = 16 * 1024;
 
-/// The most threads that can decode: ggml's `GGML_MAX_N_THREADS`.
+/// Maximum number of threads: ggml's `GGML_MAX_N_THREADS`.
 pub const MAX_THREADS: usize = 512;
 
 const ONLY_VOCABULARY: &str = "only the vocabulary was loaded: there is nothing to decode with";
@@ -48,15 +48,15 @@ pub struct LoadOptions {
     pub context: Option<usize>,
     /// Threads, at most [`MAX_THREADS`]; by default the fastest of a few measured counts.
     pub threads: Option<usize>,
-    /// Layers to keep on the GPU; by default all, where the build has a GPU backend.
+    /// Layers to keep on the GPU; by default all, if the build has a GPU backend.
     pub gpu_layers: Option<u32>,
     /// Only the vocabulary: enough to render and count, not to decode.
     pub vocabulary_only: bool,
-    /// Told how much is loaded, from 0 to 1.
+    /// Called with the loaded share, from 0 to 1.
     pub on_progress: Option<Box<dyn FnMut(f32) + Send>>,
 }
 
-/// A GGUF, loaded.
+/// A loaded GGUF.
 pub struct LlamaEngine {
     // Before `model`: fields drop in this order, and the context points into the model.
     context: Option<LlamaContext<'static>>,
@@ -66,7 +66,7 @@ pub struct LlamaEngine {
     threads: usize,
     cached: Vec<Token>,
     pieces: Vec<OnceCell<Box<[u8]>>>,
-    /// Which of the last batch's tokens have logits.
+    /// The rows of the last batch's tokens that have logits.
     rows: Vec<i32>,
 }
 
@@ -74,7 +74,7 @@ impl LlamaEngine {
     /// Loads the GGUF at `path`, which must have passed [`Gguf::check`](crate::models::gguf::Gguf::check).
     ///
     /// # Errors
-    /// [`ErrorKind::Gguf`] with llama.cpp's own words when it refuses the file.
+    /// [`ErrorKind::Gguf`] with llama.cpp's message if it refuses the file.
     pub fn load(path: &Path, mut options: LoadOptions) -> Result<LlamaEngine> {
         let started = Instant::now();
         let backend = backend()?;
@@ -93,7 +93,7 @@ impl LlamaEngine {
         }
         let model = LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
             Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {}", path.display(), because(&error)))
-                .hint("-vv shows all that llama.cpp said while loading")
+                .hint("use -vv to see llama.cpp's messages while loading")
         })?;
         let info = describe(&model, path);
         let model = Arc::new(model);
@@ -106,7 +106,7 @@ impl LlamaEngine {
         Ok(LlamaEngine::of(model, info, options, threads))
     }
 
-    /// An engine over a model that is loaded, perhaps with others over it.
+    /// An engine for a loaded model, which other engines may share.
     fn of(model: Arc<LlamaModel>, info: ModelInfo, options: LoadOptions, threads: usize) -> LlamaEngine {
         let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
         LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, rows: Vec::new() }
@@ -125,7 +125,7 @@ impl LlamaEngine {
         self.threads
     }
 
-    /// How many contexts can decode beside one another, each with a thread.
+    /// The number of contexts that can decode in parallel, each with one thread.
     fn contexts_at_a_time(&self) -> usize {
         let on_gpu = self.options.gpu_layers != Some(0) && has_gpu();
         if on_gpu || self.options.threads.is_some() {
@@ -144,7 +144,7 @@ impl LlamaEngine {
         Ok(())
     }
 
-    /// Decodes at most [`BATCH`] tokens, for the logits behind those from the one numbered `first` on.
+    /// Decodes at most [`BATCH`] tokens, with logits after those from the one numbered `first` on.
     fn decode_batch(&mut self, tokens: &[Token], first: usize) -> Result<()> {
         let error = |message: String| Err(Error::new(ErrorKind::Engine, message));
         let vocabulary = self.model.n_vocab();
@@ -159,7 +159,7 @@ impl LlamaEngine {
         };
         let (size, wanted) = (context.n_ctx() as usize, self.cached.len() + tokens.len());
         if wanted > size {
-            // A larger context would be an empty one.
+            // A larger context would be a new, empty one.
             return error(format!("{wanted} tokens do not fit into the {size} that were reserved"));
         }
         if tokens.len() > BATCH {
@@ -208,8 +208,8 @@ impl Engine for LlamaEngine {
                 self.plain_tokens(&piece.text, true, &mut tokens);
                 continue;
             }
-            // llama.cpp recognises user-defined tokens even in plain text: cut behind the first character, no such
-            // token is seen.
+            // llama.cpp recognises user-defined tokens even in plain text. Splitting after the first character prevents
+            // this.
             let first = piece.text.chars().next().map_or(0, char::len_utf8);
             let (head, tail) = piece.text.split_at(first);
             self.plain_tokens(head, false, &mut tokens);
@@ -256,7 +256,7 @@ impl Engine for LlamaEngine {
         if tokens <= size {
             return Ok(());
         }
-        // A conversation that outgrows its context doubles it, so that few turns pay for a new one.
+        // A conversation that outgrows its context doubles it, so that few turns need a new one.
         let wanted = tokens.max(2 * size).min(self.context_limit().max(tokens));
         self.context = None;
         self.new_context(self.options.context.unwrap_or(wanted).max(tokens))
@@ -276,7 +276,7 @@ impl Engine for LlamaEngine {
         }
         let Some(context) = &mut self.context else { return };
         let from = u32::try_from(len).ok();
-        // Recurrent models and sliding windows cannot forget a part of a sequence.
+        // Recurrent models and sliding windows cannot drop a part of a sequence.
         let kept = if from.is_some_and(|from| context.kv_cache_seq_rm(0, Some(from), None).is_ok()) {
             len
         } else {
@@ -318,15 +318,15 @@ impl Engine for LlamaEngine {
     }
 }
 
-/// The CPU features that llama.cpp was compiled to use, as it names them: `AVX2`, `AMX_INT8` and so on.
+/// The CPU features that llama.cpp was compiled to use, by its names: `AVX2`, `AMX_INT8` and so on.
 pub fn cpu_features() -> Vec<String> {
     if backend().is_err() {
         return Vec::new();
     }
     // SAFETY: returns a pointer to a static string that the next call overwrites; it is copied at once, and the
-    // backends it asks are loaded.
+    // backends that it queries are loaded.
     let text = unsafe { CStr::from_ptr(llama_cpp_sys_2::llama_print_system_info()) }.to_string_lossy();
-    // One section a backend: `CPU : SSE3 = 1 | AVX2 = 1 | `.
+    // One section per backend: `CPU : SSE3 = 1 | AVX2 = 1 | `.
     let cpu = text.split("CPU : ").nth(1).unwrap_or_default();
     let features = cpu.split('|').filter_map(|feature| feature.trim().strip_suffix(" = 1"));
     features.map(str::to_owned).collect()
@@ -337,8 +337,7 @@ pub fn has_gpu() -> bool {
     backend().is_ok_and(LlamaBackend::supports_gpu_offload)
 }
 
-/// What to do about a build that leaves vector units of this CPU unused, as one for no CPU in particular does; `None`
-/// where it uses them.
+/// What to do about a build that does not use this CPU's vector units, such as a generic build; `None` if it uses them.
 pub fn slow_build_notice() -> Option<String> {
     #[cfg(target_arch = "x86_64")]
     {
@@ -369,7 +368,7 @@ pub fn slow_build_notice() -> Option<String> {
 fn backend() -> Result<&'static LlamaBackend> {
     static BACKEND: OnceLock<std::result::Result<LlamaBackend, String>> = OnceLock::new();
     let backend = BACKEND.get_or_init(|| {
-        // SAFETY: the callback is a function that lives for ever and is safe to call from any thread.
+        // SAFETY: the callback is a static function that is safe to call from any thread.
         unsafe { llama_cpp_sys_2::llama_log_set(Some(log), std::ptr::null_mut()) };
         #[cfg(feature = "portable")]
         load_cpu_backends();
@@ -378,24 +377,24 @@ fn backend() -> Result<&'static LlamaBackend> {
     backend.as_ref().map_err(|error| Error::new(ErrorKind::Engine, format!("llama.cpp does not start: {error}")))
 }
 
-/// Loads the library for this CPU: from beside the program, where `make portable` puts them all, or from where they were
-/// built.
+/// Loads the backend library for this CPU: from the program's folder, where `make portable` puts all of them, or from
+/// the build folder.
 #[cfg(feature = "portable")]
 fn load_cpu_backends() {
     use llama_cpp_2::llama_backend::{load_backends, load_backends_from_path};
-    let beside = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_owned));
+    let program_folder = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_owned));
     let holds_backends = |folder: &Path| {
         let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
         names.into_iter().any(|name| name.to_string_lossy().contains("ggml-cpu-"))
     };
-    match beside.filter(|folder| folder.to_str().is_some() && holds_backends(folder)) {
+    match program_folder.filter(|folder| folder.to_str().is_some() && holds_backends(folder)) {
         Some(folder) => load_backends_from_path(&folder),
         None => load_backends(),
     }
 }
 
 static COMPLAINTS: Mutex<String> = Mutex::new(String::new());
-/// The first complaint is the cause; those after it tell who passed it on.
+/// Characters of messages to keep. The first message is the cause; the later ones come from its callers.
 const COMPLAINTS_KEPT: usize = 400;
 
 /// llama.cpp returns null or a number and logs the reason: keep it for the error message.
@@ -418,7 +417,7 @@ unsafe extern "C" fn log(level: llama_cpp_sys_2::ggml_log_level, text: *const c_
     tracing::debug!(target: "llama.cpp", "{text}");
 }
 
-/// What llama.cpp complained of since it was last asked, or the binding's error where it said nothing.
+/// llama.cpp's messages since the last call, or the binding's error if there are none.
 fn because(error: &dyn std::error::Error) -> String {
     let complaints = std::mem::take(&mut *COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner));
     if complaints.is_empty() { error.to_string() } else { complaints }
@@ -434,7 +433,7 @@ fn create_context(model: &LlamaModel, tokens: usize, batch: usize, layout: Layou
         Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {tokens} tokens: {why}"))
             .hint("a smaller --ctx or --max-tokens needs less memory")
     };
-    // llama.cpp takes none at all for the model's own size.
+    // llama.cpp takes 0 as the model's own size.
     let each = tokens.checked_next_multiple_of(CONTEXT_STEP);
     let size = each.and_then(|size| size.checked_mul(layout.each)).and_then(|size| u32::try_from(size).ok());
     let size = size.and_then(NonZeroU32::new).ok_or_else(|| failed("that is more than it can count"))?;
@@ -458,7 +457,7 @@ fn create_context(model: &LlamaModel, tokens: usize, batch: usize, layout: Layou
     model.new_context(backend()?, params).map_err(|error| failed(&because(&error)))
 }
 
-/// Decodes a token of each sequence of one context in a step; returns the closure that times one.
+/// A closure that decodes a token of each sequence of one context, and returns the time.
 fn one_token_steps(model: &LlamaModel, layout: Layout) -> Option<impl FnMut() -> Option<std::time::Duration>> {
     let sequences = layout.each;
     let mut context = create_context(model, CONTEXT_STEP, sequences, layout).ok()?;
@@ -503,7 +502,7 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
         name: name.unwrap_or_else(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned()),
         architecture: model.meta_val_str("general.architecture").unwrap_or_default(),
         templates,
-        // llama.cpp makes up a beginning token for vocabularies that have none.
+        // llama.cpp invents a beginning token for vocabularies that have none.
         bos: model.meta_val_str("tokenizer.ggml.bos_token_id").map(|_| text(vocab.bos())).unwrap_or_default(),
         eos: text(vocab.eos()),
         context_train: model.n_ctx_train() as usize,

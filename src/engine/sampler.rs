@@ -1,4 +1,4 @@
-//! Choosing the next token: temperature, top-k, top-p, min-p, and a generator that is seeded once.
+//! Chooses the next token: temperature, top-k, top-p, min-p, and a seeded generator.
 
 mod penalties;
 
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 pub use penalties::Penalties;
 
-/// How the next token is chosen.
+/// How to choose the next token.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Sampling {
-    /// 0 takes the likeliest token, always; above, the higher the more varied.
+    /// 0 always takes the likeliest token; higher values vary more.
     pub temperature: f32,
     /// Only the `top_k` likeliest tokens; 0 is all.
     pub top_k: usize,
@@ -22,22 +22,22 @@ pub struct Sampling {
     pub top_p: f32,
     /// Only tokens at least this times as likely as the likeliest; 0 is all.
     pub min_p: f32,
-    /// Where the random numbers start.
+    /// The seed of the random numbers.
     pub seed: u64,
-    /// What makes tokens less likely that have come already.
+    /// Penalties for tokens that have already occurred.
     #[serde(default, skip_serializing_if = "Penalties::is_default")]
     pub penalties: Penalties,
 }
 
 impl Default for Sampling {
-    /// Greedy: format is what this engine is about, and a greedy answer can be had again.
+    /// Greedy: this engine is about exact formats, and greedy answers are reproducible.
     fn default() -> Sampling {
         Sampling { temperature: 0.0, top_k: 40, top_p: 0.95, min_p: 0.05, seed: 0, penalties: Penalties::default() }
     }
 }
 
 impl From<models::Sampling> for Sampling {
-    /// The sampling that a model's makers recommend, and the default where they recommend none.
+    /// The sampling that a model's makers recommend, with defaults for the rest.
     fn from(given: models::Sampling) -> Sampling {
         let default = Sampling::default();
         Sampling {
@@ -60,16 +60,16 @@ impl From<models::Sampling> for Sampling {
 /// A logit and its token.
 type Candidate = (f32, usize);
 
-/// Chooses tokens, one after another.
+/// Chooses tokens one after another.
 #[derive(Debug)]
 pub struct Sampler {
     sampling: Sampling,
     random: Pcg64,
-    /// What is added to the logits of some tokens.
+    /// Values to add to the logits of some tokens.
     bias: Vec<(Token, f32)>,
-    /// What the penalties count.
+    /// The text that the penalties apply to.
     history: History,
-    /// Whether a grammar holds what comes next, so that nothing is penalised.
+    /// Whether a grammar constrains the next token, so that there are no penalties.
     held: bool,
     /// Kept between calls to save the allocation.
     candidates: Vec<Candidate>,
@@ -85,7 +85,7 @@ impl Sampler {
         Sampler { sampling, random, bias: Vec::new(), history: History::default(), held: false, candidates, allowed }
     }
 
-    /// Adds something to the logits of some tokens, always.
+    /// Always adds these values to the logits of some tokens.
     #[must_use]
     pub fn biased(self, bias: &[(Token, f32)]) -> Sampler {
         Sampler { bias: bias.to_vec(), ..self }
@@ -96,8 +96,8 @@ impl Sampler {
         &self.sampling
     }
 
-    /// Whether a grammar holds what comes next. Nothing is penalised there: keys, quotes and the names of tools have
-    /// to come again. What came before is forgotten, so that another call is begun as readily as the first.
+    /// Sets whether a grammar constrains the next tokens. They are not penalised: keys, quotes and tool names have to
+    /// recur. Earlier text is forgotten, so that another call is as likely to begin as the first.
     pub fn hold(&mut self, held: bool) {
         if held && !self.held {
             self.history.clear();
@@ -105,14 +105,14 @@ impl Sampler {
         self.held = held;
     }
 
-    /// Takes note of a token of the answer, for the penalties.
+    /// Records a token of the answer for the penalties.
     pub fn wrote(&mut self, token: Token, bytes: &[u8]) {
         if !self.held && self.sampling.penalties.is_active() {
             self.history.push(token, bytes);
         }
     }
 
-    /// Adds the bias and takes off the penalties.
+    /// Adds the bias and subtracts the penalties.
     fn adjust(&self, logits: &mut [f32]) {
         for (token, bias) in &self.bias {
             if let Some(logit) = usize::try_from(token.0).ok().and_then(|index| logits.get_mut(index)) {
@@ -124,11 +124,11 @@ impl Sampler {
         }
     }
 
-    /// The next token for these logits; among equals the lowest id. NaN counts as impossible.
+    /// The next token for these logits; the lowest id among equals. NaN counts as impossible.
     ///
-    /// The filters work in llama.cpp's order, top-k, top-p, min-p, on the probabilities before temperature.
+    /// The filters run in llama.cpp's order, top-k, top-p, min-p, on the probabilities before temperature.
     pub fn sample(&mut self, logits: &[f32]) -> Token {
-        // A copy of a large vocabulary's logits costs more than the greatest of them takes to find.
+        // Copying a large vocabulary's logits costs more than finding their maximum.
         if self.bias.is_empty() && (self.held || !self.sampling.penalties.is_active()) {
             return self.choose(logits);
         }
@@ -141,7 +141,7 @@ impl Sampler {
         chosen
     }
 
-    /// The next token for logits that are final.
+    /// The next token for final logits.
     fn choose(&mut self, logits: &[f32]) -> Token {
         if self.sampling.temperature <= 0.0 {
             return token(greedy(logits));
@@ -175,12 +175,12 @@ impl Sampler {
                 return token(*id);
             }
         }
-        // Rounding may leave a crumb of `point`; it belongs to the last candidate.
+        // Rounding may leave a remainder of `point`; it belongs to the last candidate.
         token(candidates.last().map_or(first, |(_, id)| *id))
     }
 
-    /// The next token among those whose bits are set in `mask`, 32 to a word; the first of them where the logits say
-    /// nothing of any.
+    /// The next token among those whose bits are set in `mask`, 32 to a word; the first of them if the logits allow
+    /// none.
     pub fn sample_among(&mut self, logits: &[f32], mask: &[u32]) -> Token {
         let mut allowed = std::mem::take(&mut self.allowed);
         allowed.clear();
@@ -237,7 +237,7 @@ fn likeliest(logits: &[f32], k: usize, into: &mut Vec<Candidate>) {
         into.extend(logits.iter().enumerate().filter(|(_, l)| **l > f32::NEG_INFINITY).map(|(i, l)| (*l, i)));
         return;
     }
-    // Collected up to twice as many as wanted, then halved: soon almost no logit exceeds the least of the best, and a
+    // Collected up to twice the wanted number, then halved: soon almost no logit exceeds the least of the best, and a
     // vocabulary of 150,000 costs one comparison each.
     let mut least = f32::NEG_INFINITY;
     for (index, &logit) in logits.iter().enumerate() {
@@ -256,9 +256,9 @@ fn likeliest(logits: &[f32], k: usize, into: &mut Vec<Candidate>) {
     }
 }
 
-/// The index of the greatest logit; 0 where there is none.
+/// The index of the maximum logit; 0 if there is none.
 fn greedy(logits: &[f32]) -> usize {
-    // Blocks let the compiler keep the maximum in vector registers; the index is then sought in one block only.
+    // Blocks let the compiler keep the maximum in vector registers; the index is then searched in one block only.
     let mut best = (f32::NEG_INFINITY, 0);
     for (block, values) in logits.chunks(512).enumerate() {
         let greatest = values.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn each_filter_leaves_what_it_says() {
+    fn each_filter_keeps_the_right_tokens() {
         let logits = [0.5f32.ln(), 0.3f32.ln(), 0.15f32.ln(), 0.05f32.ln()];
         let all = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1, ..Sampling::default() };
         let left = |sampling| histogram(sampling, &logits).iter().filter(|count| **count > 0).count();

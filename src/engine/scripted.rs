@@ -1,4 +1,4 @@
-//! An engine without a model: it says what was recorded, or what a test wrote for it.
+//! An engine without a model: it replays a recording, or a test's script.
 
 use super::sampler::Sampling;
 use super::vocabulary::Vocabulary;
@@ -14,32 +14,32 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The end-of-turn token of a hand-written script; below it each token is its byte.
+/// The end-of-turn token of a hand-written script; lower tokens are bytes.
 const SCRIPT_END: Token = Token(256);
 
-/// What a recording starts with.
+/// The start of a recording.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Header {
     /// The format's version.
     pub callwright_recording: u32,
-    /// The model that spoke.
+    /// The recorded model.
     pub model: ModelInfo,
-    /// How many tokens its context held at most.
+    /// Maximum number of tokens in its context.
     pub context_limit: usize,
-    /// All that is needed to ask the same again, for the caller to read back.
+    /// The request, for the caller to repeat.
     pub request: Value,
-    /// What the caller wrote beside the generations, with the line's number.
+    /// The caller's entries between the generations, with line numbers.
     #[serde(skip)]
     pub beside: Vec<(usize, Value)>,
 }
 
-/// Something that the caller wrote.
+/// An entry of the caller.
 #[derive(Serialize, Deserialize)]
-struct Beside<T> {
+struct Entry<T> {
     beside: T,
 }
 
-/// How long a prompt was that was not sent.
+/// The length of a prompt that was only measured.
 #[derive(Serialize, Deserialize)]
 struct Measured {
     measured_sha256: String,
@@ -55,7 +55,7 @@ struct Generation {
     produced: Vec<(Token, Bytes)>,
 }
 
-/// A token's bytes, as text wherever they are some.
+/// A token's bytes, as text if they are valid.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Bytes {
@@ -76,7 +76,7 @@ impl Bytes {
     }
 }
 
-/// Writes a recording, one line for each generation, each flushed when it is complete.
+/// Writes a recording, one line for each generation, flushed when it is complete.
 #[derive(Debug)]
 pub struct Recorder {
     file: File,
@@ -84,10 +84,10 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts a recording at `path`, replacing what was there.
+    /// Starts a recording at `path`, and replaces an existing one.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when the file cannot be written.
+    /// [`ErrorKind::Io`] if the file cannot be written.
     pub fn create(path: &Path, engine: &dyn Engine, request: Value) -> Result<Recorder> {
         let file = File::create(path).map_err(|error| Error::io("write", path, &error))?;
         let mut recorder = Recorder { file, path: path.to_owned() };
@@ -101,10 +101,10 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Adds one generation: the prompt as text and as tokens, and what came of it.
+    /// Adds one generation: the prompt as text and as tokens, and the result.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when the file cannot be written.
+    /// [`ErrorKind::Io`] if the file cannot be written.
     pub fn record(
         &mut self,
         engine: &dyn Engine,
@@ -117,18 +117,18 @@ impl Recorder {
         self.line(&Generation { prompt_sha256: sha256(text), prompt: prompt.to_vec(), sampling: *sampling, produced })
     }
 
-    /// Adds something of the caller's, which is in [`Header::beside`] again.
+    /// Adds an entry of the caller, which [`Header::beside`] returns.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when the file cannot be written.
+    /// [`ErrorKind::Io`] if the file cannot be written.
     pub fn beside(&mut self, value: &impl Serialize) -> Result<()> {
-        self.line(&Beside { beside: value })
+        self.line(&Entry { beside: value })
     }
 
-    /// Adds how long a prompt is that is tokenized and not sent.
+    /// Adds the length of a prompt that is tokenized but not sent.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when the file cannot be written.
+    /// [`ErrorKind::Io`] if the file cannot be written.
     pub fn measured(&mut self, text: &str, tokens: usize) -> Result<()> {
         self.line(&Measured { measured_sha256: sha256(text), tokens })
     }
@@ -143,7 +143,7 @@ impl Recorder {
     }
 }
 
-/// Says what was recorded or written for it, token by token.
+/// Replays a recording or a script, token by token.
 #[derive(Debug)]
 pub struct ScriptedEngine {
     info: ModelInfo,
@@ -151,21 +151,21 @@ pub struct ScriptedEngine {
     vocabulary: BTreeMap<Token, Vec<u8>>,
     end: Token,
     generations: std::vec::IntoIter<Generation>,
-    /// How long prompts were that were not sent, by their hashes.
+    /// The lengths of measured prompts, by their hashes.
     measured: BTreeMap<String, usize>,
     current: Option<Generation>,
-    /// Hand-written scripts answer any prompt.
+    /// Hand-written scripts accept any prompt.
     any_prompt: bool,
     prompt_len: usize,
     cached: Vec<Token>,
     logits: Vec<f32>,
     likeliest: usize,
-    /// What [`Engine::logits_at`] gives.
+    /// The logits for [`Engine::logits_at`].
     rows: Vec<Vec<f32>>,
 }
 
 impl ScriptedEngine {
-    /// Gives the token that ends a turn this text, as that of some models has.
+    /// Gives the end-of-turn token a text, as in some models.
     pub fn with_end_text(mut self, text: &str) -> ScriptedEngine {
         self.vocabulary.insert(self.end, text.as_bytes().to_vec());
         self
@@ -195,10 +195,10 @@ impl ScriptedEngine {
         }
     }
 
-    /// Opens a recording: the engine that repeats it, and its header.
+    /// Opens a recording: the engine that replays it, and its header.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Replay`] with the line when it is no recording.
+    /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Replay`] with the line if it is not a recording.
     pub fn replay(path: &Path) -> Result<(ScriptedEngine, Header)> {
         let text = text_file::read(path)?;
         let mut lines = text.lines().enumerate();
@@ -216,7 +216,7 @@ impl ScriptedEngine {
         let mut vocabulary = BTreeMap::new();
         let mut measured = BTreeMap::new();
         for (line, text) in lines {
-            if let Ok(Beside { beside }) = serde_json::from_str(text) {
+            if let Ok(Entry { beside }) = serde_json::from_str(text) {
                 header.beside.push((line + 1, beside));
                 continue;
             }
@@ -227,7 +227,7 @@ impl ScriptedEngine {
             let generation: Generation = serde_json::from_str(text).map_err(|error| damaged(line, &error))?;
             for (token, bytes) in &generation.produced {
                 if !(0..1 << 24).contains(&token.0) {
-                    return Err(damaged(line, &format!("token {} is in no vocabulary", token.0)));
+                    return Err(damaged(line, &format!("token {} is not a valid id", token.0)));
                 }
                 vocabulary.insert(*token, bytes.clone().into_vec());
             }
@@ -275,7 +275,7 @@ impl Engine for ScriptedEngine {
         let recorded = self.generations.as_slice().iter().find(|generation| generation.prompt_sha256 == wanted);
         let measured = || self.measured.get(&wanted).map(|tokens| vec![self.end; *tokens]);
         recorded.map(|generation| generation.prompt.clone()).or_else(measured).ok_or_else(|| {
-            Error::new(ErrorKind::Replay, "the recording has no answer to this prompt: what is asked has changed")
+            Error::new(ErrorKind::Replay, "the recording has no answer to this prompt: the request has changed")
                 .hint("replay with the same messages, tools, template and format, or record again")
         })
     }
@@ -285,7 +285,7 @@ impl Engine for ScriptedEngine {
     }
 
     fn vocabulary(&self) -> Option<Vocabulary> {
-        // A recording was constrained when it was made, and has only the tokens that were produced.
+        // A recording only has the tokens that were produced, and was constrained when it was made.
         self.any_prompt.then(Vocabulary::of_bytes)
     }
 
@@ -354,7 +354,7 @@ impl Engine for ScriptedEngine {
                 Err(Error::new(ErrorKind::Replay, "the sampling options differ from the recorded ones")
                     .hint(format!("recorded: {}", json!(generation.sampling))))
             }
-            None if !self.any_prompt => Err(Error::new(ErrorKind::Replay, "the recording is over")),
+            None if !self.any_prompt => Err(Error::new(ErrorKind::Replay, "the recording has ended")),
             _ => Ok(()),
         }
     }

@@ -1,18 +1,18 @@
-//! A model's vocabulary and tokenizer, shared with whatever has to know which tokens spell a text.
+//! A model's vocabulary and tokenizer, shared with everything that needs the tokens of a text.
 
 use super::Token;
 use std::fmt;
 use std::sync::Arc;
 
-/// Turns plain text into tokens; no special token comes of it.
+/// Turns plain text into tokens, never into special tokens.
 pub type Tokenize = dyn Fn(&[u8]) -> Vec<Token> + Send + Sync;
 
 /// One token of a [`Vocabulary`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Word {
-    /// What it stands for.
+    /// Its bytes.
     pub bytes: Box<[u8]>,
-    /// Whether it is markup (a control token), which text never contains.
+    /// Whether it is a control token, which text never contains.
     pub control: bool,
     /// Whether it ends the model's turn.
     pub end: bool,
@@ -38,7 +38,7 @@ impl Vocabulary {
         Vocabulary { words: words.into(), tokenize }
     }
 
-    /// The 256 bytes as tokens, and one more that ends the turn.
+    /// The 256 bytes as tokens, and one that ends the turn.
     pub fn of_bytes() -> Vocabulary {
         let bytes = (0..=255u8).map(|byte| Word { bytes: [byte].into(), ..Word::default() });
         let end = Word { bytes: (*b"<end>").into(), control: true, end: true };
@@ -46,7 +46,7 @@ impl Vocabulary {
         Vocabulary::new(words, Arc::new(|text| text.iter().map(|&byte| Token(i32::from(byte))).collect()))
     }
 
-    /// The bytes of a token; none for one that is not in the vocabulary.
+    /// The bytes of a token; empty if it is not in the vocabulary.
     pub fn bytes(&self, token: Token) -> &[u8] {
         usize::try_from(token.0).ok().and_then(|index| self.words.get(index)).map_or(b"", |word| &word.bytes)
     }
@@ -56,10 +56,10 @@ impl Vocabulary {
         tokens.iter().flat_map(|token| self.bytes(*token)).copied().collect()
     }
 
-    /// The tokens of a plain text that is the continuation of other text.
+    /// The tokens of a plain text that continues other text.
     ///
-    /// They spell the text exactly, even where the tokenizer would change it: SentencePiece models put a space before
-    /// a text, and some normalise it.
+    /// They spell the text exactly, even if the tokenizer would change it: SentencePiece models put a space before a
+    /// text, and some normalise it.
     pub fn tokenize(&self, text: &[u8]) -> Vec<Token> {
         if text.is_empty() {
             return Vec::new();
@@ -68,9 +68,9 @@ impl Vocabulary {
         if self.spells(&tokens, text) {
             return tokens;
         }
-        // Behind a character that no merge crosses, the text is no beginning, and gets no space.
-        let (lead, behind) = ((self.tokenize)(b"\n"), (self.tokenize)(&[b"\n", text].concat()));
-        if let Some(rest) = behind.strip_prefix(lead.as_slice()).filter(|rest| self.spells(rest, text)) {
+        // After a character that no merge crosses, the text is not at a beginning, and gets no space.
+        let (lead, whole) = ((self.tokenize)(b"\n"), (self.tokenize)(&[b"\n", text].concat()));
+        if let Some(rest) = whole.strip_prefix(lead.as_slice()).filter(|rest| self.spells(rest, text)) {
             return rest.to_vec();
         }
         self.spell(text)
@@ -82,7 +82,7 @@ impl Vocabulary {
             && rest.is_empty()
     }
 
-    /// The text in single-byte tokens; what no token spells is left out.
+    /// The text in single-byte tokens; bytes without a token are dropped.
     fn spell(&self, text: &[u8]) -> Vec<Token> {
         let single = |byte: &u8| self.words.iter().position(|word| *word.bytes == [*byte] && !word.control);
         text.iter().filter_map(single).filter_map(|index| i32::try_from(index).ok()).map(Token).collect()

@@ -1,4 +1,4 @@
-//! What [`llama`](super::llama) is in a build without the feature `llama`: the same names, and no engine to be had.
+//! Replaces [`llama`](super::llama) in a build without the feature `llama`: the same names, but no engine.
 
 use super::{Engine, ModelInfo, Token};
 use crate::template::Piece;
@@ -6,7 +6,7 @@ use crate::{Error, ErrorKind, Result};
 use std::convert::Infallible;
 use std::path::Path;
 
-/// The most threads that can decode, as with llama.cpp.
+/// Maximum number of threads, as with llama.cpp.
 pub const MAX_THREADS: usize = 512;
 
 /// How a model is loaded.
@@ -20,15 +20,15 @@ pub struct LoadOptions {
     pub gpu_layers: Option<u32>,
     /// Only the vocabulary: enough to render and count, not to decode.
     pub vocabulary_only: bool,
-    /// Called with how much is loaded, from 0 to 1.
+    /// Called with the loaded share, from 0 to 1.
     pub on_progress: Option<Box<dyn FnMut(f32) + Send>>,
 }
 
-/// A loaded GGUF; there is none.
+/// A loaded GGUF; it cannot exist.
 pub struct LlamaEngine(Infallible);
 
 impl LlamaEngine {
-    /// Fails: nothing in this build runs a GGUF.
+    /// Always fails: this build cannot run a GGUF.
     ///
     /// # Errors
     /// [`ErrorKind::Engine`], always.
@@ -106,21 +106,21 @@ pub fn slow_build_notice() -> Option<String> {
     None
 }
 
-/// Several generations at a time.
+/// Several parallel generations.
 pub mod parallel {
     use super::LlamaEngine;
     use crate::Result;
     use crate::engine::Engine;
     use std::convert::Infallible;
 
-    /// The most sequences in one context, as with llama.cpp.
+    /// Maximum sequences in one context, as with llama.cpp.
     pub const MAX_SEQUENCES: usize = 256;
 
-    /// What generates several at a time; there is none.
+    /// Parallel generations; they cannot exist.
     pub struct Sequences(Infallible);
 
     impl Sequences {
-        /// At most `count` at a time with the model of `engine`.
+        /// At most `count` parallel sequences with the model of `engine`.
         ///
         /// # Errors
         /// None: there is no such engine.
@@ -128,12 +128,12 @@ pub mod parallel {
             match engine.0 {}
         }
 
-        /// How many can be taken.
+        /// The number of sequences.
         pub fn at_a_time(&self) -> usize {
             match self.0 {}
         }
 
-        /// One of them, and what ends its turns.
+        /// Takes one sequence, and the handle that ends its turns.
         ///
         /// # Errors
         /// None: there are none to take.
@@ -146,7 +146,7 @@ pub mod parallel {
     pub struct TurnEnd(Infallible);
 
     impl TurnEnd {
-        /// What generated has all that it wanted.
+        /// Ends the turn.
         pub fn end(&self) {
             match self.0 {}
         }

@@ -1,35 +1,35 @@
-//! Continuations looked up in what was written before.
+//! Drafts continuations from earlier text.
 //!
-//! A call often repeats the question, an earlier call or a tool's result. Where the last tokens stand there too, what
-//! followed them then is decoded in one batch with the token at hand: wherever the model, asked as always, says the
-//! same, its step is already done. The rest is forgotten. (Prompt lookup decoding: Saxena, 2023.)
+//! A call often repeats the question, an earlier call or a tool's result. If the last tokens occurred before, the
+//! tokens that followed there are decoded in one batch with the current token. As long as the model samples the same
+//! ones, their steps are already done; the rest is dropped. (Prompt lookup decoding: Saxena, 2023.)
 
 use crate::engine::Token;
 
-/// The longest and the shortest run of tokens that is looked up. Behind two that were seen before, such as a key's end
-/// and a quote, too often something else follows: with them fewer than half of the proposed tokens were right.
+/// Maximum and minimum length of the run to look up. After two tokens that occurred before, such as a key's end and a
+/// quote, something else follows too often: fewer than half of the proposed tokens were right.
 const LONGEST: usize = 4;
 const SHORTEST: usize = 3;
-/// Tokens proposed at a time: at first, and at most.
+/// Number of tokens proposed at a time: initial and maximum.
 const FIRST: usize = 3;
 const MOST: usize = 12;
-/// A proposed token costs about half of a step on a CPU (`benches/draft.rs`), much less on a GPU; a smaller share of right
-/// ones does not pay.
+/// A proposed token costs about half of a step on a CPU (`benches/draft.rs`), much less on a GPU; a lower hit rate does
+/// not pay.
 const BREAK_EVEN: f32 = 0.5;
-/// How much one draft counts in the moving average.
+/// Weight of one draft in the moving average.
 const WEIGHT: f32 = 0.2;
-/// After so many opportunities let go, one is taken again.
+/// After this many skipped opportunities, one is used again.
 const PATIENCE: usize = 16;
 
-/// Proposes continuations, and less of them the less comes true.
+/// Proposes continuations, and fewer of them the lower the hit rate.
 ///
-/// It goes by what came true alone, not by the clock: batches of different sizes may differ in the last bits of their
-/// logits, and what a seed gives should not depend on how busy the machine is.
+/// Only the hit rate counts, not the time: batches of different sizes may differ in the last bits of their logits, and
+/// the result of a seed should not depend on how busy the machine is.
 pub(super) struct Drafter {
-    /// All that was written so far.
+    /// The text so far.
     text: Vec<Token>,
     length: usize,
-    /// A moving average of the share of proposed tokens that came true.
+    /// A moving average of the hit rate.
     right: f32,
     let_go: usize,
 }
@@ -39,12 +39,12 @@ impl Drafter {
         Drafter { text: text.to_vec(), length: FIRST, right: 1.5 * BREAK_EVEN, let_go: 0 }
     }
 
-    /// Takes what was written.
+    /// Takes a written token.
     pub(super) fn push(&mut self, token: Token) {
         self.text.push(token);
     }
 
-    /// What may follow, `most` tokens at most; nothing while it does not pay.
+    /// Proposes at most `most` tokens; none while it does not pay.
     pub(super) fn propose(&mut self, most: usize) -> Vec<Token> {
         let length = self.length.min(most);
         if length == 0 {
@@ -59,7 +59,7 @@ impl Drafter {
         self.text[at..].iter().take(length).copied().collect()
     }
 
-    /// Takes note that of `proposed` tokens `right` came true.
+    /// Records that `right` of `proposed` tokens were correct.
     pub(super) fn learn(&mut self, proposed: usize, right: usize) {
         if proposed == 0 {
             return;
@@ -69,10 +69,10 @@ impl Drafter {
     }
 }
 
-/// Behind the last place at which the last `run` tokens stand before the end.
+/// The position after the last earlier occurrence of the last `run` tokens.
 fn seen(text: &[Token], run: usize) -> Option<usize> {
     let (earlier, last) = text.split_at_checked(text.len().checked_sub(run)?)?;
-    // Its last token may be the one before the end.
+    // The occurrence may overlap the end, except for the last token.
     let all = &text[..earlier.len() + run - 1];
     all.windows(run).rposition(|window| window == last).map(|at| at + run)
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_true_is_proposed_seldom_and_what_does_at_length() {
+    fn wrong_drafts_become_rare_and_right_ones_longer() {
         let text = tokens("abcdefghijklmnopqrstuvwxyz abc");
         let mut drafter = Drafter::new(&text);
         let mut tried = 0;

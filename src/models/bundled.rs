@@ -3,7 +3,7 @@
 use crate::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 
-/// What MODEL it is.
+/// Its MODEL name.
 pub const NAME: &str = "bundled";
 
 #[cfg(feature = "bundled-model")]
@@ -11,15 +11,15 @@ const GGUF: Option<&[u8]> = Some(include_bytes!("../../models/callwright-tiny.gg
 #[cfg(not(feature = "bundled-model"))]
 const GGUF: Option<&[u8]> = None;
 
-/// How large it is, in bytes; `None` in a build without it.
+/// Its size in bytes; `None` in a build without it.
 pub fn size() -> Option<u64> {
     GGUF.and_then(|gguf| u64::try_from(gguf.len()).ok())
 }
 
-/// The bundled model as a file, which llama.cpp wants: unpacked to the cache directory at first use.
+/// The bundled model as a file, as llama.cpp requires: unpacked to the cache directory on first use.
 ///
 /// # Errors
-/// [`ErrorKind::ModelNotFound`] in a build without the feature `bundled-model`, [`ErrorKind::Io`] when the cache
+/// [`ErrorKind::ModelNotFound`] in a build without the feature `bundled-model`, [`ErrorKind::Io`] if the cache
 /// directory cannot be written.
 pub fn path() -> Result<PathBuf> {
     let Some(gguf) = GGUF else {
@@ -29,7 +29,7 @@ pub fn path() -> Result<PathBuf> {
     let cache = directories::ProjectDirs::from("", "", "callwright").map(|dirs| dirs.cache_dir().to_owned());
     let cache = cache.unwrap_or_else(|| std::env::temp_dir().join("callwright"));
     let path = cache.join("callwright-tiny.gguf");
-    // Comparing a few megabytes takes a millisecond, and mends a file of another version or a damaged one.
+    // Comparing a few megabytes takes a millisecond, and replaces a damaged or outdated file.
     if std::fs::read(&path).is_ok_and(|there| there == gguf) {
         return Ok(path);
     }
@@ -37,7 +37,7 @@ pub fn path() -> Result<PathBuf> {
         Error::io("unpack the bundled model to", &path, error).hint("XDG_CACHE_HOME names another cache directory")
     };
     std::fs::create_dir_all(&cache).map_err(|error| failed(&error))?;
-    // Written beside and renamed: another process sees the old file or the whole new one.
+    // Written to a temporary file and renamed: another process sees the old file or the whole new one.
     let mut file = tempfile::NamedTempFile::new_in(&cache).map_err(|error| failed(&error))?;
     std::io::Write::write_all(&mut file, gguf).map_err(|error| failed(&error))?;
     file.persist(&path).map_err(|error| failed(&error.error))?;

@@ -1,8 +1,8 @@
-//! Downloads from the hub with hf-hub, made to survive broken connections and broken processes.
+//! Downloads from the hub with hf-hub, with recovery from broken connections and processes.
 //!
-//! hf-hub 0.5 appends to a `.part` file, but three things go wrong with it alone: its own retries ask for byte 0
-//! when a connection broke before the first byte and append what they get; a `.part` that is already complete asks
-//! for a range that does not exist; content that is in the cache under another commit is fetched again.
+//! hf-hub 0.5 appends to a `.part` file, but alone has three problems. If a connection breaks before the first byte,
+//! its own retries request from byte 0 and append the result. A complete `.part` requests a range that does not exist.
+//! Content that the cache has under another commit is downloaded again.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::hub::{Hub, HubFile, Progress, ProgressEvent, is_sha256, verify};
 use super::repo::HubRepo;
 use crate::error::{Error, ErrorKind, Result, nearest};
 
-/// How often a broken download is taken up again without a byte having come.
+/// Maximum number of consecutive retries without a new byte.
 const MAX_FAILURES: u32 = 4;
 
 struct Download<'a> {
@@ -67,7 +67,7 @@ impl<'a> Download<'a> {
 
     fn run(&self, sum: Option<&str>, progress: &mut dyn Progress) -> Result<PathBuf> {
         let metadata = self.api.metadata(&self.repo.url(self.name)).map_err(|e| self.explain(&e))?;
-        // Both become names of files.
+        // Both become file names.
         let plain = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         if !plain(metadata.etag()) || !plain(metadata.commit_hash()) {
             return Err(self.fail("it answers with headers that are not the hub's"));
@@ -83,7 +83,7 @@ impl<'a> Download<'a> {
         if let Some(expected) = sum.or(published)
             && let Err(e) = verify::check(&path, self.name, expected, progress)
         {
-            // Where the file is no link to the blob, `check` could not know the blob.
+            // If the file is not a link to the blob, `check` could not find the blob.
             let _ = fs::remove_file(self.cache.blob_path(metadata.etag()));
             return Err(e);
         }
@@ -99,7 +99,7 @@ impl<'a> Download<'a> {
             return self.link(&blob, &pointer, metadata);
         }
         if !pointer.exists() {
-            // A link to a blob that is gone: hf-hub would stumble over it.
+            // A link to a missing blob makes hf-hub fail.
             let _ = fs::remove_file(&pointer);
         }
         let mut failures = 0;
@@ -110,7 +110,7 @@ impl<'a> Download<'a> {
             let error = match self.repo.download_with_progress(self.name, &mut events) {
                 Ok(path) if length(&path) == size => return Ok(path),
                 Ok(path) => {
-                    // The server closed early without saying so, and hf-hub took the part for the whole.
+                    // The server closed the connection early without an error, and hf-hub took the part for the whole.
                     let _ = fs::remove_file(&path);
                     fs::rename(&blob, &part).map_err(|e| Error::io("rename", &blob, &e))?;
                     "the connection closed early".to_owned()
@@ -120,26 +120,26 @@ impl<'a> Download<'a> {
             };
             failures = if length(&part) > before { 1 } else { failures + 1 };
             if failures > MAX_FAILURES {
-                return Err(self.fail(&error).hint("what is here is kept: the same command goes on from there"));
+                return Err(self.fail(&error).hint("the downloaded part is kept: run the same command to resume"));
             }
             progress.event(ProgressEvent::Retry { file: self.name, reason: &error });
             std::thread::sleep(self.hub.retry_pause * (1 << (failures - 1)));
         }
     }
 
-    /// Leaves a `.part` from which hf-hub can go on.
+    /// Prepares a `.part` from which hf-hub can resume.
     fn prepare(&self, part: &Path, size: u64) -> Result<()> {
         let length = length(part);
         if length < size || length == 0 {
             return Ok(());
         }
-        // One byte less leaves a range to ask for; a longer file is not the beginning of this one.
+        // One byte less leaves a range to request; a longer file is not the beginning of this one.
         let keep = if length == size { size - 1 } else { 0 };
         let file = OpenOptions::new().write(true).open(part).map_err(|e| Error::io("open", part, &e))?;
         file.set_len(keep).map_err(|e| Error::io("write", part, &e))
     }
 
-    /// Makes the file of this commit from content that the cache has.
+    /// Creates the file of this commit from content in the cache.
     fn link(&self, blob: &Path, pointer: &Path, metadata: &Metadata) -> Result<PathBuf> {
         let folder = pointer.parent().unwrap_or(pointer);
         fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
@@ -162,7 +162,7 @@ impl<'a> Download<'a> {
         let page = format!("{endpoint}/{repo}");
         match status(error) {
             Some(401 | 403) if self.hub.token.is_some() => self
-                .fail("the token does not open this repository")
+                .fail("the token has no access to this repository")
                 .hint(format!("accept the model's terms at {page} with the account that HF_TOKEN belongs to")),
             Some(401 | 403) => self
                 .fail("the repository is private, gated, or does not exist")
@@ -189,7 +189,7 @@ impl<'a> Download<'a> {
         }
     }
 
-    /// What the repository has instead of the file that was asked for.
+    /// What the repository has instead of the requested file.
     fn others(&self) -> Option<String> {
         let files: Vec<String> = self.repo.info().ok()?.siblings.into_iter().map(|file| file.rfilename).collect();
         let ggufs: Vec<&str> = files.iter().map(String::as_str).filter(|name| name.ends_with(".gguf")).collect();
@@ -204,7 +204,7 @@ impl<'a> Download<'a> {
     }
 }
 
-/// hf-hub says how many bytes came; ours say how many are here.
+/// hf-hub reports how many bytes were received; ours report how many are present.
 struct Events<'a> {
     name: &'a str,
     done: u64,
@@ -231,7 +231,7 @@ fn length(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-/// The status that the server answered with. hf-hub gives ureq's error, whose type is not ours to name.
+/// The server's status. hf-hub returns ureq's error, whose type we cannot name.
 fn status(error: &ApiError) -> Option<u16> {
     match error {
         ApiError::RequestError(e) => e.to_string().strip_prefix("http status: ")?.parse().ok(),
@@ -263,7 +263,8 @@ fn reason(error: &ApiError) -> String {
 
 #[cfg(unix)]
 fn link_file(blob: &Path, pointer: &Path, name: &str) -> std::io::Result<()> {
-    // From snapshots/COMMIT/ up to the repository's folder, then down: the cache can be moved as a whole.
+    // From snapshots/COMMIT/ up to the repository's folder, then down: relative, so that the cache can be moved as a
+    // whole.
     let up = "../".repeat(2 + name.matches('/').count());
     let target = format!("{up}blobs/{}", blob.file_name().unwrap_or_default().to_string_lossy());
     std::os::unix::fs::symlink(target, pointer)

@@ -1,4 +1,4 @@
-//! models.toml: read with the place of every value, so that a message points at the line.
+//! Reads models.toml with the place of every value, so that errors point at the line.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<ModelEntry>> {
     parse(&text, path, path.parent().unwrap_or(Path::new("")))
 }
 
-/// Reads `text`; relative paths in it start at `folder`.
+/// Reads `text`; its relative paths are relative to `folder`.
 pub(super) fn parse(text: &str, path: &Path, folder: &Path) -> Result<Vec<ModelEntry>> {
     let file = File { text, path, folder };
     let table = DeTable::parse(text).map_err(|e| {
@@ -270,7 +270,7 @@ impl File<'_> {
         }
     }
 
-    /// A name stays; what is written like a path starts at the folder of models.toml.
+    /// A name is unchanged; a path is relative to the folder of models.toml.
     fn relative(&self, text: &str) -> String {
         let is_path = text.contains(['/', '\\']) || text.ends_with(".jinja");
         if is_path { self.absolute(text).to_string_lossy().into_owned() } else { text.to_owned() }

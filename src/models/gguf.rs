@@ -1,9 +1,8 @@
-//! GGUF files, as far as the header: what a model is, and whether llama.cpp survives it.
+//! Reads headers of GGUF files: which model it is, and whether llama.cpp can load it safely.
 //!
-//! llama.cpp answers some malformed files by aborting the process, others with "failed to load model". A host
-//! program wants neither, so the header is read here first, by code that treats the file as hostile, and
-//! [`Gguf::check`] says in a sentence what is wrong. Only the header is read: a model of 5 GB opens as fast as one
-//! of 5 MB.
+//! llama.cpp aborts the process for some malformed files, and fails for others with "failed to load model". To avoid
+//! both, the header is first read here, by code that treats the file as hostile, and [`Gguf::check`] says in a sentence
+//! what is wrong. Only the header is read: a model of 5 GB opens as fast as one of 5 MB.
 
 mod check;
 mod looks_like;
@@ -31,7 +30,7 @@ pub struct Gguf {
     tensors: Vec<Tensor>,
 }
 
-/// A chat template that the file carries.
+/// A chat template in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChatTemplate<'a> {
     /// `default`, or the name of a variant such as `tool_use`.
@@ -41,7 +40,7 @@ pub struct ChatTemplate<'a> {
 }
 
 impl ChatTemplate<'_> {
-    /// Whether the template speaks of tools at all.
+    /// Whether the template mentions tools.
     pub fn mentions_tools(&self) -> bool {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         self.source.match_indices("tools").any(|(at, found)| {
@@ -55,18 +54,18 @@ impl ChatTemplate<'_> {
 impl Gguf {
     /// Reads the header of the file at `path`.
     ///
-    /// Whether llama.cpp would accept what the header says is for [`Gguf::check`].
+    /// [`Gguf::check`] checks whether llama.cpp would accept it.
     ///
     /// # Errors
-    /// [`ErrorKind::Gguf`](crate::ErrorKind::Gguf) when the header is not in order, and with what the file is instead
-    /// when it is no GGUF at all; [`ErrorKind::Io`](crate::ErrorKind::Io) when it cannot be read.
+    /// [`ErrorKind::Gguf`](crate::ErrorKind::Gguf) if the header is invalid, with what the file is instead if it is not
+    /// a GGUF; [`ErrorKind::Io`](crate::ErrorKind::Io) if it cannot be read.
     pub fn open(path: impl AsRef<Path>) -> Result<Gguf> {
         read::read(path.as_ref())
     }
 
-    /// Refuses what llama.cpp cannot load, or would abort the process over: a vocabulary or hyperparameters out of
-    /// order, tensor data that is not there, a kind of model that does not generate text. Of a model in several
-    /// shards, looks at each.
+    /// Refuses files that llama.cpp cannot load or that would abort the process: an invalid vocabulary or
+    /// hyperparameters, missing tensor data, a kind of model that does not generate text. Checks every shard of a
+    /// sharded model.
     ///
     /// # Errors
     /// [`ErrorKind::Gguf`](crate::ErrorKind::Gguf), with the reason.
@@ -82,7 +81,7 @@ impl Gguf {
         &self.path
     }
 
-    /// Bytes of the file.
+    /// The file's size in bytes.
     pub fn file_size(&self) -> u64 {
         self.file_size
     }
@@ -97,7 +96,7 @@ impl Gguf {
         &self.metadata
     }
 
-    /// The tensors of this file; of a sharded model, those of this shard.
+    /// The tensors of this file; for a sharded model, those of this shard.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
@@ -107,7 +106,7 @@ impl Gguf {
         self.metadata.iter().find(|(k, _)| k == key).map(|(_, value)| value)
     }
 
-    /// The text of a metadata key; nothing where it is empty.
+    /// The text of a metadata key; `None` if it is empty.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.get(key).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
@@ -153,7 +152,7 @@ impl Gguf {
         })
     }
 
-    /// The number of weights in this file; of a sharded model, in this shard.
+    /// The number of weights in this file; for a sharded model, in this shard.
     pub fn parameters(&self) -> u64 {
         self.tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.elements()))
     }
@@ -169,7 +168,7 @@ impl Gguf {
         Some(array.numbers().map(|n| if let Value::I32(n) = n { n } else { 0 }).collect())
     }
 
-    /// The id of a special token, by llama.cpp's name for it: `bos`, `eos`, `eot`, `unknown`, `padding`, …
+    /// The id of a special token, by llama.cpp's name: `bos`, `eos`, `eot`, `unknown`, `padding`, …
     pub fn special_token(&self, name: &str) -> Option<u32> {
         let id = self.get(&format!("tokenizer.ggml.{name}_token_id"))?.as_u64()?;
         id.try_into().ok()
@@ -180,7 +179,7 @@ impl Gguf {
         self.tokens()?.get(id as usize).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// The chat templates that the file carries, the default first.
+    /// The chat templates in the file, the default first.
     pub fn chat_templates(&self) -> Vec<ChatTemplate<'_>> {
         const KEY: &str = "tokenizer.chat_template";
         let default = self.text(KEY).map(|source| ChatTemplate { name: "default", source });

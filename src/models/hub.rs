@@ -1,6 +1,6 @@
-//! The Hugging Face hub and its cache on this machine, which is shared with every other program that uses it.
+//! The Hugging Face hub and its local cache, which is shared with other programs.
 //!
-//! Looking into the cache needs no network and no feature. Downloading is behind the feature `hub`.
+//! Reading the cache needs no network and no feature. Downloading requires the feature `hub`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 pub struct HubFile {
     /// The repository, `ORG/REPO`.
     pub repo: String,
-    /// The file's path in the repository; of a sharded model, the first shard's.
+    /// The file's path in the repository; for a sharded model, the first shard's.
     pub file: String,
     /// A branch, tag or commit.
     pub revision: String,
-    /// What the file's content must hash to, in lower case: nothing, or a sum for each of [`HubFile::files`].
+    /// Expected SHA-256 of the content, in lower case: empty, or a sum for each of [`HubFile::files`].
     pub sha256: Vec<String>,
 }
 
 impl HubFile {
-    /// Reads `ORG/REPO/FILE.gguf[@REVISION]`; the error says what is wrong with it.
+    /// Reads `ORG/REPO/FILE.gguf[@REVISION]`; the error says what is wrong.
     pub fn parse(text: &str) -> Result<HubFile, String> {
         let (path, revision) = match text.rsplit_once('@') {
             Some((path, revision)) => (path, revision),
@@ -41,7 +41,7 @@ impl HubFile {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
         for part in [org, repo].into_iter().chain(file.split('/')).chain(revision.split('/')) {
             if part.is_empty() || part.starts_with("..") || part == "." || !part.chars().all(plain) {
-                return Err(format!("{part:?} is no name of the hub"));
+                return Err(format!("{part:?} is not a valid name on the hub"));
             }
         }
         if !file.ends_with(".gguf") {
@@ -56,7 +56,7 @@ impl HubFile {
         Ok(HubFile { repo: format!("{org}/{repo}"), file, revision: revision.to_owned(), sha256: Vec::new() })
     }
 
-    /// The file that an address on the hub's site means; `rest` is what follows `https://`.
+    /// The file of an address on the hub's site; `rest` is the text after `https://`.
     pub(super) fn from_url(rest: &str) -> Option<HubFile> {
         let (_, path) = rest.split_once('/')?;
         let path = path.split(['?', '#']).next()?;
@@ -67,7 +67,7 @@ impl HubFile {
         known.then(|| HubFile::parse(&format!("{org}/{repo}/{file}@{revision}")).ok()).flatten()
     }
 
-    /// All files of the model, with what they must hash to: one, or the shards in order.
+    /// All files of the model, with their expected sums: one, or the shards in order.
     pub fn files(&self) -> Vec<(String, Option<&str>)> {
         let (folder, name) = match self.file.rsplit_once('/') {
             Some((folder, name)) => (format!("{folder}/"), name),
@@ -80,7 +80,7 @@ impl HubFile {
         names.into_iter().enumerate().map(|(i, name)| (name, self.sha256.get(i).map(String::as_str))).collect()
     }
 
-    /// Whether both name the same file, one of them perhaps without saying at which commit.
+    /// Whether both name the same file; one of them may omit the commit.
     pub(super) fn same_file(&self, other: &HubFile) -> bool {
         let revision = self.revision == other.revision || other.revision == "main";
         self.repo == other.repo && self.file == other.file && revision
@@ -97,24 +97,24 @@ impl fmt::Display for HubFile {
     }
 }
 
-/// What happens during a download, for whoever shows it.
+/// An event of a download, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProgressEvent<'a> {
-    /// `done` of `total` bytes of the file are here; the first event of a file that is resumed starts above 0.
+    /// `done` of `total` bytes of the file are present; a resumed file starts above 0.
     Download {
         /// The file's path in its repository.
         file: &'a str,
-        /// Bytes that are here.
+        /// Bytes present.
         done: u64,
         /// Bytes of the whole file.
         total: u64,
     },
-    /// The connection broke; the download goes on from where it stopped.
+    /// The connection broke; the download resumes.
     Retry {
         /// The file's path in its repository.
         file: &'a str,
-        /// What broke.
+        /// The error.
         reason: &'a str,
     },
     /// `done` of `total` bytes are hashed.
@@ -126,16 +126,16 @@ pub enum ProgressEvent<'a> {
         /// Bytes of the whole file.
         total: u64,
     },
-    /// The file is here, and is what it should be.
+    /// The file is present and verified.
     Done {
         /// The file's path in its repository.
         file: &'a str,
     },
 }
 
-/// Is told of a download's progress; `()` ignores it.
+/// Receives a download's progress; `()` ignores it.
 pub trait Progress {
-    /// Something happened.
+    /// Called for each event.
     fn event(&mut self, event: ProgressEvent<'_>);
 }
 
@@ -143,18 +143,18 @@ impl Progress for () {
     fn event(&mut self, _: ProgressEvent<'_>) {}
 }
 
-/// How to reach the hub, and where its cache is.
+/// The hub's address, and its cache.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hub {
     /// The hub's address, without a slash at the end.
     pub endpoint: String,
-    /// The folder of the cache, which holds a folder for each repository.
+    /// The folder of the cache, which contains a folder for each repository.
     pub cache: PathBuf,
-    /// The token that opens private and gated repositories.
+    /// The token for private and gated repositories.
     pub token: Option<String>,
-    /// Whether no server may be asked.
+    /// Whether network access is forbidden.
     pub offline: bool,
-    /// How long to wait before a broken download is taken up again; twice as long each time no byte has come.
+    /// The pause before a broken download is resumed; it doubles as long as no byte comes.
     pub retry_pause: Duration,
 }
 
@@ -168,7 +168,7 @@ impl fmt::Debug for Hub {
 }
 
 impl Hub {
-    /// The hub with its cache in the folder `cache`, without a token.
+    /// The hub with this cache folder, without a token.
     pub fn new(cache: impl Into<PathBuf>) -> Hub {
         Hub {
             endpoint: ENDPOINT.to_owned(),
@@ -179,8 +179,8 @@ impl Hub {
         }
     }
 
-    /// What the environment says, as for every program that uses the hub: `HF_ENDPOINT`; `HF_HUB_CACHE`, or `hub`
-    /// in `HF_HOME`; `HF_TOKEN`, or the token that `hf auth login` left in `HF_HOME`; `HF_HUB_OFFLINE`.
+    /// The environment's settings, as for every program that uses the hub: `HF_ENDPOINT`; `HF_HUB_CACHE`, or `hub` in
+    /// `HF_HOME`; `HF_TOKEN`, or the token that `hf auth login` saved in `HF_HOME`; `HF_HUB_OFFLINE`.
     pub fn from_env() -> Hub {
         let var = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
         let home = var("HF_HOME").map(PathBuf::from).unwrap_or_else(|| {
@@ -200,31 +200,31 @@ impl Hub {
         }
     }
 
-    /// The path of the file in the cache, if it is there with all its shards. Asks no server.
+    /// The path of the file in the cache, if it is there with all its shards. Uses no network.
     pub fn cached(&self, file: &HubFile) -> Option<PathBuf> {
         let mut paths = file.files().into_iter().map(|(name, sum)| self.cached_file(file, &name, sum));
         let first = paths.next()??;
-        // Shards must lie in one folder for llama.cpp to find them.
+        // Shards must be in one folder for llama.cpp to find them.
         let folder = first.parent().map(Path::to_owned);
         let together = paths.all(|path| path.is_some_and(|path| path.parent().map(Path::to_owned) == folder));
         together.then_some(first)
     }
 
-    /// One file of it.
+    /// One of its files.
     pub(super) fn cached_file(&self, file: &HubFile, name: &str, sha256: Option<&str>) -> Option<PathBuf> {
         let snapshots = self.repo_folder(&file.repo).join("snapshots");
         let at = |commit: &str| Some(snapshots.join(commit).join(name)).filter(|path| path.is_file());
         if let Some(path) = self.commit(&file.repo, &file.revision).as_deref().and_then(at) {
             return Some(path);
         }
-        // Another commit may hold the same bytes: the cache names content by its sum.
+        // Another commit may contain the same bytes: the cache names content by its sum.
         let sum = sha256?;
         let commits = std::fs::read_dir(&snapshots).ok()?.filter_map(|entry| entry.ok());
         let paths = commits.filter_map(|commit| at(&commit.file_name().to_string_lossy()));
         paths.into_iter().find(|path| blob_name(path).as_deref() == Some(sum))
     }
 
-    /// The commit that a revision means in the cache.
+    /// The commit of a revision in the cache.
     fn commit(&self, repo: &str, revision: &str) -> Option<String> {
         let commit = if is_commit(revision) {
             Some(revision.to_owned())
@@ -235,7 +235,7 @@ impl Hub {
         commit.filter(|commit| !commit.is_empty() && commit.chars().all(|c| c.is_ascii_alphanumeric()))
     }
 
-    /// The files of a repository that are in the cache, and those in its folders.
+    /// The files of a repository in the cache, including its folders.
     pub(super) fn cached_files(&self, wanted: &HubRepo) -> Vec<String> {
         let Some(commit) = self.commit(&wanted.repo, &wanted.revision) else { return Vec::new() };
         let snapshot = self.repo_folder(&wanted.repo).join("snapshots").join(commit);
@@ -249,7 +249,7 @@ impl Hub {
             files.extend(inside.iter().map(|file| format!("{name}/{file}")));
             files.push(name);
         }
-        // Of a model in shards all must be there.
+        // All shards of a model must be there.
         let whole = |file: &String| {
             HubFile::parse(&format!("{}/{file}@{}", wanted.repo, wanted.revision))
                 .is_ok_and(|file| self.cached(&file).is_some())
@@ -261,20 +261,19 @@ impl Hub {
         self.cache.join(format!("models--{}", repo.replace('/', "--")))
     }
 
-    /// The path of the file, downloaded where it is not in the cache, and in any case checked against the sums
-    /// that models.toml and the hub give.
+    /// The path of the file. Downloads it if it is not in the cache, and always checks it against the sums of
+    /// models.toml and the hub.
     ///
-    /// A download that was cut off, by the network or with the process, goes on where it stopped. A file with
-    /// another sum than it should have is removed.
+    /// An interrupted download resumes where it stopped. A file with a wrong sum is removed.
     ///
     /// # Errors
-    /// [`ErrorKind::ModelNotFound`] when the hub has no such file, or [`Hub::offline`] forbids to ask;
-    /// [`ErrorKind::Hub`] when the download fails, or the sum is another; [`ErrorKind::Io`] when the cache cannot be
-    /// read or written.
+    /// [`ErrorKind::ModelNotFound`] if the hub has no such file, or [`Hub::offline`] forbids the request;
+    /// [`ErrorKind::Hub`] if the download fails, or the sum is wrong; [`ErrorKind::Io`] if the cache cannot be read or
+    /// written.
     pub fn pull(&self, file: &HubFile, progress: &mut dyn Progress) -> Result<PathBuf> {
         let mut first = None;
         let files = file.files();
-        // Shards must lie in one folder: those of other commits, found by their sums, would not.
+        // Shards must be in one folder: those of other commits, found by their sums, would not be.
         let whole = files.len() == 1;
         for (name, sum) in files {
             let path = match self.cached_file(file, &name, sum.filter(|_| whole)) {
@@ -319,20 +318,20 @@ fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && revision.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// The name under which the cache keeps the content of `path`.
+/// The name of the content of `path` in the cache.
 pub(super) fn blob_name(path: &Path) -> Option<String> {
     let blob = std::fs::canonicalize(path).ok()?;
     Some(blob.file_name()?.to_string_lossy().into_owned())
 }
 
 pub(super) mod verify {
-    //! Holds a file's content against its sum.
+    //! Compares a file's content with its sum.
 
     use crate::hash::sha256_of;
 
     use super::*;
 
-    /// Checks a file that is in the cache against `sum`, or else against the name of its blob.
+    /// Checks a cached file against `sum`, or else against the name of its blob.
     pub(super) fn cached(path: &Path, name: &str, sum: Option<&str>, progress: &mut dyn Progress) -> Result<()> {
         let blob = blob_name(path).filter(|blob| is_sha256(blob));
         match sum.map(str::to_owned).or(blob) {
@@ -341,7 +340,7 @@ pub(super) mod verify {
         }
     }
 
-    /// Fails where the file does not hash to `expected`, and removes it: the link, and the blob it points to.
+    /// Fails if the file does not hash to `expected`, and removes the link and its blob.
     pub(in super::super) fn check(path: &Path, name: &str, expected: &str, progress: &mut dyn Progress) -> Result<()> {
         let found = sha256(path, name, progress).map_err(|e| Error::io("read", path, &e))?;
         if found == expected {

@@ -1,14 +1,14 @@
-//! A repository on the hub where no file is named: which of its GGUF files is meant.
+//! Chooses the GGUF file in a repository, if none is named.
 
 use super::gguf::shard_of;
 use super::hub::{Hub, HubFile};
 use crate::error::{Error, ErrorKind, Result};
 use std::path::Path;
 
-/// The quantizations to choose where none is named, the first choice first: llama.cpp's order.
+/// The quantizations to choose if none is named, in llama.cpp's order of preference.
 const PREFERRED: [&str; 3] = ["Q4_K_M", "Q8_0", "Q4_0"];
 
-/// A repository, and the quantization that is wanted of its models.
+/// A repository, and the wanted quantization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubRepo {
     /// `ORG/REPO`.
@@ -20,7 +20,7 @@ pub struct HubRepo {
 }
 
 impl HubRepo {
-    /// Reads `hf:ORG/REPO[:QUANT][@REVISION]`; `None` where it is anything else, such as a file in a repository.
+    /// Reads `hf:ORG/REPO[:QUANT][@REVISION]`; `None` for anything else, such as a file in a repository.
     pub fn parse(model: &str) -> Option<HubRepo> {
         let rest = model.strip_prefix("hf:")?;
         let (path, revision) = rest.split_once('@').unwrap_or((rest, "main"));
@@ -38,8 +38,8 @@ impl HubRepo {
         })
     }
 
-    /// Which of these files is meant: one of the quantization that is wanted, or else of a preferred one, or else the
-    /// first. Never a projector for images, nor a later shard.
+    /// Chooses one of these files: of the wanted quantization, or else of a preferred one, or else the first. Never a
+    /// projector for images, nor a later shard.
     pub fn choose<'f>(&self, files: impl IntoIterator<Item = &'f str>) -> Option<&'f str> {
         let mut models: Vec<&str> = files.into_iter().filter(|file| is_model(file)).collect();
         models.sort_unstable();
@@ -57,11 +57,11 @@ impl HubRepo {
 }
 
 impl Hub {
-    /// The file that is meant in a repository. One that is in the cache is taken without asking a server.
+    /// Chooses the file in a repository. A cached one is used without a request.
     ///
     /// # Errors
-    /// [`ErrorKind::ModelNotFound`] when there is no such file, or [`Hub::offline`] forbids to ask; [`ErrorKind::Hub`]
-    /// when the server cannot be asked.
+    /// [`ErrorKind::ModelNotFound`] if there is no such file, or [`Hub::offline`] forbids the request;
+    /// [`ErrorKind::Hub`] if the request fails.
     pub fn choose(&self, wanted: &HubRepo) -> Result<HubFile> {
         let cached = self.cached_files(wanted);
         if let Some(file) = wanted.choose(cached.iter().map(String::as_str)) {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_is_told_from_a_file_in_it() {
+    fn a_repository_differs_from_a_file_in_it() {
         assert_eq!(HubRepo::parse("hf:org/repo"), Some(repo(None)));
         assert_eq!(HubRepo::parse("hf:org/repo:q8_0"), Some(repo(Some("q8_0"))));
         let tagged = HubRepo { revision: "v1".into(), ..repo(Some("Q8_0")) };
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quantization_decides_which_file_is_meant() {
+    fn the_quantization_selects_the_file() {
         let all = ["README.md", "a-F16.gguf", "a-Q4_0.gguf", "a-Q4_K_S.gguf", "a-q4_k_m.gguf", "a-Q8_0.gguf"];
         assert_eq!(repo(None).choose(all), Some("a-q4_k_m.gguf"));
         assert_eq!(repo(None).choose(all[..4].iter().copied()), Some("a-Q4_0.gguf"));

@@ -233,8 +233,8 @@ fn fields_that_are_there_twice_or_ask_for_no_answer_are_reported() {
     assert_eq!(
         notes(&ran),
         [
-            "note: messages[0].content is there twice; the last one is read",
-            "note: seed is there twice; the last one is read",
+            "note: messages[0].content occurs twice; the last value is used",
+            "note: seed occurs twice; the last value is used",
             "note: not used in the request body: n (one answer is written), n_predict (write max_tokens)",
         ]
     );

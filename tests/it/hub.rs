@@ -299,7 +299,7 @@ fn a_connection_that_keeps_breaking_is_given_up() {
     let error = setup.hub.pull(&setup.file(), &mut log).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Hub);
     assert!(
-        error.to_string().ends_with("\nhint: what is here is kept: the same command goes on from there"),
+        error.to_string().ends_with("\nhint: the downloaded part is kept: run the same command to resume"),
         "{error}"
     );
     assert_eq!(setup.server.take_ranges().len(), 5);

@@ -27,7 +27,7 @@ fn sessions_of_one_model_answer_alike_in_different_threads() {
     };
     let alone = ask();
     assert_eq!(alone.len(), 1);
-    let both = std::thread::scope(|scope| [scope.spawn(&ask), scope.spawn(&ask)].map(|thread| thread.join().unwrap()));
+    let both = std::thread::scope(|scope| [scope.spawn(ask), scope.spawn(ask)].map(|thread| thread.join().unwrap()));
     assert_eq!(both, [alone.clone(), alone]);
 }
 

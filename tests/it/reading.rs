@@ -285,7 +285,7 @@ fn a_call_that_does_not_fit_is_invalid_and_says_why() {
         (None, call(OSLO).replace("get_weather", "get_news"), "there is no tool named \"get_news\""),
         (None, call(r#"{"city": ["Oslo"]}"#), "expected a string"),
         (None, call("{}"), "\"city\" is missing"),
-        (None, call(r#"{}, "city": "Oslo""#), "\"city\" stands beside \"arguments\""),
+        (None, call(r#"{}, "city": "Oslo""#), "\"city\" is next to \"arguments\""),
         (None, call(r#"{"city": "Oslo", "days": 123456789012345678901234567890}"#), "too large to be kept exactly"),
         (Some(forbidden), call(OSLO), "no tool may be called here"),
     ] {

@@ -1,8 +1,8 @@
-//! What a chat template can do, told to the person who writes one.
+//! Reports what a chat template can do, for the person who writes it.
 //!
-//! A template fails quietly: it leaves out a tool result, writes calls that nobody reads back, or changes an old turn,
-//! so that the model's work on the conversation so far is done again. Here a conversation with tools is rendered in
-//! parts and turn by turn, and each part is looked for in the prompt. Nothing is judged by names or markers.
+//! A template fails quietly: it drops a tool result, writes calls that cannot be read back, or changes an earlier turn,
+//! which invalidates the KV cache. This module renders a conversation with tools part by part and turn by turn, and
+//! searches the prompt for each part. It judges nothing by names or markers.
 //!
 //! ```
 //! use callwright_core::check::{Outcome, Subject};
@@ -40,16 +40,16 @@ use serde_json::{Map, Value};
 /// Counts the tokens of a text.
 pub type CountTokens<'a> = &'a dyn Fn(&str) -> Result<usize>;
 
-/// What is checked: a chat template, and how it is used.
+/// The chat template to check, and how it is used.
 #[derive(Debug, Clone)]
 pub struct Subject<'a> {
     /// The template.
     pub template: &'a ChatTemplate,
-    /// How the calls that it writes look; without it nothing is read back.
+    /// The format of its calls; without one, nothing is read back.
     pub format: Option<&'a Format>,
-    /// The tool section of a format that is laid over the template; without it the template writes tools by itself.
+    /// The tool section of a format that is overlaid on the template; `None` if the template writes tools itself.
     pub section: Option<&'a ChatTemplate>,
-    /// Whether calls are written as text in `format`, for a template that writes tools, but no calls.
+    /// Whether calls are written as text in `format`, for a template that writes tools but no calls.
     pub calls_as_text: bool,
     /// The text of the token that begins a sequence.
     pub bos_token: &'a str,
@@ -59,32 +59,32 @@ pub struct Subject<'a> {
     pub variables: Map<String, Value>,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// What the template makes of the parts of a conversation.
+    /// How the template renders each part of a conversation.
     pub renders: Vec<Render>,
-    /// Whether the calls that the template writes are read back as they were; empty without a format.
+    /// Whether the calls that the template writes are read back unchanged; empty without a format.
     pub round_trips: Vec<RoundTrip>,
-    /// What is wrong besides, in sentences: calls that nothing reads, a tool section that shows other markers.
+    /// Other problems, in sentences: calls that the parser cannot read, a tool section that shows other markers.
     pub problems: Vec<String>,
-    /// Whether each turn's prompt begins with the one before.
+    /// Whether each turn's prompt begins with the previous one.
     pub turns: Vec<Turn>,
     /// The format's markers as the model's tokens; empty without a model.
     pub markers: Vec<MarkerTokens>,
-    /// What the parts of a prompt cost; empty without a model.
+    /// Token cost of each part of a prompt; empty without a model.
     pub costs: Vec<Cost>,
 }
 
 impl Report {
-    /// Whether everything is there that tool calls need, and all calls are read back as they were.
+    /// Whether the template writes everything that tool calls need, and all calls are read back unchanged.
     pub fn sound(&self) -> bool {
         self.lacking().next().is_none()
             && self.problems.is_empty()
             && self.round_trips.iter().all(|trip| trip.problem.is_none())
     }
 
-    /// What tool calls need and the template does not write.
+    /// The parts that tool calls need and the template does not write.
     pub fn lacking(&self) -> impl Iterator<Item = &Render> {
         let lacking = |outcome: &Outcome| matches!(outcome, Outcome::Ignored | Outcome::Fail { .. });
         self.renders.iter().filter(move |render| render.needed && lacking(&render.outcome))
@@ -92,7 +92,7 @@ impl Report {
 }
 
 impl<'a> Subject<'a> {
-    /// A template that writes tools by itself, in `format`.
+    /// A template that writes tools itself, in `format`.
     pub fn new(template: &'a ChatTemplate, format: Option<&'a Format>) -> Subject<'a> {
         let calls_as_text = false;
         Subject {
@@ -106,10 +106,10 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Checks it; with `count`, tokens too.
+    /// Runs the checks; with `count`, also counts tokens.
     ///
     /// # Errors
-    /// Those of `count`. What goes wrong in the template is part of the report.
+    /// Only errors of `count`. Failures of the template are part of the report.
     pub fn check(&self, count: Option<CountTokens<'_>>) -> Result<Report> {
         let renders = renders::renders(self);
         let reasons = renders.iter().any(|render| render.what == "reasoning" && render.outcome == Outcome::Pass);
@@ -128,7 +128,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// A prompt; `generation` says whether the assistant is to speak next.
+    /// Renders a prompt; `generation` adds the header of the assistant's turn.
     fn prompt(&self, messages: &[Message], tools: Option<&Tools>, generation: bool) -> Result<String> {
         let overlay = match (self.section, self.format) {
             (Some(section), Some(format)) => Some(Overlay { section: Some(section), history: format }),
@@ -142,12 +142,12 @@ impl<'a> Subject<'a> {
             bos_token: self.bos_token,
             eos_token: self.eos_token,
             variables: self.variables.clone(),
-            // The same for all prompts: they are compared.
+            // Fixed, because the prompts are compared.
             now: Some(CLOCK),
             reserved: None,
             overlay,
         };
-        // What it can write is found out first, in trials of its own.
+        // Probe the template first: its trials are separate renders.
         self.template.capabilities();
         Ok(self.template.trial(|| self.template.render(&request))?.text())
     }
@@ -155,13 +155,13 @@ impl<'a> Subject<'a> {
 
 const CLOCK: DateTime = date(2026, 1, 15).at(12, 0, 0, 0);
 
-/// Where two texts begin to differ.
+/// Length of the common prefix.
 fn common(a: &str, b: &str) -> usize {
     let length = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     (0..=length).rev().find(|&at| a.is_char_boundary(at) && b.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// What stands around a place.
+/// An excerpt of the text around `at`.
 fn around(text: &str, at: usize) -> &str {
     let start = text[..at].char_indices().rev().nth(24).map_or(0, |(start, _)| start);
     let end = text[at..].char_indices().nth(48).map_or(text.len(), |(length, _)| at + length);

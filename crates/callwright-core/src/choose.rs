@@ -1,6 +1,6 @@
-//! Which tool-call format goes with a chat template, and why.
+//! Chooses the tool-call format for a chat template, and says why.
 //!
-//! Sessions, `parse --template`, `template check` and `model inspect` all ask here, so that they never disagree.
+//! Sessions, `parse --template`, `template check` and `model inspect` all use this module, so that they never disagree.
 
 mod family;
 pub mod infer;
@@ -15,7 +15,7 @@ use crate::template::ChatTemplate;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// What is known of a model besides its chat template.
+/// What is known about a model besides its chat template.
 #[derive(Clone, Copy, Default)]
 pub struct Clues<'a> {
     /// The architecture that the GGUF names; empty where it is not known.
@@ -24,29 +24,29 @@ pub struct Clues<'a> {
     pub is_token: Option<&'a dyn Fn(&str) -> bool>,
 }
 
-/// Who writes what of a conversation with tools.
+/// Which parts of a conversation with tools the template writes, and which the format.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Writes {
     /// The template writes everything, given these variables.
     Template(Map<String, Value>),
-    /// The template writes the tools; past calls are written as the assistant's text.
+    /// The template writes the tools; past calls are part of the assistant's text.
     Calls,
-    /// The format's tool section joins the system message, and past calls are written as text.
+    /// The format's tool section joins the system message, and past calls are text.
     Section,
 }
 
 /// Where a format comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// It was asked for.
-    Asked,
+    /// The caller requested it.
+    Requested,
     /// The template declares it.
     Declared,
-    /// It was read off what the template writes.
+    /// Inferred from what the template renders.
     Inferred,
-    /// It is built in, and the template or the model has its markers.
+    /// A built-in format whose markers appear in the template or the vocabulary.
     Family,
-    /// Nothing is known of the model's own format.
+    /// Nothing is known about the model's own format.
     Default,
 }
 
@@ -55,22 +55,22 @@ pub enum Origin {
 pub struct Choice {
     /// The format.
     pub format: Format,
-    /// Who writes it.
+    /// Who writes tools and calls.
     pub writes: Writes,
-    /// Where it comes from.
+    /// Where the format comes from.
     pub origin: Origin,
-    /// Why it was chosen, in words; empty where it was asked for, declared or inferred.
+    /// Why it was chosen, in words; empty if it was requested, declared or inferred.
     pub why: String,
-    /// What the user should know, once there are tools.
+    /// What the user should know if there are tools.
     pub notices: Vec<String>,
 }
 
 impl Choice {
-    /// Which format it is, and why, in a few words.
+    /// The format and the reason for it, in a few words.
     pub fn describe(&self) -> String {
         let (name, why) = (&self.format.name, &self.why);
         match self.origin {
-            Origin::Asked => format!("format {name}, as asked for"),
+            Origin::Requested => format!("format {name}, as requested"),
             Origin::Declared => format!("format {name}, which the template declares"),
             Origin::Inferred => match self.format.known_as() {
                 Some(known) => format!("format {known}, which the template writes"),
@@ -82,8 +82,8 @@ impl Choice {
     }
 }
 
-/// The format that is asked for, or else the one that the template declares, or the one that it is seen to write, or
-/// the built-in one that the template or the model has the markers of, or `delimited`.
+/// Chooses the format: the requested one, else the one that the template declares, else the one inferred from its
+/// output, else the built-in one whose markers the template or the model has, else `delimited`.
 ///
 /// ```
 /// use callwright_core::choose::{Clues, Origin, format_for};
@@ -96,16 +96,16 @@ impl Choice {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Format`](crate::ErrorKind::Format) when the template's declaration is not in order.
-pub fn format_for(template: &ChatTemplate, asked: Option<Format>, clues: Clues<'_>) -> Result<Choice> {
+/// [`ErrorKind::Format`](crate::ErrorKind::Format) when the template's declaration is invalid.
+pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clues<'_>) -> Result<Choice> {
     let chosen = |format: Format, writes, origin| {
         let format =
             with_reasoning_of(format, &writes, template).with_headers(Arc::clone(&Format::infer(template).headers));
         Choice { format, writes, origin, why: String::new(), notices: Vec::new() }
     };
-    if let Some(format) = asked {
+    if let Some(format) = requested {
         let writes = format.native_in(template)?.map_or(Writes::Section, Writes::Template);
-        return Ok(chosen(format, writes, Origin::Asked));
+        return Ok(chosen(format, writes, Origin::Requested));
     }
     if let Some(format) = Format::declared_in(template)? {
         return Ok(chosen(format, Writes::Template(Map::new()), Origin::Declared));
@@ -113,7 +113,7 @@ pub fn format_for(template: &ChatTemplate, asked: Option<Format>, clues: Clues<'
     let (inference, name) = (Format::infer(template), template.name());
     if let Some(format) = inference.format.as_ref().filter(|_| template.capabilities().native_tools()) {
         let notices = inference.notes.iter().map(|note| format!("{name}: {note}")).collect();
-        // A template may leave the reasoning of the past out, whose markers are then those of the model's family.
+        // A template may drop past reasoning; its markers are then those of the model's family.
         let known = format.known_as().filter(|_| format.reasoning.is_none()).and_then(Format::builtin);
         let format = format.clone().with_reasoning(known.and_then(|known| known.reasoning.clone()));
         let choice = chosen(format, Writes::Template(Map::new()), Origin::Inferred);
@@ -138,7 +138,7 @@ pub fn format_for(template: &ChatTemplate, asked: Option<Format>, clues: Clues<'
     Ok(Choice { why, notices, ..choice })
 }
 
-/// The built-in format of the model's family, and how that was seen.
+/// The built-in format of the model's family, and the evidence for it.
 fn built_in(template: &ChatTemplate, clues: Clues<'_>) -> Option<(&'static Builtin, String)> {
     let known = Format::infer(template).format.as_ref().and_then(Format::known_as);
     if let Some(builtin) = known.and_then(|known| Format::builtins().iter().find(|builtin| builtin.name == known)) {
@@ -150,7 +150,7 @@ fn built_in(template: &ChatTemplate, clues: Clues<'_>) -> Option<(&'static Built
         return Some((builtin, format!("the template contains {markers}")));
     }
     if template.capabilities().calls {
-        // It writes calls in a format of its own, which no vocabulary can tell.
+        // It writes calls in a format of its own, so the vocabulary says nothing.
         return None;
     }
     let by_token = clues.is_token.and_then(family::by_tokens);
@@ -161,7 +161,7 @@ fn built_in(template: &ChatTemplate, clues: Clues<'_>) -> Option<(&'static Built
     Some((builtin, format!("the model's architecture is {}", clues.architecture)))
 }
 
-/// Who writes tools and calls where the template is known to belong to the format, but not known to write it.
+/// Who writes tools and calls if the template belongs to the format but is not known to write it.
 fn who_writes(template: &ChatTemplate) -> Writes {
     let can = template.capabilities();
     match (can.tools, can.native_tools()) {
@@ -171,7 +171,7 @@ fn who_writes(template: &ChatTemplate) -> Writes {
     }
 }
 
-/// The template's own markers around reasoning, for a format that has none and is used on another template.
+/// Adds the template's reasoning markers to a format that has none and is used on another template.
 fn with_reasoning_of(format: Format, writes: &Writes, template: &ChatTemplate) -> Format {
     if format.reasoning.is_some() || matches!(writes, Writes::Template(_)) {
         return format;

@@ -1,7 +1,7 @@
-//! One error type for the library: what failed, in which phase, where, and what to do about it.
+//! The library's error type: what failed, in which phase, where, and what to do about it.
 //!
-//! People meet a model's engine mostly through its errors, so a message here is a sentence that names the file,
-//! line or field at fault, and a hint names the flag or the edit that mends it.
+//! A message is a sentence that names the file, line or field at fault. A hint names the option or the edit that fixes
+//! it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub enum ErrorKind {
     Syntax,
     /// The tools are not usable: a name twice, an invalid schema, a missing field.
     Tools,
-    /// The conversation is not in order: an unknown role, a result that answers no call.
+    /// The conversation is invalid: an unknown role, a result that answers no call.
     Messages,
     /// A chat template does not compile, or failed while rendering.
     Template,
@@ -52,7 +52,7 @@ impl ErrorKind {
 /// Where in the input the error is: a file, and a position in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Location {
-    /// The file, or a name that stands for it (`<standard input>`).
+    /// The file, or a name for other input (`<standard input>`).
     pub file: Option<PathBuf>,
     /// Line, from 1.
     pub line: Option<usize>,
@@ -61,7 +61,7 @@ pub struct Location {
 }
 
 impl Location {
-    /// A place in a file of which only the file is known.
+    /// A file, without a position in it.
     pub fn file(path: impl AsRef<Path>) -> Location {
         Location { file: Some(path.as_ref().to_owned()), ..Location::default() }
     }
@@ -133,7 +133,7 @@ impl Error {
         self
     }
 
-    /// Names the file of an error that knows only its line, or nothing.
+    /// Sets the file of an error that has none.
     #[must_use]
     pub fn in_file(mut self, path: impl AsRef<Path>) -> Error {
         self.0.location.get_or_insert_with(Location::default).file.get_or_insert_with(|| path.as_ref().to_owned());

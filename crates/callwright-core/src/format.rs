@@ -1,8 +1,8 @@
-//! Tool-call formats: how a call looks in a model's text.
+//! Tool-call formats: how a model's text represents a call.
 //!
-//! A format is data: markers, a payload kind, and how calls are written back into the history. From that one
-//! declaration come the prompt's tool section, the streaming parser and the history. The formats that are built in
-//! are files under `templates/`, as a user's own is.
+//! A format is data: markers, a payload kind, and how calls are written back into the history. The prompt's tool
+//! section, the streaming parser and the history all derive from that declaration. Built-in formats are files under
+//! `templates/`, like a user's own.
 
 mod builtin;
 mod declaration;
@@ -23,29 +23,29 @@ pub use builtin::Builtin;
 pub use history::History;
 pub(crate) use history::spaced_json;
 
-/// How calls look in a model's text, as data.
+/// How a model's text represents calls, as data.
 ///
-/// The texts are what is *written*, white space included; when a model's text is read, white space at their edges
-/// does not matter. One answer with calls reads
-/// `text · section start · (start · payload · end) · between · (start · payload · end) … · section end`.
+/// The texts are what is *written*, white space included. When a model's text is read, white space at their edges is
+/// ignored. An answer with calls reads `text · section start · (start · payload · end) · between · (start · payload ·
+/// end) … · section end`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Declaration {
-    /// What the format is called.
+    /// The format's name.
     pub name: String,
-    /// What stands around all calls that follow one another, if anything does.
+    /// The markers around a run of consecutive calls, if any.
     pub section: Option<Around>,
-    /// What begins a call; `None` for JSON without any marker.
+    /// Start marker of a call; `None` for JSON without any marker.
     pub start: Option<Marker>,
-    /// What ends a call; `None` where the end of the payload does.
+    /// End marker of a call; `None` if the payload's end is enough.
     pub end: Option<Marker>,
-    /// What stands between the two.
+    /// The part between the two markers.
     pub payload: Payload,
-    /// What stands around reasoning, if the format knows any.
+    /// The markers around reasoning, if the format has them.
     pub reasoning: Option<Around>,
-    /// Whether prompts open the reasoning, so that an answer begins inside it where its prompt is not known.
+    /// Whether prompts open the reasoning: an answer whose prompt is unknown then begins inside it.
     pub reasoning_open: bool,
-    /// What begins text that is neither reasoning nor answer, such as code for a tool of the model's own. It ends as
-    /// reasoning does.
+    /// Start markers of text that is neither reasoning nor answer, such as code for a built-in tool. It ends where
+    /// reasoning ends.
     pub hidden: Vec<Marker>,
     /// Markup in the text that is neither text for the user nor part of a call.
     pub markup: Vec<Marker>,
@@ -81,12 +81,12 @@ impl Declaration {
     }
 }
 
-/// A declaration that is in order, with the file that it came from and the automata that read it.
+/// A valid declaration, with its source file and the automata that read it.
 #[derive(Debug, Clone)]
 pub struct Format {
     declaration: Declaration,
     source: String,
-    /// How the chat template that it is used with begins an answer, where that is known.
+    /// The headers with which the chat template begins an answer, if known.
     headers: Arc<[String]>,
     machinery: OnceLock<Arc<Machinery>>,
 }
@@ -99,31 +99,31 @@ impl Deref for Format {
     }
 }
 
-/// The markers around something.
+/// A pair of markers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Around {
-    /// What begins it.
+    /// Start marker.
     pub start: Marker,
-    /// What ends it.
+    /// End marker.
     pub end: Marker,
 }
 
-/// What begins or ends a call, a section or reasoning.
+/// Text that begins or ends a call, a section or reasoning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Marker {
-    /// Just this text.
+    /// Exactly this text.
     Literal(String),
     /// What a regular expression matches; its length must be bounded.
     Pattern {
         /// The regular expression.
         pattern: String,
-        /// How the marker is written, where it has to be written.
+        /// The text to write for it, if it has to be written.
         text: Option<String>,
     },
 }
 
 impl Marker {
-    /// How the marker is written, white space at its edges included.
+    /// The text to write, white space at its edges included.
     pub fn text(&self) -> Option<&str> {
         match self {
             Marker::Literal(text) => Some(text),
@@ -132,7 +132,7 @@ impl Marker {
     }
 }
 
-/// What stands between a call's markers. The set is closed: prompt, parser, grammar and history know each of them.
+/// The part between a call's markers. The set is closed: prompt, parser, grammar and history know each kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
     /// A JSON object with the tool's name and the arguments, or an array of such objects.
@@ -143,7 +143,7 @@ pub enum Payload {
     Tagged(TaggedCall),
     /// Calls as Python writes them: `name(key=value, …)`.
     Python {
-        /// Whether the calls stand in a list, `[f(a=1), g()]`.
+        /// Whether the calls are in a list, `[f(a=1), g()]`.
         list: bool,
     },
 }
@@ -157,9 +157,9 @@ pub struct JsonCall {
     pub arguments: String,
     /// The key of the call's id, if the format writes ids.
     pub id: Option<String>,
-    /// Whether the calls stand in an array between one pair of markers.
+    /// Whether the calls are in an array between one pair of markers.
     pub array: bool,
-    /// Whether the tool's name is itself the key of the arguments: `{"clock": {"city": "Lima"}}`.
+    /// Whether the key is the tool's name and its value the arguments: `{"clock": {"city": "Lima"}}`.
     pub keyed: bool,
 }
 
@@ -169,64 +169,64 @@ impl Default for JsonCall {
     }
 }
 
-/// What stands before a call's arguments: text with the parts `{name}`, `{id}`, `{index}`, `{number}` and `{header}`.
+/// The text before a call's arguments, with the parts `{name}`, `{id}`, `{index}`, `{number}` and `{header}`.
 ///
 /// `{index}` counts the calls of an answer from 0, `{number}` from 1. `{header}` is any other text, such as the channel
 /// of the turn, in forms that are only read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// How a head may look. The first is how it is written.
+    /// Accepted forms of the head. The first one is written.
     pub forms: Vec<String>,
-    /// How the id is made of the other parts, where the head has no part `{id}` of its own.
+    /// How the id is built from the other parts, if the head has no `{id}`.
     pub id: Option<String>,
 }
 
 /// The parts of a call that writes its name before JSON arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedCall {
-    /// What stands before the arguments.
+    /// The text before the arguments.
     pub head: Head,
-    /// What stands after the arguments, before the end marker.
+    /// The text after the arguments, before the end marker.
     pub tail: String,
-    /// What strings stand in, where that is not `"`; nothing is escaped between two of them.
+    /// The quote of strings, if it is not `"`; nothing is escaped between two of them.
     pub quote: Option<String>,
-    /// Whether the keys of objects stand without quotes.
+    /// Whether object keys are unquoted.
     pub bare_keys: bool,
 }
 
-/// The parts of a call whose arguments stand between tags.
+/// The parts of a call whose arguments are between tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaggedCall {
-    /// What stands before the arguments.
+    /// The text before the arguments.
     pub head: Head,
-    /// What stands before an argument's name.
+    /// The text before an argument's name.
     pub key_start: String,
-    /// What stands between the name and the value (with `value_start`); `{type}` is the word for the value's type.
+    /// The text between name and value (with `value_start`); `{type}` is the word for the value's type.
     pub key_end: String,
     /// The words for types, where `key_end` has one: `("string", "true")`, `("other", "false")`.
     pub types: Vec<(String, String)>,
-    /// Whether names of arguments are escaped as in an attribute of XML.
+    /// Whether argument names are escaped like XML attributes.
     pub escaped_keys: bool,
-    /// What stands right before the value; empty where `key_end` does.
+    /// The text right before the value; empty if `key_end` is right before it.
     pub value_start: String,
-    /// What stands after the value; `{key}` is the argument's name.
+    /// The text after the value; `{key}` is the argument's name.
     pub value_end: String,
-    /// Whether objects and arrays are written with tags of their own, an array's elements as `item`.
+    /// Whether objects and arrays have tags of their own, with an array's elements as `item`.
     pub nested: bool,
 }
 
 impl Format {
-    /// The formats that are built in; the first is the default.
+    /// The built-in formats; the first is the default.
     pub fn builtins() -> &'static [Builtin] {
         &BUILTIN
     }
 
-    /// The names of the formats that are built in.
+    /// The names of the built-in formats.
     pub fn names() -> impl Iterator<Item = &'static str> {
         Format::builtins().iter().map(|builtin| builtin.name)
     }
 
-    /// The format of that name, if it is built in.
+    /// The built-in format of that name.
     pub fn builtin(name: &str) -> Option<&'static Format> {
         BUILTIN.iter().find(|builtin| builtin.name == name).map(Builtin::format)
     }
@@ -235,7 +235,7 @@ impl Format {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] or [`ErrorKind::Syntax`] when the file cannot be read, [`ErrorKind::Format`] when it declares
-    /// no format, or not one that can be used.
+    /// no format or an invalid one.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Format> {
         let path = path.as_ref();
         let declared = Format::parse_declaration(&text_file::read(path)?).map_err(|error| error.in_file(path))?;
@@ -246,7 +246,7 @@ impl Format {
         })
     }
 
-    /// The name of the built-in format that looks like this one in a model's text, if there is one.
+    /// The name of the built-in format with the same markup, if there is one.
     pub fn known_as(&self) -> Option<&'static str> {
         let text =
             |marker: &Option<Marker>| marker.as_ref().and_then(Marker::text).unwrap_or_default().trim().to_owned();
@@ -260,8 +260,8 @@ impl Format {
         BUILTIN.iter().find(|builtin| same(builtin.format())).map(|builtin| builtin.name)
     }
 
-    /// A start marker of another built-in format in `text`, with that format's name: a model that was not told of it writes
-    /// calls that this format does not read.
+    /// Finds a start marker of another built-in format in `text`, and that format's name. A prompt that does not
+    /// declare its format can make the model write such calls, which this format does not read.
     ///
     /// ```
     /// use callwright_core::format::Format;
@@ -273,7 +273,7 @@ impl Format {
         let own: Vec<&str> = self.reserved().collect();
         Format::builtins().iter().find_map(|builtin| {
             let marker = builtin.format().start.as_ref().and_then(Marker::text)?.trim();
-            // Shorter ones are found in ordinary text.
+            // Shorter markers occur in ordinary text.
             let telling = marker.len() >= 6 && !own.contains(&marker);
             (telling && text.contains(marker)).then_some((builtin.name, marker))
         })
@@ -283,7 +283,7 @@ impl Format {
         BUILTIN[0].name
     }
 
-    /// The default: plain markers around a JSON object.
+    /// The default format: plain markers around a JSON object.
     pub fn delimited() -> &'static Format {
         BUILTIN[0].format()
     }
@@ -291,8 +291,8 @@ impl Format {
     /// Reads the declaration block at the beginning of a Jinja file; `None` if there is no such block.
     ///
     /// # Errors
-    /// If the block is not closed, is not TOML, has unknown keys or lacks one, or if its markers cannot be searched
-    /// for. The error names line and column.
+    /// If the block is not closed, is not TOML, has unknown or missing keys, or if its markers are not searchable. The
+    /// error names line and column.
     pub fn parse_declaration(source: &str) -> Result<Option<Format>> {
         declaration::parse(source)
     }
@@ -300,7 +300,7 @@ impl Format {
     /// A format without a declaration file.
     ///
     /// # Errors
-    /// If a marker is no regular expression, or its length is not bounded.
+    /// If a marker is not a valid regular expression, or its length is not bounded.
     pub fn new(declaration: Declaration) -> Result<Format> {
         Format::with_source(declaration, String::new())
     }
@@ -311,44 +311,45 @@ impl Format {
         Ok(format)
     }
 
-    /// A format whose automata are built for the first text that is read: that takes longer than inferring it.
+    /// A format whose automata are built for the first text, because building them takes longer than inferring the
+    /// format.
     pub(crate) fn unchecked(declaration: Declaration) -> Format {
         Format { declaration, source: String::new(), headers: Arc::default(), machinery: OnceLock::new() }
     }
 
-    /// The same format, with these markers around reasoning if it knows none.
+    /// Adds these reasoning markers if the format has none.
     pub(crate) fn with_reasoning(self, reasoning: Option<Around>) -> Format {
         if self.reasoning.is_some() || reasoning.is_none() {
             return self;
         }
         let declaration = Declaration { reasoning, ..self.declaration.clone() };
-        // What cannot be searched for is left out.
+        // If the markers are not searchable, drop the reasoning.
         let headers = Arc::clone(&self.headers);
         Format::with_source(declaration, self.source.clone()).map_or(self, |format| Format { headers, ..format })
     }
 
-    /// The same format for answers to prompts whose assistant turns begin with one of these headers: such a header is no
-    /// part of an answer.
+    /// The same format for prompts whose assistant turns begin with one of these headers. The headers are not part of
+    /// an answer.
     pub(crate) fn with_headers(self, headers: Arc<[String]>) -> Format {
         Format { headers, ..self }
     }
 
-    /// How the chat template that it is used with begins an answer, where that is known.
+    /// The headers with which the chat template begins an answer, if known.
     pub(crate) fn headers(&self) -> &[String] {
         &self.headers
     }
 
-    /// The file that declares the format, its declaration block included: Jinja that writes the tool section.
+    /// The file that declares the format: its declaration block, and the Jinja that writes the tool section.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The text that is reserved for markup, where it is known as text: without white space at its edges.
+    /// The literal text that is reserved for markup, without white space at its edges.
     pub fn reserved(&self) -> impl Iterator<Item = &str> {
         self.markers().filter_map(Marker::text).map(str::trim).filter(|text| !text.is_empty())
     }
 
-    /// The automata, built once for a format.
+    /// The automata, built once per format.
     pub(crate) fn machinery(&self) -> Result<Arc<Machinery>> {
         if let Some(machinery) = self.machinery.get() {
             return Ok(Arc::clone(machinery));

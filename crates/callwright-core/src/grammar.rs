@@ -1,9 +1,8 @@
-//! Grammars: what a model may write, from the same declaration that its text is parsed with.
+//! Grammars for calls, from the same declaration that the parser uses.
 //!
-//! A grammar is in llguidance's dialect of Lark, with JSON Schemas inside. It begins right behind the marker that
-//! opened a call (or a section of calls), where a constraint takes over, and holds the rest: names are those of the
-//! tools, arguments fit their schemas, markers are written as declared. Whatever it accepts, the parser reads back
-//! without a repair.
+//! A grammar is in llguidance's dialect of Lark, with JSON Schemas inside. It begins right after the marker that opens
+//! a call (or a section of calls), where the constraint takes over. Names are those of the tools, arguments fit their
+//! schemas, and markers are written as declared. The parser reads whatever the grammar accepts, without repairs.
 
 mod flat;
 mod gbnf;
@@ -27,17 +26,17 @@ use std::path::Path;
 pub use json::json_grammar;
 pub use schema::says_nothing;
 
-/// A part of a schema that the grammar does not enforce; it is checked after parsing.
+/// A part of a schema that the grammar does not enforce. It is checked after parsing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Unenforced {
-    /// The tool whose schema it is; none for a schema of its own.
+    /// The tool with that schema; `None` for a schema without a tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// Where in the schema, from `$`.
+    /// The place in the schema, from `$`.
     pub path: String,
-    /// The keyword that is left out there.
+    /// The keyword that is dropped.
     pub keyword: String,
-    /// Why the whole tool is left out of the grammar, where it is: no arguments fit its schema.
+    /// Why the whole tool is left out of the grammar, if it is: no arguments fit its schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
 }
@@ -59,20 +58,20 @@ impl fmt::Display for Unenforced {
     }
 }
 
-/// A grammar, and what of the schemas it leaves to be checked.
+/// A grammar, and the parts of the schemas that it does not enforce.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grammar {
-    /// The text, in llguidance's dialect of Lark.
+    /// The grammar's text, in llguidance's dialect of Lark.
     pub lark: String,
     /// What is not enforced.
     pub unenforced: Vec<Unenforced>,
-    /// The schema that the whole answer has to fit, where it is JSON.
+    /// The schema that the whole answer must fit, if it is JSON.
     pub schema: Option<Value>,
 }
 
 impl Grammar {
-    /// A grammar of one's own: llguidance's Lark, or GBNF, the notation of llama.cpp. Where `::=` stands behind the
-    /// first name, it is GBNF.
+    /// Reads a user's grammar: llguidance's Lark, or GBNF, llama.cpp's notation. It is GBNF if `::=` follows the first
+    /// name.
     ///
     /// ```
     /// use callwright_core::grammar::Grammar;
@@ -83,7 +82,7 @@ impl Grammar {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Syntax`] with line and column where the text is neither.
+    /// [`ErrorKind::Syntax`] with line and column if the text is neither.
     pub fn from_text(text: &str) -> Result<Grammar> {
         let first = text.lines().map(str::trim_start).find(|line| !line.is_empty() && !line.starts_with('#'));
         let is_gbnf = first.is_some_and(|line| {
@@ -94,10 +93,10 @@ impl Grammar {
         Ok(Grammar { lark, ..Grammar::default() })
     }
 
-    /// The grammar in a file: its name's ending says which notation (`.gbnf`, `.lark`); with any other, its text does.
+    /// Reads a grammar file. The extension gives the notation (`.gbnf`, `.lark`); with any other, the text does.
     ///
     /// # Errors
-    /// Those of [`Grammar::from_text`]; [`ErrorKind::Io`] when the file cannot be read.
+    /// Those of [`Grammar::from_text`]; [`ErrorKind::Io`] if the file cannot be read.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Grammar> {
         let path = path.as_ref();
         let text = crate::text_file::read(path)?;
@@ -113,31 +112,31 @@ impl Grammar {
 /// Where a grammar begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Begins {
-    /// Before all markers: the whole text of the calls.
+    /// Before all markers: the grammar covers the whole text of the calls.
     Answer,
-    /// Behind the marker that begins a call; where the format has none, at the beginning of the call.
+    /// After the marker that begins a call; at the beginning of the call if the format has no marker.
     Call,
-    /// Behind the marker that begins a section of calls.
+    /// After the marker that begins a section of calls.
     Section,
 }
 
-/// Which part of an answer a grammar describes.
+/// The part of an answer that a grammar describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Scope {
     /// Where it begins.
     pub begins: Begins,
-    /// At most this many calls.
+    /// Maximum number of calls.
     pub max_calls: Option<usize>,
-    /// Whether calls follow one another with nothing but the format's own text between them, up to the answer's end;
-    /// otherwise the grammar ends with the call or the section, and some white space.
+    /// Whether calls follow one another, with only the format's own text between them, up to the answer's end.
+    /// Otherwise the grammar ends with the call or the section, and some white space.
     pub only_calls: bool,
 }
 
-/// How many calls one grammar spells out at most: each is a copy in the automaton.
+/// Maximum number of calls that one grammar spells out: each is a copy in the automaton.
 const MANY: usize = 64;
 
 impl Format {
-    /// The grammar of calls of `tools` in this format, from behind the marker that opens them.
+    /// The grammar of calls of `tools` in this format, starting after the marker that opens them.
     ///
     /// ```
     /// use callwright_core::format::Format;
@@ -152,14 +151,14 @@ impl Format {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Tools`] when no arguments at all fit a tool's schema, or there is no tool; [`ErrorKind::Format`]
-    /// when a marker is a pattern of which the declaration does not say how it is written.
+    /// [`ErrorKind::Tools`] if there is no tool, or if no arguments fit a tool's schema; [`ErrorKind::Format`] if a
+    /// marker is a pattern and the declaration gives no text for it.
     pub fn grammar(&self, tools: &[&Tool], scope: Scope) -> Result<Grammar> {
         self.build_grammar(tools, scope, true)
     }
 
-    /// The grammar; where its schemas are not checked, compiling it may fail on what a check would have relaxed or
-    /// refused. Checking costs as much as compiling, and most schemas pass.
+    /// Like [`Format::grammar`]. Without `check`, compiling the grammar may fail on schemas that the check would have
+    /// relaxed or refused. The check costs as much as compiling, and most schemas pass.
     ///
     /// # Errors
     /// Those of [`Format::grammar`].
@@ -175,7 +174,7 @@ impl Format {
 }
 
 impl Declaration {
-    /// Every text of the format that a model may have tokens of its own for.
+    /// Every text of the format for which a model may have its own tokens.
     pub fn texts(&self) -> Vec<&str> {
         let around = [&self.section, &self.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
         let markers = self.start.iter().chain(&self.end).chain(around).chain(&self.markup);
@@ -206,13 +205,13 @@ struct Builder<'f> {
     format: &'f Declaration,
     rules: Rules,
     unenforced: Vec<Unenforced>,
-    /// Whether each schema is compiled by itself, so that what cannot be enforced is relaxed.
+    /// Whether to compile each schema separately, so that unenforceable parts are relaxed.
     check: bool,
-    /// What counting the lengths of texts costs the grammar engine so far.
+    /// Total cost so far of the length limits on texts, for the grammar engine.
     counted: u64,
 }
 
-/// How a marker is written.
+/// The text of a marker.
 fn written(marker: &Option<Marker>) -> Result<&str> {
     match marker {
         None => Ok(""),
@@ -223,7 +222,7 @@ fn written(marker: &Option<Marker>) -> Result<&str> {
     }
 }
 
-/// The white space that a marker is written with behind what it is recognised by.
+/// The white space after a marker's recognised part.
 fn trail(text: &str) -> &str {
     &text[text.trim_end().len()..]
 }
@@ -233,7 +232,7 @@ impl<'f> Builder<'f> {
         Builder { format, rules: Rules::default(), unenforced: Vec::new(), check, counted: 0 }
     }
 
-    /// The whole grammar, around the rule of one payload.
+    /// The whole grammar, with `payload` as the rule of one payload.
     fn answer(&mut self, payload: &str, scope: Scope) -> Result<String> {
         let (start, end) = (written(&self.format.start)?, written(&self.format.end)?);
         let between = self.format.history.between.as_str();
@@ -267,7 +266,7 @@ impl<'f> Builder<'f> {
                 let closing = written(&Some(section.end.clone()))?.to_owned();
                 vec![literal(trail(&opening)), whole, next, literal(&closing), tail]
             }
-            // The model left the section's marker out: it gets what it began, a call.
+            // The model omitted the section's marker and began a call, so continue with the call.
             (Some(_), Begins::Call) => vec![rest_of_first, tail],
             (None, _) if scope.only_calls => vec![rest_of_first, next],
             (None, _) => vec![rest_of_first, tail],
@@ -275,7 +274,7 @@ impl<'f> Builder<'f> {
         Ok(self.rules.sequence(&parts))
     }
 
-    /// Up to `most` times a sequence.
+    /// A sequence, repeated at most `most` times.
     fn repeated(&mut self, parts: &[String], most: usize) -> String {
         if most == 0 {
             return String::new();
@@ -284,14 +283,14 @@ impl<'f> Builder<'f> {
         format!("{one}{{0,{most}}}")
     }
 
-    /// The rule of one call of any of the tools, without its markers.
+    /// The rule of one call of any tool, without its markers.
     fn calls(&mut self, tools: &[&Tool]) -> Result<String> {
         let (mut calls, mut first) = (Vec::new(), None);
         for tool in tools {
             let already = self.unenforced.len();
             match self.call(tool) {
                 Ok(call) => calls.push(call),
-                // One tool's fault does not refuse the others.
+                // An unusable tool does not affect the others.
                 Err(error) if error.kind() == ErrorKind::Tools => {
                     let left_out = Some(error.message().to_owned());
                     self.unenforced.truncate(already);
@@ -327,7 +326,7 @@ impl<'f> Builder<'f> {
         })
     }
 
-    /// The schema of a tool's arguments, whose references all lead somewhere.
+    /// The schema of a tool's arguments, with all references resolved.
     fn schema(&mut self, tool: &Tool) -> Result<Option<Map<String, Value>>> {
         let Some(schema) = tool.schema() else { return Ok(None) };
         let mut schema = json::as_object(schema);
@@ -339,12 +338,12 @@ impl<'f> Builder<'f> {
         Ok(schema.as_object().cloned())
     }
 
-    /// Says of a part of a schema which keywords the grammar takes no notice of.
+    /// Reports the keywords of `schema` that the grammar ignores.
     fn leave(&mut self, schema: &Map<String, Value>, heeded: &[&str], path: &str) {
         self.leave_for(None, schema, heeded, path);
     }
 
-    /// The same of those keywords that say something about values of one type.
+    /// Like `leave`, but only keywords that apply to values of type `kind`.
     fn leave_for(&mut self, kind: Option<&str>, schema: &Map<String, Value>, heeded: &[&str], path: &str) {
         for keyword in schema.keys().filter(|keyword| !heeded.contains(&keyword.as_str())) {
             if schema::restricts(keyword) && kind.is_none_or(|kind| schema::concerns(keyword, kind)) {
@@ -384,21 +383,21 @@ impl<'f> Builder<'f> {
                 vec![literal(&format!("{}(", tool.called())), arguments, literal(")")]
             }
         };
-        let mut told: Vec<Unenforced> = Vec::new();
+        let mut distinct: Vec<Unenforced> = Vec::new();
         for unenforced in self.unenforced.drain(already..) {
             let unenforced = Unenforced { tool: Some(tool.name.clone()), ..unenforced };
-            if !told.contains(&unenforced) {
-                told.push(unenforced);
+            if !distinct.contains(&unenforced) {
+                distinct.push(unenforced);
             }
         }
-        self.unenforced.extend(told);
+        self.unenforced.extend(distinct);
         Ok(self.rules.sequence(&parts))
     }
 
-    /// A call's head as it is written, with the tool's name in it.
+    /// The head of a call of `tool`.
     fn head(&mut self, head: &Head, tool: &Tool) -> Vec<String> {
         let form = head.forms.first().map_or("{name}", String::as_str);
-        // An id that is made of the other parts is replaced by them.
+        // An id that is built from the other parts is replaced by them.
         let form = match &head.id {
             Some(id) => form.replace("{id}", id),
             None => form.to_owned(),
@@ -425,7 +424,7 @@ impl<'f> Builder<'f> {
         parts
     }
 
-    /// An id: nine letters and digits, the strictest that a chat template was seen to demand.
+    /// An id: nine letters and digits, the strictest form that a known chat template requires.
     fn id(&mut self) -> String {
         self.rules.terminal("/[a-zA-Z0-9]{9}/")
     }

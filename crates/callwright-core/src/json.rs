@@ -1,4 +1,4 @@
-//! Reading JSON that people and programs wrote: where the text breaks, and what a field should have been.
+//! Reads JSON from people and programs, with errors that show where the text breaks and what a field should be.
 
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::text_file;
@@ -43,7 +43,7 @@ pub fn caret(line: &str, number: usize, at: usize) -> String {
     format!("{number} | {head}{shown}{tail}\n{margin} | {indent}^")
 }
 
-/// What a value is, as an error message says it.
+/// The kind of a value, for an error message.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -55,7 +55,7 @@ pub(crate) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// A value for an error message: its JSON text, cut where it is long.
+/// A value for an error message: its JSON text, shortened if it is long.
 pub fn shown(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() <= 60 { text } else { text.chars().take(57).collect::<String>() + "…" }

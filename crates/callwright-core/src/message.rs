@@ -1,9 +1,9 @@
-//! Roles, messages, calls and results. OpenAI's JSON is the interchange form, in and out.
+//! Roles, messages, calls and results. OpenAI's JSON is the input and output form.
 //!
-//! Histories come from many programs, and a conversation that one of them saved must not stop another. What a person
-//! could read is read: [`Conversation::notes`] lists what was read in another form than it was given, [`adopt`] sorts
-//! ids and results, and [`complete`] gives the order that chat templates need. Only a file that is no conversation is
-//! refused. [`check_text_only`] refuses images and other parts that are no text, for those who want that.
+//! Histories come from many programs, and the parser accepts whatever a person could read. [`Conversation::notes`]
+//! lists what was read in another form, [`adopt`] fixes ids and results, and [`complete`] gives the order that chat
+//! templates need. Only a file that is not a conversation is refused. [`check_text_only`] refuses images and other
+//! parts that are not text, for callers that want this.
 //!
 //! ```
 //! use callwright_core::message::{Conversation, check_order};
@@ -63,18 +63,18 @@ impl Role {
 
 /// A call's arguments.
 ///
-/// A model may write anything, and a history has to carry what it wrote: arguments that are not a JSON object are
-/// kept as their text.
+/// A model may write anything, and a history must keep what it wrote: arguments that are not a JSON object are kept as
+/// text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arguments {
     /// A JSON object.
     Object(Map<String, Value>),
-    /// Text that is no JSON object.
+    /// Text that is not a JSON object.
     Raw(String),
 }
 
 impl Arguments {
-    /// The arguments that `text` holds: an object where it is one, else the text. Nothing at all is `{}`.
+    /// Parses arguments: an object if `text` is one, else the text. Empty text is `{}`.
     pub fn from_text(text: &str) -> Arguments {
         if text.trim().is_empty() {
             return Arguments::Object(Map::new());
@@ -85,7 +85,7 @@ impl Arguments {
         }
     }
 
-    /// JSON text for an object; other arguments as they were written.
+    /// JSON text for an object; other arguments unchanged.
     pub fn to_text(&self) -> String {
         match self {
             Arguments::Object(map) => Value::Object(map.clone()).to_string(),
@@ -105,11 +105,11 @@ impl Arguments {
 /// One tool call of an assistant message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
-    /// The id that the result answers; imported histories may lack it.
+    /// The id that the result refers to; imported histories may lack it.
     pub id: Option<String>,
     /// The tool's name.
     pub name: String,
-    /// What it is called with.
+    /// The arguments.
     pub arguments: Arguments,
 }
 
@@ -129,13 +129,13 @@ impl ToolCall {
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// Who speaks.
+    /// The speaker.
     pub role: Role,
-    /// What is said; empty where the message only carries calls. A placeholder stands for each part that is no text.
+    /// The text; empty if the message only has calls. Each part that is not text is replaced by a placeholder.
     pub content: String,
-    /// The content as it was given, where it holds parts that are no text, such as images.
+    /// The original content, if it has parts that are not text, such as images.
     pub parts: Option<Value>,
-    /// What a reasoning model thought before it spoke.
+    /// The reasoning before the answer.
     pub reasoning: Option<String>,
     /// The calls of an assistant message.
     pub tool_calls: Vec<ToolCall>,
@@ -146,7 +146,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message that only says something.
+    /// A message with text only.
     pub fn new(role: Role, content: impl Into<String>) -> Message {
         Message {
             role,
@@ -164,17 +164,17 @@ impl Message {
         Message::new(Role::System, content)
     }
 
-    /// What the person says.
+    /// A user's message.
     pub fn user(content: impl Into<String>) -> Message {
         Message::new(Role::User, content)
     }
 
-    /// What the model said.
+    /// A model's answer.
     pub fn assistant(content: impl Into<String>) -> Message {
         Message::new(Role::Assistant, content)
     }
 
-    /// The model's calls, with no text beside them.
+    /// The model's calls, without text.
     pub fn calls(tool_calls: Vec<ToolCall>) -> Message {
         Message { tool_calls, ..Message::new(Role::Assistant, "") }
     }
@@ -184,8 +184,8 @@ impl Message {
         Message { tool_call_id: Some(id.into()), name: Some(name.into()), ..Message::new(Role::Tool, content) }
     }
 
-    /// OpenAI's form. `content` is null where there are calls and no text, `reasoning_content` is there only where
-    /// there is reasoning.
+    /// OpenAI's form. `content` is null if there are calls and no text; `reasoning_content` is present only if there is
+    /// reasoning.
     ///
     /// ```
     /// use callwright_core::message::Message;
@@ -216,12 +216,12 @@ impl Message {
     }
 }
 
-/// A history, and what a request body said beside it.
+/// A history, and the other fields of a request body.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Conversation {
     /// The messages, oldest first.
     pub messages: Vec<Message>,
-    /// The body's `tools` as they stand there; see [`Tools::from_value`](crate::tool::Tools::from_value).
+    /// The body's `tools`, unchanged; see [`Tools::from_value`](crate::tool::Tools::from_value).
     pub tools: Option<Value>,
     /// The body's `tool_choice`.
     pub tool_choice: Option<Value>,
@@ -229,14 +229,14 @@ pub struct Conversation {
     pub parallel_tool_calls: Option<bool>,
     /// The body's `model`.
     pub model: Option<String>,
-    /// Everything else that the body said, such as `temperature` or `chat_template_kwargs`; [`Body`] reads it.
+    /// All other fields of the body, such as `temperature` or `chat_template_kwargs`; [`Body`] reads it.
     pub extra: Map<String, Value>,
-    /// What was read in another form than it was given, or not at all, each with its place.
+    /// What was read in another form, or ignored, each with its place.
     pub notes: Vec<String>,
 }
 
 impl Conversation {
-    /// OpenAI's form: a request body with `messages`, and the rest where it is set.
+    /// OpenAI's form: a request body with `messages` and the other fields that are set.
     pub fn to_json(&self) -> Value {
         let mut body = Map::new();
         if let Some(model) = &self.model {
@@ -262,10 +262,10 @@ pub fn messages_to_json(messages: &[Message]) -> Value {
     messages.iter().map(Message::to_json).collect()
 }
 
-/// Checks that the messages hold text only.
+/// Checks that the messages contain text only.
 ///
 /// # Errors
-/// [`ErrorKind::Messages`] with the place and type of the first part that is no text.
+/// [`ErrorKind::Messages`] with the place and type of the first part that is not text.
 pub fn check_text_only(messages: &[Message]) -> Result<()> {
     for (index, message) in messages.iter().enumerate() {
         let Some(parts) = &message.parts else { continue };

@@ -1,12 +1,11 @@
 //! The streaming parser: bytes of a model's text in, events out.
 //!
-//! Parsing the whole text again at every token makes a long answer quadratic, and the differences between two such
-//! parses are not always additions. This parser looks at each byte as it comes: text goes through at once, held back
-//! only where it may become a marker; a call's payload streams through a machine of its own. It never fails: what
-//! departs from the format ends as a call with its flags, repairs and diagnostics, or as text.
+//! Parsing the whole text again at every token takes quadratic time, and the differences between two such parses are
+//! not always additions. This parser looks at each byte once. Text passes at once, and is held back only if it may
+//! become a marker; a call's payload streams through its own reader. The parser never fails: a departure from the
+//! format ends as a call with flags, repairs and diagnostics, or as text.
 
 pub mod auto;
-mod behind;
 mod bytes;
 mod calls;
 mod coerce;
@@ -24,6 +23,7 @@ mod payload;
 mod repair;
 mod tail;
 mod text;
+mod trailing;
 
 use crate::error::Result;
 use crate::format::{Format, Payload};
@@ -43,40 +43,41 @@ pub use calls::ParsedCall;
 pub use other_forms::OtherForms;
 pub use parsed::{Parsed, ParserOptions, ReasoningOutput, message_to_json};
 
-/// How many bytes are taken at a time, so that events do not pile up.
+/// Bytes taken at a time, so that events do not accumulate.
 const BLOCK: usize = 8 << 10;
 
-/// For how many events there is room kept.
+/// Number of events to reserve space for.
 const EVENTS: usize = 128;
 
 /// Parses one answer of a model while it is being written.
 ///
-/// The events are the same, with adjacent deltas joined, however the text is cut into pieces.
+/// The events do not depend on how the text is split into pieces, once adjacent deltas are joined.
 ///
 /// - Up to 32 bytes of white space right before a start marker and right after an end marker belong to the markup, as
-///   they do around reasoning and sections. Where text goes on after a call, the white space before the call is kept,
-///   so that nothing runs together.
-/// - A marker inside a JSON string is part of the string, unless a raw line break stands right before it or right
-///   after it, or the text ends there: valid JSON has none of these, so a quote is missing.
+///   they do around reasoning and sections. If text follows a call, the white space before the call is kept as a
+///   separator.
+/// - A marker inside a JSON string is part of the string, unless a raw line break is right before or after it, or the
+///   text ends there. Valid JSON has none of these, so a quote is missing.
 /// - A near miss of a start marker counts only if `{`, `[{` or a code fence follows, or the first letter of a name in
-///   formats that begin with one; otherwise it is text. The same holds for a start marker in reasoning: it ends the
-///   reasoning where a call follows.
-/// - A start marker of nothing but signs, such as `>>>`, counts only where a name and `{` follow, or a name at the text's
-///   end: text has such signs, too.
-/// - In a format without start marker a call is an object whose first keys are those of a call: the name, and the
+///   formats that begin with one; otherwise it is text. The same applies to a start marker in reasoning: it ends the
+///   reasoning only if a call follows.
+/// - A start marker of punctuation only, such as `>>>`, counts only if a name and `{` follow, or a name at the text's
+///   end: ordinary text contains such punctuation.
+/// - In a format without start marker, a call is an object whose first keys are those of a call: the name, and the
 ///   arguments unless a known tool has that name. It must begin the answer or a line, or follow another call.
-/// - What follows a call's JSON up to the end marker is no text for the user: it is kept in [`ParsedCall::raw`]. Where
-///   no end marker comes for 256 bytes, what begins on a line of its own is text, and the call has ended before it. In
-///   a format without end marker the call ends with its last bracket.
-/// - The format's own keys win over others by which models call them, whatever their order: a value under another
-///   key is held back until the object has ended, or for 1 KiB (16 KiB before the name); arguments longer than that are
-///   taken for the call's. Names, ids and keys beside the arguments of more than 4 KiB are ignored.
-/// - In a format that writes the id into a call's object, a call's start waits for the id, until the object has ended
-///   or 1 KiB of arguments came. An id that comes later is ignored: what was said is not taken back.
+/// - Text between a call's JSON and the end marker is not for the user: it is kept in [`ParsedCall::raw`]. If no end
+///   marker comes within 256 bytes, the call has ended, and text from the next line on is for the user. In a format
+///   without end marker, the call ends with its last bracket.
+/// - The format's own keys take precedence over aliases, in any order. A value under an alias is held back until the
+///   object ends, or for 1 KiB (16 KiB before the name); longer arguments count as the call's. Names, ids and unknown
+///   keys of more than 4 KiB are ignored.
+/// - In a format that writes the id into a call's object, the call's start waits for the id, until the object ends or 1
+///   KiB of arguments came. A later id is ignored, because events are never revised.
 /// - With several calls between one pair of markers, each call's `raw` ends where the next one begins.
-/// - In a format that declares so, an answer begins inside of reasoning where nothing is known of its prompt, unless a
-///   marker comes first.
-/// - JSON that begins a section in place of a call is read as calls. A section without any is text, and told.
+/// - If the format says that prompts open reasoning and the prompt is unknown, an answer begins inside reasoning unless
+///   a marker comes first.
+/// - JSON at the beginning of a section, in place of a call, is read as calls. A section without any is text, and is
+///   reported.
 ///
 /// ```
 /// use callwright_core::parse::event::Event;
@@ -105,52 +106,52 @@ pub struct Parser {
     open_ended: bool,
     text: Text,
     reasoning: Text,
-    /// Whether the text stands in reasoning.
+    /// Whether the position is inside reasoning.
     thinking: bool,
-    /// Whether it is text that nobody is shown, and that text.
+    /// Whether the position is inside hidden text, and that text.
     hiding: bool,
     hidden: Text,
     /// Whether prompts open the reasoning.
     opens: bool,
-    /// Whether the answer is taken to begin in reasoning, and neither text nor a marker came yet.
+    /// Whether the answer is assumed to begin in reasoning, and neither text nor a marker came yet.
     pending: bool,
-    /// Whether reasoning is told from text.
+    /// Whether reasoning is separated from text.
     separate: bool,
     calls: Calls,
     forms: Forms,
-    /// The section that has no call in it yet.
+    /// The open section, if it has no call yet.
     section: Option<Section>,
     payload: Option<Box<dyn PayloadReader>>,
-    /// The machine for the next call.
+    /// A reader to reuse for the next call.
     spare: Option<Box<dyn PayloadReader>>,
     scan: State,
-    /// Bytes that may be part of a marker, the last `held.len()` before `at`.
+    /// Bytes that may be part of a marker: the last `held.len()` before `at`.
     held: Vec<u8>,
-    /// A buffer for them.
+    /// A spare buffer for `held`.
     spare_held: Vec<u8>,
     /// A match that one with precedence may still replace: its pattern, and its end in `held`.
     candidate: Option<(u8, usize)>,
-    /// What the prompt wrote of the answer, until it was read.
+    /// The part of the answer that is in the prompt, until it is read.
     tail: Option<String>,
-    /// How long that was: offsets count from its beginning here, and from its end outside.
+    /// Length of that part: internal offsets count from its beginning, public ones from its end.
     base: usize,
     /// Offset of the next byte.
     at: usize,
 }
 
-/// A section for calls that was opened.
+/// An open section of calls.
 #[derive(Debug)]
 struct Section {
-    /// Where its marker stands.
+    /// The range of its marker.
     place: Range<usize>,
-    /// Whether nothing but white space stands behind that yet.
+    /// Whether only white space has followed.
     blank: bool,
 }
 
 impl Parser {
-    /// A parser of `format`; with `tools` it also says whether a call fits its tool.
+    /// A parser for `format`; with `tools` it also checks whether a call fits its tool.
     ///
-    /// Fails if the format's markers cannot be searched for, which [`Format::parse_declaration`] would have found.
+    /// Fails if the format's markers are not searchable, which [`Format::parse_declaration`] would have reported.
     pub fn new(format: &Format, tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<Parser> {
         let machinery = format.machinery()?;
         let spare = Some(machinery.plan.reader(options.repair));
@@ -186,12 +187,12 @@ impl Parser {
         .with_reasoning(options.reasoning, format))
     }
 
-    /// Reads the prompt's tail, where that can be done before the model's text comes.
+    /// Reads the prompt's tail, if this is possible before the model's text.
     fn with_reasoning(mut self, output: ReasoningOutput, format: &Format) -> Parser {
         if output == ReasoningOutput::Separate {
             return self;
         }
-        // Reasoning that the prompt closed is none of the model's; what it opened begins the answer.
+        // Reasoning that the prompt closed is not the model's; reasoning that it opened begins the answer.
         let tail = self.tail.take().unwrap_or_default();
         (self.separate, self.pending) = (false, false);
         self.tail = Some(tail::open_reasoning(&tail, format).to_owned());
@@ -199,7 +200,7 @@ impl Parser {
         self
     }
 
-    /// Takes the next bytes of the model's text and tells `emit` what they mean.
+    /// Takes the next bytes of the model's text and passes their events to `emit`.
     pub fn push(&mut self, bytes: &[u8], emit: &mut impl FnMut(Event)) {
         self.read_tail();
         for block in bytes.chunks(BLOCK) {
@@ -212,18 +213,19 @@ impl Parser {
         }
     }
 
-    /// From here on a grammar closes what the model has no tokens left for: a call that ends is not complete.
+    /// From here on a grammar closes what the remaining tokens do not suffice for, so a call that ends now is
+    /// incomplete.
     pub fn closing(&mut self) {
         self.calls.closing = true;
     }
 
-    /// The text will not end by itself, but at a token limit, or because somebody ended it. Where only the text's end
-    /// shows that a call has ended, as where a quote is missing before its last marker, it is then not complete.
+    /// The text will end at a token limit, or because the caller stops it. A call is then incomplete if only the text's
+    /// end shows that it ended, for example with a missing quote before its last marker.
     pub fn cut_off(&mut self) {
         self.calls.cut_off = true;
     }
 
-    /// The model's text ends here.
+    /// Ends the model's text.
     pub fn finish(mut self, emit: &mut impl FnMut(Event)) -> Parsed {
         self.read_tail();
         if self.forms.expects() {
@@ -231,7 +233,7 @@ impl Parser {
         }
         let mut unfinished = self.at - self.held.len();
         self.end_held();
-        // All that the model wrote, however the text was split.
+        // Everything that the model wrote, however the text was split.
         if let Some(payload) = &mut self.payload {
             payload.flush(&mut self.calls);
         }
@@ -244,7 +246,7 @@ impl Parser {
         }
         if let Some(payload) = &mut self.payload {
             self.calls.end_text();
-            // The beginning of a marker.
+            // The prefix of a marker.
             payload.forget_text(unfinished, &mut self.calls);
             self.end_call(Terminator::Text, &[], &[]);
         }
@@ -269,13 +271,13 @@ impl Parser {
         }
     }
 
-    /// Decides on the bytes held back where the text ends.
+    /// Decides on the held bytes at the end of the text.
     fn end_held(&mut self) {
         while !self.held.is_empty() {
-            // A cut right behind a marker that a string quotes looks like a string whose quote is missing.
-            let told_by_end = self.calls.cut_off && self.context() == Context::String;
+            // A string that quotes a marker and is cut right after it looks like a string with a missing quote.
+            let undecided = self.calls.cut_off && self.context() == Context::String;
             let scanner = self.machinery.markers.scanner(self.context());
-            if let Some(pattern) = scanner.walk().matched_at_end(self.scan).filter(|_| !told_by_end) {
+            if let Some(pattern) = scanner.walk().matched_at_end(self.scan).filter(|_| !undecided) {
                 self.candidate = Some((pattern, self.held.len()));
             }
             match self.candidate.take() {
@@ -288,7 +290,7 @@ impl Parser {
     fn read_tail(&mut self) {
         if let Some(tail) = self.tail.take() {
             self.consume(tail.as_bytes());
-            // What a prompt opened a model may leave at once.
+            // The model may leave at once what the prompt opened.
             if self.opens && self.thinking && self.held.is_empty() && self.reasoning.is_empty() {
                 (self.thinking, self.pending) = (false, true);
             }
@@ -316,7 +318,7 @@ impl Parser {
         }
     }
 
-    /// Sends the text so far, but for the last `held` bytes.
+    /// Sends the text so far, except for the last `held` bytes.
     fn send_text(&mut self, held: usize) {
         if let Some(delta) = self.text.news(held) {
             self.calls.events.push(Event::Text { delta: delta.to_owned() });
@@ -326,7 +328,7 @@ impl Parser {
         }
     }
 
-    /// Where bytes go that are in no call.
+    /// The destination of bytes outside calls.
     fn prose(&mut self) -> &mut Text {
         match (self.thinking, self.hiding) {
             (true, true) => &mut self.hidden,
@@ -335,7 +337,7 @@ impl Parser {
         }
     }
 
-    /// Bytes that are in no call, and no marker.
+    /// Bytes outside calls that are not a marker.
     fn push_prose(&mut self, bytes: &[u8]) {
         if self.pending && !bytes.trim_ascii().is_empty() {
             self.pending = false;
@@ -368,7 +370,7 @@ impl Parser {
                     }
                     let mut lines = Lines::default();
                     let look = |byte, at: usize| match self.pending {
-                        // What begins reasoning is not yet known.
+                        // Whether these bytes begin reasoning is not yet known.
                         true => Candidate::Stop,
                         false => self.candidate(byte, &input[..at], &mut lines),
                     };
@@ -390,7 +392,7 @@ impl Parser {
                     continue;
                 }
                 let Some(&next) = input.first() else { break };
-                // What came before it may have begun reasoning.
+                // The bytes before it may have begun reasoning.
                 if self.context() == Context::AnyForm && matches!(next, b'(' | b'{') {
                     match self.bracket(next) {
                         Bracket::Text => {
@@ -434,15 +436,15 @@ impl Parser {
                 }
                 Some(_) => {}
                 None if self.scan == START => self.release(self.held.len()),
-                // Released by the block, so that a long run of what may begin a marker stays linear.
+                // Release in blocks, so that a long run of possible markers takes linear time.
                 None if self.held.len() >= 2 * longest => self.release_front(longest),
                 None => {}
             }
         }
     }
 
-    /// How long a marker is at most that begins with the first byte that is held back, or with that of `input`. Only calls in
-    /// another form are long, and text is not held back for them where it is the format's own marker that may come.
+    /// Maximum length of a marker that begins with the first held byte, or with the first of `input`. Only calls in
+    /// other forms are long; text that may be the format's own marker is not held back for them.
     fn longest(&self, scanner: &Scanner, input: &[u8]) -> usize {
         let text = self.machinery.markers.scanner(Context::Text);
         let first = self.held.first().or(input.first()).copied().unwrap_or_default();
@@ -450,8 +452,8 @@ impl Parser {
         if own && self.context() == Context::AnyForm { text.longest.min(scanner.longest) } else { scanner.longest }
     }
 
-    /// Feeds the open call's payload; says how many bytes it took, and from where on to look at bytes again: the call
-    /// has ended there, or its context changed.
+    /// Feeds the open call's payload. Returns how many bytes it took, and from where on to scan bytes again because the
+    /// call ended there or its context changed.
     fn feed(&mut self, mut input: &[u8], mut at: usize, markers: bool) -> (usize, Option<usize>) {
         let mut total = 0;
         loop {
@@ -485,7 +487,7 @@ impl Parser {
         }
     }
 
-    /// What was held back is no marker: the whole of it goes where it belongs, and the scan starts anew.
+    /// The held bytes are not a marker: passes all of them on and restarts the scan.
     fn release(&mut self, count: usize) {
         self.scan = START;
         self.release_front(count);
@@ -506,7 +508,7 @@ impl Parser {
         }
     }
 
-    /// The bytes held back; their buffer is to be given back.
+    /// Takes the held bytes; the caller returns the buffer.
     fn take_held(&mut self) -> Vec<u8> {
         std::mem::replace(&mut self.held, std::mem::take(&mut self.spare_held))
     }
@@ -516,7 +518,7 @@ impl Parser {
         self.spare_held = held;
     }
 
-    /// Bytes at offset `at` that are no marker. Says how many were taken where some are to be looked at again, and
+    /// Bytes at offset `at` that are not a marker. If some have to be scanned again, returns how many were taken and
     /// from where on.
     fn pass(&mut self, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         if self.payload.is_some() {
@@ -527,7 +529,7 @@ impl Parser {
         None
     }
 
-    /// Takes back what the payload took from offset `from` on; it and the bytes that followed go through the scan.
+    /// Takes back the payload's bytes from offset `from` on, and scans them and the following bytes again.
     fn look_again(&mut self, from: usize, followed: &[u8]) {
         let mut bytes = self.calls.take_back(from);
         bytes.extend_from_slice(followed);
@@ -536,8 +538,8 @@ impl Parser {
         self.consume(&bytes);
     }
 
-    /// The bytes held back hold a marker that ends at `end`: acts on it, and looks at the rest anew, at most a
-    /// marker's length.
+    /// The held bytes contain a marker that ends at `end`. Acts on it and scans the rest again, at most a marker's
+    /// length.
     fn resolve(&mut self, pattern: u8, end: usize) {
         let context = self.context();
         let held = self.take_held();
@@ -563,7 +565,7 @@ impl Parser {
             }
         }
         if self.pending && !held[..found.start].trim_ascii().is_empty() {
-            // Reasoning has begun before the marker, and other markers count there.
+            // Reasoning began before the marker, and has other markers.
             self.at += found.start;
             self.push_prose(&held[..found.start]);
             self.consume(&held[found.start..]);
@@ -576,7 +578,7 @@ impl Parser {
         };
         if !acted {
             self.pending = pending;
-            // What is all payload has no end of its own.
+            // A match that is all payload has no length of its own.
             found.end = found.end.max(found.start + 1);
             self.at += found.end;
             if let Some((taken, from)) = self.pass(&held[..found.end], self.at - found.end) {
@@ -591,7 +593,7 @@ impl Parser {
     }
 }
 
-/// Counts offsets from the end of the prompt.
+/// Makes offsets relative to the end of the prompt.
 fn shift(range: &mut Range<usize>, base: usize) {
     *range = range.start.saturating_sub(base)..range.end.saturating_sub(base);
 }

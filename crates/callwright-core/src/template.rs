@@ -1,8 +1,8 @@
-//! Conversation and tools → the prompt that a model was trained on.
+//! Renders conversation and tools into the prompt format that a model was trained on.
 //!
-//! A chat template is a program in Jinja that a model's publisher wrote for Python. Rendered with one space too many
-//! the model answers worse, and nothing says so; so the environment is that of transformers' `apply_chat_template`
-//! to the byte. A template is also a stranger's program: it cannot loop for ever, fill the memory or reach a file.
+//! A chat template is a Jinja program that a model's publisher wrote for Python. With one extra space the model answers
+//! worse, without any error, so the environment matches transformers' `apply_chat_template` to the byte. A template is
+//! also untrusted code: it cannot loop forever, exhaust the memory or access a file.
 //!
 //! ```
 //! use callwright_core::message::Message;
@@ -50,7 +50,7 @@ use std::sync::{Arc, OnceLock};
 use trials::Trials;
 use variables::CallShape;
 
-/// How long a prompt may be, unless [`ChatTemplate::with_output_limit`] says otherwise.
+/// Maximum length of a prompt in bytes, unless [`ChatTemplate::with_output_limit`] sets another.
 pub const OUTPUT_LIMIT: usize = 64 << 20;
 
 /// A compiled chat template.
@@ -64,7 +64,7 @@ pub struct ChatTemplate {
     roles: OnceLock<Roles>,
     demanded: OnceLock<Map<String, serde_json::Value>>,
     trials: Trials,
-    /// What is left out of conversations that were seen.
+    /// Cached results of what the template omits.
     runs: adapt::Runs,
     one_call: OnceLock<bool>,
 }
@@ -74,25 +74,25 @@ pub struct ChatTemplate {
 pub struct RenderRequest<'a> {
     /// The conversation, oldest message first.
     pub messages: &'a [Message],
-    /// What the model may call.
+    /// The tools that the model may call.
     pub tools: Option<&'a Tools>,
-    /// Whether the prompt ends with the head of the assistant's turn.
+    /// Whether the prompt ends with the header of the assistant's turn.
     pub add_generation_prompt: bool,
     /// The text of the model's token that begins a sequence.
     pub bos_token: &'a str,
     /// The text of the token that ends one.
     pub eos_token: &'a str,
-    /// More variables, such as `enable_thinking`; they win over the ones above.
+    /// More variables, such as `enable_thinking`; they override the ones above.
     pub variables: Map<String, serde_json::Value>,
-    /// What `strftime_now` reads; the clock, if `None`.
+    /// The time for `strftime_now`; `None` for the current time.
     pub now: Option<DateTime>,
-    /// What must not be taken for markup when it comes from outside.
+    /// Text that must not act as markup when it comes from outside.
     pub reserved: Option<&'a Reserved>,
-    /// The tool-call format to lay over a template that writes no tools by itself.
+    /// The tool-call format to overlay on a template that does not write tools itself.
     pub overlay: Option<Overlay<'a>>,
 }
 
-/// A message with the names by which the model knows the tools.
+/// A message with the tool names that the model uses.
 fn as_called<'m>(message: &'m Message, request: &RenderRequest<'_>) -> Cow<'m, Message> {
     let Some(tools) = request.tools.filter(|tools| tools.has_aliases()) else { return Cow::Borrowed(message) };
     let mut message = message.clone();
@@ -106,7 +106,7 @@ fn as_called<'m>(message: &'m Message, request: &RenderRequest<'_>) -> Cow<'m, M
 }
 
 impl Default for RenderRequest<'_> {
-    /// No messages, and the assistant is to speak.
+    /// No messages, and a generation prompt.
     fn default() -> Self {
         RenderRequest {
             messages: &[],
@@ -127,7 +127,7 @@ impl Default for RenderRequest<'_> {
 pub struct Piece {
     /// The piece's text.
     pub text: String,
-    /// Whether it is plain text whatever it looks like: it must not be tokenised as a special token.
+    /// Whether it is plain text: it must never be tokenised as a special token.
     pub literal: bool,
 }
 
@@ -146,7 +146,7 @@ impl Prompt {
 }
 
 impl ChatTemplate {
-    /// Compiles `source`; `name` is what errors call it: the file, or where else it comes from.
+    /// Compiles `source`; `name` appears in errors: the file, or another origin.
     pub fn new(name: impl Into<String>, source: impl Into<String>) -> Result<ChatTemplate> {
         let (name, source) = (name.into(), source.into());
         let desugared = jinja::desugar::desugar(&source).map_err(|(message, offset)| {
@@ -175,7 +175,7 @@ impl ChatTemplate {
         }
     }
 
-    /// What is wrong with the source as it stands: rewriting may have made a mistake in it look different.
+    /// The error in the original source: rewriting may change how a mistake looks.
     fn compile_error(&self, error: &minijinja::Error) -> Error {
         let plain = Desugared::unchanged(&self.source);
         match jinja::environment::environment(false).template_from_named_str("chat", &self.source) {
@@ -192,14 +192,14 @@ impl ChatTemplate {
         ChatTemplate::new(path.display().to_string(), text_file::read(path)?)
     }
 
-    /// The same template with another bound on what it may write, in bytes.
+    /// The same template with another output limit, in bytes.
     #[must_use]
     pub fn with_output_limit(mut self, bytes: usize) -> ChatTemplate {
         self.output_limit = bytes;
         self
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -227,15 +227,15 @@ impl ChatTemplate {
         }
     }
 
-    /// What the template can write, found out by rendering it; the first call takes a few milliseconds.
+    /// What the template can write, determined by rendering it; the first call takes a few milliseconds.
     pub fn capabilities(&self) -> Capabilities {
         *self.capabilities.get_or_init(|| probe::capabilities(self))
     }
 
     /// Renders a conversation.
     ///
-    /// With an [`Overlay`] the template sees no tools and no calls, only text. Without one it sees what transformers
-    /// would show it, and writes what it can: see [`ChatTemplate::capabilities`].
+    /// With an [`Overlay`] the template gets no tools and no calls, only text. Without one it gets the same variables
+    /// as in transformers, and writes what it can: see [`ChatTemplate::capabilities`].
     pub fn render(&self, request: &RenderRequest<'_>) -> Result<Prompt> {
         let nothing = Reserved::default();
         let sources = [
@@ -270,7 +270,7 @@ impl ChatTemplate {
         Ok(Prompt { pieces })
     }
 
-    /// The tool section of a format, whose template this is.
+    /// Renders this template as the tool section of a format.
     fn section(&self, request: &RenderRequest<'_>, tools: serde_json::Value, table: Table) -> Result<String> {
         let mut variables = Map::new();
         variables.insert("tools".into(), tools);
@@ -293,12 +293,12 @@ impl ChatTemplate {
         let mut output = Output { bytes: Vec::new(), limit: self.output_limit };
         let rendered = template.render_captured_to(context, &mut output);
         let rendered = match scope.budget.lateness() {
-            // Whatever came of loops that ended early.
+            // The output of loops that were stopped early is not used.
             Some(late) => Err(rendered.err().filter(|error| error.detail() == late.detail()).unwrap_or(late)),
             None => rendered.map(drop),
         };
         rendered.map_err(|error| self.failure(&error))?;
-        // Templates write text only, so this loses nothing.
+        // Templates write only text, so this is lossless.
         Ok(String::from_utf8(output.bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }

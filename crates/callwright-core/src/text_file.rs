@@ -1,4 +1,4 @@
-//! Reading files that people and programs wrote: they are UTF-8, or the error says where they stop being it.
+//! Reads text files in UTF-8; the error says where they are invalid.
 
 use crate::error::{Error, ErrorKind, Result};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 /// The text of the file at `path`.
 ///
 /// # Errors
-/// [`ErrorKind::Io`] when it cannot be read, [`ErrorKind::Syntax`] where it is no UTF-8.
+/// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Syntax`] if it is not UTF-8.
 pub fn read(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
     String::from_utf8(bytes).map_err(|error| {

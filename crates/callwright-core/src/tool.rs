@@ -1,9 +1,9 @@
 //! Tools: what the model may call, and whether a call's arguments fit.
 //!
-//! A tools file is JSON in any of the shapes that are around (OpenAI's, Anthropic's, Gemini's, bare functions, what an
-//! MCP server answers), or TOML, whose tools may also say how they are run. Everything that would only show in the middle
-//! of a conversation is found when the file is read. A fault is relaxed at the narrowest place, or its tool is left out;
-//! [`Tools::notices`] has each change, and [`Tools::strict`] refuses them.
+//! A tools file is JSON in one of the common shapes (OpenAI's, Anthropic's, Gemini's, bare functions, the answer of an
+//! MCP server), or TOML, which may also say how to run the tools. Problems are found when the file is read, not during
+//! a conversation. A fault is relaxed at the narrowest place, or its tool is left out; [`Tools::notices`] lists each
+//! change, and [`Tools::strict`] refuses them.
 //!
 //! ```
 //! use callwright_core::tool::Tools;
@@ -36,55 +36,55 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How a tool is run: only TOML files say it.
+/// How to run a tool; only in TOML files.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Exec {
     /// Program and arguments; no shell is involved.
     pub command: Vec<String>,
-    /// Seconds it may take.
+    /// Timeout in seconds.
     pub timeout_s: Option<f64>,
-    /// Bytes of output that are kept.
+    /// Bytes of output to keep.
     pub max_output_bytes: Option<usize>,
-    /// Environment variables: with a value, or passed on from this process's own environment.
+    /// Environment variables: with a value, or inherited from this process.
     pub env: Vec<(String, Option<String>)>,
-    /// Where it runs.
+    /// The working directory.
     pub cwd: Option<PathBuf>,
-    /// Whether a person is asked first.
+    /// Whether to ask a person first.
     pub confirm: bool,
-    /// What it prints.
+    /// The kind of its output.
     pub output: Output,
 }
 
 impl Exec {
-    /// How long it may take, where it says so.
+    /// The timeout, if there is one.
     pub fn timeout(&self) -> Option<Duration> {
-        // Some 30 years are as good as for ever, and can be reckoned with.
+        // Clamped to about 30 years, so that `Instant + timeout` cannot overflow.
         self.timeout_s.and_then(|seconds| Duration::try_from_secs_f64(seconds.min(1e9)).ok())
     }
 }
 
-/// What a tool prints.
+/// The kind of a tool's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Output {
     /// Any text.
     #[default]
     Text,
-    /// JSON; anything else is a failure of the tool.
+    /// JSON; anything else is an error of the tool.
     Json,
 }
 
 /// One tool: a function with a JSON Schema for its parameters.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tool {
-    /// The name the model calls it by.
+    /// The tool's name.
     pub name: String,
-    /// What it does, for the model.
+    /// Its description, for the model.
     pub description: String,
     /// JSON Schema of the arguments object; `None` for a tool without parameters.
     pub parameters: Option<Map<String, Value>>,
-    /// How it is run, where its file says so.
+    /// How to run it, if its file says so.
     pub exec: Option<Exec>,
-    /// The name that the model knows it by, where it cannot write the tool's own.
+    /// The name for the model, if the model cannot write the tool's own.
     pub alias: Option<String>,
 }
 
@@ -115,14 +115,14 @@ impl Tool {
         })
     }
 
-    /// The schema of the arguments as JSON Schema, whatever dialect its author wrote.
+    /// The schema of the arguments, translated to JSON Schema.
     pub fn schema(&self) -> Option<Value> {
         let mut schema = Value::Object(self.parameters.clone()?);
         dialect::standard(&mut schema);
         Some(schema)
     }
 
-    /// The compiled schema; `Err` says which part of it cannot be.
+    /// The compiled schema; the error says which part of it is invalid.
     fn compile(&self, in_file: &str) -> Result<Option<jsonschema::Validator>> {
         let Some(schema) = self.schema() else { return Ok(None) };
         jsonschema::validator_for(&schema).map(Some).map_err(|error| {
@@ -134,7 +134,7 @@ impl Tool {
 
 /// A set of tools with distinct names.
 ///
-/// Order is kept: it is the order in which the model reads them.
+/// The model sees them in this order.
 #[derive(Debug, Default)]
 pub struct Tools {
     tools: Vec<Entry>,
@@ -146,12 +146,12 @@ pub struct Tools {
 #[derive(Debug)]
 struct Entry {
     tool: Tool,
-    // Compiled when the tool is added, which takes some 35 µs: an invalid schema must not come to light in a call.
+    // Compiled when the tool is added, in about 35 µs, so that an invalid schema is not first found in a call.
     checker: Option<problem::Checker>,
 }
 
 impl Tools {
-    /// A set made in code; fails where a name is empty or there twice, or a schema is not one.
+    /// A set made in code; fails on an empty or duplicate name or an invalid schema.
     pub fn new(tools: impl IntoIterator<Item = Tool>) -> Result<Tools> {
         let mut set = Tools::default();
         for tool in tools {
@@ -160,12 +160,12 @@ impl Tools {
         Ok(set)
     }
 
-    /// Adds a tool at the end; the same checks as [`Tools::new`].
+    /// Appends a tool, with the same checks as [`Tools::new`].
     pub fn push(&mut self, tool: Tool) -> Result<()> {
         self.insert(tool, "")
     }
 
-    /// `place` says where in a file the tool stands.
+    /// `place` is the tool's place in a file.
     fn insert(&mut self, tool: Tool, place: &str) -> Result<()> {
         let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
         if tool.called().is_empty() || tool.called().chars().any(char::is_whitespace) {
@@ -201,17 +201,17 @@ impl Tools {
         self.tools.push(entry);
     }
 
-    /// What was changed while the tools were read, each change once; empty for tools made in code.
+    /// The changes made while reading the tools, each once; empty for tools made in code.
     pub fn notices(&self) -> &[Notice] {
         &self.notices
     }
 
-    /// The notices, which are then reported: a session will not report them again.
+    /// Takes the notices, so that a session does not report them again.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
 
-    /// The tools, where nothing was changed while they were read.
+    /// The tools, if nothing was changed while reading them.
     ///
     /// # Errors
     /// [`ErrorKind::Tools`] with each change.
@@ -227,7 +227,7 @@ impl Tools {
         }
     }
 
-    /// Adds the tools of another set at the end; a name that is in both is an error.
+    /// Appends the tools of another set; a duplicate name is an error.
     pub fn merge(&mut self, other: Tools) -> Result<()> {
         if let Some(entry) = other.tools.iter().find(|entry| self.by_name.contains_key(&entry.tool.name)) {
             let message = format!("there are two tools named {:?}", entry.tool.name);
@@ -237,7 +237,7 @@ impl Tools {
         Ok(())
     }
 
-    /// Adds the tools of another set at the end; one whose name is taken is left out, with a notice.
+    /// Appends the tools of another set; one with a duplicate name is left out, with a notice.
     pub fn append(&mut self, other: Tools) {
         self.notices.extend(other.notices);
         for mut entry in other.tools {
@@ -252,7 +252,7 @@ impl Tools {
                 self.notices.extend(notices.list);
                 continue;
             }
-            // An alias gives way to the name of another tool.
+            // Another tool's name takes precedence over an alias.
             if self.is_taken(entry.tool.called()) {
                 entry.tool.alias = name::free(entry.tool.called(), |name| self.is_taken(name));
             }
@@ -260,7 +260,7 @@ impl Tools {
         }
     }
 
-    /// Those of the tools that have one of these names.
+    /// The tools with one of these names.
     #[must_use]
     pub fn only(self, names: &[String]) -> Tools {
         let mut kept = Tools { notices: self.notices, ..Tools::default() };
@@ -269,12 +269,12 @@ impl Tools {
         kept
     }
 
-    /// Whether a tool is called so.
+    /// Whether a tool has this name or alias.
     fn is_taken(&self, name: &str) -> bool {
         self.by_name.contains_key(name) || self.by_alias.contains_key(name)
     }
 
-    /// The tool of that name, its own or the one that the model knows it by.
+    /// The tool of that name or alias.
     pub fn get(&self, name: &str) -> Option<&Tool> {
         self.index(name).map(|index| &self.tools[index].tool)
     }
@@ -283,23 +283,23 @@ impl Tools {
         self.by_name.get(name).or_else(|| self.by_alias.get(name)).copied()
     }
 
-    /// Whether the model knows a tool by another name than its own.
+    /// Whether a tool has an alias.
     pub(crate) fn has_aliases(&self) -> bool {
         !self.by_alias.is_empty()
     }
 
-    /// The name that the model knows a tool by; the same where no tool has it.
+    /// The model's name for a tool; `name` itself if no tool has it.
     pub(crate) fn called<'n>(&'n self, name: &'n str) -> &'n str {
         self.by_name.get(name).map_or(name, |&index| self.tools[index].tool.called())
     }
 
-    /// The tool's own name, where `name` is the one that the model knows it by.
+    /// The tool's own name, if `name` is its alias.
     pub(crate) fn own_name(&self, name: &str) -> Option<&str> {
         let index = self.by_alias.get(name).filter(|_| !self.by_name.contains_key(name))?;
         Some(&self.tools[*index].tool.name)
     }
 
-    /// OpenAI's form for a prompt: with the names that the model knows the tools by.
+    /// OpenAI's form for a prompt, with aliases.
     pub(crate) fn for_model(&self) -> Value {
         let with_alias = |tool: &Tool| {
             let mut value = tool.to_json();
@@ -309,7 +309,7 @@ impl Tools {
         self.iter().map(with_alias).collect()
     }
 
-    /// The one tool that `name` is but for case and separators, if `name` itself is none.
+    /// The only tool that equals `name` except for case and separators, if `name` itself is not a tool.
     pub(crate) fn resembling(&self, name: &str) -> Option<&str> {
         if self.is_taken(name) {
             return None;
@@ -318,7 +318,7 @@ impl Tools {
         fitting.next().filter(|_| plain(name).next().is_some() && fitting.next().is_none())
     }
 
-    /// Whether a tool's name begins like this, but for case and separators.
+    /// Whether a tool's name begins like this, ignoring case and separators.
     pub(crate) fn may_begin(&self, begun: &str) -> bool {
         self.iter().any(|tool| {
             let mut name = plain(&tool.name);
@@ -331,12 +331,12 @@ impl Tools {
         self.tools.iter().map(|entry| &entry.tool)
     }
 
-    /// How many there are.
+    /// The number of tools.
     pub fn len(&self) -> usize {
         self.tools.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
@@ -346,10 +346,9 @@ impl Tools {
         self.iter().map(Tool::to_json).collect()
     }
 
-    /// What is wrong with calling `name` with `arguments`; empty when nothing is.
+    /// The problems of a call of `name` with `arguments`; empty if it is valid.
     ///
-    /// Each problem is a sentence that names the place in the arguments and says what was expected, fit to be told
-    /// to the model.
+    /// Each problem is a sentence for the model that names the place in the arguments and what was expected.
     pub fn problems(&self, name: &str, arguments: &Map<String, Value>) -> Vec<String> {
         let Some(index) = self.index(name) else { return vec![self.unknown(name)] };
         let Some(checker) = &self.tools[index].checker else { return Vec::new() };
@@ -369,19 +368,19 @@ impl Tools {
     }
 }
 
-/// What is wrong with a value that is to fit a schema; empty when nothing is.
+/// The problems of a value for a schema; empty if it fits.
 ///
 /// # Errors
-/// [`ErrorKind::Tools`] when the schema is none.
+/// [`ErrorKind::Tools`] if the schema is invalid.
 pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
-    // What the newest draft does not know (a list of `items`) may be an older one's.
+    // A schema that the newest draft rejects (a list of `items`) may be of an older draft.
     let validator =
         jsonschema::validator_for(schema).or_else(|error| jsonschema::draft7::new(schema).map_err(|_| error));
     let validator = validator.map_err(|error| {
         let message = format!("the schema is not one: {}", problem::schema_sentence(&error, "$"));
         Error::new(ErrorKind::Tools, message)
     })?;
-    // At the top it speaks of what a tool is called with.
+    // At the top level the message is about arguments.
     let of_value = |sentence: String| match sentence.strip_prefix("the arguments") {
         Some(rest) => format!("the value{rest}"),
         None => sentence,
@@ -389,7 +388,7 @@ pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
     Ok(problem::Checker::new(validator, schema).sentences(value).into_iter().map(of_value).collect())
 }
 
-/// The letters and digits of a name, all in lower case.
+/// The letters and digits of a name, in lower case.
 fn plain(name: &str) -> impl Iterator<Item = char> + '_ {
     name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase)
 }

@@ -1,9 +1,9 @@
-//! What the parser holds of a hostile text beyond what it hands out: at most 64 KiB, in every payload kind.
+//! Memory that the parser holds for a hostile text beyond its output: at most 64 KiB, in every payload kind.
 //!
 //! The allocator of this program counts. While ten megabytes stream in and the events are dropped, blocks of less than
-//! 8 KiB are summed up; every larger one must be the buffer of something that is handed out in the end (the text, the
-//! open call's raw text, its arguments), with no more room than twice what is in it. Automata are a format's, not a
-//! text's: they are built before.
+//! 8 KiB are summed up. Every larger block must be a buffer of the output (the text, the open call's raw text, its
+//! arguments), with at most twice the necessary capacity. Automata belong to a format, not a text, and are built
+//! before.
 
 use callwright_core::format::Format;
 use callwright_core::parse::event::Event;
@@ -23,7 +23,7 @@ static LARGEST: [AtomicUsize; 16] = [const { AtomicUsize::new(0) }; 16];
 
 struct Counting;
 
-/// Counts a block in (`from` 0), out (`to` 0), or over to another size.
+/// Counts an allocation (`from` 0), a deallocation (`to` 0), or a change of size.
 fn count(from: usize, to: usize) {
     if !COUNTING.load(Relaxed) {
         return;
@@ -38,7 +38,7 @@ fn count(from: usize, to: usize) {
         } else {
             let (place, new) = if comes { (0, size) } else { (size, 0) };
             let found = LARGEST.iter().any(|slot| slot.compare_exchange(place, new, Relaxed, Relaxed).is_ok());
-            // Not to be unwound from here.
+            // Must not unwind from here.
             if !found {
                 SMALL.fetch_add(if comes { size } else { 0 }, Relaxed);
             }
@@ -46,7 +46,7 @@ fn count(from: usize, to: usize) {
     }
 }
 
-// SAFETY: all is done by the system's allocator.
+// SAFETY: everything is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(0, layout.size());
@@ -67,7 +67,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Some text in a format, which goes on without end.
+/// An endless text in a format.
 struct Case<'a> {
     format: &'a Format,
     tools: Option<Arc<Tools>>,
@@ -76,7 +76,7 @@ struct Case<'a> {
     length: usize,
 }
 
-/// The most that was held beyond what is handed out.
+/// The maximum held beyond the output.
 fn held(case: &Case) -> usize {
     let piece = case.filler.repeat(4096usize.div_ceil(case.filler.len()));
     SMALL.store(1 << 40, Relaxed);
@@ -92,8 +92,8 @@ fn held(case: &Case) -> usize {
             _ => {}
         });
         fed += piece.len();
-        // The open call's raw text is all that was fed.
-        // Arguments before the call's name are said once that is known; an escape makes six bytes of one.
+        // The open call's raw text is everything that was fed. Arguments before the call's name are sent once it is
+        // known; an escape takes six bytes for one.
         let arguments = if case.before.contains("{\"input\": {") { 6 * fed } else { arguments };
         let mut outputs = [if case.before.is_empty() { 0 } else { fed }, arguments, text];
         let mut blocks = LARGEST.each_ref().map(|slot| slot.load(Relaxed));
@@ -111,7 +111,8 @@ fn held(case: &Case) -> usize {
     most
 }
 
-/// For a format of each payload kind, how calls begin in it: up to where an argument is due, in a key, in a value.
+/// For a format of each payload kind, the beginnings of a call: up to where an argument is expected, in a key, in a
+/// value.
 const FORMATS: [(&str, [&str; 3]); 9] = [
     ("array", ["<calls>[{\"name\": \"f\", \"arguments\": {", "\"k", "\"a\": \""]),
     ("bare", ["{\"name\": \"f\", \"parameters\": {", "\"k", "\"a\": \""]),
@@ -124,20 +125,20 @@ const FORMATS: [(&str, [&str; 3]); 9] = [
     ("python", ["<|call|>[f(", "k", "a=\""]),
 ];
 
-/// What goes on without end.
+/// Text to repeat endlessly.
 const FILLERS: [&str; 20] = [
     "word ", "k", " ", "\n", "1", "1, ", "[", "{\"k\": ", "~<k>", "\\", "\\u00e9", "'", "é", "}]", "<|", "</too",
     "</para", "\n</arg_", "# ", "\u{0}",
 ];
 
 #[test]
-fn little_is_held_beyond_what_is_handed_out() {
+fn memory_beyond_the_output_is_bounded() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse");
     let read = |name: &str| Format::from_file(folder.join(name).join("format.jinja")).unwrap();
     let mut worst = (0, String::new());
     let mut report = Vec::new();
     let mut check = |case: Case, name: &str| {
-        // The automata are built where they are first needed.
+        // The automata are built on first use.
         let mut parser = Parser::new(case.format, None, ParserOptions::default()).unwrap();
         parser.push(case.before.as_bytes(), &mut |_| ());
         parser.push(case.filler.as_bytes(), &mut |_| ());
@@ -179,7 +180,7 @@ fn little_is_held_beyond_what_is_handed_out() {
             check(Case { format, tools: None, before, filler, length: INPUT / 80 }, "array");
         }
     }
-    // Each of these values becomes another.
+    // Each of these values is coerced.
     let list = r#"[{"name": "f", "parameters": {"properties": {"a": {"items": {"type": "integer"}}}}}]"#;
     let tools = Some(Arc::new(Tools::from_json(list, "list.json").unwrap()));
     let before = "<calls>[{\"name\": \"f\", \"arguments\": {\"a\": [";

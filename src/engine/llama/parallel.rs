@@ -1,13 +1,13 @@
-//! Several generations at a time, of one model.
+//! Several parallel generations of one model.
 //!
-//! Each has an [`Engine`] of its own, on a thread of its own, and knows nothing of the others: it is a sequence of a
-//! context that it shares with some of them. Its [`Engine::decode`] waits until all of these that are in a turn want
-//! something decoded; the last one to come decodes for all, so that the weights pass through the processor once for a
-//! token of each. The beginning of a prompt that another has in the cache already, or is about to have, is taken over.
+//! Each has its own [`Engine`] on its own thread, and knows nothing of the others. It is a sequence of a context shared
+//! with some of them. Its [`Engine::decode`] waits until every sequence that is in a turn has requested decoding. The
+//! last one decodes for all, so that the weights pass through the processor once for a token of each. The beginning of
+//! a prompt that another sequence has in the cache, or will have soon, is copied.
 //!
-//! How many share a context is measured: all, or, with a model of a few megabytes, none. Such a model stays in the
+//! How many share a context is measured: all or, with a model of a few megabytes, none. Such a model stays in the
 //! processor's caches, so there is little to share, and llama.cpp's attention over several sequences costs more than
-//! decoding them one by one; a context for each core waits for no other core.
+//! decoding them one by one; a context per core waits for no other core.
 
 use super::threads::{BUDGET, median};
 use super::{BATCH, LlamaEngine, LoadOptions, create_context, engine_error, one_token_steps};
@@ -23,25 +23,26 @@ use llama_cpp_2::token::LlamaToken;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most sequences in one context: llama.cpp's LLAMA_MAX_SEQ.
+/// Maximum sequences in one context: llama.cpp's LLAMA_MAX_SEQ.
 pub const MAX_SEQUENCES: usize = 256;
 
-/// So many tokens of a prompt are worth waiting until another sequence has them.
+/// Minimum number of prompt tokens for which to wait until another sequence has them.
 const WORTH_SHARING: usize = 32;
 
-/// A token of each of several sequences in one context has to take less than this share of the time that contexts apart
-/// need: they also wait for one another's prompts and samplers, which steps of one token do not show.
+/// Decoding a token of each of several sequences in one context must take less than this share of the time with
+/// separate contexts: shared ones also wait for one another's prompts and samplers, which one-token steps do not
+/// measure.
 const WORTH_WAITING: f64 = 0.75;
-/// Both are timed so often, but not once [`BUDGET`] is spent on it.
+/// Number of timings of both, unless [`BUDGET`] is spent earlier.
 const ROUNDS: usize = 4;
 
-/// What generates several at a time: contexts, each with some sequences.
+/// Parallel generations: contexts, each with some sequences.
 pub struct Sequences(Vec<Arc<Shared>>);
 
-/// How sequences are spread over contexts.
+/// The distribution of sequences over contexts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Layout {
-    /// How many contexts decode at the same time.
+    /// Number of contexts that decode at the same time.
     pub contexts: usize,
     /// Sequences in each.
     pub each: usize,
@@ -57,20 +58,20 @@ impl Layout {
 }
 
 struct Shared {
-    // Before `model`, into which the context points.
+    // Before `model`, which the context points into.
     state: Mutex<State>,
     changed: Condvar,
     model: Arc<LlamaModel>,
     info: ModelInfo,
     layout: Layout,
-    /// `--ctx`, where it is given.
+    /// `--ctx`, if given.
     context: Option<usize>,
 }
 
 struct State {
-    /// None until somebody needs room.
+    /// `None` until a sequence needs space.
     context: Option<LlamaContext<'static>>,
-    /// How many tokens each sequence has room for.
+    /// Capacity of each sequence in tokens.
     room: usize,
     sequences: Vec<SequenceState>,
 }
@@ -78,32 +79,32 @@ struct State {
 #[derive(Default)]
 struct SequenceState {
     taken: bool,
-    /// What is in its part of the KV cache.
+    /// The tokens in its part of the KV cache.
     cached: Vec<Token>,
-    /// The prompt of its turn, which will be there soon.
+    /// The prompt of its turn, which will be in the cache soon.
     prompt: Vec<Token>,
-    /// Whether it generates, so that the others wait for what it wants decoded.
+    /// Whether it generates, so that the others wait for its decoding.
     in_turn: bool,
-    /// For how many tokens it waits: nobody begins a turn until there is room for them.
+    /// The capacity that it waits for: no turn begins until it is available.
     wanted_room: usize,
     wanted: Option<Wanted>,
-    /// The logits behind the tokens that were asked about, or why there are none.
+    /// The requested logits, or the error.
     answer: Option<Result<Vec<Vec<f32>>, String>>,
 }
 
 struct Wanted {
     tokens: Vec<Token>,
-    /// How many tokens the sequence has already.
+    /// Number of tokens that the sequence already has.
     from: usize,
-    /// From which of the tokens on logits are wanted.
+    /// The first token that needs logits.
     first: usize,
 }
 
 impl Sequences {
-    /// At most `count` at a time with the model of `engine`. Their contexts grow as they need.
+    /// At most `count` parallel sequences with the model of `engine`. Their contexts grow as needed.
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`] when there are too many.
+    /// [`ErrorKind::Engine`] if there are too many.
     pub fn new(engine: &LlamaEngine, count: usize) -> Result<Sequences> {
         if !(1..=MAX_SEQUENCES).contains(&count) {
             let message = format!("{count} sequences in one context; llama.cpp has 1 to {MAX_SEQUENCES}");
@@ -113,15 +114,15 @@ impl Sequences {
         Ok(Sequences((0..layout.contexts).map(|_| Arc::new(Shared::new(engine, layout))).collect()))
     }
 
-    /// How many can be taken.
+    /// The number of sequences.
     pub fn at_a_time(&self) -> usize {
         self.0.iter().map(|shared| shared.layout.each).sum()
     }
 
-    /// One of them, for the thread that calls this, and what ends its turns.
+    /// Takes one sequence, for the calling thread, and the handle that ends its turns.
     ///
     /// # Errors
-    /// [`ErrorKind::Engine`] when all are taken.
+    /// [`ErrorKind::Engine`] if all are taken.
     pub fn take(&self) -> Result<(Box<dyn Engine>, TurnEnd)> {
         let sequence = self.0.iter().find_map(Sequence::take);
         let sequence = sequence.ok_or_else(|| Error::new(ErrorKind::Engine, "all sequences are taken"))?;
@@ -130,7 +131,7 @@ impl Sequences {
     }
 }
 
-/// The layout for at most `count` sequences that decodes the most tokens in a second.
+/// The layout for at most `count` sequences that decodes the most tokens per second.
 fn fastest_layout(engine: &LlamaEngine, count: usize) -> Layout {
     let together = Layout { contexts: 1, each: count, threads: engine.threads };
     let contexts = engine.contexts_at_a_time().min(count);
@@ -140,7 +141,7 @@ fn fastest_layout(engine: &LlamaEngine, count: usize) -> Layout {
     let apart = Layout { contexts, each: 1, threads: 1 };
     let (mut shared, mut alone) = (Duration::MAX, Duration::MAX);
     let began = Instant::now();
-    // In turn, and the best of each: other programs only make a step longer.
+    // Alternately, and the best of each: other programs can only make a step longer.
     for _ in 0..ROUNDS {
         let times = (time_of_token(&engine.model, together), time_of_token(&engine.model, apart));
         let (Some(with_others), Some(by_itself)) = times else { return together };
@@ -153,7 +154,7 @@ fn fastest_layout(engine: &LlamaEngine, count: usize) -> Layout {
     if shared < alone.mul_f64(WORTH_WAITING) { together } else { apart }
 }
 
-/// The time for a token while all contexts of `layout` decode; `None` where one cannot.
+/// The time per token while all contexts of `layout` decode; `None` if one cannot.
 fn time_of_token(model: &LlamaModel, layout: Layout) -> Option<Duration> {
     let steps: Option<Vec<Duration>> = std::thread::scope(|scope| {
         let timed = || median(&mut one_token_steps(model, layout)?, Instant::now());
@@ -189,18 +190,18 @@ impl Shared {
         self.context.unwrap_or(self.info.context_train)
     }
 
-    /// Makes the context anew, with room for `needed` tokens of each sequence or more; what was in it is lost.
+    /// Recreates the context with space for at least `needed` tokens of each sequence; its content is lost.
     fn grow(&self, state: &mut State, needed: usize) -> Result<()> {
         let wished = state.wanted_room().max(needed);
-        // As for a single sequence: few have to wait for a larger one.
+        // As for a single sequence, doubling avoids frequent growth.
         let doubled = wished.max(2 * state.room).min(self.limit().max(wished));
         state.lose_all();
         (state.context, state.room) = (None, 0);
         let make = |tokens| create_context(&self.model, tokens, BATCH, self.layout);
-        // Where there is no memory for what others wish, there may be for this.
+        // If there is not enough memory for what the others want, there may be for this one.
         let context = make(doubled).or_else(|_| make(wished)).or_else(|_| make(needed))?;
-        // SAFETY: the context borrows the model, which lives in an `Arc` beside it that is never replaced and that is
-        // declared behind the state, so that the context is dropped first.
+        // SAFETY: the context borrows the model, which lives in an `Arc` in the same struct. It is never replaced, and
+        // is declared after the state, so that the context is dropped first.
         let context = unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) };
         state.room = context.n_ctx() as usize / self.layout.each;
         state.context = Some(context);
@@ -218,11 +219,11 @@ impl Shared {
     }
 }
 
-/// Ends the turns of one sequence: the others of its context wait for it no longer.
+/// Ends the turns of one sequence, so that the others of its context no longer wait for it.
 pub struct TurnEnd(Arc<Shared>, usize);
 
 impl TurnEnd {
-    /// What generated has all that it wanted. To be called after each generation, well ended or not.
+    /// Ends the turn. To be called after each generation, successful or not.
     pub fn end(&self) {
         self.0.end_turn(self.1);
     }
@@ -230,18 +231,18 @@ impl TurnEnd {
 
 /// One sequence of a shared context.
 struct Sequence {
-    /// The tokenizer's side of an engine; it has no context.
+    /// The tokenizer of an engine; it has no context.
     words: LlamaEngine,
     shared: Arc<Shared>,
     index: usize,
-    /// As in the state, or what was there before it was lost.
+    /// As in the state, or its last value before it was lost.
     cached: Vec<Token>,
-    /// The logits behind each of the last tokens that were asked about.
+    /// The logits after each of the last requested tokens.
     logits: Vec<Vec<f32>>,
 }
 
 impl Sequence {
-    /// One that nobody has.
+    /// Claims a free sequence.
     fn take(shared: &Arc<Shared>) -> Option<Sequence> {
         let mut state = shared.lock();
         let index = state.sequences.iter().position(|sequence| !sequence.taken)?;
@@ -255,7 +256,7 @@ impl Sequence {
         u32::try_from(self.index).unwrap_or(u32::MAX)
     }
 
-    /// Takes the beginning of `prompt` over from another sequence of the context that has more of it.
+    /// Copies the beginning of `prompt` from another sequence of the context that has more of it.
     fn take_prefix(&mut self, state: &mut State, prompt: &[Token]) -> Result<()> {
         let (other, length) = state.longest_prefix(prompt);
         let Some(context) = &mut state.context else { return Ok(()) };
@@ -264,21 +265,21 @@ impl Sequence {
         }
         let (from, to) = (i32::try_from(other).unwrap_or(i32::MAX), i32::try_from(self.index).unwrap_or(i32::MAX));
         let _ = context.clear_kv_cache_seq(Some(self.number()), None, None);
-        // Where sequences lie apart, llama.cpp copies the whole of one or nothing.
+        // With separate sequences, llama.cpp copies a whole one or nothing.
         context.copy_kv_cache_seq(from, to, None, None).map_err(engine_error)?;
         self.cached.clone_from(&state.sequences[other].cached);
         state.sequences[self.index].cached.clone_from(&self.cached);
-        self.forget_behind(state, length);
+        self.keep_first(state, length);
         Ok(())
     }
 
-    /// Forgets all but the first `len` tokens, or all of them.
-    fn forget_behind(&mut self, state: &mut State, len: usize) {
+    /// Drops all but the first `len` tokens, or all of them.
+    fn keep_first(&mut self, state: &mut State, len: usize) {
         let Some(context) = &mut state.context else { return };
         let number = Some(self.number());
         let kept = match context.clear_kv_cache_seq(number, u32::try_from(len).ok(), None) {
             Ok(true) => len,
-            // Recurrent models and sliding windows cannot forget a part; the whole they always can.
+            // Recurrent models and sliding windows cannot drop a part, but can always drop everything.
             _ => {
                 let _ = context.clear_kv_cache_seq(number, None, None);
                 0
@@ -288,7 +289,7 @@ impl Sequence {
         state.sequences[self.index].cached.truncate(kept);
     }
 
-    /// Forgets what was lost with the context.
+    /// Drops what was lost with the context.
     fn notice_losses(&mut self, state: &State) {
         if state.sequences[self.index].cached.len() < self.cached.len() {
             self.cached.clear();
@@ -301,7 +302,7 @@ impl Drop for Sequence {
     fn drop(&mut self) {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
-        self.forget_behind(&mut state, 0);
+        self.keep_first(&mut state, 0);
         state.sequences[self.index] = SequenceState::default();
         drop(state);
         shared.changed.notify_all();
@@ -309,7 +310,7 @@ impl Drop for Sequence {
 }
 
 impl State {
-    /// Whether all that are in a turn wait.
+    /// Whether every sequence that is in a turn waits.
     fn is_complete(&self) -> bool {
         self.sequences.iter().all(|sequence| !sequence.in_turn || sequence.wanted.is_some())
     }
@@ -318,7 +319,7 @@ impl State {
         self.sequences.iter().all(|sequence| !sequence.in_turn)
     }
 
-    /// For how many tokens of each sequence somebody waits.
+    /// The capacity that some sequence waits for.
     fn wanted_room(&self) -> usize {
         self.sequences.iter().map(|sequence| sequence.wanted_room).max().unwrap_or_default()
     }
@@ -328,19 +329,19 @@ impl State {
         self.sequences.iter_mut().for_each(|sequence| sequence.cached.clear());
     }
 
-    /// The sequence that has most of the beginning of `prompt`, and how much.
+    /// The sequence with the longest prefix of `prompt`, and its length.
     fn longest_prefix(&self, prompt: &[Token]) -> (usize, usize) {
         let prefixes = self.sequences.iter().map(|sequence| common(&sequence.cached, prompt)).enumerate();
         prefixes.max_by_key(|(_, length)| *length).unwrap_or_default()
     }
 
-    /// Whether one that generates is about to have more of the beginning of `prompt` than any has now.
+    /// Whether a generating sequence will soon have a longer prefix of `prompt` than any has now.
     fn prefix_is_coming(&self, prompt: &[Token]) -> bool {
         let coming = self.sequences.iter().filter(|one| one.in_turn).map(|one| common(&one.prompt, prompt)).max();
         coming.is_some_and(|coming| coming >= self.longest_prefix(prompt).1 + WORTH_SHARING)
     }
 
-    /// Decodes what is wanted.
+    /// Decodes all requests.
     fn decode(&mut self) {
         let wanted: Vec<(usize, Wanted)> = self
             .sequences
@@ -371,16 +372,16 @@ impl State {
     }
 }
 
-/// Decodes all that is wanted, in batches that llama.cpp takes; for each the logits that it asks for.
+/// Decodes all requests, in batches that llama.cpp accepts; returns the requested logits of each.
 fn batches(context: &mut LlamaContext<'_>, wanted: &[(usize, Wanted)]) -> Result<Vec<Vec<Vec<f32>>>> {
     let mut answers = vec![Vec::new(); wanted.len()];
     let mut batch = LlamaBatch::new(BATCH, 1);
-    // Which rows of the batch have logits, and for which of those who want something.
-    let mut asked: Vec<(i32, usize)> = Vec::new();
-    let mut flush = |batch: &mut LlamaBatch, asked: &mut Vec<(i32, usize)>| -> Result<()> {
+    // The rows of the batch with logits, and the request that each belongs to.
+    let mut requests: Vec<(i32, usize)> = Vec::new();
+    let mut flush = |batch: &mut LlamaBatch, requests: &mut Vec<(i32, usize)>| -> Result<()> {
         if batch.n_tokens() > 0 {
             context.decode(batch).map_err(engine_error)?;
-            for (row, place) in asked.drain(..) {
+            for (row, place) in requests.drain(..) {
                 answers[place].push(context.get_logits_ith(row).to_vec());
             }
             batch.clear();
@@ -391,17 +392,17 @@ fn batches(context: &mut LlamaContext<'_>, wanted: &[(usize, Wanted)]) -> Result
         let sequence = i32::try_from(*index).unwrap_or(i32::MAX);
         for (i, token) in wanted.tokens.iter().enumerate() {
             if usize::try_from(batch.n_tokens()).is_ok_and(|tokens| tokens >= BATCH) {
-                flush(&mut batch, &mut asked)?;
+                flush(&mut batch, &mut requests)?;
             }
             let position = i32::try_from(wanted.from + i).unwrap_or(i32::MAX);
             let asks = i >= wanted.first;
             if asks {
-                asked.push((batch.n_tokens(), place));
+                requests.push((batch.n_tokens(), place));
             }
             batch.add(LlamaToken(token.0), position, &[sequence], asks).map_err(engine_error)?;
         }
     }
-    flush(&mut batch, &mut asked)?;
+    flush(&mut batch, &mut requests)?;
     Ok(answers)
 }
 
@@ -429,7 +430,7 @@ impl Engine for Sequence {
     fn begin(&mut self, prompt: &[Token], _sampling: &Sampling) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
-        // What cannot forget its last tokens alone has no beginning to give away.
+        // A model that cannot drop only its last tokens cannot share a prefix.
         let shares = self.words.can_draft();
         while !state.sequences[self.index].in_turn
             && (state.wanted_room() > state.room || shares && state.prefix_is_coming(prompt))
@@ -451,7 +452,7 @@ impl Engine for Sequence {
         let mut state = shared.lock();
         let mut made = Ok(());
         if tokens > state.room {
-            // Those who generate need what is in the context; those who wait for room, too, do not.
+            // Generating sequences need what is in the context; those that also wait for space do not.
             let was_in_turn = std::mem::take(&mut state.sequences[self.index].in_turn);
             state.sequences[self.index].wanted_room = tokens;
             shared.changed.notify_all();
@@ -484,7 +485,7 @@ impl Engine for Sequence {
             return;
         }
         let shared = Arc::clone(&self.shared);
-        self.forget_behind(&mut shared.lock(), len);
+        self.keep_first(&mut shared.lock(), len);
     }
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
@@ -492,7 +493,7 @@ impl Engine for Sequence {
     }
 
     fn can_draft(&self) -> bool {
-        // llama.cpp decodes sequences that bring different numbers of tokens one after the other.
+        // llama.cpp decodes sequences with different numbers of tokens one after the other.
         self.shared.layout.each == 1 && self.words.can_draft()
     }
 
@@ -528,7 +529,7 @@ impl Engine for Sequence {
         self.logits = answer.map_err(|message| Error::new(ErrorKind::Engine, message))?;
         self.cached.extend_from_slice(tokens);
         state.sequences[self.index].cached.extend_from_slice(tokens);
-        // Somebody may wait for this beginning.
+        // A sequence may wait for this prefix.
         shared.changed.notify_all();
         Ok(())
     }

@@ -1,20 +1,20 @@
-//! How many threads decode fastest.
+//! Measures how many threads decode fastest.
 //!
-//! llama.cpp's threads spin at barriers. With as many of them as cores on a machine that does other work, or with any
-//! at all on a model of a few megabytes, each step waits for the slowest one: six times slower was seen. A count of
-//! cores cannot know that; a few timed steps can.
+//! llama.cpp's threads spin at barriers. With a thread per core on a busy machine, or with more than one on a model of
+//! a few megabytes, each step waits for the slowest thread: six times slower was observed. The number of cores cannot
+//! show this; a few timed steps can.
 
 use std::time::{Duration, Instant};
 
-/// Timed steps for each count; the median forgives one that was disturbed.
+/// Timed steps per count; the median ignores one that was disturbed.
 const STEPS: usize = 5;
-/// Steps are no longer repeated once this much time is spent on them.
+/// Time after which steps are no longer repeated.
 pub(super) const BUDGET: Duration = Duration::from_millis(300);
 
-/// How many threads decode fastest, of all cores and fewer by halves.
+/// The fastest number of threads, out of all cores and repeated halves.
 ///
-/// `start` prepares a count and returns the closure that times one step; either gives `None` when it fails, and the
-/// count is passed over.
+/// `start` prepares a count and returns the closure that times one step. If either returns `None`, the count is
+/// skipped.
 pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> Option<S>) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let counts = std::iter::successors(Some(cores), |count| (*count > 1).then_some(count / 2));
@@ -24,7 +24,7 @@ pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> 
         let Some(median) = start(count).and_then(|mut step| median(&mut step, began)) else { continue };
         tracing::debug!(threads = count, ?median, "timed decoding steps");
         timed.push((median, count));
-        // Fewer threads are clearly slower: still fewer will be too.
+        // Fewer threads are clearly slower, so even fewer will be too.
         if timed.iter().min().is_some_and(|(least, _)| median > least.mul_f64(1.5)) {
             break;
         }
@@ -32,9 +32,9 @@ pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> 
     timed.iter().min().map_or(1, |(_, count)| *count)
 }
 
-/// The median time of a few steps; of one at least, and of no more once [`BUDGET`] is spent since `began`.
+/// The median time of a few steps: at least one, and no more once [`BUDGET`] is spent since `began`.
 pub(super) fn median(step: &mut impl FnMut() -> Option<Duration>, began: Instant) -> Option<Duration> {
-    // The first step also pays for pages and caches.
+    // The first step also warms up pages and caches.
     step()?;
     let left = |taken: &usize| *taken == 0 || began.elapsed() < BUDGET;
     let mut times: Vec<Duration> = (0..STEPS).take_while(left).map_while(|_| step()).collect();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_fail_are_passed_over() {
+    fn failing_counts_are_skipped() {
         assert_eq!(measured(|_| None::<fn() -> Option<Duration>>), 1);
         assert_eq!(measured(|_| Some(|| None)), 1);
     }

@@ -1,34 +1,34 @@
-//! What makes tokens less likely that an answer has had already, as llama.cpp's samplers do it.
+//! Penalties for tokens that an answer already contains, as in llama.cpp's samplers.
 
 use super::Token;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// DRY: how much the penalty grows with each token that a repetition is longer.
+/// DRY: growth of the penalty with each token of a longer repetition.
 const DRY_BASE: f32 = 1.75;
-/// DRY: repetitions shorter than this are no such.
+/// DRY: shorter repetitions are not penalised.
 const DRY_ALLOWED: usize = 2;
-/// DRY: a repetition goes on over none of these. They come again and again in any text.
+/// DRY: these end a repetition, since they recur in any text.
 const DRY_BREAKERS: &[u8] = b"\n:\"*";
-/// DRY: no repetition is looked at further back than this, which is far beyond what the penalty needs to be decisive.
+/// DRY: maximum length of a repetition to consider, at which the penalty has long been decisive.
 const DRY_LONGEST: usize = 64;
 
-/// How much less likely a token becomes that the answer has had already. The default changes nothing.
+/// Penalties for tokens that the answer already contains. The default changes nothing.
 ///
-/// The tokens of the answer's text count. Those of the prompt do not, so that the model may quote a tool's result, nor
-/// those of calls.
+/// Only the tokens of the answer's text count. Those of the prompt do not, so that the model may quote a tool's result,
+/// nor do those of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Penalties {
-    /// Divides the logit of each token that has come, or multiplies it where it is negative; 1 changes nothing.
+    /// Divides the logit of each token that has occurred, or multiplies it if it is negative; 1 changes nothing.
     pub repeat: f32,
-    /// Is taken off the logit of each token that has come.
+    /// Subtracted from the logit of each token that has occurred.
     pub presence: f32,
-    /// Is taken off the logit for each time that the token has come.
+    /// Subtracted from the logit for each occurrence of the token.
     pub frequency: f32,
-    /// How many of the last tokens these three count; -1 is all.
+    /// Number of the last tokens to which these three apply; -1 is all.
     pub last_n: i32,
-    /// DRY: how much a token is penalised that would continue a repetition; 0 is off.
+    /// DRY: penalty of a token that would continue a repetition; 0 is off.
     pub dry_multiplier: f32,
 }
 
@@ -39,7 +39,7 @@ impl Default for Penalties {
 }
 
 impl Penalties {
-    /// Whether any token can be penalised.
+    /// Whether any penalty is set.
     pub fn is_active(&self) -> bool {
         self.counts() || self.dry_multiplier > 0.0
     }
@@ -84,7 +84,7 @@ fn logit(logits: &mut [f32], token: Token) -> Option<&mut f32> {
 #[derive(Debug, Default)]
 pub(super) struct History {
     tokens: Vec<Token>,
-    /// Of each of them, whether a repetition ends at it.
+    /// For each token, whether it ends a repetition.
     breaks: Vec<bool>,
 }
 
@@ -99,12 +99,12 @@ impl History {
         self.breaks.clear();
     }
 
-    /// The tokens that would continue a repetition, each with the length of the longest.
+    /// The tokens that would continue a repetition, with the length of the longest one.
     fn continued(&self) -> HashMap<Token, usize> {
         let mut continued: HashMap<Token, usize> = HashMap::new();
         let end = self.tokens.len();
         for before in 1..end {
-            // How much of the text's end stands before this token, too.
+            // Length of the text's end that also precedes this token.
             let same = (1..=before.min(DRY_LONGEST))
                 .take_while(|back| {
                     let (one, other) = (before - back, end - back);
@@ -125,7 +125,7 @@ mod tests {
     use super::super::{Sampler, Sampling};
     use super::*;
 
-    /// What is taken off the logits of eight tokens after `text`, where all of them were 4.
+    /// The penalties of eight tokens after `text`, with logits of 4.
     fn taken(penalties: Penalties, text: &[i32]) -> Vec<f32> {
         let mut history = History::default();
         text.iter().for_each(|token| history.push(Token(*token), if *token == 7 { b"\n" } else { b"a" }));

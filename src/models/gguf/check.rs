@@ -1,7 +1,7 @@
-//! What llama.cpp would abort over, or refuse without a word.
+//! Checks for what makes llama.cpp abort, or fail without a reason.
 //!
-//! The conditions follow llama.cpp's `llama_vocab::impl::load`, `llama_model_base::load_hparams` and the loader;
-//! those marked "aborts" there are assertions, or exceptions outside its `try` blocks.
+//! The conditions follow llama.cpp's `llama_vocab::impl::load`, `llama_model_base::load_hparams` and the loader. Those
+//! marked "aborts" are assertions there, or exceptions outside its `try` blocks.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ const MAX_LAYERS: u64 = 512;
 /// llama.cpp's `LLAMA_MAX_EXPERTS`.
 const MAX_EXPERTS: u64 = 1024;
 
-/// The architectures whose models do not continue a text token by token.
+/// Architectures that do not generate text token by token.
 const NOT_GENERATING: [(&str, &str); 16] = [
     ("bert", "makes embeddings"),
     ("modern-bert", "makes embeddings"),
@@ -34,8 +34,7 @@ const NOT_GENERATING: [(&str, &str); 16] = [
     ("llada-moe", "is a diffusion model"),
 ];
 
-/// What a tokenizer of llama.cpp takes for granted: its name, and its ids of begin and end of text where the file
-/// does not say.
+/// llama.cpp's tokenizers: the name, and the default ids of begin and end of text.
 const TOKENIZERS: [(&str, Option<u64>, Option<u64>); 7] = [
     ("llama", Some(1), Some(2)),
     ("gpt2", Some(11), Some(11)),
@@ -117,7 +116,7 @@ impl Gguf {
         };
         let Some(&(_, default_bos, default_eos)) = TOKENIZERS.iter().find(|(name, ..)| *name == model) else {
             let known: Vec<&str> = TOKENIZERS.iter().map(|(name, ..)| *name).collect();
-            return Err(refuse(format!("the tokenizer {model:?} is none that a text-generating model has"))
+            return Err(refuse(format!("the tokenizer {model:?} is not one of a text-generating model"))
                 .hint(format!("known are {}", known.join(", "))));
         };
         let tokens = self.check_tokens()?;
@@ -186,7 +185,7 @@ impl Gguf {
         }
     }
 
-    /// An array with an element for each token, if it is there at all.
+    /// An optional array with an element for each token.
     fn check_parallel(&self, key: &str, kinds: &[ValueType], count: u64) -> Result<()> {
         match self.get(key) {
             None => Ok(()),
@@ -292,7 +291,7 @@ impl Gguf {
         .hint(CONVERTED_WRONGLY))
     }
 
-    /// Refuses a file, or a set of shards, whose tensor data is not all there.
+    /// Refuses a file or a set of shards with incomplete tensor data.
     pub(super) fn check_weights(&self) -> Result<()> {
         let count = self.get("split.count").and_then(Value::as_u64).unwrap_or(0);
         if count <= 1 {
@@ -350,7 +349,7 @@ impl Gguf {
         )
     }
 
-    /// The files of the model: this one, or all its shards.
+    /// The files of the model: this one, or all shards.
     pub fn files(&self) -> Vec<PathBuf> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         match shard_of(&name) {
@@ -362,14 +361,14 @@ impl Gguf {
     }
 }
 
-/// Whether ggml has the operation that a tensor of this name and shape is for.
+/// Whether ggml supports the operation for a tensor of this name and type.
 ///
-/// Aborts, or reads past the end: products are defined for floating point and the quantisations that weights are stored
-/// in, sums and norms for 32 bits alone. The loader asks for neither.
+/// Aborts, or reads past the end: products are defined for floating point and the quantisations of weights, sums and
+/// norms only for 32 bits. The loader checks neither.
 fn computable(tensor: &Tensor) -> bool {
     match tensor.kind.name {
         "F32" => true,
-        // A table of experts by token, which holds no weights.
+        // A table of experts by token, without weights.
         "I32" => tensor.name.contains("tid2eid"),
         "I8" | "I16" | "I64" | "F64" | "Q8_1" | "Q8_K" => false,
         _ => tensor.shape.len() > 1 && !tensor.name.ends_with("_norm.weight"),
@@ -381,7 +380,7 @@ fn duplicate(text: &[u8], first: usize, second: usize) -> Error {
     refuse(format!("the vocabulary has the token {text:?} twice, as {first} and as {second}")).hint(CONVERTED_WRONGLY)
 }
 
-/// Aborts: a character that is no token is spelled in byte tokens, and a missing one is an uncaught exception.
+/// Aborts: a character without a token is spelled in byte tokens, and a missing one is an uncaught exception.
 fn check_byte_tokens(tokens: &Strings) -> Result<()> {
     let mut found = [false; 256];
     for token in tokens.iter() {

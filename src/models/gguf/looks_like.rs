@@ -1,4 +1,4 @@
-//! What a file is that is not a GGUF: people mix these up, and "invalid magic" helps nobody.
+//! Identifies files that are not GGUF: people mix these up, and "invalid magic" helps nobody.
 
 use crate::error::{Error, ErrorKind};
 

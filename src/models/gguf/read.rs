@@ -1,8 +1,8 @@
-//! Reads the header of a GGUF, trusting none of its numbers.
+//! Reads the header of a GGUF without trusting its numbers.
 //!
-//! A GGUF comes from strangers, and its counts and lengths decide what a reader allocates. Here every length is
-//! held against the bytes that are left in the file before anything is allocated for it, every loop consumes
-//! bytes, and a header stops at [`MAX_HEADER`].
+//! A GGUF is untrusted, and its counts and lengths determine what a reader allocates. Here every length is compared
+//! with the remaining bytes of the file before anything is allocated, every loop consumes bytes, and a header is
+//! limited to [`MAX_HEADER`].
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -14,9 +14,9 @@ use super::value::{Array, Strings, Value, ValueType};
 use super::{Gguf, looks_like};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The largest vocabularies in use take some 20 MB.
+/// The largest vocabularies in use take about 20 MB.
 const MAX_HEADER: u64 = 256 << 20;
-/// The largest models have some thousand tensors, and fewer metadata entries.
+/// The largest models have a few thousand tensors, and fewer metadata entries.
 const MAX_ENTRIES: u64 = 1 << 16;
 /// ggml's `GGML_MAX_NAME`, with its closing zero.
 const MAX_TENSOR_NAME: usize = 64;
@@ -35,7 +35,7 @@ fn damaged(message: impl Into<String>) -> Error {
 }
 
 impl Reader {
-    /// Makes sure that `length` more bytes exist before anything is allocated for them.
+    /// Checks that `length` more bytes exist before anything is allocated for them.
     fn claim(&self, length: u64, what: &str) -> Result<()> {
         let left = self.file_size - self.at;
         if length > left {
@@ -207,7 +207,7 @@ pub(super) fn read(path: &Path) -> Result<Gguf> {
         let what = if metadata.is_dir() { "a folder" } else { "not a regular file" };
         return Err(Error::new(ErrorKind::Gguf, format!("{} is {what}, not a GGUF file", path.display())));
     }
-    // A string of two letters is read with two calls: the buffer spares the system calls.
+    // Short strings take two reads; the buffer saves system calls.
     let reader = Reader { inner: BufReader::with_capacity(256 << 10, file), at: 0, file_size: metadata.len() };
     read_header(reader, path).map_err(|e| e.in_file(path))
 }
@@ -264,7 +264,7 @@ fn read_header(mut reader: Reader, path: &Path) -> Result<Gguf> {
 
 fn count(number: u64, what: &str) -> Result<u64> {
     if number > MAX_ENTRIES {
-        return Err(damaged(format!("the header speaks of {number} {what}; no model has more than {MAX_ENTRIES}")));
+        return Err(damaged(format!("the header declares {number} {what}; no model has more than {MAX_ENTRIES}")));
     }
     Ok(number)
 }
@@ -278,7 +278,7 @@ fn alignment(metadata: &[(String, Value)]) -> Result<u64> {
     }
 }
 
-/// ggml wants the tensors' data in the order of their names in the header, without gaps.
+/// ggml requires the tensors' data in the order of their names in the header, without gaps.
 fn check_offsets(tensors: &[Tensor], alignment: u64) -> Result<()> {
     let mut expected: u64 = 0;
     for tensor in tensors {

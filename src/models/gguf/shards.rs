@@ -1,13 +1,13 @@
 //! Models in several files: `NAME-00001-of-00003.gguf` and so on, next to each other.
 
-/// A file name of a sharded model, taken apart.
+/// The parts of a sharded model's file name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
-    /// The name up to the numbers.
+    /// The name before the numbers.
     pub prefix: String,
     /// Which shard this is, from 1.
     pub index: u32,
-    /// How many there are.
+    /// The number of shards.
     pub count: u32,
 }
 
@@ -23,7 +23,7 @@ impl Shard {
     }
 }
 
-/// What `file_name` says about sharding; nothing where it is a whole model.
+/// Parses a shard's file name; `None` if it is a whole model.
 pub fn shard_of(file_name: &str) -> Option<Shard> {
     let number = |digits: &str| match digits.len() {
         5 if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse::<u32>().ok(),

@@ -1,4 +1,4 @@
-//! The element types a tensor can have, and the quantisations a whole file can have.
+//! The element types of tensors, and the quantisations of files.
 
 /// An element type of ggml: elements come in blocks of `block` elements that take `bytes` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub(super) fn file_type_name(id: u64) -> Option<&'static str> {
     })
 }
 
-/// One tensor of the file: what its header says of it.
+/// A tensor, as described in the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
     /// Its name, such as `blk.0.attn_q.weight`.
@@ -119,9 +119,9 @@ pub struct Tensor {
     pub shape: Vec<u64>,
     /// Its element type.
     pub kind: TensorType,
-    /// Where its data starts, from the start of the data section.
+    /// Start of its data in the data section.
     pub offset: u64,
-    /// How many bytes its data takes.
+    /// Size of its data in bytes.
     pub bytes: u64,
 }
 

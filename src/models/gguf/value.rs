@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The type of a value, as the file numbers them.
+/// The type of a value; the numbers are the file's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 #[allow(missing_docs)]
@@ -28,7 +28,7 @@ impl ValueType {
         [U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64].get(id as usize).copied()
     }
 
-    /// Bytes of a number of this type; 0 for the types that carry their own length.
+    /// Size of a number of this type in bytes; 0 for types with a length field.
     pub(super) fn size(self) -> u64 {
         use ValueType::*;
         match self {
@@ -81,7 +81,7 @@ impl Value {
         }
     }
 
-    /// The value as a whole number that is not negative.
+    /// The value as a non-negative integer.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
             Value::U8(n) => Some(n.into()),
@@ -113,7 +113,7 @@ impl Value {
     }
 }
 
-/// An array of the metadata; numbers stay as the file's bytes until somebody asks for them.
+/// An array in the metadata; numbers are decoded on access.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Array {
     /// Strings.
@@ -123,7 +123,7 @@ pub enum Array {
 }
 
 impl Array {
-    /// How many elements it has.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         match self {
             Array::Strings(strings) => strings.len(),
@@ -131,7 +131,7 @@ impl Array {
         }
     }
 
-    /// Whether it has no elements.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -154,8 +154,8 @@ impl Array {
     }
 }
 
-/// Many strings in one allocation: a vocabulary has hundreds of thousands. They are bytes, for a token need not
-/// be whole characters.
+/// Many strings in one allocation: a vocabulary has hundreds of thousands. They are bytes, because a token may be part
+/// of a character.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Strings {
     bytes: Vec<u8>,
@@ -167,7 +167,7 @@ impl Strings {
         Strings { bytes: Vec::with_capacity(count.saturating_mul(4)), ends: Vec::with_capacity(count) }
     }
 
-    /// Room for one more string, to be filled by the caller.
+    /// Adds a string of this length, to be filled by the caller.
     pub(super) fn push(&mut self, length: usize) -> &mut [u8] {
         let start = self.bytes.len();
         self.bytes.resize(start + length, 0);
@@ -175,12 +175,12 @@ impl Strings {
         &mut self.bytes[start..]
     }
 
-    /// How many strings there are.
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no strings.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What the parts of a prompt cost in a model's tokens.
+//! Token cost of the parts of a prompt.
 
 use super::script::{self, question, result, second_result};
 use super::{CountTokens, Subject};
@@ -8,21 +8,21 @@ use crate::message::{Message, ToolCall};
 use crate::tool::Tools;
 use serde::Serialize;
 
-/// What a part of a prompt costs.
+/// Token cost of one part of a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cost {
     /// Which part.
     pub what: &'static str,
-    /// In tokens; less than nothing where a part takes the place of a longer one.
+    /// In tokens; negative if the part replaces a longer one.
     pub tokens: i64,
 }
 
 /// One of a format's markers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MarkerTokens {
-    /// As it is written, without white space at its edges.
+    /// The marker without white space at its edges.
     pub marker: String,
-    /// How many tokens it is.
+    /// Its length in tokens.
     pub tokens: usize,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn markers(format: &Format, count: CountTokens<'_>) -> Result<Vec<Mar
     Ok(markers)
 }
 
-/// A part that the template refuses is left out.
+/// Skips parts that the template refuses.
 pub(super) fn costs(subject: &Subject<'_>, count: CountTokens<'_>) -> Result<Vec<Cost>> {
     let tokens = |text: &str| Ok::<i64, crate::Error>(i64::try_from(count(text)?).unwrap_or(i64::MAX));
     // `None` where the template fails.
@@ -54,7 +54,7 @@ pub(super) fn costs(subject: &Subject<'_>, count: CountTokens<'_>) -> Result<Vec
         calls.iter().try_fold(0, |sum, call| Ok(sum + tokens(&call.name)? + tokens(&call.arguments.to_text())?))
     };
     let one = ["find_ferries"];
-    let asked = prompt(&[question()], &[], true)?;
+    let base = prompt(&[question()], &[], true)?;
     let with_tool = prompt(&[question()], &one, true)?;
     let with_tools = prompt(&[question()], &["find_ferries", "find_trains"], true)?;
     let each_tool = difference(with_tools, with_tool);
@@ -72,9 +72,9 @@ pub(super) fn costs(subject: &Subject<'_>, count: CountTokens<'_>) -> Result<Vec
         None => "the tool section, without tools",
     };
     let costs = [
-        ("a question, without its text", asked.map(|all| Ok(all - tokens(script::QUESTION)?)).transpose()?),
-        ("an empty system message", difference(prompt(&[Message::system(""), question()], &[], true)?, asked)),
-        (section, difference(difference(with_tool, asked), each_tool)),
+        ("a question, without its text", base.map(|all| Ok(all - tokens(script::QUESTION)?)).transpose()?),
+        ("an empty system message", difference(prompt(&[Message::system(""), question()], &[], true)?, base)),
+        (section, difference(difference(with_tool, base), each_tool)),
         ("a tool with two parameters", each_tool),
         ("of these, its JSON", Some(tokens(&script::trains().to_json()["function"].to_string())?)),
         ("a call, without name and arguments", call.map(|all| Ok(all - own(&calls[..1])?)).transpose()?),

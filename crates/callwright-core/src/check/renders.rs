@@ -9,34 +9,34 @@ use crate::{Error, Result};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// What a template makes of one part of a conversation.
+/// How a template renders one part of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Render {
     /// Which part.
     pub what: &'static str,
     /// Whether tool calls need it.
     pub needed: bool,
-    /// What came of it.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What came of a part of a conversation.
+/// How a part of a conversation was rendered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// It stands in the prompt.
+    /// It appears in the prompt.
     Pass,
-    /// The prompt is written, without it.
+    /// The prompt is rendered without it.
     Ignored,
-    /// It is written, but not as it should be.
+    /// It appears, but in a wrong form.
     Changed {
-        /// How it is written.
+        /// What is wrong.
         how: String,
     },
     /// The template fails.
     Fail {
-        /// The error as a person is shown it: place, sentence, excerpt with a caret, hint.
+        /// The formatted error: place, sentence, excerpt with a caret, hint.
         error: String,
     },
 }
@@ -80,13 +80,13 @@ impl Parts<'_> {
         self.subject.prompt(messages, Some(&script::all()?), true)
     }
 
-    /// What `messages` add to the prompt of the question alone: what the tool section says is no call.
+    /// What `messages` add to the prompt of the question alone. A call quoted in the tool section does not count.
     fn added(&self, messages: &[Message]) -> Result<String> {
-        let (asked, told) = (self.prompt(&[question()])?, self.prompt(messages)?);
-        Ok(told[common(&asked, &told)..].to_owned())
+        let (short, whole) = (self.prompt(&[question()])?, self.prompt(messages)?);
+        Ok(whole[common(&short, &whole)..].to_owned())
     }
 
-    /// A prompt without tools, or with some where the template does not do without.
+    /// A prompt without tools, or with some if the template requires them.
     fn plain(&self, messages: &[Message], generation: bool) -> Result<String> {
         let plain = self.subject.prompt(messages, None, generation);
         plain.or_else(|_| self.subject.prompt(messages, Some(&script::all()?), generation))
@@ -151,7 +151,7 @@ impl Parts<'_> {
         let text = self.added(&[question(), spoken, result()])?;
         Ok(match (text.find(script::TEXT), text.find("Heimaey")) {
             (Some(said), Some(called)) if called < said => {
-                Outcome::Changed { how: "the text stands behind the call".to_owned() }
+                Outcome::Changed { how: "the text comes after the call".to_owned() }
             }
             (Some(_), Some(_)) => Outcome::Pass,
             (None, Some(_)) => Outcome::Changed { how: "without the text".to_owned() },
@@ -163,7 +163,7 @@ impl Parts<'_> {
     fn ids(&self) -> Result<Outcome> {
         let text = self.added(&conversation()[..3])?;
         let end = text.find(script::RESULT).unwrap_or(text.len());
-        // The id of a result stands before or behind its text.
+        // The id of a result may come before or after its text.
         let count = text.matches(script::ID).count();
         Ok(match (count, text[..end].contains(script::ID)) {
             (0, _) => Outcome::Ignored,
@@ -175,7 +175,7 @@ impl Parts<'_> {
     fn reasoning(&self) -> Result<Outcome> {
         let thought = Some(script::REASONING.to_owned());
         let called = Message { reasoning: thought.clone(), ..Message::calls(vec![script::first_call()]) };
-        // Most templates leave the reasoning of turns before the last question out.
+        // Most templates drop the reasoning of turns before the last question.
         let current = self.added(&[question(), called, result()])?;
         if current.contains(script::REASONING) {
             return Ok(Outcome::Pass);
@@ -183,12 +183,12 @@ impl Parts<'_> {
         let answered = Message { reasoning: thought, ..Message::assistant(script::ANSWER) };
         let last = self.plain(&[question(), answered], false)?;
         Ok(match last.contains(script::REASONING) {
-            true => Outcome::Changed { how: "in answers, not beside calls".to_owned() },
+            true => Outcome::Changed { how: "in answers, but not with calls".to_owned() },
             false => Outcome::Ignored,
         })
     }
 
-    /// Whether arguments in this form are written as those that the template is given otherwise.
+    /// Whether arguments in this form (`as_text` or as an object) render like those in the template's preferred form.
     fn arguments(&self, as_text: bool) -> Result<Outcome> {
         if self.subject.section.is_some() {
             return Ok(Outcome::Pass);

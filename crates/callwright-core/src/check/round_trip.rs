@@ -1,4 +1,4 @@
-//! Whether the calls that a template writes are read back as the same calls.
+//! Whether the calls that a template writes are read back unchanged.
 
 use super::script::{self, question};
 use super::{Subject, common};
@@ -13,20 +13,20 @@ use std::sync::Arc;
 /// An answer with calls, written by the template and read with its format.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RoundTrip {
-    /// What the answer has.
+    /// What the answer contains.
     pub what: &'static str,
     /// What the template wrote, from the end of the prompt on.
     pub written: String,
-    /// What became of it, where it is not what it was.
+    /// How the result differs from the original, if it does.
     pub problem: Option<String>,
-    /// The first departure from the format, where it was read in spite of one.
+    /// The first departure from the format, if the parser had to repair one.
     pub repair: Option<&'static str>,
-    /// How the format writes the calls, where the template writes them otherwise: with other white space, say, which is
-    /// read all the same, but is not what the model wrote itself when it made the call.
+    /// The calls as the format writes them, if the template writes them differently, for example with other white
+    /// space. They are read correctly, but the history then differs from what the model generated.
     pub declared: Option<String>,
 }
 
-/// The answers that the template can write: what it refuses or leaves out is told elsewhere.
+/// Checks the answers that the template can write. Parts that it refuses or drops are reported by `renders`.
 pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<RoundTrip>> {
     let every_type = json!({
         "entry": "Fog.\nThen \"sun\", <b>{ice}</b> and a \\ – all at once",
@@ -56,18 +56,18 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
             .tool_calls
             .iter()
             .map(|call| Message::tool(call.id.clone().unwrap_or_default(), call.name.as_str(), script::RESULT));
-        let told: Vec<Message> = [question(), answer.clone()].into_iter().chain(results).collect();
+        let history: Vec<Message> = [question(), answer.clone()].into_iter().chain(results).collect();
         // Some templates write a call only where its result follows.
-        let (Ok(asked), Ok(whole)) = (prompt(&[question()], true), prompt(&told, false)) else { continue };
-        let start = start(format, &asked, &whole);
+        let (Ok(prompted), Ok(whole)) = (prompt(&[question()], true), prompt(&history, false)) else { continue };
+        let start = start(format, &prompted, &whole);
         let end = whole[start..].find(script::RESULT).map_or(whole.len(), |at| start + at);
         let turn = &whole[start..end];
         if !turn.contains(word) || !turn.contains(&answer.tool_calls[0].name) {
             continue;
         }
-        // What the prompt opened of the turn, such as reasoning, unless the history goes on otherwise.
+        // What the prompt opens in the turn, such as reasoning, unless the history continues differently.
         let unopened = prompt(&[question()], false).map_or(0, |unopened| common(&unopened, &whole));
-        let opened = whole.get(unopened..start).filter(|_| start == asked.len()).unwrap_or_default();
+        let opened = whole.get(unopened..start).filter(|_| start == prompted.len()).unwrap_or_default();
         let options = ParserOptions { prompt_tail: opened.to_owned(), ..ParserOptions::default() };
         let mut parser = Parser::new(format, Some(Arc::clone(&tools)), options)?;
         parser.push(turn.as_bytes(), &mut |_| ());
@@ -80,10 +80,10 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
     Ok(trips)
 }
 
-/// Where the history goes on behind the prompt.
-fn start(format: &Format, asked: &str, whole: &str) -> usize {
-    let mut start = common(asked, whole);
-    // The prompt may have opened reasoning with the beginning of what the history closes it with.
+/// Where the history continues after the prompt.
+fn start(format: &Format, prompted: &str, whole: &str) -> usize {
+    let mut start = common(prompted, whole);
+    // The prompt may have opened reasoning with a prefix of the marker that closes it in the history.
     for marker in format.reserved() {
         let from = start.saturating_sub(marker.len());
         let from = (from..=start).find(|&at| whole.is_char_boundary(at)).unwrap_or(start);
@@ -94,14 +94,14 @@ fn start(format: &Format, asked: &str, whole: &str) -> usize {
     start
 }
 
-/// How the calls that were read differ from those that were written.
+/// How the parsed calls differ from the original ones.
 fn problem(answer: &Message, parsed: &Parsed) -> Option<String> {
     let (wrote, read) = (&answer.tool_calls, &parsed.calls);
     if read.len() < wrote.len() {
         return Some(format!("{} of {} calls are found", read.len(), wrote.len()));
     }
     if let Some(more) = read.get(wrote.len()) {
-        return Some(format!("a call of {:?} is found that nobody made", more.name));
+        return Some(format!("a call of {:?} is read that was not made", more.name));
     }
     for (wrote, read) in wrote.iter().zip(read) {
         if read.name != wrote.name {
@@ -123,17 +123,17 @@ fn problem(answer: &Message, parsed: &Parsed) -> Option<String> {
     None
 }
 
-/// The first argument that is not what it was.
+/// The first argument that changed.
 fn difference(wrote: &Arguments, read: &Arguments) -> String {
     let (Some(wrote), Some(read)) = (wrote.as_object(), read.as_object()) else {
-        return format!("the arguments are read as what is no JSON object: {}", short(&read.to_text()));
+        return format!("the arguments are not read as a JSON object: {}", short(&read.to_text()));
     };
     match wrote.iter().find(|(name, value)| read.get(*name) != Some(value)) {
         Some((name, value)) => match read.get(name) {
             Some(other) => format!("{name:?}: {} is read as {}", short(&value.to_string()), short(&other.to_string())),
             None => format!("{name:?}: {} is not found", short(&value.to_string())),
         },
-        None => "arguments are found that nobody gave".to_owned(),
+        None => "extra arguments are read".to_owned(),
     }
 }
 

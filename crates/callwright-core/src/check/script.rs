@@ -1,4 +1,4 @@
-//! The conversation that templates are checked with: its words are unlike any template's own.
+//! The conversation that templates are checked with. Its words occur in no template.
 
 use crate::Result;
 use crate::message::{Arguments, Message, ToolCall};
@@ -25,7 +25,7 @@ pub(super) fn ferries() -> Tool {
     )
 }
 
-/// As long as [`ferries`]: what one tool costs is what the second adds.
+/// As long as [`ferries`], so that the cost of one tool is what the second adds.
 pub(super) fn trains() -> Tool {
     tool(
         "find_trains",

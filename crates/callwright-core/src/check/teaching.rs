@@ -1,11 +1,11 @@
-//! Faults that no single render shows: calls that nothing reads, and a tool section that teaches other markers.
+//! Faults that no single render shows: calls that the parser cannot read, and a tool section that shows other markers.
 
 use super::script::{self, question};
 use super::{Outcome, Render, RoundTrip, Subject, common};
 use crate::Result;
 use crate::format::{Format, Marker};
 
-/// What is wrong, in sentences.
+/// The problems, as sentences.
 pub(super) fn problems(subject: &Subject<'_>, renders: &[Render], trips: &[RoundTrip]) -> Result<Vec<String>> {
     let mut problems = Vec::new();
     let writes = renders.iter().any(|render| render.what == "call" && render.outcome == Outcome::Pass);
@@ -18,7 +18,7 @@ pub(super) fn problems(subject: &Subject<'_>, renders: &[Render], trips: &[Round
     Ok(problems)
 }
 
-/// That the tool section shows the model other markers than are declared.
+/// Reports a tool section that shows other markers than the format declares.
 fn untaught(subject: &Subject<'_>, format: &Format) -> Result<Option<String>> {
     let tools = script::all()?;
     let prompt = |tools| subject.prompt(&[question()], tools, true);
@@ -27,7 +27,7 @@ fn untaught(subject: &Subject<'_>, format: &Format) -> Result<Option<String>> {
     let around = format.section.iter().flat_map(|around| [&around.start, &around.end]);
     let declared = around.chain(&format.start).chain(&format.end).filter_map(Marker::text).map(str::trim);
     let missing = declared.filter(|marker| !marker.is_empty()).find(|marker| !section.contains(marker));
-    // A template need not show its model what that was trained on, but only a section of ours always does.
+    // A template may omit the markers if its model was trained on them; our own sections always show them.
     let other = format.other_call_in(section).map(|(_, marker)| marker);
     Ok(match (missing, other) {
         (Some(missing), Some(other)) => {

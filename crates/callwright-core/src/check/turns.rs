@@ -1,5 +1,5 @@
-//! Whether each turn's prompt begins with the one before: where it does not, what the model has in its KV cache from
-//! there on is of no use, and it reads that part of the conversation again.
+//! Whether each turn's prompt begins with the previous one. From the first difference on, the KV cache is invalid and
+//! the model reads the conversation again.
 
 use super::script::{self, conversation};
 use super::{CountTokens, Subject, around, common};
@@ -7,33 +7,33 @@ use crate::Result;
 use crate::message::Message;
 use serde::Serialize;
 
-/// The prompts of two turns that follow each other.
+/// The prompts of two consecutive turns.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Turn {
     /// Whether the model's messages have reasoning.
     pub reasoning: bool,
-    /// What came between the two prompts.
+    /// What was added between the two prompts.
     pub after: &'static str,
-    /// Where the later prompt is no continuation of the earlier one.
+    /// The first difference, if the later prompt does not continue the earlier one.
     pub differs: Option<Difference>,
 }
 
 /// The first place where two prompts differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// In bytes from the beginning.
+    /// Byte offset.
     pub at: usize,
-    /// The same in tokens, where there is a model.
+    /// Token offset, if there is a model.
     pub tokens: Option<usize>,
-    /// How many tokens of the earlier prompt are of no use, where there is a model.
+    /// Number of tokens of the earlier prompt that are invalidated, if there is a model.
     pub lost: Option<usize>,
-    /// What stands around the place in the earlier prompt.
+    /// The earlier prompt around that place.
     pub earlier: String,
-    /// And in the later one.
+    /// The later prompt around that place.
     pub later: String,
 }
 
-/// With `reasons`, also for a model that thinks.
+/// `reasons` also checks answers with reasoning.
 pub(super) fn turns(subject: &Subject<'_>, reasons: bool, count: Option<CountTokens<'_>>) -> Result<Vec<Turn>> {
     let tools = script::all()?;
     let mut turns = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn turns(subject: &Subject<'_>, reasons: bool, count: Option<CountTok
         for message in messages.iter_mut().filter(|message| message.role == crate::message::Role::Assistant) {
             message.reasoning = reasoning.then(|| script::REASONING.to_owned());
         }
-        // The prompts of the three turns of the model.
+        // The prompts of the model's three turns.
         let prompts = [2, 4, 6].map(|length| subject.prompt(&messages[..length], Some(&tools), true));
         for (pair, after) in prompts.windows(2).zip(["a call and its result", "an answer and the next question"]) {
             let [Ok(earlier), Ok(later)] = pair else { continue };

@@ -1,20 +1,20 @@
-//! The built-in format of a model's family, found by its markers: in a chat template, or in a vocabulary.
+//! The built-in format of a model's family, found by its markers in a chat template or a vocabulary.
 //!
-//! Nothing here names a model: what tells the formats apart is read off their declarations.
+//! No model is named here: the distinguishing markers come from the formats' declarations.
 
 use super::infer::texts::tags;
 use crate::format::{Builtin, Format, Marker, Payload};
 use std::cmp::Reverse;
 
-/// A text without brackets that is shorter may stand in any template.
+/// Shorter texts without brackets may occur in any template.
 const SHORTEST_TEXT: usize = 8;
 
-/// What a format's texts consist of.
+/// The texts of a format.
 struct Markers {
     builtin: &'static Builtin,
-    /// Without these there is no call.
+    /// Required for a call.
     call: Vec<String>,
-    /// These stand around results and other parts.
+    /// Around results and other parts.
     other: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ impl Markers {
     }
 }
 
-/// The format whose markers are all there, or two of those that no other format has; and three of them, in words.
+/// The format whose markers all appear, or two of those that no other format has; and three of them, in words.
 pub(super) fn by_markers(is_there: &dyn Fn(&str) -> bool) -> Option<(&'static Builtin, String)> {
     let all = all_markers();
     let shared = |marker: &String| all.iter().filter(|other| other.all().any(|m| m == marker)).count() > 1;
@@ -50,7 +50,7 @@ pub(super) fn by_tokens(is_token: &dyn Fn(&str) -> bool) -> Option<(&'static Bui
     Some((markers.builtin, list(&markers.call.iter().collect::<Vec<_>>())))
 }
 
-/// The format of the models that bear the architecture's name: `lfm2moe` is LFM2's.
+/// The format of the models with this architecture: `lfm2moe` is LFM2's.
 pub(super) fn by_architecture(architecture: &str) -> Option<&'static Builtin> {
     let plain = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
     let wanted = plain(architecture);
@@ -92,7 +92,7 @@ impl Format {
     }
 }
 
-/// Whether nothing but a special token looks like this: `<tool_call>` may as well be text.
+/// Whether only a special token looks like this: `<tool_call>` may also be plain text.
 fn is_reserved(text: &str) -> bool {
     is_special(text)
         && (text.starts_with('[') || text.starts_with("<|") || text.starts_with("<｜") || text.ends_with("|>"))
@@ -131,7 +131,7 @@ fn call_texts(format: &Format) -> Vec<&str> {
     markers.chain(inside).collect()
 }
 
-/// Adds the tags of a text; of a text that only opens one, the text; of a long text without any, that.
+/// Adds the tags of a text. If it only opens one, or is long and has none, adds the text.
 fn add(markers: &mut Vec<String>, text: &str) {
     let found = tags(text);
     let rest = found.last().map_or(text, |tag| &text[tag.end..]).trim();
@@ -145,7 +145,7 @@ fn add(markers: &mut Vec<String>, text: &str) {
     }
 }
 
-/// The first three, as a sentence lists them.
+/// The first three, joined for a sentence.
 fn list(markers: &[&String]) -> String {
     let more = if markers.len() > 3 { ", …" } else { "" };
     let shown: Vec<&str> = markers.iter().take(3).map(|marker| marker.as_str()).collect();

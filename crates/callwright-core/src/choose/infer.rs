@@ -1,7 +1,7 @@
-//! The format of a template that declares none: rendered with calls whose words are unlike any template's, and read
-//! off what stands around them.
+//! Infers the format of a template that declares none. It renders calls with words that occur in no template, and reads
+//! the format off the text around them.
 //!
-//! Nothing here knows the name of a model or of a marker. What cannot be read off is said, not guessed.
+//! No model and no marker is named here. What cannot be inferred is reported, not guessed.
 
 mod assemble;
 mod header;
@@ -17,31 +17,31 @@ use crate::template::ChatTemplate;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// What a chat template says of its format without declaring one.
+/// What a chat template's output shows about its format.
 #[derive(Debug, Clone)]
 pub struct Inference {
-    /// The format, if the template writes calls in one that can be read.
+    /// The format, if the template writes calls in a readable one.
     pub format: Option<Format>,
-    /// What stands around reasoning, whether or not the template writes calls.
+    /// The markers around reasoning, whether or not the template writes calls.
     pub reasoning: Option<Around>,
     /// Whether it writes several calls in one answer.
     pub parallel: bool,
-    /// What could not be read off, and what is peculiar.
+    /// What could not be inferred, and peculiarities.
     pub notes: Vec<String>,
-    /// What the template writes between the user's message and an answer, however it is rendered.
+    /// What the template writes between the user's message and an answer, in each way of rendering it.
     pub(crate) headers: Arc<[String]>,
 }
 
-/// How many templates are remembered.
+/// How many templates are cached.
 const REMEMBERED: usize = 64;
 
 static INFERRED: LazyLock<Mutex<HashMap<String, Arc<Inference>>>> = LazyLock::new(Mutex::default);
 
 impl Format {
-    /// The format in which a chat template writes calls, found out by rendering it with some.
+    /// Infers the format in which a chat template writes calls by rendering some.
     ///
-    /// It takes a few milliseconds for a template that is new to the process. A declaration block in the template is
-    /// not looked at: [`Format::parse_declaration`] reads it.
+    /// This takes a few milliseconds the first time a process sees a template. A declaration block in the template is
+    /// ignored: [`Format::parse_declaration`] reads it.
     ///
     /// ```
     /// use callwright_core::format::{Format, Marker};
@@ -73,12 +73,12 @@ impl Format {
         Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))
     }
 
-    /// The format that a chat template declares, or else the one that it is seen to write, or else the built-in one that
-    /// it has the markers of: see [`format_for`].
+    /// The format that a chat template declares, else the inferred one, else the built-in one whose markers it has: see
+    /// [`format_for`].
     ///
     /// # Errors
-    /// [`ErrorKind::Format`] when its declaration is not in order, or when it has none and writes no calls that could
-    /// be read.
+    /// [`ErrorKind::Format`] when the declaration is invalid, or when there is none and the template writes no readable
+    /// calls.
     pub fn of_template(template: &ChatTemplate) -> Result<Format> {
         let choice = format_for(template, None, Clues::default())?;
         if choice.origin != Origin::Default {

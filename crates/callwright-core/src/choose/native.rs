@@ -1,4 +1,4 @@
-//! Whether a chat template writes a format by itself, so that nothing has to be laid over it.
+//! Whether a chat template writes a format natively, so that no overlay is needed.
 
 use crate::Result;
 use crate::format::Format;
@@ -10,18 +10,18 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 impl Format {
-    /// The variables with which `template` writes tools and calls in this format by itself; `None` if it does not,
-    /// and the format has to be laid over it.
+    /// The variables with which `template` writes tools and calls in this format natively; `None` if the format has to
+    /// be overlaid.
     ///
-    /// A template says so where it declares this format, or a style of that name; otherwise it is seen from whether a
-    /// call that it writes is read back.
+    /// The template may declare this format, or a style of that name. Otherwise one of its calls is rendered and read
+    /// back.
     ///
     /// # Errors
-    /// [`ErrorKind::Format`](crate::ErrorKind::Format) where the template's declaration is not in order.
+    /// [`ErrorKind::Format`](crate::ErrorKind::Format) when the template's declaration is invalid.
     pub fn native_in(&self, template: &ChatTemplate) -> Result<Option<Map<String, Value>>> {
         let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(template.name()))?;
         if let Some(own) = declared {
-            // Somebody's own format may have a name that is taken.
+            // A user's format may reuse a built-in name.
             let same = (&own.start, &own.end, &own.payload) == (&self.start, &self.end, &self.payload);
             if own.name == self.name && same {
                 return Ok(Some(Map::new()));
@@ -37,7 +37,7 @@ impl Format {
         Ok(written.then(Map::new))
     }
 
-    /// Whether a call that the template writes, given `variables`, is read as it was, and without repairs.
+    /// Whether a call that the template writes with `variables` is read back unchanged and without repairs.
     fn reads_call_of(&self, template: &ChatTemplate, variables: &Map<String, Value>) -> Result<bool> {
         let schema = json!({"type": "object", "properties": {"island": {"type": "string"}}});
         let tools = Tools::new([Tool::new("find_ferries", "Looks departures up", schema.as_object().cloned())])?;
@@ -54,10 +54,10 @@ impl Format {
                 RenderRequest { messages, tools, add_generation_prompt, variables, ..RenderRequest::default() };
             template.render(&request).map(|prompt| prompt.text())
         };
-        let (asked, told) = (render(&messages[..1], true)?, render(&messages, false)?);
-        let same = asked.bytes().zip(told.bytes()).take_while(|(a, b)| a == b).count();
+        let (prompt, whole) = (render(&messages[..1], true)?, render(&messages, false)?);
+        let same = prompt.bytes().zip(whole.bytes()).take_while(|(a, b)| a == b).count();
         let mut parser = Parser::new(self, Some(Arc::new(tools)), ParserOptions::default())?;
-        parser.push(&told.as_bytes()[same..], &mut |_| ());
+        parser.push(&whole.as_bytes()[same..], &mut |_| ());
         let parsed = parser.finish(&mut |_| ());
         let [read] = parsed.calls.as_slice() else { return Ok(false) };
         let same = read.name == call.name && read.arguments == call.arguments;

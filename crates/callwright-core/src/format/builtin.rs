@@ -1,11 +1,11 @@
-//! The formats that are built in: files under `templates/`, each read when it is first asked for.
+//! The built-in formats: files under `templates/`, each read on first use.
 
 use super::{Format, declaration};
 use std::sync::OnceLock;
 
-/// A format that is built in.
+/// A built-in format.
 pub struct Builtin {
-    /// What `--format` calls it.
+    /// Its name for `--format`.
     pub name: &'static str,
     /// Which models write it.
     pub models: &'static str,
@@ -18,7 +18,7 @@ impl Builtin {
         Builtin { name, models, file, read: OnceLock::new() }
     }
 
-    /// The format, read when it is first asked for; its automata are built with its first parser.
+    /// The format, read on first use; its automata are built with its first parser.
     pub fn format(&self) -> &Format {
         let read = || {
             let declaration = declaration::read(self.file).ok().flatten()?;

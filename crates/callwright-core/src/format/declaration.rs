@@ -1,7 +1,7 @@
 //! The declaration block of a template file: a Jinja comment that holds TOML.
 //!
-//! Other engines skip the comment, so a chat template that declares its format still works everywhere else. People
-//! write these blocks by hand: every error names line and column of the file, and what was probably meant.
+//! Other engines skip the comment, so a chat template that declares its format works everywhere. People write these
+//! blocks by hand: every error names line and column of the file, and suggests what was probably meant.
 
 use super::{
     Around, Declaration, Format, Head, History, JsonCall, Marker, NamedCall, Payload, TaggedCall, history, typed,
@@ -15,16 +15,16 @@ use toml::de::{DeTable, DeValue};
 
 const OPENING: &str = "{#--- callwright";
 const PAYLOADS: [&str; 4] = ["json", "named", "tagged", "python"];
-/// What makes a text a regular expression.
+/// Characters that make a text a regular expression.
 const OPERATORS: [char; 14] = ['\\', '.', '+', '*', '?', '(', ')', '|', '[', ']', '{', '}', '^', '$'];
-/// What a head may contain.
+/// The parts that a head may contain.
 const HEAD_PARTS: [&str; 5] = ["name", "id", "index", "number", "header"];
 
 pub(super) fn parse(source: &str) -> Result<Option<Format>> {
     read(source)?.map(|declaration| Format::with_source(declaration, source.to_owned())).transpose()
 }
 
-/// The declaration, whose markers were not tried yet.
+/// Reads the declaration, without compiling its markers.
 pub(super) fn read(source: &str) -> Result<Option<Declaration>> {
     let lead = source.len() - source.trim_start().len();
     let Some(rest) = source[lead..].strip_prefix(OPENING) else { return Ok(None) };
@@ -46,7 +46,7 @@ pub(super) fn read(source: &str) -> Result<Option<Declaration>> {
     reader.format(table.get_ref()).map(Some)
 }
 
-/// Reads the tables of a block that begins at `offset` of the file.
+/// Reads the tables of a block that begins at `offset` in the file.
 struct Reader<'s> {
     source: &'s str,
     offset: usize,
@@ -108,14 +108,14 @@ impl Reader<'_> {
             "named" | "python" => "call",
             "tagged" => "argument",
             _ => {
-                let error = self.error(span, ErrorKind::Format, format!("there is no payload kind {kind:?}"));
+                let error = self.error(span, ErrorKind::Format, format!("unknown payload kind {kind:?}"));
                 return Err(error.hint(suggest(kind, &PAYLOADS)));
             }
         };
         for table in ["keys", "call", "argument"] {
             let needless = table != suits && !(table == "call" && kind == "tagged");
             if let Some(entry) = root.get(table).filter(|_| needless) {
-                let message = format!("[{table}] has no meaning with payload {kind:?}");
+                let message = format!("[{table}] cannot be used with payload {kind:?}");
                 return Err(self.error(entry.span(), ErrorKind::Format, message));
             }
         }
@@ -134,7 +134,7 @@ impl Reader<'_> {
         let keyed = self.flag(table, "keyed")?.unwrap_or(false);
         let named = ["name", "arguments", "id"].into_iter().find_map(|key| Some((key, table.get(key)?)));
         if let Some((key, value)) = named.filter(|_| keyed) {
-            let message = format!("`{key}` has no meaning with `keyed`");
+            let message = format!("`{key}` cannot be used with `keyed`");
             let error = self.error(value.span(), ErrorKind::Format, message);
             return Err(error.hint("a keyed call has one key, the tool's name: {\"NAME\": {…}}"));
         }
@@ -213,7 +213,7 @@ impl Reader<'_> {
             return Ok(words.map(|kind| ((*kind).to_owned(), (*kind).to_owned())).collect());
         };
         if !typed {
-            let error = self.error(value.span(), ErrorKind::Format, "`types` has no meaning without {type}".into());
+            let error = self.error(value.span(), ErrorKind::Format, "`types` cannot be used without {type}".into());
             return Err(error.hint("put {type} into `key_end`, where the word for the type is written"));
         }
         let words = self.table(value, "types")?;
@@ -295,7 +295,7 @@ impl Reader<'_> {
         table.get(key).map(|value| self.read_marker(value, key, literal, true)).transpose()
     }
 
-    /// A marker of [format]; empty where the format has none.
+    /// A marker of [format]; empty if the format has none.
     fn demanded_marker(&self, format: &Table, key: &str, literal: bool, span: Range<usize>) -> Result<Option<Marker>> {
         let Some(value) = format.get(key) else {
             let error = self.error(span, ErrorKind::Format, format!("[format] has no `{key}`"));
@@ -307,7 +307,7 @@ impl Reader<'_> {
         self.read_marker(value, key, literal, true).map(Some)
     }
 
-    /// A marker: text, or a table with `pattern` and `text`. One that is `written` must say how.
+    /// A marker: text, or a table with `pattern` and `text`. A `written` marker needs a text.
     fn read_marker(&self, value: &Spanned<DeValue>, key: &str, literal: bool, written: bool) -> Result<Marker> {
         let span = value.span();
         let marker = match (value.get_ref().as_str(), value.get_ref().as_table()) {

@@ -1,4 +1,4 @@
-//! How a format writes calls and results back into a conversation whose chat template knows neither.
+//! Writes calls and results into a conversation whose chat template supports neither.
 
 use super::{Declaration, Format, Head, JsonCall, Marker, NamedCall, Payload, TaggedCall};
 use crate::message::{Arguments, ToolCall};
@@ -11,10 +11,10 @@ use std::io;
 /// How calls and results of the past are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
-    /// What stands between two calls; where it is white space, between text and the first call, too. It closes and
-    /// opens the section again where each call has a section of its own.
+    /// The text between two calls; if it is white space, also between text and the first call. If each call has a
+    /// section of its own, it closes and reopens the section.
     pub between: String,
-    /// The result of a call, of `{name}`, `{id}` and `{content}`, where the chat template has no tool role.
+    /// The result of a call, with `{name}`, `{id}` and `{content}`, if the chat template has no tool role.
     pub result: String,
 }
 
@@ -28,13 +28,13 @@ impl Default for History {
 }
 
 impl History {
-    /// What stands around a result and is no plain words: a tool that wrote it could tell of results that there are not.
+    /// The markup around a result. It is reserved, because a tool that wrote it could fake other results.
     pub fn marks(&self) -> impl Iterator<Item = &str> {
         let literal = self.result.split('{').enumerate().map(|(index, part)| match part.split_once('}') {
             Some((_, after)) if index > 0 => after,
             _ => part,
         });
-        // What JSON is made of stands in every other result.
+        // JSON's own punctuation appears in every other result.
         let is_sign = |c: char| c.is_ascii_punctuation() && !"{}\",:".contains(c);
         literal
             .flat_map(str::lines)
@@ -44,8 +44,7 @@ impl History {
 }
 
 impl CallHistory for Format {
-    /// Arguments that are no JSON object are written as they are, so that a history never fails for what a model
-    /// once wrote.
+    /// Arguments that are not a JSON object are written unchanged, so that rendering a history never fails.
     fn assistant(&self, content: &str, calls: &[ToolCall]) -> String {
         let written = self.write_calls(calls);
         if content.is_empty() || written.is_empty() {
@@ -66,7 +65,7 @@ impl CallHistory for Format {
 }
 
 impl Declaration {
-    /// The calls of one answer as the format writes them, markers and section included.
+    /// The calls of one answer in this format, with markers and section.
     pub fn write_calls(&self, calls: &[ToolCall]) -> String {
         if calls.is_empty() {
             return String::new();
@@ -90,10 +89,10 @@ impl Declaration {
 }
 
 impl Declaration {
-    /// How an answer begins that is a call, to `tool` where one is named.
+    /// How an answer with a call begins; with `tool`, a call of that tool.
     ///
-    /// It ends inside what models learn as one token, the marker's line or the name: a model that is made to go on
-    /// behind a space or a quote that it never saw as a token of its own goes astray.
+    /// It ends inside text that models learn as one token (the marker's line, or the name). If a model must continue
+    /// after a space or a quote that it never saw as a separate token, its output degrades.
     pub fn opening(&self, tool: Option<&str>) -> String {
         let section = self.section.as_ref().and_then(|section| section.start.text()).unwrap_or_default();
         let bracket = match &self.payload {
@@ -242,7 +241,7 @@ impl TaggedCall {
     }
 }
 
-/// A value as Python writes it. Its strings are JSON's, which Python reads alike.
+/// A value as a Python literal. Strings are written as JSON, which Python reads the same.
 fn python(value: &Value) -> String {
     match value {
         Value::Null => "None".to_owned(),
@@ -257,7 +256,7 @@ fn python(value: &Value) -> String {
     }
 }
 
-/// Fills the `{parts}` of a pattern in, once: what is filled in is not looked at again.
+/// Fills in the `{parts}` of a pattern once: inserted text is not scanned again.
 fn fill<'a>(pattern: &'a str, part: impl Fn(&str) -> Option<&'a str>) -> String {
     let mut filled = String::new();
     let mut rest = pattern;

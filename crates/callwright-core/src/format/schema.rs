@@ -1,15 +1,15 @@
-//! What a tool's schema says about the types of its arguments: a format that writes values without quotes leaves it
-//! to the schema whether `5` is a number or a string.
+//! What a tool's schema says about the types of its arguments. In a format that writes values without quotes, the
+//! schema decides whether `5` is a number or a string.
 
 use serde_json::{Map, Value};
 
-/// How many alternatives are looked at, and how deep they are searched for: schemas may refer to themselves.
+/// Limits on alternatives and depth, because schemas may refer to themselves.
 const ALTERNATIVES: usize = 512;
 const DEPTH: usize = 16;
 
 type Schema = Map<String, Value>;
 
-/// The types that a value may have; none where the schema does not say.
+/// The types that a value may have; empty if the schema does not say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Types(u8);
 
@@ -22,12 +22,12 @@ impl Types {
     pub(crate) const OBJECT: Types = Types(32);
     pub(crate) const ARRAY: Types = Types(64);
 
-    /// Whether the schema does not say.
+    /// Whether the schema says nothing.
     pub(crate) fn is_unknown(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it says that the value may be one of `types`.
+    /// Whether the value may be one of `types`.
     pub(crate) fn has(self, types: Types) -> bool {
         self.0 & types.0 != 0
     }
@@ -41,7 +41,7 @@ impl Types {
         Types(self.0 & !types.0)
     }
 
-    /// The types of both; of either where there is none.
+    /// The types in both sets; if either set is empty, the other.
     fn common(self, types: Types) -> Types {
         // Every integer is a number.
         let is_whole = |one: Types, other: Types| one.has(Types::INTEGER) && other.has(Types::NUMBER);
@@ -77,7 +77,7 @@ impl Types {
     }
 }
 
-/// The way to a value from what is around it.
+/// A step of the path to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     Member(String),
@@ -103,14 +103,14 @@ pub(crate) fn types<'p>(root: &Schema, path: impl IntoIterator<Item = &'p Step>)
     })
 }
 
-/// What a schema says of a value's type.
+/// What a schema says about a value's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Said {
     /// Nothing.
     Nothing,
-    /// That one of these is right.
+    /// One of these types.
     Types(Types),
-    /// That one of its alternatives says nothing.
+    /// One of its alternatives allows any type.
     Anything,
 }
 
@@ -119,7 +119,7 @@ impl Said {
         if types.is_unknown() { Said::Nothing } else { Said::Types(types) }
     }
 
-    /// What both say together.
+    /// The conjunction of both.
     fn and(self, other: Said) -> Said {
         match (self, other) {
             (Said::Types(one), Said::Types(other)) => Said::Types(one.common(other)),
@@ -130,7 +130,7 @@ impl Said {
     }
 }
 
-/// What a schema, all that it refers to and its alternatives say.
+/// What a schema says together with its references and alternatives.
 fn said(root: &Schema, schema: &Schema, depth: usize, left: &mut usize) -> Said {
     if depth > DEPTH || *left == 0 {
         return Said::Nothing;
@@ -149,7 +149,7 @@ fn said(root: &Schema, schema: &Schema, depth: usize, left: &mut usize) -> Said 
                 Value::Object(alternative) => match said(root, alternative, depth + 1, left) {
                     Said::Types(more) => types = types.or(more),
                     Said::Anything => open = true,
-                    // One that only leads back to others is none of its own.
+                    // An alternative that only leads back to others does not count.
                     Said::Nothing => open |= *left > 0 && !leads(alternative),
                 },
                 _ => {}
@@ -160,7 +160,7 @@ fn said(root: &Schema, schema: &Schema, depth: usize, left: &mut usize) -> Said 
     all
 }
 
-/// Whether all that a schema says may be elsewhere, or is an empty list of values.
+/// Whether the schema only refers to other schemas, or lists no values at all.
 fn leads(schema: &Schema) -> bool {
     ["$ref", "anyOf", "oneOf", "allOf", "enum", "const"].iter().any(|key| schema.contains_key(*key))
 }
@@ -180,7 +180,7 @@ pub(crate) fn knows(root: &Schema, name: &str) -> bool {
     schemas.iter().any(|schema| schema.get("properties").is_some_and(|properties| properties.get(name).is_some()))
 }
 
-/// Whether the object that `path` leads to has a parameter of that name, and may lack it whatever else is in it.
+/// Whether the object at `path` has an optional parameter of that name, whatever its other members are.
 pub(crate) fn is_optional(root: &Schema, path: &[Step], name: &str) -> bool {
     let mut here = vec![root];
     for step in path.iter().map(Some).chain([None]) {
@@ -209,12 +209,12 @@ fn inner<'s>(schema: &'s Schema, step: &Step) -> Option<&'s Schema> {
             let patterns = schema.contains_key("patternProperties");
             named.or_else(|| schema.get("additionalProperties").filter(|_| !patterns))?.as_object()
         }
-        // Which of several schemas an item has to fit depends on its place.
+        // The schema of an item depends on its position.
         Step::Item => schema.get("items").filter(|_| !schema.contains_key("prefixItems"))?.as_object(),
     }
 }
 
-/// The schema itself, and what it refers to or may be instead.
+/// The schema itself, its references and its alternatives.
 fn expand<'s>(root: &'s Schema, schema: &'s Schema, depth: usize, found: &mut Vec<&'s Schema>) {
     if depth > DEPTH || found.len() >= ALTERNATIVES {
         return;
@@ -230,7 +230,7 @@ fn expand<'s>(root: &'s Schema, schema: &'s Schema, depth: usize, found: &mut Ve
     }
 }
 
-/// What a reference into the same schema refers to.
+/// Resolves a reference within the same schema.
 fn resolve<'s>(root: &'s Schema, reference: &str) -> Option<&'s Schema> {
     let mut segments = reference.strip_prefix('#')?.split('/').skip(1).peekable();
     if segments.peek().is_none() {
@@ -274,7 +274,7 @@ mod tests {
                 "free": {"additionalProperties": {"type": "boolean"}, "type": "object"},
                 "odd": {},
                 "open": {"anyOf": [{"type": "integer"}, {"minLength": 1}]},
-                "told": {"type": "string", "anyOf": [{"minLength": 2}, {"pattern": "x"}]},
+                "either": {"type": "string", "anyOf": [{"minLength": 2}, {"pattern": "x"}]},
                 "apart": {"allOf": [{"$ref": "#/$defs/point"}, {"oneOf": [{"minProperties": 1}, {"title": "none"}]}]},
                 "whole": {"type": ["integer", "string"], "allOf": [{"type": "number"}]},
                 "clash": {"$ref": "#/$defs/point", "nullable": true},
@@ -303,7 +303,7 @@ mod tests {
         assert!(types(&["odd"]).is_unknown() && types(&["none"]).is_unknown() && types(&["s", "x"]).is_unknown());
         assert!(types(&["open"]).is_unknown() && types(&["pair", "*"]).is_unknown());
         assert!(types(&["tagged", "s_a"]).is_unknown());
-        assert_eq!((types(&["told"]), types(&["apart"])), (Types::STRING, Types::OBJECT));
+        assert_eq!((types(&["either"]), types(&["apart"])), (Types::STRING, Types::OBJECT));
         assert_eq!((types(&["whole"]), types(&["clash"])), (Types::INTEGER, Types::OBJECT.or(Types::NULL)));
         assert_eq!(names(schema).len(), 16);
         assert!(knows(schema, "odd") && !knows(schema, "x"));

@@ -1,23 +1,23 @@
-//! Arguments that say of which type they are, in an attribute of their tag: `<parameter name="a" string="true">`.
+//! Arguments whose tag names their type in an attribute: `<parameter name="a" string="true">`.
 //!
-//! `{type}` in the text after an argument's name stands for a word, and the declaration says which word means which
-//! types. A value whose word means text is text as it stands; any other is JSON.
+//! `{type}` in the text after an argument's name is a placeholder for a word, and the declaration maps words to types.
+//! A value whose word means text is taken literally; any other is JSON.
 
 use super::TaggedCall;
 use super::schema::Types;
 use serde_json::Value;
 
-/// The part of [`TaggedCall::key_end`] that the word stands for.
+/// The placeholder in [`TaggedCall::key_end`] for the word.
 pub(crate) const PART: &str = "{type}";
 
-/// The names that a declaration has for types; `other` is all that it does not name.
+/// The names of types in a declaration; `other` covers the rest.
 pub(crate) const KINDS: [&str; 8] = ["string", "number", "integer", "boolean", "null", "object", "array", "other"];
 
-/// The names of JSON's types, which are the words where a declaration gives none.
+/// The names of JSON's types, which are the default words.
 pub(crate) const DEFAULT: [&str; 6] = ["string", "number", "boolean", "null", "object", "array"];
 
 impl TaggedCall {
-    /// What stands before the word and after it, if the format writes one.
+    /// The text before and after the word, if the format writes one.
     pub(crate) fn around_type(&self) -> Option<(&str, &str)> {
         self.key_end.split_once(PART)
     }
@@ -29,17 +29,17 @@ impl TaggedCall {
         find(kind).or_else(number).or_else(|| find("other"))
     }
 
-    /// A type of JSON that has no word.
+    /// A JSON type that has no word.
     pub(super) fn untyped(&self) -> Option<&'static str> {
         DEFAULT.into_iter().find(|kind| self.word(kind).is_none())
     }
 
-    /// Whether the word for text means other types, too.
+    /// Whether the word for text also means other types.
     pub(super) fn shares_text_word(&self) -> bool {
         self.words().iter().any(|(_, types)| types.has(Types::STRING) && *types != Types::STRING)
     }
 
-    /// The words, each with the types that it means.
+    /// The words, each with the types it means.
     pub(crate) fn words(&self) -> Vec<(String, Types)> {
         let mut words: Vec<(String, Types)> = Vec::new();
         for kind in &KINDS[..7] {
@@ -53,7 +53,7 @@ impl TaggedCall {
         words
     }
 
-    /// What stands between an argument's name and `value`, without `value_start`.
+    /// The text between an argument's name and `value`, without `value_start`.
     pub(crate) fn key_end_of(&self, value: &Value) -> String {
         let kind = match value {
             Value::String(_) => "string",
@@ -67,7 +67,7 @@ impl TaggedCall {
         self.key_end_with(self.word(kind).unwrap_or_default())
     }
 
-    /// The same for values with this word.
+    /// Like `key_end_of`, for values with this word.
     pub(crate) fn key_end_with(&self, word: &str) -> String {
         self.key_end.replacen(PART, word, 1)
     }
@@ -81,7 +81,7 @@ impl TaggedCall {
     }
 }
 
-/// An argument's name whose characters are escaped as in an attribute of XML.
+/// Unescapes an argument's name that is escaped like an XML attribute.
 pub(crate) fn unescape(key: &str) -> String {
     const NAMED: [(&str, char); 5] = [("amp", '&'), ("quot", '"'), ("lt", '<'), ("gt", '>'), ("apos", '\'')];
     let mut text = String::with_capacity(key.len());
@@ -110,7 +110,7 @@ mod tests {
     use super::unescape;
 
     #[test]
-    fn references_are_characters_and_all_else_stays() {
+    fn references_become_characters_and_other_text_is_unchanged() {
         assert_eq!(unescape("q&amp;a &quot;x&quot; &#39;&#x41;&apos;"), "q&a \"x\" 'A'");
         assert_eq!(unescape("a & b; &; &what; &amp"), "a & b; &; &what; &amp");
         assert_eq!(unescape("&amp;lt;"), "&lt;");

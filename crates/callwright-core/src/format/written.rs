@@ -1,4 +1,4 @@
-//! A declaration as the block that declares it.
+//! Writes a declaration as a declaration block.
 
 use super::{Around, Declaration, Head, History, JsonCall, Marker, Payload};
 use serde_json::Value;
@@ -160,7 +160,8 @@ fn text(text: &str) -> String {
     escaped(&Value::from(text))
 }
 
-/// JSON's escapes are TOML's too; what would end the block or is a control character to TOML only is added.
+/// JSON's escapes are also TOML's. In addition, escape the end of the block and the control characters that only TOML
+/// forbids.
 fn escaped(value: &Value) -> String {
     value.to_string().replace("#}", "#\\u007D").replace('\u{7f}', "\\u007F")
 }

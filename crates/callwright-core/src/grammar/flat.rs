@@ -1,7 +1,7 @@
-//! A schema as alternatives that refer to nothing.
+//! Flattens a schema into alternatives without references.
 //!
-//! Text between tags is one terminal, which has to hold to all that is said of the text in different places: what
-//! `$ref`, `allOf`, `anyOf` and `oneOf` lead to is joined with what stands beside them.
+//! Text between tags is one terminal, which must satisfy everything that the schema says about the text in different
+//! places. The targets of `$ref`, `allOf`, `anyOf` and `oneOf` are therefore merged with the keywords next to them.
 
 use super::references::TABLES;
 use super::{Unenforced, schema};
@@ -9,21 +9,21 @@ use serde_json::{Map, Value, json};
 
 /// Keywords that lead to other schemas for the same value.
 const LEADING: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
-/// How many schemas that lead to others are looked at: alternatives of alternatives multiply.
+/// Maximum number of referring schemas to visit: alternatives of alternatives multiply.
 const PARTS: usize = 256;
-/// How many alternatives are told apart.
+/// Maximum number of separate alternatives.
 const MANY: usize = 64;
 
 /// One alternative.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Flat {
     pub schema: Map<String, Value>,
-    /// Where it stands.
+    /// Its place in the schema.
     pub path: String,
 }
 
-/// The alternatives of a schema that brings its definitions along, and what of it could not be joined. A value that
-/// fits one of them fits the schema but for that.
+/// The alternatives of a schema that contains its definitions, and the parts that could not be merged. A value that
+/// fits one of the alternatives fits the schema except for those parts.
 pub(super) fn alternatives(whole: &Value, path: &str) -> (Vec<Flat>, Vec<Unenforced>) {
     let mut flattening = Flattening { whole, open: Vec::new(), left: PARTS, unenforced: Vec::new() };
     let found = flattening.alternatives(whole, path);
@@ -73,7 +73,7 @@ impl Flattening<'_> {
             let options: Vec<Flat> = options
                 .flat_map(|(index, option)| self.alternatives(option, &format!("{path}.{key}[{index}]")))
                 .collect();
-            // That no other fits is left, where more than one may.
+            // `oneOf` exclusivity is not enforced for overlapping branches.
             let exclusive =
                 || options.iter().enumerate().all(|(at, one)| options[..at].iter().all(|other| excludes(one, other)));
             if key == "oneOf" && (options.len() > MANY || !exclusive()) && !all_differ(&options) {
@@ -89,7 +89,7 @@ impl Flattening<'_> {
     }
 
     fn referred(&mut self, reference: &str, path: &str) -> Vec<Flat> {
-        // Going round adds no alternative.
+        // A cycle adds no alternative.
         if self.open.iter().any(|open| open == reference) {
             return Vec::new();
         }
@@ -101,7 +101,8 @@ impl Flattening<'_> {
         found
     }
 
-    /// What fits one of `some` and one of `others`, to which `keyword` has led; `some` where that is too much.
+    /// What fits both one of `some` and one of `others`, which come from `keyword`; just `some` if the combinations are
+    /// too many.
     fn joined(&mut self, some: Vec<Flat>, others: &[Flat], path: &str, keyword: &str) -> Vec<Flat> {
         let mut found: Vec<Flat> = Vec::new();
         for (one, other) in some.iter().flat_map(|one| others.iter().map(move |other| (one, other))) {
@@ -118,7 +119,7 @@ impl Flattening<'_> {
         found
     }
 
-    /// What fits both; `None` where nothing does.
+    /// What fits both; `None` if nothing does.
     fn both(&mut self, one: &Flat, other: &Flat) -> Option<Flat> {
         let mut both = one.clone();
         if !one.schema.keys().any(|keyword| schema::restricts(keyword)) {
@@ -151,7 +152,7 @@ impl Flattening<'_> {
     }
 }
 
-/// The one of two bounds that `choose` takes.
+/// The bound that `choose` picks.
 fn either(one: &Value, other: &Value, choose: fn(f64, f64) -> f64) -> Value {
     match (one.as_f64(), other.as_f64()) {
         (Some(a), Some(b)) if choose(a, b) == b => other.clone(),
@@ -159,13 +160,13 @@ fn either(one: &Value, other: &Value, choose: fn(f64, f64) -> f64) -> Value {
     }
 }
 
-/// The values that an alternative lists, where it says nothing else but their type.
+/// The values that an alternative lists, if it says nothing else except their type.
 fn only_listed(flat: &Flat) -> Option<Vec<Value>> {
     let restricting = flat.schema.keys().filter(|keyword| *keyword != "type" && schema::restricts(keyword));
     if restricting.count() == 1 { schema::listed(&flat.schema, &Map::new()) } else { None }
 }
 
-/// Alternatives that only list values as one: there may be hundreds.
+/// Merges alternatives that only list values: there may be hundreds.
 fn merged(options: Vec<Flat>) -> Vec<Flat> {
     let mut values: Vec<Value> = Vec::new();
     let mut found: Vec<Flat> = Vec::new();
@@ -185,7 +186,7 @@ fn merged(options: Vec<Flat>) -> Vec<Flat> {
     found
 }
 
-/// Whether all alternatives only list values, no two of them the same one.
+/// Whether all alternatives only list values, and no two list the same one.
 fn all_differ(options: &[Flat]) -> bool {
     let mut known = std::collections::HashSet::new();
     options.iter().all(|option| {
@@ -196,7 +197,7 @@ fn all_differ(options: &[Flat]) -> bool {
     })
 }
 
-/// Whether no value fits both, as far as their types and the values that they list say.
+/// Whether no value fits both, judging by their types and listed values.
 fn excludes(one: &Flat, other: &Flat) -> bool {
     let kinds = |flat: &Flat| match (flat.schema.get("type"), schema::values(&flat.schema)) {
         (Some(kinds), _) => Some(kinds.clone()),
@@ -230,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_schema_leads_to_is_joined_with_what_stands_beside_it() {
+    fn referenced_schemas_are_merged_with_their_siblings() {
         let schema = json!({
             "description": "d",
             "minLength": 2,

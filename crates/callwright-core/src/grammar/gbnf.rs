@@ -1,9 +1,9 @@
-//! GBNF, the grammars of llama.cpp, as Lark.
+//! Translates GBNF, llama.cpp's grammar notation, to Lark.
 //!
-//! GBNF has no lexer: a text belongs to a grammar when it can be derived character by character. The grammar engine
-//! reads terminals, the longest first, and would find nothing to match the last letter of `[a-z]* "a"`. So a grammar
-//! without recursion becomes a single terminal. In any other the parts without recursion are terminals where it can be
-//! shown that the longest is always right; where not, each character is one.
+//! GBNF has no lexer: a text matches if it can be derived character by character. The grammar engine reads the longest
+//! terminal first, and would find nothing to match the last letter of `[a-z]* "a"`. A grammar without recursion
+//! therefore becomes a single terminal. In any other grammar, a part without recursion is a terminal if the longest
+//! match is provably right; otherwise each character is one.
 
 mod units;
 
@@ -13,12 +13,12 @@ use crate::json::caret;
 use std::collections::HashMap;
 use units::{Parts, Unit, Units};
 
-/// Where nesting is more than a slip of the pen.
+/// Maximum nesting: more is a mistake.
 const DEEPEST: usize = 200;
-/// The highest count of a repetition.
+/// Maximum count of a repetition.
 const MOST: u32 = 10_000;
 
-/// What stands behind `::=` or in parentheses: sequences of which one is taken.
+/// The right side of `::=`, or the content of parentheses: alternative sequences.
 type Alternatives = Vec<Vec<Part>>;
 
 struct Rule {
@@ -26,7 +26,7 @@ struct Rule {
     body: Alternatives,
 }
 
-/// Something, so many times.
+/// An element and its repetition.
 struct Part {
     what: What,
     least: u32,
@@ -37,15 +37,15 @@ enum What {
     Text(String),
     /// One character, as a regular expression.
     Class(String),
-    /// A rule's name, and where it stands.
+    /// A rule's name and its position.
     Rule(String, usize),
     Group(Alternatives),
 }
 
-/// The Lark grammar of a GBNF grammar.
+/// Translates a GBNF grammar to Lark.
 ///
 /// # Errors
-/// [`ErrorKind::Syntax`] with line and column where it is none, names an unknown rule, or has no `root`.
+/// [`ErrorKind::Syntax`] with line and column if the text is not GBNF, names an unknown rule, or has no `root`.
 pub(super) fn to_lark(text: &str) -> Result<String> {
     let mut reader = Reader { text, at: 0, depth: 0 };
     let rules = reader.rules()?;
@@ -144,7 +144,7 @@ fn can_end(part: &Part, rule: &dyn Fn(&str) -> bool) -> bool {
 /// Writes Lark.
 struct Writer<'a> {
     parts: Parts<'a>,
-    /// What is a terminal in rules with recursion; without, each character is.
+    /// The terminals of a recursive grammar; if `None`, each character is one.
     units: Option<Units>,
 }
 
@@ -226,7 +226,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Passes over white space and comments.
+    /// Skips white space and comments.
     fn space(&mut self, newlines: bool) {
         loop {
             let rest = self.rest();
@@ -262,7 +262,7 @@ impl Reader<'_> {
             }
             self.space(false);
             if !self.take("::=") {
-                return Err(self.expected("\"::=\" behind the name of a rule"));
+                return Err(self.expected("\"::=\" after the name of a rule"));
             }
             self.space(true);
             let body = self.alternatives(false)?;
@@ -275,7 +275,7 @@ impl Reader<'_> {
         Ok(rules)
     }
 
-    /// `nested`: in parentheses, where a line break is white space.
+    /// If `nested` (in parentheses), a line break is white space.
     fn alternatives(&mut self, nested: bool) -> Result<Alternatives> {
         let mut options = vec![self.sequence(nested)?];
         while self.take("|") {
@@ -424,7 +424,7 @@ impl Reader<'_> {
         Ok(class)
     }
 
-    /// One character, which may be escaped.
+    /// One character or escape.
     fn character(&mut self) -> Result<char> {
         let Some(plain) = self.peek() else { return Err(self.expected("a character")) };
         if plain != '\\' {
@@ -447,7 +447,7 @@ impl Reader<'_> {
             }
             _ => {
                 let known = r#"known are \t \r \n \\ \" \[ \] \- \xXX \uXXXX \UXXXXXXXX"#;
-                return Err(self.error("there is no such escape").hint(known));
+                return Err(self.error("unknown escape").hint(known));
             }
         };
         let code = self.rest().get(2..2 + digits).and_then(|hex| u32::from_str_radix(hex, 16).ok());

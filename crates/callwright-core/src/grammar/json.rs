@@ -1,4 +1,4 @@
-//! Arguments as JSON.
+//! Grammar of arguments as JSON.
 
 use super::references::{self, TABLES};
 use super::rules::{Rules, literal};
@@ -9,7 +9,7 @@ use crate::format::Format;
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
 
-/// White space is fixed: where a model may choose it, a weak one rambles in line breaks, and nothing is ever forced.
+/// White space is fixed. If the model can choose it, weak models repeat line breaks, and no text is ever forced.
 fn with_fixed_space(mut value: Value) -> Value {
     if let Value::Object(object) = &mut value {
         object.insert(
@@ -28,7 +28,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A JSON value that fits a part of a tool's schema; `path` says which.
+    /// A JSON value that fits a part of a tool's schema, at `path`.
     pub(super) fn json_value(&mut self, value: &Value, tool: &str, path: &str) -> Result<String> {
         let (mut prepared, mut unenforced) = schema::prepare(value);
         if self.check
@@ -43,7 +43,7 @@ impl Builder<'_> {
         self.unenforced.extend(
             unenforced.into_iter().map(|dropped| Unenforced { path: dropped.path.replacen('$', path, 1), ..dropped }),
         );
-        // What was written before the engine refused a part is not needed.
+        // Rules written before the engine refused a part are discarded.
         let before = self.check.then(|| self.rules.clone());
         let whole = prepared.as_object().cloned().unwrap_or_default();
         let rules = std::mem::take(&mut self.rules);
@@ -57,23 +57,23 @@ impl Builder<'_> {
     }
 }
 
-/// Writes a prepared schema as rules of its own as far as it is plain, and leaves the rest to the grammar engine.
+/// Writes a prepared schema as separate rules as far as it is simple, and leaves the rest to the grammar engine.
 ///
-/// What tools mostly have (numbers without bounds, texts, lists of them) is then compiled once for all tools; the
-/// engine alone would compile each number's range anew, which takes ten times as long.
+/// Most of what tools use (unbounded numbers, texts, lists of them) is then compiled once for all tools. The engine
+/// alone compiles each number's range anew, which takes ten times as long.
 struct Values {
     rules: Rules,
-    /// Whether what is left to the engine is tried first.
+    /// Whether to compile the engine's parts first.
     check: bool,
     /// The schema whose definitions the parts may refer to.
     whole: Map<String, Value>,
-    /// Definitions with a rule.
+    /// Definitions that have a rule.
     ruled: Vec<(String, String)>,
 }
 
 impl Values {
-    /// The rule of a value; `None` where the engine, tried first, refuses a part by itself which it may well take as a
-    /// part of the whole: an optional member that no value fits.
+    /// The rule of a value. With `check`, `None` if the engine refuses a part by itself; it may accept it as a part of
+    /// the whole, for example as an optional member that no value fits.
     fn value(&mut self, schema: &Value) -> Option<String> {
         let Value::Object(object) = schema else { return self.engine(schema) };
         let has_only = |keys: &[&str]| {
@@ -97,7 +97,7 @@ impl Values {
                 (None, None, Some(Value::String(reference))) if has_only(&["$ref"]) => {
                     self.definition(schema, reference)
                 }
-                // Bounds say nothing about what is no number.
+                // Bounds do not apply to other types.
                 (Some(Value::Array(kinds)), None, None) if has_only(&["type", "minimum", "maximum"]) => {
                     let options = kinds.iter().map(|kind| {
                         let mut one = object.clone();
@@ -174,7 +174,7 @@ impl Values {
         Some(rule)
     }
 
-    /// The rule of what the engine is to compile.
+    /// The rule of a part that the engine compiles.
     fn engine(&mut self, schema: &Value) -> Option<String> {
         let schema = match refers(schema) {
             true => with_definitions(schema, &self.whole),
@@ -198,7 +198,7 @@ fn refers(schema: &Value) -> bool {
     }
 }
 
-/// How a number is read that has no bounds but those that [`schema::prepare`] gives it, or is not negative.
+/// The terminal of a number that has only the bounds from [`schema::prepare`], or is not negative.
 fn plain_number(object: &Map<String, Value>) -> Option<&'static str> {
     let bound = |key: &str| object.get(key).and_then(Value::as_f64);
     if bound("maximum")? != schema::LARGEST {
@@ -215,7 +215,7 @@ fn plain_number(object: &Map<String, Value>) -> Option<&'static str> {
     }
 }
 
-/// The terminal of a number where a schema allows one, and the bounds that it holds to.
+/// The terminal of a number that a schema allows, and the bounds that it enforces.
 pub(super) fn number(kind: &str, schema: &Map<String, Value>) -> (&'static str, &'static [&'static str]) {
     const BOUNDS: [&str; 2] = ["minimum", "maximum"];
     let with = |bounds: &[&str]| {
@@ -231,7 +231,7 @@ pub(super) fn number(kind: &str, schema: &Map<String, Value>) -> (&'static str, 
     }
 }
 
-/// What may be left out where no value fits it: an optional member; none then.
+/// `None` for an optional member that no value fits.
 pub(super) fn unless_impossible(required: bool, made: Result<String>) -> Result<Option<String>> {
     match made {
         Err(error) if !required && error.kind() == ErrorKind::Tools => Ok(None),
@@ -239,10 +239,10 @@ pub(super) fn unless_impossible(required: bool, made: Result<String>) -> Result<
     }
 }
 
-/// Those of several alternatives that a value fits.
+/// The alternatives that some value fits.
 ///
 /// # Errors
-/// The first that was made, when no value fits any.
+/// The first error, if no value fits any alternative.
 pub(super) fn possible(made: impl Iterator<Item = Result<String>>) -> Result<Vec<String>> {
     let (mut fitting, mut refused) = (Vec::new(), None);
     for one in made {
@@ -258,7 +258,7 @@ pub(super) fn possible(made: impl Iterator<Item = Result<String>>) -> Result<Vec
     }
 }
 
-/// The schema of an arguments object, which need not say that it is one.
+/// The schema of an arguments object; it may omit `type`.
 pub(super) fn as_object(mut parameters: Value) -> Value {
     if let Value::Object(object) = &mut parameters
         && !object.contains_key("type")
@@ -268,7 +268,7 @@ pub(super) fn as_object(mut parameters: Value) -> Value {
     parameters
 }
 
-/// That no value fits what stands at `path` in a schema, because of `keyword` where one is to blame.
+/// The error that no value fits the schema at `path`, because of `keyword` if one is at fault.
 pub(super) fn impossible(tool: Option<&str>, path: &str, keyword: Option<&str>, complaint: &str) -> Error {
     let reason = complaint.rsplit("Unsatisfiable schema: ").next().unwrap_or(complaint);
     let reason = reason.lines().next().unwrap_or(reason);
@@ -277,14 +277,14 @@ pub(super) fn impossible(tool: Option<&str>, path: &str, keyword: Option<&str>, 
     Error::new(ErrorKind::Tools, format!("{whose}no value fits the schema: {reason}, {keyword}at {path}"))
 }
 
-/// That the name of a property is not one that a format can write.
+/// The error that a format cannot write the name of a property.
 pub(super) fn unwritable(tool: &str, name: &str, path: &str, format: &str) -> Error {
     let message =
-        format!("tool {tool:?}: the format {format} has no way to write the name {name:?} of the property at {path}");
+        format!("tool {tool:?}: the format {format} cannot write the name {name:?} of the property at {path}");
     Error::new(ErrorKind::Tools, message).hint("rename it, or use a format that writes arguments as JSON: delimited")
 }
 
-/// That a schema refers to itself where it must not.
+/// The error that a schema refers to itself without end.
 pub(super) fn endless(place: &str, path: &str) -> Error {
     let message = format!("{place}no value fits the schema: what {path} refers to requires itself, without end");
     Error::new(ErrorKind::Tools, message).hint("make it optional somewhere, or let it be null or an empty array")
@@ -292,12 +292,12 @@ pub(super) fn endless(place: &str, path: &str) -> Error {
 
 /// The grammar of a JSON value that fits `schema`.
 ///
-/// With `flexible` white space is free wherever JSON allows it, and nothing is narrowed: for checking texts. Without,
-/// it is what a model is held to: one way to write white space, numbers of a size that programs can read, and no keys
-/// that the schema does not mention.
+/// With `flexible`, white space is free as in JSON, and nothing is narrowed: this is for checking texts. Without it,
+/// this is what a model is constrained to: one form of white space, numbers of a size that programs can read, and only
+/// keys that the schema mentions.
 ///
 /// # Errors
-/// [`ErrorKind::Tools`] when no value fits the schema, or it is none.
+/// [`ErrorKind::Tools`] if no value fits the schema, or if it is not a schema.
 pub fn json_grammar(value: &Value, flexible: bool) -> Result<Grammar> {
     let (prepared, unenforced) = prepared(value, flexible)?;
     let mut rules = Rules::default();
@@ -305,7 +305,7 @@ pub fn json_grammar(value: &Value, flexible: bool) -> Result<Grammar> {
     Ok(Grammar { lark: rules.finish(&start), unenforced, schema: Some(value.clone()) })
 }
 
-/// A schema as the grammar engine takes it, and what it does not enforce of it.
+/// The schema prepared for the grammar engine, and the parts that are not enforced.
 fn prepared(value: &Value, flexible: bool) -> Result<(Value, Vec<Unenforced>)> {
     crate::tool::misfits(value, &Value::Null)?;
     let mut counted = value.clone();

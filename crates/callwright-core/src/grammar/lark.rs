@@ -1,13 +1,14 @@
-//! What is wrong with a Lark grammar that somebody wrote, with its place.
+//! Reports errors in a user's Lark grammar, with line and column.
 
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::json::caret;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 
-/// The grammar as it is, once the grammar engine has read it. What only a model's vocabulary can tell is not looked at.
+/// Returns the grammar unchanged if the grammar engine can parse it. Anything that depends on a model's vocabulary is
+/// not checked.
 ///
 /// # Errors
-/// [`ErrorKind::Syntax`] with line and column where the engine names them.
+/// [`ErrorKind::Syntax`], with line and column if the engine reports them.
 pub(super) fn checked(text: &str) -> Result<String> {
     let grammar = GrammarInit::Serialized(TopLevelGrammar::from_lark(text.to_owned()));
     let limits = ParserLimits { verbose_errors: false, ..ParserLimits::default() };
@@ -22,7 +23,7 @@ fn refused(text: &str, complaint: &str) -> Error {
     let first = lines.next().unwrap_or(complaint);
     let place = placed(first);
     let (message, at) = place.map_or((first, None), |(line, column, message)| (message, Some((line, column))));
-    // A parser's complaint shows the text again that it stands at.
+    // The parser's message repeats the text at the error.
     let message = message.rsplit_once(" (at ").map_or(message, |(message, _)| message);
     let message = match lines.find_map(|line| line.strip_prefix("error: ")) {
         Some(reason) => format!("{} {reason}", message.trim_end()),
@@ -37,7 +38,7 @@ fn refused(text: &str, complaint: &str) -> Error {
     error.at(location).excerpt(caret(shown, line, before))
 }
 
-/// Line, column and what is wrong there: `at 1(8): unknown name`.
+/// Splits `at 1(8): unknown name` into line, column and message.
 fn placed(complaint: &str) -> Option<(usize, usize, &str)> {
     let (line, rest) = complaint.strip_prefix("at ").unwrap_or(complaint).split_once('(')?;
     let (column, message) = rest.split_once("): ")?;

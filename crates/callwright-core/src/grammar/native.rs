@@ -1,4 +1,4 @@
-//! Arguments in a notation that is almost JSON: Python's, or one with quotes and keys of its own.
+//! Grammar of arguments in an almost-JSON notation: Python's, or one with its own quotes and keys.
 
 use super::flat::{self, Flat};
 use super::json::{impossible, possible, unless_impossible, unwritable};
@@ -10,13 +10,13 @@ use crate::format::schema::Types;
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
 
-/// How deep a value may be nested that its schema says nothing about.
+/// Maximum nesting of a value that its schema does not describe.
 const ANY_DEPTH: usize = 2;
 
-/// Keywords about parts of a value: those of several schemas are not joined.
+/// Keywords about parts of a value: those of several schemas are not merged.
 const STRUCTURE: [&str; 6] =
     ["properties", "patternProperties", "additionalProperties", "required", "items", "prefixItems"];
-/// Longer names the parser does not read.
+/// The parser does not read longer names.
 const NAME: usize = 1024;
 
 /// A notation of values.
@@ -71,8 +71,7 @@ impl<'f> Dialect<'f> {
         }
     }
 
-    /// Whether a value is read as it was written: nothing is escaped between quotes of the format's own, or in a bare
-    /// key.
+    /// Whether a value is read back unchanged: nothing is escaped between custom quotes, or in an unquoted key.
     fn can_write(&self, value: &Value) -> bool {
         match value {
             Value::String(text) => self.quote.is_none_or(|quote| !text.contains(quote)),
@@ -92,7 +91,7 @@ impl<'f> Dialect<'f> {
     }
 }
 
-/// Whether a name is one that an argument of a call in Python may have.
+/// Whether a name is valid as a Python keyword argument.
 fn is_parameter(name: &str) -> bool {
     let begins = |c: char| c.is_ascii_alphabetic() || c == '_' || !c.is_ascii();
     name.len() <= NAME
@@ -100,17 +99,17 @@ fn is_parameter(name: &str) -> bool {
         && name.chars().all(|c| begins(c) || c.is_ascii_digit() || "$-.".contains(c))
 }
 
-/// What the rules of one tool's values need to know.
+/// The state shared by the rules of one tool's values.
 struct Notation<'a> {
     dialect: Dialect<'a>,
     tool: &'a str,
     definitions: Map<String, Value>,
-    /// Definitions with a rule.
+    /// Definitions that have a rule.
     ruled: Vec<(String, String)>,
 }
 
 impl Builder<'_> {
-    /// `key=value, …` as Python writes it.
+    /// `key=value, …` as in Python.
     pub(super) fn python_arguments(&mut self, tool: &Tool) -> Result<String> {
         let Some(whole) = self.schema(tool)? else { return Ok(String::new()) };
         self.leave_for(Some("object"), &whole, &MEMBERS, "$");
@@ -165,7 +164,7 @@ impl Builder<'_> {
         Ok(self.rules.alternatives(&options))
     }
 
-    /// What is said of a value in one place.
+    /// The rule of a value described in one place.
     fn plain(&mut self, object: &Map<String, Value>, notation: &mut Notation<'_>, path: &str) -> Result<String> {
         if let Some(Value::String(reference)) = object.get("$ref") {
             self.leave(object, &["$ref"], path);
@@ -176,17 +175,17 @@ impl Builder<'_> {
             let options: Vec<String> = values.map(|value| literal(&notation.dialect.write(value))).collect();
             if options.is_empty() {
                 let keyword = if object.contains_key("enum") { "enum" } else { "const" };
-                return Err(impossible(Some(notation.tool), path, Some(keyword), "no value that is listed will do"));
+                return Err(impossible(Some(notation.tool), path, Some(keyword), "no listed value fits"));
             }
             return Ok(self.rules.alternatives(&options));
         }
         for key in ["anyOf", "oneOf"] {
-            // What is said of an object's members cannot be joined with alternatives: they are left.
+            // Keywords about an object's members cannot be merged with alternatives, so they are dropped.
             if let Some(Value::Array(options)) = object.get(key).filter(|_| !object.contains_key("properties")) {
                 if options.is_empty() {
                     return Err(impossible(Some(notation.tool), path, Some(key), "there is no alternative"));
                 }
-                // Of `oneOf` that no other fits is left.
+                // `oneOf` exclusivity is dropped.
                 self.leave(object, &["anyOf"], path);
                 let options = options
                     .iter()
@@ -225,7 +224,7 @@ impl Builder<'_> {
         notation.ruled.push((reference.to_owned(), rule.clone()));
         let body = self.native(&defined, notation, path);
         if body.is_err() {
-            // What refers to it elsewhere has to hear of it, too.
+            // Other references to the definition must also report this.
             notation.ruled.retain(|(_, known)| *known != rule);
         }
         self.rules.complete(&rule, &body?);
@@ -280,7 +279,7 @@ impl Builder<'_> {
         Ok(self.rules.sequence(&[literal("["), list, literal("]")]))
     }
 
-    /// From `least` to `most` items, separated.
+    /// A list of `least` to `most` items, with separators.
     fn list(&mut self, item: &str, dialect: Dialect<'_>, least: u64, most: u64) -> String {
         if most == 0 {
             return String::new();
@@ -324,7 +323,7 @@ impl Builder<'_> {
         Ok(self.rules.sequence(&[literal("{"), listed, members, literal("}")]))
     }
 
-    /// Some members of any names with values of one kind.
+    /// Members with any names, and values of one kind.
     fn members(&mut self, value: &str, dialect: Dialect<'_>) -> String {
         let name = self.rules.terminal("/[a-zA-Z_][a-zA-Z0-9_]{0,30}/");
         let quote = if dialect.bare_keys { "" } else { dialect.quote.unwrap_or("\"") };
@@ -362,7 +361,7 @@ impl<'a> Notation<'a> {
     }
 }
 
-/// A schema for one of its types alone.
+/// A schema restricted to one of its types.
 fn only(object: &Map<String, Value>, kind: &str) -> Value {
     let mut one = object.clone();
     one.insert("type".to_owned(), kind.into());

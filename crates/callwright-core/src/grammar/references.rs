@@ -1,8 +1,8 @@
-//! References of a schema: brought into one form, and followed to see whether what they describe ever ends.
+//! References of a schema: normalises them, and checks whether the described values are finite.
 //!
-//! A grammar is written from parts of a schema, and a part knows only the definitions that go with it. A reference to
-//! any other place (`#`, `#/properties/a`) is therefore made one to a definition. An object that requires itself fits
-//! no value: where it may be left out it is, and where not, that is an error before a model runs into it.
+//! A grammar is written from parts of a schema, and a part has access only to its definitions. A reference to any other
+//! place (`#`, `#/properties/a`) is therefore turned into a definition. No value fits an object that requires itself.
+//! It is removed if it is optional, and reported as an error otherwise, before a model reaches it.
 
 use super::Unenforced;
 use crate::tool::dialect::children;
@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, HashSet};
 /// The tables of definitions.
 pub(super) const TABLES: [&str; 2] = ["$defs", "definitions"];
 
-/// A schema whose references are all to its definitions, each of which fits some value, and the references that lead
-/// nowhere, which are left out.
+/// A schema whose references all lead to definitions that some value fits, and the unresolvable references, which are
+/// dropped.
 ///
 /// # Errors
 /// The place in the schema that refers to itself without end.
@@ -59,10 +59,10 @@ fn mentions_reference(schema: &Value) -> bool {
     }
 }
 
-/// Gives each reference its form.
+/// Rewrites references.
 struct Resolving<'s> {
     root: &'s Value,
-    /// Places that are referred to and are no definitions, and the definition that each becomes.
+    /// Referenced places that are not definitions, and the definition that each becomes.
     moved: BTreeMap<String, String>,
     unenforced: Vec<Unenforced>,
 }
@@ -84,7 +84,7 @@ impl Resolving<'_> {
         }
     }
 
-    /// The reference to a definition that says the same; `None` where there is nothing to refer to.
+    /// The equivalent reference to a definition; `None` if the target does not exist.
     fn target(&mut self, reference: &str) -> Option<String> {
         let id = self.root.get("$id").and_then(Value::as_str).unwrap_or_default();
         let local = reference.strip_prefix(id).unwrap_or(reference);
@@ -112,7 +112,7 @@ impl Resolving<'_> {
     }
 }
 
-/// Which definitions fit a value that ends.
+/// The definitions that a finite value fits.
 struct Ending(HashSet<String>);
 
 impl Ending {
@@ -125,7 +125,7 @@ impl Ending {
             })
             .collect();
         let mut ending = Ending(HashSet::new());
-        // Each round finds those that end by way of those found before.
+        // Each round finds those that depend on earlier ones.
         loop {
             let more: Vec<String> = definitions
                 .iter()
@@ -139,7 +139,7 @@ impl Ending {
         }
     }
 
-    /// Whether some value that ends fits, as far as references go: what else may be wrong is others' business.
+    /// Whether a finite value fits, as far as references are concerned. Other contradictions are not checked here.
     fn ends(&self, schema: &Value) -> bool {
         let Value::Object(object) = schema else { return true };
         if object.contains_key("enum") || object.contains_key("const") {
@@ -155,7 +155,7 @@ impl Ending {
             && (allows_scalar(object) || (self.required(object).iter().all(|(_, member)| self.ends(member))))
     }
 
-    /// What any value has to have: each with its path.
+    /// What every value must contain, each with its path.
     fn required<'s>(&self, object: &'s Map<String, Value>) -> Vec<(String, &'s Value)> {
         let mut found = Vec::new();
         for (name, member, required) in super::tagged::properties(object) {
@@ -172,7 +172,7 @@ impl Ending {
         found
     }
 
-    /// The place that a value that fits would have to repeat for ever.
+    /// The place that a fitting value would have to repeat forever.
     fn culprit(&self, schema: &Value, path: &str) -> String {
         let Value::Object(object) = schema else { return path.to_owned() };
         if object.get("$ref").and_then(Value::as_str).is_some_and(|reference| !self.0.contains(reference)) {
@@ -187,7 +187,7 @@ impl Ending {
         first.map_or_else(|| path.to_owned(), |(key, part)| self.culprit(part, &format!("{path}{key}")))
     }
 
-    /// Takes out what fits no value and need not be there: a model that began it could not end it.
+    /// Removes optional parts that no value fits: a model that began one could not end it.
     fn prune(&self, schema: &mut Value) {
         let Value::Object(object) = schema else { return };
         if let Some(Value::Object(members)) = object.get_mut("properties") {
@@ -209,7 +209,7 @@ impl Ending {
             object.shift_remove("items");
             object.insert("maxItems".to_owned(), json!(0));
         }
-        // Definitions that do not end are referred to no more.
+        // Remove references to infinite definitions.
         for table in TABLES {
             if let Some(Value::Object(definitions)) = object.get_mut(table) {
                 definitions.retain(|name, _| self.0.contains(&format!("#/{table}/{name}")));
@@ -227,7 +227,7 @@ fn allows_scalar(object: &Map<String, Value>) -> bool {
     match object.get("type") {
         Some(Value::Array(kinds)) => kinds.iter().any(is_scalar),
         Some(kind) => is_scalar(kind),
-        // A grammar takes what has members or items for an object or an array.
+        // Without a type, the grammar takes anything with members or items for an object or an array.
         None => !["properties", "items"].iter().any(|key| object.contains_key(*key)),
     }
 }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_to_definitions_or_to_nothing() {
+    fn references_lead_to_definitions_or_are_dropped() {
         let cases = [
             (json!({"type": "integer"}), r#"{"type":"integer"} "#),
             (
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_left_out_or_said() {
+    fn infinite_schemas_are_dropped_or_reported() {
         let node = json!({"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]});
         let with = |schema: Value| {
             let mut schema = schema;

@@ -1,8 +1,8 @@
-//! The text of a Lark grammar, rule by rule.
+//! Writes the text of a Lark grammar, rule by rule.
 
 use std::collections::HashMap;
 
-/// Rules and terminals, numbered; equal ones are written once.
+/// Numbered rules and terminals; equal ones are written once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rules {
     text: String,
@@ -10,12 +10,12 @@ pub(super) struct Rules {
     known: HashMap<String, String>,
 }
 
-/// A text as Lark writes it; nothing for the empty text.
+/// A text as a Lark literal; an empty text is nothing.
 pub(super) fn literal(text: &str) -> String {
     if text.is_empty() {
         return String::new();
     }
-    // Lark's strings are JSON's, without DEL.
+    // Lark's strings are JSON's, except for DEL.
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
@@ -31,13 +31,13 @@ impl Rules {
         name
     }
 
-    /// A rule of its own, unless it is a mere name.
+    /// A separate rule, unless the body is just a name.
     pub(super) fn rule(&mut self, body: String) -> String {
         let plain = !body.is_empty() && body.bytes().all(|b| b.is_ascii_alphanumeric());
         if plain { body } else { self.define(body, false) }
     }
 
-    /// A terminal: what the lexer reads as one piece.
+    /// A terminal: text that the lexer reads in one piece.
     pub(super) fn terminal(&mut self, body: &str) -> String {
         self.define(body.to_owned(), true)
     }
@@ -52,7 +52,7 @@ impl Rules {
         self.text.push_str(&format!("{name}: {body}\n"));
     }
 
-    /// One after the other; empty parts are left out.
+    /// A sequence; empty parts are omitted.
     pub(super) fn sequence(&mut self, parts: &[String]) -> String {
         let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
         match parts.as_slice() {
@@ -72,17 +72,17 @@ impl Rules {
         self.rule(format!("%json {schema}"))
     }
 
-    /// Some white space, or none.
+    /// Optional white space.
     pub(super) fn white_space(&mut self) -> String {
         format!("{}?", self.terminal("/[ \\t\\r\\n]{1,8}/"))
     }
 
-    /// Items in order with `separator` between them, the optional ones left out at will.
+    /// Items in order with `separator` between them; optional ones may be omitted.
     pub(super) fn ordered(&mut self, items: &[(String, bool)], separator: &str) -> String {
-        // From the end: what may follow when an item was written before, and when none was.
-        let (mut behind, mut first) = (String::new(), String::new());
+        // From the end: what may follow if an item was written before, and if none was.
+        let (mut following, mut first) = (String::new(), String::new());
         for (index, (item, required)) in items.iter().enumerate().rev() {
-            let with = self.sequence(&[item.clone(), behind.clone()]);
+            let with = self.sequence(&[item.clone(), following.clone()]);
             if *required {
                 first = with.clone();
             } else if items[..index].iter().all(|(_, required)| !required) {
@@ -90,7 +90,7 @@ impl Rules {
             }
             if index > 0 {
                 let continued = self.sequence(&[literal(separator), with]);
-                behind = if *required { continued } else { self.alternatives(&[continued, behind]) };
+                following = if *required { continued } else { self.alternatives(&[continued, following]) };
             }
         }
         first

@@ -1,7 +1,7 @@
-//! A JSON Schema made fit for a grammar: what the grammar engine cannot enforce is taken out of it, and said.
+//! Prepares a JSON Schema for a grammar: removes what the grammar engine cannot enforce, and reports it.
 //!
-//! Relaxing is always local: a keyword that cannot be enforced is dropped where it stands and the rest of the schema
-//! stays in force. What was dropped is checked after parsing, against the whole schema.
+//! Relaxing is local: a keyword that cannot be enforced is dropped in its place, and the rest of the schema stays in
+//! force. After parsing, values are checked against the whole schema.
 
 use super::Unenforced;
 use super::references::TABLES;
@@ -10,7 +10,7 @@ use llguidance::api::ParserLimits;
 use llguidance::{GrammarBuilder, JsonCompileOptions};
 use serde_json::{Map, Value, json};
 
-/// Keywords of JSON Schema that say something about a value and that the grammar engine does not know.
+/// Keywords of JSON Schema that restrict a value and that the grammar engine does not support.
 const UNKNOWN: [&str; 18] = [
     "not",
     "if",
@@ -32,7 +32,7 @@ const UNKNOWN: [&str; 18] = [
     "extends",
 ];
 
-/// Formats that the grammar engine knows.
+/// Formats that the grammar engine supports.
 const FORMATS: [&str; 10] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
@@ -50,16 +50,17 @@ const DESCRIPTIONS: [&str; 10] = [
     "optional",
 ];
 
-/// Keywords that say what a schema is, and nothing about a value.
+/// Keywords about the schema, not about a value.
 const META: [&str; 8] =
     ["$schema", "$id", "$anchor", "$defs", "definitions", "$vocabulary", "contentMediaType", "contentEncoding"];
 
-/// Whether a keyword says something about a value.
+/// Whether a keyword restricts a value.
 pub(super) fn restricts(keyword: &str) -> bool {
     !META.contains(&keyword) && !DESCRIPTIONS.contains(&keyword) && !keyword.starts_with("x-")
 }
 
-/// Whether a document has members, and none that JSON Schema knows: it is then hardly one, and any value fits it.
+/// Whether a document has members, but none that JSON Schema defines. It is then probably not a schema, and any value
+/// fits it.
 pub fn says_nothing(schema: &Value) -> bool {
     const OTHERS: [&str; 8] = ["type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf", "nullable"];
     let knows = |key: &str| {
@@ -74,7 +75,7 @@ pub fn says_nothing(schema: &Value) -> bool {
     }
 }
 
-/// Keywords that say something about values of one type only.
+/// Keywords that restrict values of one type only.
 const OF_TYPE: [(&str, &[&str]); 4] = [
     ("string", &["minLength", "maxLength", "pattern", "format"]),
     ("number", &["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]),
@@ -111,13 +112,13 @@ const OF_TYPE: [(&str, &[&str]); 4] = [
     ),
 ];
 
-/// Whether a keyword says something about values of a type.
+/// Whether a keyword applies to values of a type.
 pub(super) fn concerns(keyword: &str, kind: &str) -> bool {
     let kind = if kind == "integer" { "number" } else { kind };
     keyword != "type" && OF_TYPE.iter().all(|(of, keywords)| *of == kind || !keywords.contains(&keyword))
 }
 
-/// Whether a schema's `type` names one.
+/// Whether a schema's `type` includes `kind`.
 pub(super) fn names_type(kinds: &Value, kind: &str) -> bool {
     match kinds {
         Value::Array(several) => several.iter().any(|one| one == kind),
@@ -137,22 +138,22 @@ pub(super) fn types_of_value(value: &Value) -> &'static [&'static str] {
     }
 }
 
-/// How many items an array has at least and at most.
+/// Minimum and maximum number of an array's items.
 pub(super) fn item_counts(object: &Map<String, Value>) -> (u64, Option<u64>) {
     let count = |key: &str| object.get(key).and_then(Value::as_u64);
     (count("minItems").unwrap_or(0), count("maxItems"))
 }
 
-/// A schema without the definitions that it brings along.
+/// A schema without its definitions.
 pub(super) fn without_definitions(object: &Map<String, Value>) -> Value {
     let kept = object.iter().filter(|(key, _)| !TABLES.contains(&key.as_str()));
     Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
 }
 
-/// The values that a schema lists and that fit it in all other respects; `None` where it lists none.
+/// The listed values that fit the schema in all other respects; `None` if it lists none.
 pub(super) fn listed(schema: &Map<String, Value>, whole: &Map<String, Value>) -> Option<Vec<Value>> {
     let values = values(schema)?;
-    // Where only the type is left to look at, no validator is made.
+    // If only the type remains to check, no validator is needed.
     let is_plain = schema.keys().filter(|keyword| *keyword != "type" && restricts(keyword)).count() == 1;
     let alone = || super::tagged::with_definitions(&Value::Object(schema.clone()), whole);
     let validator = (!is_plain).then(|| jsonschema::validator_for(&alone()).ok()).flatten();
@@ -164,20 +165,20 @@ pub(super) fn listed(schema: &Map<String, Value>, whole: &Map<String, Value>) ->
     Some(values.iter().filter(|value| fits(value)).cloned().collect())
 }
 
-/// The values that a schema lists by itself.
+/// The values that a schema lists, unchecked.
 pub(super) fn values(schema: &Map<String, Value>) -> Option<&[Value]> {
     let listed = schema.get("enum").and_then(Value::as_array).map(Vec::as_slice);
     listed.or(schema.get("const").map(std::slice::from_ref))
 }
 
-/// How deep a value may be nested that its schema says nothing about.
+/// Maximum nesting of a value that its schema does not describe.
 const ANY_DEPTH: usize = 3;
 
-/// Numbers without bounds of their own stay below this: a model that cannot stop writing digits would otherwise leave
-/// the range of what a program can read.
+/// Limit for numbers without bounds: a model that cannot stop writing digits would otherwise exceed the range that
+/// programs can read.
 pub(super) const LARGEST: f64 = 1e18;
 
-/// A schema for generating: what it cannot enforce is reported by path below `$`.
+/// Prepares a schema for generating. Dropped keywords are reported by path below `$`.
 pub(super) fn prepare(schema: &Value) -> (Value, Vec<Unenforced>) {
     let mut preparing = Preparing { composed: mentions(schema, "allOf"), unenforced: Vec::new() };
     let mut schema = schema.clone();
@@ -185,7 +186,7 @@ pub(super) fn prepare(schema: &Value) -> (Value, Vec<Unenforced>) {
     (schema, preparing.unenforced)
 }
 
-/// Takes out what the grammar engine refuses, without narrowing anything: for checking texts.
+/// Removes what the grammar engine refuses without narrowing anything; for checking texts.
 pub(super) fn without_unknown(schema: &Value) -> (Value, Vec<Unenforced>) {
     let mut schema = schema.clone();
     let mut unenforced = Vec::new();
@@ -193,7 +194,7 @@ pub(super) fn without_unknown(schema: &Value) -> (Value, Vec<Unenforced>) {
     (schema, unenforced)
 }
 
-/// Writes counts such as `2.0` as the whole numbers that they are.
+/// Writes counts such as `2.0` as integers.
 pub(super) fn whole_counts(schema: &mut Value) {
     const COUNTS: [&str; 8] = [
         "minItems",
@@ -232,7 +233,7 @@ fn drop_unknown(schema: &mut Value, path: &str, unenforced: &mut Vec<Unenforced>
     };
     for keyword in UNKNOWN {
         let Some(value) = object.shift_remove(keyword) else { continue };
-        // Said, but saying nothing.
+        // Keywords with no effect.
         if !matches!((keyword, &value), ("uniqueItems", Value::Bool(false)) | ("then" | "else", _)) {
             dropped(keyword);
         }
@@ -249,7 +250,7 @@ fn drop_unknown(schema: &mut Value, path: &str, unenforced: &mut Vec<Unenforced>
         object.shift_remove("pattern");
         dropped("pattern");
     }
-    // The engine takes a type of numbers for those of a certain size.
+    // The engine limits numeric types to a certain size.
     let is_large = |value: &Value| value.as_f64().is_some_and(|number| number.abs() >= LARGEST);
     if values(object).is_some_and(|values| values.iter().any(is_large))
         && (is_type(object, "integer") || is_type(object, "number"))
@@ -258,7 +259,7 @@ fn drop_unknown(schema: &mut Value, path: &str, unenforced: &mut Vec<Unenforced>
     {
         values.retain(|value| types_of_value(value).iter().any(|kind| names_type(&kinds, kind)));
     }
-    // It stays in force, but a grammar counts a key that is written twice as two.
+    // The grammar enforces it, but counts a repeated key twice.
     let least = object.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
     let free = match object.get("additionalProperties") {
         Some(Value::Bool(false)) => object.contains_key("patternProperties"),
@@ -274,7 +275,7 @@ fn drop_unknown(schema: &mut Value, path: &str, unenforced: &mut Vec<Unenforced>
 }
 
 struct Preparing {
-    /// Whether parts of the schema are combined: an object that is closed could then not be combined with others.
+    /// Whether the schema combines parts: a closed object could not be combined with others.
     composed: bool,
     unenforced: Vec<Unenforced>,
 }
@@ -312,17 +313,17 @@ impl Preparing {
     }
 }
 
-/// What may stand in an object beside what its schema mentions: nothing, or, where it mentions nothing, anything small.
+/// Restricts other members than the schema mentions: to none, or, if it mentions none, to small values.
 fn open_or_closed(object: &mut Map<String, Value>) {
     let mentioned = object.get("properties").and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     let open = matches!(object.get("additionalProperties"), None | Some(Value::Bool(true)));
     if object.contains_key("patternProperties") || !open {
         return;
     }
-    let asked_for = object.contains_key("additionalProperties");
-    let closed = mentioned && !asked_for;
+    let explicit = object.contains_key("additionalProperties");
+    let closed = mentioned && !explicit;
     if closed {
-        // What is required has to be mentioned: the other keys are forbidden.
+        // Required members must be mentioned, because other keys are forbidden.
         let required: Vec<(String, bool)> =
             super::tagged::properties(object).into_iter().map(|(name, _, required)| (name, required)).collect();
         if let Some(Value::Object(declared)) = object.get_mut("properties") {
@@ -343,7 +344,7 @@ fn is_type(object: &Map<String, Value>, kind: &str) -> bool {
 }
 
 pub(super) fn bound_numbers(object: &mut Map<String, Value>) {
-    // What is listed needs none, and may be beyond them.
+    // Listed values need no bounds, and may exceed them.
     let is_listed = object.contains_key("enum") || object.contains_key("const");
     if is_listed || !is_type(object, "integer") && !is_type(object, "number") {
         return;
@@ -361,7 +362,7 @@ pub(super) fn bound_numbers(object: &mut Map<String, Value>) {
     }
 }
 
-/// Any value, nested at most `depth` deep: a model that only opens brackets would otherwise never be done.
+/// Any value, nested at most `depth` deep: a model that only opens brackets would otherwise never end.
 pub(super) fn any(depth: usize) -> Value {
     let number = json!({"type": "number", "minimum": -LARGEST, "maximum": LARGEST});
     let scalars = json!({"type": ["string", "boolean", "null"]});
@@ -375,7 +376,7 @@ pub(super) fn any(depth: usize) -> Value {
     }
 }
 
-/// Whether the grammar engine takes a schema; else its complaint.
+/// Compiles a schema with the grammar engine; the error is its message.
 pub(super) fn compile(schema: &Value) -> Result<(), String> {
     let limits = ParserLimits { verbose_errors: false, ..ParserLimits::default() };
     let options = JsonCompileOptions::default();
@@ -383,13 +384,12 @@ pub(super) fn compile(schema: &Value) -> Result<(), String> {
     compiled.map(|_| ()).map_err(|error| format!("{error:#}"))
 }
 
-/// Whether a complaint says that no value fits the schema.
+/// Whether the engine's message says that no value fits the schema.
 pub(super) fn is_impossible(complaint: &str) -> bool {
     complaint.contains("Unsatisfiable schema")
 }
 
-/// Where a schema that no value fits says so: the path to the innermost part that is at fault, and the keyword there
-/// without which a value would fit.
+/// The path to the innermost part of a schema that no value fits, and the keyword without which a value would fit.
 pub(super) fn culprit(schema: &Value) -> (String, Option<String>) {
     let definitions = schema.as_object().map(definitions).unwrap_or_default();
     let impossible = |schema: &Value| compile_part(schema, &definitions).is_err_and(|why| is_impossible(&why));
@@ -398,7 +398,7 @@ pub(super) fn culprit(schema: &Value) -> (String, Option<String>) {
         let Value::Object(object) = &part else { return (path, None) };
         let count = children(&mut object.clone()).len();
         for index in 0..count {
-            // Without it the whole would do.
+            // Without this member, a value fits the whole.
             let mut without = object.clone();
             let Some((key, child)) = children(&mut without).into_iter().nth(index) else { continue };
             let taken = std::mem::replace(child, Value::Bool(true));
@@ -418,17 +418,17 @@ pub(super) fn culprit(schema: &Value) -> (String, Option<String>) {
     }
 }
 
-/// The definitions that a schema brings along.
+/// The schema's definitions.
 pub(super) fn definitions(object: &Map<String, Value>) -> Map<String, Value> {
     TABLES.iter().filter_map(|key| Some(((*key).to_owned(), object.get(*key)?.clone()))).collect()
 }
 
-/// The same as [`compile`] for a part of a schema, which may refer to the definitions of the whole.
+/// Like [`compile`] for a part of a schema, which may refer to the definitions of the whole.
 fn compile_part(part: &Value, definitions: &Map<String, Value>) -> Result<(), String> {
     compile(&super::tagged::with_definitions(part, definitions))
 }
 
-/// Writes `{"not": {}}`, which no value fits, as `false`: generators use it for a value that is not given.
+/// Rewrites `{"not": {}}`, which no value fits, as `false`: generators use it for an absent value.
 pub(super) fn plain_never(schema: &mut Value) {
     let Value::Object(object) = schema else { return };
     for (_, child) in children(object) {
@@ -445,7 +445,7 @@ pub(super) fn plain_never(schema: &mut Value) {
     }
 }
 
-/// Relaxes the nodes that the grammar engine refuses to compile, and only these.
+/// Relaxes the nodes that the grammar engine refuses to compile, and no others.
 pub(super) fn relax(schema: &mut Value, unenforced: &mut Vec<Unenforced>) {
     relax_alternatives(schema, unenforced);
     relax_definitions(schema, unenforced);
@@ -453,10 +453,11 @@ pub(super) fn relax(schema: &mut Value, unenforced: &mut Vec<Unenforced>) {
     relax_node(schema, "$", &definitions, unenforced, &|_| true);
 }
 
-/// Which of several alternatives fits, a grammar can say; that the others do not, only where they exclude each other.
+/// Relaxes `oneOf`: a grammar can require that one alternative fits, but can exclude the others only if they are
+/// disjoint.
 ///
-/// Each `oneOf` is tried by itself, with the others taken for `anyOf`: a definition that is refused for its own would
-/// otherwise free all that refers to it.
+/// Each `oneOf` is tried separately, with the others replaced by `anyOf`. Otherwise a definition with a failing `oneOf`
+/// would relax everything that refers to it.
 fn relax_alternatives(schema: &mut Value, unenforced: &mut Vec<Unenforced>) {
     if !compile(schema).is_err_and(|why| why.contains("oneOf")) {
         return;
@@ -511,7 +512,7 @@ fn one_as_any(object: &mut Map<String, Value>) {
     }
 }
 
-/// Relaxes each definition for what it says itself: what it refers to is relaxed where that is.
+/// Relaxes each definition for its own keywords; what it refers to is relaxed in its own place.
 fn relax_definitions(schema: &mut Value, unenforced: &mut Vec<Unenforced>) {
     let Value::Object(object) = schema else { return };
     let mut open = definitions(object);
@@ -521,13 +522,13 @@ fn relax_definitions(schema: &mut Value, unenforced: &mut Vec<Unenforced>) {
     for table in TABLES {
         let Some(Value::Object(defined)) = object.get_mut(table) else { continue };
         for (name, definition) in defined {
-            // Alternatives exclude each other only by what they refer to.
+            // Whether alternatives are disjoint depends on the definitions that they refer to.
             relax_node(definition, &format!("$.{table}.{name}"), &open, unenforced, &|why| !why.contains("oneOf"));
         }
     }
 }
 
-/// `counts` says of a complaint whether it is one about this schema.
+/// `counts` decides whether a message is about this schema.
 fn relax_node(
     schema: &mut Value,
     path: &str,

@@ -1,4 +1,4 @@
-//! Arguments one by one between tags: values typed by the schema, strings as they are.
+//! Grammar of arguments one by one between tags: the schema types the values, and strings are unquoted.
 
 use super::flat::{self, Flat};
 use super::json::{impossible, number, possible, unless_impossible, unwritable};
@@ -16,18 +16,19 @@ use serde_json::{Map, Value, json};
 /// Keywords of objects whose members are written one by one, and only those that the schema names.
 pub(super) const MEMBERS: [&str; 4] = ["type", "properties", "required", "additionalProperties"];
 
-/// Longer texts than this are not counted: the grammar engine gives up on a terminal that counts and looks out for a tag.
+/// Maximum length to count: beyond it, the grammar engine gives up on a terminal that counts and also searches for a
+/// tag.
 const COUNTED: u64 = 1000;
-/// Least lengths are harder for it, with their square: what one of 250 takes has to do for a whole grammar.
+/// Budget for minimum lengths, whose cost is quadratic: one of 250 is the budget of a whole grammar.
 const LEAST_COUNTED: u64 = 250 * 250;
-/// So few are easy.
+/// Lengths up to this are cheap.
 const FEW: u64 = 8;
-/// The parser takes the text behind this, too, for a value.
+/// The parser also reads the text after this as a value.
 const CDATA: &str = "<![CDATA[";
-/// The types beside text that are written without brackets.
+/// The types other than text that are written without brackets.
 const SCALARS: [(&str, Types); 4] =
     [("null", Types::NULL), ("boolean", Types::BOOLEAN), ("integer", Types::INTEGER), ("number", Types::NUMBER)];
-/// Longer names the parser does not read.
+/// The parser does not read longer names.
 const NAME: usize = 128;
 
 impl Builder<'_> {
@@ -69,7 +70,7 @@ impl Builder<'_> {
         Ok(self.rules.sequence(&[before, value]))
     }
 
-    /// An argument whose tag says of which type its value is: for each word the values that it means.
+    /// An argument whose tag gives the type of its value: for each word, the values of its types.
     fn typed_argument(
         &mut self,
         tool: &str,
@@ -104,7 +105,7 @@ impl Builder<'_> {
         Ok(self.rules.alternatives(&options))
     }
 
-    /// A value and the tag that ends it.
+    /// A value and its end tag.
     fn tagged_value(
         &mut self,
         tool: &str,
@@ -133,7 +134,7 @@ impl Builder<'_> {
                 self.leave_for(Some("array"), object, &["type", "items", "minItems", "maxItems"], path);
                 let items = with_definitions(&object["items"], object);
                 let item = self.tagged_argument(tool, "item", &items, tagged, &format!("{path}.items"))?;
-                // Without an element it would be empty text, which is no array.
+                // Without an element it would be empty text, which is not an array.
                 let (least, most) = schema::item_counts(object);
                 let least = least.max(1);
                 let most = most.unwrap_or(least.max(super::MANY as u64));
@@ -148,7 +149,7 @@ impl Builder<'_> {
             if alternatives.is_empty() {
                 return Err(impossible(Some(tool), path, None, "nothing is allowed"));
             }
-            // Nothing is said of the value's type: any text is one.
+            // The schema does not restrict the type, so any text is valid.
             self.unenforced.extend(dropped);
             alternatives.iter().for_each(|flat| self.leave(&flat.schema, &[], &flat.path));
             return Ok(self.raw(&Map::new(), end, path, Types::STRING));
@@ -175,8 +176,8 @@ impl Builder<'_> {
         Ok(self.rules.alternatives(&options))
     }
 
-    /// The texts that alternatives of a schema allow, each with its end, and that the parser does not take for a value
-    /// of another of its types.
+    /// The texts that the alternatives allow, each with its end, except those that the parser reads as another of
+    /// `types`.
     fn texts(&mut self, alternatives: &[Flat], whole: &Value, end: &str, types: Types) -> Vec<String> {
         let nothing = Map::new();
         let whole = whole.as_object().unwrap_or(&nothing);
@@ -199,8 +200,8 @@ impl Builder<'_> {
         options
     }
 
-    /// The numbers, words and listed values that alternatives of a schema allow beside text. Text may begin like them:
-    /// only a terminal that goes up to the end tells them apart.
+    /// The numbers, words and listed values that the alternatives allow in addition to text. Text may begin like them,
+    /// so the terminal has to include the end.
     fn scalars(&mut self, alternatives: &[Flat], whole: &Value, end: &str, types: Types) -> Vec<String> {
         let nothing = Map::new();
         let whole = whole.as_object().unwrap_or(&nothing);
@@ -228,8 +229,8 @@ impl Builder<'_> {
         options
     }
 
-    /// Text up to the tag that ends it, which is part of the terminal: where text ends, only the tag says.
-    /// What the parser takes for a value of another of the `types` is left out.
+    /// Text up to its end tag, which is part of the terminal because only the tag ends the text. Texts that the parser
+    /// reads as another of `types` are excluded.
     pub(super) fn raw(&mut self, schema: &Map<String, Value>, end: &str, path: &str, types: Types) -> String {
         let mut conditions = vec!["/(?s:.*)/".to_owned()];
         let others = read_otherwise(types);
@@ -256,7 +257,7 @@ impl Builder<'_> {
         }
         let pattern = schema.get("pattern").and_then(Value::as_str);
         if pattern.is_some() || conditions.len() > 1 + usize::from(!others.is_empty()) {
-            // White space at a value's edges may be the format's, and not count.
+            // White space at a value's edges may belong to the format.
             conditions.push(r"/(?s:[^\s].*[^\s]|[^\s]?)/".to_owned());
         }
         let searched = pattern.and_then(searched);
@@ -266,8 +267,8 @@ impl Builder<'_> {
         self.leave_for(Some("string"), schema, &heeded, path);
         conditions.extend(searched);
         let forbidden = self.markup(end);
-        // What follows is any bytes, not any text: the engine sees at once that nothing does, where it would otherwise
-        // go through all lengths that are counted, and give up.
+        // Any bytes, not any text: the engine then sees at once that nothing else follows. Otherwise it goes through
+        // all counted lengths and gives up.
         let any_bytes = self.rules.terminal("~(/a/ & /b/)");
         conditions.push(format!("~(/(?s:.*)/ ({}) {any_bytes})", forbidden.join(" | ")));
         if self.is_tagged() && !end.trim().is_empty() {
@@ -277,13 +278,13 @@ impl Builder<'_> {
         self.rules.terminal(&format!("{text} {}", literal(end)))
     }
 
-    /// Whether only what follows a closing tag shows that it is one.
+    /// Whether only the text after a closing tag shows that it is one.
     fn is_tagged(&self) -> bool {
         matches!(self.format.payload, crate::format::Payload::Tagged(_))
     }
 
-    /// What a text that ends at `end` must not contain: the format's own markup, and the closing tag where the parser
-    /// would take it for one. Before text in the same line it is part of the value.
+    /// Texts that must not occur in a text that ends at `end`: the format's own markup, and the closing tag where the
+    /// parser would accept it. Before text on the same line, the tag is part of the value.
     fn markup(&self, end: &str) -> Vec<String> {
         let markers = [&self.format.start, &self.format.end];
         let section = self.format.section.iter().flat_map(|section| [&section.start, &section.end]);
@@ -310,21 +311,22 @@ impl Builder<'_> {
     }
 }
 
-/// A schema's pattern as a terminal that matches the whole of a text it is found in; `None` where that is not plain.
+/// A schema's pattern as a terminal that matches the whole text containing it; `None` if the pattern is not simple
+/// enough.
 fn searched(pattern: &str) -> Option<String> {
     let from_start = pattern.starts_with('^');
     let to_end = pattern.ends_with('$') && !pattern.ends_with("\\$");
     let inner = &pattern[usize::from(from_start)..pattern.len() - usize::from(to_end)];
-    // With alternatives an anchor may belong to one of them only.
+    // With alternatives, an anchor may belong to only one of them.
     if inner.contains(['^', '$']) || (from_start || to_end) && has_alternatives(inner) {
         return None;
     }
-    let (before, behind) = (if from_start { "" } else { "(?s:.*)" }, if to_end { "" } else { "(?s:.*)" });
-    let terminal = format!("/{before}({}){behind}/", llguidance::regex_to_lark(inner, "dw"));
+    let (before, after) = (if from_start { "" } else { "(?s:.*)" }, if to_end { "" } else { "(?s:.*)" });
+    let terminal = format!("/{before}({}){after}/", llguidance::regex_to_lark(inner, "dw"));
     schema::compile(&json!({"type": "string", "pattern": pattern})).is_ok().then_some(terminal)
 }
 
-/// Whether a pattern has a `|` outside of its groups.
+/// Whether a pattern has a `|` outside of groups.
 fn has_alternatives(pattern: &str) -> bool {
     let (mut depth, mut class, mut escaped) = (0usize, false, false);
     for byte in pattern.bytes() {
@@ -350,7 +352,7 @@ fn optional(rule: &str) -> String {
 /// The properties in order: name, schema, whether it is required. Names that the schema only requires come last.
 pub(super) fn properties(schema: &Map<String, Value>) -> Vec<(String, &Value, bool)> {
     const ANY: &Value = &Value::Bool(true);
-    // A pattern may be about any name.
+    // A name pattern may match any name.
     let rest = schema.get("additionalProperties").filter(|_| !schema.contains_key("patternProperties"));
     let required: Vec<&str> =
         schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
@@ -368,7 +370,7 @@ pub(super) fn properties(schema: &Map<String, Value>) -> Vec<(String, &Value, bo
     found
 }
 
-/// A part of a schema, with the definitions that it may refer to.
+/// A part of a schema, with the definitions of the whole.
 pub(super) fn with_definitions(part: &Value, whole: &Map<String, Value>) -> Value {
     let mut part = part.clone();
     if let Value::Object(object) = &mut part {
@@ -386,7 +388,7 @@ fn types_of(schema: &Value) -> Types {
     schema.as_object().map_or(Types::default(), |schema| types(schema, []))
 }
 
-/// Texts, as regular expressions, that the parser does not take for a string where a value may be of these types.
+/// Texts, as regular expressions, that the parser does not read as a string if the value may have these types.
 fn read_otherwise(expected: Types) -> Vec<&'static str> {
     let number = if expected.has(Types::NUMBER) {
         r"\s*-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+\-]?[0-9]+)?\s*"
@@ -402,7 +404,7 @@ fn read_otherwise(expected: Types) -> Vec<&'static str> {
     kinds.into_iter().filter(|(kind, _)| expected.has(*kind)).map(|(_, regex)| regex).collect()
 }
 
-/// Whether one of those is this text.
+/// Whether one of those matches this text.
 fn is_read_otherwise(text: &str, expected: Types) -> bool {
     let text = text.trim();
     let is = |words: [&str; 2]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
@@ -413,7 +415,7 @@ fn is_read_otherwise(text: &str, expected: Types) -> bool {
         || number.is_some_and(|number| expected.has(Types::of(&number)))
 }
 
-/// What of a schema is of these types.
+/// The part of a schema about these types.
 fn of_types(whole: &Value, wanted: Types) -> Value {
     let kinds: Vec<&str> = typed::KINDS[..7].iter().copied().filter(|kind| wanted.has(Types::of_name(kind))).collect();
     let mut schema = whole.clone();

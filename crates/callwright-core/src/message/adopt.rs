@@ -1,28 +1,28 @@
-//! Histories of other programs, put in order: ids that are missing or there twice, and results in the wrong role.
+//! Repairs other programs' histories: missing or duplicate ids, and results in the wrong role.
 
 use super::{Message, Role, ToolCall};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// What user messages begin with that old programs wrote for a tool's result, in lower case.
+/// Beginnings of user messages in which old programs wrote a tool's result, in lower case.
 const RESULT_WORDS: [&str; 5] = ["tool result", "tool_result", "function result", "result of", "tool output"];
-/// What a tag begins with that does, too.
+/// Beginning of a tag with the same meaning.
 const RESULT_TAG: &str = "<tool_re";
-/// What follows a tool's name where its result does.
+/// What follows a tool's name before its result.
 const AFTER_NAME: [&str; 5] = ["(", " returned", " result", " output", " response"];
 
-/// Ids shorter than this are not looked for in texts.
+/// Shorter ids are not searched for in texts.
 const SHORTEST_ID: usize = 4;
 
-/// Puts a history in order that another program made, and says what was changed.
+/// Repairs a history from another program, and reports the changes.
 ///
-/// - A call without an id, or with one that an earlier call has, gets one of its own.
-/// - Results with an id go to the call that has it; then those without go to the calls that are left, first in, first
-///   out, among those of the tool that they name if they name one.
-/// - A user message that answers an open call becomes a tool message: it is headed by the call's id or its tool's name,
-///   it is JSON, or it is headed as results are. Mere prose stays the user's, even where the model goes on after it.
+/// - A call without an id, or with an earlier call's id, gets a new one.
+/// - Results with an id go to the call with that id. Those without go to the remaining calls in order, and to calls of
+///   the tool that they name if they name one.
+/// - A user message that answers an open call becomes a tool message if it is headed by the call's id or its tool's
+///   name, is JSON, or is headed like a result. Prose stays the user's, even if the model continues after it.
 ///
-/// Results that answer no call, and calls without a result, stay as they are: see [`complete`](super::complete).
+/// Results that answer no call, and calls without a result, are unchanged: see [`complete`](super::complete).
 ///
 /// ```
 /// use callwright_core::message::{Conversation, Role, adopt};
@@ -48,7 +48,7 @@ pub fn adopt(mut messages: Vec<Message>) -> (Vec<Message>, Vec<String>) {
         }
         let (before, after) = messages.split_at_mut(index + 1);
         let calls = &mut before[index].tool_calls;
-        // How the file calls them, which is how its results call them.
+        // The ids in the file, which its results use.
         let old: Vec<Option<String>> = calls.iter().map(|call| call.id.clone()).collect();
         for (position, call) in calls.iter_mut().enumerate() {
             match call.id.take() {
@@ -89,7 +89,7 @@ fn mint(taken: &mut HashSet<String>, next: &mut usize) -> String {
     }
 }
 
-/// Gives the results in `after` to the calls that they answer. `first` is the index of the first message in `after`.
+/// Assigns the results in `after` to the calls that they answer. `first` is the index of the first message in `after`.
 fn answers(calls: &[ToolCall], old: &[Option<String>], after: &mut [Message], first: usize, notices: &mut Vec<String>) {
     let mut open: Vec<usize> = (0..calls.len()).collect();
     let mut nameless = Vec::new();
@@ -105,7 +105,7 @@ fn answers(calls: &[ToolCall], old: &[Option<String>], after: &mut [Message], fi
     }
     let mut matched = 0;
     for (result, has_id) in nameless {
-        // An id that no call has can only mean a call that had none.
+        // An unknown id can only belong to a call without an id.
         let fits = |call: usize| !has_id || old[call].is_none();
         let named = |call: usize| after[result].name.as_ref() == Some(&calls[call].name);
         let by_name = open.iter().position(|&call| fits(call) && named(call));
@@ -133,7 +133,7 @@ fn answers(calls: &[ToolCall], old: &[Option<String>], after: &mut [Message], fi
     }
 }
 
-/// Which of the open calls a user message answers, if it answers one.
+/// The open call that a user message answers, if any.
 fn answered(
     message: &Message,
     calls: &[ToolCall],
@@ -164,7 +164,7 @@ fn answered(
         || headed && RESULT_WORDS.iter().any(|words| lower.starts_with(words))
         || match json {
             Some(Value::Object(_) | Value::Array(_) | Value::Number(_)) => true,
-            // A person seldom writes these, and never where the model then goes on.
+            // People rarely write these, and never before the model continues.
             Some(Value::String(_) | Value::Bool(_) | Value::Null) => goes_on,
             None => false,
         };
@@ -175,19 +175,20 @@ fn is_word(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '_' | '-')
 }
 
-/// Whether the first line sets a word before what follows, as in `call_1: …`, `Result (call_1) = …` and `[call_1] …`:
-/// that it stands there is not enough, for people ask about calls, too.
+/// Whether the first line has `word` as a heading, as in `call_1: …`, `Result (call_1) = …` and `[call_1] …`. An
+/// occurrence alone is not enough: people also ask about calls.
 fn heads(text: &str, word: &str) -> bool {
     let (line, more) = text.split_once('\n').map_or((text, false), |(line, _)| (line, true));
     line.match_indices(word).any(|(at, _)| {
         let rest = &line[at + word.len()..];
         let whole = !line[..at].ends_with(is_word) && !rest.starts_with(is_word);
-        let behind = rest.trim_start_matches([')', ']', '}', '>', '"', '\'', '`', '*', ' ']);
-        whole && (behind.starts_with([':', '=', '→']) || rest.starts_with([']', '>']) || behind.is_empty() && more)
+        let following = rest.trim_start_matches([')', ']', '}', '>', '"', '\'', '`', '*', ' ']);
+        whole
+            && (following.starts_with([':', '=', '→']) || rest.starts_with([']', '>']) || following.is_empty() && more)
     })
 }
 
-/// Whether a text begins with a tool's name as its result does.
+/// Whether a text begins with a tool's name in the form of a result.
 fn begins(text: &str, name: &str) -> bool {
     let bare = text.trim_start_matches(['[', '`', '*', '"', '<', '(']);
     let rest = bare.strip_prefix(name).filter(|rest| !name.is_empty() && !rest.starts_with(is_word));

@@ -1,7 +1,7 @@
-//! What a request body asks for beside its messages and tools.
+//! The fields of a request body other than its messages and tools.
 //!
-//! The fields are those of OpenAI's chat completions, and those that llama.cpp's server and others add to them. What
-//! has no counterpart here is listed, so that nobody takes it for done.
+//! The fields are those of OpenAI's chat completions, and those that llama.cpp's server and others add. Fields that
+//! have no counterpart here are listed, so that nobody assumes they took effect.
 
 use super::Conversation;
 use crate::error::{Error, ErrorKind, Result, nearest};
@@ -10,31 +10,31 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
 
-/// What a temperature may be.
+/// Valid temperatures.
 pub const TEMPERATURE: RangeInclusive<f32> = 0.0..=100.0;
-/// What a share of the probability may be.
+/// Valid shares of the probability.
 pub const SHARE: RangeInclusive<f32> = 0.0..=1.0;
-/// What a repetition penalty may be, which divides.
+/// Valid repetition penalties, which are divisors.
 pub const REPEAT_PENALTY: RangeInclusive<f32> = 0.01..=100.0;
-/// What a presence or frequency penalty may be.
+/// Valid presence and frequency penalties.
 pub const PENALTY: RangeInclusive<f32> = -100.0..=100.0;
-/// What DRY's multiplier may be.
+/// Valid values of DRY's multiplier.
 pub const DRY_MULTIPLIER: RangeInclusive<f32> = 0.0..=100.0;
 
-/// A limit of tokens that is none: the answer ends with the context.
+/// No limit on tokens: the answer ends when the context is full.
 pub const NO_LIMIT: usize = usize::MAX;
 
-/// OpenAI's `response_format`: an answer is JSON that fits a schema, or, where there are tools, calls of them.
+/// OpenAI's `response_format`: the answer is JSON that fits a schema, or, if there are tools, calls of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResponseFormat {
     /// The schema; `{"type": "object"}` for any object.
     pub schema: Value,
-    /// Whether it is an error where a grammar cannot enforce this. Otherwise a note says so, and the answer is checked
-    /// once it is written.
+    /// Whether it is an error if a grammar cannot enforce the schema. Otherwise a note reports it, and the finished
+    /// answer is checked.
     pub strict: bool,
 }
 
-/// What a request body asks for; where it does not say, `None` or empty.
+/// The fields of a request body; `None` or empty if absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Body {
     /// `max_completion_tokens`, or `max_tokens`.
@@ -65,17 +65,17 @@ pub struct Body {
     pub logit_bias: Vec<(i32, f32)>,
     /// `parallel_tool_calls`.
     pub parallel_tool_calls: Option<bool>,
-    /// `response_format`, where it is not text.
+    /// `response_format`, if it is not text.
     pub response_format: Option<ResponseFormat>,
     /// Variables of the chat template: `chat_template_kwargs`, and `reasoning_effort`.
     pub variables: Map<String, Value>,
-    /// What is read in another form than it was given.
+    /// What was read in another form.
     pub notes: Vec<String>,
-    /// The fields that are not used, each with the reason where there is more to say of it.
+    /// The unused fields, with the reason if there is one.
     pub unused: Vec<String>,
 }
 
-/// Fields without a counterpart, or with one of another name.
+/// Reasons for unused fields, and replacements.
 const REASONS: [(&str, &str); 16] = [
     ("stream", "--output events writes while the model does"),
     ("stream_options", "--output events writes while the model does"),
@@ -95,14 +95,14 @@ const REASONS: [(&str, &str); 16] = [
     ("options", "write its fields into the body itself"),
 ];
 
-/// What this program writes beside the messages, which asks for nothing.
+/// Fields that this program adds to messages, and that have no effect.
 const OWN: [&str; 5] = ["usage", "finish_reason", "status", "error", "diagnostics"];
 
 impl Body {
-    /// Reads what a conversation's body says beside its messages and tools.
+    /// Reads the other fields of a conversation's body.
     ///
     /// # Errors
-    /// [`ErrorKind::Messages`] where a field that is used has a value that it cannot have.
+    /// [`ErrorKind::Messages`] if a used field has an invalid value.
     pub fn of(conversation: &Conversation) -> Result<Body> {
         let mut fields = Fields { left: conversation.extra.clone(), body: Body::default() };
         fields.left.retain(|_, value| !value.is_null());
@@ -110,10 +110,10 @@ impl Body {
             max_tokens: fields.max_tokens()?,
             temperature: fields.number("temperature", TEMPERATURE)?,
             top_p: fields.number("top_p", SHARE)?,
-            // -1 is what 0 is: all.
+            // -1 means 0: no limit.
             top_k: fields.whole("top_k", -1..=u32::MAX.into())?.and_then(|count| u32::try_from(count.max(0)).ok()),
             min_p: fields.number("min_p", SHARE)?,
-            // Any whole number will do, as long as the same one means the same.
+            // Any integer is a valid seed, as long as equal ones give equal results.
             seed: fields.whole("seed", i64::MIN.into()..=u64::MAX.into())?.map(|seed| seed as u64),
             repeat_penalty: fields
                 .either(["repeat_penalty", "repetition_penalty"], |fields, name| fields.number(name, REPEAT_PENALTY))?,
@@ -136,13 +136,13 @@ impl Body {
         Ok(Body { notes, unused, ..body })
     }
 
-    /// That fields are not used, in one sentence.
+    /// One sentence about all unused fields.
     pub fn unused_note(&self) -> Option<String> {
         (!self.unused.is_empty()).then(|| format!("not used in the request body: {}", self.unused.join(", ")))
     }
 }
 
-/// A field that is not used, with what to do instead.
+/// An unused field, with what to do instead.
 fn why(name: &str) -> String {
     const USED: [&str; 24] = [
         "messages",
@@ -177,24 +177,24 @@ fn why(name: &str) -> String {
     }
 }
 
-/// Whether a field that is not used would change nothing.
+/// Whether an unused field would have had no effect.
 fn asks_nothing(name: &str, value: &Value) -> bool {
     let empty = match value {
         Value::Null | Value::Bool(false) => true,
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         Value::String(text) => text.is_empty(),
-        // No answer at all is not what is written.
+        // Zero answers is not the default.
         Value::Number(number) => number.as_f64() == Some(0.0) && !matches!(name, "n" | "best_of"),
         Value::Bool(true) => false,
     };
     empty || OWN.contains(&name) || matches!(name, "n" | "best_of") && value.as_f64() == Some(1.0)
 }
 
-/// The fields of a body that are left to be read.
+/// The fields of a body that are still unread.
 struct Fields {
     left: Map<String, Value>,
-    /// Collects notes and what is not used.
+    /// Collects notes and unused fields.
     body: Body,
 }
 
@@ -213,7 +213,7 @@ impl Fields {
     fn whole(&mut self, name: &str, range: RangeInclusive<i128>) -> Result<Option<i128>> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let whole = value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from));
-        // 5.0 is what some programs write for 5.
+        // Some programs write 5 as 5.0.
         let whole = whole.or_else(|| value.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < 1e15).map(|n| n as i128));
         let wanted = || match *range.end() {
             end if end == u64::MAX.into() => format!("a whole number from {} to {end}", range.start()),
@@ -223,7 +223,7 @@ impl Fields {
         whole.filter(|whole| range.contains(whole)).map(Some).ok_or_else(|| wrong(name, &wanted(), &value))
     }
 
-    /// One of two fields that mean the same; where both are there and differ, the first.
+    /// One of two fields with the same meaning; the first if both are present and differ.
     fn either<T: PartialEq>(
         &mut self,
         [first, second]: [&str; 2],
@@ -238,7 +238,7 @@ impl Fields {
 
     fn max_tokens(&mut self) -> Result<Option<usize>> {
         self.either(["max_completion_tokens", "max_tokens"], |fields, name| {
-            // In llama.cpp no limit.
+            // In llama.cpp, -1 means no limit.
             if fields.left.get(name).and_then(Value::as_i64) == Some(-1) {
                 fields.take(name);
                 return Ok(Some(NO_LIMIT));
@@ -292,7 +292,7 @@ impl Fields {
             return Err(wrong("response_format", "an object with \"type\"", &value));
         };
         let any = || serde_json::json!({"type": "object"});
-        // llama.cpp's server takes the schema without the object around it, also for json_object.
+        // llama.cpp's server accepts the schema without the object around it, also for json_object.
         let inner = format.get("json_schema").and_then(Value::as_object).unwrap_or(format);
         let schema = inner.get("schema").filter(|schema| !schema.is_null()).cloned();
         let strict = match inner.get("strict") {

@@ -1,8 +1,8 @@
-//! The order that chat templates need: each call is answered, right after the message that makes it.
+//! The order that chat templates need: each call is answered right after its message.
 //!
-//! A conversation that was interrupted, cut off or put together by hand has calls without results and results without
-//! calls. Templates end at them, or write something else than what was said. The conversation itself stays as it is:
-//! this is a step on the way to the prompt.
+//! A conversation that was interrupted, cut off or assembled by hand has calls without results and results without
+//! calls. Templates fail on them, or write something wrong. This runs when the prompt is built; the conversation itself
+//! is unchanged.
 
 use super::{Message, Role, ToolCall, check_answered};
 use std::collections::VecDeque;
@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 /// The result of a call that has none.
 const INTERRUPTED: &str = "interrupted: there is no result of this call";
 
-/// A message on the way to the prompt.
+/// A message of a prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placed {
     /// The message.
     pub message: Message,
-    /// Which message of the conversation it comes from.
+    /// Index of the original message in the conversation.
     pub at: usize,
-    /// Whether it was put in, because a template demands a message there.
+    /// Whether it was inserted because a template requires a message there.
     pub inserted: bool,
 }
 
@@ -28,9 +28,9 @@ impl Placed {
     }
 }
 
-/// Gives every call its result and every result its call, and says what was done:
+/// Gives every call its result and every result its call, and reports the changes:
 ///
-/// - A result that comes later is moved to its call.
+/// - A later result moves to its call.
 /// - A call without a result gets one that begins with "interrupted".
 /// - A result that answers no call becomes a user message.
 ///
@@ -63,9 +63,9 @@ pub fn complete(placed: Vec<Placed>) -> (Vec<Placed>, Vec<String>) {
 struct Completed {
     placed: Vec<Placed>,
     notes: Vec<String>,
-    /// Calls that wait for their results, and where they are.
+    /// Calls that wait for results, and their positions.
     open: Vec<(ToolCall, usize)>,
-    /// Results that answer no call, which must not come between the others.
+    /// Results that answer no call. They must not come between the others.
     orphans: Vec<Placed>,
 }
 
@@ -85,7 +85,7 @@ impl Completed {
         self.placed.push(placed);
     }
 
-    /// Ends the results of a message's calls.
+    /// Closes the results of a message's calls.
     fn close(&mut self, rest: &mut VecDeque<Placed>) {
         for (call, at) in std::mem::take(&mut self.open) {
             let answers = |placed: &Placed| {

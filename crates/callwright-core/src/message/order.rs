@@ -1,10 +1,10 @@
-//! Whether calls and results stand in an order that a chat template can write.
+//! Checks that calls and results are in an order that a chat template can write.
 
 use super::{Message, Role, ToolCall};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 
-/// Checks that a model can speak next: that there is something to answer, and that every call has its result.
+/// Checks that a model can speak next: there is a message to answer, and every call has its result.
 ///
 /// ```
 /// use callwright_core::message::{Message, check_question};
@@ -19,23 +19,23 @@ pub fn check_question(messages: &[Message]) -> Result<()> {
     check_asked(messages)
 }
 
-/// Checks only that there is something to answer.
+/// Checks only that there is a message to answer.
 ///
 /// # Errors
-/// [`ErrorKind::Messages`] when no message is the user's or a tool's.
+/// [`ErrorKind::Messages`] if no message is from the user or a tool.
 pub fn check_asked(messages: &[Message]) -> Result<()> {
     if messages.iter().any(|message| matches!(message.role, Role::User | Role::Tool)) {
         return Ok(());
     }
     let what = if messages.is_empty() { "the conversation is empty" } else { "no message is the user's" };
     Err(Error::new(ErrorKind::Messages, format!("there is no question: {what}"))
-        .hint("add a message of role user, or give the question beside the conversation"))
+        .hint("add a message of role user, or pass the question in addition to the conversation"))
 }
 
-/// Checks that every call has its result, as [`check_order`] does, and the last ones, too.
+/// Like [`check_order`], but the last calls must also have results.
 ///
 /// # Errors
-/// [`ErrorKind::Messages`] with the call that has none, and those of [`check_order`].
+/// [`ErrorKind::Messages`] with the unanswered call, and those of [`check_order`].
 pub fn check_answered(messages: &[Message]) -> Result<()> {
     let open = walk(messages)?;
     let Some(first) = open.first() else { return Ok(()) };
@@ -58,16 +58,16 @@ impl Open<'_> {
     }
 }
 
-/// Checks that every tool message answers an earlier call, that every call is answered before anyone else speaks,
-/// and that no two calls share an id.
+/// Checks that every tool message answers an earlier call, that every call is answered before anyone else speaks, and
+/// that no two calls share an id.
 ///
-/// A result without an id, or one whose call has none, answers the first open call. Calls still open at the end are
-/// in order: see [`open_calls`].
+/// A result without an id, or for a call without one, answers the first open call. Calls still open at the end are
+/// allowed: see [`open_calls`].
 pub fn check_order(messages: &[Message]) -> Result<()> {
     walk(messages).map(|_| ())
 }
 
-/// The calls that no message has answered yet; what comes next is their results.
+/// The unanswered calls; their results come next.
 pub fn open_calls(messages: &[Message]) -> Result<Vec<&ToolCall>> {
     Ok(walk(messages)?.into_iter().map(|open| open.call).collect())
 }

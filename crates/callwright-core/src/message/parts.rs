@@ -1,9 +1,9 @@
-//! Message content that is a list of parts: the text is kept, and a placeholder stands for what is no text.
+//! Message content that is a list of parts: text is kept, and other parts are replaced by placeholders.
 
 use super::Role;
 use serde_json::{Map, Value};
 
-/// Part types that are never text, by the beginning of their name, and what a placeholder calls them.
+/// Part types that are never text, by prefix, and their names in placeholders.
 const MEDIA: [(&str, &str); 10] = [
     ("image", "image"),
     ("input_image", "image"),
@@ -16,28 +16,28 @@ const MEDIA: [(&str, &str); 10] = [
     ("document", "file"),
     ("resource", "resource"),
 ];
-/// Where a part says what it holds: a name, a media type, an address.
+/// Fields in which a part names its content: a name, a media type, an address.
 const NAMES: [&str; 5] = ["filename", "file_name", "name", "title", "file_id"];
 const MEDIA_TYPES: [&str; 4] = ["mimeType", "mime_type", "media_type", "format"];
 const ADDRESSES: [&str; 4] = ["url", "uri", "image_url", "file_url"];
-/// Longer details than this are left out of a placeholder, and longer parts are not shown as JSON.
+/// Longer details are omitted from a placeholder, and longer parts are not shown as JSON.
 const LONGEST_DETAIL: usize = 80;
 const LONGEST_JSON: usize = 2000;
 
-/// What a message's content says.
+/// The content of a message.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     /// The text, with placeholders.
     pub text: String,
-    /// What parts of type `thinking` hold.
+    /// The content of `thinking` parts.
     pub reasoning: Option<String>,
-    /// The first part that is no text: its path and its type.
+    /// Path and type of the first part that is not text.
     pub unshown: Option<(String, String)>,
-    /// What differs from what was given.
+    /// What differs from the original.
     pub notes: Vec<String>,
 }
 
-/// Reads a message's content, whatever it is.
+/// Reads a message's content of any form.
 pub(super) fn content(value: &Value, path: &str, role: Role) -> Content {
     let mut read = Content::default();
     match value {
@@ -94,7 +94,7 @@ impl Content {
                     return None;
                 }
             }
-            // An embedded resource of MCP may be text.
+            // An embedded MCP resource may be text.
             "resource" => {
                 let inner = fields.get("resource").and_then(|resource| resource.get("text"));
                 if let Some(text) = inner.and_then(Value::as_str) {
@@ -112,7 +112,7 @@ impl Content {
     }
 
     fn as_json(&mut self, value: &Value, path: &str) -> String {
-        self.notes.push(format!("{path} is no part of a known type; it is read as JSON text"));
+        self.notes.push(format!("{path} is not a part of a known type; it is read as JSON text"));
         value.to_string()
     }
 
@@ -124,7 +124,7 @@ impl Content {
         };
         let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
         self.notes.push(format!(
-            "{path} is a part of type {kind:?}, which is no text; {placeholder:?} stands for it in the prompt"
+            "{path} is a part of type {kind:?}, which is not text; the prompt has {placeholder:?} instead"
         ));
         self.unshown.get_or_insert_with(|| (path.to_owned(), kind.to_owned()));
         match text.filter(|text| !text.is_empty()) {
@@ -147,7 +147,7 @@ fn thought(fields: &Map<String, Value>) -> Option<String> {
     }
 }
 
-/// What is known of a part: its file's name, its media type, or its address, but never its data.
+/// What identifies a part: its file name, media type or address, but never its data.
 fn detail(fields: &Map<String, Value>) -> Option<String> {
     let inner = fields.values().filter_map(Value::as_object);
     let objects: Vec<&Map<String, Value>> = std::iter::once(fields).chain(inner).collect();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
-/// What other programs call the roles.
+/// Other programs' names of roles.
 const OTHER_ROLES: [(&str, Role); 9] = [
     ("function", Role::Tool),
     ("ipython", Role::Tool),
@@ -20,9 +20,9 @@ const OTHER_ROLES: [(&str, Role); 9] = [
     ("gpt", Role::Assistant),
     ("model", Role::Assistant),
 ];
-/// What a call is named that has no name: templates and programs refuse one without.
+/// The name of a call without one: templates and programs require a name.
 const NAMELESS: &str = "invalid_call";
-/// The fields of a message that are read.
+/// The known fields of a message.
 const FIELDS: [&str; 13] = [
     "role",
     "content",
@@ -34,7 +34,7 @@ const FIELDS: [&str; 13] = [
     "reasoning_content",
     "reasoning",
     "thinking",
-    // What this program writes beside them.
+    // Fields that this program adds.
     "invalid_tool_calls",
     "diagnostics",
     "format",
@@ -49,7 +49,7 @@ impl Conversation {
         Conversation::from_json(&text, path)
     }
 
-    /// Reads JSON text; `name` stands for the file in errors.
+    /// Reads JSON text; `name` is the file's name in errors.
     pub fn from_json(text: &str, name: impl AsRef<Path>) -> Result<Conversation> {
         let value = json::parse(text).or_else(|error| lines(text).unwrap_or(Err(error)));
         let read = value.and_then(Conversation::from_value).map_err(|error| error.in_file(name))?;
@@ -69,7 +69,7 @@ impl Conversation {
     }
 }
 
-/// The messages of JSON Lines; `None` where the text does not begin with a line that is one.
+/// The messages of JSON Lines; `None` if the first line is not a message.
 fn lines(text: &str) -> Option<Result<Value>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).peekable();
@@ -77,7 +77,7 @@ fn lines(text: &str) -> Option<Result<Value>> {
     first.get("role")?;
     let read = |(index, line): (usize, &str)| match serde_json::from_str(line) {
         Ok(value) => Ok(value),
-        // The error is to name the line in the file.
+        // Keep the file's line number in the error.
         Err(_) => json::parse(&("\n".repeat(index) + line)),
     };
     Some(lines.map(read).collect())
@@ -104,7 +104,7 @@ fn request(mut body: Map<String, Value>) -> Result<Conversation> {
         Some(other) => return Err(wrong("parallel_tool_calls", "true or false", &other)),
     };
     let (messages, mut notes) = messages(list)?;
-    // What tools and tool_choice were before there were tools of other kinds.
+    // The fields that preceded tools and tool_choice.
     let mut current = |name: &'static str, old: &'static str| {
         let old_value = body.shift_remove(old).filter(|value| !is_nothing(value));
         let value = body.shift_remove(name).filter(|value| !value.is_null());
@@ -153,11 +153,11 @@ fn messages(list: Vec<Value>) -> Result<(Vec<Message>, Vec<String>)> {
     Ok((messages, notes))
 }
 
-/// Reads messages, and collects what it reads in another form than it was given.
+/// Reads messages, and collects what was read in another form.
 #[derive(Default)]
 struct Reader {
     notes: Vec<String>,
-    /// Fields that are not read: the first message that has each, and how many more have it.
+    /// Unread fields: the first message that has each, and how many others have it.
     unread: BTreeMap<String, (String, usize)>,
     /// The ids of calls that have a result.
     answered: HashSet<String>,
@@ -255,13 +255,13 @@ impl Reader {
         calls
     }
 
-    /// A call in whatever form it is: what cannot be read as one is the arguments of a call without a name.
+    /// A call in any form. What cannot be read as one becomes the arguments of a call without a name.
     fn tool_call(&mut self, value: &Value, path: &str) -> ToolCall {
         let Value::Object(call) = value else {
             self.notes.push(format!("{path} is {}; it is read as a call named {NAMELESS:?}", json::kind(value)));
             return ToolCall { id: None, name: NAMELESS.to_owned(), arguments: arguments(Some(value)) };
         };
-        // Some programs save a call without the inner object; a call of type "custom" has another one.
+        // Some programs omit the inner object; a call of type "custom" has a different one.
         let (function, path_of_function) = match (call.get("function"), call.get("custom")) {
             (Some(Value::Object(function)), _) => (function, format!("{path}.function")),
             (_, Some(Value::Object(custom))) => (custom, format!("{path}.custom")),
@@ -283,7 +283,7 @@ impl Reader {
         ToolCall { id: self.text(call, "id", path).filter(|id| !id.is_empty()), name, arguments: arguments(given) }
     }
 
-    /// A field that is text; a number is taken as text, anything else is not read.
+    /// A text field; a number is converted, anything else is ignored.
     fn text(&mut self, fields: &Map<String, Value>, key: &str, path: &str) -> Option<String> {
         match fields.get(key)? {
             Value::Null => None,
@@ -329,7 +329,7 @@ fn arguments(value: Option<&Value>) -> Arguments {
     }
 }
 
-/// Whether a field says nothing, as programs write it that fill in every field.
+/// Whether a field is empty: some programs write every field.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -351,8 +351,8 @@ fn wrong(path: &str, expected: &str, found: &Value) -> Error {
     Error::new(ErrorKind::Messages, format!("{path} is {}; expected {expected}", json::kind(found)))
 }
 
-/// Adds what this program keeps apart from `tool_calls`. A call that a message answers is a call. Any other is no more
-/// than text that the model wrote: nobody can answer it.
+/// Adds the calls that this program keeps apart from `tool_calls`, but only those that a message answers. The others
+/// are just text of the model, and nobody can answer them.
 fn add_invalid(list: Option<&Value>, answered: &HashSet<String>, tool_calls: &mut Vec<ToolCall>, content: &mut String) {
     for call in list.and_then(Value::as_array).into_iter().flatten() {
         let text = |key: &str| call.get(key).and_then(Value::as_str).unwrap_or_default();

@@ -1,17 +1,17 @@
-//! An assistant's message in what a server answered: OpenAI's chat completions and responses, whole or streamed,
+//! The assistant's message in a server's response: OpenAI's chat completions and responses, whole or streamed,
 //! Anthropic's messages, ollama's.
 
 use super::{Arguments, Message, ToolCall};
 use serde_json::{Map, Value};
 
-/// Whether a text may be a response, by its beginning.
+/// Whether a text with this beginning may be a response.
 pub(crate) fn may_begin(beginning: &[u8]) -> bool {
     let text = beginning.trim_ascii_start();
     let starts: [&[u8]; 3] = [b"data:", b"event:", b":"];
     text.first() == Some(&b'{') || starts.iter().any(|start| text.starts_with(start) || start.starts_with(text))
 }
 
-/// The message in a response, and what kind of response it is; `None` where it is none.
+/// The message in a response, and the kind of response; `None` if the text is not one.
 pub(crate) fn read(text: &str) -> Option<(Message, &'static str)> {
     if let Ok(value) = serde_json::from_str::<Value>(text) {
         return whole(&value);
@@ -51,7 +51,7 @@ fn whole(value: &Value) -> Option<(Message, &'static str)> {
     assistant.then(|| (message(object), kind))
 }
 
-/// A message object of any of these.
+/// A message object of any of these kinds.
 fn message(object: &Map<String, Value>) -> Message {
     let mut message = Message::assistant("");
     match object.get("content") {
@@ -118,7 +118,7 @@ fn of_parts<'v>(parts: impl Iterator<Item = &'v Map<String, Value>>) -> Message 
     message
 }
 
-/// A call that is put together from pieces.
+/// A call assembled from chunks.
 #[derive(Default)]
 struct Building {
     index: u64,
@@ -127,7 +127,7 @@ struct Building {
     arguments: String,
 }
 
-/// The pieces of a stream, joined.
+/// Joins the chunks of a stream.
 fn streamed(pieces: &[Value]) -> Option<(Message, &'static str)> {
     let kind = |piece: &Value| piece.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
     if let Some(done) = pieces.iter().find(|piece| kind(piece) == "response.completed") {

@@ -1,18 +1,18 @@
-//! Keys that stand twice in an object of JSON: the last is read, and somebody may have meant the first.
+//! Duplicate keys in a JSON object: the last one is read, but the author may have meant the first.
 
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use std::collections::HashSet;
 use std::fmt;
 
-/// A note for each key that stands twice, by its path; none where the text is no JSON.
+/// A note for each duplicate key, with its path; none if the text is not JSON.
 pub(super) fn notes(text: &str) -> Vec<String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut found = Vec::new();
     let mut reader = serde_json::Deserializer::from_str(text);
-    // An error is reported where the text is read.
+    // The caller reports syntax errors.
     let _ = Look { path: String::new(), found: &mut found }.deserialize(&mut reader);
-    found.iter().map(|path| format!("{path} is there twice; the last one is read")).collect()
+    found.iter().map(|path| format!("{path} occurs twice; the last value is used")).collect()
 }
 
 struct Look<'f> {
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn a_key_is_named_by_its_path() {
         let text = r#"{"a": [1, {"b": 1, "c": null, "b": "x"}], "seed": 1, "seed": 2.5, "seed": true}"#;
-        let said = ["a[1].b is there twice; the last one is read", "seed is there twice; the last one is read"];
+        let said = ["a[1].b occurs twice; the last value is used", "seed occurs twice; the last value is used"];
         assert_eq!(notes(text), said);
         assert!(notes("{\"a\": 1}").is_empty() && notes("no JSON").is_empty());
     }

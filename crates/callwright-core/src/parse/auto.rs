@@ -1,8 +1,8 @@
-//! Text of unknown origin: which built-in format it is in, or which server's response.
+//! Text of unknown origin: determines which built-in format, or which server's response, it is.
 //!
-//! The beginning of the text is kept until it shows what it is. A built-in format is chosen where its markers occur in it,
-//! by trying those formats on what was kept: the one with the most valid calls and the fewest repairs reads the text. A
-//! response that was pasted as JSON is read when the text has ended.
+//! The beginning of the text is kept until the format is clear. Formats whose markers occur in it are tried on it; the
+//! one with the most valid calls and the fewest repairs reads the text. A response pasted as JSON is read at the end of
+//! the text.
 
 use super::calls::{Calls, Ending};
 use super::event::{Diagnostic, Event};
@@ -17,9 +17,9 @@ use crate::message::response;
 use crate::tool::Tools;
 use std::sync::Arc;
 
-/// How many bytes of a text are kept until it is decided what it is.
+/// Maximum number of bytes to keep before deciding.
 const BEGINNING: usize = 64 << 10;
-/// How many bytes a response may have.
+/// Maximum size of a response in bytes.
 const RESPONSE: usize = 16 << 20;
 
 /// Reads a text of unknown origin while it arrives.
@@ -38,7 +38,7 @@ const RESPONSE: usize = 16 << 20;
 pub struct AutoParser {
     tools: Option<Arc<Tools>>,
     options: ParserOptions,
-    /// What came so far, until it is decided what it is.
+    /// The text so far, until the origin is decided.
     beginning: Vec<u8>,
     decided: Option<(Parser, &'static str)>,
 }
@@ -49,7 +49,7 @@ impl AutoParser {
         AutoParser { tools, options, beginning: Vec::new(), decided: None }
     }
 
-    /// Takes the next bytes, and tells `emit` what they mean, once that is decided.
+    /// Takes the next bytes, and passes their events to `emit` once the origin is decided.
     ///
     /// # Errors
     /// As for [`Parser::new`].
@@ -71,7 +71,7 @@ impl AutoParser {
         Ok(())
     }
 
-    /// The text ends here: what it came to, and the format that read it, or the kind of the response.
+    /// Ends the text. Returns the result, and the name of its format or kind of response.
     ///
     /// # Errors
     /// As for [`Parser::new`].
@@ -111,7 +111,7 @@ impl AutoParser {
             let has = |marker: &Marker| marker.text().is_some_and(|text_of| text.contains(text_of.trim()));
             let reasons =
                 format.reasoning.as_ref().is_some_and(|reasoning| has(&reasoning.start) || has(&reasoning.end));
-            // What is written roughly is still found by its letters.
+            // Also find imprecise markers, by their letters.
             let calls = format.start.as_ref().is_none_or(|start| has(start) || has_nearly(&text, start));
             if !calls && !reasons {
                 continue;
@@ -122,7 +122,7 @@ impl AutoParser {
             let valid = parsed.calls.iter().filter(|call| call.valid).count();
             let faults = parsed.repairs.len() + parsed.diagnostics.len() + 2 * (parsed.calls.len() - valid);
             let fault = -i64::try_from(faults).unwrap_or(i64::MAX);
-            // A call that nobody can read shows the format, too, if nothing else does.
+            // If nothing else does, an unreadable call also shows the format.
             let named = parsed.calls.iter().filter(|call| !call.name.is_empty()).count();
             let score = (valid as i64, named as i64, i64::from(parsed.reasoning.is_some()), fault);
             if score.0 + score.1 + score.2 > 0 && score > best.1 {
@@ -132,7 +132,7 @@ impl AutoParser {
         best.0
     }
 
-    /// What a response came to. Where it has no calls, there may be some in its text.
+    /// Parses a response. If it has no calls, its text may contain some.
     fn response(
         self,
         message: Message,

@@ -1,22 +1,22 @@
-//! Sets of bytes, and how many bytes of a text come before one that is in a set.
+//! Sets of bytes, and the number of bytes in a text before one from a set.
 //!
-//! Text between markers, and in strings, is most of what a parser reads. It is looked at by the block: compared with a
-//! few bytes at a time, which compilers turn into vector instructions; a branch a byte costs several times as much.
+//! Most of what a parser reads is text between markers and inside strings. It is scanned in blocks, with a few
+//! comparisons per block that compilers vectorise; a branch per byte costs several times as much.
 
-/// How many bytes are looked at together.
+/// Number of bytes to compare together.
 pub(super) const BLOCK: usize = 32;
-/// How many bytes a set may have, control characters aside, to be looked for by the block.
+/// Maximum size of a set, without control characters, for scanning in blocks.
 const FEW: usize = 8;
 
 /// A set of bytes.
 #[derive(Debug)]
 pub(crate) struct ByteSet {
     table: Box<[bool; 256]>,
-    /// All bytes less than this are in the set.
+    /// All bytes below this are in the set.
     below: u8,
-    /// The others; `None` where they are too many.
+    /// The other bytes; `None` if there are too many.
     few: Option<[u8; FEW]>,
-    /// How many those are.
+    /// The number of other bytes.
     count: usize,
 }
 
@@ -28,7 +28,7 @@ impl ByteSet {
         }
         let below = (0..=255).take_while(|&byte| is_in(byte)).count().min(0x80) as u8;
         let rest: Vec<u8> = (below..=255).filter(|&byte| is_in(byte)).collect();
-        // What a place is filled with that no byte needs: a byte that is in the set all the same.
+        // Fill unused places with a byte that is in the set anyway.
         let filler = rest.first().copied().or((below > 0).then_some(0));
         let few = filler.filter(|_| rest.len() <= FEW).map(|filler| {
             let mut few = [filler; FEW];
@@ -42,10 +42,10 @@ impl ByteSet {
         self.table[usize::from(byte)]
     }
 
-    /// How many bytes at the beginning are not in the set.
+    /// Number of bytes at the beginning that are not in the set.
     pub(crate) fn run(&self, bytes: &[u8]) -> usize {
         let (blocks, _) = bytes.as_chunks::<BLOCK>();
-        // As many comparisons as there are bytes in the set: how many is known where this is compiled.
+        // One comparison per byte of the set, with the number known at compile time.
         let skipped = match (&self.few, self.below, self.count) {
             (Some(few), 0, ..=1) => clear::<1>(blocks, 0, few),
             (Some(few), 0, 2) => clear::<2>(blocks, 0, few),
@@ -64,7 +64,8 @@ impl ByteSet {
     }
 }
 
-/// How many blocks at the beginning have none of the first `COUNT` bytes of `few`, and none that is less than `below`.
+/// Number of blocks at the beginning without any of the first `COUNT` bytes of `few` and without bytes less than
+/// `below`.
 fn clear<const COUNT: usize>(blocks: &[[u8; BLOCK]], below: u8, few: &[u8; FEW]) -> usize {
     let mut bytes = [0; COUNT];
     bytes.copy_from_slice(&few[..COUNT]);
@@ -93,7 +94,7 @@ impl FlagSets {
         self.flags[usize::from(byte)] & mask != 0
     }
 
-    /// How many bytes at the beginning have none of the flags.
+    /// Number of bytes at the beginning that have none of the flags.
     pub(crate) fn run(&self, bytes: &[u8], mask: u8) -> usize {
         self.sets[usize::from(mask)].run(bytes)
     }

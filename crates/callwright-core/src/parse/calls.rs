@@ -1,4 +1,4 @@
-//! The calls of one text while they are being read: ids, events, what is reported about them, and how they end.
+//! The calls of one text while they are being read: ids, events, reports, and how they end.
 
 use super::coerce::{Coercer, Coercion};
 use super::duplicates;
@@ -12,41 +12,40 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How many diagnostics are kept; the rest is counted.
+/// Number of diagnostics to keep; the rest is counted.
 const DIAGNOSTICS: usize = 100;
-/// Up to which size a buffer is kept for the next call.
+/// Maximum size of a buffer to keep for the next call.
 const SPARE: usize = 16 << 10;
-/// How much of a key is told.
+/// Maximum length of a key in a report.
 const KEY: usize = 100;
-/// How many values of one call are given another type. More than that are left as they are.
+/// Maximum number of values per call to coerce. The others are unchanged.
 const CHANGES: usize = 512;
-/// How many bytes of arguments wait for an id that the format writes after them.
+/// Bytes of arguments to hold while waiting for an id that the format writes after them.
 const WAITING: usize = 1024;
 
-/// One call as the parser read it.
+/// A parsed call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedCall {
-    /// The call's id: the model's own where it wrote one in time and no other call has it.
+    /// The call's id: the model's own if it came in time and is unique.
     pub id: String,
-    /// The tool's name as the model wrote it; empty where none could be read.
+    /// The tool's name as the model wrote it; empty if there was none.
     pub name: String,
-    /// The arguments, corrected where that was possible.
+    /// The arguments, repaired if possible.
     pub arguments: Arguments,
     /// What the model wrote for this call, markers included.
     pub raw: String,
-    /// Where that stands in the model's text, in bytes.
+    /// The byte range of `raw` in the model's text.
     pub range: Range<usize>,
     /// Whether the model wrote all of it. An incomplete call must not be executed.
     pub complete: bool,
     /// Whether name and arguments are well-formed and, where the tools are known, fit the tool's schema.
     pub valid: bool,
-    /// Why the call is not valid, each a sentence fit to be told to the model.
+    /// Why the call is not valid, in sentences for the model.
     pub problems: Vec<String>,
 }
 
 impl ParsedCall {
-    /// Whether a program may be given the call: the model wrote all of it, and it names a tool. Whether it fits that
-    /// tool is another question.
+    /// Whether the call may be handed to a program: it is complete and names a tool. It may still not fit that tool.
     pub fn is_whole(&self) -> bool {
         self.complete && !self.name.is_empty()
     }
@@ -74,33 +73,33 @@ impl ParsedCall {
 struct Open {
     start: usize,
     raw: Vec<u8>,
-    /// Where in `raw` the payload begins.
+    /// Start of the payload in `raw`.
     payload: usize,
     id: Option<String>,
     name: Option<String>,
-    /// Whether the call's start was said.
+    /// Whether the call's start was sent.
     said: bool,
-    /// Arguments that wait with the call's start for its id.
+    /// Arguments that wait, with the call's start, for the id.
     waiting: String,
-    /// Arguments that only showed when the text had ended.
+    /// Arguments that were only found at the end of the text.
     completed: String,
     seen: Vec<RepairKind>,
-    /// Whether a departure was left alone, repairs being off.
+    /// Whether a departure was not repaired because repairs are off.
     refused: bool,
-    /// Where its arguments stand, if their reader reads a translation of them: places in that are no places in the text.
+    /// The range of the arguments if their reader reads a translation of them: places in it are not places in the text.
     translated: Option<Range<usize>>,
-    /// What is wrong with the call, in sentences.
+    /// Problems of the call, in sentences.
     blamed: Vec<String>,
-    /// Where the arguments begin in the model's text, if they are passed on as they were written.
+    /// Start of the arguments in the model's text, if they are passed on unchanged.
     arguments_at: Option<usize>,
     coercer: Option<Coercer>,
-    /// What was changed in the arguments: where, how many bytes, and to what.
+    /// Changes to the arguments: position, number of bytes, replacement.
     changes: Vec<(usize, usize, String)>,
-    /// The first value of each kind that should be another: where it stands in the arguments, and how.
+    /// The first coerced value of each kind: its position in the arguments, and its text.
     coerced: Vec<(RepairKind, usize, String)>,
-    /// Keys that were left out.
+    /// Keys that were dropped.
     ignored: Vec<String>,
-    /// Arguments that came again, and where, as far as the payload's reader knows.
+    /// Duplicate arguments and their places, as far as the payload's reader knows.
     again: Vec<(String, Range<usize>)>,
 }
 
@@ -114,9 +113,10 @@ impl Open {
 #[derive(Debug)]
 pub(crate) struct Ending {
     pub complete: bool,
-    /// Whether its markup was beyond repair, whatever became of name and arguments.
+    /// Whether its markup was beyond repair, regardless of name and arguments.
     pub broken: bool,
-    /// The arguments' text, and how much of it was sent; `None` where they cannot be told apart: all that stands between the markers.
+    /// The arguments' text, and how much of it was sent; `None` if they cannot be separated from the rest between the
+    /// markers.
     pub arguments: Option<(String, usize)>,
 }
 
@@ -127,22 +127,22 @@ pub(crate) struct Calls {
     pub repairs: Vec<Repair>,
     pub diagnostics: Vec<Diagnostic>,
     pub repair: bool,
-    /// Whether, where departures are repaired, these are, too.
+    /// Whether values are coerced, if repairs are on.
     pub coerce: bool,
     pub normalize_names: bool,
     /// Whether the format writes ids, so that a call's start waits for its id.
     pub ids: bool,
-    /// Whether no call may be made.
+    /// Whether calls are forbidden.
     pub forbidden: bool,
-    /// Whether numbers may be larger than can be kept exactly.
+    /// Whether numbers may exceed what can be kept exactly.
     pub any_number: bool,
     /// Whether a grammar closes what is open.
     pub closing: bool,
-    /// Whether the text's end says nothing.
+    /// Whether the end of the text has no meaning.
     pub cut_off: bool,
-    /// Whether the text has ended. A name that only shows now may be cut off: it is said only if the call is whole. So are
-    /// arguments that only show now: they complete what the model did not write, and a client that adds the deltas up must
-    /// not find whole JSON in a call that was cut.
+    /// Whether the text has ended. A name found only now may be cut off, so it is sent only if the call is whole. The
+    /// same applies to arguments found only now: they complete what the model did not write, and a client that joins
+    /// the deltas must not get whole JSON from a cut call.
     text_ended: bool,
     tools: Option<Arc<Tools>>,
     first: usize,
@@ -150,13 +150,13 @@ pub(crate) struct Calls {
     /// Ids that were not minted here.
     taken: HashSet<String>,
     open: Option<Open>,
-    /// The buffer of the last call's bytes, for the next one's.
+    /// The last call's byte buffer, for reuse.
     spare: Vec<u8>,
-    /// The buffer of the last arguments' text, likewise.
+    /// The last arguments' text buffer, for reuse.
     pub spare_text: String,
-    /// Whether the last call's end marker was already reported as written twice.
+    /// Whether the last call's end marker was already reported as doubled.
     doubled: bool,
-    /// Diagnostics that were left out, and where the last of them belongs.
+    /// The number of dropped diagnostics, and the place of the last one.
     left_out: (usize, Range<usize>),
 }
 
@@ -213,33 +213,33 @@ impl Calls {
         });
     }
 
-    /// Keeps what the model wrote for the open call.
+    /// Adds bytes to the open call's `raw`.
     pub(crate) fn keep(&mut self, bytes: &[u8]) {
         if let Some(open) = &mut self.open {
             open.raw.extend_from_slice(bytes);
         }
     }
 
-    /// Takes back what was kept from offset `at` on: it is no part of the open call.
+    /// Removes the bytes from offset `at` on from `raw`: they are not part of the open call.
     pub(crate) fn take_back(&mut self, at: usize) -> Vec<u8> {
         let Some(open) = &mut self.open else { return Vec::new() };
         let index = at.saturating_sub(open.start).min(open.raw.len());
         open.raw.split_off(index)
     }
 
-    /// The payload of the open call begins after what was kept so far.
+    /// The payload of the open call begins after the bytes kept so far.
     pub(crate) fn begin_payload(&mut self) {
         if let Some(open) = &mut self.open {
             open.payload = open.raw.len();
         }
     }
 
-    /// Whether the open call has not reported this departure yet.
+    /// Whether the open call has not yet reported this departure.
     pub(crate) fn is_news(&self, kind: RepairKind) -> bool {
         self.open.as_ref().is_none_or(|open| !open.seen.contains(&kind))
     }
 
-    /// Notes a departure; false if it must not be repaired.
+    /// Records a departure; false if it must not be repaired.
     pub(crate) fn depart(&mut self, kind: RepairKind, range: Range<usize>) -> bool {
         let range = self.in_text(range);
         let fresh = self.is_news(kind);
@@ -260,7 +260,7 @@ impl Calls {
         repair
     }
 
-    /// The arguments of the open call stand at `place`, and their reader reads a translation of them.
+    /// The arguments of the open call are at `place`, and their reader reads a translation of them.
     pub(crate) fn translate(&mut self, place: Range<usize>) {
         if let Some(open) = &mut self.open {
             open.translated = Some(place);
@@ -291,12 +291,12 @@ impl Calls {
         }
     }
 
-    /// What looked like an end marker from offset `from` on was the beginning of a call.
+    /// An end marker seen from offset `from` on was the beginning of a call.
     pub(crate) fn forget_end_markers(&mut self, from: usize) {
         self.diagnostics.retain(|said| said.kind != DiagnosticKind::StrayEndMarker || said.range.start < from);
     }
 
-    /// The open call is not valid, for this reason.
+    /// Marks the open call as invalid for this reason.
     pub(crate) fn blame(&mut self, problem: String) {
         if let Some(open) = &mut self.open
             && !open.blamed.contains(&problem)
@@ -305,14 +305,14 @@ impl Calls {
         }
     }
 
-    /// An argument that the open call has already. That is reported where the call ends, for every payload alike.
+    /// A duplicate argument of the open call. It is reported when the call ends, as for every payload.
     pub(crate) fn duplicate_key(&mut self, key: &str, place: Range<usize>) {
         if let Some(open) = self.open.as_mut().filter(|open| open.again.len() < DIAGNOSTICS) {
             open.again.push((key.to_owned(), place));
         }
     }
 
-    /// Reports the keys that stand twice in the arguments.
+    /// Reports the duplicate keys in the arguments.
     fn report_again(&mut self, keys: &[String]) {
         let Some(open) = self.open.as_mut().filter(|_| !keys.is_empty()) else { return };
         let mut again = std::mem::take(&mut open.again);
@@ -331,7 +331,7 @@ impl Calls {
         }
     }
 
-    /// A key beside name and arguments.
+    /// A key other than name and arguments.
     pub(crate) fn ignored_key(&mut self, key: &str, at: usize) {
         let key = shortened(key);
         if let Some(open) = self.open.as_mut().filter(|open| open.ignored.len() < DIAGNOSTICS) {
@@ -340,7 +340,7 @@ impl Calls {
         self.diagnose(DiagnosticKind::IgnoredKey { key }, at..at + 1);
     }
 
-    /// Says how many diagnostics were left out.
+    /// Reports how many diagnostics were dropped.
     pub(crate) fn end_diagnostics(&mut self) {
         let (count, range) = std::mem::replace(&mut self.left_out, (0, 0..0));
         if count > 0 {
@@ -348,7 +348,7 @@ impl Calls {
         }
     }
 
-    /// The tool that the open call names, where the tools are known and have it.
+    /// The open call's tool, if the tools are known and include it.
     pub(crate) fn tool(&self) -> Option<&Tool> {
         self.tools.as_ref()?.get(self.open.as_ref()?.name.as_ref()?)
     }
@@ -363,17 +363,17 @@ impl Calls {
         self.tools.as_ref().is_some_and(|tools| tools.get(name).is_some())
     }
 
-    /// Whether a call may well mean this name: one of the tools, or any where they are not known.
+    /// Whether this may be the name of a call: one of the tools, or any if they are unknown.
     pub(crate) fn is_tool(&self, name: &str) -> bool {
         self.tools.as_ref().is_none_or(|tools| tools.get(name).is_some() || tools.resembling(name).is_some())
     }
 
-    /// Whether the tools are known, and one of them is meant by this name.
+    /// Whether the tools are known and this name means one of them.
     pub(crate) fn is_known_tool(&self, name: &str) -> bool {
         self.tools.is_some() && self.is_tool(name)
     }
 
-    /// Whether a known tool's name begins like this, other case and separators aside.
+    /// Whether a known tool's name begins like this, ignoring case and separators.
     pub(crate) fn may_become_tool(&self, begun: &str) -> bool {
         self.tools.as_ref().is_some_and(|tools| tools.may_begin(begun))
     }
@@ -382,7 +382,7 @@ impl Calls {
         self.tools.as_ref().is_some_and(|tools| !tools.is_empty())
     }
 
-    /// A record of calls for looking at the beginning of one.
+    /// A record of calls for trying the beginning of one.
     pub(crate) fn trial(&self) -> Calls {
         let mut calls = Calls::new(self.tools.clone(), true, 1, HashSet::new());
         calls.open(0);
@@ -394,12 +394,12 @@ impl Calls {
         self.open.as_ref()?.name.as_deref()
     }
 
-    /// How many calls the answer had before the open one.
+    /// Number of calls before the open one in the answer.
     pub(crate) fn index(&self) -> usize {
         self.done.len()
     }
 
-    /// The model gives the open call an id; false if it is too late or not its own.
+    /// Sets the open call's id from the model; false if it is too late or not unique.
     pub(crate) fn give_id(&mut self, id: String) -> bool {
         let Some(open) = &mut self.open else { return false };
         let number = id.strip_prefix("call").and_then(|digits| digits.parse().ok());
@@ -414,7 +414,7 @@ impl Calls {
         true
     }
 
-    /// The text has ended, and all that the model wrote was read.
+    /// The text has ended, and everything in it has been read.
     pub(crate) fn end_text(&mut self) {
         self.text_ended = true;
     }
@@ -423,7 +423,7 @@ impl Calls {
         self.open.as_ref().is_some_and(|open| open.name.is_some())
     }
 
-    /// The open call's name is known; it stands at `place`.
+    /// Sets the open call's name, which is at `place`.
     pub(crate) fn start(&mut self, name: String, place: Range<usize>) {
         let own = self.tools.as_ref().and_then(|tools| tools.own_name(&name)).map(str::to_owned);
         let name = own.unwrap_or(name);
@@ -433,14 +433,14 @@ impl Calls {
         };
         let Some(open) = &mut self.open else { return };
         open.coercer = self.tools.as_ref().and_then(|tools| Coercer::new(tools, &name));
-        // White space names no tool.
+        // White space is not a tool name.
         open.name = Some(if name.trim().is_empty() { String::new() } else { name });
         if (open.id.is_some() || !self.ids) && !self.text_ended {
             self.say_start();
         }
     }
 
-    /// Says that the open call starts, and what waited for that. A call without a name is not said.
+    /// Sends the open call's start, and the arguments that waited for it. A call without a name is not sent.
     fn say_start(&mut self) {
         let id = self.settle_id();
         if let Some(open) = self.open.as_mut().filter(|open| !open.said && open.is_named()) {
@@ -454,7 +454,7 @@ impl Calls {
         }
     }
 
-    /// The open call's id, minted if the model gave none.
+    /// The open call's id; a new one if the model gave none.
     fn settle_id(&mut self) -> String {
         let given = self.open.as_ref().and_then(|open| open.id.clone());
         let id = given.unwrap_or_else(|| self.mint());
@@ -474,7 +474,7 @@ impl Calls {
         }
     }
 
-    /// The arguments of the open call begin at offset `at`, and are passed on as they are written.
+    /// The arguments of the open call begin at offset `at`, and are passed on unchanged.
     pub(crate) fn begin_arguments(&mut self, at: usize) {
         if let Some(open) = &mut self.open {
             open.arguments_at = Some(at);
@@ -501,7 +501,7 @@ impl Calls {
         }
     }
 
-    /// A value should be another. That is reported where the call ends, when its place can be told.
+    /// Records a coercion. It is reported when the call ends, when its place is known.
     fn coerce(&mut self, Coercion { kind, start, written, wanted }: Coercion) {
         let size = |open: &Open| open.changes.iter().map(|(.., wanted)| wanted.len()).sum::<usize>();
         let room = self.open.as_ref().is_some_and(|open| open.changes.len() < CHANGES && size(open) < SPARE);
@@ -516,7 +516,7 @@ impl Calls {
         }
     }
 
-    /// Reports the first value of each kind that was coerced.
+    /// Reports the first coercion of each kind.
     fn report_coercions(&mut self) {
         let coerced = self.open.as_mut().map(|open| std::mem::take(&mut open.coerced)).unwrap_or_default();
         for (kind, start, written) in coerced {
@@ -535,7 +535,7 @@ impl Calls {
         let place = if as_written {
             Some(from + start..from + start + written.len())
         } else {
-            // Other repairs moved it, or its quotes were others.
+            // Other repairs moved it, or its quotes differed.
             find(from, written.as_bytes()).or_else(|| find(from, written.trim_matches('"').as_bytes()))
         };
         let place = place.unwrap_or(0..open.raw.len());
@@ -557,7 +557,7 @@ impl Calls {
         }
     }
 
-    /// Says the arguments that only showed when the text had ended.
+    /// Sends the arguments that were only found at the end of the text.
     fn say_completed(&mut self) {
         let Some(open) = &mut self.open else { return };
         let delta = std::mem::take(&mut open.completed);
@@ -566,7 +566,7 @@ impl Calls {
         }
     }
 
-    /// The arguments are whole; says what they came to.
+    /// The arguments are complete; returns their final text.
     fn end_arguments(&mut self, text: String, sent: usize) -> String {
         self.delta(&text[sent..]);
         let mut rest = String::new();
@@ -589,7 +589,7 @@ impl Calls {
         changed + &text[from..]
     }
 
-    /// The open call ends; `marker` is the end marker, if one was written.
+    /// Closes the open call; `marker` is the end marker, if there was one.
     pub(crate) fn close(&mut self, ending: Ending, marker: &[u8]) {
         let Some(open) = &self.open else { return };
         let complete = ending.complete && !self.closing;
@@ -620,11 +620,11 @@ impl Calls {
             self.blame(format!("the number {} is too large to be kept exactly", shortened(number)));
         }
         let inexact = inexact.is_some();
-        // Without it the call would do something else than was meant.
+        // Without this argument the call would do something else than intended.
         if let Some(Ok((object, _))) = &object
             && let Some(key) = self.misplaced_argument(object)
         {
-            self.blame(format!("the argument {key:?} stands beside \"arguments\", not in it"));
+            self.blame(format!("the argument {key:?} is next to \"arguments\", not inside it"));
         }
         if let Some(Ok((_, seen))) = &object {
             self.report_again(&seen.again);
@@ -653,9 +653,9 @@ impl Calls {
         let blamed = !open.blamed.is_empty();
         problems.extend(open.blamed);
         let arguments = match object {
-            // Without repairs nothing that was written is dropped.
+            // Without repairs, nothing written is dropped.
             Some(Ok((_, seen))) if !seen.again.is_empty() && !self.repair => Arguments::Raw(text),
-            // Nor is one put for another.
+            // Nor is a value replaced by another.
             Some(Ok(_)) if inexact => Arguments::Raw(text),
             Some(Ok((object, _))) => {
                 if text.capacity() <= SPARE {
@@ -687,7 +687,7 @@ impl Calls {
         }
         let valid = problems.is_empty();
         let range = open.start..open.start + open.raw.len();
-        // The lossy way is several times slower, and hardly ever needed.
+        // Lossy conversion is several times slower, and rarely needed.
         let raw = if open.raw.len() > SPARE {
             let mut raw = String::from_utf8(open.raw).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into());
             raw.shrink_to_fit();
@@ -709,20 +709,20 @@ impl Calls {
         self.done.push(call);
     }
 
-    /// A key beside the open call's arguments that its tool has a parameter for, and that is not among them.
+    /// A key next to the open call's arguments that is one of its tool's parameters and is missing in them.
     fn misplaced_argument(&self, arguments: &Map<String, Value>) -> Option<&String> {
         let schema = self.tool()?.parameters.as_ref()?;
         let ignored = self.open.as_ref()?.ignored.iter();
         ignored.into_iter().find(|key| !arguments.contains_key(*key) && schema::knows(schema, key))
     }
 
-    /// Counts an end marker that was written twice to the call that ended last.
+    /// Adds a doubled end marker to the call that ended last.
     pub(crate) fn extend_last(&mut self, blank: &[u8], marker: &[u8]) -> bool {
         let Some(end) = self.append_to_last(blank, marker) else { return false };
         std::mem::replace(&mut self.doubled, true) || self.depart(RepairKind::DoubledMarker, end - marker.len()..end)
     }
 
-    /// Counts bytes that follow it to the call that ended last; says where they end.
+    /// Adds the following bytes to the call that ended last; returns their end.
     pub(crate) fn append_to_last(&mut self, blank: &[u8], marker: &[u8]) -> Option<usize> {
         let call = self.done.last_mut()?;
         for bytes in [blank, marker] {
@@ -733,12 +733,12 @@ impl Calls {
     }
 }
 
-/// As much of a key as is told.
+/// A key, shortened for a report.
 fn shortened(key: &str) -> String {
     if key.len() > KEY { key.chars().take(KEY).chain(['…']).collect() } else { key.to_owned() }
 }
 
-/// Nine letters and digits, the shape that the strictest chat templates demand.
+/// Nine letters and digits, the form that the strictest chat templates require.
 fn minted(number: usize) -> String {
     let mut digits = [b'0'; 20];
     let mut rest = number;

@@ -1,9 +1,9 @@
-//! Values of another type than the tool's schema demands: `"5"` for `5`, `5` for `"5"`, an array in a string. And
-//! arguments that stand for nothing: an optional one that is `null` or `""`, where the schema does not allow that.
+//! Coerces values whose type does not match the tool's schema: `"5"` for `5`, `5` for `"5"`, an array in a string. Also
+//! drops empty arguments: an optional one that is `null` or `""` if the schema does not allow that.
 //!
-//! The arguments stream, and what was said of them is not taken back: so a value that the schema does not want as it
-//! begins waits until it has ended, if that is not long, and only then it is said. A key waits until it is clear that
-//! its value is neither `null` nor `""`. All other text passes at once.
+//! The arguments stream, and events are never revised. A value whose beginning does not match the schema is therefore
+//! held until it ends, if it is short. A key is held until its value is known to be neither `null` nor `""`. All other
+//! text passes at once.
 
 use super::event::RepairKind;
 use crate::format::schema::{self, Step, Types};
@@ -11,9 +11,9 @@ use crate::tool::Tools;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// How long a value may be that waits for its end.
+/// Maximum length of a held value.
 const WAITING: usize = 4096;
-/// How many arguments of one call may be left out.
+/// Maximum number of dropped arguments per call.
 const LEFT_OUT: usize = 64;
 
 /// Reads the JSON of a call's arguments as it streams.
@@ -22,29 +22,29 @@ pub(crate) struct Coercer {
     tools: Arc<Tools>,
     tool: String,
     path: Vec<Step>,
-    /// The types of the elements, for each array that is open; `None` for an object.
+    /// For each open array, the types of its elements; `None` for an object.
     open: Vec<Option<Types>>,
     state: State,
     key: Vec<u8>,
-    /// What waits.
+    /// The held text.
     held: String,
-    /// Where in `held` the value begins.
+    /// Start of the value in `held`.
     value_at: usize,
-    /// Whether a member of an object waits, with the comma before it.
+    /// Whether a member of an object is held, with the comma before it.
     member: bool,
     /// The key of the last member.
     name: String,
-    /// For each object that is open, whether none of its members was passed on yet.
+    /// For each open object, whether none of its members was passed on yet.
     bare: Vec<bool>,
-    /// How what waited has ended, if it has.
+    /// How the held text ended, if it did.
     ended: Option<Ended>,
-    /// A comma behind a member that was left out.
+    /// A comma after a dropped member.
     comma: bool,
-    /// How many members were looked at to be left out.
+    /// Number of members considered for dropping.
     looked_at: usize,
-    /// The types that the schema wants for the value being read.
+    /// The types that the schema allows for the current value.
     types: Types,
-    /// How many bytes of the arguments were read.
+    /// Number of argument bytes read.
     at: usize,
 }
 
@@ -62,16 +62,16 @@ enum State {
     Text {
         escape: bool,
     },
-    /// In a string that waits.
+    /// In a held string.
     HeldText {
         escape: bool,
     },
-    /// In a number or a word that passes, or waits.
+    /// In a number or a word that passes or is held.
     Word {
         held: bool,
     },
     AfterValue,
-    /// This is no JSON, or all of it was read: everything passes.
+    /// Not JSON, or at its end: everything passes.
     Done,
 }
 
@@ -79,22 +79,22 @@ enum State {
 struct Ended {
     /// Whether it is a whole member.
     member: bool,
-    /// Whether the schema wants another type.
+    /// Whether the schema requires another type.
     unwanted: bool,
 }
 
-/// A value that fits the schema better in another type, or what fits it better if it is left out.
+/// A value that fits the schema better in another type, or arguments that fit better without it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Coercion {
     pub kind: RepairKind,
-    /// Where it stands in the arguments.
+    /// Position in the arguments.
     pub start: usize,
     pub written: String,
     pub wanted: String,
 }
 
 impl Coercer {
-    /// `None` where the tool takes no arguments, or is not known.
+    /// `None` if the tool is unknown or takes no arguments.
     pub(crate) fn new(tools: &Arc<Tools>, tool: &str) -> Option<Coercer> {
         tools.get(tool)?.parameters.as_ref()?;
         Some(Coercer {
@@ -117,11 +117,11 @@ impl Coercer {
         })
     }
 
-    /// Takes text of the arguments and writes what is known to `out`; says how much it took. It stops behind a value
-    /// that should have another type.
+    /// Takes text of the arguments and writes what is decided to `out`; returns how much it took. It stops after a
+    /// value to coerce.
     pub(crate) fn push(&mut self, text: &str, out: &mut String) -> (usize, Option<Coercion>) {
         let bytes = text.as_bytes();
-        // What stands before `from` was written, or is held.
+        // The text before `from` was written or is held.
         let (mut from, mut i) = (0, 0);
         while i < bytes.len() {
             match self.state {
@@ -136,7 +136,7 @@ impl Coercer {
             if self.state == State::Value {
                 self.value_at = if held { self.held.len() + i - from } else { 0 };
             }
-            // What is let go ends before this byte, which may be in the middle of a character.
+            // Released text ends before this byte, which may be inside a character.
             let taken = self.step(byte) && !(held && self.state == State::Done);
             let end = i + usize::from(taken);
             if std::mem::take(&mut self.comma) {
@@ -176,7 +176,7 @@ impl Coercer {
         (bytes.len(), None)
     }
 
-    /// The arguments end here: what waits is said as it is.
+    /// Ends the arguments: held text is written unchanged.
     pub(crate) fn finish(&mut self, out: &mut String) {
         if self.is_holding() {
             out.push_str(&self.held);
@@ -188,12 +188,12 @@ impl Coercer {
         self.is_unwanted() || self.member && self.state != State::Done
     }
 
-    /// Whether a value is being read that the schema does not want as it begins.
+    /// Whether the beginning of the current value does not match the schema.
     fn is_unwanted(&self) -> bool {
         matches!(self.state, State::HeldText { .. } | State::Word { held: true })
     }
 
-    /// What waited waits no longer: writes what is right about it, and says what its end should be instead.
+    /// Releases the held text: writes the part that is right, and returns the replacement of its end.
     fn settle(&mut self, out: &mut String) -> Option<(RepairKind, String, String)> {
         let mut written = std::mem::take(&mut self.held);
         if let Some(ended) = self.ended.take() {
@@ -214,7 +214,7 @@ impl Coercer {
         None
     }
 
-    /// Whether the last member may be missing, and its schema does not allow `value`.
+    /// Whether the last member is optional and its schema does not allow `value`.
     fn is_nothing(&mut self, value: &str) -> bool {
         let Some(root) = self.tools.get(&self.tool).and_then(|tool| tool.parameters.as_ref()) else { return false };
         self.looked_at += 1;
@@ -227,7 +227,7 @@ impl Coercer {
         with.iter().any(|problem| !without.contains(problem))
     }
 
-    /// What is wrong with arguments that have nothing but this object, where the path leads to.
+    /// The problems of arguments that consist of this object at the current path.
     fn problems(&self, object: Value) -> Vec<String> {
         let around = |value, step: &Step| match step {
             Step::Member(key) => Value::from_iter([(key.clone(), value)]),
@@ -240,7 +240,7 @@ impl Coercer {
         self.tools.problems(&self.tool, &arguments)
     }
 
-    /// The member that waited is passed on.
+    /// Passes the held member on.
     fn release(&mut self) {
         self.member = false;
         if let Some(bare) = self.bare.last_mut() {
@@ -248,7 +248,7 @@ impl Coercer {
         }
     }
 
-    /// What waits has become too long.
+    /// Releases text that has become too long.
     fn let_go(&mut self, out: &mut String) {
         out.push_str(&self.held);
         self.held.clear();
@@ -262,7 +262,7 @@ impl Coercer {
         };
     }
 
-    /// One byte; false if it is to be looked at again in the state that it led to.
+    /// Takes one byte; false if it has to be looked at again in the new state.
     fn step(&mut self, byte: u8) -> bool {
         let blank = matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
         self.state = match self.state {
@@ -287,7 +287,7 @@ impl Coercer {
                     State::Colon
                 }
                 _ => {
-                    // No parameter has a name this long.
+                    // No parameter has such a long name.
                     if self.key.len() < WAITING {
                         self.key.push(byte);
                     }
@@ -360,7 +360,7 @@ impl Coercer {
         true
     }
 
-    /// The types of the value that the path leads to.
+    /// The types of the value at the current path.
     fn types_at(&self) -> Types {
         let schema = self.tools.get(&self.tool).and_then(|tool| tool.parameters.as_ref());
         schema.map_or(Types::default(), |schema| schema::types(schema, &self.path))
@@ -391,7 +391,7 @@ impl Coercer {
     }
 }
 
-/// The JSON of a value in one of the types that the schema wants, where it has that value.
+/// The value's JSON in one of the types that the schema allows, if it can be converted.
 fn coerced(written: &str, types: Types) -> Option<String> {
     if !written.starts_with('"') {
         return Some(format!("\"{written}\""));

@@ -1,8 +1,8 @@
-//! Keys that stand twice in one object of a call's arguments.
+//! Duplicate keys in one object of a call's arguments.
 //!
-//! JSON lets them pass, and readers differ in which value they take. Here it is the last one, as in Python and in
-//! JavaScript, and each such key is reported: a call must not run with an argument that its model did not settle on
-//! without anybody being told.
+//! JSON allows them, and readers differ in which value they take. Here it is the last one, as in Python and in
+//! JavaScript, and each such key is reported: a call must not silently run with an argument that the model did not
+//! settle on.
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::map::Entry;
@@ -12,19 +12,19 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ops::Range;
 
-/// How many of them are told.
+/// Maximum number of duplicate keys to report.
 const MOST: usize = 128;
 
-/// What is worth knowing of a JSON object that was read.
+/// Properties of a JSON object found while reading it.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// The keys that came again in it or in an object inside of it.
+    /// Duplicate keys in it or in nested objects.
     pub again: Vec<String>,
-    /// Whether a number became a double.
+    /// Whether a number was converted to a double.
     pub double: bool,
 }
 
-/// The JSON object that `text` is, and what was seen in it.
+/// Reads the JSON object in `text`, and its properties.
 pub(super) fn read_object(text: &str) -> serde_json::Result<(Map<String, Value>, Seen)> {
     let mut seen = Seen::default();
     let mut json = serde_json::Deserializer::from_str(text);
@@ -33,7 +33,7 @@ pub(super) fn read_object(text: &str) -> serde_json::Result<(Map<String, Value>,
     Ok((object, seen))
 }
 
-/// Reads an object and notes what it sees.
+/// Reads an object and records its properties.
 struct Object<'a>(&'a mut Seen);
 
 impl<'de> Visitor<'de> for Object<'_> {
@@ -123,7 +123,7 @@ impl<'de> Visitor<'de> for Any<'_> {
     }
 }
 
-/// The first whole number in JSON text that is too large to be kept to the last digit.
+/// The first integer in JSON text that is too large to be kept exactly.
 pub(super) fn inexact_number(text: &str) -> Option<&str> {
     let source = text.as_bytes();
     let in_number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-');
@@ -147,8 +147,8 @@ pub(super) fn inexact_number(text: &str) -> Option<&str> {
     None
 }
 
-/// Where keys come again in what a model wrote: in objects, and among the arguments of a Python call. Only for telling
-/// their places, so it need not be right about what is broken.
+/// Places of duplicate keys in a model's text, in objects and among the arguments of a Python call. They are only used
+/// for reporting, so broken text may be read inexactly.
 pub(super) fn places(source: &[u8]) -> HashMap<String, VecDeque<Range<usize>>> {
     let mut found: HashMap<String, VecDeque<Range<usize>>> = HashMap::new();
     let mut open: Vec<HashSet<Cow<'_, str>>> = vec![HashSet::new()];
@@ -181,7 +181,7 @@ pub(super) fn places(source: &[u8]) -> HashMap<String, VecDeque<Range<usize>>> {
     found
 }
 
-/// The key that a string or a word is.
+/// The key in a string or a word.
 fn key(written: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(written).ok()?;
     match written.first()? {
@@ -195,7 +195,7 @@ fn in_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-') || byte >= 0x80
 }
 
-/// Where the string ends that begins at `start`.
+/// End of the string that begins at `start`.
 fn string_end(source: &[u8], start: usize) -> usize {
     let mut i = start + 1;
     while let Some(&byte) = source.get(i) {

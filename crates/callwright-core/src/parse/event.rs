@@ -1,4 +1,4 @@
-//! What the parser says while the model writes, and what it noticed when all is said.
+//! The parser's events while the model writes, and its reports at the end.
 
 use serde::Serialize;
 use std::fmt;
@@ -6,35 +6,35 @@ use std::ops::Range;
 
 /// One step of a parsed stream.
 ///
-/// Events are monotone: nothing that was said is taken back. The `delta`s of one call, joined, are exactly the
-/// arguments of the finished call, whatever the pieces in which the model's text arrived. (Read as JSON: of a key that
-/// the model wrote twice the last value counts, which is told by [`RepairKind::DuplicateKey`].)
+/// Events are never revised. The joined `delta`s of one call are exactly the arguments of the finished call, however
+/// the model's text was split. (They are equal as JSON: of a duplicate key the last value counts, which
+/// [`RepairKind::DuplicateKey`] reports.)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
     /// Text for the user.
     Text {
-        /// The piece that is new.
+        /// The new piece.
         delta: String,
     },
     /// Reasoning, not for the user.
     Reasoning {
-        /// The piece that is new.
+        /// The new piece.
         delta: String,
     },
-    /// A call begins: its name is known.
+    /// A call begins; its name is known.
     CallStart {
         /// The call's id, unique in the conversation.
         id: String,
         /// The tool's name as the model wrote it.
         name: String,
     },
-    /// More of a call's arguments: JSON text. Where the text ends inside of them they are left as they were written, so that
-    /// the deltas of a call that was cut are no whole JSON.
+    /// More of a call's arguments, as JSON text. If the text ends inside them they are left as written, so that the
+    /// deltas of a cut call are not whole JSON.
     CallArguments {
         /// The call's id.
         id: String,
-        /// The piece that is new.
+        /// The new piece.
         delta: String,
     },
     /// A call has ended.
@@ -46,42 +46,42 @@ pub enum Event {
         /// Whether name and arguments are well-formed and, where the tools are known, fit the tool's schema.
         valid: bool,
     },
-    /// A call without a tool's name has ended: no [`Event::CallStart`] could announce it.
+    /// A call without a tool name has ended, so there was no [`Event::CallStart`] for it.
     InvalidCall(InvalidCall),
-    /// The text departed from the format and was understood all the same.
+    /// The text departed from the format, but was understood.
     Repair(Repair),
 }
 
-/// A call that must not be executed: it was not written to its end, or it names no tool.
+/// A call that must not be executed: it is cut off, or names no tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InvalidCall {
     /// The call's id, unique in the conversation.
     pub id: String,
-    /// The tool's name as far as the model wrote it, which may be cut off; empty where there is none.
+    /// The tool's name as far as it was written; empty if there is none.
     pub name: String,
-    /// The arguments as far as they were written, where they could be told apart.
+    /// The arguments as far as they were written, if they could be separated.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub arguments: String,
     /// What the model wrote for the call, markers included.
     pub raw: String,
-    /// What is wrong with it.
+    /// What is wrong with the call.
     pub error: String,
-    /// Where `raw` stands in the model's text, in bytes.
+    /// The byte range of `raw` in the model's text.
     pub position: Range<usize>,
 }
 
-/// A departure from the format that was still understood.
+/// A departure from the format that was repaired.
 ///
-/// A call reports each kind once, with the place where it first occurs.
+/// A call reports each kind once, with its first place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Repair {
     /// What was wrong.
     pub kind: RepairKind,
-    /// Which bytes of the model's text it concerns.
+    /// The byte range in the model's text.
     pub range: Range<usize>,
 }
 
-/// The departures that are understood.
+/// The departures that can be repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -90,11 +90,11 @@ pub enum RepairKind {
     MissingEndMarker,
     /// A marker was written twice.
     DoubledMarker,
-    /// A marker in other case, with other spaces or another number of `#`, or with one letter wrong.
+    /// A marker in different case, with different spaces or number of `#`, or with one wrong letter.
     NearMissMarker,
-    /// The payload stood in a code fence.
+    /// The payload was in a code fence.
     CodeFence,
-    /// Text between the markers that is no part of the call.
+    /// Text between the markers that is not part of the call.
     StrayText,
     /// Several calls between one pair of markers.
     SeveralCalls,
@@ -102,42 +102,43 @@ pub enum RepairKind {
     TrailingComma,
     /// No comma between two members.
     MissingComma,
-    /// A key that stands twice in one object, or an argument given twice; the last value counts. All of it is in the
-    /// arguments' deltas, where a reader of JSON takes the last one, too.
+    /// A duplicate key in an object, or a duplicate argument; the last value counts. The arguments' deltas contain all
+    /// of them, and JSON readers also take the last one.
     DuplicateKey,
     /// Strings in single quotes.
     SingleQuotes,
     /// An object key without quotes.
     UnquotedKey,
-    /// A control character inside a string, such as a line break, that JSON wants escaped.
+    /// An unescaped control character inside a string, such as a line break.
     UnescapedControl,
-    /// A quote inside a string, not escaped.
+    /// An unescaped quote inside a string.
     UnescapedQuote,
-    /// A backslash before a character that JSON does not let one escape, or half a surrogate pair.
+    /// An escape that JSON does not have, or half a surrogate pair.
     InvalidEscape,
-    /// Brackets or quotes left open.
+    /// Brackets or quotes are not closed.
     MissingBrackets,
-    /// A string in other quotes than the format's own.
+    /// A string in quotes other than the format's own.
     OtherQuotes,
-    /// `=` or `=>` in place of a colon, or parentheses in place of braces.
+    /// `=` or `=>` instead of a colon, or parentheses instead of braces.
     OtherPunctuation,
     /// `True`, `False` or `None`.
     PythonLiteral,
-    /// An argument without a name, which got that of the tool's parameter in its place.
+    /// A positional argument; it got the name of the tool's parameter in that position.
     PositionalArgument,
-    /// The arguments stood in a string.
+    /// The arguments were in a string.
     ArgumentsAsString,
-    /// The arguments were one JSON object where the format has tags.
+    /// The arguments were one JSON object, but the format uses tags.
     JsonArguments,
-    /// The call was wrapped once too often, as in `{"function": {…}}` or `[{…}]`.
+    /// The call had an extra wrapper, as in `{"function": {…}}` or `[{…}]`.
     ExtraWrapping,
-    /// `parameters` for `arguments`, or another alias of a key.
+    /// `parameters` instead of `arguments`, or another alias of a key.
     KeyAlias,
-    /// A value of another type than the tool's schema demands, such as `"5"` for `5`.
+    /// A value whose type does not match the tool's schema, such as `"5"` for `5`.
     ValueType,
-    /// `null` or `""` for an optional argument whose schema does not allow it; the argument is left out.
+    /// `null` or `""` for an optional argument whose schema does not allow it; the argument is dropped.
     EmptyArgument,
-    /// The tool's name in other case, with other separators, a namespace before it, or a counter or markup after it.
+    /// The tool's name in different case, with different separators, a namespace before it, or a counter or markup
+    /// after it.
     ToolName,
     /// The call is in another form than the format's, such as a JSON object in a code fence; a diagnostic
     /// ([`DiagnosticKind::OtherForm`]) names the form.
@@ -145,14 +146,14 @@ pub enum RepairKind {
 }
 
 impl RepairKind {
-    /// The kind in words, fit to follow "the call has".
+    /// The kind in words that can follow "the call has".
     pub fn describe(self) -> &'static str {
         match self {
             RepairKind::MissingEndMarker => "no end marker",
             RepairKind::DoubledMarker => "a marker written twice",
             RepairKind::NearMissMarker => "a marker that is not written exactly",
             RepairKind::CodeFence => "a code fence around it",
-            RepairKind::StrayText => "text between the markers that is no part of it",
+            RepairKind::StrayText => "text between the markers that is not part of it",
             RepairKind::SeveralCalls => "another call between the same markers",
             RepairKind::TrailingComma => "a comma before a closing bracket",
             RepairKind::MissingComma => "no comma between two members",
@@ -179,65 +180,65 @@ impl RepairKind {
     }
 }
 
-/// Something in the model's text that was neither markup nor repaired, with its place.
+/// An irregularity in the model's text that is neither markup nor repaired, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// What was found.
     #[serde(flatten)]
     pub kind: DiagnosticKind,
-    /// Which bytes of the model's text it concerns.
+    /// The byte range in the model's text.
     pub range: Range<usize>,
 }
 
-/// What a [`Diagnostic`] is about.
+/// The kind of a [`Diagnostic`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "diagnostic", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum DiagnosticKind {
-    /// An end marker where no call was open; it stays in the text.
+    /// An end marker without an open call; it stays in the text.
     StrayEndMarker,
-    /// A departure that was left alone, because repairs are off.
+    /// A departure that was not repaired, because repairs are off.
     NotRepaired {
         /// The repair that would have been made.
         repair: RepairKind,
     },
     /// The call's JSON is broken beyond repair from here on.
     BrokenJson,
-    /// A key beside name and arguments, left out.
+    /// A key other than name and arguments was dropped.
     IgnoredKey {
         /// The key.
         key: String,
     },
     /// The call's Python is broken beyond repair from here on.
     BrokenCall,
-    /// An argument, or a key in one, that came twice. The last one counts; without repairs all of it is left as it is.
+    /// A duplicate argument, or a duplicate key in one. The last one counts; without repairs the text is unchanged.
     DuplicateKey {
         /// The argument's name, or the key.
         key: String,
     },
     /// The call names no tool.
     MissingName,
-    /// There is nothing between the markers.
+    /// There is only white space between the markers.
     EmptyCall,
-    /// A section for calls with no call in it; what stands there is text.
+    /// A section without a call; its content is text.
     EmptySection,
-    /// Text for a recipient that is neither the user nor a tool is left out.
+    /// Text for a recipient that is neither the user nor a tool is dropped.
     HiddenText,
-    /// The text ended, or another call began, before the call was written out.
+    /// The text ended, or another call began, before the call was complete.
     CutOff,
     /// A call in another form than the format's.
     OtherForm {
         /// The form, in words.
         form: &'static str,
-        /// The built-in format that such calls are in, if there is one.
+        /// The built-in format of such calls, if there is one.
         #[serde(skip_serializing_if = "Option::is_none")]
         format: Option<&'static str>,
-        /// The tool that it names.
+        /// The tool's name.
         tool: String,
         /// Whether it was read as a call; otherwise it is text.
         read: bool,
     },
-    /// There were more diagnostics than are kept.
+    /// There were more diagnostics than the limit.
     LeftOut {
         /// How many are not listed.
         count: usize,
@@ -245,7 +246,7 @@ pub enum DiagnosticKind {
 }
 
 impl DiagnosticKind {
-    /// Whether it says why arguments are no JSON.
+    /// Whether it explains why the arguments are not JSON.
     pub(crate) fn tells_of_arguments(&self) -> bool {
         !matches!(
             self,
@@ -261,12 +262,12 @@ impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "byte {}: ", self.range.start)?;
         match &self.kind {
-            DiagnosticKind::StrayEndMarker => f.write_str("an end marker where no call is open"),
+            DiagnosticKind::StrayEndMarker => f.write_str("an end marker without an open call"),
             DiagnosticKind::NotRepaired { repair } => write!(f, "the call has {} (repairs are off)", repair.describe()),
             DiagnosticKind::BrokenJson => f.write_str("the call's JSON is broken beyond repair"),
             DiagnosticKind::BrokenCall => f.write_str("the call is broken beyond repair"),
             DiagnosticKind::DuplicateKey { key } => {
-                write!(f, "the key {key:?} is there twice in the call's arguments")
+                write!(f, "the key {key:?} occurs twice in the call's arguments")
             }
             DiagnosticKind::IgnoredKey { key } => write!(f, "the call's key {key:?} is ignored"),
             DiagnosticKind::MissingName => f.write_str("the call names no tool"),

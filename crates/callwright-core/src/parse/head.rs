@@ -1,21 +1,22 @@
-//! What stands before the arguments of a call that is no JSON object: the tool's name, and an id in some formats.
+//! The text before the arguments of a call that is not a JSON object: the tool's name, and an id in some formats.
 //!
-//! A head is a line at most, and its forms differ in what comes last: it is read as one unit, once its end is seen.
+//! A head is at most one line, and its forms differ in their last part, so it is read as one unit when its end is
+//! found.
 
 use crate::format::{Head, history};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How long a head may be. Longer than that, it is none.
+/// Maximum length of a head. Longer text is not a head.
 const LONGEST: usize = 512;
 
-/// The forms of a head, taken apart; shared by the calls of a format.
+/// The parsed forms of a head, shared by the calls of a format.
 #[derive(Debug)]
 pub(crate) struct HeadPlan {
     forms: Vec<Vec<Part>>,
     id: Option<Vec<Part>>,
     /// What may follow a head: the arguments' first bracket or tag, and what models write in its place. It ends a head
-    /// that lacks its last text.
+    /// whose last text is missing.
     stops: Vec<Vec<u8>>,
     /// The texts that end a head.
     lasts: Vec<Vec<u8>>,
@@ -23,39 +24,39 @@ pub(crate) struct HeadPlan {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Part {
-    /// Without the white space at its edges; empty where it is nothing but white space.
+    /// A text without the white space at its edges; empty if it is only white space.
     Text(String),
     Name,
     Id,
     Index,
-    /// The same, counted from 1.
+    /// Like `Index`, counted from 1.
     Number,
-    /// Whatever else stands there, such as the channel of a turn.
+    /// Any other text, such as the channel of a turn.
     Header,
 }
 
-/// A head as it was read.
+/// A parsed head.
 #[derive(Debug, PartialEq)]
 pub(crate) struct HeadRead {
     pub name: String,
-    /// The id that the model wrote, or that the format makes of the other parts.
+    /// The id that the model wrote, or that the format builds from the other parts.
     pub id: Option<String>,
     /// Whether it is written as declared.
     pub exact: bool,
-    /// The last byte of the stop that ended it, which is no part of it.
+    /// The last byte of the stop that ended it, which is not part of it.
     pub stopped: Option<u8>,
-    /// Where it stands in the model's text.
+    /// Its range in the model's text.
     pub range: Range<usize>,
 }
 
-/// Where the reading of a head stands.
+/// Progress of reading a head.
 #[derive(Debug, PartialEq)]
 pub(crate) enum HeadStep {
-    /// It goes on.
+    /// More bytes are needed.
     More,
-    /// It has ended with this byte.
+    /// It ended with this byte.
     Done(HeadRead),
-    /// This is no head. No name can be told.
+    /// Not a head; there is no name.
     Lost,
 }
 
@@ -68,10 +69,10 @@ pub(crate) struct HeadReader {
 }
 
 impl HeadPlan {
-    /// `stops` is what the arguments may begin with.
+    /// `stops` are the beginnings of arguments.
     pub(crate) fn new(head: &Head, stops: &[&str]) -> HeadPlan {
         let mut forms: Vec<Vec<Part>> = head.forms.iter().map(|form| parse(form)).collect();
-        // The one that says most comes first: `{name}[ARGS]` reads what `{name}[ID]{id}[ARGS]` writes, and `{name}[B]`
+        // More specific forms first: `{name}[ARGS]` also matches what `{name}[ID]{id}[ARGS]` writes, and `{name}[B]`
         // what `{name}[A][B]` does.
         let text = |part: &Part| if let Part::Text(text) = part { text.len() } else { 0 };
         forms.sort_by_key(|form| std::cmp::Reverse((form.len(), form.iter().map(text).sum::<usize>())));
@@ -91,11 +92,11 @@ impl HeadPlan {
         HeadPlan { id: head.id.as_deref().map(parse), forms, stops, lasts }
     }
 
-    /// Name and id of a whole head; `rough` if it need not be written as declared. `index` counts the calls.
+    /// Name and id of a whole head; if `rough`, it may differ from the declaration. `index` counts the calls.
     fn read(&self, text: &str, index: usize, rough: bool) -> Option<(String, Option<String>)> {
         let mut fits = self.forms.iter().filter_map(|form| fit(form, text, rough)).peekable();
         let first = fits.peek().cloned();
-        // A form that reads another form's text as part of the name is not meant.
+        // Reject a form that takes another form's text for part of the name.
         let plain = |fit: &Fit| fit.name.as_ref().is_none_or(|name| bare_name(name).as_ref() == Some(name));
         let found = fits.find(plain).or(first)?;
         match (found.name, found.id) {
@@ -124,13 +125,13 @@ impl HeadReader {
         self.text.clear();
     }
 
-    /// Whether nothing was written yet but white space.
+    /// Whether only white space was read.
     pub(crate) fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Takes one byte, at offset `at`; `index` counts the calls of the answer from 0. With `repair` off, only a head
-    /// that is written as declared has an end, or else the stop.
+    /// Takes one byte, at offset `at`; `index` counts the calls of the answer from 0. With `repair` off, the head ends
+    /// only as declared, or at the stop.
     pub(crate) fn push(&mut self, byte: u8, at: usize, index: usize) -> HeadStep {
         if self.text.is_empty() {
             if byte.is_ascii_whitespace() {
@@ -175,7 +176,7 @@ impl HeadReader {
     }
 }
 
-/// The parts that a text has where it fits a form.
+/// The parts of a text that matches a form.
 #[derive(Default, Clone)]
 struct Fit {
     name: Option<String>,
@@ -183,7 +184,7 @@ struct Fit {
     index: Option<String>,
 }
 
-/// Reads `text` as `form`. Roughly: texts of the form may be missing, and what follows the name is left out.
+/// Matches `text` against `form`. If `rough`, texts of the form may be missing, and the text after the name is ignored.
 fn fit(form: &[Part], text: &str, rough: bool) -> Option<Fit> {
     let mut found = Fit::default();
     let mut rest = text;
@@ -211,7 +212,7 @@ fn fit(form: &[Part], text: &str, rough: bool) -> Option<Fit> {
                 let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
                 rest.split_at(digits)
             }
-            // A name may itself hold what separates it from an index.
+            // A name may contain the separator before an index.
             (_, Some(Part::Text(next))) if matches!(form.last(), Some(Part::Index | Part::Number)) => {
                 match rest.rfind(next.as_str()) {
                     Some(at) => rest.split_at(at),
@@ -246,7 +247,7 @@ fn fit(form: &[Part], text: &str, rough: bool) -> Option<Fit> {
     (rough || rest.trim().is_empty()).then_some(found)
 }
 
-/// The word at the beginning.
+/// The first word.
 fn bare_name(text: &str) -> Option<String> {
     let word = text.split(|c: char| !in_word(c)).next()?;
     (!word.is_empty()).then(|| word.to_owned())

@@ -1,4 +1,4 @@
-//! What the parsers of one format share: the automata that find its markers, and what its payload's reader was made of.
+//! State shared by the parsers of one format: the automata that find its markers, and the plan of its payload's reader.
 
 use super::markers::Markers;
 use super::payload::Plan;
@@ -8,12 +8,12 @@ use crate::format::{Declaration, Payload};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// What the parsers of one format share.
+/// State shared by the parsers of one format.
 pub(crate) struct Machinery {
     pub(super) markers: Markers,
     /// Built with the first call.
     stops: OnceLock<Stops>,
-    /// What strings stand in, and what begins an argument, where that is not JSON's.
+    /// The quote of strings, and the start of an argument, if they are not JSON's.
     quote: String,
     key_start: String,
     pub(super) plan: Plan,
@@ -21,7 +21,7 @@ pub(crate) struct Machinery {
 
 impl Machinery {
     /// # Errors
-    /// When a marker is no regular expression, or its length is not bounded.
+    /// If a marker is not a valid regular expression, or its length is not bounded.
     pub(crate) fn new(declaration: &Declaration) -> Result<Machinery> {
         let markers = Markers::new(declaration)?;
         let (quote, key_start) = match &declaration.payload {
@@ -39,7 +39,7 @@ impl Machinery {
 }
 
 impl fmt::Debug for Machinery {
-    /// Without the automata, whose tables are megabytes.
+    /// Omits the automata, whose tables are megabytes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Machinery").finish_non_exhaustive()
     }

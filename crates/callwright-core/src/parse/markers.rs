@@ -1,11 +1,11 @@
 //! Finds a format's markers in text that arrives in pieces.
 //!
 //! `contains(marker)` on the text so far costs the whole text at every token, and on the newest token it misses a
-//! marker that two tokens share. Here the markers of a format, and what models write in their stead, become one
-//! automaton per context, taken over from regex-automata into a flat table. It is stepped one byte at a time, and
-//! only from a byte that can begin a marker until none can be under way any more; the bytes in between are all that
-//! is ever held back. The automaton of regex-automata is not stepped itself because it tells a match one byte late:
-//! a call would seem open until the model writes on after its end marker.
+//! marker that spans two tokens. Here the markers of a format, and their usual misspellings, become one automaton per
+//! context, copied from regex-automata into a flat table. It runs byte by byte, only from a byte that can begin a
+//! marker until no marker is possible; only the bytes in between are ever held back. The automaton of regex-automata is
+//! not used directly because it reports a match one byte late: a call would seem open until the model continues after
+//! its end marker.
 
 mod begins;
 mod lazy;
@@ -29,28 +29,28 @@ use table::Table;
 
 pub(crate) use plain::Candidate;
 
-/// What a match means.
+/// The meaning of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sign {
     pub side: Side,
-    /// Whether it is the marker as declared, or something that resembles it.
+    /// Whether it is the marker as declared, or a near miss.
     pub exact: bool,
     pub(super) lookahead: Lookahead,
 }
 
-/// How much of the payload a match takes in, to tell a marker from prose.
+/// How much of the payload a match includes, to distinguish a marker from prose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lookahead {
     None,
     /// White space and brackets, or the beginning of a code fence.
     Brackets,
-    /// The first letter of a name, and what stands before it.
+    /// The text up to and including the first letter of a name.
     Letter,
-    /// All that stands behind the start marker's text.
+    /// Everything after the start marker's text.
     Head,
-    /// The start marker that follows.
+    /// The next start marker.
     Start,
-    /// All of the match is payload.
+    /// The whole match is payload.
     All,
 }
 
@@ -64,24 +64,24 @@ pub(crate) enum Side {
     ReasoningStart,
     ReasoningEnd,
     Markup,
-    /// What begins text that nobody is shown.
+    /// Start of hidden text.
     Hidden,
     /// A call in a format without a start marker.
     Bare,
     /// The beginning of a call in another form, by its number.
     Other(u8),
-    /// What ends a section in another form.
+    /// End of a section in another form.
     OtherEnd,
     /// A code fence.
     Fence,
 }
 
-/// Where the bytes stand: what counts as a marker differs.
+/// The context of the bytes, which determines the possible markers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Context {
     /// Outside of calls.
     Text,
-    /// The same, where calls in other forms count, too.
+    /// Outside calls, with calls in other forms.
     AnyForm,
     /// In reasoning.
     Reasoning,
@@ -89,7 +89,7 @@ pub(crate) enum Context {
     Structure,
     /// In a call, inside a JSON string.
     String,
-    /// In a call, where no marker counts: the payload's machine looks for the end itself.
+    /// In a call without markers: the payload's reader looks for the end itself.
     Raw,
 }
 
@@ -104,18 +104,18 @@ pub(crate) struct Markers {
     any: AnyForm,
 }
 
-/// The automaton for text where calls in other forms count. It is begun where a text first has a byte that may begin one.
+/// The automaton for text with calls in other forms. It is started at the first byte of a text that may begin one.
 #[derive(Debug)]
 struct AnyForm {
-    /// What another form's markers must not be: the format's own.
+    /// The format's own markers, which other forms must not match.
     own: Own,
     patterns: Vec<(Sign, String)>,
     begins: Begins,
-    /// `None` where it would be too large.
+    /// `None` if it would be too large.
     scanner: OnceLock<Option<Scanner>>,
 }
 
-/// An automaton that is built where the text first needs it: each takes milliseconds, and many texts have no call.
+/// An automaton that is built on first use: each takes milliseconds, and many texts have no call.
 #[derive(Debug)]
 struct Later {
     patterns: Vec<(Sign, String)>,
@@ -123,25 +123,26 @@ struct Later {
     scanner: OnceLock<Scanner>,
 }
 
-/// Up to how many bytes of literal markers, as regular expressions, automata are sure to be small: they need not be
-/// built to know that they can be.
+/// If literal markers have at most this many bytes as regular expressions, their automata are certainly small enough,
+/// and need not be built to check this.
 const TAME: usize = 16 << 10;
 
-/// One automaton: what steps forward, and regex-automata's own to find where a match began.
+/// An automaton that steps forward, and regex-automata's own to find where a match began.
 #[derive(Debug)]
 pub(crate) struct Scanner {
     forward: Forward,
     /// Bytes that leave the start state: those that can begin a marker.
     pub begins: ByteSet,
-    /// How many bytes a match may have; brackets before it that exceed that were let go.
+    /// Maximum length of a match; longer runs of brackets before it were released.
     pub longest: usize,
     patterns: Vec<String>,
-    /// For each pattern what finds where a match began, built where it is needed; none where that would be too large.
+    /// For each pattern, an automaton that finds where a match began, built on first use; `None` if that would be too
+    /// large.
     reverse: Vec<OnceLock<Option<dense::DFA<Vec<u32>>>>>,
     signs: Vec<Sign>,
-    /// The text of the start marker, where a match takes in what follows it.
+    /// The text of the start marker, if a match includes what follows it.
     start: Vec<u8>,
-    /// The length of each pattern, where all its matches have the same.
+    /// The length of each pattern, if all its matches have the same.
     lengths: Vec<Option<usize>>,
 }
 
@@ -161,25 +162,25 @@ pub(crate) enum Walk<'s> {
 struct StateInfo {
     matched: Option<u8>,
     matched_at_end: Option<u8>,
-    /// Whether a match with precedence over those seen can still come.
+    /// Whether a match with precedence over those seen is still possible.
     live: bool,
 }
 
-/// Where a scan stands. `0` is the start: no marker can be under way.
+/// State of a scan. `0` is the start: no marker has begun.
 pub(crate) type State = u16;
 
 pub(crate) const START: State = 0;
 
-/// How much a match may take in around the marker itself.
+/// Maximum text around a marker that a match may include.
 const AROUND: usize = 32;
 
-/// How many bytes the beginning of a call may have that shows it to be one, in a format without start marker.
+/// Maximum length of the beginning that identifies a call in a format without start marker.
 const BARE: usize = 512;
 
-/// How long a name may be that shows a call.
+/// Maximum length of a name that identifies a call.
 const NAME: usize = 64;
 
-/// A marker found in the bytes held back: `[..start]` is before it, `[start..end]` the marker, the rest after it.
+/// A marker in the held bytes: `[..start]` is before it, `[start..end]` the marker, the rest after it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     pub sign: Sign,
@@ -208,15 +209,15 @@ impl Markers {
         structure.extend(start_near);
         structure.extend(near_section(declaration, Side::SectionEnd));
 
-        // A string may quote a marker. JSON has no raw line break in a string and no string that the text's end
-        // cuts, so a marker at either of them proves that a quote is missing; valid JSON is never affected. Closing
-        // brackets right before it are held with it: they may be structure that the missing quote swallowed.
-        // (No bound on their run: a bounded repetition that can begin anew at each of its signs needs 2^n states.)
+        // A string may quote a marker. JSON has no raw line break in a string and no string cut by the end of the text,
+        // so a marker next to either proves that a quote is missing; valid JSON is never affected. Closing brackets
+        // right before it are held with it: they may be structure inside the unclosed string. (Their number is
+        // unbounded: a bounded repetition that can restart at each bracket needs 2^n states.)
         let closers = r"[}\]][}\] \t\r\n]*";
         let mut string = Vec::new();
         for (sign, marker) in exact.of(&calls[..3]) {
             string.push((sign, format!("(?:{closers})?\\r?\\n[ \\t]{{0,8}}(?:{marker})")));
-            // What takes in a call's beginning does not end at a line's end.
+            // A match that includes a call's beginning does not end at a line's end.
             if sign.lookahead == Lookahead::None {
                 string.push((sign, format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
             }
@@ -266,7 +267,7 @@ impl Markers {
 }
 
 impl Markers {
-    /// The form of a call with a start marker that is not the format's own, by its number.
+    /// The number of the form of a call whose start marker is not the format's own.
     pub(crate) fn other_form(&self, text: &[u8]) -> Option<u8> {
         self.any.own.other(text)
     }
@@ -292,7 +293,7 @@ impl Later {
         Ok(self.get())
     }
 
-    /// The automaton. What may be too large for one was built when the format was read.
+    /// The automaton. One that may be too large was built when the format was read.
     fn get(&self) -> &Scanner {
         let build = || Scanner::new(&self.patterns, &self.start).unwrap_or_else(|_| Scanner::nothing());
         self.scanner.get_or_init(build)
@@ -303,7 +304,7 @@ fn thompson_config() -> thompson::Config {
     thompson::Config::new().utf8(false)
 }
 
-/// What finds a match at the beginning of a text.
+/// An automaton that matches at the beginning of a text.
 pub(super) fn beginning(pattern: &str) -> Result<dense::DFA<Vec<u32>>> {
     let config = dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(StartKind::Anchored);
     dense(&[pattern.to_owned()], config, false)
@@ -332,7 +333,7 @@ impl Scanner {
         })
     }
 
-    /// The same, with states that are made when a text reaches them.
+    /// Like `new`, with states created on demand.
     fn lazy(patterns: &[(Sign, String)], start: &[u8]) -> Result<Scanner> {
         Scanner::with(patterns, start, |patterns| Ok(Forward::Lazy(Box::new(Lazy::new(patterns)?))))
     }
@@ -357,7 +358,7 @@ impl Scanner {
             _ if signs.iter().any(|sign| sign.lookahead == Lookahead::Head) => AROUND + NAME,
             _ => AROUND,
         };
-        // Those without a bound have a bounded marker in them.
+        // Unbounded patterns contain a bounded marker.
         let least = bounds.iter().filter_map(|(least, _)| *least).max().unwrap_or(0) + around;
         let forward = forward(&patterns)?;
         let mut scanner = Scanner {
@@ -377,13 +378,13 @@ impl Scanner {
         Ok(scanner)
     }
 
-    /// Whether all that may be built later can be.
+    /// Checks that every automaton can be built later.
     fn check(&self) -> Result<()> {
         let varied = (0..self.patterns.len()).filter(|&pattern| self.lengths[pattern].is_none());
         varied.into_iter().try_for_each(|pattern| Scanner::backward(&self.patterns[pattern]).map(drop))
     }
 
-    /// What finds where a match of the pattern began.
+    /// An automaton that finds where a match of the pattern began.
     fn backward(pattern: &str) -> Result<dense::DFA<Vec<u32>>> {
         let config = dense::Config::new().match_kind(MatchKind::All).start_kind(StartKind::Anchored);
         dense(&[pattern.to_owned()], config, true)
@@ -410,12 +411,12 @@ impl Scanner {
         }
     }
 
-    /// How many bytes at the beginning cannot begin a marker.
+    /// Number of bytes at the beginning that cannot begin a marker.
     pub(crate) fn plain(&self, bytes: &[u8]) -> usize {
         self.begins.run(bytes)
     }
 
-    /// Whether no marker is, or begins in, `text`.
+    /// Whether no marker is in `text` or begins in it.
     pub(crate) fn is_clear_of(&self, text: &[u8]) -> bool {
         let mut walk = self.walk();
         let end = text.iter().try_fold(START, |state, &byte| {
@@ -425,8 +426,8 @@ impl Scanner {
         end == Some(START)
     }
 
-    /// The place of the match of `pattern` that ends at `end` in `held`; `None` where its beginning was let go, being too
-    /// long for what it may be.
+    /// The match of `pattern` that ends at `end` in `held`; `None` if its beginning was released because it was too
+    /// long.
     pub(crate) fn locate(&self, held: &[u8], pattern: u8, end: usize) -> Option<Found> {
         let pattern = usize::from(pattern);
         let sign = self.signs[pattern];
@@ -463,7 +464,7 @@ impl Scanner {
         Some(Found { sign, start, end })
     }
 
-    /// How many states there are.
+    /// The number of states.
     #[cfg(test)]
     fn len(&self) -> usize {
         match &self.forward {
@@ -493,12 +494,12 @@ impl Walk<'_> {
         self.info(state).matched
     }
 
-    /// The pattern that ends in this state if the text ends too.
+    /// The pattern that ends in this state at the end of the text.
     pub(crate) fn matched_at_end(&self, state: State) -> Option<u8> {
         self.info(state).matched_at_end
     }
 
-    /// Whether a match that takes precedence over the ones so far can still come.
+    /// Whether a match with precedence over those seen is still possible.
     pub(crate) fn can_go_on(&mut self, state: State) -> bool {
         match self {
             Walk::Table(table) => table.states[usize::from(state)].live,
@@ -537,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_a_call_three_times_in_a_row_does_not_do_so_by_itself() {
+    fn a_single_byte_of_a_triple_does_not_begin_a_call() {
         for format in crate::format::Format::builtins().iter().map(|builtin| builtin.format()) {
             let markers = Markers::new(format).unwrap();
             let scanner = markers.any.get(&markers.text.start).unwrap();

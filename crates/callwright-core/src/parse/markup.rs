@@ -1,4 +1,4 @@
-//! What a marker does: calls, reasoning and sections begin and end.
+//! The effects of markers: calls, reasoning and sections begin and end.
 
 use super::{Parser, Section};
 use crate::parse::event::{DiagnosticKind, RepairKind};
@@ -7,7 +7,7 @@ use crate::parse::payload::Terminator;
 use serde_json::Value;
 
 impl Parser {
-    /// A marker outside of calls; `at` is the offset of `held`. False if it is just text.
+    /// A marker outside calls; `at` is the offset of `held`. False if it is just text.
     pub(super) fn marker_in_prose(&mut self, held: &[u8], found: &mut Found) -> bool {
         let marker = &held[found.start..found.end];
         let place = self.at + found.start..self.at + found.end;
@@ -18,7 +18,7 @@ impl Parser {
                 }
                 if found.start == 0
                     && self.calls.repair
-                    && let Some(blank) = self.text.right_behind_call()
+                    && let Some(blank) = self.text.right_after_call()
                 {
                     let blank = std::mem::take(blank);
                     return self.calls.extend_last(&blank, marker);
@@ -81,9 +81,9 @@ impl Parser {
             Side::Markup => {
                 let prose = self.prose();
                 prose.push(&held[..found.start]);
-                // What follows may be a call without a marker of its own.
+                // A call without its own marker may follow.
                 prose.begin_line();
-                // An answer does not begin with the line break behind its markup.
+                // An answer does not begin with the line break after its markup.
                 if prose.is_empty() {
                     prose.after_markup_here();
                 } else {
@@ -94,13 +94,13 @@ impl Parser {
         true
     }
 
-    /// Whether a near miss of a section's marker is meant to be it: one that ends a section follows a call.
+    /// Whether a near miss of a section's marker counts: the end of a section follows a call.
     fn is_near_section(&mut self, found: &Found) -> bool {
         let after_call = found.start == 0 && self.text.only_blank_since_call().is_some();
         self.calls.repair && (found.sign.side == Side::SectionStart || after_call)
     }
 
-    /// Reasoning begins behind the text, which ends with `last`.
+    /// Reasoning begins after the text, which ends with `last`.
     pub(super) fn begin_reasoning(&mut self, last: &[u8]) {
         self.leave_prose(last);
         self.text.after_markup_here();
@@ -108,8 +108,8 @@ impl Parser {
         self.reasoning.separate();
     }
 
-    /// Whether what looks like a call without a marker is one: it begins a line, and if it is a name alone, then a
-    /// tool has that name, as far as the tools are known.
+    /// Whether this is a call without a marker: it begins a line, and if it is just a name, it is the name of a tool,
+    /// if the tools are known.
     pub(super) fn is_bare_call(&self, held: &[u8], start: usize) -> bool {
         if !self.text.begins_line(&held[..start]) {
             return false;
@@ -135,7 +135,7 @@ impl Parser {
         }
     }
 
-    /// The text, or the reasoning, ends here for now, with `last`.
+    /// The text or reasoning is interrupted here; it ends with `last`.
     pub(super) fn leave_prose(&mut self, last: &[u8]) {
         let prose = self.prose();
         prose.push(last);
@@ -147,8 +147,7 @@ impl Parser {
         }
     }
 
-    /// A marker inside a call, which has what stands before it; `at` is the offset of `held`. False if it is part of
-    /// the payload.
+    /// A marker inside a call, in this context; `at` is the offset of `held`. False if it is part of the payload.
     pub(super) fn marker_in_call(&mut self, held: &[u8], found: Found, context: Context) -> bool {
         let offset = self.at;
         if !found.sign.exact && !self.calls.repair {
@@ -157,7 +156,7 @@ impl Parser {
             return false;
         }
         let matched = &held[found.start..found.end];
-        // In a string the match takes in the brackets and the line break before the marker.
+        // In a string, the match includes the brackets and the line break before the marker.
         let before = match context {
             Context::String => matched.iter().take_while(|b| b"}] \t\r\n".contains(b)).count(),
             _ => 0,
@@ -202,15 +201,15 @@ impl Parser {
         true
     }
 
-    /// A section ends: if it has no call, what was meant to be one may be lost in text.
+    /// Ends a section. If it has no call, the intended call may be lost in the text, so this is reported.
     pub(super) fn end_section(&mut self) {
         if let Some(section) = self.section.take() {
             self.calls.diagnose(DiagnosticKind::EmptySection, section.place);
         }
     }
 
-    /// Begins a call where a section begins with JSON in place of the marker of a call: the model writes another format
-    /// between the same markers. Says how much white space stands before that.
+    /// Begins a call if a section begins with JSON instead of a call's marker: the model writes another format between
+    /// the same markers. Returns the length of the white space before it.
     pub(super) fn before_json(&mut self, input: &[u8], scanner: &Scanner) -> Option<usize> {
         let section = self.section.as_mut().filter(|section| section.blank && self.calls.repair && !self.thinking)?;
         let blank = input.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
@@ -245,11 +244,11 @@ impl Parser {
         other
     }
 
-    /// The open call ends at `at`, before its marker. Says which other form it was in, if it was.
+    /// Ends the open call at `at`, before its marker. Returns its form, if it was another form.
     pub(super) fn end_call(&mut self, by: Terminator, tail: &[u8], marker: &[u8]) -> Option<u8> {
         let mut payload = self.payload.take()?;
         let text_at = payload.text_at().filter(|_| by != Terminator::End);
-        // What stands before the marker then belongs to the text, too.
+        // The bytes before the marker then also belong to the text.
         let (text, tail) = match text_at {
             Some(text_at) => ([&self.calls.take_back(text_at), tail].concat(), &[][..]),
             None => (Vec::new(), tail),

@@ -1,14 +1,14 @@
-//! Which tool a model means by a name that is not written as the tool's own.
+//! Finds the tool for a name that is not exactly a tool's.
 //!
 //! Models put namespaces before a name (`functions.clock`, `google:mcp:create-file`) and counters after it (`clock:0`),
-//! and markup that belongs to the call runs into it (`clock<|channel|>analysis`). None of that is part of the name.
+//! and markup of the call runs into it (`clock<|channel|>analysis`). None of that is part of the name.
 
 use crate::tool::Tools;
 
-/// What a name ends at. Tools may be named with other signs, so a name that a tool has is never cut.
+/// Characters that end a name. A name that a tool has is never cut, since tools may contain them.
 const MARKUP: [char; 11] = ['<', '>', '\n', '\r', '(', ')', '[', ']', '{', '}', '"'];
 
-/// The name that is meant, where it is another one than the model wrote.
+/// The intended tool's name, if it differs from the written one.
 pub(crate) fn repaired(name: &str, tools: Option<&Tools>) -> Option<String> {
     let known = |name: &str| {
         let tools = tools?;
@@ -32,20 +32,20 @@ pub(crate) fn is_plain(key: &str) -> bool {
     !key.is_empty() && !key.contains(MARKUP)
 }
 
-/// The beginning of a name up to what cannot be part of one, without quotes around it.
+/// A name without quotes, up to a character that cannot be part of one.
 fn bare(name: &str) -> &str {
     let quoted = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`');
     let name = name.trim_matches(quoted);
     name[..name.find(MARKUP).unwrap_or(name.len())].trim_matches(quoted)
 }
 
-/// The name without a number that a colon or `#` sets apart: `clock:0`.
+/// The name without a number after a colon or `#`: `clock:0`.
 fn without_counter(name: &str) -> &str {
     let rest = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if rest.len() == name.len() { name } else { rest.strip_suffix([':', '#']).unwrap_or(name) }
 }
 
-/// The parts of a name before and after each sign that separates a namespace, the longest names first.
+/// The parts of a name before and after each namespace separator, longest names first.
 fn suffixes(name: &str) -> impl Iterator<Item = (&str, &str)> {
     name.char_indices().filter_map(move |(at, c)| {
         let end = match c {
@@ -68,7 +68,7 @@ mod tests {
     use crate::tool::Tool;
 
     #[test]
-    fn namespaces_counters_and_markup_are_no_part_of_a_name() {
+    fn namespaces_counters_and_markup_are_not_part_of_a_name() {
         let tools = ["clock", "create-file", "tool_12", "files.read", "write"].map(|name| Tool::new(name, "", None));
         let tools = Tools::new(tools).unwrap();
         for (written, meant) in [
@@ -84,7 +84,7 @@ mod tests {
             ("tool_12</arg_value>", Some("tool_12")),
             ("\"clock\"", Some("clock")),
             ("files.read", None),
-            // Another tool has that prefix, so it is not taken off.
+            // Another tool has that prefix, so it is not removed.
             ("files.write", None),
             ("nothing", None),
             ("no.thing<x>", Some("no.thing")),

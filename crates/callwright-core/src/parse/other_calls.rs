@@ -1,6 +1,6 @@
-//! Calls in another form than the format's: what begins one, and what follows it.
+//! Calls in another form than the format's: what begins them, and what follows them.
 //!
-//! While such a call is open, the machinery of its own form is in the place of the format's.
+//! While such a call is open, the form's own machinery replaces the format's.
 
 use super::Parser;
 use crate::format::Payload;
@@ -20,25 +20,25 @@ use crate::parse::repair::Dialect;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What the parser knows of calls in other forms.
+/// State for calls in other forms.
 #[derive(Debug, Default)]
 pub(super) struct Forms {
     pub mode: OtherForms,
     /// The form of the open call, or of the last one.
     form: u8,
-    /// What reads the format's own calls, while one in another form is open.
+    /// The format's own reader and machinery, while a call in another form is open.
     own: Option<Own>,
-    /// What belongs to the open call, or the last one, behind its payload, the last of it first.
+    /// Texts after the payload that belong to the open or last call, in reverse order.
     trailers: Vec<&'static [u8]>,
-    /// How much of the next trailer came.
+    /// Matched bytes of the next trailer.
     matched: usize,
-    /// Whether the text stands in a code fence.
+    /// Whether the text is inside a code fence.
     fence: bool,
-    /// How long the text was behind the last call.
+    /// Length of the text at the end of the last call.
     ended_at: Option<usize>,
-    /// What begins before this offset was found to be no call.
+    /// Calls that begin before this offset were rejected.
     refused: usize,
-    /// The forms that were reported as read.
+    /// The forms already reported as read.
     said: Vec<u8>,
 }
 
@@ -49,10 +49,10 @@ struct Own {
     open_ended: bool,
 }
 
-/// What a bracket in text is.
+/// The meaning of a bracket in text.
 pub(super) enum Bracket {
     Text,
-    /// A call in another form has begun before it.
+    /// A call in another form began before it.
     Begun,
     /// It may begin a marker.
     Unknown,
@@ -68,14 +68,14 @@ impl Forms {
         self.own.is_some()
     }
 
-    /// Whether what follows may belong to the last call.
+    /// Whether the following bytes may belong to the last call.
     pub(super) fn expects(&self) -> bool {
         self.own.is_none() && !self.trailers.is_empty()
     }
 }
 
 impl Parser {
-    /// How much of the text waits, as it may yet become a call.
+    /// Length of the text that may yet become a call.
     pub(super) fn undecided(&self) -> usize {
         if !self.reads_other_forms() || self.payload.is_some() {
             return 0;
@@ -83,7 +83,7 @@ impl Parser {
         let (text, whole) = self.text.tail(TAIL);
         let may_be = |name: &str| self.calls.may_become_tool(name);
         let waits = undecided(Tail { text, whole }, may_be, |name| self.calls.is_known_tool(name));
-        // What an unfinished character belongs to is not known; white space before a call is no text.
+        // It is unknown what an unfinished character belongs to; white space before a call is not text.
         let blank = if self.text.blank().is_none() { text.len() - text.trim_end().len() } else { 0 };
         waits.max(blank)
     }
@@ -92,7 +92,7 @@ impl Parser {
         self.forms.mode == OtherForms::Read && self.calls.knows_tools() && self.calls.repair && !self.calls.forbidden
     }
 
-    /// What a byte of text is that may begin a call, as far as `before` shows: the text right before it.
+    /// The role of a byte that may begin a call, judging by `before`, the text right before it.
     #[inline]
     pub(super) fn candidate(&self, byte: u8, before: &[u8], lines: &mut Lines) -> Candidate {
         if matches!(byte, b'(' | b'{') { self.bracket_candidate(byte, before, lines) } else { Candidate::Unknown }
@@ -115,7 +115,7 @@ impl Parser {
         }
     }
 
-    /// Looks at what stands before a bracket in text.
+    /// Checks the text before a bracket.
     pub(super) fn bracket(&mut self, byte: u8) -> Bracket {
         let own = self.machinery.markers.begins_own(byte);
         match (byte, self.opener(byte)) {
@@ -125,7 +125,7 @@ impl Parser {
         }
     }
 
-    /// What stands before a bracket, if that begins a call.
+    /// The text before a bracket, if it begins a call.
     fn opener(&self, byte: u8) -> Option<Opener> {
         if !self.calls.knows_tools() || self.forms.mode == OtherForms::Off {
             return None;
@@ -140,18 +140,17 @@ impl Parser {
         before_brace(tail, is_tool).filter(|opener| opener.form == REACT || blank.is_empty())
     }
 
-    /// A call begins whose name, and what else stands before the bracket, is at the end of the text. False where it is to
-    /// stay text.
+    /// Begins a call whose name, and other text before the bracket, is at the end of the text. False if it stays text.
     fn begin_at(&mut self, opener: &Opener) -> bool {
         let (text, _) = self.text.tail(TAIL);
         if text[opener.start..].contains(char::REPLACEMENT_CHARACTER) {
-            // It may be in place of bytes that are no text, so that its place in the model's text is not known.
+            // It may replace bytes that are not text, so its place in the model's text is unknown.
             return false;
         }
         let from = self.text.len() - text.len();
         let name = text[opener.name.clone()].to_owned();
         let (start, call) = (from + opener.start, from + opener.call);
-        // White space in front of it may be what stands before another call in the model's text.
+        // The white space before it may come from before another call in the model's text.
         let Some(start) = self.text.written_from(start) else { return false };
         let call = call.max(start);
         let blank = self.text.blank().map_or(0, <[u8]>::len);
@@ -201,7 +200,7 @@ impl Parser {
         ended.is_some_and(|ended| text.get(ended..start - first).is_some_and(|between| between.trim().is_empty()))
     }
 
-    /// What looks like the beginning of a call in another form. False where it is text.
+    /// Handles what looks like the beginning of a call in another form. False if it is text.
     pub(super) fn other_call(&mut self, form: u8, held: &[u8], found: &mut Found) -> bool {
         if self.at + found.start < self.forms.refused {
             return false;
@@ -230,7 +229,7 @@ impl Parser {
         true
     }
 
-    /// Takes the beginning of a call apart. `None` where it is quoted, or stands in a code fence with other text.
+    /// Splits the beginning of a call into its parts. `None` if it is quoted, or in a code fence with other text.
     fn beginning(&self, form: u8, held: &[u8], start: usize) -> Option<Beginning> {
         let text = &held[start..];
         let blank = held[..start].iter().all(u8::is_ascii_whitespace);
@@ -249,7 +248,7 @@ impl Parser {
         let object = text.iter().position(|byte| matches!(byte, b'{' | b'['))?;
         let list = text.iter().position(|byte| *byte == b'[');
         let quote = text.iter().position(|byte| *byte == b'"')?;
-        // `{"tool_calls": [` is not read as a part of the calls.
+        // The wrapper `{"tool_calls": [` is not read as part of the calls.
         let wrapped = list.filter(|list| quote < *list);
         let payload = wrapped.unwrap_or(object);
         let (name, argued) = json_name(&text[payload..])?;
@@ -274,7 +273,7 @@ impl Parser {
         Some(Beginning { form, name: name.to_owned(), payload: start + payload, trailers })
     }
 
-    /// The tool that the beginning of a call names.
+    /// The tool named at the beginning of a call.
     fn named(&self, form: u8, payload: &[u8]) -> Option<String> {
         let format = other_forms::form(form)?.format();
         if matches!(format.payload, Payload::Json(_)) {
@@ -286,7 +285,7 @@ impl Parser {
         calls.name().map(str::to_owned)
     }
 
-    /// Whether a call of that tool is to be read, which is reported either way.
+    /// Whether to read a call of that tool. It is reported either way.
     fn accept(&mut self, form: u8, name: &str, place: Range<usize>) -> bool {
         let Some(found) = other_forms::form(form) else { return false };
         let read = self.reads_other_forms() && self.calls.is_known_tool(name);
@@ -301,7 +300,7 @@ impl Parser {
         read
     }
 
-    /// Has the machinery of that form read the next call.
+    /// Switches to that form's machinery for the next call.
     pub(super) fn enter(&mut self, form: u8) {
         let Some(found) = other_forms::form(form) else { return };
         let Ok(machinery) = found.format().machinery() else { return };
@@ -314,7 +313,7 @@ impl Parser {
         });
     }
 
-    /// A call has ended: what comes next is in the format's own form again. Says in which form the call was.
+    /// Ends the call and switches back to the format's own form. Returns the form of the call.
     pub(super) fn leave(&mut self) -> Option<u8> {
         let own = self.forms.own.take()?;
         (self.machinery, self.spare, self.open_ended) = (own.machinery, own.spare, own.open_ended);
@@ -323,7 +322,7 @@ impl Parser {
         Some(self.forms.form)
     }
 
-    /// Takes what belongs to the last call behind its payload; says how many bytes.
+    /// Takes bytes after the payload that belong to the last call; returns how many.
     pub(super) fn trailer(&mut self, input: &[u8]) -> usize {
         for (index, byte) in input.iter().enumerate() {
             let Some(&trailer) = self.forms.trailers.last() else { return index };
@@ -351,7 +350,7 @@ impl Parser {
         input.len()
     }
 
-    /// What began like a trailer is none.
+    /// The bytes began like a trailer but are not one.
     pub(super) fn refuse_trailer(&mut self) {
         let trailers = std::mem::take(&mut self.forms.trailers);
         let begun = std::mem::take(&mut self.forms.matched);
@@ -362,7 +361,7 @@ impl Parser {
         }
     }
 
-    /// A marker that may end a section of the last call's form: it belongs to that call then.
+    /// A marker that may end a section of the last call's form; it then belongs to that call.
     pub(super) fn other_end(&mut self, held: &[u8], found: Found) -> bool {
         let marker = &held[found.start..found.end];
         let end = other_forms::form(self.forms.form).and_then(|form| form.section_end());
@@ -370,27 +369,27 @@ impl Parser {
         if found.start > 0 || !follows {
             return false;
         }
-        let Some(blank) = self.text.right_behind_call() else { return false };
+        let Some(blank) = self.text.right_after_call() else { return false };
         let blank = std::mem::take(blank);
         self.calls.append_to_last(&blank, marker).is_some()
     }
 
-    /// A code fence in text: the text behind it is, or is no longer, in one.
+    /// A code fence in text: the following text is inside it, or after it.
     pub(super) fn fence(&mut self, held: &[u8], found: Found) {
         if self.text.begins_line(&held[..found.start]) {
             self.forms.fence = !self.forms.fence;
         }
     }
 
-    /// Whether a call in the format's own form, which has no marker, begins in the middle of a line: a known tool's, with
-    /// arguments, and not quoted.
+    /// Whether a call in the format's own unmarked form begins inside a line: it must name a known tool, have
+    /// arguments, and not be quoted.
     pub(super) fn is_call_in_line(&self, held: &[u8], start: usize) -> bool {
         let quoted = self.text.last(&held[..start]).is_some_and(|last| b"`\"'([{=\\".contains(&last));
         let named = json_name(&held[start..]).is_some_and(|(name, argued)| argued && self.calls.is_known_tool(name));
         self.reads_other_forms() && !self.forms.fence && !quoted && named
     }
 
-    /// The call that has begun begins in the middle of a line.
+    /// Reports that the call begins inside a line.
     pub(super) fn report_in_line(&mut self, held: &[u8], place: Range<usize>) {
         let name = json_name(held).map(|(name, _)| name.to_owned()).unwrap_or_default();
         self.accept(IN_LINE, &name, place.clone());
@@ -398,17 +397,17 @@ impl Parser {
     }
 }
 
-/// The beginning of a call in another form, taken apart.
+/// The parsed beginning of a call in another form.
 struct Beginning {
     form: u8,
     name: String,
-    /// Where the payload begins in the bytes held back.
+    /// Start of the payload in the held bytes.
     payload: usize,
-    /// What belongs to the call behind its payload, the last of it first.
+    /// Texts after the payload that belong to the call, in reverse order.
     trailers: Vec<&'static [u8]>,
 }
 
-/// What reads the arguments of a call whose name is known.
+/// A reader for the arguments of a call whose name is known.
 fn arguments(form: u8) -> Box<dyn PayloadReader> {
     if form == CALL {
         return Box::new(BareArguments::new(true));

@@ -1,9 +1,10 @@
-//! Calls in another form than the format's: a JSON object in a code fence, another format's markers, `f(a=1)`, and so on.
+//! Calls in another form than the format's: a JSON object in a code fence, another format's markers, `f(a=1)`, and so
+//! on.
 //!
-//! A model that was trained on one form writes it now and then whatever the prompt says. Such a call would be text, and
-//! the answer would seem to have none. The forms are found by the automaton that finds the format's own markers, so that
-//! they are held back as boundedly; where a form begins with a word, the text is looked at backwards from the bracket
-//! after it (`look`). A call in another form counts only where it names a tool that is known.
+//! A model that was trained on one form sometimes writes it whatever the prompt says. Such a call would be text, and
+//! the answer would seem to have none. The automaton that finds the format's own markers also finds these forms, so
+//! they are held back by the same bounds. If a form begins with a word, the text is searched backwards from the bracket
+//! after it (`look`). A call in another form counts only if it names a known tool.
 
 pub(super) mod bare;
 pub(super) mod look;
@@ -16,19 +17,19 @@ use regex_automata::dfa::dense::DFA;
 use regex_automata::{Anchored, Input};
 use std::sync::OnceLock;
 
-/// What becomes of a call in another form than the format's.
+/// What to do with a call in another form than the format's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OtherForms {
-    /// It is read where it names a known tool, as a repair; otherwise it is reported.
+    /// Read it, as a repair, if it names a known tool; otherwise report it.
     #[default]
     Read,
-    /// It stays text, and is reported.
+    /// Keep it as text, and report it.
     Report,
-    /// It stays text.
+    /// Keep it as text.
     Off,
 }
 
-/// The numbers of the forms without a built-in format; those of the built-in formats follow.
+/// Numbers of the forms without a built-in format; those of the built-in formats follow.
 pub(crate) const JSON: u8 = 0;
 pub(crate) const ACTION: u8 = 1;
 pub(crate) const PYTHON: u8 = 2;
@@ -38,29 +39,29 @@ pub(crate) const CALL: u8 = 5;
 pub(crate) const FENCED: u8 = 6;
 pub(crate) const IN_LINE: u8 = 7;
 const TOOL_REQUEST: u8 = 8;
-/// Stands for all forms with a start marker: which of them it is shows in the text. No form has this number.
+/// Any form with a start marker; the text shows which. No form has this number.
 pub(crate) const MARKED: u8 = u8::MAX;
 #[cfg(test)]
 const FIRST_BUILTIN: u8 = 9;
 
-/// The bytes that begin another form, or end what begins one.
+/// The bytes that begin another form, or end its beginning.
 pub(super) const BEGINS: [u8; 6] = *b"{[(<`#";
 
-/// Those of them that do so only three times in a row.
+/// Those that do so only three times in a row.
 pub(super) const THRICE: [u8; 2] = *b"`#";
 
-/// Shorter markers are found in ordinary text.
+/// Shorter markers occur in ordinary text.
 const TELLING: usize = 6;
 
 /// Another form of calls.
 pub(crate) struct Form {
-    /// What it is, in words.
+    /// Its description.
     pub words: &'static str,
     /// The built-in format that reads it.
     pub fits: Option<&'static str>,
-    /// What reads its calls.
+    /// The kind of reader.
     format: Reads,
-    /// What tells whether one of its calls begins, where it has a start marker; built where a text first needs it.
+    /// An automaton for the beginning of a call, if the form has a start marker; built on first use.
     beginning: OnceLock<Option<DFA<Vec<u32>>>>,
 }
 
@@ -77,17 +78,17 @@ impl Form {
         }
     }
 
-    /// What ends a section of calls, where the form has that.
+    /// The end of a section of calls, if the form has one.
     pub(crate) fn section_end(&self) -> Option<&str> {
         self.format().section.as_ref().and_then(|section| section.end.text()).map(str::trim)
     }
 
-    /// The start marker, where the form has one.
+    /// The start marker, if the form has one.
     pub(crate) fn start(&self) -> Option<&str> {
         self.format().start.as_ref().and_then(Marker::text).map(str::trim)
     }
 
-    /// The start marker as a regular expression, with that of a section before it.
+    /// The start marker as a regular expression, including a section's.
     fn opening(&self) -> String {
         let section = self.format().section.as_ref().and_then(|section| section.start.text());
         let section = section.map(|start| format!("(?:{}{BLANK})?", escaped(start.trim()))).unwrap_or_default();
@@ -106,7 +107,7 @@ impl Form {
     }
 }
 
-/// The form of that number.
+/// The form with that number.
 pub(crate) fn form(number: u8) -> Option<&'static Form> {
     forms().get(usize::from(number))
 }
@@ -147,7 +148,7 @@ fn forms() -> &'static [Form] {
     })
 }
 
-/// What a format has of its own, which is no other form.
+/// The format's own markers, which do not count as another form.
 #[derive(Debug)]
 pub(super) struct Own {
     reserved: Vec<String>,
@@ -160,7 +161,7 @@ impl Own {
         Own { reserved, json: matches!(declaration.payload, Payload::Json(_)) }
     }
 
-    /// Whether calls after this marker are the format's own, well or badly written.
+    /// Whether calls after this marker are the format's own, with or without mistakes.
     fn has(&self, start: &str, payload: &Payload) -> bool {
         let tags_for_json = self.json && matches!(payload, Payload::Tagged(_));
         self.reserved.iter().any(|own| own == start) && !tags_for_json
@@ -174,14 +175,14 @@ impl Own {
         })
     }
 
-    /// The form of the call that begins with `text`, by its number.
+    /// The number of the form of the call that begins with `text`.
     pub(super) fn other(&self, text: &[u8]) -> Option<u8> {
         self.others().find(|(_, form)| form.begins(text)).map(|(number, _)| number)
     }
 }
 
-// Without bounds, which would need a state for each number of bytes: the scanner bounds the whole. Nothing in a name that
-// begins a marker: a pattern that can begin anew inside of itself needs many states.
+// Unbounded, because bounds need a state for each number of bytes; the scanner bounds the whole. Names exclude
+// characters that begin a marker, because a pattern that can restart inside itself needs many states.
 const BLANK: &str = r"[ \t\r\n]*";
 const STRING: &str = r#""[^"\\{}\[\]()\r\n<>`#|]+""#;
 const WORD: &str = "[A-Za-z0-9_.:/-]+";
@@ -192,14 +193,14 @@ const LISTS: &str = "tool_calls|function_calls|calls|tools";
 /// An object whose first keys are those of a call, or a list of such objects.
 fn json_call() -> String {
     let (names, arguments) = (NAME_KEYS.join("|"), ARGUMENT_KEYS.join("|"));
-    let beside = format!(r#"(?:"(?:type|id|call_id)"{BLANK}:{BLANK}{STRING}{BLANK},{BLANK})*"#);
-    let wrapper = format!(r#"(?:"(?:function|tool_call|function_call|tool)"{BLANK}:{BLANK}\{{{BLANK}{beside})?"#);
-    let next = format!(r#"(?:\}}|,{BLANK}{beside}"(?:{arguments})"{BLANK}:)"#);
-    let call = format!(r#"{beside}{wrapper}"(?:{names})"{BLANK}:{BLANK}{STRING}{BLANK}{next}"#);
+    let others = format!(r#"(?:"(?:type|id|call_id)"{BLANK}:{BLANK}{STRING}{BLANK},{BLANK})*"#);
+    let wrapper = format!(r#"(?:"(?:function|tool_call|function_call|tool)"{BLANK}:{BLANK}\{{{BLANK}{others})?"#);
+    let next = format!(r#"(?:\}}|,{BLANK}{others}"(?:{arguments})"{BLANK}:)"#);
+    let call = format!(r#"{others}{wrapper}"(?:{names})"{BLANK}:{BLANK}{STRING}{BLANK}{next}"#);
     format!(r"(?:\[{BLANK})?\{{{BLANK}{call}")
 }
 
-/// Patterns, each with what a match of it means.
+/// Patterns, each with the meaning of a match.
 type Signs = Vec<(Sign, String)>;
 
 /// The patterns before the format's own, and after them.
@@ -216,7 +217,7 @@ pub(super) fn patterns(own: &Own) -> (Signs, Signs) {
             format!(r"\({BLANK}(?:[A-Za-z_][A-Za-z0-9_]*[ ]*=[^=]|\)[ \t]*(?:[\r\n,;\]`]|\z))"),
         ),
     ];
-    // Forms whose calls begin alike share a pattern: the automaton would have the states of that beginning once for each.
+    // Forms whose calls begin alike share a pattern; otherwise the automaton would repeat the states of that beginning.
     let mut starts: Vec<(String, Vec<String>)> = Vec::new();
     let mut ends: Vec<String> = Vec::new();
     for (_, form) in own.others() {
@@ -244,16 +245,16 @@ pub(super) fn patterns(own: &Own) -> (Signs, Signs) {
     (before, after)
 }
 
-/// What shows that a call follows a start marker: all up to the name, and what comes after that.
+/// What must follow a start marker for a call: everything up to the name, and the text after it.
 fn heads(declaration: &Declaration) -> Vec<String> {
     let head = |form: &str| {
         let mut pattern = String::new();
         let mut rest = form.trim();
         while let Some((text, after)) = rest.split_once('{') {
-            let (part, behind) = after.split_once('}').unwrap_or((after, ""));
+            let (part, following) = after.split_once('}').unwrap_or((after, ""));
             pattern += &loose(text);
             pattern += if part == "index" { "[0-9]+" } else { WORD };
-            rest = behind;
+            rest = following;
         }
         pattern + &loose(rest)
     };
@@ -276,7 +277,7 @@ fn escaped(text: &str) -> String {
     text.bytes().map(escape).collect()
 }
 
-/// The text with any white space where it has some.
+/// The text with any white space in place of its own.
 fn loose(text: &str) -> String {
     let words: Vec<String> = text.split_whitespace().map(escaped).collect();
     let edge = |blank: bool| if blank { BLANK } else { "" };
@@ -288,11 +289,11 @@ fn loose(text: &str) -> String {
     format!("{first}{}{last}", words.join(BLANK))
 }
 
-/// The name in the beginning of a JSON call, and whether a key of arguments is there.
+/// The name at the beginning of a JSON call, and whether there is a key of arguments.
 pub(crate) fn json_name(text: &[u8]) -> Option<(&str, bool)> {
     let text = std::str::from_utf8(text).ok()?;
     let parts: Vec<&str> = text.split('"').collect();
-    // Strings are every second part.
+    // Every second part is a string.
     let at = (1..parts.len()).step_by(2).find(|&at| {
         let colon = parts.get(at + 1).is_some_and(|between| between.trim() == ":");
         NAME_KEYS.contains(&parts[at]) && colon && parts.len() > at + 2
@@ -306,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_there() {
+    fn every_form_exists() {
         assert_eq!(forms().len(), usize::from(FIRST_BUILTIN) + BUILTIN.len());
     }
 

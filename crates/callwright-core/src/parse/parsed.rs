@@ -1,35 +1,35 @@
-//! How a text is parsed, and what it comes to.
+//! Options for parsing a text, and the result.
 
 use super::{OtherForms, ParsedCall};
 use crate::message::{Message, Role, ToolCall};
 use crate::parse::event::{Diagnostic, Repair};
 use serde_json::{Value, json};
 
-/// How to parse.
+/// Parser options.
 #[derive(Debug, Clone)]
 pub struct ParserOptions {
-    /// Whether departures from the format are repaired; otherwise they are only reported.
+    /// Whether to repair departures from the format; otherwise they are only reported.
     pub repair: bool,
-    /// Whether, where departures are repaired, values of another type than the schema wants are converted.
+    /// Whether repairs include converting values to the types of the schema.
     pub coerce: bool,
-    /// Whether, where departures are repaired, a tool's name in other case or with other separators is put right.
+    /// Whether repairs include a tool's name in different case or with different separators.
     pub normalize_names: bool,
-    /// The number of the first call: ids are minted from it, `call00001` for 1.
+    /// The number of the first call, for new ids: `call00001` for 1.
     pub first_call: usize,
-    /// Ids that the conversation has already given to calls.
+    /// Ids already used in the conversation.
     pub taken_ids: Vec<String>,
-    /// What the prompt wrote of the answer already, such as an opened `<think>`, or the beginning of an answer that is
-    /// to be continued; the header of the assistant's turn may stand before it. Reasoning, a section or a call that
-    /// it leaves open is open when the model's text begins, and its text counts as the model's.
+    /// The part of the answer that is in the prompt, such as an opened `<think>` or the beginning of an answer to
+    /// continue; the header of the assistant's turn may precede it. Reasoning, a section or a call that it leaves open
+    /// is open when the model's text begins, and its text counts as the model's.
     pub prompt_tail: String,
     /// Where reasoning goes.
     pub reasoning: ReasoningOutput,
-    /// Whether the model may not call anything: each call is then invalid.
+    /// Whether calls are forbidden: each call is then invalid.
     pub forbidden: bool,
-    /// Whether a call is valid that has a whole number beyond 64 bits in it, which the finished call cannot hold to the
-    /// last digit; the deltas have it as it was written.
+    /// Whether a call with an integer beyond 64 bits is valid. The finished call cannot hold it exactly; the deltas
+    /// have it as written.
     pub any_number: bool,
-    /// What becomes of calls in another form than the format's, such as JSON in a code fence.
+    /// What to do with calls in another form than the format's, such as JSON in a code fence.
     pub other_forms: OtherForms,
 }
 
@@ -53,13 +53,13 @@ impl Default for ParserOptions {
 /// Where reasoning goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningOutput {
-    /// Apart from the text: [`Event::Reasoning`], [`Parsed::reasoning`].
+    /// Separate from the text: [`Event::Reasoning`](super::event::Event::Reasoning), [`Parsed::reasoning`].
     Separate,
-    /// It stays in the text, with its markers.
+    /// In the text, with its markers.
     InText,
 }
 
-/// What a model's text came to.
+/// The result of parsing a model's text.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Parsed {
     /// The text for the user.
@@ -68,14 +68,14 @@ pub struct Parsed {
     pub reasoning: Option<String>,
     /// The calls, in the order in which they were written.
     pub calls: Vec<ParsedCall>,
-    /// Departures that were understood.
+    /// Departures that were repaired.
     pub repairs: Vec<Repair>,
-    /// What else is worth knowing.
+    /// Other irregularities.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl Parsed {
-    /// Leaves out the calls behind the first `most` that name a tool, and what there is to say of them.
+    /// Drops the calls after the first `most` that name a tool, and their repairs and diagnostics.
     pub fn keep_calls(&mut self, most: usize) {
         let mut named = self.calls.iter().enumerate().filter(|(_, call)| !call.name.is_empty());
         if let Some((last, call)) = most.checked_sub(1).and_then(|last| named.nth(last))
@@ -88,13 +88,12 @@ impl Parsed {
         }
     }
 
-    /// The message as JSON. Calls that are cut off or name no tool are apart from the others, as
-    /// [`message_to_json`] writes them.
+    /// The message as JSON. Calls that are cut off or name no tool are separate, as in [`message_to_json`].
     pub fn to_json(&self) -> Value {
         message_to_json(&self.message(), &self.calls)
     }
 
-    /// The assistant message that this text is.
+    /// This text as an assistant message.
     pub fn message(&self) -> Message {
         let call = |call: &ParsedCall| ToolCall {
             id: Some(call.id.clone()),
@@ -113,11 +112,11 @@ impl Parsed {
     }
 }
 
-/// OpenAI's form of `message`, the calls of which are `calls`.
+/// OpenAI's form of `message`, whose calls are `calls`.
 ///
-/// Who runs what stands in `tool_calls` must not run half a call: those that are not [whole](ParsedCall::is_whole) are
-/// in `invalid_tool_calls` instead, each an [`InvalidCall`](super::event::InvalidCall). Calls that are whole but do not
-/// fit their tool stay in `tool_calls`.
+/// A program that runs everything in `tool_calls` must not run half a call. Calls that are not
+/// [whole](ParsedCall::is_whole) are therefore in `invalid_tool_calls`, each an
+/// [`InvalidCall`](super::event::InvalidCall). Whole calls that do not fit their tool stay in `tool_calls`.
 pub fn message_to_json(message: &Message, calls: &[ParsedCall]) -> Value {
     let invalid: Vec<&ParsedCall> = calls.iter().filter(|call| !call.is_whole()).collect();
     if invalid.is_empty() {

@@ -1,7 +1,7 @@
-//! What the parser core needs of the machine that reads a call's payload: one for each kind of payload.
+//! The interface of payload readers: one for each kind of payload.
 //!
-//! The core finds the markers around a call and hands everything in between to such a machine, piece by piece. The
-//! machine writes what it understands into [`Calls`]: name, id, deltas of the arguments, repairs, diagnostics.
+//! The core finds the markers around a call and passes everything in between to a reader, piece by piece. The reader
+//! writes what it understands to [`Calls`]: name, id, deltas of the arguments, repairs, diagnostics.
 
 pub(in crate::parse) mod json;
 mod named;
@@ -19,10 +19,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use tagged::{TaggedPayload, TaggedPlan};
 
-/// What ends a call's payload.
+/// What ended a call's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Terminator {
-    /// The end marker, or the end of the payload where the format has no end marker.
+    /// The end marker, or the end of the payload if the format has no end marker.
     End,
     /// The start marker of the next call.
     Start,
@@ -32,76 +32,77 @@ pub(crate) enum Terminator {
     Text,
 }
 
-/// How a machine stopped taking bytes.
+/// Why a reader stopped taking bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// At the end of the input, or before a byte that may begin a marker in [`PayloadReader::context`], or where
+    /// At the end of the input, before a byte that may begin a marker in [`PayloadReader::context`], or because of
     /// [`PayloadReader::is_over`] or [`PayloadReader::is_closed`].
     More,
-    /// Before a byte that begins another call between the same markers, as the format has it.
+    /// Before a byte that begins another call between the same markers, as the format allows.
     NextCall,
-    /// The same, where the format wants markers around each call.
+    /// The same, but the format requires markers around each call.
     SeveralCalls,
-    /// What was taken from this offset on is to be looked at again, for markers, in the context that holds now. The
-    /// machine has said nothing of it. At most a marker's length before the byte after the last one taken.
+    /// The bytes from this offset on have to be scanned again for markers, in the current context. The reader has
+    /// reported nothing about them. The offset is at most a marker's length before the end of the bytes taken.
     Again(usize),
 }
 
 /// Reads the calls between one pair of markers.
 ///
-/// What a machine says must not depend on how the text was cut into pieces: whatever it decides, it decides by the
-/// byte. It must take every byte, whatever comes; it holds back boundedly; it never panics.
+/// The output of a reader must not depend on how the text was split, so it decides byte by byte. It must take every
+/// byte, hold back a bounded amount, and never panic.
 pub(crate) trait PayloadReader: Debug + Send {
-    /// Takes bytes, the first of which has offset `at`; says how many, and why no more.
+    /// Takes bytes, the first of which has offset `at`; returns how many, and why it stopped.
     ///
-    /// With `markers` it stops before a byte that may begin a marker (`stops` knows them for either context; in
-    /// [`Context::Raw`] there are none). Without, the core knows that these bytes are no marker: all are taken, up to
-    /// another call.
+    /// With `markers` it stops before a byte that may begin a marker (`stops` has them for each context; in
+    /// [`Context::Raw`] there are none). Without, the core knows that these bytes are not a marker, and all are taken,
+    /// up to another call.
     fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then);
 
-    /// Sends what is new of the arguments, if the call's name is known. Called where a piece of the model's text ends.
+    /// Sends the new part of the arguments, if the call's name is known. Called at the end of each piece of the model's
+    /// text.
     fn flush(&mut self, calls: &mut Calls);
 
-    /// Which markers the core looks for at the next byte.
+    /// The context that determines the possible markers at the next byte.
     fn context(&self) -> Context;
 
-    /// Whether nothing was written yet but white space.
+    /// Whether only white space has come.
     fn is_empty(&self) -> bool;
 
-    /// Whether the payload is whole, in a format without end markers: the call ends here.
+    /// Whether the payload is complete in a format without end markers: the call ends here.
     fn is_closed(&self) -> bool;
 
-    /// The payload ends before offset `at`. `tail` is what stood between an open string and the marker in
+    /// The payload ends before offset `at`. `tail` is the text between an open string and the marker in
     /// [`Context::String`]: closing brackets and white space, at offset `at - tail.len()`.
     fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending;
 
-    /// Where text for the user began behind a whole payload, unless an end marker follows.
+    /// Start of text after a complete payload that is for the user unless an end marker follows.
     fn text_at(&self) -> Option<usize> {
         None
     }
 
-    /// What began at offset `from` or later is no text for the user.
+    /// Text that began at offset `from` or later is not for the user.
     fn forget_text(&mut self, _from: usize, _calls: &mut Calls) {}
 
-    /// Whether so much text came behind the payload that no end marker is to be expected before offset `at`.
+    /// Whether the text after the payload is too long to expect an end marker before offset `at`.
     fn is_over(&self, _at: usize) -> bool {
         false
     }
 
-    /// The text ends at offset `at`: says from where on to look at bytes again, where only what follows would have
-    /// told what they are.
+    /// The text ends at offset `at`. Returns from where on to scan bytes again, if only following text could have
+    /// decided them.
     fn before_end(&mut self, _at: usize, _stops: &Stops, _calls: &mut Calls) -> Option<usize> {
         None
     }
 
-    /// Gets ready for another call between the same markers.
+    /// Prepares for another call between the same markers.
     fn next_call(&mut self);
 
-    /// Gets ready for a call between other markers; the buffers stay.
+    /// Prepares for a call between other markers; keeps the buffers.
     fn reset(&mut self);
 }
 
-/// What the machines of one format share: made once for a format.
+/// State shared by the readers of one format.
 #[derive(Debug)]
 pub(crate) enum Plan {
     Json(Arc<JsonCall>, bool),
@@ -121,17 +122,17 @@ impl Plan {
         }
     }
 
-    /// Whether calls are written as Python does.
+    /// Whether calls are in Python notation.
     pub(crate) fn is_python(&self) -> bool {
         matches!(self, Plan::Python { .. })
     }
 
-    /// Whether calls are objects with the tool's name for their key.
+    /// Whether calls are objects whose key is the tool's name.
     pub(crate) fn is_keyed(&self) -> bool {
         matches!(self, Plan::Json(keys, _) if keys.keyed)
     }
 
-    /// A machine before its call.
+    /// A new reader.
     pub(crate) fn reader(&self, repair: bool) -> Box<dyn PayloadReader> {
         match self {
             Plan::Json(keys, open_ended) => Box::new(JsonPayload::new(keys, *open_ended, repair)),

@@ -1,12 +1,12 @@
-//! Passes JSON through while it streams, and corrects what models get wrong about it.
+//! Repairs JSON while it streams.
 //!
-//! Repairing a finished text means waiting for it; repairing it again at every token takes back what was already
-//! shown. This machine writes corrected JSON as the bytes come. Valid JSON leaves it byte for byte as it came (but
-//! for half surrogate pairs, which no string can hold, and more than [`PENDING`] bytes of white space in a row).
+//! Repairing a finished text means waiting for it, and repairing it again at every token revises what was already
+//! shown. This machine writes corrected JSON as the bytes come. Valid JSON passes unchanged (except half surrogate
+//! pairs, which no string can hold, and runs of more than [`PENDING`] bytes of white space).
 //!
-//! The output has a *stable* part, which closing brackets alone can complete, and a pending rest (a comma, a key, half
-//! an escape) that a later byte may still change and that is dropped when the text is cut off there. Only the stable
-//! part is for showing.
+//! The output has a *stable* part, which only closing brackets are needed to complete, and a pending rest (a comma, a
+//! key, half an escape), which a later byte may still change and which is dropped if the text is cut there. Only the
+//! stable part may be shown.
 
 mod end;
 mod escapes;
@@ -29,42 +29,42 @@ use string::Quoted;
 
 pub(crate) use stops::Stops;
 
-/// The words that stand for values.
+/// The literal words.
 const LITERALS: [&str; 6] = ["true", "false", "null", "True", "False", "None"];
-/// How deep values may nest, as in serde_json.
+/// Maximum nesting of values, as in serde_json.
 const DEPTH: usize = 120;
-/// Up to which size a buffer is kept for the next value.
+/// Maximum size of a buffer to keep for the next value.
 const SPARE: usize = 16 << 10;
-/// How many bytes may wait for a later byte to decide on them.
+/// Maximum bytes that may wait for a later byte.
 const PENDING: usize = 1024;
 
-/// How a value ended that was cut off.
+/// The state of a value that was cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// It was whole.
+    /// It was complete.
     Whole,
     /// Brackets or quotes were missing.
     Closed,
-    /// Brackets or quotes were missing, and an unfinished member at the end was left out.
+    /// Brackets or quotes were missing, and an unfinished member at the end was dropped.
     Shortened,
     /// It cannot be completed.
     Broken,
 }
 
-/// How the value is written that comes out as JSON. What belongs to the dialect is no departure.
+/// The notation of the input; the output is JSON. The dialect's own notation is not a departure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Json,
     /// The arguments of a call in Python, parentheses included: `(a=1, b=["x", None])`.
     PythonCall,
-    /// JSON with quotes of its own, between which nothing is escaped, and with keys without quotes.
+    /// JSON with custom quotes, between which nothing is escaped, and with unquoted keys.
     Own {
         quote: Option<Arc<[u8]>>,
         bare_keys: bool,
     },
 }
 
-/// The machine, for one value.
+/// The machine for one value.
 #[derive(Debug)]
 pub(crate) struct Transducer {
     dialect: Dialect,
@@ -73,27 +73,27 @@ pub(crate) struct Transducer {
     utf8: Utf8,
     stack: Vec<u8>,
     state: State,
-    /// Start in `out` of what is being decided on: a word, an escape, a closing quote. Never before `stable`.
+    /// Start in `out` of undecided text: a word, an escape, a closing quote. Never before `stable`.
     mark: usize,
     /// Start in `out` of the first half of a surrogate pair.
     surrogate: Option<usize>,
-    /// What the backslashes of the string being read are, and what it begins with.
+    /// The meaning of backslashes in the current string, and its beginning.
     escapes: Escapes,
     opening: Opening,
     repair: bool,
-    /// Offset of the byte being looked at.
+    /// Offset of the current byte.
     at: usize,
     broken: Option<usize>,
-    /// A key too long to wait for its value was shown already.
+    /// Whether a key too long to wait for its value was already shown.
     key_shown: bool,
     reports: Vec<(RepairKind, Range<usize>)>,
-    /// The names of a Python call's parameters, for arguments without one, and how many were used.
+    /// The names of a Python call's parameters, for positional arguments, and how many were used.
     names: Vec<String>,
     positional: usize,
-    /// Whether the first parameter takes an object: otherwise an object in its place is all the arguments.
+    /// Whether the first parameter takes an object; if not, an object in its place contains all the arguments.
     takes_object: bool,
     wrapped: bool,
-    /// An argument had no name, and none could be found.
+    /// A positional argument has no matching parameter.
     unnamed: bool,
 }
 
@@ -110,33 +110,33 @@ enum State {
     /// A key must follow a comma.
     Key,
     Colon,
-    /// After an `=` in place of a colon, which may be the beginning of `=>`.
+    /// After an `=` instead of a colon, which may be the beginning of `=>`.
     Arrow,
     AfterValue,
     String(Quoted),
     Escape(Quoted),
     /// In `\uXXXX`, with the digits so far.
     Unicode(Quoted, u8, u16),
-    /// After what closes a string in single quotes unless more of the string follows.
+    /// After a quote that closes a single-quoted string unless more of the string follows.
     QuoteEnd(Quoted),
-    /// After so many quotes that may begin a string in Python.
+    /// After this number of quotes that may begin a string in Python.
     Opening(Quoted, u8),
-    /// After so many quotes that may end one in three quotes.
+    /// After this number of quotes that may end a triple-quoted string.
     Closing(Quoted, u8),
     /// In Python's `\123`, with the digits so far.
     Octal(Quoted, u8, u16),
-    /// In Python's `\x41` or `\U00000041`: how many digits are missing, and what those so far say.
+    /// In Python's `\x41` or `\U00000041`: the number of missing digits, and the value so far.
     Hex(Quoted, u8, u32),
-    /// After so many bytes of the dialect's own quote, before a string or key.
+    /// After this many bytes of the dialect's own quote, before a string or key.
     OwnOpening(Quoted, usize),
     /// The same inside one.
     OwnClosing(Quoted, usize),
     Number(Number),
-    /// A word without quotes: a literal, or a key.
+    /// An unquoted word: a literal, or a key.
     Word {
         key: bool,
     },
-    /// Beyond repair: everything passes as it is, until the brackets opened so far have closed.
+    /// Beyond repair: everything passes unchanged, until the open brackets have closed.
     Loose {
         depth: usize,
         string: bool,
@@ -146,12 +146,12 @@ enum State {
 }
 
 impl Transducer {
-    /// A machine before its value; with `repair` off nothing is corrected.
+    /// A new machine; with `repair` off nothing is corrected.
     pub(crate) fn new(repair: bool) -> Transducer {
         Transducer::of(Dialect::Json, repair)
     }
 
-    /// A machine for a value that is written in another way than JSON's.
+    /// A machine for a value in another notation than JSON.
     pub(crate) fn of(dialect: Dialect, repair: bool) -> Transducer {
         Transducer {
             dialect,
@@ -177,7 +177,7 @@ impl Transducer {
         }
     }
 
-    /// Gets ready for another value.
+    /// Prepares for another value.
     pub(crate) fn reset(&mut self) {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
@@ -187,7 +187,7 @@ impl Transducer {
         *self = Transducer { out, stack, ..Transducer::of(self.dialect.clone(), self.repair) };
     }
 
-    /// The text of the string that the value is, once it has ended.
+    /// The value's text, if it is a string that has ended.
     pub(crate) fn string(&self) -> Option<Cow<'_, str>> {
         let inner = self.out.strip_prefix('"')?.strip_suffix('"')?;
         if self.broken.is_none() && !inner.contains('\\') {
@@ -196,12 +196,12 @@ impl Transducer {
         serde_json::from_str(&self.out).ok().map(Cow::Owned)
     }
 
-    /// The output so far that will not change any more.
+    /// The final part of the output so far.
     pub(crate) fn stable(&self) -> &str {
         &self.out[..self.stable]
     }
 
-    /// Takes the stable output away, so that it does not pile up.
+    /// Takes the final output, so that it does not accumulate.
     pub(crate) fn take_stable(&mut self) -> String {
         let rest = self.out.split_off(self.stable);
         self.mark = self.mark.saturating_sub(self.stable);
@@ -213,20 +213,20 @@ impl Transducer {
         std::mem::replace(&mut self.out, rest)
     }
 
-    /// The whole output, once the value has ended; resets the machine, which goes on with the buffer `fresh`.
+    /// The whole output, once the value has ended; resets the machine, which continues with the buffer `fresh`.
     pub(crate) fn take_text(&mut self, fresh: String) -> String {
         let text = std::mem::replace(&mut self.out, fresh);
         self.reset();
         text
     }
 
-    /// Takes a whole value over that another machine wrote.
+    /// Adopts a whole value from another machine.
     pub(crate) fn adopt(&mut self, text: String, broken: Option<usize>) {
         self.stable = text.len();
         (self.out, self.broken, self.state) = (text, broken, State::Done);
     }
 
-    /// Whether what comes out is written like what goes in.
+    /// Whether output and input have the same notation.
     pub(crate) fn is_json(&self) -> bool {
         self.dialect == Dialect::Json
     }
@@ -240,7 +240,7 @@ impl Transducer {
         self.state == State::Value && self.stack.is_empty()
     }
 
-    /// Where the value turned out to be beyond repair.
+    /// Where the value became irreparable.
     pub(crate) fn broken_at(&self) -> Option<usize> {
         self.broken
     }
@@ -260,12 +260,12 @@ impl Transducer {
         )
     }
 
-    /// Whether the text stands in a string that is a value, and which brackets are open around it.
+    /// The open brackets around the current string value, if the position is in one.
     pub(crate) fn open_string(&self) -> Option<&[u8]> {
         matches!(self.state, State::String(Quoted { key: false, .. })).then_some(&self.stack)
     }
 
-    /// Ends the string that [`Transducer::open_string`] speaks of.
+    /// Ends the string of [`Transducer::open_string`].
     pub(crate) fn close_string(&mut self) {
         if let State::String(quoted) = self.state {
             self.end_surrogate(self.at);
@@ -274,15 +274,15 @@ impl Transducer {
         }
     }
 
-    /// What was repaired, and the byte at which it showed.
+    /// Takes the last repair, and the byte at which it was found.
     pub(crate) fn take_report(&mut self) -> Option<(RepairKind, Range<usize>)> {
         if self.reports.is_empty() { None } else { Some(self.reports.remove(0)) }
     }
 
-    /// Takes bytes of the text, the first of which has offset `at`; says how many it took.
+    /// Takes bytes of the text, the first of which has offset `at`; returns how many it took.
     ///
-    /// It stops before a byte after the value, after a byte that it has to report on, and, with `stops`, before a
-    /// byte that may begin a marker.
+    /// It stops before a byte after the value, after a byte with a report and, with `markers`, before a byte that may
+    /// begin a marker.
     pub(crate) fn feed(&mut self, input: &[u8], at: usize, flags: &Stops, markers: bool) -> usize {
         let mut i = 0;
         while i < input.len() && self.reports.is_empty() {
@@ -297,7 +297,7 @@ impl Transducer {
                     mask |= Stops::STRING_MARKER;
                 }
                 let rest = &input[i..];
-                // What is reported of a byte must not depend on how many came with it.
+                // Reports must not depend on how the text was split.
                 let most = if self.surrogate.is_some() { 1 } else { rest.len() };
                 let run = flags.run(rest, mask).min(most);
                 if run > 0 {
@@ -332,14 +332,14 @@ impl Transducer {
         self.stable = self.out.len();
     }
 
-    /// White space between tokens; a run of it that waits for a token is not let grow without end.
+    /// White space between tokens; a run of it that waits for a token is bounded.
     fn put_blank(&mut self, byte: u8) {
         if self.out.len() - self.stable < PENDING {
             self.put(byte);
         }
     }
 
-    /// Notes a departure; false if it may not be repaired, and then the value is broken.
+    /// Reports a departure; false if it must not be repaired, and the value is then broken.
     fn depart(&mut self, kind: RepairKind, at: usize) -> bool {
         self.reports.push((kind, at..at + 1));
         if !self.repair {
@@ -376,10 +376,10 @@ impl Transducer {
         true
     }
 
-    /// A closing bracket; brackets left open inside the one it closes are closed too.
+    /// A closing bracket; also closes brackets left open inside the one it closes.
     fn close(&mut self, byte: u8, at: usize) -> bool {
         let Some(index) = self.stack.iter().rposition(|&open| closer(open) == byte) else {
-            // A bracket around the call, whose own is missing.
+            // A bracket around the call, whose own parenthesis is missing.
             if self.dialect != Dialect::PythonCall || byte != b']' {
                 return self.refuse();
             }
@@ -417,7 +417,7 @@ impl Transducer {
         self.close(byte, at)
     }
 
-    /// One byte; false if it is to be looked at again in the state that it led to.
+    /// Takes one byte; false if it has to be read again in the new state.
     fn step(&mut self, byte: u8, at: usize) -> bool {
         self.at = at;
         match self.state {
@@ -498,10 +498,10 @@ impl Transducer {
     }
 }
 
-/// Stands for the parenthesis of a call among the brackets that are open.
+/// A call's parenthesis in the stack of open brackets.
 const CALL: u8 = b'=';
 
-/// Stands for a parenthesis in place of an object's brace.
+/// A parenthesis instead of an object's brace.
 const ROUND: u8 = b'~';
 
 /// The bracket that closes `open`.
@@ -513,7 +513,7 @@ pub(crate) fn closer(open: u8) -> u8 {
     }
 }
 
-/// A literal of Python, as JSON writes it.
+/// A Python literal in JSON.
 fn python_literal(word: &str) -> Option<&'static str> {
     match word {
         "True" => Some("true"),

@@ -1,8 +1,8 @@
-//! What a prompt wrote of the answer already.
+//! The part of an answer that is in the prompt.
 //!
 //! A prompt ends with the header of the assistant's turn, and sometimes with more: an opened `<think>`, a forced start
-//! marker, the beginning of an answer that is to be continued. Only what follows the header is the answer's. Where the
-//! chat template is known, so is its header; otherwise it is recognised by its text.
+//! marker, the beginning of an answer to continue. Only what follows the header belongs to the answer. If the chat
+//! template is known, so is its header; otherwise it is recognised by its text.
 
 mod header;
 
@@ -17,22 +17,22 @@ pub(super) fn of_answer<'t>(tail: &'t str, format: &Format) -> &'t str {
         .unwrap_or_else(|| after_recognised(tail, format))
 }
 
-/// The answer after `header`, of which the tail may have the end only.
+/// The answer after `header`; the tail may contain only the header's end.
 fn after_known<'t>(tail: &'t str, header: &str) -> Option<&'t str> {
     let end_of_header = |from: usize| {
         let end = &header[from..];
         let rest = end.contains(char::is_alphanumeric).then(|| tail.strip_prefix(end))?;
-        // Some templates write less white space where they leave the answer to the model.
+        // Some templates write less white space at the end of a prompt.
         rest.or_else(|| (tail == end.trim_end()).then_some(""))
     };
     let starts = header.char_indices().map(|(at, _)| at);
-    // A tail that is a longer part of the prompt has the whole header in it.
+    // A tail that is a longer part of the prompt contains the whole header.
     starts.clone().find_map(end_of_header).or_else(|| Some(&tail[tail.rfind(header)? + header.len()..]))
 }
 
-/// The answer after what looks like a header.
+/// The answer after text that looks like a header.
 fn after_recognised<'t>(tail: &'t str, format: &Format) -> &'t str {
-    // A marker may itself look like a header: it begins the answer.
+    // A marker may itself look like a header; it then begins the answer.
     let around = [&format.section, &format.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
     let markers = format.start.iter().chain(around).filter_map(Marker::text).map(str::trim);
     let opened = markers.filter(|marker| !marker.is_empty()).filter_map(|marker| tail.find(marker)).min();
@@ -40,7 +40,7 @@ fn after_recognised<'t>(tail: &'t str, format: &Format) -> &'t str {
     &tail[header::length(&tail[..marker])..]
 }
 
-/// The part of it that begins with reasoning which it leaves open, or nothing.
+/// The part that begins with reasoning that it leaves open; otherwise empty.
 pub(super) fn open_reasoning<'t>(tail: &'t str, format: &Format) -> &'t str {
     let Some(reasoning) = &format.reasoning else { return tail };
     let last = |marker: &Marker| marker.text().map(str::trim).and_then(|text| tail.rfind(text));

@@ -1,12 +1,12 @@
-//! Text that arrives in bytes: whole characters out, and no blank lines where a call was cut out.
+//! Text that arrives in bytes: outputs whole characters, and no blank lines where a call was removed.
 //!
-//! A token may end in the middle of a character, and models set calls apart by blank lines that mean nothing once
-//! the call is gone. Both need a little holding back, at most [`BLANK`] bytes.
+//! A token may end inside a character, and models separate calls by blank lines that mean nothing without the call.
+//! Both require holding back at most [`BLANK`] bytes.
 
-/// How much white space before a start marker and after an end marker belongs to the markup.
+/// Maximum white space before a start marker and after an end marker that belongs to the markup.
 const BLANK: usize = 32;
 
-/// Turns bytes into text: keeps an unfinished character until the rest arrives, writes U+FFFD for what is none.
+/// Converts bytes to text: keeps an unfinished character until the rest arrives, and writes U+FFFD for invalid bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Utf8 {
     partial: [u8; 4],
@@ -51,12 +51,12 @@ impl Utf8 {
         }
     }
 
-    /// Whether no character is unfinished.
+    /// Whether there is no unfinished character.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Nothing more belongs to the unfinished character.
+    /// The unfinished character stays incomplete.
     pub(crate) fn end(&mut self, out: &mut String) {
         if std::mem::take(&mut self.len) > 0 {
             out.push(char::REPLACEMENT_CHARACTER);
@@ -70,40 +70,40 @@ pub(crate) struct Text {
     content: String,
     sent: usize,
     utf8: Utf8,
-    /// White space at the end of what was written: dropped if a call follows.
+    /// White space at the end of the text: dropped if a call follows.
     blank: Vec<u8>,
-    /// White space that stood between text and a call: written if more text follows, so that nothing runs together.
+    /// White space between text and a call: written as a separator if more text follows.
     gap: Vec<u8>,
     after: After,
     /// Whether the line so far is not blank.
     in_line: bool,
-    /// Whether the last thing in the line is markup.
+    /// Whether the line ends with markup.
     at_markup: bool,
     /// Whether markup came since the last call.
     markup_since: bool,
-    /// Where the text goes on after the last call or markup. What lies across that place was not written in one piece.
+    /// Where the text continues after the last call or markup. A range across it is not contiguous in the model's text.
     seam: usize,
-    /// Whether a comma or a semicolon behind a call may stand between it and the next one.
+    /// Whether a comma or a semicolon after a call may separate it from the next one.
     separators: bool,
 }
 
-/// What nothing but white space came since.
+/// What only white space has followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum After {
     #[default]
     Nothing,
     Call,
-    /// The end of reasoning or a section, or the beginning of one.
+    /// The start or end of reasoning or a section.
     Markup,
 }
 
 impl Text {
-    /// A text; `separators` may stand between its calls.
+    /// A new text; with `separators`, its calls may be separated by them.
     pub(crate) fn new(separators: bool) -> Text {
         Text { separators, ..Text::default() }
     }
 
-    /// A text that begins behind markup: white space there is no part of it.
+    /// A text that begins after markup, so white space at its beginning is dropped.
     pub(crate) fn after_markup() -> Text {
         Text { after: After::Markup, ..Text::default() }
     }
@@ -126,7 +126,8 @@ impl Text {
             self.keep_gap();
             let gap = std::mem::take(&mut self.gap);
             self.write(&gap);
-            // What stands before the call comes behind it here, which is no place in the model's text but for what both have.
+            // The white space before the call is moved after it here. It has no place in the model's text, except for
+            // the part that both have in common.
             let same = gap.iter().rev().zip(blank.iter().rev()).take_while(|(gap, blank)| gap == blank).count();
             self.seam = self.content.len() - same;
             self.write(&separator.unwrap_or_default());
@@ -164,7 +165,7 @@ impl Text {
         byte.is_ascii_whitespace() || self.separators && self.after == After::Call && matches!(byte, b',' | b';')
     }
 
-    /// Whether `bytes` behind the text leave a line that is not blank.
+    /// Whether the line is not blank after the text and `bytes`.
     fn goes_on_line(&self, bytes: &[u8]) -> bool {
         let room = if self.after == After::Call { BLANK - self.blank.len() } else { 0 };
         let skipped = bytes.iter().take(room).take_while(|&&b| self.is_blank(b)).count();
@@ -174,23 +175,23 @@ impl Text {
         }
     }
 
-    /// Whether a line begins behind the text and `bytes`, or nothing but white space stands there since the beginning
-    /// or since a call.
+    /// Whether a line begins after the text and `bytes`, or only white space has come since the beginning or since a
+    /// call.
     pub(crate) fn begins_line(&self, bytes: &[u8]) -> bool {
         !self.goes_on_line(bytes)
     }
 
-    /// A line begins here, whatever stands before.
+    /// A line begins here, whatever precedes it.
     pub(crate) fn begin_line(&mut self) {
         self.in_line = false;
     }
 
-    /// Whether nothing but white space came.
+    /// Whether only white space came.
     pub(crate) fn is_empty(&self) -> bool {
         self.content.is_empty()
     }
 
-    /// What comes next is set apart from what came before.
+    /// Separates the following text from the preceding text.
     pub(crate) fn separate(&mut self) {
         if self.gap.is_empty() && !self.content.is_empty() {
             self.gap.push(b'\n');
@@ -204,7 +205,7 @@ impl Text {
         self.seam = self.content.len();
     }
 
-    /// A call has ended here.
+    /// A call ended here.
     pub(crate) fn after_call(&mut self) {
         self.seam = self.content.len();
         self.after = After::Call;
@@ -212,24 +213,24 @@ impl Text {
         self.in_line = false;
     }
 
-    /// Markup has ended here that is no call.
+    /// Markup other than a call ended here.
     pub(crate) fn after_markup_here(&mut self) {
         self.after = After::Markup;
         self.in_line = false;
         self.seam = self.content.len();
     }
 
-    /// The white space since a call, if nothing else came since but markup.
+    /// The white space since a call, if only markup came otherwise.
     pub(crate) fn only_blank_since_call(&mut self) -> Option<&mut Vec<u8>> {
         (self.after == After::Call).then_some(&mut self.blank)
     }
 
-    /// The white space since a call, if nothing else came since in the model's text.
-    pub(crate) fn right_behind_call(&mut self) -> Option<&mut Vec<u8>> {
+    /// The white space since a call, if nothing else came in the model's text.
+    pub(crate) fn right_after_call(&mut self) -> Option<&mut Vec<u8>> {
         (self.after == After::Call && !self.markup_since).then_some(&mut self.blank)
     }
 
-    /// What is new since this was last asked, but for the last `held` bytes.
+    /// The text since the last use of this method, except for the last `held` bytes.
     pub(crate) fn news(&mut self, held: usize) -> Option<&str> {
         let end = self.content.len().saturating_sub(held).max(self.sent);
         let news = &self.content[self.sent..end];
@@ -237,7 +238,7 @@ impl Text {
         (!news.is_empty()).then_some(news)
     }
 
-    /// The last `count` bytes of the text at most, white space that is held back aside; and whether that is all of it.
+    /// At most the last `count` bytes of the text, without held white space; and whether that is the whole text.
     pub(crate) fn tail(&self, count: usize) -> (&str, bool) {
         let mut from = self.content.len().saturating_sub(count);
         while !self.content.is_char_boundary(from) {
@@ -246,29 +247,29 @@ impl Text {
         (&self.content[from..], from == 0)
     }
 
-    /// The white space that is held back, unless a character is unfinished.
+    /// The held white space, unless a character is unfinished.
     pub(crate) fn blank(&self) -> Option<&[u8]> {
         self.utf8.is_empty().then_some(&*self.blank)
     }
 
-    /// How many bytes the text has.
+    /// Length of the text in bytes.
     pub(crate) fn len(&self) -> usize {
         self.content.len()
     }
 
-    /// From which byte on, if not from that one, all was written in one piece. `None` where more than white space stands
-    /// before that.
+    /// The first byte at or after `from` from which the text is contiguous. `None` if more than white space comes in
+    /// between.
     pub(crate) fn written_from(&self, from: usize) -> Option<usize> {
         let before = self.content.get(from..self.seam.max(from))?;
         before.trim_ascii().is_empty().then_some(self.seam.max(from))
     }
 
-    /// Whether what begins at that byte was not sent.
+    /// Whether the text from that byte on was not sent.
     pub(crate) fn is_unsent(&self, from: usize) -> bool {
         from >= self.sent
     }
 
-    /// Takes back what begins at that byte, and the white space that is held back: it is no text.
+    /// Removes the text from that byte on, and the held white space: it is not text.
     pub(crate) fn take_back(&mut self, from: usize) -> Vec<u8> {
         let mut taken = self.content.split_off(from).into_bytes();
         taken.append(&mut self.blank);
@@ -278,18 +279,18 @@ impl Text {
         taken
     }
 
-    /// Markup stands here that is no call, nor the end of anything.
+    /// Markup here that is neither a call nor the end of anything.
     pub(crate) fn markup_here(&mut self) {
         (self.at_markup, self.markup_since) = (true, true);
         self.seam = self.content.len();
     }
 
-    /// Whether nothing but blanks stands in the line since its beginning or since markup.
+    /// Whether only blanks have come since the beginning of the line or since markup.
     pub(crate) fn follows_markup(&self, bytes: &[u8]) -> bool {
         self.at_markup && bytes.iter().all(|b| matches!(b, b' ' | b'\t'))
     }
 
-    /// The white space so far is part of the text.
+    /// The held white space is part of the text.
     pub(crate) fn keep_blank(&mut self) {
         if self.after == After::Nothing {
             let blank = std::mem::take(&mut self.blank);
@@ -297,13 +298,13 @@ impl Text {
         }
     }
 
-    /// The last byte of the text and `bytes`.
+    /// The last byte of the text followed by `bytes`.
     pub(crate) fn last(&self, bytes: &[u8]) -> Option<u8> {
         let held = bytes.last().or(self.blank.last()).copied();
         held.or_else(|| self.content.bytes().last())
     }
 
-    /// The text ends: white space at its end stays, unless it only set a call apart.
+    /// Ends the text: white space at its end is kept, unless it only separated a call.
     pub(crate) fn end(&mut self) {
         if self.after == After::Nothing {
             let blank = std::mem::take(&mut self.blank);

@@ -1,9 +1,9 @@
-//! A conversation that a chat template cannot write, adapted until it can.
+//! Adapts a conversation that a chat template cannot write.
 //!
-//! Templates end at a second system message, at two user messages in a row or at two calls in one turn, or leave them
-//! out without a word. The conversation is rendered as it is first. Only where that fails or loses something, the steps
-//! of [`steps`] are tried, the fewest first, and what was done is reported. What a template can write is seen by
-//! rendering the conversation with other words in it, see [`sentinel`]; it is never guessed from the template's name.
+//! Templates fail on a second system message, two user messages in a row or two calls in one turn, or silently drop
+//! them. The conversation is first rendered unchanged. Only if that fails or loses something, the [`steps`] are tried,
+//! fewest first, and the changes are reported. What a template can write is determined by rendering the conversation
+//! with other words, see [`sentinel`]; it is never guessed from the template's name.
 
 mod sentinel;
 mod steps;
@@ -23,20 +23,20 @@ use steps::STEPS;
 pub struct Adapted {
     /// The prompt.
     pub prompt: Prompt,
-    /// The messages as the template was given them.
+    /// The messages as passed to the template.
     pub messages: Vec<Message>,
-    /// What was adapted, and what the template leaves out all the same; each with its place.
+    /// The adaptations, and what the template drops nevertheless; each with its place.
     pub notes: Vec<String>,
 }
 
-/// What came of rendering some messages: the prompt, and what is not in it.
+/// The result of rendering some messages: the prompt, and what is missing in it.
 struct Fit {
     came: Result<Prompt>,
     missing: Vec<Missing>,
 }
 
 impl Fit {
-    /// The lower, the better; zero where nothing is left to be wished for.
+    /// Lower is better; zero if nothing is lost.
     fn loss(&self) -> usize {
         match self.came {
             Ok(_) => self.missing.iter().filter(|missing| missing.what.is_worth_adapting()).count(),
@@ -52,13 +52,13 @@ struct Candidate {
 }
 
 impl ChatTemplate {
-    /// Renders a conversation, adapted where the template cannot write it as it is.
+    /// Renders a conversation, adapted if the template cannot write it.
     ///
-    /// `placed` stands for the messages of the request. A conversation that the template writes as it is gets the
-    /// prompt of [`ChatTemplate::render`], to the byte.
+    /// `placed` replaces the messages of the request. A conversation that the template can write gets exactly the
+    /// prompt of [`ChatTemplate::render`].
     ///
     /// # Errors
-    /// Those of [`ChatTemplate::render`] for the conversation as it is, where no adaptation helps.
+    /// Those of [`ChatTemplate::render`] for the original conversation, if no adaptation helps.
     pub fn render_adapted(&self, request: &RenderRequest<'_>, placed: Vec<Placed>) -> Result<Adapted> {
         let fit = self.fit(request, &placed);
         let bound = fit.came.as_ref().is_err_and(failure::is_bound);
@@ -78,7 +78,7 @@ impl ChatTemplate {
         Ok(Adapted { prompt, messages: placed.into_iter().map(|placed| placed.message).collect(), notes })
     }
 
-    /// Whether the template writes one call a turn, though it writes calls.
+    /// Whether the template writes calls, but only one per turn.
     pub fn writes_one_call(&self, request: &RenderRequest<'_>) -> bool {
         *self.one_call.get_or_init(|| {
             let arguments = || Arguments::Object(Map::from_iter([("value".to_owned(), json!("text"))]));
@@ -101,7 +101,7 @@ impl ChatTemplate {
         Fit { came, missing }
     }
 
-    /// The smallest set of steps with which nothing is lost, or else the one with which least is.
+    /// The smallest set of steps with which nothing is lost, else the one with the least loss.
     fn search(&self, request: &RenderRequest<'_>, first: Candidate) -> Candidate {
         let given = first.placed.clone();
         let mut seen: Vec<Vec<Placed>> = vec![given.clone()];
@@ -117,7 +117,7 @@ impl ChatTemplate {
                 placed = stepped;
                 notes.extend(more);
             }
-            // The same comes of a smaller set.
+            // A smaller set has the same result.
             if idle || seen.contains(&placed) {
                 continue;
             }
@@ -135,7 +135,7 @@ impl ChatTemplate {
 }
 
 impl What {
-    /// Templates are meant to leave out names, and often the text beside calls: that is only reported.
+    /// Templates drop names by design, and often the text next to calls: these are only reported.
     fn is_worth_adapting(&self) -> bool {
         matches!(self, What::Message | What::Call(_) | What::Tools)
     }
@@ -150,7 +150,7 @@ impl What {
                 let name = message.tool_calls.get(*call).map_or("a tool", |call| call.name.as_str());
                 format!("the call of {name} in messages[{at}]")
             }
-            What::Beside => format!("the text beside the calls in messages[{at}]"),
+            What::CallText => format!("the text next to the calls in messages[{at}]"),
             What::Name => format!("the name {:?} in messages[{at}]", message.name.as_deref().unwrap_or_default()),
             What::Tools => "the tool section".to_owned(),
         }

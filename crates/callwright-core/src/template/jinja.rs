@@ -1,9 +1,9 @@
 //! Jinja2 and Python as chat templates expect them, on minijinja.
 //!
-//! A chat template was written for Jinja2 in Python, and each byte that it prints is part of a prompt. [`desugar`] rewrites
-//! what minijinja does differently into calls of the functions here; [`environment`] holds the functions, filters and
-//! tests; [`methods`], [`operators`], [`sequences`], [`lists`], [`format`] and [`python`] do what Python does;
-//! [`depth`] and [`budget`] bound what a template may use; [`failure`] turns an error into one of the template's author.
+//! A chat template was written for Jinja2 in Python, and each byte that it prints is part of a prompt. [`desugar`]
+//! rewrites what minijinja does differently into calls of functions; [`environment`] has the functions, filters and
+//! tests; [`methods`], [`operators`], [`sequences`], [`lists`], [`format`] and [`python`] emulate Python; [`depth`] and
+//! [`budget`] limit a template's resources; [`failure`] translates errors for the template's author.
 
 pub(super) mod budget;
 mod depth;

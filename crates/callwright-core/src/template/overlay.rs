@@ -1,27 +1,27 @@
-//! A tool-call format on a chat template that knows nothing of tools.
+//! Overlays a tool-call format on a chat template that does not support tools.
 //!
 //! The format's tool section joins the system message, calls become the assistant's text, and results go where the
-//! template has a place for them. Which roles it has is found by rendering a probe, never by its name.
+//! template accepts them. The roles that it has are determined by rendering a probe, never by its name.
 
 use super::ChatTemplate;
 use super::probe::Roles;
 use crate::message::{Message, Role, ToolCall};
 use std::fmt;
 
-/// How a tool-call format writes calls and results of the past as text.
+/// Writes past calls and results as text in a tool-call format.
 pub trait CallHistory: Sync {
     /// Text and calls of an assistant message, as the model would have written them.
     fn assistant(&self, content: &str, calls: &[ToolCall]) -> String;
 
-    /// A tool's result, clearly marked, for templates without a tool role. `name` and `id` are empty where unknown.
+    /// A tool's result, clearly marked, for templates without a tool role. `name` and `id` are empty if unknown.
     fn result(&self, name: &str, id: &str, content: &str) -> String;
 }
 
-/// A tool-call format laid over a chat template.
+/// A tool-call format that is overlaid on a chat template.
 #[derive(Clone, Copy)]
 pub struct Overlay<'a> {
-    /// Writes the tool section; its variables are `tools` and those of the request. `None` where the chat template
-    /// writes the tools itself, and only calls of the past have to be written for it.
+    /// Writes the tool section; its variables are `tools` and those of the request. `None` if the chat template writes
+    /// the tools itself, and only past calls have to be written for it.
     pub section: Option<&'a ChatTemplate>,
     /// Writes calls and results.
     pub history: &'a dyn CallHistory,
@@ -34,7 +34,7 @@ impl fmt::Debug for Overlay<'_> {
 }
 
 impl Overlay<'_> {
-    /// The conversation without calls and, where the template lacks them, without tool and system roles.
+    /// The conversation without calls and, if the template lacks them, without tool and system roles.
     pub(super) fn write(&self, messages: Vec<Message>, section: &str, roles: Roles) -> Vec<Message> {
         let mut written: Vec<Message> = Vec::with_capacity(messages.len() + 1);
         let mut calls: Vec<ToolCall> = Vec::new();
@@ -79,13 +79,13 @@ impl Overlay<'_> {
     }
 }
 
-/// Takes the call that a result belongs to; without an id it is the first that is open.
+/// Takes the call of a result; without an id, the first open one.
 fn answered(calls: &mut Vec<ToolCall>, id: Option<&str>) -> Option<ToolCall> {
     let by_id = calls.iter().position(|call| id.is_some() && call.id.as_deref() == id);
     by_id.or(if calls.is_empty() { None } else { Some(0) }).map(|index| calls.remove(index))
 }
 
-/// Puts the tool section into the system message; without such a role, all instructions into the first user message.
+/// Puts the tool section into the system message; without a system role, all instructions into the first user message.
 fn instruct(messages: &mut Vec<Message>, section: &str, system_role: bool) {
     let section = section.trim_end();
     if system_role {

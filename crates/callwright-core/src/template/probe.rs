@@ -1,4 +1,4 @@
-//! What a chat template can write, found out by rendering conversations whose words are unlike any template's.
+//! What a chat template can write, determined by rendering conversations whose words occur in no template.
 
 use super::variables::{CallShape, variables};
 use super::{ChatTemplate, RenderRequest};
@@ -17,13 +17,12 @@ pub struct Capabilities {
     pub calls: bool,
     /// The result of a call, in a tool message.
     pub results: bool,
-    /// How it wants calls to be given to it.
+    /// The form of calls that it expects.
     pub(super) shape: CallShape,
 }
 
 impl Capabilities {
-    /// Whether it can carry a conversation with tools by itself. If not, it needs an
-    /// [`Overlay`](super::Overlay).
+    /// Whether it supports a conversation with tools natively. If not, it needs an [`Overlay`](super::Overlay).
     pub fn native_tools(&self) -> bool {
         self.lacking().is_empty()
     }
@@ -35,7 +34,7 @@ impl Capabilities {
     }
 }
 
-/// The roles that plain text can be said in.
+/// The roles that a template accepts for plain text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Roles {
     pub system: bool,
@@ -74,9 +73,9 @@ pub(super) fn roles(template: &ChatTemplate) -> Roles {
 
 pub(super) fn capabilities(template: &ChatTemplate) -> Capabilities {
     let tools = Some(json!([tool().to_json()]));
-    let asked = render(template, &[Message::user(USER)], tools.clone(), CallShape::default());
-    // What the tool section says of the tool is no call: only what follows the user's message counts.
-    let section = asked.clone().unwrap_or_default();
+    let base = render(template, &[Message::user(USER)], tools.clone(), CallShape::default());
+    // A tool named in the tool section is not a call: only text after the user's message counts.
+    let section = base.clone().unwrap_or_default();
     let called = |shape| {
         let text = render(template, &conversation(), tools.clone(), shape)?;
         let common = section.bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
@@ -85,7 +84,7 @@ pub(super) fn capabilities(template: &ChatTemplate) -> Capabilities {
     let mut best: Option<(String, CallShape)> = None;
     for (text_arguments, null_content) in [(false, false), (false, true), (true, false), (true, true)] {
         let Some((text, shape)) = called(CallShape { text_arguments, null_content }) else { continue };
-        // A shape that does not suit leaves the call out, or adds to it: an empty turn, quotes around JSON.
+        // An unsuitable shape drops the call, or adds to it: an empty turn, quotes around JSON.
         let better = best.as_ref().is_none_or(|(other, other_shape)| {
             let (seen, found) = (rank(&text), rank(other));
             let shorter = other_shape.text_arguments == text_arguments && text.len() < other.len();
@@ -98,14 +97,14 @@ pub(super) fn capabilities(template: &ChatTemplate) -> Capabilities {
     let (text, shape) = best.unwrap_or_default();
     Capabilities {
         system: writes_system(template),
-        tools: shows(asked, &[TOOL, ARGUMENT]),
+        tools: shows(base, &[TOOL, ARGUMENT]),
         calls: [TOOL, ARGUMENT, VALUE].iter().all(|word| text.contains(word)),
         results: text.contains(RESULT),
         shape,
     }
 }
 
-/// How well a call was written: not at all, as Python would print it, or as the template wants it.
+/// How well a call was written: not at all, as Python prints it, or properly.
 fn rank(text: &str) -> u8 {
     let written = [TOOL, ARGUMENT, VALUE].iter().all(|word| text.contains(word));
     let python = [TOOL, ARGUMENT].iter().any(|word| text.contains(&format!("'{word}'")));
@@ -155,7 +154,7 @@ fn rendered(
     for (name, value) in template.demanded.get_or_init(|| demanded(template)) {
         context.entry(name).or_insert_with(|| value.clone());
     }
-    // One more name for reasoning, which some templates look for.
+    // Another field name for reasoning, which some templates use.
     for message in context.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(reasoning) = message.get("reasoning_content").cloned() {
             message["reasoning"] = reasoning;
@@ -165,18 +164,18 @@ fn rendered(
 }
 
 impl ChatTemplate {
-    /// A conversation with a tool, a call and its result, as the template writes it; empty where it fails.
+    /// A conversation with a tool, a call and its result, as the template writes it; empty if it fails.
     pub(crate) fn written_with_tools(&self) -> String {
         self.probed(&RenderRequest::default(), &conversation(), &json!([tool().to_json()])).unwrap_or_default()
     }
 
-    /// What the template writes for a conversation of nobody, calls in the shape that it wants; `None` where it fails.
+    /// The template's output for a synthetic conversation, with calls in the expected shape; `None` if it fails.
     pub(crate) fn probed(&self, request: &RenderRequest, messages: &[Message], tools: &Value) -> Option<String> {
         rendered(self, request, messages, Some(tools.clone()), self.capabilities().shape)
     }
 }
 
-/// Variables without which the template writes nothing at all, as text.
+/// Variables without which the template writes nothing, as text.
 fn demanded(template: &ChatTemplate) -> Map<String, Value> {
     let plain = |tools: Option<Value>, more: &Map<String, Value>| {
         let mut context = variables(&RenderRequest::default(), &[Message::user(USER)], tools, CallShape::default());

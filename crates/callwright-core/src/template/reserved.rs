@@ -1,11 +1,11 @@
-//! Text that means something to the model must not come from outside.
+//! Prevents text from outside from acting as markup.
 //!
-//! A user message, a schema or a tool result may contain `<|im_end|>` or a tool-call marker. Rendered as it stands,
-//! the tokenizer would read it as the end of the turn. Escaping it by hand would change what the model sees, so
-//! before rendering every *token* in such text is replaced by one private-use character, which templates copy,
-//! trim, split and write as JSON like any other letter; after rendering the prompt is cut there, and these pieces
-//! are tokenised as plain text. A *marker* that is plain text has no token to tell it apart by: a word joiner
-//! (U+2060) after its first character breaks it up, visibly to the model but not to people.
+//! A user message, a schema or a tool result may contain `<|im_end|>` or a tool-call marker. Rendered unchanged, the
+//! tokenizer would read it as the end of the turn. Escaping it would change what the model sees. So before rendering,
+//! every *token* in such text is replaced by one private-use character, which templates copy, trim, split and write as
+//! JSON like any letter. After rendering, the prompt is split there, and these pieces are tokenised as plain text. A
+//! *marker* that is plain text has no token to separate: a word joiner (U+2060) after its first character breaks it up,
+//! visible to the model but not to people.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::message::{Arguments, Message, Role, ToolCall};
@@ -14,12 +14,12 @@ use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// The last plane of private-use characters; nobody writes with it.
+/// The last plane of private-use characters, which nobody uses in text.
 const PLANE: std::ops::RangeInclusive<char> = '\u{100000}'..='\u{10fffd}';
 
 const WORD_JOINER: char = '\u{2060}';
 
-/// The strings that a model or a format gives a meaning to.
+/// The strings to which a model or a format gives a meaning.
 #[derive(Debug, Clone, Default)]
 pub struct Reserved {
     strings: Vec<(String, Class)>,
@@ -33,23 +33,23 @@ enum Class {
     Marker,
 }
 
-/// Where a text comes from or goes to, which decides what is reserved in it.
+/// Origin or destination of a text, which determines what is reserved in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Text of a person or a tool.
+    /// From a person or a tool.
     Outside,
-    /// The model's own: its markup, such as `</think>`, has to stay markup.
+    /// The model's own text: its markup, such as `</think>`, has to stay markup.
     Model,
-    /// Inside of a JSON string, whose escapes break up what they concern.
+    /// Inside a JSON string, whose escapes break up some reserved text.
     JsonString,
 }
 
 impl Reserved {
-    /// `control`: the model's control tokens, kept apart wherever they come from. `user_defined`: tokens that are
-    /// markup by convention (`<think>`, `<tool_call>`), which the model's own earlier text may contain. `markers`:
-    /// the tool-call format's markers, as far as they are plain text and no token.
+    /// `control`: the model's control tokens, separated in all text. `user_defined`: tokens that are markup by
+    /// convention (`<think>`, `<tool_call>`), which the model's own earlier text may contain. `markers`: the tool-call
+    /// format's markers that are plain text and not tokens.
     ///
-    /// Strings shorter than two characters, or only of white space, are left out.
+    /// Strings shorter than two characters, or of white space only, are ignored.
     pub fn new<S: Into<String>>(
         control: impl IntoIterator<Item = S>,
         user_defined: impl IntoIterator<Item = S>,
@@ -79,7 +79,7 @@ impl Reserved {
     }
 }
 
-/// The private-use characters of one rendering, and what they stand for.
+/// The private-use characters of one rendering, and their originals.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     first: u32,
@@ -87,13 +87,13 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// What the private-use character `c` stands for, if it is one of this rendering's.
+    /// The original of the private-use character `c`, if it is one of this rendering.
     pub(super) fn original(&self, c: char) -> Option<&str> {
         let index = (c as u32).checked_sub(self.first)? as usize;
         self.originals.get(index).map(String::as_str)
     }
 
-    /// Cuts rendered text where reserved text is: `(text, literal)`.
+    /// Splits rendered text at reserved text: `(text, literal)`.
     pub(super) fn cut(&self, rendered: String) -> Vec<(String, bool)> {
         if self.originals.is_empty() {
             return vec![(rendered, false)];
@@ -123,7 +123,7 @@ pub(super) struct Neutraliser<'a> {
 }
 
 impl<'a> Neutraliser<'a> {
-    /// Private-use characters that the `templates` themselves write are not used.
+    /// Skips private-use characters that the `templates` themselves contain.
     pub(super) fn new(reserved: &'a Reserved, templates: &[&str]) -> Neutraliser<'a> {
         let highest = templates.iter().flat_map(|source| source.chars()).filter(|c| PLANE.contains(c)).max();
         let first = highest.map_or(*PLANE.start() as u32, |c| c as u32 + 1);
@@ -131,12 +131,12 @@ impl<'a> Neutraliser<'a> {
         Neutraliser { reserved, indices: RefCell::default(), table: RefCell::new(table) }
     }
 
-    /// What the stand-ins of all texts so far mean.
+    /// The meaning of all placeholders so far.
     pub(super) fn table(&self) -> Table {
         self.table.borrow().clone()
     }
 
-    /// A message from which every reserved string is gone. `calls_as_json`: its calls will be written as JSON.
+    /// Replaces reserved strings in a message. `calls_as_json`: its calls will be written as JSON.
     pub(super) fn message(&self, message: &Message, calls_as_json: bool) -> Message {
         let place = if message.role == Role::Assistant { Place::Model } else { Place::Outside };
         let in_calls = if calls_as_json { Place::JsonString } else { Place::Outside };
@@ -160,7 +160,7 @@ impl<'a> Neutraliser<'a> {
         }
     }
 
-    /// Every string in a JSON value that comes from outside, keys included.
+    /// Replaces reserved strings in a JSON value from outside, including keys.
     pub(super) fn outside(&self, value: &Value) -> Value {
         self.value(value, Place::Outside)
     }
@@ -179,12 +179,12 @@ impl<'a> Neutraliser<'a> {
                 Class::Control | Class::UserDefined if place == Place::JsonString && json_escapes(string) => {
                     out.push_str(string);
                 }
-                Class::Control | Class::UserDefined => self.push_stand_in(&mut out, string),
+                Class::Control | Class::UserDefined => self.push_placeholder(&mut out, string),
                 Class::Marker => {
                     let first = string.chars().next();
                     out.extend(first);
                     out.push(WORD_JOINER);
-                    // With the rest of it what follows may be a marker, too.
+                    // The remaining characters may begin another marker.
                     end = found.start() + first.map_or(0, char::len_utf8);
                 }
             }
@@ -193,7 +193,7 @@ impl<'a> Neutraliser<'a> {
         out
     }
 
-    /// Characters of the private plane that are in the input already stand for themselves.
+    /// Characters of the private plane in the input get placeholders too.
     fn private_use(&self, text: &str) -> String {
         if !text.chars().any(|c| PLANE.contains(&c)) {
             return text.to_owned();
@@ -201,7 +201,7 @@ impl<'a> Neutraliser<'a> {
         let mut out = String::with_capacity(text.len());
         for c in text.chars() {
             if PLANE.contains(&c) {
-                self.push_stand_in(&mut out, c.encode_utf8(&mut [0; 4]));
+                self.push_placeholder(&mut out, c.encode_utf8(&mut [0; 4]));
             } else {
                 out.push(c);
             }
@@ -209,7 +209,7 @@ impl<'a> Neutraliser<'a> {
         out
     }
 
-    fn push_stand_in(&self, out: &mut String, original: &str) {
+    fn push_placeholder(&self, out: &mut String, original: &str) {
         let mut table = self.table.borrow_mut();
         let mut indices = self.indices.borrow_mut();
         let index = match indices.get(original) {
@@ -222,8 +222,8 @@ impl<'a> Neutraliser<'a> {
             }
         };
         match char::from_u32(table.first + index).filter(|c| PLANE.contains(c)) {
-            Some(stand_in) => out.push(stand_in),
-            // More than 65,000 different reserved strings in one prompt: what is left over is dropped.
+            Some(placeholder) => out.push(placeholder),
+            // More than 65,000 different reserved strings in one prompt: the remaining ones are dropped.
             None => out.push(char::REPLACEMENT_CHARACTER),
         }
     }
@@ -242,7 +242,7 @@ impl<'a> Neutraliser<'a> {
     }
 }
 
-/// Whether `text` looks different inside of a JSON string.
+/// Whether `text` looks different inside a JSON string.
 pub(super) fn json_escapes(text: &str) -> bool {
     text.chars().any(|c| matches!(c, '"' | '\\') || (c as u32) < 0x20)
 }

@@ -1,7 +1,7 @@
-//! Renderings that only find out what a template does: once one of them ends at a bound, the rest is not tried.
+//! Trial renderings, which probe a template. After one of them ends at a limit, the rest are skipped.
 //!
-//! A template of endless loops takes half a second to be stopped. Finding out what it can write takes dozens of small
-//! conversations, which would all end the same way.
+//! Stopping a template with endless loops takes half a second. Probing it takes dozens of small conversations, which
+//! would all end the same.
 
 use super::ChatTemplate;
 use super::jinja::budget::processor_time;
@@ -11,24 +11,24 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How much processor time all trials of a template may take; those that take no longer than this do not count, being quick enough.
+/// Processor time of all trials of a template. Trials shorter than this are not counted.
 const PATIENCE: Duration = Duration::from_millis(1000);
 const QUICK: Duration = Duration::from_millis(50);
 
-/// What the trials of one template came to so far.
+/// The trials of one template so far.
 #[derive(Debug, Default)]
 pub(super) struct Trials {
     /// In microseconds.
     spent: AtomicU64,
-    /// Why there are to be no more.
+    /// Why there will be no more.
     over: OnceLock<String>,
 }
 
 impl ChatTemplate {
-    /// Renders something in order to see what comes of it.
+    /// Renders something as a trial.
     ///
     /// # Errors
-    /// Those of `render`; and, where trials have shown that the template is of no use, what was found then.
+    /// Those of `render`; and, if earlier trials have shown that the template is unusable, their error.
     pub(crate) fn trial<T>(&self, render: impl FnOnce() -> Result<T>) -> Result<T> {
         if let Some(why) = self.trials.over.get() {
             return Err(Error::new(ErrorKind::Template, format!("not tried: {why}")));
@@ -46,7 +46,7 @@ impl ChatTemplate {
             _ if Duration::from_micros(spent) > PATIENCE => "other conversations took too long already".to_owned(),
             _ => return result,
         };
-        // The first reason stays.
+        // Keeps the first reason.
         let _ = self.trials.over.set(why);
         result
     }

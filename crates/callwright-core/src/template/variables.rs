@@ -1,15 +1,15 @@
-//! What a template sees: the variables that transformers passes.
+//! The variables that a template gets, as in transformers.
 
 use super::RenderRequest;
 use crate::message::{Arguments, Message};
 use serde_json::{Map, Value, json};
 
-/// How a template wants calls to be given.
+/// The form in which a template expects calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct CallShape {
     /// Arguments as JSON text in a string, as in OpenAI's API, rather than as an object.
     pub text_arguments: bool,
-    /// `content` is null, rather than empty, where a message has calls and says nothing.
+    /// `content` is null, rather than empty, if a message has calls and no text.
     pub null_content: bool,
 }
 
@@ -30,8 +30,8 @@ pub(super) fn variables(
     variables
 }
 
-/// A message as templates expect it: `content` is there and is text unless the template wants it otherwise, because
-/// many test it with `in` or `split`; reasoning stands under both names in use.
+/// A message as templates expect it. `content` is present and is text unless the template expects otherwise, because
+/// many test it with `in` or `split`; reasoning is present under both common names.
 fn message_value(message: &Message, shape: CallShape) -> Value {
     let mut value = Map::new();
     value.insert("role".into(), json!(message.role));

@@ -1,16 +1,16 @@
-//! The chat templates that one model carries.
+//! The chat templates of one model.
 
 use super::ChatTemplate;
 use crate::error::Result;
 
-/// ChatML, which most models without a template of their own follow well enough.
+/// ChatML, which most models without a template follow well enough.
 const CHATML: &str = include_str!("../../templates/chatml.jinja");
 
 impl ChatTemplate {
-    /// The names of the chat templates that are built in.
+    /// The names of the built-in chat templates.
     pub const BUILTIN: [&str; 1] = ["chatml"];
 
-    /// The chat template that is built in under that name.
+    /// The built-in chat template of that name.
     pub fn builtin(name: &str) -> Option<Result<ChatTemplate>> {
         (ChatTemplate::BUILTIN == [name]).then(|| ChatTemplate::new("templates/chatml.jinja", CHATML))
     }
@@ -38,8 +38,8 @@ impl ChatTemplates {
         })
     }
 
-    /// What a GGUF has under `tokenizer.chat_template` and `tokenizer.chat_template.NAME`; `model` is what errors
-    /// call the file. A model that has neither gets [`ChatTemplates::built_in`].
+    /// The chat templates in a GGUF's `tokenizer.chat_template` and `tokenizer.chat_template.NAME`; `model` is the
+    /// file's name in errors. A model with neither gets [`ChatTemplates::built_in`].
     pub fn from_model(model: &str, default: Option<&str>, named: &[(String, String)]) -> Result<ChatTemplates> {
         let mut compiled = Vec::with_capacity(named.len());
         for (name, source) in named {
@@ -57,13 +57,13 @@ impl ChatTemplates {
         Ok(ChatTemplates { default, named: compiled, built_in: false })
     }
 
-    /// The template for a conversation with or without tools: `tool_use`, where the model has it.
+    /// The template for a conversation with or without tools: `tool_use` if the model has it.
     pub fn choose(&self, tools: bool) -> &ChatTemplate {
         let tool_use = if tools { self.get("tool_use") } else { None };
         tool_use.unwrap_or(&self.default)
     }
 
-    /// As [`ChatTemplates::choose`], to keep.
+    /// Like [`ChatTemplates::choose`], by value.
     pub fn into_chosen(mut self, tools: bool) -> ChatTemplate {
         match self.named.iter().position(|(name, _)| tools && name == "tool_use") {
             Some(index) => self.named.swap_remove(index).1,
@@ -81,7 +81,7 @@ impl ChatTemplates {
         self.named.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Whether the model has no template and the built-in one stands in; the user should be told.
+    /// Whether the model has no template and the built-in one is used; the user should be told.
     pub fn is_built_in(&self) -> bool {
         self.built_in
     }

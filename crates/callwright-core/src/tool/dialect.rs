@@ -1,7 +1,7 @@
-//! Schemas in the dialects that tools in the wild are written in, as JSON Schema.
+//! Translates the schema dialects of real tools to JSON Schema.
 //!
-//! BFCL's files say `dict` for an object, OpenAPI 3.0 says `nullable`. The model is shown what its author wrote; what
-//! checks and constrains works on the standard form.
+//! BFCL's files write `dict` for an object, OpenAPI 3.0 has `nullable`. The model sees the author's version; checks and
+//! constraints use the standard form.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ const LIST: [&str; 5] = ["anyOf", "oneOf", "allOf", "prefixItems", "items"];
 /// Keywords whose value is an object of schemas.
 const MAP: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 
-/// The schemas directly inside of one, with the path to each.
+/// The direct subschemas of a schema, with their paths.
 pub(crate) fn children(schema: &mut Map<String, Value>) -> Vec<(String, &mut Value)> {
     let mut found = Vec::new();
     for (key, value) in schema {
@@ -31,7 +31,7 @@ pub(crate) fn children(schema: &mut Map<String, Value>) -> Vec<(String, &mut Val
     found
 }
 
-/// Translates what is no JSON Schema; everything else is left as it is.
+/// Translates other dialects; everything else is unchanged.
 pub(crate) fn standard(schema: &mut Value) {
     let Value::Object(object) = schema else { return };
     match object.get_mut("type") {
@@ -64,7 +64,7 @@ pub(crate) fn standard(schema: &mut Value) {
             options.push(Value::Null);
         }
     }
-    // `"required": true` on a property is the first drafts' way, and some generators'.
+    // `"required": true` on a property, as in early drafts and some generators.
     if matches!(object.get("required"), Some(Value::Bool(_))) {
         object.shift_remove("required");
     }
@@ -73,8 +73,7 @@ pub(crate) fn standard(schema: &mut Value) {
     }
 }
 
-/// The standard's name of a type; `None` for a type that allows everything. What is not known stays, and is reported
-/// as what it is.
+/// The standard's name of a type; `None` for a type that allows everything. Unknown names are unchanged and reported.
 pub(super) fn standard_type(kind: &str) -> Option<&str> {
     match kind {
         "dict" | "map" | "Object" | "OBJECT" => Some("object"),

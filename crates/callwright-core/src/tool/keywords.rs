@@ -1,15 +1,15 @@
-//! What kind of value each keyword of JSON Schema has.
+//! The kind of value of each JSON Schema keyword.
 
 /// The kind of a keyword's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A schema; of `items` also a list of them.
+    /// A schema; for `items` also a list of schemas.
     Schema,
     /// A list of schemas.
     Schemas,
     /// An object of schemas.
     Members,
-    /// A whole number from 0 up.
+    /// A non-negative integer.
     Count,
     /// A number.
     Number,
@@ -27,7 +27,7 @@ pub(super) enum Kind {
     Type,
     /// The name of a draft.
     Draft,
-    /// Anything, or a keyword that is not known.
+    /// Anything, or an unknown keyword.
     Other,
 }
 

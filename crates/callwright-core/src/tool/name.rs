@@ -1,12 +1,12 @@
 //! Names that a model can write in every format.
 //!
-//! A name with a space ends at it in formats that write names bare, and a slash or a bracket looks like markup. Such a
-//! tool is offered to the model under another name, and what the parser reads carries the tool's own again.
+//! In formats with unquoted names, a name ends at a space, and a slash or a bracket looks like markup. Such a tool is
+//! offered to the model under an alias, and parsed calls have the tool's own name again.
 
-/// How long a name may be that a model writes.
+/// Maximum length of a name that a model writes.
 const LONGEST: usize = 64;
 
-/// The name by which a model calls the tool; `None` where that is its own. Dots stay: every format can write them.
+/// The model's name for the tool; `None` if it is the tool's own. Dots are kept, because every format can write them.
 pub(super) fn for_model(name: &str, is_taken: impl Fn(&str) -> bool) -> Option<String> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.chars().all(plain) && name.chars().count() <= LONGEST {
@@ -17,7 +17,7 @@ pub(super) fn for_model(name: &str, is_taken: impl Fn(&str) -> bool) -> Option<S
     free(if mapped.is_empty() { "tool" } else { mapped }, is_taken)
 }
 
-/// A name like `name` that is short enough and not taken.
+/// A similar name that is short enough and not taken.
 pub(super) fn free(name: &str, is_taken: impl Fn(&str) -> bool) -> Option<String> {
     let first = shortened(name, LONGEST);
     if !is_taken(&first) {
@@ -26,7 +26,7 @@ pub(super) fn free(name: &str, is_taken: impl Fn(&str) -> bool) -> Option<String
     (2_usize..).map(|number| format!("{}_{number}", shortened(name, LONGEST - 8))).find(|name| !is_taken(name))
 }
 
-/// The beginning and the end of a long name: what tells it from its neighbours may be in either.
+/// The beginning and the end of a long name: the distinguishing part may be in either.
 fn shortened(name: &str, room: usize) -> String {
     let count = name.chars().count();
     if count <= room {

@@ -1,31 +1,31 @@
-//! What was changed in a tools file while it was read, so that tolerance hides nothing.
+//! Changes made while reading a tools file, so that tolerance hides nothing.
 
 use serde::Serialize;
 use std::fmt;
 
-/// How a tool differs from what its file says.
+/// How a tool differs from its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Change {
-    /// Another dialect was read; the meaning is the same.
+    /// Translated from another dialect; the meaning is the same.
     Read,
-    /// A keyword was left out, so that more arguments fit than the author wanted.
+    /// A keyword was dropped, so that more arguments fit than intended.
     Relaxed,
-    /// The model calls the tool by another name; calls that are read carry the tool's own.
+    /// The model uses another name for the tool; parsed calls have the tool's own.
     Renamed,
-    /// The tool cannot be used and was left out.
+    /// The tool is unusable and was left out.
     LeftOut,
 }
 
-/// One change, with its place and what to write instead.
+/// One change, with its place and the recommended form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 pub struct Notice {
-    /// What was done.
+    /// The kind of change.
     pub change: Change,
-    /// The tool's name; its place in the file where it has none.
+    /// The tool's name, or its place in the file if it has none.
     pub tool: String,
-    /// JSON pointer to the schema at fault, from the tool's own schema; empty for the tool and for its whole schema.
+    /// JSON pointer to the schema at fault, from the tool's own schema; empty for the tool or its whole schema.
     pub path: String,
     /// The keyword or key at fault.
     pub keyword: String,
@@ -33,7 +33,7 @@ pub struct Notice {
     pub message: String,
     /// What to write instead.
     pub instead: String,
-    /// How many other places of the tool are read in the same way.
+    /// Number of other places of the tool with the same change.
     #[serde(skip_serializing_if = "is_zero")]
     pub more: usize,
 }
@@ -67,7 +67,7 @@ impl Notices {
         Notices { tool: tool.into(), list: Vec::new() }
     }
 
-    /// Adds a notice. The same reading in another place is counted: a file in another dialect has it everywhere.
+    /// Adds a notice. The same change in another place is only counted: a file in another dialect has it everywhere.
     pub(super) fn add(
         &mut self,
         change: Change,

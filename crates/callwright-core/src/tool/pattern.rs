@@ -1,6 +1,6 @@
-//! Regular expressions of Python, PCRE and JavaScript without the `u` flag, as JSON Schema's.
+//! Translates regular expressions of Python, PCRE and JavaScript without the `u` flag to JSON Schema's.
 
-/// How a pattern of another dialect is written in JSON Schema's; the same text where it is.
+/// Translates a pattern of another dialect to JSON Schema's; a standard pattern is unchanged.
 pub(super) fn standard(pattern: &str) -> String {
     let (pattern, any_case) = undelimited(pattern);
     let out = if any_case { "(?i)".to_owned() } else { String::new() };
@@ -9,7 +9,7 @@ pub(super) fn standard(pattern: &str) -> String {
     translating.out
 }
 
-/// The pattern of `/^a$/` is what stands between the slashes; whether its flags say that case does not matter.
+/// The pattern between the slashes of `/^a$/`, and whether its flags ignore case.
 fn undelimited(pattern: &str) -> (&str, bool) {
     let inner = pattern.strip_prefix('/').and_then(|rest| rest.rsplit_once('/'));
     match inner {
@@ -37,7 +37,7 @@ impl Translating {
         text.chars().enumerate().all(|(index, c)| self.peek(index) == Some(c))
     }
 
-    /// Takes `from` and writes `to`; false where `from` is not next.
+    /// Replaces `from` by `to`; false if `from` is not next.
     fn replace(&mut self, from: &str, to: &str) -> bool {
         let found = self.starts_with(from);
         if found {
@@ -68,7 +68,7 @@ impl Translating {
                 }
                 '*' | '+' | '?' | '}' => {
                     self.copy(1);
-                    // Possessive: it matches no more than the plain one does.
+                    // Possessive: it matches no more than the plain quantifier.
                     if self.peek(0) == Some('+') {
                         self.at += 1;
                     }
@@ -115,7 +115,7 @@ impl Translating {
             self.at += 1;
             return;
         }
-        // An atomic group matches no more than a plain one does.
+        // An atomic group matches no more than a plain group.
         let replaced = [("(?>", "(?:"), ("(?P<", "(?<")].iter().any(|(from, to)| self.replace(from, to));
         if replaced {
             return;
@@ -129,7 +129,7 @@ impl Translating {
             self.out.push_str(&if skip == 3 { format!("(?<{name}>") } else { format!(r"\k<{name}>") });
             return;
         }
-        // What follows is no quantifier: `(?=`, `(?!`, `(?:`.
+        // What follows is not a quantifier: `(?=`, `(?!`, `(?:`.
         let count = if self.starts_with("(?") { 2 } else { 1 };
         self.copy(count);
     }
@@ -140,12 +140,12 @@ impl Translating {
         if self.peek(0) == Some('^') {
             self.copy(1);
         }
-        // Whether what was read last is a set of its own, of which no range goes on.
+        // Whether the last element is a set, which cannot begin a range.
         let mut set = false;
         let mut first = true;
         while let Some(c) = self.peek(0) {
             match c {
-                // In POSIX classes, Python's and PCRE's, a bracket that is first is one of the characters.
+                // In POSIX classes, as in Python and PCRE, a bracket in first place is a literal.
                 ']' if first && self.rest[self.at + 1..].contains(&']') => self.out.push_str(r"\]"),
                 ']' => return self.copy(1),
                 '[' if self.posix() => {
@@ -170,7 +170,7 @@ impl Translating {
         }
     }
 
-    /// Whether an escape that stands for several characters is `ahead`.
+    /// Whether there is an escape for a set of characters `ahead`.
     fn at_set(&self, ahead: usize) -> bool {
         self.peek(ahead) == Some('\\') && self.peek(ahead + 1).is_some_and(|c| "wWdDsShHpP".contains(c))
     }

@@ -1,30 +1,30 @@
-//! Schema violations as sentences that a small model can act on: which argument, what it was, what was expected.
+//! Schema violations as sentences that help a small model: which argument, its value, what was expected.
 
 use crate::json::shown;
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{ValidationError, Validator};
 use serde_json::{Map, Value};
 
-/// A compiled schema that says what is wrong with a value, in a time that the value cannot drive up.
+/// A compiled schema that explains violations in bounded time.
 ///
-/// Whether a value fits is quick to say. To say why it does not, each value inside is tried with every alternative that
-/// takes it, and where they refer back to the schema the steps multiply with each level: a filter of 30 levels, some 400
-/// bytes, would take hours. So what nests deeper than that can be explained is only named.
+/// Checking a value is fast. Explaining a violation tries each nested value with every alternative that accepts it, and
+/// if these refer back to the schema, the steps multiply with each level: a filter of 30 levels, about 400 bytes, would
+/// take hours. So violations that are nested too deeply to explain are only named.
 #[derive(Debug)]
 pub(super) struct Checker {
     validator: Validator,
-    /// How many levels are explained; none where no level makes it longer.
+    /// Maximum number of levels to explain; `None` if levels do not multiply.
     levels: Option<u32>,
 }
 
-/// How many steps an explanation may take.
+/// Maximum number of steps of an explanation.
 const STEPS: usize = 4096;
 
 impl Checker {
     pub(super) fn new(validator: Validator, schema: &Value) -> Checker {
-        let mut ways = Ways { root: schema, refers: false, most: 1, steps: 0 };
-        ways.look(schema);
-        let levels = (ways.refers && ways.most > 1).then(|| STEPS.ilog(ways.most));
+        let mut overlaps = Overlaps { root: schema, refers: false, most: 1, steps: 0 };
+        overlaps.look(schema);
+        let levels = (overlaps.refers && overlaps.most > 1).then(|| STEPS.ilog(overlaps.most));
         Checker { validator, levels }
     }
 
@@ -40,7 +40,7 @@ impl Checker {
         let Value::Object(arguments) = value else {
             return vec!["the arguments fit none of the alternatives that the schema allows".to_owned()];
         };
-        // The arguments themselves are a level, too.
+        // The arguments themselves are also a level.
         let (deep, rest): (Vec<_>, Vec<_>) = arguments
             .clone()
             .into_iter()
@@ -68,23 +68,23 @@ impl Checker {
     }
 }
 
-/// Looks for how many schemas apply to the same object or list.
-struct Ways<'s> {
+/// Counts how many schemas apply to the same object or list.
+struct Overlaps<'s> {
     root: &'s Value,
-    /// Whether something is referred to, without which no level is like the one above.
+    /// Whether there is a reference; without one, levels do not repeat.
     refers: bool,
     most: usize,
     steps: usize,
 }
 
-impl Ways<'_> {
+impl Overlaps<'_> {
     fn look(&mut self, schema: &Value) {
         match schema {
             Value::Object(members) => {
                 self.refers |= ["$ref", "$dynamicRef", "$recursiveRef"].iter().any(|key| members.contains_key(*key));
                 for kind in ["object", "array"] {
                     self.steps = 0;
-                    self.most = self.ways(schema, kind, 0).max(self.most);
+                    self.most = self.overlaps(schema, kind, 0).max(self.most);
                 }
                 members.values().for_each(|value| self.look(value));
             }
@@ -93,8 +93,8 @@ impl Ways<'_> {
         }
     }
 
-    /// How many of the schemas that this one is made of take a value of that type.
-    fn ways(&mut self, schema: &Value, kind: &str, followed: usize) -> usize {
+    /// Number of subschemas that accept a value of that type.
+    fn overlaps(&mut self, schema: &Value, kind: &str, followed: usize) -> usize {
         self.steps += 1;
         let Value::Object(members) = schema else { return usize::from(*schema == true) };
         if !takes(members, kind) {
@@ -106,13 +106,13 @@ impl Ways<'_> {
         let several = ["anyOf", "oneOf", "allOf"].iter().filter_map(|key| members.get(*key)?.as_array()).flatten();
         let referred = members.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
         let parts = several.chain(referred.and_then(|pointer| self.root.pointer(pointer)));
-        let sum: usize = parts.map(|part| self.ways(part, kind, followed + 1)).fold(0, usize::saturating_add);
+        let sum: usize = parts.map(|part| self.overlaps(part, kind, followed + 1)).fold(0, usize::saturating_add);
         let own = ["properties", "patternProperties", "additionalProperties", "items", "prefixItems"];
         sum.saturating_add(usize::from(sum == 0 || own.iter().any(|key| members.contains_key(*key)))).min(STEPS)
     }
 }
 
-/// Whether a value of that type may fit, as far as the schema's own keywords say.
+/// Whether a value of that type may fit, judging by the schema's own keywords.
 fn takes(schema: &Map<String, Value>, kind: &str) -> bool {
     let is = |value: &Value| match value {
         Value::Object(_) => kind == "object",
@@ -128,7 +128,7 @@ fn takes(schema: &Map<String, Value>, kind: &str) -> bool {
     typed && schema.get("const").is_none_or(is) && listed.is_none_or(|values| values.iter().any(is))
 }
 
-/// How many objects and lists stand inside of each other.
+/// The nesting depth of objects and lists.
 fn depth(value: &Value) -> u32 {
     match value {
         Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
@@ -151,7 +151,7 @@ pub(super) fn dotted(pointer: &str) -> String {
     path
 }
 
-/// What is wrong with a schema that cannot be compiled, and is called `name`.
+/// A sentence about a schema that cannot be compiled and is called `name`.
 pub(super) fn schema_sentence(error: &ValidationError<'_>, name: &str) -> String {
     match error.kind() {
         Kind::Referencing(source) => format!("{name}: $ref: {source}"),
@@ -159,7 +159,7 @@ pub(super) fn schema_sentence(error: &ValidationError<'_>, name: &str) -> String
     }
 }
 
-/// The path of the value at fault, under `root` where the value is not the arguments.
+/// The path of the value at fault; starts with `root` if the value is not the arguments.
 fn path(error: &ValidationError<'_>, root: &str) -> String {
     let path = format!("{root}{}", dotted(error.instance_path().as_str()));
     path.strip_prefix('.').unwrap_or(&path).to_owned()
@@ -172,7 +172,7 @@ fn subject(error: &ValidationError<'_>, root: &str) -> String {
     }
 }
 
-/// The name of a member of the thing at fault: `"b"`, or `"a.b"` inside of `a`.
+/// The name of a member of the value at fault: `"b"`, or `"a.b"` inside `a`.
 fn member(error: &ValidationError<'_>, root: &str, name: &str) -> String {
     let path = path(error, root);
     if path.is_empty() { format!("\"{name}\"") } else { format!("\"{path}.{name}\"") }
@@ -215,7 +215,7 @@ fn sentence(error: &ValidationError<'_>, root: &str) -> String {
         Kind::Pattern { pattern } => expect(format!("text that matches the pattern {pattern}")),
         Kind::Format { format } => expect(format!("text in the format {format}")),
         Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
-            // A schema that allows one of several types is commonest; saying the types is what helps.
+            // Most often a schema allows one of several types; then naming the types helps most.
             let mut options: Vec<String> = Vec::new();
             for error in context.iter().flatten() {
                 let option = match error.kind() {
@@ -250,7 +250,7 @@ fn count(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
-/// Alternatives in a row; a model is not helped by hundreds.
+/// Joins alternatives; hundreds do not help a model.
 fn join(options: impl Iterator<Item = String>) -> String {
     const SHOWN: usize = 20;
     let mut options: Vec<String> = options.collect();

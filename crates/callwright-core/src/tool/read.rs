@@ -1,4 +1,4 @@
-//! Tools files: JSON in the shapes that are around, and TOML.
+//! Tools files: JSON in the common shapes, and TOML.
 
 use super::notice::Notices;
 use super::{Change, Exec, Output, Tool, Tools, relax, shape};
@@ -23,7 +23,7 @@ const TOOL_KEYS: [&str; 10] = [
 ];
 
 impl Tools {
-    /// Reads a tools file: `.json` or `.toml`, and by its content where the name does not tell.
+    /// Reads a tools file: `.json` or `.toml`, else by content.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Tools> {
         let path = path.as_ref();
         let text = text_file::read(path)?;
@@ -36,19 +36,18 @@ impl Tools {
         }
     }
 
-    /// Reads JSON; `name` stands for the file in errors.
+    /// Reads JSON; `name` is the file's name in errors.
     pub fn from_json(text: &str, name: impl AsRef<Path>) -> Result<Tools> {
         json::parse(text).and_then(|value| Tools::from_value(&value)).map_err(|error| error.in_file(name))
     }
 
-    /// Reads tools in any shape that is around: a list, one tool, or an object that holds either, such as what an MCP
-    /// server answers to `tools/list`.
+    /// Reads tools in any common shape: a list, one tool, or an object with either, such as an MCP server's answer to
+    /// `tools/list`.
     ///
-    /// A tool that cannot be used is left out, and what is wrong with a schema is relaxed where it stands:
-    /// [`Tools::notices`] has both.
+    /// An unusable tool is left out, and faults of a schema are relaxed in place: [`Tools::notices`] lists both.
     ///
     /// # Errors
-    /// [`ErrorKind::Tools`] where there is no list, or no tool of it can be used.
+    /// [`ErrorKind::Tools`] if there is no list, or none of its tools is usable.
     pub fn from_value(value: &Value) -> Result<Tools> {
         let list = match value {
             Value::Object(body) if body.get("tools").is_some_and(|list| !list.is_array() && !list.is_object()) => {
@@ -60,7 +59,7 @@ impl Tools {
         let mut first = None;
         for found in &list {
             let mut notices = Notices::of(found.path.clone());
-            // A name further on goes before an alias.
+            // A later tool's name takes precedence over an alias.
             let names =
                 || list.iter().filter_map(|other| other.value.get("function").unwrap_or(other.value).get("name"));
             let is_taken = |name: &str| tools.is_taken(name) || names().any(|other| other == name);
@@ -85,9 +84,9 @@ impl Tools {
         }
     }
 
-    /// Reads TOML: a `[[tool]]` for each tool; `name` stands for the file in errors.
+    /// Reads TOML: a `[[tool]]` for each tool; `name` is the file's name in errors.
     ///
-    /// A program with a slash in its name, and the folder in which one runs, are taken from the file's folder on.
+    /// A program with a slash in its name, and a working directory, are relative to the file's folder.
     pub fn from_toml(text: &str, name: impl AsRef<Path>) -> Result<Tools> {
         let folder = name.as_ref().parent().unwrap_or(Path::new(""));
         Toml { text, folder }.tools().map_err(|error| error.in_file(name))
@@ -96,7 +95,7 @@ impl Tools {
 
 fn looks_like_json(text: &str) -> bool {
     let text = text.trim_start_matches('\u{feff}').trim_start();
-    // TOML may start with a bracket too, but then a table's name follows, and a quoted one is no list of tools.
+    // TOML may also begin with a bracket, but then a table's name follows, and a quoted name is not a list of tools.
     text.starts_with('{')
         || text.strip_prefix('[').is_some_and(|rest| matches!(rest.trim_start().chars().next(), Some('{' | ']')))
 }
@@ -105,7 +104,7 @@ fn wrong(path: &str, expected: &str, found: &Value) -> Error {
     Error::new(ErrorKind::Tools, format!("{path} is {}; expected {expected}", json::kind(found)))
 }
 
-/// A TOML text, and how its values become a tool.
+/// A TOML text, with the conversion of its values to tools.
 struct Toml<'a> {
     text: &'a str,
     folder: &'a Path,

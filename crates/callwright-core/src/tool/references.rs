@@ -1,8 +1,8 @@
-//! References that lead nowhere: the definition is looked for where it may have been meant, and the reference is left
-//! out where there is none.
+//! Repairs unresolvable references: searches for the definition in likely places, and drops the reference if there is
+//! none.
 //!
-//! Generators put a property's own schema in place with its `$defs` inside, and leave its references to the root; others
-//! leave the definitions outside of the tool's schema.
+//! Some generators inline a property's schema together with its `$defs`, but keep references relative to the root;
+//! others leave the definitions outside the tool's schema.
 
 use super::relax::{Relaxing, inner, pointer};
 use crate::json::shown;
@@ -10,12 +10,12 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
-/// Where schemas that are referred to are kept.
+/// Keys that contain referenced schemas.
 const TABLES: [&str; 4] = ["$defs", "definitions", "schemas", "components"];
-/// Definitions from elsewhere that a schema may bring in.
+/// Maximum number of definitions to import into a schema.
 const MOST: usize = 1000;
 
-/// Makes every reference of a schema lead somewhere; `outer` are the objects around it in the file.
+/// Makes every reference of a schema resolvable; `outer` are the objects around it in the file.
 pub(super) fn repair(schema: &mut Value, outer: &[&Map<String, Value>], relaxing: &mut Relaxing<'_>) {
     let mut brought: Vec<(String, Value)> = Vec::new();
     let original = schema.clone();
@@ -42,7 +42,7 @@ pub(super) fn repair(schema: &mut Value, outer: &[&Map<String, Value>], relaxing
     }
 }
 
-/// The pointers to all schemas inside of one.
+/// The pointers to all nested schemas.
 fn collect(schema: &mut Value, path: &str, places: &mut HashSet<String>) {
     places.insert(path.to_owned());
     let Value::Object(object) = schema else { return };
@@ -56,16 +56,16 @@ struct Finding<'s> {
     original: &'s Value,
     outer: &'s [&'s Map<String, Value>],
     places: HashSet<String>,
-    /// Definitions from elsewhere, by the names that they get.
+    /// Imported definitions, by their new names.
     brought: &'s mut Vec<(String, Value)>,
 }
 
-/// Where a reference leads.
+/// The target of a reference.
 enum Found {
     There,
-    /// To another place of the schema.
+    /// Another place in the schema.
     At(String),
-    /// To a definition outside of it, which is brought in under that pointer.
+    /// A definition outside the schema, which is imported under that pointer.
     Outside(String),
     Nowhere,
 }
@@ -89,7 +89,7 @@ impl Finding<'_> {
                 }
                 Found::Nowhere => {
                     object.shift_remove("$ref");
-                    let message = format!("{} leads nowhere and is left out", shown(&Value::from(reference)));
+                    let message = format!("{} cannot be resolved and is left out", shown(&Value::from(reference)));
                     relaxing.notices.relaxed(path, "$ref", message, "add the definition under \"$defs\" of the schema");
                 }
             }
@@ -108,7 +108,7 @@ impl Finding<'_> {
             if self.places.contains(&*place) {
                 return Found::There;
             }
-            // From the schema that it was written in, before it was put into this one.
+            // Relative to the schema that was inlined.
             let mut around = path;
             while let Some((parent, _)) = around.rsplit_once('/') {
                 let place = format!("{parent}{place}");
@@ -152,7 +152,7 @@ impl Finding<'_> {
         places.iter().find(is_called).map(|place| (*place).clone())
     }
 
-    /// Brings in a definition that stands in no place for schemas.
+    /// Imports a definition from an unusual place.
     fn elsewhere(&mut self, name: &str, fragment: Option<&str>) -> Found {
         let direct =
             fragment.and_then(|fragment| self.original.pointer(&percent_decode_str(fragment).decode_utf8_lossy()));
@@ -178,7 +178,7 @@ fn in_tables<'o>(object: &'o Map<String, Value>, name: &str, depth: usize) -> Op
     })
 }
 
-/// The name that a reference ends with: `Pet` of `#/components/schemas/Pet` and of `schemas/Pet.json`.
+/// The last name of a reference: `Pet` for `#/components/schemas/Pet` and `schemas/Pet.json`.
 fn name_of(reference: &str) -> String {
     let decoded = percent_decode_str(reference).decode_utf8_lossy();
     let last = decoded.rsplit(['/', '#']).next().unwrap_or_default();
@@ -186,7 +186,7 @@ fn name_of(reference: &str) -> String {
     last.replace("~1", "/").replace("~0", "~")
 }
 
-/// What a URI's fragment does not have as it is, beside control characters and all that is not ASCII.
+/// Characters that must be escaped in a URI's fragment, in addition to control characters and non-ASCII.
 const RESERVED: &AsciiSet = &CONTROLS
     .add(b'%')
     .add(b' ')

@@ -1,9 +1,10 @@
-//! Schemas as authors and generators write them, made schemas that a validator takes.
+//! Converts schemas of authors and generators to ones that a validator accepts.
 //!
-//! What another dialect says is read as JSON Schema's newest draft; what says nothing that can be read is left out at
-//! the keyword, and the rest of the schema stays in force. Every change is reported with its place.
+//! Other dialects are read as JSON Schema's newest draft. Unreadable keywords are dropped, and the rest of the schema
+//! stays in force. Every change is reported with its place.
 //!
-//! What [`dialect`] reads by itself (`dict`, `nullable`) is reported and left as it is, because the model sees it so.
+//! What [`dialect`] translates (`dict`, `nullable`) is reported but not changed, because the model sees it in that
+//! form.
 
 use super::dialect;
 use super::keywords::{Kind, kind_of};
@@ -15,8 +16,8 @@ use serde_json::{Map, Value, json};
 
 const TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "object", "array", "null"];
 
-/// Puts the schema of a tool's arguments in order. `outer` are the objects around it in the file, which may hold the
-/// definitions. `Err` says why the schema cannot be one.
+/// Fixes the schema of a tool's arguments. `outer` are the objects around it in the file, which may contain the
+/// definitions. The error says why the schema is unusable.
 pub(super) fn parameters(
     schema: &mut Map<String, Value>,
     outer: &[&Map<String, Value>],
@@ -40,12 +41,12 @@ pub(super) fn parameters(
     compiled
 }
 
-/// Which drafts of JSON Schema a schema is written in.
+/// The draft of JSON Schema that a schema uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Draft {
-    /// It does not say.
+    /// Unknown.
     Unknown,
-    /// 3 or 4: `exclusiveMinimum` is true or false. It is read as the newest draft.
+    /// 3 or 4: `exclusiveMinimum` is a boolean. It is read as the newest draft.
     Old,
     /// 6 to 2019-09: `items` may be a list.
     Middle,
@@ -66,12 +67,12 @@ impl Draft {
     }
 }
 
-/// A pointer to a member of what `path` points to.
+/// A pointer to a member of the value at `path`.
 pub(super) fn pointer(path: &str, key: &str) -> String {
     format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
-/// The schemas directly inside of one, with the pointer to each.
+/// The direct subschemas of a schema, with their pointers.
 pub(super) fn inner<'s>(object: &'s mut Map<String, Value>, path: &str) -> Vec<(String, &'s mut Value)> {
     let mut found = Vec::new();
     for (key, value) in object {
@@ -90,7 +91,7 @@ pub(super) fn inner<'s>(object: &'s mut Map<String, Value>, path: &str) -> Vec<(
     found
 }
 
-/// What is to become of a keyword.
+/// What to do with a keyword.
 enum Fate {
     Keep,
     Drop,
@@ -103,7 +104,7 @@ pub(super) struct Relaxing<'n> {
 }
 
 impl Relaxing<'_> {
-    /// Puts a schema in order, and what is inside of it.
+    /// Fixes a schema and its subschemas.
     pub(super) fn node(&mut self, schema: &mut Value, path: &str) {
         if !matches!(schema, Value::Object(_) | Value::Bool(_)) {
             self.no_schema(schema, path);
@@ -130,7 +131,7 @@ impl Relaxing<'_> {
         }
     }
 
-    /// A value that is no schema but stands for one.
+    /// A value that is not a schema but is used as one.
     fn no_schema(&mut self, schema: &mut Value, path: &str) {
         let (parent, key) = path.rsplit_once('/').unwrap_or_default();
         let key = key.replace("~1", "/").replace("~0", "~");
@@ -142,27 +143,27 @@ impl Relaxing<'_> {
                 *schema = named;
             }
             None => {
-                let message = format!("{} is no schema, any value fits", shown(schema));
+                let message = format!("{} is not a schema; any value fits", shown(schema));
                 self.notices.relaxed(parent, &key, message, "write an object with a \"type\"");
                 *schema = json!({});
             }
         }
     }
 
-    /// Draft 3 says on the property itself that it is required.
+    /// Draft 3 marks a property as required on the property itself.
     fn required_in_members(&mut self, object: &mut Map<String, Value>, path: &str) {
         let Some(Value::Object(members)) = object.get("properties") else { return };
         let at = pointer(path, "properties");
         for (name, member) in members {
             if member.get("required") == Some(&Value::Bool(true)) {
                 let message = "true is not enforced: it belongs in a list on the object";
-                let instead = format!("write \"required\": [{}] beside \"properties\"", Value::from(name.as_str()));
+                let instead = format!("write \"required\": [{}] next to \"properties\"", Value::from(name.as_str()));
                 self.notices.relaxed(&pointer(&at, name), "required", message, instead);
             }
         }
     }
 
-    /// A keyword's value as its kind wants it.
+    /// Converts a keyword's value to its kind.
     fn keyword(&mut self, key: &str, value: &Value, path: &str) -> Fate {
         let kind = kind_of(key);
         if value.is_null() && !matches!(kind, Kind::Other | Kind::Type) {
@@ -277,7 +278,7 @@ impl Relaxing<'_> {
 
     fn required(&mut self, key: &str, value: &Value, path: &str) -> Fate {
         match value {
-            // Reported where the object is; `dialect` takes it out.
+            // The object reports it, and `dialect` removes it.
             Value::Bool(_) => Fate::Keep,
             Value::Array(list) => {
                 let mut names: Vec<Value> = Vec::new();
@@ -313,21 +314,21 @@ impl Relaxing<'_> {
             Some(same) if same == *text => Fate::Keep,
             Some(other) => self.become_read("pattern", value, other.into(), path),
             None => {
-                let message = format!("{} is no regular expression and is left out", shown(value));
+                let message = format!("{} is not a regular expression and is left out", shown(value));
                 self.notices.relaxed(path, "pattern", message, "write one of ECMA 262, as JavaScript has them");
                 Fate::Drop
             }
         }
     }
 
-    /// A regular expression that a validator takes.
+    /// A regular expression that a validator accepts.
     fn expression(&self, text: &str) -> Option<String> {
         let takes = |text: &str| jsonschema::validator_for(&json!({"pattern": text})).is_ok();
         let other = pattern::standard(text);
         [other, text.to_owned()].into_iter().find(|text| takes(text))
     }
 
-    /// The names of `patternProperties` are patterns, too.
+    /// The names in `patternProperties` are also patterns.
     fn members(&mut self, key: &str, value: &Value, path: &str) -> Fate {
         let Value::Object(map) = value else { return Fate::Keep };
         if key != "patternProperties" {
@@ -345,7 +346,7 @@ impl Relaxing<'_> {
                 }
                 None => {
                     let instead = "write one of ECMA 262, as JavaScript has them";
-                    self.notices.relaxed(&at, name, "it is no regular expression and is left out", instead);
+                    self.notices.relaxed(&at, name, "it is not a regular expression and is left out", instead);
                 }
             }
         }
@@ -372,13 +373,13 @@ impl Relaxing<'_> {
                 }
             }
             Value::Array(names) => list_of(names),
-            // A schema in the place of its type.
+            // A schema instead of a type.
             Value::Object(inner) => Some(inner.clone()),
             _ => None,
         };
         object.shift_remove("type");
         let Some(read) = read else {
-            let message = format!("{} is no type, a value of any type fits", shown(&written));
+            let message = format!("{} is not a type; a value of any type fits", shown(&written));
             let near = written.as_str().and_then(|name| nearest(name, TYPES));
             let instead = match near {
                 Some(near) => format!("write \"{near}\"?"),
@@ -391,14 +392,14 @@ impl Relaxing<'_> {
         let to = if read.len() == 1 { read.get("type").unwrap_or(&as_schema) } else { &as_schema };
         self.notices.read(path, "type", format!("{} is read as {to}", shown(&written)), "write that");
         for (key, value) in read {
-            // What the author wrote beside it is more exact.
+            // What the author wrote next to it is more exact.
             if !object.contains_key(&key) {
                 object.insert(key, value);
             }
         }
     }
 
-    /// Whether a type's name is JSON Schema's, or one that [`dialect`] reads wherever it stands.
+    /// Whether a type's name is JSON Schema's, or one that [`dialect`] translates.
     fn is_alias(&mut self, name: &str, path: &str) -> bool {
         if TYPES.contains(&name) {
             return true;
@@ -416,7 +417,7 @@ impl Relaxing<'_> {
         }
     }
 
-    /// `items` as a list is what older drafts call `prefixItems`.
+    /// A list as `items` is what older drafts call `prefixItems`.
     fn tuple(&mut self, object: &mut Map<String, Value>, path: &str) {
         if !object.get("items").is_some_and(Value::is_array) || matches!(self.draft, Draft::Middle) {
             return;
@@ -435,7 +436,7 @@ impl Relaxing<'_> {
         }
     }
 
-    /// Draft 4 says of a bound whether it is one of the values.
+    /// In draft 4 a flag says whether a bound is exclusive.
     fn exclusive(&mut self, object: &mut Map<String, Value>, path: &str) {
         for (key, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
             let Some(Value::Bool(exclusive)) = object.get(key) else { continue };
@@ -445,7 +446,7 @@ impl Relaxing<'_> {
             let declared = self.draft == Draft::Old;
             match (exclusive, limit) {
                 (true, Some(limit)) => {
-                    let message = format!("true beside {bound:?} is read as {limit}");
+                    let message = format!("true next to {bound:?} is read as {limit}");
                     object.insert(key.to_owned(), limit);
                     if !declared {
                         self.notices.read(path, key, message, format!("write the number, without {bound:?}"));
@@ -461,7 +462,7 @@ impl Relaxing<'_> {
         }
     }
 
-    /// Bounds that leave no value.
+    /// Bounds that no value fits.
     fn contradictions(&mut self, object: &mut Map<String, Value>, path: &str) {
         const PAIRS: [(&str, &str); 4] = [
             ("minimum", "maximum"),
@@ -481,7 +482,7 @@ impl Relaxing<'_> {
         }
     }
 
-    /// `nullable` beside a type is read by [`dialect`]; beside alternatives it is one more.
+    /// [`dialect`] handles `nullable` next to a type; next to alternatives it is one more.
     fn nullable(&mut self, schema: &mut Value, path: &str) {
         let Value::Object(object) = &mut *schema else { return };
         if object.get("nullable") != Some(&Value::Bool(true)) {
@@ -522,7 +523,7 @@ impl Relaxing<'_> {
         }
     }
 
-    /// Leaves out what the validator still refuses, a keyword at a time.
+    /// Drops what the validator still refuses, one keyword at a time.
     fn compiled(&mut self, schema: &mut Value) -> Result<(), String> {
         const TRIES: usize = 200;
         let mut last = String::new();
@@ -533,7 +534,7 @@ impl Relaxing<'_> {
             last = problem::schema_sentence(&error, "parameters");
             let pointer = error.instance_path().as_str().to_owned();
             let instead = "leave it out, or write it as JSON Schema wants it";
-            // An id moves what references start from.
+            // An id changes the base of references.
             if pointer.is_empty() && drop_ids(schema) {
                 self.notices.relaxed("", "$id", "it is left out: the schema cannot be read under it", "leave it out");
                 continue;
@@ -547,7 +548,7 @@ impl Relaxing<'_> {
     }
 }
 
-/// Takes out what a pointer leads to, or the nearest keyword around it that is there.
+/// Removes the value at a pointer, or the nearest existing keyword around it.
 fn drop_at(schema: &mut Value, at: &str) -> Option<(String, String)> {
     let mut path = at;
     while let Some((parent, key)) = path.rsplit_once('/') {
@@ -562,7 +563,7 @@ fn drop_at(schema: &mut Value, at: &str) -> Option<(String, String)> {
     None
 }
 
-/// Takes the ids out of a schema; false where there are none.
+/// Removes the ids from a schema; false if there are none.
 fn drop_ids(schema: &mut Value) -> bool {
     let Value::Object(object) = schema else { return false };
     let mut found = object.shift_remove("$id").is_some();
@@ -572,7 +573,7 @@ fn drop_ids(schema: &mut Value) -> bool {
     found
 }
 
-/// A list of members that each have a name, as an object.
+/// Converts a list of members that each have a name to an object.
 fn named_members(list: &[Value]) -> Option<Value> {
     let members: Option<Map<String, Value>> = list
         .iter()
@@ -589,13 +590,13 @@ fn is_known(name: &str) -> bool {
     TYPES.contains(&name) || dialect::standard_type(name) != Some(name)
 }
 
-/// Whether no type is there twice, by its standard name.
+/// Whether no type is duplicate, by its standard name.
 fn is_set(names: &[Value]) -> bool {
     let standard: Vec<_> = names.iter().filter_map(Value::as_str).map(dialect::standard_type).collect();
     standard.iter().enumerate().all(|(at, name)| !standard[..at].contains(name))
 }
 
-/// A list of types, and of schemas in their place.
+/// A list of types, with schemas among them.
 fn list_of(names: &[Value]) -> Option<Map<String, Value>> {
     if names.iter().all(Value::is_string) {
         let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
@@ -622,7 +623,7 @@ fn flag(text: &str) -> Option<bool> {
     }
 }
 
-/// A count that may be written as a text or with a fraction of zero.
+/// A count that may be written as text or with a zero fraction.
 fn whole(value: &Value) -> Option<u64> {
     let number = match value {
         Value::Number(_) => value.as_f64(),

@@ -1,4 +1,4 @@
-//! The shapes in which programs and vendors write a list of tools, and what each tool in it says.
+//! The shapes of tool lists in programs and APIs, and the content of each tool.
 
 use super::name;
 use super::notice::Notices;
@@ -6,18 +6,18 @@ use super::{Tool, relax};
 use crate::json::{kind, shown};
 use serde_json::{Map, Value, json};
 
-/// One tool as a file has it.
+/// One tool in a file.
 pub(super) struct Found<'v> {
     pub value: &'v Value,
-    /// Where it stands in the file.
+    /// Its place in the file.
     pub path: String,
-    /// The key that it stands under, where the file is an object of tools.
+    /// Its key, if the file is an object of tools.
     pub key: Option<&'v str>,
-    /// What is around it.
+    /// The objects around it.
     pub outer: Vec<&'v Map<String, Value>>,
 }
 
-/// Keys under which a list of tools may stand, in order.
+/// Keys that may contain a list of tools, in order.
 const LISTS: [&str; 7] =
     ["tools", "result", "functionDeclarations", "function_declarations", "functions", "toolConfig", "tool_config"];
 /// Keys of a tool's schema.
@@ -30,16 +30,16 @@ const SCHEMAS: [&str; 7] = [
     "args_schema",
     "schema",
 ];
-/// Keys that a tool is wrapped in.
+/// Keys of wrappers around a tool.
 const WRAPPERS: [&str; 3] = ["function", "toolSpec", "tool"];
 
-/// The tools of a file in the order in which they stand; `None` where it has no place for any.
+/// The tools of a file in order; `None` if it has no place for tools.
 pub(super) fn tools(value: &Value) -> Option<Vec<Found<'_>>> {
     let mut found = Vec::new();
     list(value, "tools", &[], &mut found).then_some(found)
 }
 
-/// Looks for tools in a list, or in an object that holds one; false where there is no place for them.
+/// Searches for tools in a list, or in an object that contains one; false if there is no place for them.
 fn list<'v>(value: &'v Value, path: &str, outer: &[&'v Map<String, Value>], found: &mut Vec<Found<'v>>) -> bool {
     match value {
         Value::Array(items) => {
@@ -49,7 +49,7 @@ fn list<'v>(value: &'v Value, path: &str, outer: &[&'v Map<String, Value>], foun
                     Value::Object(object) if !is_tool(object) && inner_list(object).is_some() => {
                         list(item, &path, outer, found);
                     }
-                    // Some programs write each tool in a list of its own.
+                    // Some programs write each tool in a separate list.
                     Value::Array(_) => drop(list(item, &path, outer, found)),
                     _ => found.push(Found { value: item, path, key: None, outer: outer.to_vec() }),
                 }
@@ -91,7 +91,7 @@ fn inner_list(object: &Map<String, Value>) -> Option<(&'static str, &Value)> {
     LISTS.iter().find_map(|key| Some((*key, object.get(*key)?)))
 }
 
-/// Whether an object has tools by their names.
+/// Whether an object maps names to tools.
 fn named(object: &Map<String, Value>) -> bool {
     let is_tool = |value: &Value| {
         let has = |key: &str| value.get(key).is_some();
@@ -100,7 +100,8 @@ fn named(object: &Map<String, Value>) -> bool {
     !object.is_empty() && object.values().all(is_tool)
 }
 
-/// Reads one tool; what is wrong with it is noticed. `Err` says why it cannot be used: what was found, and what to write.
+/// Reads one tool, and adds notices about its faults. The error says why it is unusable: what was found, and what to
+/// write.
 pub(super) fn tool(found: &Found<'_>, notices: &mut Notices, taken: &dyn Fn(&str) -> bool) -> Result<Tool, Fault> {
     let path = &found.path;
     let Value::Object(outermost) = found.value else {
@@ -150,7 +151,7 @@ pub(super) fn tool(found: &Found<'_>, notices: &mut Notices, taken: &dyn Fn(&str
     if parameters.is_none() && wrapper.is_some() {
         parameters = schema_of(outermost, notices);
     }
-    // `{}` is how some programs say "no parameters".
+    // Some programs write `{}` for "no parameters".
     let mut parameters = parameters.filter(|schema| !schema.is_empty());
     if let Some(schema) = &mut parameters {
         bare_properties(schema, notices);
@@ -163,7 +164,7 @@ pub(super) fn tool(found: &Found<'_>, notices: &mut Notices, taken: &dyn Fn(&str
     Ok(Tool { name: own, description, parameters, exec: None, alias })
 }
 
-/// The name by which the model calls the tool, where that is not its own.
+/// The model's name for the tool, if it is not the tool's own.
 pub(super) fn alias(own: &str, notices: &mut Notices, taken: &dyn Fn(&str) -> bool) -> Option<String> {
     let alias = name::for_model(own, taken)?;
     let message = format!("the model calls it {alias:?}; calls that are read have its own name");
@@ -172,7 +173,7 @@ pub(super) fn alias(own: &str, notices: &mut Notices, taken: &dyn Fn(&str) -> bo
     Some(alias)
 }
 
-/// Why a tool cannot be used.
+/// Why a tool is unusable.
 pub(super) struct Fault {
     pub keyword: String,
     pub message: String,
@@ -200,14 +201,14 @@ fn description(function: &Map<String, Value>, notices: &mut Notices) -> String {
     }
 }
 
-/// The schema under any of its keys.
+/// The schema, under any of its keys.
 fn schema_of(function: &Map<String, Value>, notices: &mut Notices) -> Option<Map<String, Value>> {
     let (key, value) = SCHEMAS.iter().find_map(|key| {
         let value = function.get(*key).filter(|value| !value.is_null())?;
         Some((*key, value))
     })?;
     match value {
-        // Amazon's Converse has the schema one level deeper.
+        // In Amazon's Converse the schema is one level deeper.
         Value::Object(schema) if schema.len() == 1 => match schema.get("json") {
             Some(Value::Object(inner)) if !inner.contains_key("json") && function.contains_key("inputSchema") => {
                 Some(inner.clone())
@@ -242,12 +243,12 @@ fn schema_of(function: &Map<String, Value>, notices: &mut Notices) -> Option<Map
 }
 
 fn no_schema(key: &str, value: &Value, notices: &mut Notices) -> Option<Map<String, Value>> {
-    let message = format!("{} is no schema, any arguments fit", shown(value));
+    let message = format!("{} is not a schema; any arguments fit", shown(value));
     notices.relaxed("", key, message, "write a JSON Schema of type object");
     None
 }
 
-/// An object of parameters in the place of a schema that has them under `properties`.
+/// An object of parameters instead of a schema with `properties`.
 fn bare_properties(schema: &mut Map<String, Value>, notices: &mut Notices) {
     const KEYWORDS: [&str; 9] = [
         "type",

@@ -1,13 +1,13 @@
-//! The types that authors write in the place of JSON Schema's seven: `file`, `string[]`, `Optional[int]`, `a | b`.
+//! Types that authors write instead of JSON Schema's seven: `file`, `string[]`, `Optional[int]`, `a | b`.
 
 use serde_json::{Map, Value, json};
 
-/// The schema that a type stands for; `None` where it is not known.
+/// The schema of a type; `None` if it is unknown.
 pub(super) fn schema_of(text: &str) -> Option<Map<String, Value>> {
     schema(text, 0)
 }
 
-/// Types may be nested this deep.
+/// Maximum nesting of types.
 const DEPTH: usize = 8;
 
 fn schema(text: &str, depth: usize) -> Option<Map<String, Value>> {
@@ -92,7 +92,7 @@ fn null() -> Map<String, Value> {
     Map::from_iter([("type".to_owned(), "null".into())])
 }
 
-/// Several schemas as one: a list of types where they are nothing else.
+/// Merges several schemas; into a list of types if they are nothing else.
 fn union(parts: Vec<Map<String, Value>>) -> Option<Map<String, Value>> {
     if parts.iter().any(Map::is_empty) {
         return Some(Map::new());
@@ -123,7 +123,7 @@ fn alternatives(text: &str) -> Vec<&str> {
     split(text, &["|", " or ", ",", "/"])
 }
 
-/// The parts between any of the separators that stand in no brackets.
+/// Splits at separators outside brackets.
 fn split<'t>(text: &'t str, separators: &[&str]) -> Vec<&'t str> {
     let (mut parts, mut depth, mut from, mut skip) = (Vec::new(), 0_i32, 0, 0);
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! Conversations that a chat template cannot write as they are: the prompt that they get, and what is said of it.
+//! Conversations that a chat template cannot write unchanged: their prompts and notes.
 
 use callwright_core::message::{Conversation, Message, Placed, complete};
 use callwright_core::template::{ChatTemplate, RenderRequest};
@@ -10,7 +10,7 @@ fn placed(messages: &[Message]) -> Vec<Placed> {
     messages.iter().cloned().enumerate().map(|(at, message)| Placed::new(at, message)).collect()
 }
 
-/// Every case: the prompt and the notes, or the error. A prompt without notes is the one without adaptation.
+/// Every case: the prompt and the notes, or the error. A prompt without notes is the unadapted one.
 #[test]
 fn cases() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/adapt");
@@ -45,7 +45,7 @@ fn cases() {
 }
 
 #[test]
-fn tools_that_are_lost_beside_a_system_message_are_named() {
+fn tools_lost_next_to_a_system_message_are_named() {
     let source = "{% if tools and messages[0].role != 'system' %}{{ tools | tojson }}{% endif %}{% for m in messages %}\
         [{{ m.role }}]{{ m.content }}{% endfor %}";
     let template = ChatTemplate::new("chat.jinja", source).unwrap();
@@ -58,7 +58,7 @@ fn tools_that_are_lost_beside_a_system_message_are_named() {
     let adapted = render(&[Message::system("Be brief."), Message::user("Hi")]);
     assert!(adapted.prompt.text().contains("clock") && adapted.prompt.text().contains("Be brief."), "{adapted:?}");
     assert_eq!(adapted.notes.len(), 1, "{:?}", adapted.notes);
-    // No user message could take the instructions.
+    // There is no user message for the instructions.
     let lost = "{% if tools and messages | length == 1 %}{{ tools | tojson }}{% endif %}{% for m in messages %}\
         [{{ m.role }}]{{ m.content }}{% endfor %}";
     let template = ChatTemplate::new("chat.jinja", lost).unwrap();

@@ -1,4 +1,4 @@
-//! Chat templates of many model families, against what Python's own environment rendered.
+//! Chat templates of many model families, compared with the output of Python's own environment.
 //!
 //! The data is not part of the repository: see data.rs.
 
@@ -6,10 +6,10 @@ use callwright_core::template::ChatTemplate;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Rows that differ, and why: `template<TAB>case<TAB>reason`. A change for better or worse fails until it says so.
+/// Known differences: `template<TAB>case<TAB>reason`. Any change, better or worse, must be recorded here.
 const KNOWN: &str = include_str!("../cases/templates/conformance-differences.tsv");
 
-/// `None` where the row is as it should be, else what is wrong.
+/// `None` if the row matches, else the difference.
 fn difference(template: &ChatTemplate, row: &Value) -> Option<String> {
     let now = row["now"].as_str()?.parse().ok();
     let rendered = template.render_vars(&row["vars"], now);

@@ -1,4 +1,4 @@
-//! Declaration blocks: what they say, and what is said about the ones that are wrong.
+//! Declaration blocks: their content, and the errors for invalid ones.
 
 use callwright_core::format::{Format, Marker, Payload};
 use callwright_core::message::{Arguments, ToolCall};
@@ -75,7 +75,7 @@ fn the_block_leaves_no_trace_in_the_prompt() {
 }
 
 #[test]
-fn every_error_names_the_place_and_the_way_out() {
+fn every_error_names_the_place_and_the_fix() {
     let cases = [
         ("not closed", "\n{#--- callwright\n[format]\n".to_owned()),
         ("closed too early", "{#--- callwright\n[format]\nstart = 'x#}'\n---#}".to_owned()),

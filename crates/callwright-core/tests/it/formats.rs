@@ -1,4 +1,4 @@
-//! The formats that are built in: what they write, and that it is read back.
+//! The built-in formats: what they write is read back.
 
 use callwright_core::check::Subject;
 use callwright_core::format::Format;
@@ -44,7 +44,7 @@ fn parse(format: &Format, text: &str, piece: usize) -> Parsed {
     parser.finish(&mut |_| ())
 }
 
-/// All that is wrong with what was read; nothing for an answer of these calls and this text.
+/// Everything wrong with a parsed answer; `None` if it has exactly these calls and this text.
 fn wrong(parsed: &Parsed, calls: &[ToolCall], content: &str, reasoning: Option<&str>) -> Option<String> {
     let read: Vec<_> = parsed.calls.iter().map(|call| (&*call.name, &call.arguments)).collect();
     let wrote: Vec<_> = calls.iter().map(|call| (&*call.name, &call.arguments)).collect();
@@ -54,7 +54,7 @@ fn wrong(parsed: &Parsed, calls: &[ToolCall], content: &str, reasoning: Option<&
 }
 
 #[test]
-fn what_each_writes_is_read_back_as_it_was() {
+fn each_format_round_trips() {
     let mut report = String::new();
     for builtin in Format::builtins() {
         let format = builtin.format();
@@ -72,7 +72,7 @@ fn what_each_writes_is_read_back_as_it_was() {
 }
 
 #[test]
-fn text_before_calls_stays_text_and_reasoning_is_told_apart() {
+fn text_before_calls_stays_text_and_reasoning_is_separated() {
     let mut report = String::new();
     for builtin in Format::builtins() {
         let format = builtin.format();
@@ -93,14 +93,14 @@ fn text_before_calls_stays_text_and_reasoning_is_told_apart() {
 }
 
 #[test]
-fn the_examples_in_each_prompt_are_what_the_format_writes() {
+fn the_examples_in_each_prompt_match_the_format() {
     let weather = call("call00001", "example_weather", json!({"city": "Oslo", "day": "tomorrow"}));
     let clock = |id, city| call(id, "example_clock", json!({"city": city}));
     let clocks = [clock("call00001", "Lima"), clock("call00002", "Cairo")];
     for builtin in Format::builtins() {
         let format = builtin.format();
         for calls in [std::slice::from_ref(&weather), &clocks] {
-            // Ids that the format does not write leave no trace.
+            // Ids that the format does not write are lost.
             let written = format.write_calls(calls);
             assert!(format.source().contains(&written), "{} lacks\n{written}", builtin.name);
         }
@@ -108,7 +108,7 @@ fn the_examples_in_each_prompt_are_what_the_format_writes() {
 }
 
 #[test]
-fn each_can_be_laid_over_a_plain_template() {
+fn each_overlays_a_plain_template() {
     let template = ChatTemplate::builtin("chatml").unwrap().unwrap();
     for builtin in Format::builtins() {
         let section = ChatTemplate::new(builtin.name, builtin.format().source()).unwrap();
@@ -130,7 +130,8 @@ fn the_documentation_lists_them_all() {
     }
 }
 
-/// The templates of the models that write a format: read with it, and, where `true`, written as it writes calls.
+/// The models' templates for each format: they are read with it and, if `true`, written exactly like the format writes
+/// calls.
 #[test]
 #[ignore = "needs the conformance data: CALLWRIGHT_CONFORMANCE=… cargo test -- --ignored conformance"]
 fn conformance_templates_write_each_format() {
@@ -168,7 +169,7 @@ fn conformance_templates_write_each_format() {
             report += &format!("{name} {file}: no calls\n");
         }
         for trip in checked.round_trips {
-            // Booleans are written as Python prints them by some, which takes a repair.
+            // Some print booleans as in Python, which takes a repair.
             let otherwise = exact && trip.declared.is_some() && trip.what != "arguments of every type";
             if trip.problem.is_some() || otherwise {
                 report += &format!("{name} {file}: {trip:#?}\n");
@@ -178,12 +179,12 @@ fn conformance_templates_write_each_format() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// Format, prompt's tail, what the model writes; the content, reasoning and calls that it comes to.
+/// Format, the prompt's tail, the model's text; the resulting content, reasoning and calls.
 type Written = (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, Vec<ToolCall>);
 
-/// The ways in which models write a format beside the one in which it is declared.
+/// Variations of a format that models write.
 #[test]
-fn what_models_also_write() {
+fn variations_that_models_write() {
     let call = |arguments| vec![call("", "note", arguments)];
     let plain = || call(json!({"text": "a"}));
     let cases: Vec<Written> = vec![
@@ -305,7 +306,7 @@ fn what_models_also_write() {
             let mut parser = Parser::new(Format::builtin(name).unwrap(), Some(tools()), options).unwrap();
             text.as_bytes().chunks(piece).for_each(|piece| parser.push(piece, &mut |_| ()));
             if let Some(read) = wrong(&parser.finish(&mut |_| ()), &calls, content, reasoning) {
-                report += &format!("{name} behind {prompt_tail:?} in pieces of {piece}\n{text}\nis read as {read}\n");
+                report += &format!("{name} after {prompt_tail:?} in pieces of {piece}\n{text}\nis read as {read}\n");
                 break;
             }
         }

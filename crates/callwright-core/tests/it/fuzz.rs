@@ -1,6 +1,6 @@
-//! Texts that were put together and broken at random, in every format: no panic, no difference whatever the pieces,
-//! and what holds for every text. `CALLWRIGHT_FUZZ=10000000` sets how many (`make fuzz`); `CALLWRIGHT_FUZZ_SEED` which; `CALLWRIGHT_FUZZ_ROUND`
-//! looks at one of them only.
+//! Randomly assembled and damaged texts in every format: no panic, the same result for all splits, and the general
+//! invariants. `CALLWRIGHT_FUZZ=10000000` sets the number (`make fuzz`), `CALLWRIGHT_FUZZ_SEED` the seed;
+//! `CALLWRIGHT_FUZZ_ROUND` runs one round only.
 //!
 //! The corpus is the cases of tests/cases/parse; an ignored test adds the rows of the conformance data.
 
@@ -12,10 +12,10 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many texts a usual run of the tests takes.
+/// Number of texts in a normal test run.
 const FEW: u64 = 20_000;
 
-/// A small generator: what it finds can be found again.
+/// A small generator with reproducible results.
 struct Random(u64);
 
 impl Random {
@@ -150,7 +150,7 @@ fn target(name: String, setup: Setup, texts: Vec<Vec<u8>>) -> Target {
 }
 
 impl Target {
-    /// A text of the corpus, or two of them, changed in a few places.
+    /// One or two texts of the corpus, changed in a few places.
     fn text(&self, random: &mut Random) -> Vec<u8> {
         let mut text = random.of(&self.texts).clone();
         if random.below(4) == 0 {

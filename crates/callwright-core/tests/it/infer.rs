@@ -1,4 +1,4 @@
-//! Formats read off templates that declare none.
+//! Inferring formats of templates that declare none.
 
 use crate::data::conformance;
 use callwright_core::error::ErrorKind;
@@ -29,7 +29,7 @@ fn cases() -> Vec<(String, ChatTemplate)> {
 }
 
 #[test]
-fn formats_are_read_off_templates() {
+fn formats_are_inferred_from_templates() {
     for (name, template) in cases() {
         let inference = Format::infer(&template);
         let notes: String = inference.notes.iter().map(|note| format!("note: {note}\n")).collect();
@@ -48,7 +48,7 @@ fn formats_are_read_off_templates() {
 }
 
 #[test]
-fn what_was_inferred_can_be_declared() {
+fn inferred_formats_can_be_declared() {
     let inferred = cases().into_iter().filter_map(|(_, template)| Format::infer(&template).format.clone());
     let built_in = Format::names().filter_map(Format::builtin).cloned();
     for format in inferred.chain(built_in) {
@@ -57,7 +57,7 @@ fn what_was_inferred_can_be_declared() {
     }
 }
 
-/// The calls that templates are asked to write, and whether the format must write them to the byte as they do.
+/// The calls to render, and whether the format must write exactly the same bytes.
 fn calls() -> Vec<(Vec<ToolCall>, bool)> {
     let call = |id: &str, name: &str, arguments: Value| ToolCall {
         id: Some(id.to_owned()),
@@ -105,7 +105,7 @@ fn tools() -> Tools {
     Tools::from_value(&tools).unwrap()
 }
 
-/// What the template writes for a message, behind what it has written before. `None` where it refuses.
+/// The template's output for a message, after its earlier output. `None` if it refuses.
 fn written(template: &ChatTemplate, message: Message) -> Option<String> {
     let (tools, user) = (tools(), Message::user("When is the next one?"));
     let mut variables = Map::new();
@@ -122,18 +122,19 @@ fn written(template: &ChatTemplate, message: Message) -> Option<String> {
         };
         Some(template.render(&request).ok()?.text())
     };
-    let asked = render(std::slice::from_ref(&user), true)?;
-    let told = render(&[user, message], false)?;
-    let same = asked.char_indices().zip(told.chars()).find(|((_, a), b)| a != b).map_or(asked.len(), |((at, _), _)| at);
-    let mut same = &told[..same.min(told.len())];
-    // Tags that are different may begin alike.
+    let prompt = render(std::slice::from_ref(&user), true)?;
+    let whole = render(&[user, message], false)?;
+    let same =
+        prompt.char_indices().zip(whole.chars()).find(|((_, a), b)| a != b).map_or(prompt.len(), |((at, _), _)| at);
+    let mut same = &whole[..same.min(whole.len())];
+    // Different tags may begin alike.
     if let Some(open) = same.rfind(['<', '[']).filter(|open| !same[*open..].contains(['>', ']'])) {
         same = &same[..open];
     }
-    Some(told[same.len()..].to_owned())
+    Some(whole[same.len()..].to_owned())
 }
 
-/// Renders calls, reads them back, and says what is wrong.
+/// Renders calls, reads them back, and returns the problems.
 fn round_trip(template: &ChatTemplate, format: &Format, parallel: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let only_with_results = written(template, Message::calls(calls()[0].0.clone())).is_none();
@@ -155,7 +156,7 @@ fn round_trip(template: &ChatTemplate, format: &Format, parallel: bool) -> Vec<S
         }
         let python = matches!(format.payload, Payload::Python { .. });
         let again = format.write_calls(&calls);
-        // A template that wants arguments as text decides nothing about white space, nor how Python quotes.
+        // For a template with text arguments, white space and Python's quotes are not significant.
         let squeezed = |text: &str| text.replace(": ", ":").replace(", ", ",");
         if exact && !python && !squeezed(&text).contains(&squeezed(&again)) {
             wrong.push(format!("{text:?} is written as {again:?}"));
@@ -166,7 +167,7 @@ fn round_trip(template: &ChatTemplate, format: &Format, parallel: bool) -> Vec<S
 
 #[test]
 fn calls_come_back_as_the_template_wrote_them() {
-    // What the notes say of them is why.
+    // The notes explain these.
     let known = [
         "json_array_on_lines_numbered",
         "json_arguments_in_a_string",
@@ -188,17 +189,17 @@ fn calls_come_back_as_the_template_wrote_them() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// What is expected of the templates of many model families: `template<TAB>payload<TAB>section<TAB>start<TAB>end<TAB>reasoning`,
-/// or `template<TAB>none<TAB>reason`.
+/// Expected results for the templates of many model families:
+/// `template<TAB>payload<TAB>section<TAB>start<TAB>end<TAB>reasoning`, or `template<TAB>none<TAB>reason`.
 const EXPECTED: &str = include_str!("../cases/infer/families.tsv");
 
-/// Templates that write something for a value that is no part of the format.
+/// Templates that write a value in a form that is not part of the format.
 const WRITTEN_OTHERWISE: [(&str, &str); 2] = [
-    ("openbmb-MiniCPM5-1B.jinja", "values with `<` or a line break stand in CDATA, which is read but not written"),
-    ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B.jinja", "it ends the section only behind a second call"),
+    ("openbmb-MiniCPM5-1B.jinja", "values with `<` or a line break are in CDATA, which is read but not written"),
+    ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B.jinja", "it ends the section only after a second call"),
 ];
 
-/// Rows of templates that say nothing of reasoning: it cannot be read off them.
+/// Templates without reasoning, from which it cannot be inferred.
 const WITHOUT_REASONING: [&str; 1] = ["moonshotai-Kimi-K2.jinja"];
 
 fn shown(format: &Declaration) -> String {
@@ -230,7 +231,7 @@ fn conformance_families_are_known_without_their_names() {
     paths.sort();
     for path in paths {
         let file = path.file_name().unwrap().to_str().unwrap();
-        // Without its name the template says nothing of what it is.
+        // Without its name, the template's origin is unknown.
         let template = ChatTemplate::new("chat.jinja", std::fs::read_to_string(&path).unwrap()).unwrap();
         let inference = Format::infer(&template);
         let found = match &inference.format {
@@ -266,7 +267,7 @@ fn how_long_inference_takes() {
         let source = std::fs::read_to_string(&path).unwrap();
         let mut best = [f64::MAX; 2];
         for round in 0..5 {
-            // Another text each time, so that it is not remembered.
+            // A different text each time, to avoid the cache.
             let template = ChatTemplate::new("chat.jinja", format!("{source}{{# {round} #}}")).unwrap();
             let start = Instant::now();
             let inference = Format::infer(&template);
@@ -311,7 +312,7 @@ fn conformance_rows_are_read_in_what_is_inferred() {
 }
 
 #[test]
-fn a_declaration_goes_before_what_is_seen() {
+fn a_declaration_takes_precedence_over_inference() {
     let source = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<a>{{ c.function | tojson }}</a>\
                   {% endfor %}{% endfor %}";
     let plain = ChatTemplate::new("plain", source).unwrap();

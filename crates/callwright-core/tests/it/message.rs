@@ -1,11 +1,11 @@
-//! Messages in the shapes that are around, and every way in which a history can be wrong.
+//! Messages in the common shapes, and every way in which a history can be wrong.
 
 use callwright_core::message::{
     Conversation, Message, Placed, ToolCall, adopt, check_answered, check_order, complete, open_calls,
 };
 use std::path::Path;
 
-/// Every case: what was read and how it is written again, or the error.
+/// Every case: the result and how it is written again, or the error.
 #[test]
 fn cases() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/messages");
@@ -35,7 +35,7 @@ fn cases() {
 }
 
 #[test]
-fn a_file_that_is_not_there_or_not_text_is_named() {
+fn a_missing_or_binary_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let missing = Conversation::from_file(folder.path().join("no.json")).unwrap_err().to_string();
     assert!(missing.starts_with("cannot read ") && missing.contains("no.json"), "{missing}");
@@ -58,9 +58,9 @@ fn the_last_calls_may_be_open() {
     assert_eq!(open.iter().map(|call| call.id.as_deref()).collect::<Vec<_>>(), [Some("b")]);
 }
 
-/// Histories of other programs: what they become, and what is said of it; and again, when nothing is left to do.
+/// Histories of other programs: the result and the notes, and that a second pass changes nothing.
 #[test]
-fn histories_of_other_programs_are_put_in_order() {
+fn foreign_histories_are_repaired() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/adopt");
     let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();

@@ -1,9 +1,9 @@
-//! The streaming parser: every case file gives the reviewed events, and the same ones however it is split.
+//! The streaming parser: every case file produces the reviewed events, however it is split.
 //!
-//! A case is a file under `tests/cases/parse`: the model's text, its last line break taken off. In a file whose name
-//! begins with `bytes_`, `\xNN` stands for a byte. Cases under `strict/` are parsed without repairs. A folder may have a
-//! `tools.json`, and a `format.jinja` with the declaration of the format; in a name that ends in `_after_NAME`, NAME is
-//! what the prompt wrote of the answer, under `prompt/`.
+//! A case is a file under `tests/cases/parse`: the model's text, without its last line break. In a file whose name
+//! begins with `bytes_`, `\xNN` is a byte. Cases under `strict/` are parsed without repairs. A folder may have a
+//! `tools.json`, and a `format.jinja` with the declaration of the format. In a name that ends in `_after_NAME`, NAME is
+//! the part of the answer in the prompt, under `prompt/`.
 
 use callwright_core::format::{Declaration, Format, JsonCall, Marker, Payload};
 use callwright_core::message::Arguments;
@@ -54,7 +54,7 @@ pub(crate) fn parse<'a>(setup: &Setup, pieces: impl IntoIterator<Item = &'a [u8]
     (events, parsed)
 }
 
-/// What holds for every text, broken or not.
+/// Invariants of every text, valid or not.
 fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
     let text: String =
         events.iter().filter_map(|e| if let Event::Text { delta } = e { Some(&**delta) } else { None }).collect();
@@ -72,13 +72,13 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
                 _ => None,
             })
             .collect();
-        // A call without a name is not announced, nor is one whose name only the text's end ended.
+        // A call without a name is not announced, nor is one whose name was only ended by the text's end.
         let announced = events.iter().any(|e| matches!(e, Event::CallStart { id, .. } if *id == call.id));
         assert!(announced || !call.is_whole(), "{}: a whole call is announced", call.id);
         assert!(!announced || !call.name.is_empty(), "{}: a call without a name is not announced", call.id);
         match &call.arguments {
             _ if !announced => assert_eq!(deltas, "", "{}: what is not announced has no deltas", call.id),
-            // What the text's end left open stays open in the deltas.
+            // What is open at the text's end stays open in the deltas.
             Arguments::Object(_) if !call.complete && serde_json::from_str::<serde_json::Value>(&deltas).is_err() => {}
             Arguments::Raw(raw) if !call.complete && *raw != deltas => {
                 assert!(raw.starts_with(&deltas), "{raw} {deltas}")
@@ -131,7 +131,7 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
     }
 }
 
-/// The text between two calls, or after the last one. A comma there separates calls that have no markers.
+/// The text between two calls, or after the last one. A comma in it separates calls without markers.
 fn text_after_call<'a>(setup: &Setup, text: &'a [u8], after: bool) -> &'a [u8] {
     let marked = setup.format.as_ref().is_none_or(|format| format.start.is_some());
     let separator = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b',' | b';');
@@ -202,7 +202,7 @@ fn describe(events: &[Event], parsed: &Parsed) -> String {
     out
 }
 
-/// How the cases of a folder are parsed: with its tools and its format, where it has them.
+/// The setup for a folder's cases: with its tools and its format, if it has them.
 fn setup(folder: &str, setup: &Setup) -> Setup {
     let mut setup = setup.clone();
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse").join(folder);
@@ -215,7 +215,7 @@ fn setup(folder: &str, setup: &Setup) -> Setup {
     setup
 }
 
-/// Every case of a folder: its snapshot, every split in two, byte by byte, and in random pieces.
+/// Every case of a folder: its snapshot, every split in two, byte by byte, and random pieces.
 fn check_cases(folder: &str, options: &Setup) {
     let setup = &setup(folder, options);
     let files = case_files(folder);
@@ -241,7 +241,7 @@ fn check_cases(folder: &str, options: &Setup) {
     }
 }
 
-/// Random pieces, the same at every run.
+/// Random pieces, the same in every run.
 struct Pieces(u64);
 
 impl Pieces {
@@ -321,7 +321,7 @@ fn cases_of_other_formats() {
     }
 }
 
-/// What is out while a text streams is what a parse of the text so far says.
+/// The events so far while a text streams are those of a parse of the text so far.
 fn check_prefixes(folder: &str) {
     let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/parse").join(folder);
     let format = Format::from_file(place.join("format.jinja")).unwrap();
@@ -342,7 +342,7 @@ fn check_prefixes(folder: &str) {
     }
 }
 
-/// What breaks parsers, to be strung together at random.
+/// Texts that break parsers, combined at random.
 const FRAGMENTS: [&str; 58] = [
     "### TOOL_CALL_START ###",
     "### TOOL_CALL_END ###",
@@ -404,7 +404,7 @@ const FRAGMENTS: [&str; 58] = [
     "### TOOL_CALL_END ###\n",
 ];
 
-/// Some of the fragments in a row, and a few random bytes between them.
+/// Several of the fragments, with a few random bytes in between.
 pub(crate) fn strung(fragments: &'static [&'static str]) -> impl Strategy<Value = Vec<u8>> {
     let fragment = prop_oneof![
         15 => proptest::sample::select(fragments).prop_map(|text| text.as_bytes().to_vec()),
@@ -421,7 +421,7 @@ fn in_call() -> impl Strategy<Value = Vec<u8>> {
     fragments().prop_map(|inner| [b"### TOOL_CALL_START ###\n{\"name\": \"f\", \"arguments\": {", &inner[..]].concat())
 }
 
-/// A whole call without end marker, and what may follow.
+/// A whole call without end marker, and text that may follow.
 fn after_call() -> impl Strategy<Value = Vec<u8>> {
     let call = b"### TOOL_CALL_START ###\n{\"name\": \"f\"}\n";
     (fragments(), 0..300usize, fragments()).prop_map(|(before, count, after)| {
@@ -429,7 +429,7 @@ fn after_call() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A JSON object, in one of the ways in which JSON is written.
+/// A JSON object in one of JSON's notations.
 fn json_object() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("null".to_owned()),
@@ -441,7 +441,7 @@ fn json_object() -> impl Strategy<Value = String> {
     ];
     let blank = || proptest::sample::select(&["", " ", "\n  ", "\t"][..]);
     let value = leaf.prop_recursive(4, 24, 4, move |inner| {
-        // No key twice, which is JSON, but told.
+        // Without duplicate keys, which are valid JSON but reported.
         let member = (".*", inner.clone(), blank());
         let written = |(index, (key, value, blank)): (usize, (String, String, &str))| {
             format!("{blank}{}{blank}:{blank}{value}{blank}", serde_json::Value::from(format!("{key}{index}")))
@@ -467,7 +467,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: ProptestConfig::default().cases.max(1500), ..ProptestConfig::default() })]
 
     #[test]
-    fn no_text_breaks_the_parser_and_no_split_changes_what_it_says(
+    fn no_text_breaks_the_parser_and_no_split_changes_its_events(
         input in prop_oneof![fragments(), in_call(), after_call(), proptest::collection::vec(any::<u8>(), 0..200)],
         at in proptest::collection::vec(any::<usize>(), 0..6),
         repair: bool,
@@ -494,7 +494,7 @@ proptest! {
 }
 
 #[test]
-fn the_deltas_of_a_call_that_was_cut_are_no_whole_json() {
+fn the_deltas_of_a_cut_call_are_not_whole_json() {
     for (format, text) in [
         ("delimited", r#"### TOOL_CALL_START ###{"name": "f", "arguments": {"city": "Zür"#),
         ("hermes", r#"<tool_call>{"name": "f", "arguments": {"at": {"n": 1}, "city": ["Zür""#),
@@ -564,7 +564,7 @@ fn every_repair_is_shown_by_a_case() {
     }
 }
 
-/// What is out after each piece, without the events that only the end brings.
+/// The events after each piece, without those that only the end causes.
 fn stream(input: &str) -> Vec<Event> {
     let mut parser = Parser::new(delimited(), None, ParserOptions::default()).unwrap();
     let mut events = Vec::new();
@@ -575,7 +575,7 @@ fn stream(input: &str) -> Vec<Event> {
 }
 
 #[test]
-fn what_is_known_is_said_at_once() {
+fn known_text_is_emitted_at_once() {
     assert_eq!(stream("Hello #1").iter().map(text).collect::<String>(), "Hello #1");
     assert_eq!(stream("Hello ##").iter().map(text).collect::<String>(), "Hello", "this may become a marker");
     let call = "### TOOL_CALL_START ###\n{\"name\": \"f\"";
@@ -594,26 +594,27 @@ fn text(event: &Event) -> &str {
 }
 
 #[test]
-fn little_is_held_back_whatever_comes() {
+fn little_is_held_back_for_any_text() {
     let held = |input: String| {
         let said: usize = stream(&input).iter().map(|event| text(event).len()).sum();
         input.len().saturating_sub(said)
     };
     assert!(held("#".repeat(5000)) < 256);
     assert!(held("\n".repeat(5000)) < 256);
-    // What may begin a call in another form is longer than a marker.
+    // The possible beginning of a call in another form is longer than a marker.
     assert!(held("### TOOL_CALL_STAR".repeat(500)) < 1024);
     let call = "### TOOL_CALL_START ###\n{\"name\": \"f\", \"arguments\": {\"a\": ";
     assert!(held(format!("{call}\"{}", "}".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}\"{}", "}\n".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}{}", "1".repeat(5000))) < 256 + call.len());
     assert!(held(format!("{call}1, \"{}", "k".repeat(5000))) < 2048 + call.len());
-    assert!(held(format!("{call}1}}}}\n{}", "text ".repeat(1000))) < 512 + call.len(), "text behind a call");
+    assert!(held(format!("{call}1}}}}\n{}", "text ".repeat(1000))) < 512 + call.len(), "text after a call");
 }
 
-/// A repair, or a held value, is for what is broken: what other keys say never changes a call that has the proper ones.
+/// Repairs and held values are for broken text: values under other keys never change a call that has the canonical
+/// ones.
 #[test]
-fn other_keys_never_change_a_call_with_the_proper_ones() {
+fn aliases_never_change_a_call_with_canonical_keys() {
     let proper = [r#""name": "f""#, r#""arguments": {"a": 1}"#];
     let others = [r#""tool": "g""#, r#""input": {"b": 2}"#, r#""function": {"name": "g", "arguments": {"b": 2}}"#];
     for other in others {
@@ -642,7 +643,7 @@ fn other_keys_never_change_a_call_with_the_proper_ones() {
 }
 
 #[test]
-fn ids_go_on_from_the_conversation_and_are_not_given_twice() {
+fn ids_continue_from_the_conversation_and_are_unique() {
     let options = ParserOptions { first_call: 7, taken_ids: vec!["call00008".into()], ..ParserOptions::default() };
     let mut parser = Parser::new(delimited(), None, options).unwrap();
     let call = "### TOOL_CALL_START ###\n{\"name\": \"f\"}\n### TOOL_CALL_END ###\n";
@@ -672,7 +673,7 @@ fn a_key_that_the_format_declares_is_no_alias() {
 }
 
 #[test]
-fn a_format_of_ones_own() {
+fn a_user_defined_format() {
     let keys = JsonCall { name: "tool".into(), arguments: "parameters".into(), ..JsonCall::default() };
     let start = Marker::Literal("<｜tool▁call｜>".into());
     let end = Marker::Pattern { pattern: "</call[0-9]{0,3}>".into(), text: Some("</call>".into()) };

@@ -1,4 +1,4 @@
-//! What models of many families wrote, read as llama.cpp's own tests want it read.
+//! Texts of many model families, with the results that llama.cpp's own tests expect.
 //!
 //! The data is not part of the repository: see data.rs.
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Rows that differ, and why. A change for better or worse fails until it says so.
+/// Known differences, with reasons. Any change, better or worse, must be recorded here.
 const KNOWN: &str = include_str!("../cases/parses-differences.toml");
 /// The formats of the templates, as their authors would declare them.
 const FORMATS: &str = include_str!("../cases/parses-formats.toml");
@@ -31,7 +31,7 @@ struct Difference {
     reason: String,
 }
 
-/// What came out of a text, as the rows write it.
+/// The result of a text, in the rows' notation.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Message {
     content: String,
@@ -55,7 +55,7 @@ impl Message {
         }
     }
 
-    /// `None` where the row is as it should be, else what is wrong.
+    /// `None` if the row matches, else the difference.
     fn difference(&self, expected: &Value) -> Option<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
         for (what, ours, wanted) in [
@@ -85,7 +85,7 @@ impl Message {
     }
 }
 
-/// The formats, and the templates that have them.
+/// The formats, and the templates that use them.
 pub(crate) fn formats() -> Vec<(Format, Vec<String>)> {
     let table = toml::from_str::<toml::Table>(FORMATS).unwrap();
     let mut formats = Vec::new();
@@ -127,7 +127,7 @@ fn parse<'a>(format: &Format, row: &Value, pieces: impl IntoIterator<Item = &'a 
     message
 }
 
-/// Byte by byte, what is out is always what a parse of the text so far gives, and at the end the same as in one piece.
+/// Byte by byte: the output so far always equals a parse of the text so far, and at the end that of the whole text.
 fn check_stream(format: &Format, row: &Value, input: &[u8], partial: bool, whole: &Message) {
     let mut stream = parser(format, row);
     let mut so_far = Message::default();
@@ -154,13 +154,13 @@ fn check_stream(format: &Format, row: &Value, input: &[u8], partial: bool, whole
     }
 }
 
-/// The rows that differ for a reason.
+/// The rows with a known difference.
 pub fn known() -> std::collections::BTreeSet<(String, String)> {
     let known: Differences = toml::from_str(KNOWN).unwrap();
     known.difference.into_iter().map(|row| (row.template, row.case)).collect()
 }
 
-/// What is wrong when a row is read in this format.
+/// The difference of a row in this format.
 pub fn difference(format: &Format, row: &Value) -> Option<String> {
     let partial = row["partial"] == true;
     parse(format, row, [row["input"].as_str().unwrap().as_bytes()], partial).difference(&row["expected"])

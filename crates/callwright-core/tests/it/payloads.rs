@@ -1,5 +1,5 @@
-//! Calls between tags, in Python and in quotes of a format's own: what a format writes is read back, and no text
-//! breaks the machines that read them.
+//! Calls between tags, in Python and in custom quotes: what a format writes is read back, and no text breaks the
+//! readers.
 
 use crate::parse::{Setup, check_splits, cut, parse, strung};
 use callwright_core::format::Format;
@@ -23,7 +23,7 @@ static TOOLS: LazyLock<Arc<Tools>> = LazyLock::new(|| {
     Arc::new(Tools::from_file(cases.join("tagged/tools.json")).unwrap())
 });
 
-/// The schema of just this value.
+/// A schema that allows only this value.
 fn schema(value: &Value) -> Value {
     match value {
         Value::Null => json!({"type": "null"}),
@@ -42,7 +42,7 @@ fn schema(value: &Value) -> Value {
     }
 }
 
-/// Text that is no markup of the formats: nothing is escaped between tags.
+/// Text without the formats' markup, because nothing is escaped between tags.
 fn plain_text() -> impl Strategy<Value = String> {
     let words =
         proptest::sample::select(&["\n", " ", "</", "~", "<", "5", "true", "null", "{", "\"", "'", "x", "é"][..]);
@@ -63,7 +63,7 @@ fn value() -> impl Strategy<Value = Value> {
     ];
     leaf.prop_recursive(3, 12, 4, |inner| {
         prop_oneof![
-            // Of one type, so that the schema says it.
+            // Of one type, so that the schema gives it.
             (inner.clone(), 0..4usize).prop_map(|(item, count)| vec![item; count].into()),
             arguments(inner).prop_map(Value::Object),
         ]
@@ -79,7 +79,7 @@ fn call(arguments: Map<String, Value>) -> ToolCall {
     ToolCall { id: None, name: "some_tool".to_owned(), arguments: Arguments::Object(arguments) }
 }
 
-/// What breaks parsers, to be strung together at random.
+/// Texts that break parsers, combined at random.
 const FRAGMENTS: [&str; 94] = [
     "<tool_call>\n",
     "\n</tool_call>",
@@ -177,7 +177,7 @@ const FRAGMENTS: [&str; 94] = [
     "text (and more)\n",
 ];
 
-/// How a call begins in the formats, so that what follows comes into one.
+/// Beginnings of calls in the formats, so that the following text is inside one.
 const BEGINNINGS: [&[&str]; 7] = [
     &[
         "",
@@ -203,11 +203,11 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: ProptestConfig::default().cases.max(3000), ..ProptestConfig::default() })]
 
     #[test]
-    fn what_a_format_writes_is_read_back(first in arguments(value()), second in arguments(value()), which in 0..FOLDERS.len()) {
+    fn written_calls_are_read_back(first in arguments(value()), second in arguments(value()), which in 0..FOLDERS.len()) {
         let format = &FORMATS[which];
         let schema = schema(&Value::Object(first.clone())).as_object().cloned();
         let tools = Arc::new(Tools::new([Tool::new("some_tool", "", schema)]).unwrap());
-        // The second call fits no schema: it is read by the first one's, so it has to be the same.
+        // The second call is read with the first one's schema, so it has to be the same.
         let calls = if second.is_empty() { vec![call(first.clone()), call(first)] } else { vec![call(first)] };
         let written = format.write_calls(&calls);
         for repair in [true, false] {
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_breaks_them_and_no_split_changes_what_they_say(
+    fn no_text_breaks_them_and_no_split_changes_their_events(
         which in 0..FOLDERS.len(),
         beginning: prop::sample::Index,
         rest in strung(&FRAGMENTS),
@@ -239,7 +239,7 @@ proptest! {
     }
 }
 
-/// What is out after a text, without what only its end brings.
+/// The output after a text, without what only its end causes.
 fn said(which: usize, input: &str) -> usize {
     let mut parser = callwright_core::parse::Parser::new(&FORMATS[which], None, Default::default()).unwrap();
     let mut said = 0;
@@ -254,7 +254,7 @@ fn said(which: usize, input: &str) -> usize {
 }
 
 #[test]
-fn little_is_held_back_whatever_comes() {
+fn little_is_held_back_for_any_text() {
     for (which, beginning) in BEGINNINGS.iter().enumerate().filter_map(|(which, all)| Some((which, *all.last()?))) {
         for (filler, least) in
             [("word ", 20_000), ("\n", 20_000), ("<|'|", 10_000), ("x</parameter x~</x</arg_x]]x<", 10_000)]

@@ -1,5 +1,5 @@
-//! Long texts full of brackets, signs and code: calls in other forms among them are found, and nothing else, whatever
-//! the pieces. What the cases have is too short for text to be passed over by the block.
+//! Long texts full of brackets and code: calls in other forms in them are found, and nothing else, for all splits. The
+//! case files are too short to test skipping text in blocks.
 
 use crate::parse::{Setup, check_splits, parse};
 use callwright_core::format::Format;
@@ -7,7 +7,7 @@ use callwright_core::tool::Tools;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What texts are made of.
+/// Parts of the texts.
 const PARTS: [&str; 36] = [
     "The function (see below) returns `None`, if x < 3 [1], or f(x). ",
     "A sentence without any signs, as most of them are in an answer. ",
@@ -55,7 +55,7 @@ fn setup(folder: &str) -> Setup {
 }
 
 #[test]
-fn long_texts_come_out_the_same_in_any_pieces() {
+fn long_texts_parse_the_same_in_any_pieces() {
     let mut random = 17usize;
     let mut below = |limit: usize| {
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -67,7 +67,7 @@ fn long_texts_come_out_the_same_in_any_pieces() {
         let setup = &setups[round % setups.len()];
         let mut text = String::new();
         while text.len() < 3000 {
-            // Mostly prose, so that calls are far from the beginning of what is looked at.
+            // Mostly prose, so that calls are far from the start of the scanned text.
             text += if below(3) == 0 { PARTS[below(PARTS.len())] } else { PARTS[below(5)] };
         }
         let whole = check_splits(setup, text.as_bytes());

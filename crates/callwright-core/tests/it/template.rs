@@ -10,7 +10,7 @@ const NOW: &str = "2026-01-15T12:00:00";
 /// Cases where Jinja2 in Python and this environment are meant to differ, and why.
 const DIFFERENT: &str = include_str!("../cases/templates/python-differences.tsv");
 
-/// Small templates against what Jinja2 makes of them.
+/// Small templates, compared with Jinja2's output.
 #[test]
 fn small_templates_render_as_in_python() {
     let mut different: Vec<(String, bool)> = DIFFERENT
@@ -58,7 +58,7 @@ fn fails(name: &str, source: &str, vars: &Value) -> String {
     }
 }
 
-/// What the author of a template reads when it fails.
+/// Error messages for a template's author.
 #[test]
 fn errors_point_at_the_template() {
     let vars = json!({"x": 1, "messages": [{"role": "user", "content": null}], "l": [1]});
@@ -117,7 +117,7 @@ fn a_template_file_that_cannot_be_read_is_named() {
     assert!(wrong.contains("latin1.jinja") && wrong.ends_with("not valid UTF-8 at byte 0"), "{wrong}");
 }
 
-/// Templates that would never end, or fill the memory, or break the stack, are stopped.
+/// Templates that would never end, exhaust the memory or overflow the stack are stopped.
 #[test]
 fn hostile_templates_end_in_an_error() {
     let growing = |step: &str| {
@@ -126,7 +126,7 @@ fn hostile_templates_end_in_an_error() {
         )
     };
     let endless = "{% for i in range(100000) %}{% for j in range(100000) %}BODY{% endfor %}{% endfor %}";
-    // One step is a thousandth of a second, of which a hundred thousand are allowed.
+    // One step takes a millisecond, and a hundred thousand are allowed.
     let heavy = |step: &str| {
         format!(
             "{{% set text = 'a ' * 100000 %}}{{% set list = range(100000) | list %}}{{% set ns = namespace(x={{}}) %}}\
@@ -177,7 +177,7 @@ fn hostile_templates_end_in_an_error() {
     ];
     let mut report = String::new();
     for (name, source) in cases {
-        // What a test thread has is what a library must be content with.
+        // A library must manage with a test thread's stack.
         let failure = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
             let template = ChatTemplate::new("t", source).map(|template| template.with_output_limit(4 << 20));
             let error = template.and_then(|template| template.render_vars(&json!({}), None)).unwrap_err();
@@ -188,14 +188,14 @@ fn hostile_templates_end_in_an_error() {
     insta::assert_snapshot!("hostile", report);
 }
 
-/// The message of a source that does not compile, on a thread with the stack that tests have.
+/// The error message of a source that does not compile, on a thread with the tests' stack size.
 fn refusal(source: String) -> Option<(String, Option<usize>)> {
     let compile = move || ChatTemplate::new("t", source).map(drop);
     let error = std::thread::Builder::new().stack_size(2 << 20).spawn(compile).unwrap().join().unwrap().err()?;
     Some((error.message().to_owned(), error.location().and_then(|location| location.line)))
 }
 
-/// minijinja calls itself for each operator and each `elif`; a template from a model's file may have any number of them.
+/// minijinja recurses for each operator and each `elif`; a template from a model's file may have any number of them.
 #[test]
 fn templates_that_nest_too_deeply_are_refused() {
     let expression = |(before, operation, after): (&str, &str, &str), count| {
@@ -224,25 +224,25 @@ fn templates_that_nest_too_deeply_are_refused() {
         ("f(a, 'x')[", "-", "1]"),
     ] {
         let most = if parts.0.contains('(') { 998 } else { 1000 };
-        assert!(refusal(expression(parts, most)).is_none_or(|(told, _)| told != message), "{parts:?}");
+        assert!(refusal(expression(parts, most)).is_none_or(|(shown, _)| shown != message), "{parts:?}");
         for count in [most + 1, 100_000] {
             assert_eq!(refusal(expression(parts, count)), Some((message.to_owned(), Some(2))), "{parts:?}");
-            // What comes first is compiled first, whatever is wrong behind it.
+            // The first part is compiled first, whatever error follows.
             let broken = expression(parts, count) + "{{ 'never closed";
             assert_eq!(refusal(broken), Some((message.to_owned(), Some(2))), "{parts:?}");
         }
     }
     let elif = |count| "{% if 0 %}".to_owned() + &"\n{% elif 0 %}".repeat(count);
-    let message = "there are more than 500 elif in one another".to_owned();
+    let message = "there are more than 500 nested elif".to_owned();
     assert_eq!(refusal(elif(500) + "{% endif %}"), None);
     assert_eq!(refusal(elif(501) + "{% endif %}"), Some((message.clone(), Some(502))));
     assert_eq!(refusal(elif(100_000)), Some((message.clone(), Some(502))));
     assert_eq!(refusal(elif(300) + &elif(201)), Some((message, Some(502))));
-    // What is side by side does not nest, however long it is.
+    // Neighbours do not nest, however many there are.
     assert_eq!(refusal((elif(300) + "{% endif %}").repeat(10)), None);
     let list = "{'a': b.c[0]|upper, 'd': -1 + 2}, ".repeat(1900);
     assert_eq!(refusal(format!("{{% set x = [{list}] %}}{{{{ f({}) }}}}", "a.b.c, ".repeat(600))), None);
-    // The deepest that is let through: blocks, their branches, brackets and operators.
+    // The deepest nesting that is accepted: blocks, their branches, brackets and operators.
     let blocks = "{% for a in b %}".repeat(70) + &elif(500);
     let inner = format!("{{{{ {}{}1{} }}}}", "(".repeat(35), "not ".repeat(960), ")".repeat(35));
     let ends = "{% endif %}".to_owned() + &"{% endfor %}".repeat(70);
@@ -257,7 +257,7 @@ fn the_prompt_may_be_as_long_as_the_limit() {
     assert_eq!(error.message(), "the template writes more than 9 bytes");
 }
 
-/// A stand-in for a format: what it needs to be laid over a template.
+/// A minimal format for an overlay.
 struct Delimited;
 
 impl CallHistory for Delimited {
@@ -308,9 +308,9 @@ fn history() -> Vec<Message> {
     ]
 }
 
-/// Templates of several minds about roles, each carrying the same conversation with a format laid over it.
+/// Templates with different roles, each with the same conversation and an overlaid format.
 #[test]
-fn a_format_can_be_laid_over_any_template() {
+fn a_format_overlays_any_template() {
     let strict = "{% for m in messages %}{% if m.role not in ['user', 'assistant'] %}\
         {{ raise_exception('only user and assistant') }}{% endif %}\
         {% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}\
@@ -341,7 +341,7 @@ fn a_format_can_be_laid_over_any_template() {
 }
 
 #[test]
-fn native_templates_get_calls_in_the_shape_they_want() {
+fn native_templates_get_calls_in_the_shape_they_expect() {
     let loop_of = |body: &str| {
         format!(
             "{{{{ tools | tojson }}}}{{% for m in messages %}}{{% if m.role == 'tool' %}}[R] {{{{ m.content }}}}\
@@ -378,7 +378,7 @@ fn native_templates_get_calls_in_the_shape_they_want() {
 }
 
 #[test]
-fn capabilities_are_seen_in_what_is_written() {
+fn capabilities_are_derived_from_renders() {
     let capable = |source: &str| {
         let can = ChatTemplate::new("t", source).unwrap().capabilities();
         (can.system, can.tools, can.calls, can.results, can.native_tools())
@@ -389,7 +389,7 @@ fn capabilities_are_seen_in_what_is_written() {
         (true, true, true, true, true)
     );
     assert_eq!(capable("{{ raise_exception('no') }}"), (false, false, false, false, false));
-    // A tool's name in the tool section is no call.
+    // A tool's name in the tool section is not a call.
     assert_eq!(
         capable("{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}"),
         (true, true, false, true, false)
@@ -408,7 +408,7 @@ fn pieces(prompt: &Prompt) -> String {
         .collect()
 }
 
-/// Wherever text comes from outside, reserved strings in it are plain text; the template's own are not.
+/// Reserved strings in any text from outside are plain text; the template's own are not.
 #[test]
 fn reserved_text_from_outside_is_literal() {
     let chatml = "{% if tools %}{{ tools | tojson }}\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
@@ -439,13 +439,13 @@ fn reserved_text_from_outside_is_literal() {
     };
     let prompt = template.render(&request).unwrap();
     insta::assert_snapshot!("reserved", pieces(&prompt));
-    // Apart from the broken-up marker the text is what it would be without any care.
+    // Apart from the broken-up marker, the text equals that without protection.
     let careless = template.render(&RenderRequest { reserved: None, ..request }).unwrap();
     assert_eq!(prompt.text().replace('\u{2060}', ""), careless.text());
     assert!(careless.pieces.iter().filter(|piece| piece.literal).all(|piece| piece.text == "\u{100000}"));
 }
 
-/// What is left of a marker that was broken up may be the beginning of another one.
+/// The remains of a broken-up marker may begin another one.
 #[test]
 fn no_marker_is_left_where_markers_overlap() {
     let template = ChatTemplate::new("plain.jinja", "{{ messages[0].content }}").unwrap();
@@ -485,7 +485,7 @@ fn an_overlay_keeps_its_own_markers_and_breaks_up_others() {
 }
 
 #[test]
-fn many_reserved_strings_are_told_apart() {
+fn many_reserved_strings_stay_distinct() {
     let tokens: Vec<String> = (0..5000).map(|index| format!("<|reserved_{index}|>")).collect();
     let reserved = Reserved::new(tokens.clone(), [], []).unwrap();
     assert!(!reserved.is_empty());

@@ -1,4 +1,4 @@
-//! Tools files in the shapes that are around, every way in which they can be wrong, and what a model is told.
+//! Tools files in the common shapes, every way in which they can be wrong, and the model's messages.
 
 use callwright_core::tool::{Tool, Tools};
 use serde_json::{Map, Value, json};
@@ -62,7 +62,7 @@ fn missing_and_unreadable_files_are_named() {
     assert!(wrong.contains("latin1.toml") && wrong.ends_with("not valid UTF-8 at byte 2"), "{wrong}");
 }
 
-/// What a model is told about its arguments.
+/// The model's messages about its arguments.
 #[test]
 fn problems_are_sentences() {
     let schema = json!({
@@ -118,7 +118,7 @@ fn problems_are_sentences() {
     insta::assert_snapshot!(report);
 }
 
-/// A filter whose alternatives overlap: the steps of a plain explanation multiply with each level.
+/// A filter whose alternatives overlap: the steps of a naive explanation multiply with each level.
 #[test]
 fn arguments_that_nest_deep_are_checked_in_bounded_time() {
     for several in ["anyOf", "oneOf"] {
@@ -142,12 +142,12 @@ fn arguments_that_nest_deep_are_checked_in_bounded_time() {
         assert!(five(2).contains("expected"), "{}", five(2));
         for levels in [11, 40] {
             assert_eq!(five(levels), "\"filter\" fits none of the alternatives that the schema allows");
-            // What else is wrong is told.
+            // Other problems are still reported.
             let many = problems(levels, json!(5), json!("many"));
             assert_eq!(many, "\"limit\" is \"many\"; expected an integer");
         }
         assert_eq!(problems(0, json!("x"), json!(5)), "");
-        // Two alternatives fit where there should be one.
+        // Two alternatives fit instead of one.
         for levels in [3, 10, 40] {
             let fits = problems(levels, json!("x"), json!(5));
             assert_eq!(fits.is_empty(), several == "anyOf", "{fits}");
@@ -155,7 +155,7 @@ fn arguments_that_nest_deep_are_checked_in_bounded_time() {
     }
 }
 
-/// However a schema comes back to itself, and with however many alternatives.
+/// Any kind of recursion of a schema, with any number of alternatives.
 #[test]
 fn a_schema_that_refers_to_itself_is_checked_in_bounded_time() {
     let alternative = |n: usize, this: &str| {
@@ -180,9 +180,9 @@ fn a_schema_that_refers_to_itself_is_checked_in_bounded_time() {
     }
 }
 
-/// A schema's alternatives and references do not limit how deep a value that fits may be.
+/// A schema's alternatives and references do not limit how deep a valid value may be.
 #[test]
-fn arguments_that_fit_may_nest_deep() {
+fn valid_arguments_may_nest_deep() {
     let list = |key: &str| {
         json!({"type": "object", "required": [key],
         "properties": {key: {"type": "array", "items": {"$ref": "#/$defs/filter"}}}})
@@ -199,7 +199,7 @@ fn arguments_that_fit_may_nest_deep() {
 }
 
 #[test]
-fn a_tool_that_does_not_exist_is_told_with_those_that_do() {
+fn an_unknown_tool_is_reported_with_the_known_ones() {
     let tools = |names: &[&str]| Tools::new(names.iter().map(|name| Tool::new(*name, "", None))).unwrap();
     let problem = |names: &[&str], name| tools(names).problems(name, &Map::new()).join("\n");
     let many: Vec<String> = (0..12).map(|index| format!("tool_number_{index}")).collect();

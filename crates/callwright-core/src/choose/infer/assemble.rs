@@ -1,4 +1,4 @@
-//! From what was rendered to a declaration.
+//! Assembles a declaration from rendered text.
 
 use super::Inference;
 use super::header;
@@ -35,7 +35,7 @@ pub fn infer(template: &ChatTemplate) -> Inference {
     let Some((declaration, sample)) = found else { return inference };
     let declaration = Declaration { reasoning: inference.reasoning.clone(), ..declaration };
     if says_a_sentinel(&declaration) {
-        inference.notes.push("it writes parts of a call where no payload kind has them".to_owned());
+        inference.notes.push("it writes parts of a call in a place that no payload kind supports".to_owned());
         return inference;
     }
     let format = Format::unchecked(declaration).with_headers(Arc::clone(&inference.headers));
@@ -43,18 +43,18 @@ pub fn infer(template: &ChatTemplate) -> Inference {
     let call = FIRST.call();
     let names = |arguments: &Arguments| arguments.as_object().map(|object| object.keys().cloned().collect::<Vec<_>>());
     let is_call = read.is_some_and(|read| {
-        // Of what type an argument is, only its tool's schema may tell.
+        // Only the tool's schema can give the type of an argument.
         let as_written = writes(&format, &sample) && names(&read.arguments) == names(&call.arguments);
         read.name == call.name && (as_written || read.arguments == call.arguments)
     });
     match is_call {
         true => inference.format = Some(format),
-        false => inference.notes.push("what it writes for a call is not read back as that call".to_owned()),
+        false => inference.notes.push("the calls that it writes are not read back unchanged".to_owned()),
     }
     inference
 }
 
-/// The headers of a template that fails where it is shown tools.
+/// The headers of a template that fails if it is given tools.
 fn headers_without_tools(renders: &Renders, reasoning: Option<&Around>) -> Arc<[String]> {
     let renders = renders.without_tools();
     let answer = renders.answer(TEXT).or_else(|| renders.prompt(&[])).unwrap_or_default();
@@ -62,22 +62,22 @@ fn headers_without_tools(renders: &Renders, reasoning: Option<&Around>) -> Arc<[
     header::read(&renders, head, reasoning).into()
 }
 
-/// Whether the format writes the answer as the template does, but for white space and quotes.
+/// Whether the format writes the answer as the template does, ignoring white space and quotes.
 fn writes(format: &Format, answer: &str) -> bool {
     let plain = |text: &str| text.replace('\'', "\"").split_whitespace().collect::<String>();
     let head = match &format.payload {
         Payload::Named(NamedCall { head, .. }) | Payload::Tagged(TaggedCall { head, .. }) => head.forms.first(),
         Payload::Json(_) | Payload::Python { .. } => None,
     };
-    // A name inside of an object is written, but not read.
+    // A name inside an object is written, but not read.
     let in_object = head.and_then(|head| head.split("{name}").next()).is_some_and(|before| before.contains('"'));
     let (written, answer) = (plain(&format.write_calls(&[FIRST.call()])), plain(answer));
-    // A template may leave the end of a section out, which is read as well.
+    // A template may omit the end of a section, which the parser accepts.
     let section_end = format.section.as_ref().and_then(|section| section.end.text()).map(plain).unwrap_or_default();
     !in_object && (written == answer || written.strip_suffix(section_end.as_str()) == Some(&answer))
 }
 
-/// Whether part of a call was taken for a text of the format.
+/// Whether part of a call was mistaken for a text of the format.
 fn says_a_sentinel(declaration: &Declaration) -> bool {
     let block = declaration.to_toml();
     let parts = [&FIRST, &SECOND].into_iter().flat_map(|call| {
@@ -87,7 +87,7 @@ fn says_a_sentinel(declaration: &Declaration) -> bool {
     parts.chain([TEXT, THOUGHT]).any(|part| block.contains(part))
 }
 
-/// The one call as which an answer is read that the template writes.
+/// The answer parsed as a call, if it contains exactly one.
 fn read_back(format: &Format, answer: &str) -> Option<ParsedCall> {
     let mut parser = Parser::new(format, None, ParserOptions::default()).ok()?;
     parser.push(answer.as_bytes(), &mut |_| ());
@@ -95,17 +95,17 @@ fn read_back(format: &Format, answer: &str) -> Option<ParsedCall> {
     calls.pop().filter(|_| calls.is_empty())
 }
 
-/// An answer's turn.
+/// An assistant's turn.
 struct Turn<'a> {
-    /// What a prompt ends with behind the user's message.
+    /// The end of a prompt, after the user's message.
     prompt: String,
-    /// What stands between the user's message and an answer.
+    /// The text between the user's message and an answer.
     head: &'a str,
-    /// What ends it.
+    /// The text that ends the turn.
     end: String,
 }
 
-/// What ends a turn. Some templates write it only when another turn follows.
+/// The text that ends a turn. Some templates write it only if another turn follows.
 fn turn_end(renders: &Renders, end: &str) -> String {
     let past = || {
         let text = renders.past_answer(TEXT)?;
@@ -115,12 +115,12 @@ fn turn_end(renders: &Renders, end: &str) -> String {
     if end.trim().is_empty() { past().unwrap_or_else(|| end.to_owned()) } else { end.to_owned() }
 }
 
-/// What stands around the calls of an answer.
+/// The text around the calls of an answer.
 struct Frame {
     parts: Repeated,
-    /// Whether the calls stand in a list, in brackets.
+    /// Whether the calls are in a bracketed list.
     list: bool,
-    /// What stands between text and the first call, beyond what begins the call.
+    /// The text between content and the first call, apart from the call's start.
     after_text: Option<String>,
 }
 
@@ -211,7 +211,7 @@ fn declaration(
     };
     if declaration.start.is_none() && !matches!(declaration.payload, Payload::Json(_) | Payload::Python { list: true })
     {
-        notes.push("its calls begin with no marker, and cannot be told from text".to_owned());
+        notes.push("its calls have no start marker, and cannot be distinguished from text".to_owned());
         return None;
     }
     let outer = frame.parts.outer_start.trim();
@@ -227,8 +227,8 @@ fn declaration(
     Some((declaration, format!("{sample}{}", without_end(&one[end..], &turn.end))))
 }
 
-/// The special tokens that the source writes in cases that were not met, such as tools of the model's own. Where
-/// calls have no marker, a model that has one in its vocabulary may use it.
+/// The special tokens that the source writes in cases not rendered here, such as built-in tools. If calls have no
+/// marker, a model with one in its vocabulary may use it.
 fn unused_tokens(source: &str, written: &[&str]) -> Vec<String> {
     let mut unused: Vec<String> = Vec::new();
     let plain = |c: char| c.is_alphanumeric() || c == '_';
@@ -243,7 +243,7 @@ fn unused_tokens(source: &str, written: &[&str]) -> Vec<String> {
     unused
 }
 
-/// What the model writes before its first call when it says nothing else.
+/// What the model writes before its first call if it writes no text.
 fn lead<'a>(before: &'a str, after_text: Option<&str>, turn: &Turn, reasoning: Option<&Reasoning>) -> &'a str {
     let (prompt, answer) = (turn.prompt.as_str(), turn.head);
     let head = match prompt {
@@ -252,7 +252,7 @@ fn lead<'a>(before: &'a str, after_text: Option<&str>, turn: &Turn, reasoning: O
     };
     let lead = &before[head..];
     let lead = match after_text.map(|after_text| (common_suffix(before, after_text), after_text)) {
-        // Behind text there is no head of a turn, and no reasoning; but white space may be the head's.
+        // After text there is no turn header and no reasoning, but white space may belong to the header.
         Some((same, text)) if same.trim_start() == text.trim_start() => {
             let head = head.max(whole_tags(common_prefix(before, answer)).len());
             let length = same.len().min(before.len() - head).max(same.trim_start().len());
@@ -270,7 +270,7 @@ fn without_end<'a>(after: &'a str, end: &str) -> &'a str {
         return after.strip_suffix(end).unwrap_or(after);
     }
     let Some(at) = after.find(mark) else {
-        // Another way to end a turn has at least the last tag in common, with which generation ends.
+        // Alternative ends of a turn share at least the last tag, which ends generation.
         let last = tags(mark).pop().map_or("", |tag| &mark[tag]);
         return after.trim_end().strip_suffix(last).filter(|_| !last.is_empty()).unwrap_or(after);
     };
@@ -295,10 +295,10 @@ fn frame(before: &str, between: Option<&str>, after: &str, after_text: Option<&s
         }
     };
     if *kind == Kind::Python && parts.start.trim().is_empty() {
-        // One pair of markers around all of them.
+        // One pair of markers around all calls.
         parts = Repeated { start: parts.outer_start, end: parts.outer_end, ..Repeated::default() };
     } else if parts.outer_start.trim().is_empty() {
-        // What only ends is the end of the turn.
+        // A text that only ends is the end of the turn.
         parts.outer_start.clear();
         parts.outer_end.clear();
     }
@@ -309,7 +309,7 @@ fn literal(text: &str) -> Marker {
     Marker::Literal(text.to_owned())
 }
 
-/// A declaration with the markers where there are any.
+/// A declaration with the markers that are present.
 fn framed(frame: &Frame, payload: Payload, start: &str, end: &str) -> Declaration {
     let marker = |text: &str| (!text.trim().is_empty()).then(|| literal(text));
     let (outer_start, outer_end) = (&frame.parts.outer_start, &frame.parts.outer_end);
@@ -332,8 +332,8 @@ fn framed(frame: &Frame, payload: Payload, start: &str, end: &str) -> Declaratio
     }
 }
 
-/// Where the marker ends that begins a call: at its first tag, if nothing else begins with that one. What is left
-/// belongs to the head, so that a call whose head is not as it should be is still seen to be one.
+/// Where the call's start marker ends: at its first tag, if nothing else begins with that one. The rest belongs to the
+/// head, so that a call with a damaged head is still recognised.
 fn split_start(parts: &Repeated, others: &[&str]) -> usize {
     let start = &parts.start;
     let Some(first) = tags(start).into_iter().next() else { return start.len() };
@@ -346,8 +346,8 @@ fn split_start(parts: &Repeated, others: &[&str]) -> usize {
     if taken || unclosed { start.len() } else { end }
 }
 
-/// A marker of two tags around a call of two tags is a section that is written for each call: the inner ones are the
-/// call's, and models leave the outer ones out.
+/// A marker of two tags around a call of two tags is a section written for each call. The inner tags are the call's,
+/// and models omit the outer ones.
 fn wrapped(mut declaration: Declaration) -> Declaration {
     let (Some(Marker::Literal(start)), Some(Marker::Literal(end)), None) =
         (&declaration.start, &declaration.end, &declaration.section)
@@ -372,14 +372,14 @@ fn wrapped(mut declaration: Declaration) -> Declaration {
     declaration
 }
 
-/// The parts of a call whose arguments stand between tags.
+/// The parts of a call whose arguments are between tags.
 fn tagged(renders: &Renders, text: &str, reading: &Reading, notes: &mut Vec<String>) -> Option<TaggedCall> {
     let Kind::Tagged { head, key_to_value, value_to_key } = &reading.kind else { return None };
     let (last_key, _) = FIRST.arguments.last()?;
     let name_end = head.rfind('}')? + 1;
     let after = text[reading.unit.end..].replace(last_key, "{key}");
     let mut parts = repeated(&head[name_end..], value_to_key, &after);
-    // White space before every key belongs behind the head and the values, if it is there after the last one too.
+    // White space before every key belongs after the head and the values, if it also follows the last value.
     let space = parts.start[..parts.start.len() - parts.start.trim_start().len()].to_owned();
     if !space.is_empty() && parts.outer_start.is_empty() && after[parts.end.len()..].starts_with(&space) {
         parts.start.drain(..space.len());
@@ -408,7 +408,7 @@ fn tagged(renders: &Renders, text: &str, reading: &Reading, notes: &mut Vec<Stri
     })
 }
 
-/// What stands between key and value with `{type}` for the word that says the value's type, and the words.
+/// The text between key and value with `{type}` for the word that names the value's type, and the words.
 fn type_words(renders: &Renders, of_text: &str) -> Option<(String, Vec<(String, String)>)> {
     let (key, _) = FIRST.arguments.last()?;
     let after_key = |value: Value| {
@@ -417,7 +417,7 @@ fn type_words(renders: &Renders, of_text: &str) -> Option<(String, Vec<(String, 
     };
     let of_number = after_key(json!(NUMBER))?;
     let of_number = of_number.split(&NUMBER.to_string()).next()?;
-    // A word begins and ends at a sign.
+    // A word begins and ends at punctuation.
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
     let (before, after) = (common_prefix(of_text, of_number), common_suffix(of_text, of_number));
     let (before, after) = (before.trim_end_matches(in_word), after.trim_start_matches(in_word));
@@ -429,7 +429,7 @@ fn type_words(renders: &Renders, of_text: &str) -> Option<(String, Vec<(String, 
     let number = word(of_number)?;
     let mut words = vec![("string".to_owned(), word(of_text)?)];
     let others = values.into_iter().map(|(kind, value)| Some((kind, word(&after_key(value)?)?)));
-    // A value that the template does not write is of no other type than the rest.
+    // A value that the template does not write has the same type as the rest.
     let others: Vec<(&str, String)> = others.flatten().collect();
     if others.iter().all(|(_, word)| *word == number) {
         words.push(("other".to_owned(), number));
@@ -443,7 +443,7 @@ fn type_words(renders: &Renders, of_text: &str) -> Option<(String, Vec<(String, 
     (!shared).then(|| (format!("{before}{}{after}", typed::PART), words))
 }
 
-/// Where the second tag of `</key>\n<value>` begins; the end, if there is only one.
+/// Where the second tag of `</key>\n<value>` begins; the end if there is only one.
 fn last_opening(text: &str) -> usize {
     let closed = text.find(['>', ']']).map(|at| at + 1);
     let opening = closed.and_then(|closed| {
@@ -453,14 +453,14 @@ fn last_opening(text: &str) -> usize {
     opening.unwrap_or(text.len())
 }
 
-/// How long the end of the last value is in a text that begins with it.
+/// The length of the end of the last value, at the beginning of `text`.
 fn filled_end(tagged: &TaggedCall, text: &str, call: &Sentinel) -> usize {
     let key = call.arguments.last().map_or("", |(key, _)| key);
     let end = tagged.value_end.replace("{key}", key);
     common_prefix(&end, text).len()
 }
 
-/// The head, with the index where it counts, and how the id is made of it.
+/// The head, with `{index}` if it counts, and how the id is built from it.
 fn declared_head(start: &str, head: &str, both: Option<(&Kind, &Kind)>, notes: &mut Vec<String>) -> Head {
     let mut form = format!("{start}{head}");
     if let Some((
@@ -483,7 +483,7 @@ fn declared_head(start: &str, head: &str, both: Option<(&Kind, &Kind)>, notes: &
     }
     let composed = form.contains("{index}") && !form.contains("{id}");
     if let (true, Some(name)) = (composed, form.find("{name}")) {
-        // What is counted is an id: the name and the number, with what stands between markers.
+        // A counted id consists of the name, the number and the text between markers.
         let boundary = |c: char| matches!(c, '<' | '>' | '[' | ']') || c.is_whitespace();
         let from =
             form[..name].rfind(boundary).map_or(0, |at| at + form[at..].chars().next().map_or(1, char::len_utf8));
@@ -495,7 +495,7 @@ fn declared_head(start: &str, head: &str, both: Option<(&Kind, &Kind)>, notes: &
         }
     }
     let mut forms = vec![form.clone()];
-    // An id behind the name is left out where there is none to write.
+    // Omit an id after the name if there may be none to write.
     let id = form.find("{id}").filter(|id| form.find("{name}").is_some_and(|name| name < *id));
     if let (Some(name), Some(id)) = (form.find("{name}"), id) {
         forms.push(format!("{}{}", &form[..name + "{name}".len()], &form[id + "{id}".len()..]));
@@ -503,7 +503,7 @@ fn declared_head(start: &str, head: &str, both: Option<(&Kind, &Kind)>, notes: &
     Head { forms, id: None }
 }
 
-/// What an answer in plain text begins with, behind what the prompt has already written, and ends with.
+/// What a plain-text answer begins with after the prompt, and what it ends with.
 fn markup(turn: &Turn, reasoning: Option<&Reasoning>) -> Vec<String> {
     let (prompt, answer) = (turn.prompt.as_str(), turn.head);
     let mut markup: Vec<String> = Vec::new();
@@ -516,17 +516,17 @@ fn markup(turn: &Turn, reasoning: Option<&Reasoning>) -> Vec<String> {
     let written = answer.strip_prefix(prompt).filter(|_| !prompt.trim().is_empty()).unwrap_or_default();
     let written = reasoning.map_or(written, |reasoning| reasoning.strip(written)).trim();
     let rest = reasoning.map_or("", |reasoning| reasoning.rest.as_str());
-    // What follows reasoning is the head of another turn, which may stand before a call as well.
+    // The text after reasoning is the header of another turn, which may also come before a call.
     add(rest);
     add(written);
     if rest != written {
         add(rest.strip_suffix(written).unwrap_or_default());
     }
-    // Of several tags at the end of a turn the last one ends generation; the model has written the others.
+    // Of several tags at the end of a turn, the last one ends generation; the model writes the others.
     if let [.., before, _] = tags(&turn.end).as_slice() {
         add(&turn.end[..before.end]);
     }
-    // Of a tag with a name behind it, such as `<|channel>thought`, a model may write the tag alone.
+    // For a tag followed by a name, such as `<|channel>thought`, a model may write the tag alone.
     let start = reasoning.map_or("", |reasoning| reasoning.start.trim());
     if let [tag] = tags(start).as_slice()
         && tag.start == 0

@@ -1,20 +1,20 @@
 //! The text that a template writes between the user's message and an answer: the header of the assistant's turn.
 //!
-//! A prompt may end with more than that: an opened `<think>`, or reasoning that is closed at once. What the prompt and
-//! an answer of the past both begin with is the header; the rest belongs to the answer.
+//! A prompt may end with more: an opened `<think>`, or reasoning that is closed at once. The header is what the prompt
+//! and a past answer have in common; the rest belongs to the answer.
 
 use super::renders::{FIRST, Renders, THOUGHT};
 use super::texts::{common_prefix, whole_tags};
 use crate::format::Around;
 use serde_json::{Map, Value, json};
 
-/// Switches for reasoning: some templates write another prompt for each.
+/// Switches for reasoning. Some templates write a different prompt for each.
 const SWITCHES: [(&str, bool); 5] =
     [("", true), ("enable_thinking", true), ("enable_thinking", false), ("thinking", true), ("thinking", false)];
 
-/// The headers of a template, each from the end of the user's message on; the longest first.
+/// The headers of a template, each from the end of the user's message on, longest first.
 ///
-/// `answer` is what the template writes before an answer in plain text, from the same place on.
+/// `answer` is what the template writes before a plain-text answer, from the same place on.
 pub fn read(renders: &Renders, answer: &str, reasoning: Option<&Around>) -> Vec<String> {
     let before = |text: Option<String>, word: &str| text.and_then(|text| Some(text[..text.find(word)?].to_owned()));
     let answers = [
@@ -40,7 +40,7 @@ pub fn read(renders: &Renders, answer: &str, reasoning: Option<&Around>) -> Vec<
 /// What a prompt has in common with every answer, before reasoning is opened or closed.
 fn header<'p>(prompt: &'p str, answers: &[String], reasoning: Option<&Around>) -> &'p str {
     let shared = answers.iter().map(|answer| whole_tags(common_prefix(prompt, answer)).len());
-    // An answer may be written without the header that the prompt has, as in the middle of a turn.
+    // Inside a turn, an answer may be written without the header that the prompt has.
     let shared = shared.filter(|length| prompt[..*length].contains(char::is_alphanumeric)).min();
     let header = &prompt[..shared.unwrap_or(prompt.len())];
     let markers = reasoning.into_iter().flat_map(|around| [&around.start, &around.end]).filter_map(|m| m.text());

@@ -1,17 +1,17 @@
-//! One call in a rendered text: where it stands, and of which kind it is.
+//! Finds one call in rendered text, and its kind.
 
 use super::renders::Sentinel;
 use serde_json::{Map, Value};
 use std::ops::Range;
 
-/// A call that was found.
+/// A call found in rendered text.
 #[derive(Debug, Clone)]
 pub struct Reading {
-    /// From the first part of the call that varies (an object's brace, the name, the id) to the last.
+    /// From the first variable part of the call (an object's brace, the name, the id) to the last.
     pub unit: Range<usize>,
-    /// What stands there.
+    /// The kind of call.
     pub kind: Kind,
-    /// Whether the arguments are written as Python prints a dict.
+    /// Whether the arguments are printed as a Python dict.
     pub python_literals: bool,
 }
 
@@ -31,18 +31,18 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether the arguments stand in a string.
+    /// Whether the arguments are in a string.
     pub fn arguments_are_text(&self) -> bool {
         matches!(self, Kind::Json { arguments_are_text: true, .. } | Kind::Named { arguments_are_text: true, .. })
     }
 }
 
-/// The call in a text, from `from` on. What follows the last value of a tagged call is for the caller to see.
+/// Finds the call in `text`, starting at `from`. The caller determines the end of a tagged call.
 pub fn read(text: &str, from: usize, call: &Sentinel) -> Option<Reading> {
     let [(first_key, first), (second_key, second)] = call.arguments else { return None };
     let value = from + text[from..].find(first)?;
     let last = value + text[value..].find(second)?;
-    // The name may stand behind the arguments, in an object.
+    // In an object, the name may come after the arguments.
     let name = text[from..value].rfind(call.name).map(|at| from + at);
     if let Some(reading) = json_object(text, from, value, call) {
         return Some(reading);
@@ -87,7 +87,7 @@ pub fn read(text: &str, from: usize, call: &Sentinel) -> Option<Reading> {
     Some(found(last + second.len(), kind))
 }
 
-/// The innermost object around a call's parts that has its name as a member.
+/// The innermost object around the call's parts that has the name as a member.
 fn json_object(text: &str, from: usize, value: usize, call: &Sentinel) -> Option<Reading> {
     let mut end = value;
     while let Some(brace) = text[from..end].rfind('{').map(|at| from + at) {
@@ -110,7 +110,7 @@ fn json_object(text: &str, from: usize, value: usize, call: &Sentinel) -> Option
             unit = from + span.start..from + span.end;
             id = id.or_else(|| object.iter().find(|(_, value)| *value == call.id).map(|(key, _)| key.clone()));
         }
-        // Or it numbers the calls itself.
+        // The template may number calls itself.
         let number = |value: &Value| value.as_str().is_some_and(|text| text.parse::<u32>().is_ok());
         let id = id.or_else(|| key(&number));
         let kind = Kind::Json { name, arguments, id, arguments_are_text, wrapped: outer.is_some() };
@@ -126,7 +126,7 @@ fn enclosing(text: &str, inner: usize, member: &Value) -> Option<(Range<usize>, 
     object.values().any(|value| value == member).then_some((brace..brace + length, object))
 }
 
-/// An object, or one in a string.
+/// An object, or one encoded in a string.
 fn arguments(value: &Value) -> Option<Map<String, Value>> {
     match value {
         Value::Object(object) => Some(object.clone()),
@@ -135,7 +135,7 @@ fn arguments(value: &Value) -> Option<Map<String, Value>> {
     }
 }
 
-/// The JSON value at the beginning of a text and its length, or the one that Python would print alike.
+/// The JSON value at the beginning of a text and its length, or the value that Python prints like this.
 fn value_at(text: &str) -> Option<(Value, usize, bool)> {
     let first = |text: &str| {
         let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
@@ -145,12 +145,12 @@ fn value_at(text: &str) -> Option<(Value, usize, bool)> {
     if let Some((value, length)) = first(text) {
         return Some((value, length, false));
     }
-    // No sentinel has quotes in it, so the lengths are the same.
+    // Sentinels contain no quotes, so the lengths are equal.
     let (value, length) = first(&text.replace('\'', "\""))?;
     Some((value, length, true))
 }
 
-/// The quote, and whether keys stand without any, of an object that begins the text.
+/// The quote of an object at the beginning of the text, and whether its keys are unquoted.
 fn dialect(text: &str, key: &str, value: &str) -> Option<(String, bool)> {
     let (before, rest) = text[1..].trim_start().split_once(key)?;
     let (between, rest) = rest.split_once(value)?;

@@ -1,37 +1,37 @@
-//! What stands around reasoning.
+//! Finds the markers around reasoning.
 
 use super::renders::{FIRST, Renders, TEXT, THOUGHT};
 use super::texts::{common_prefix, tags, whole_tags};
 use std::ops::Range;
 
-/// Switches that templates have for reasoning; those that do not know them pass over them.
+/// Switches that templates have for reasoning; templates without them ignore them.
 const THINK: [&str; 2] = ["enable_thinking", "thinking"];
-/// How many markers of the source are tried.
+/// How many markers of the source to try.
 const TRIES: usize = 4;
-/// The longest text of the source that may be a marker.
+/// Maximum length of a marker taken from the source.
 const LONGEST: usize = 64;
 
-/// The texts around reasoning.
+/// The markers around reasoning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reasoning {
     pub start: String,
     pub end: String,
-    /// What follows the end before the text: the head of another turn.
+    /// What follows the end marker before the text: the header of another turn.
     pub rest: String,
 }
 
-/// `heads` are the texts that come before other answers.
+/// `heads` are the texts before other answers.
 pub fn read(renders: &Renders, prompt: &str, answer: &str) -> Option<Reasoning> {
     shown(renders, prompt, answer).or_else(|| hidden(renders, answer))
 }
 
-/// The markers of a template that writes the reasoning of the past.
+/// The markers of a template that writes past reasoning.
 fn shown(renders: &Renders, prompt: &str, answer: &str) -> Option<Reasoning> {
     let tries: [&dyn Fn() -> (Option<String>, &'static str); 4] = [
         &|| (renders.reasoned(TEXT, &[]), TEXT),
         &|| (renders.reasoned(TEXT, &[&FIRST]), TEXT),
         &|| (renders.reasoned("", &[&FIRST]), FIRST.name),
-        // A list that is printed as it is has no parts.
+        // A template that prints the list as it is does not support parts.
         &|| (renders.reasoned_in_parts().filter(|text| !text.contains(['\'', '"'])), TEXT),
     ];
     tries.iter().find_map(|written| {
@@ -50,14 +50,14 @@ fn shown(renders: &Renders, prompt: &str, answer: &str) -> Option<Reasoning> {
     })
 }
 
-/// What begins reasoning, told from the head of the turn.
+/// The start of reasoning, separated from the turn's header.
 fn start<'a>(before: &'a str, heads: &[&str]) -> Option<&'a str> {
     let heads = heads.iter().filter(|head| !head.trim().is_empty());
     let head = heads.map(|head| whole_tags(common_prefix(before, head)).len()).min().unwrap_or(0);
     if !before[head..].trim().is_empty() {
         return Some(&before[head..]);
     }
-    // Every head opens reasoning, if only to close it again.
+    // Every header opens reasoning, even if only to close it again.
     let tags = tags(before);
     let last = tags.last()?;
     let named = tags.iter().rev().nth(1).filter(|tag| is_word(&before[tag.end..last.start]));
@@ -65,7 +65,7 @@ fn start<'a>(before: &'a str, heads: &[&str]) -> Option<&'a str> {
     (with_space(before, last.clone()).end == before.len()).then(|| &before[start..])
 }
 
-/// What ends reasoning: the first tag of what stands between it and the text, or `<close>word<sep>`.
+/// The end of reasoning: the first tag between it and the text, or `<close>word<sep>`.
 fn closing(between: &str) -> &str {
     let tags = tags(between);
     let Some(first) = tags.first() else { return between };
@@ -84,8 +84,8 @@ fn with_space(text: &str, tag: Range<usize>) -> Range<usize> {
     tag.start..tag.end + rest.len() - rest.trim_start().len()
 }
 
-/// The markers of a template that only cuts reasoning out of what a message says: text that it splits the message
-/// at, with which everything before goes away.
+/// The markers of a template that only strips reasoning from content: it splits the content at a text and drops
+/// everything before.
 fn hidden(renders: &Renders, answer: &str) -> Option<Reasoning> {
     let source = renders.source();
     let end = split_texts(source).into_iter().find(|marker| {
@@ -95,7 +95,7 @@ fn hidden(renders: &Renders, answer: &str) -> Option<Reasoning> {
     let prompt = renders.prompt(&THINK)?;
     let head = whole_tags(common_prefix(&prompt, answer));
     let opened = &prompt[head.len()..];
-    // The tag without its slash, where the prompt does not say.
+    // The prompt does not show the start, so derive it from the end tag.
     let opening = end.replacen("</", "<", 1).replacen("[/", "[", 1);
     let start = if !opened.trim().is_empty() && !opened.contains(&end) {
         opened.to_owned()
@@ -107,7 +107,7 @@ fn hidden(renders: &Renders, answer: &str) -> Option<Reasoning> {
     Some(Reasoning { start, end, rest: String::new() })
 }
 
-/// The texts that the source splits others at.
+/// The texts that the source splits other texts at.
 fn split_texts(source: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (at, call) in source.match_indices(".split(") {
@@ -123,7 +123,7 @@ fn split_texts(source: &str) -> Vec<String> {
 }
 
 impl Reasoning {
-    /// A text without reasoning at its beginning that was opened and closed, or only closed.
+    /// The text without reasoning at its beginning that was opened and closed, or only closed.
     pub fn strip<'a>(&self, text: &'a str) -> &'a str {
         let (start, end) = (self.start.trim(), self.end.trim());
         let trimmed = text.trim_start();

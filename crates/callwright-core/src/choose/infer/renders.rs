@@ -1,4 +1,4 @@
-//! The conversations that a template is asked to write: their words are unlike any template's.
+//! Renders conversations whose words occur in no template.
 
 use crate::message::{Arguments, Message, ToolCall};
 use crate::template::{ChatTemplate, RenderRequest};
@@ -10,13 +10,13 @@ pub const TEXT: &str = "xqanswerqx";
 pub const THOUGHT: &str = "xqthoughtqx";
 const OTHER_USER: &str = "xqotherqx";
 const RESULT: &str = "xqresultqx";
-/// Inside of an argument that is an object.
+/// A key inside an argument that is an object.
 pub const INNER_KEY: &str = "xqinnerqx";
 const INNER_VALUE: &str = "xqdeepqx";
-/// An argument that is no text.
+/// An argument that is not a string.
 pub const NUMBER: u32 = 104_729;
 
-/// A call to look for. Its keys are in the alphabet's order: some templates sort them.
+/// A call to search for. Its keys are sorted, because some templates sort them.
 pub struct Sentinel {
     pub name: &'static str,
     /// Nine letters and digits: some templates refuse other ids.
@@ -53,7 +53,7 @@ impl Sentinel {
     }
 }
 
-/// A template, and the tools that it is shown.
+/// A template, and the tools passed to it.
 pub struct Renders<'t> {
     template: &'t ChatTemplate,
     tools: Value,
@@ -79,21 +79,21 @@ impl<'t> Renders<'t> {
         self.written(&messages, generation, variables)
     }
 
-    /// What stands behind the user's message; `None` where the template fails.
+    /// The text after the user's message; `None` if the template fails.
     fn written(&self, messages: &[Message], generation: bool, variables: Map<String, Value>) -> Option<String> {
         let request = RenderRequest { add_generation_prompt: generation, variables, ..RenderRequest::default() };
         let text = self.template.probed(&request, messages, &self.tools)?;
-        // The last time, in case that the tools are introduced with what the user said.
+        // The last occurrence: some templates introduce the tools with the user's text.
         let at = text.rfind(USER)? + USER.len();
         Some(text[at..].to_owned())
     }
 
-    /// The head of the assistant's turn that a prompt ends with.
+    /// The header of the assistant's turn at the end of a prompt.
     pub fn prompt(&self, variables: &[&str]) -> Option<String> {
         self.after_user(Vec::new(), true, variables)
     }
 
-    /// The same with variables of any value.
+    /// Like `prompt`, with variables of any type.
     pub fn prompt_with(&self, variables: Map<String, Value>) -> Option<String> {
         self.written(&[Message::user(USER)], true, variables)
     }
@@ -103,7 +103,7 @@ impl<'t> Renders<'t> {
         self.after_user(vec![Message::assistant(text)], false, &[])
     }
 
-    /// The same, when the user has said something since: up to that.
+    /// Like `answer`, followed by another user message; the text up to that message.
     pub fn past_answer(&self, text: &str) -> Option<String> {
         let text = self.after_user(vec![Message::assistant(text), Message::user(OTHER_USER)], false, &[])?;
         Some(text[..text.find(OTHER_USER)?].to_owned())
@@ -121,7 +121,7 @@ impl<'t> Renders<'t> {
         self.written(&[], false, Map::from_iter([("messages".to_owned(), messages)]))
     }
 
-    /// An answer with calls; if the template leaves them out at the end, as one whose results have come.
+    /// An answer with calls. If the template drops them in the last message, an answer followed by results.
     pub fn calls(&self, text: &str, calls: &[&Sentinel]) -> Option<String> {
         let shows = |text: &String| calls.iter().all(|call| call.arguments.iter().all(|(_, v)| text.contains(v)));
         let answer = message(text, calls);
@@ -129,7 +129,7 @@ impl<'t> Renders<'t> {
             let results = calls.iter().map(|call| Message::tool(call.id, call.name, RESULT));
             let messages = std::iter::once(answer).chain(results).collect();
             let text = self.after_user(messages, false, &[]).filter(shows)?;
-            // Up to the result; what is the head of its turn cannot be told from the end of this one.
+            // Up to the result: where this turn ends and the result's begins is unknown.
             Some(text[..text.find(RESULT)?].to_owned())
         })
     }
@@ -142,7 +142,7 @@ impl<'t> Renders<'t> {
         self.after_user(vec![Message::calls(vec![call])], false, &[])
     }
 
-    /// A call whose last argument has this value.
+    /// A call whose last argument is `value`.
     pub fn with_value(&self, value: Value) -> Option<String> {
         let [(first, text), (second, _)] = FIRST.arguments else { return None };
         let arguments = json!({*first: text, *second: value}).as_object().cloned()?;

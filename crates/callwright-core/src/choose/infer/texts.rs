@@ -1,19 +1,19 @@
-//! Cutting texts that were rendered by the same template where they begin to differ.
+//! Splits texts rendered by the same template where they begin to differ.
 
-/// The text that both begin with.
+/// The longest common prefix.
 pub fn common_prefix<'a>(a: &'a str, b: &str) -> &'a str {
     let length: usize = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a.len_utf8()).sum();
     &a[..length]
 }
 
-/// The text that both end with.
+/// The longest common suffix.
 pub fn common_suffix<'a>(a: &'a str, b: &str) -> &'a str {
     let same = a.chars().rev().zip(b.chars().rev()).take_while(|(a, b)| a == b);
     let length: usize = same.map(|(a, _)| a.len_utf8()).sum();
     &a[a.len() - length..]
 }
 
-/// The text up to a tag that is not closed in it: two markers may well begin alike.
+/// The text up to an unclosed tag: two markers may share a prefix.
 pub fn whole_tags(text: &str) -> &str {
     match text.rfind(['<', '[']) {
         Some(open) if !text[open..].contains(['>', ']']) => &text[..open],
@@ -39,7 +39,7 @@ pub fn tags(text: &str) -> Vec<std::ops::Range<usize>> {
     tags
 }
 
-/// How the markers of a family begin: the longest beginning of the first marker of `text` that is in `other` too.
+/// The common prefix of a family's markers: the longest prefix of the first marker of `text` that is also in `other`.
 ///
 /// `]<]minimax[>[</invoke>`, `>\n]<]minimax[>[<invoke name="` → `]<]minimax[>[<`
 fn family<'a>(text: &'a str, other: &str) -> &'a str {
@@ -56,30 +56,30 @@ fn family<'a>(text: &'a str, other: &str) -> &'a str {
     }
 }
 
-/// The parts of something that is repeated between brackets: `outer · (item · end) · between · (item · end) · after`.
+/// The parts of a repeated item with markers: `outer · (item · end) · between · (item · end) · after`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Repeated {
-    /// What stands once before all.
+    /// Once before all items.
     pub outer_start: String,
-    /// What begins each.
+    /// Before each item.
     pub start: String,
-    /// What ends each.
+    /// After each item.
     pub end: String,
-    /// What stands between two.
+    /// Between two items.
     pub between: String,
-    /// What stands once after all.
+    /// Once after all items.
     pub outer_end: String,
 }
 
-/// Takes the text before the first, between two and after the last apart.
+/// Splits the text before the first item, between two and after the last.
 pub fn repeated(before: &str, between: &str, after: &str) -> Repeated {
     let mut start = common_suffix(before, between);
     let family = family(between, start);
-    // `<sep>` of `<open>word<sep>` begins nothing.
-    let behind_word = |at: &usize| between[..between.len() - start.len() + at].ends_with(char::is_alphanumeric);
+    // `<sep>` in `<open>word<sep>` is not a start.
+    let after_word = |at: &usize| between[..between.len() - start.len() + at].ends_with(char::is_alphanumeric);
     let places = || start.match_indices(family).map(|(at, _)| at).filter(|_| !family.is_empty());
-    let begins = places().find(|at| !behind_word(at)).or_else(|| places().next());
-    // The end of another marker may look like that of the one before: a marker begins where its family does.
+    let begins = places().find(|at| !after_word(at)).or_else(|| places().next());
+    // Another marker may have the same end as the previous one: a marker begins where its family prefix does.
     let closes = begins.is_some_and(|at| start[..at].trim_start().starts_with(['>', ']', '"', '\'']));
     if start.len() < before.len() || closes {
         start = begins.map_or("", |at| &start[at..]);
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_repeated_is_told_from_what_stands_around_it() {
+    fn repeated_text_is_separated_from_its_surroundings() {
         let cases = [
             // One marker around each.
             ("<call>\n", "\n</call>\n<call>\n", "\n</call>", ["", "<call>\n", "\n</call>", "\n", ""]),
@@ -137,7 +137,7 @@ mod tests {
                 "</function>\n</call>",
                 ["\n\n", "<call>\n<function=", "</function>\n</call>", "\n", ""],
             ),
-            // The same text ends the marker before, by chance.
+            // The previous marker ends with the same text by chance.
             (
                 ">\n<parameter=",
                 "\n</parameter>\n<parameter=",

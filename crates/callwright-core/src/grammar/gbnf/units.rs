@@ -1,8 +1,8 @@
-//! Which parts of a recursive grammar may be read as one terminal each.
+//! Determines which parts of a recursive grammar may be read as one terminal each.
 //!
-//! The grammar engine takes the longest terminal and is done with it, where GBNF would also try the shorter ones. Both
-//! find the same where no terminal could go on with what may follow it, and no two begin alike: then there is never a
-//! choice to make. Reading a JSON string in one piece rather than by its characters is a thousand times as fast.
+//! The grammar engine takes the longest terminal, where GBNF would also try shorter ones. Both agree if no terminal can
+//! continue with what may follow it and no two begin alike: there is then never a choice. Reading a JSON string as one
+//! terminal instead of characters is a thousand times faster.
 
 use super::{Alternatives, Part, Rule, What};
 use regex_automata::dfa::{Automaton, StartKind, dense};
@@ -11,7 +11,7 @@ use regex_automata::util::primitives::StateID;
 use regex_automata::{Anchored, Input, MatchKind};
 use std::collections::HashMap;
 
-/// The longest regular expression that is looked at, in bytes, and the most states that it may have.
+/// Maximum length of a regular expression in bytes, and maximum number of its states.
 const LONGEST: usize = 20_000;
 const STATES: usize = 4_000;
 
@@ -39,13 +39,13 @@ pub(super) struct Unit {
     pub number: usize,
     /// Whether it may be empty.
     pub nullable: bool,
-    /// Bytes that it begins with.
+    /// Possible first bytes.
     first: Bytes,
-    /// Bytes with which it may go on where it could also end.
+    /// Bytes that may continue it where it could also end.
     more: Bytes,
     /// Whether it is always one byte.
     single: bool,
-    /// Bytes that may stand behind it.
+    /// Bytes that may follow it.
     follow: Bytes,
 }
 
@@ -58,7 +58,7 @@ impl Unit {
 /// The terminals of a grammar, by their regular expressions.
 pub(super) type Units = HashMap<String, Unit>;
 
-/// The grammar that parts belong to.
+/// The grammar of the parts.
 pub(super) struct Parts<'a> {
     pub rules: &'a [Rule],
     pub numbers: &'a HashMap<&'a str, usize>,
@@ -76,7 +76,7 @@ impl Parts<'_> {
         }
     }
 
-    /// The regular expression of a part without recursion; `None` where it is too long.
+    /// The regular expression of a part without recursion; `None` if it is too long.
     pub(super) fn regex(&self, part: &Part) -> Option<String> {
         let what = match &part.what {
             What::Text(text) => text.chars().map(|c| format!("\\x{{{:x}}}", u32::from(c))).collect(),
@@ -97,7 +97,7 @@ impl Parts<'_> {
         Some(options.collect::<Option<Vec<_>>>()?.join("|")).filter(|regex| regex.len() <= LONGEST)
     }
 
-    /// The terminals of the rules that are used; `None` where reading them as such could miss a text.
+    /// The terminals of the used rules; `None` if reading them as terminals could miss a text.
     pub(super) fn units(&self, used: &[bool]) -> Option<Units> {
         let recursive = || (0..self.rules.len()).filter(|index| used[*index] && !self.flat[*index]);
         let mut units = Units::new();
@@ -111,9 +111,9 @@ impl Parts<'_> {
             for index in recursive() {
                 let body = &self.rules[index].body;
                 state[index] = self.first_of(body, &units, &state);
-                let behind = follow[index];
+                let following = follow[index];
                 for parts in body {
-                    self.follow(parts, behind, &mut units, &state, &mut follow);
+                    self.follow(parts, following, &mut units, &state, &mut follow);
                 }
             }
             if before == (state.clone(), follow.clone()) {
@@ -143,7 +143,7 @@ impl Parts<'_> {
         Some(())
     }
 
-    /// The bytes that a body begins with, and whether it may be empty.
+    /// The possible first bytes of a body, and whether it may be empty.
     fn first_of(&self, body: &Alternatives, units: &Units, state: &[(Bytes, bool)]) -> (Bytes, bool) {
         let (mut first, mut nullable) = (Bytes::default(), false);
         for parts in body {
@@ -177,17 +177,24 @@ impl Parts<'_> {
         if self.is_flat(part) { units.get(&self.regex(part)?) } else { None }
     }
 
-    /// Notes for each part of a sequence what may stand behind it.
-    fn follow(&self, parts: &[Part], behind: Bytes, units: &mut Units, state: &[(Bytes, bool)], follow: &mut [Bytes]) {
-        let mut behind = behind;
+    /// Records, for each part of a sequence, which bytes may follow it.
+    fn follow(
+        &self,
+        parts: &[Part],
+        following: Bytes,
+        units: &mut Units,
+        state: &[(Bytes, bool)],
+        follow: &mut [Bytes],
+    ) {
+        let mut following = following;
         for part in parts.iter().rev() {
             let (first, nullable) = self.first(part, units, state);
             if self.is_flat(part) {
                 if let Some(unit) = self.regex(part).and_then(|regex| units.get_mut(&regex)) {
-                    unit.follow.unite(&behind);
+                    unit.follow.unite(&following);
                 }
             } else {
-                let mut after = behind;
+                let mut after = following;
                 if part.most != Some(1) {
                     after.unite(&first);
                 }
@@ -201,14 +208,14 @@ impl Parts<'_> {
             }
             let mut before = first;
             if nullable {
-                before.unite(&behind);
+                before.unite(&following);
             }
-            behind = before;
+            following = before;
         }
     }
 }
 
-/// What a regular expression's automaton says of it; `None` where it is too large.
+/// Analyses a regular expression's automaton; `None` if it is too large.
 fn unit(regex: &str) -> Option<Unit> {
     let config = dense::Config::new()
         .start_kind(StartKind::Anchored)
@@ -242,7 +249,7 @@ fn unit(regex: &str) -> Option<Unit> {
         }
     }
     let accepts: Vec<bool> = states.iter().map(|state| dfa.is_match_state(dfa.next_eoi_state(*state))).collect();
-    // From which states a text can still be ended.
+    // The states from which a text can still end.
     let mut before: Vec<Vec<usize>> = vec![Vec::new(); states.len()];
     for (from, row) in next.iter().enumerate() {
         row.iter().for_each(|to| before[*to].push(from));

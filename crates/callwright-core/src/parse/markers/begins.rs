@@ -1,23 +1,23 @@
-//! The places in a text at which a call may begin, looked for by the block as in [`super::super::bytes`].
+//! The places in a text at which a call may begin, found in blocks as in [`super::super::bytes`].
 //!
-//! Some bytes begin a call only three times in a row, such as those of a code fence: headings and code in a line have them,
-//! too, which are passed over together with all other text.
+//! Some bytes, such as those of a code fence, begin a call only three times in a row. Headings and inline code contain
+//! them too, and are skipped together with all other text.
 
 use crate::parse::bytes::{BLOCK, ByteSet};
 
-/// How many bytes are looked for by the block.
+/// Maximum number of bytes to search for in blocks.
 const FEW: usize = 8;
-/// A block, and what has to be seen behind it.
+/// A block, and the bytes needed after it.
 const WINDOW: usize = BLOCK + 2;
 
 /// The bytes that begin a call.
 #[derive(Debug)]
 pub(super) struct Begins {
     all: ByteSet,
-    /// Those that do so by themselves, and how many there are; `None` where they are too many.
+    /// Those that do so alone, with their number; `None` if there are too many.
     once: Option<[u8; FEW]>,
     count: usize,
-    /// Those that do so three times in a row.
+    /// Those that do so only three times in a row.
     thrice: Option<[u8; 2]>,
 }
 
@@ -26,7 +26,7 @@ impl Begins {
     pub(super) fn new(all: impl Fn(u8) -> bool, thrice: &[u8]) -> Begins {
         let thrice: Vec<u8> = thrice.iter().copied().filter(|&byte| all(byte)).collect();
         let once: Vec<u8> = (0..=255).filter(|byte| all(*byte) && !thrice.contains(byte)).collect();
-        // What a place is filled with that no byte needs.
+        // Filler for unused places.
         let filler = once.first().copied();
         let few = filler.filter(|_| once.len() <= FEW && thrice.len() <= 2).map(|filler| {
             let mut few = [filler; FEW];
@@ -42,18 +42,18 @@ impl Begins {
         Places { begins: self, bytes, known: None }
     }
 
-    /// Whether the byte at that place may begin a call. At the end of the text that is not known of those that have to
-    /// stand there three times.
+    /// Whether the byte at that place may begin a call. At the end of the text this is unknown for bytes that must
+    /// occur three times.
     fn is_at(&self, bytes: &[u8], at: usize) -> bool {
         let thrice = self.thrice.is_some_and(|thrice| thrice.contains(&bytes[at]));
         self.all.has(bytes[at]) && (!thrice || bytes[at..].iter().take(3).all(|&next| next == bytes[at]))
     }
 
-    /// The first block from that place on with such bytes: where it is, and a bit for each of its bytes, the first one
-    /// lowest. Where there is none, that place behind the last block.
+    /// The first block from `from` on with such bytes: its position, and a bit for each of its bytes, the first one
+    /// lowest. If there is none, the position after the last block.
     fn first(&self, bytes: &[u8], from: usize) -> Result<(usize, u32), usize> {
         let Some(once) = &self.once else { return Err(from) };
-        // As many comparisons as there are bytes: how many is known where this is compiled.
+        // One comparison per byte, with the number known at compile time.
         match (self.count, self.thrice) {
             (..=3, None) => first::<3>(bytes, from, once),
             (4, None) => first::<4>(bytes, from, once),
@@ -103,11 +103,11 @@ fn search(bytes: &[u8], mut from: usize, is_at: impl Fn(&[u8; WINDOW], usize) ->
     Err(from)
 }
 
-/// A bit for each byte, which is 0 or 1; the first one is the lowest.
+/// A bit for each byte (0 or 1); the first one is the lowest.
 fn mask(flags: &[u8; BLOCK]) -> u32 {
     let (words, _) = flags.as_chunks::<8>();
     words.iter().rev().fold(0, |mask, word| {
-        // The product has the bytes side by side in its highest byte.
+        // The product collects the bits in its highest byte.
         let bits = u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
         mask << 8 | bits as u32
     })
@@ -117,12 +117,12 @@ fn mask(flags: &[u8; BLOCK]) -> u32 {
 pub(super) struct Places<'t> {
     begins: &'t Begins,
     bytes: &'t [u8],
-    /// The block that was looked at last, and which of its bytes may.
+    /// The last block searched, and which of its bytes may begin a call.
     known: Option<(usize, u32)>,
 }
 
 impl Places<'_> {
-    /// The first of them from that place on.
+    /// The first place from `from` on.
     pub(super) fn next_from(&mut self, mut from: usize) -> Option<usize> {
         if let Some((start, mask)) = self.known.filter(|(start, _)| from < start + BLOCK) {
             let mask = mask & (u32::MAX << (from - start));

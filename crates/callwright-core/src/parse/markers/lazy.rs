@@ -1,7 +1,7 @@
-//! An automaton whose states are made when a text first reaches them.
+//! An automaton whose states are created when a text first reaches them.
 //!
-//! All other forms' calls together have thousands of states, which take tenths of a second to make; a text reaches some
-//! dozens of them.
+//! All other forms together have thousands of states, which take tenths of a second to create; a text reaches a few
+//! dozen.
 
 use super::patterns::syntax_config;
 use super::{START, State, StateInfo, thompson_config};
@@ -12,23 +12,22 @@ use regex_automata::{Input, MatchKind};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many states are made at most, and how many bytes they may take. Of a text that needs more than that, what is held
-/// back counts as text.
+/// Maximum number of states, and of their bytes. Beyond it, held bytes count as text.
 const STATES: usize = 16 << 10;
 const BYTES: usize = 32 << 20;
 
-/// The place of a state that is not known yet.
+/// Placeholder for an unknown state.
 const UNKNOWN: State = State::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Lazy {
     dfa: DFA,
-    /// How many classes of bytes there are that the automaton does not tell apart.
+    /// Number of byte classes of the automaton.
     classes: usize,
     made: Mutex<Made>,
 }
 
-/// The states that have been made.
+/// The states created so far.
 #[derive(Debug)]
 pub(crate) struct Made {
     cache: Cache,
@@ -44,7 +43,7 @@ impl Lazy {
         let config = Config::new()
             .match_kind(MatchKind::LeftmostFirst)
             .cache_capacity(BYTES)
-            // The numbers of states stay valid: the cache is never cleared.
+            // State numbers stay valid because the cache is never cleared.
             .minimum_cache_clear_count(Some(0));
         let mut builder = DFA::builder();
         builder.configure(config).syntax(syntax_config()).thompson(thompson_config());
@@ -69,7 +68,7 @@ impl Lazy {
     }
 
     pub(super) fn made(&self) -> MutexGuard<'_, Made> {
-        // A state is added in one piece or not at all.
+        // A state is added completely or not at all.
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -89,7 +88,7 @@ impl Lazy {
         next
     }
 
-    /// Whether a match with precedence over those seen can still come.
+    /// Whether a match with precedence over those seen is still possible.
     pub(super) fn can_go_on(&self, made: &mut Made, state: State) -> bool {
         if let Some(live) = made.live[usize::from(state)] {
             return live;
@@ -136,7 +135,8 @@ impl Made {
         }
     }
 
-    /// Numbers a state. regex-automata reports a match one byte late, so that what ends in it shows in the next one.
+    /// Numbers a state. regex-automata reports a match one byte late, so a match that ends in a state appears in the
+    /// next one.
     fn add(&mut self, dfa: &DFA, classes: usize, id: LazyStateID) -> Option<State> {
         let number = State::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < STATES)?;
         let next = self.id_after(dfa, id, 0)?;

@@ -1,4 +1,4 @@
-//! Which patterns count as a marker: what the format declares, and what models write in its stead.
+//! The patterns that count as a marker: the declared one, and usual misspellings.
 
 use super::{Lookahead, Side, Sign};
 use crate::error::{Error, ErrorKind, Result};
@@ -6,16 +6,16 @@ use crate::format::{Around, Declaration, Marker, Payload};
 use regex_automata::util::syntax;
 use std::ops::RangeInclusive;
 
-/// How many letters a marker has in which one may be wrong: with fewer another word may be meant, with more the automaton
-/// takes tens of milliseconds to build.
+/// Number of letters in a marker for which one may be wrong. With fewer, another word may be meant; with more, the
+/// automaton takes tens of milliseconds to build.
 const LETTERS: RangeInclusive<usize> = 6..=24;
 
-/// Markers are about bytes: `\w`, `\d` and `\s` are ASCII's, or a format with one of them would need thousands of states.
+/// Markers are bytes: `\w`, `\d` and `\s` are ASCII, because the Unicode classes need thousands of states.
 pub(super) fn syntax_config() -> syntax::Config {
     syntax::Config::new().unicode(false).utf8(false)
 }
 
-/// What is read as it is declared, the longest first: of two markers that begin alike, the longer one is meant.
+/// Patterns as declared, longest first: of two markers with the same beginning, the longer one wins.
 pub(super) struct Patterns(Vec<(Sign, String)>);
 
 impl Patterns {
@@ -36,7 +36,7 @@ impl Patterns {
         let pattern = |(side, marker): (Side, Marker)| {
             let word = matches!(&marker, Marker::Literal(text) if text.trim().ends_with(|c: char| c.is_alphanumeric()));
             match (side, brackets(declaration)) {
-                // A word is a marker only where a call follows.
+                // A word is a marker only if a call follows.
                 (Side::Start, Some(opening)) if word => {
                     let sign = Sign { side, exact: true, lookahead: Lookahead::Brackets };
                     (sign, format!("(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", marker.pattern()))
@@ -60,8 +60,8 @@ impl Patterns {
     }
 }
 
-/// A start marker without a letter, such as `>>>`, is a marker only where a name and a bracket follow: text has such
-/// signs, too.
+/// A start marker of punctuation only, such as `>>>`, is a marker only if a name and a bracket follow: ordinary text
+/// contains such punctuation.
 fn signs_alone(declaration: &Declaration, marker: &Marker) -> Option<String> {
     let (Marker::Literal(text), Payload::Named(named)) = (marker, &declaration.payload) else { return None };
     let first = text.trim().bytes().next().filter(|byte| byte.is_ascii())?;
@@ -69,22 +69,22 @@ fn signs_alone(declaration: &Declaration, marker: &Marker) -> Option<String> {
     if text.contains(char::is_alphanumeric) || !plain {
         return None;
     }
-    // A pattern that can begin anew inside of itself needs many states.
+    // A pattern that can restart inside itself needs many states.
     let name = format!(r#"[^\x00-\x20\x7f\{{\[\(\)"'=,;{}]+"#, escape(first));
     Some(format!(r"(?:{})[ ]?{name}[ \t\r\n]{{0,4}}(?:\{{|```|\z)", marker.pattern()))
 }
 
-/// What a payload begins with, if that is a bracket.
+/// The first bracket of a payload, if it begins with one.
 fn brackets(declaration: &Declaration) -> Option<&'static str> {
     matches!(declaration.payload, Payload::Json(_)).then_some(r"\{|```|\[[ \t\r\n]{0,8}\{")
 }
 
-/// A near miss of the start marker, where a call follows.
+/// A near miss of the start marker, if a call follows.
 pub(super) fn near_start(declaration: &Declaration) -> Option<(Sign, String)> {
     let start = declaration.start.as_ref()?;
     let mut near = start.near_miss()?;
     let (lookahead, opening) = opening(declaration);
-    // A letter would not do to show a call: it takes a bracket.
+    // A letter is not enough to show a call: require a bracket.
     if lookahead == Lookahead::Brackets
         && let Some(slip) = start.slip()
     {
@@ -94,13 +94,13 @@ pub(super) fn near_start(declaration: &Declaration) -> Option<(Sign, String)> {
     Some((sign, format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{opening})")))
 }
 
-/// A near miss of the end marker. Where it is read, nothing but a marker is due.
+/// A near miss of the end marker. At that place only a marker is expected.
 pub(super) fn near_end(declaration: &Declaration) -> Option<(Sign, String)> {
     let near = declaration.end.as_ref()?.near_or_slip()?;
     Some((Sign { side: Side::End, exact: false, lookahead: Lookahead::None }, format!("(?:{near})")))
 }
 
-/// A near miss of a marker around all calls: of the first one where a call follows.
+/// A near miss of a section's marker; of the start only if a call follows.
 pub(super) fn near_section(declaration: &Declaration, side: Side) -> Option<(Sign, String)> {
     let section = declaration.section.as_ref()?;
     let marker = if side == Side::SectionStart { &section.start } else { &section.end };
@@ -113,7 +113,7 @@ pub(super) fn near_section(declaration: &Declaration, side: Side) -> Option<(Sig
     Some((sign(Lookahead::Start), format!("(?:{near})[ \\t\\r\\n]{{0,16}}(?:{})", start.pattern())))
 }
 
-/// What shows that a call follows, by its first byte.
+/// The first byte that shows that a call follows.
 fn opening(declaration: &Declaration) -> (Lookahead, &'static str) {
     match (brackets(declaration), &declaration.payload) {
         (Some(opening), _) => (Lookahead::Brackets, opening),
@@ -122,22 +122,22 @@ fn opening(declaration: &Declaration) -> (Lookahead, &'static str) {
     }
 }
 
-/// What shows that a call follows, by its name and what stands behind that.
+/// The name and following text that show that a call follows.
 fn whole_head(declaration: &Declaration) -> Option<(Lookahead, String)> {
     let start = declaration.start.as_ref().filter(|start| matches!(start, Marker::Literal(_)))?.text()?.trim();
     if start.starts_with(|c: char| c.is_alphanumeric() || "_.:/-".contains(c)) {
-        // A pattern that can begin anew inside of itself needs many states.
+        // A pattern that can restart inside itself needs many states.
         return None;
     }
     let escaped = |text: &str| text.trim().bytes().map(escape).collect::<String>();
     let end = declaration.end.as_ref().map(Marker::pattern);
-    let (head, behind) = match &declaration.payload {
+    let (head, following) = match &declaration.payload {
         Payload::Json(_) => return None,
         Payload::Named(named) => (Some(&named.head), Some(r"\{".to_owned())),
         Payload::Tagged(tagged) => (Some(&tagged.head), Some(escaped(&tagged.key_start))),
         Payload::Python { .. } => (None, Some(r"\(".to_owned())),
     };
-    let (mut before, mut after) = (vec![String::new()], vec![behind, end]);
+    let (mut before, mut after) = (vec![String::new()], vec![following, end]);
     for form in head.iter().flat_map(|head| &head.forms) {
         let (first, rest) = form.split_once('{').unwrap_or((form, ""));
         before.push(escaped(first));
@@ -152,7 +152,7 @@ fn whole_head(declaration: &Declaration) -> Option<(Lookahead, String)> {
     Some((Lookahead::Head, head))
 }
 
-/// The start marker in reasoning: a model may well think about it, so what follows must be a call.
+/// The start marker in reasoning: a model may think about the marker, so a call must follow.
 pub(super) fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, String)> {
     let start = declaration.start.as_ref()?;
     let (lookahead, opening) = whole_head(declaration).unwrap_or_else(|| {
@@ -167,12 +167,12 @@ pub(super) fn start_in_reasoning(declaration: &Declaration) -> Option<(Sign, Str
     Some((sign, format!("{section}(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", start.pattern())))
 }
 
-/// A call where the format has no start marker: an object whose first keys are those of a call.
+/// A call in a format without start marker: an object whose first keys are those of a call.
 pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
     let sign = Sign { side: Side::Bare, exact: true, lookahead: Lookahead::All };
     let keys = match (&declaration.start, &declaration.payload) {
         (None, Payload::Json(keys)) => keys,
-        // A name alone begins a word like any other, so that only a list of calls is told from text.
+        // A name alone looks like any word, so only a list of calls can be distinguished from text.
         (None, Payload::Python { list: true }) => {
             return Some((sign, r"\[[ \t\r\n]*[A-Za-z_][A-Za-z0-9_.:/$-]*[ \t]*\(".to_owned()));
         }
@@ -180,8 +180,8 @@ pub(super) fn bare_call(declaration: &Declaration) -> Option<(Sign, String)> {
     };
     let text = |text: &str| text.bytes().map(escape).collect::<String>();
     let (name, arguments) = (text(&keys.name), text(&keys.arguments));
-    // Without bounds, which would need a state for each number of bytes in each of these places: the scanner bounds the
-    // whole. No bracket in a name: a pattern that can begin anew inside of itself needs many states.
+    // Unbounded, because bounds need a state for each number of bytes in each place; the scanner bounds the whole.
+    // Names have no brackets, because a pattern that can restart inside itself needs many states.
     let blank = r"[ \t\r\n]*";
     let string = r#""[^"\\{}\[\]\r\n]+""#;
     let kind = format!(r#"(?:"(?:type|id)"{blank}:{blank}{string}{blank},{blank})?"#);
@@ -201,14 +201,14 @@ impl Marker {
         }
     }
 
-    /// The longest text that counts as this marker, near misses included.
+    /// The longest text that counts as this marker, including near misses.
     pub(crate) fn longest(&self) -> Result<usize> {
         let mut longest = 0;
         for pattern in [Some(self.pattern()), self.near_miss(), self.slip()].into_iter().flatten() {
             let hir = syntax::parse_with(&pattern, &syntax_config()).map_err(|e| {
                 let reason = e.to_string();
                 let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-                Error::new(ErrorKind::Format, format!("a marker is no regular expression: {reason}"))
+                Error::new(ErrorKind::Format, format!("a marker is not a valid regular expression: {reason}"))
             })?;
             let Some(length) = hir.properties().maximum_len() else {
                 return Err(Error::new(
@@ -221,22 +221,22 @@ impl Marker {
         Ok(longest)
     }
 
-    /// What models write for a literal marker: other case, other spaces, another number of a repeated sign, a
-    /// separator left out. `None` where there is nothing to vary.
+    /// Misspellings of a literal marker: different case, spaces or number of a repeated character, a missing separator.
+    /// `None` if there is nothing to vary.
     pub(super) fn near_miss(&self) -> Option<String> {
         let parts = self.parts(0)?;
         Some(format!("(?i-u:{})", parts.iter().map(|part| part.pattern.as_str()).collect::<String>()))
     }
 
-    /// The same with one letter missing, doubled, changed, added, or exchanged with the next one. `None` where too few
-    /// or too many letters are in the marker, or where it begins with a letter: a pattern that can
-    /// begin anew inside of itself needs many states.
+    /// Like `near_miss`, with one letter missing, doubled, changed, added, or swapped with the next one. `None` if the
+    /// marker has too few or too many letters, or begins with one: a pattern that can restart inside itself needs many
+    /// states.
     fn slip(&self) -> Option<String> {
         self.slipped(&self.parts(0)?)
     }
 
-    /// The same with its last sign, or else as [`Marker::near_miss`] has it. (What may lack its last sign would end
-    /// before a letter that is one too many.)
+    /// Like `slip` with its last character, or else like [`Marker::near_miss`]. (If the last character were optional,
+    /// the match would end before an extra letter.)
     fn near_or_slip(&self) -> Option<String> {
         let near = self.near_miss()?;
         let slip = self.parts(1).and_then(|parts| self.slipped(&parts));
@@ -247,30 +247,30 @@ impl Marker {
         if parts[0].letter || !LETTERS.contains(&parts.iter().filter(|part| part.letter).count()) {
             return None;
         }
-        // From the end to the beginning: the rest as it is, and the rest with a slip in it.
-        let (mut behind, mut as_is, mut slipped) = (String::new(), String::new(), String::new());
+        // From the end to the beginning: the rest unchanged, and the rest with a slip.
+        let (mut following, mut as_is, mut slipped) = (String::new(), String::new(), String::new());
         for (index, part) in parts.iter().enumerate().rev() {
             let Part { pattern, letter } = part;
-            // The first byte stays, so that few bytes of a text have to be looked at.
-            let mut ways = Vec::new();
+            // The first byte is fixed, so that few bytes of a text have to be checked.
+            let mut variants = Vec::new();
             if !slipped.is_empty() {
-                ways.push(format!("{pattern}{slipped}"));
+                variants.push(format!("{pattern}{slipped}"));
             }
             if *letter && index > 0 {
-                ways.extend([format!("[a-z]{as_is}"), as_is.clone(), format!("[a-z]{pattern}{as_is}")]);
+                variants.extend([format!("[a-z]{as_is}"), as_is.clone(), format!("[a-z]{pattern}{as_is}")]);
                 match parts.get(index + 1) {
-                    Some(next) if next.letter => ways.push(format!("{}{pattern}{behind}", next.pattern)),
-                    _ => ways.push(format!("{pattern}[a-z]{as_is}")),
+                    Some(next) if next.letter => variants.push(format!("{}{pattern}{following}", next.pattern)),
+                    _ => variants.push(format!("{pattern}[a-z]{as_is}")),
                 }
             }
-            slipped = if ways.len() > 1 { format!("(?:{})", ways.join("|")) } else { ways.concat() };
-            behind = as_is;
-            as_is = format!("{pattern}{behind}");
+            slipped = if variants.len() > 1 { format!("(?:{})", variants.join("|")) } else { variants.concat() };
+            following = as_is;
+            as_is = format!("{pattern}{following}");
         }
         Some(format!("(?i-u:{slipped})"))
     }
 
-    /// The marker byte by byte, or run by run, each as models vary it; of a last run at least so many signs.
+    /// The marker in bytes or runs, with the usual variations; the last run has at least `least_last` characters.
     fn parts(&self, least_last: usize) -> Option<Vec<Part>> {
         let Marker::Literal(text) = self else { return None };
         let text = text.trim();
@@ -302,7 +302,7 @@ impl Marker {
     }
 }
 
-/// A piece of a marker.
+/// A part of a marker.
 struct Part {
     pattern: String,
     letter: bool,

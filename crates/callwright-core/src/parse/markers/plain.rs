@@ -1,26 +1,25 @@
-//! Text in which calls in other forms count, passed over where it begins none.
+//! Skips text in which calls in other forms count but none begins.
 //!
-//! Brackets, signs and code are all over ordinary text. A byte that may begin a call is tried on the automaton where it
-//! stands: most lead back to its start within a few bytes, so that nothing has to be held back, and the text goes on in
-//! one piece.
+//! Brackets and code occur all over ordinary text. A byte that may begin a call is tried on the automaton in place:
+//! most return to the start state within a few bytes, so that nothing is held back and the text passes in one piece.
 
 use super::lazy::Made;
 use super::{Markers, START, State, Walk};
 
-/// What a byte is that may begin a call.
+/// The role of a byte that may begin a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Candidate {
     /// It is text.
     Text,
-    /// The automaton is to tell.
+    /// The automaton has to decide.
     Unknown,
-    /// It is to be looked at with what stands before it.
+    /// The text before it has to be checked.
     Stop,
 }
 
 impl Markers {
-    /// How many bytes at the beginning of a text are text, whatever follows. `look` says what the byte at an offset is that
-    /// may begin a call.
+    /// Number of bytes at the beginning that are text, whatever follows. `look` gives the role of the byte at an offset
+    /// that may begin a call.
     pub(crate) fn plain_in_any_form(&self, bytes: &[u8], mut look: impl FnMut(u8, usize) -> Candidate) -> usize {
         let mut places = self.any.begins.places(bytes);
         let mut walk: Option<(Walk<'_>, usize)> = None;
@@ -51,8 +50,8 @@ impl Markers {
 }
 
 impl Walk<'_> {
-    /// After how many bytes no marker is under way any more. `None` where one is found, or may yet be, or where that is not
-    /// known within `most` bytes.
+    /// Number of bytes after which no marker is possible any more. `None` if one is found or still possible, or if this
+    /// is unknown after `most` bytes.
     fn lead_back(&mut self, bytes: &[u8], most: usize) -> Option<usize> {
         let bytes = &bytes[..bytes.len().min(most)];
         match self {
@@ -71,7 +70,7 @@ impl Walk<'_> {
     }
 }
 
-/// `step` says which state follows, and whether a marker has ended there.
+/// `step` returns the next state, and whether a marker ended there.
 #[inline]
 fn lead_back(bytes: &[u8], mut step: impl FnMut(State, u8) -> (State, bool)) -> Option<usize> {
     let mut state = START;

@@ -1,4 +1,4 @@
-//! An automaton with all of its states, as a table.
+//! A complete automaton as a table.
 
 use super::{START, State, StateInfo};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,7 +22,7 @@ impl Table {
         Table { classes: Box::new([0; 256]), class_count: 1, next: vec![START], states: vec![StateInfo::default()] }
     }
 
-    /// Copies `dfa` into a table whose states know at once, not a byte later, that a match ends.
+    /// Copies `dfa` into a table whose states show the end of a match at once, not a byte later.
     pub(super) fn take_over(dfa: &dense::DFA<Vec<u32>>) -> Result<Table> {
         let too_many = || Error::new(ErrorKind::Format, "the markers are too complicated: more than 65,535 states");
         let start = dfa
@@ -30,7 +30,7 @@ impl Table {
             .map_err(|e| Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")))?;
         let mut ids: HashMap<StateID, State> = HashMap::from([(start, START)]);
         let mut order = vec![start];
-        // One byte of each class of bytes that the automaton does not tell apart.
+        // One byte of each byte class.
         let bytes: Vec<u8> = dfa.byte_classes().representatives(..).filter_map(|unit| unit.as_u8()).collect();
         let mut rows: Vec<Vec<State>> = Vec::new();
         while let Some(&state) = order.get(rows.len()) {
@@ -55,7 +55,7 @@ impl Table {
                 live: false,
             })
             .collect();
-        // Back from the matches to every state that leads to one.
+        // From the matches back to every state that leads to one.
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); rows.len()];
         for (index, row) in rows.iter().enumerate() {
             row.iter().for_each(|&next| before[usize::from(next)].push(index));

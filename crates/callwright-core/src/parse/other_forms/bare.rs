@@ -1,8 +1,8 @@
 //! The arguments of a call that lost its special tokens, and with them the quotes of its strings:
 //! `{content:hello,path:a.txt}`.
 //!
-//! Where a string ends shows only at the next argument, or at the closing brace: the object is taken as a whole, put in
-//! quotes, and handed on.
+//! The end of a string is only known at the next argument or at the closing brace, so the whole object is collected,
+//! quoted, and passed on.
 
 use crate::format::schema;
 use crate::parse::calls::{Calls, Ending};
@@ -12,23 +12,23 @@ use crate::parse::payload::{PayloadReader, Terminator, Then};
 use crate::parse::repair::{Dialect, Stops};
 use std::sync::Arc;
 
-/// What Gemma 4 puts strings in.
+/// Gemma 4's quote.
 const QUOTE: &str = "<|\"|>";
 
-/// Reads the arguments of one such call, from their brace on.
+/// Reads the arguments of one such call, starting at the brace.
 #[derive(Debug)]
 pub(crate) struct BareArguments {
     json: JsonPayload,
     text: Vec<u8>,
-    /// Where the object begins in the model's text.
+    /// Start of the object in the model's text.
     start: usize,
     depth: usize,
-    /// What ends the string that is open: a quote, or [`QUOTE`] where it is `|`.
+    /// The end of the open string: a quote, or [`QUOTE`] if it is `|`.
     string: Option<u8>,
-    /// The last byte that is no white space, and whether the last byte escapes the next one.
+    /// The last byte that is not white space, and whether the last byte escapes the next one.
     last: u8,
     escape: bool,
-    /// Where commas stand between members.
+    /// Positions of the commas between members.
     commas: Vec<usize>,
     done: bool,
 }
@@ -58,7 +58,7 @@ impl BareArguments {
             Some(quote) if byte == quote && !escaped => self.string = None,
             Some(_) => {}
             None if self.text.ends_with(QUOTE.as_bytes()) => self.string = Some(b'|'),
-            // A quote in the middle of a text is part of it.
+            // A quote inside a text is part of it.
             None if matches!(byte, b'"' | b'\'') && b":,[{".contains(&self.last) => self.string = Some(byte),
             None => match byte {
                 b'{' | b'[' => self.depth += 1,
@@ -103,7 +103,7 @@ impl BareArguments {
         format!("{{{}}}", members.into_iter().map(member).collect::<Vec<_>>().join(","))
     }
 
-    /// Hands the arguments on.
+    /// Passes the arguments on.
     fn pass_on(&mut self, stops: &Stops, calls: &mut Calls) {
         let text = self.quoted(calls);
         calls.translate(self.start..self.start + self.text.len());
@@ -118,7 +118,7 @@ fn reader(text: &str, repair: bool) -> JsonPayload {
     JsonPayload::arguments_only(&Dialect::Own { quote, bare_keys: true }, true, repair)
 }
 
-/// A value, in quotes if it is a text without any.
+/// A value, quoted if it is unquoted text.
 fn quoted(value: &str) -> String {
     let value = value.trim();
     let whole = value.starts_with(['{', '[', '"', '\'']) || value.starts_with(QUOTE);

@@ -1,31 +1,31 @@
-//! Forms that begin with a word, looked at backwards from the bracket that shows them to be calls.
+//! Forms that begin with a word, searched backwards from the bracket that shows a call.
 //!
-//! No automaton waits for them: every word could be the beginning of one, and text would be held back all the time. What
-//! may still become such a call is known by the end of the text alone, where it is held back from the user.
+//! No automaton holds text for them: every word could begin one, and text would be held back all the time. Only the end
+//! of the text that may still become such a call is held back from the user.
 
 use super::{CALL, PYTHON, PYTHON_LIST, REACT};
 
-/// How many bytes of the text are looked at.
+/// Length of the text to search, in bytes.
 pub(crate) const TAIL: usize = 320;
-/// How long a name may be.
+/// Maximum length of a name.
 const NAME: usize = 96;
-/// How many lines an opener may have.
+/// Maximum number of lines in an opener.
 const LINES: usize = 4;
 
-/// What stands before a call's arguments.
+/// The text before a call's arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Opener {
     pub form: u8,
-    /// Where it begins in the tail, a code fence before it included; and where the call itself does.
+    /// Its start in the tail, including a code fence, and the start of the call itself.
     pub start: usize,
     pub call: usize,
-    /// The name, in the tail.
+    /// The name's range in the tail.
     pub name: std::ops::Range<usize>,
-    /// Whether a code fence was opened in it.
+    /// Whether it opens a code fence.
     pub fenced: bool,
 }
 
-/// The end of a text, and whether it is all of it.
+/// The end of a text, and whether it is the whole text.
 #[derive(Clone, Copy)]
 pub(crate) struct Tail<'t> {
     pub text: &'t str,
@@ -33,14 +33,14 @@ pub(crate) struct Tail<'t> {
 }
 
 impl<'t> Tail<'t> {
-    /// Where the lines begin, from the last one backwards.
+    /// Starts of the lines, from the last one backwards.
     fn lines(self) -> impl Iterator<Item = usize> + 't {
         let text = self.text;
         let breaks = std::iter::successors(text.rfind('\n'), move |at| text[..*at].rfind('\n')).map(|at| at + 1);
         breaks.chain(self.whole.then_some(0)).take(LINES)
     }
 
-    /// The line of a code fence right before the line at `at`.
+    /// The code fence line right before the line at `at`.
     fn fence_before(self, at: usize) -> Option<usize> {
         let end = at.checked_sub(1)?;
         let start = self.text[..end].rfind('\n').map(|at| at + 1).or(self.whole.then_some(0))?;
@@ -53,7 +53,7 @@ fn in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':' | b'/' | b'-' | b'$') || byte >= 0x80
 }
 
-/// Where the line's list bracket, if there is one, and its name begin: nothing but a name stands in it.
+/// Starts of the list bracket (if any) and the name in a line that contains nothing else.
 fn lone_name(line: &str) -> Option<(usize, usize)> {
     let begin = line.len() - line.trim_start_matches([' ', '\t']).len();
     let listed = line[begin..].strip_prefix('[').map(|rest| rest.trim_start_matches([' ', '\t']));
@@ -61,7 +61,7 @@ fn lone_name(line: &str) -> Option<(usize, usize)> {
     (line.len() - name <= NAME && line.bytes().skip(name).all(in_name)).then_some((begin, name))
 }
 
-/// What stands before a `(` that may begin the arguments of a call as Python writes it.
+/// The opener before a `(` that may begin the arguments of a call in Python.
 pub(crate) fn before_parenthesis(tail: Tail, is_tool: impl Fn(&str) -> bool) -> Option<Opener> {
     if !tail.text.bytes().last().is_some_and(in_name) {
         return None;
@@ -75,7 +75,7 @@ pub(crate) fn before_parenthesis(tail: Tail, is_tool: impl Fn(&str) -> bool) -> 
     is_tool(&tail.text[name.clone()]).then_some(Opener { form, start, call, name, fenced: fence.is_some() })
 }
 
-/// What stands before a `{` that may begin a call's arguments.
+/// The opener before a `{` that may begin a call's arguments.
 pub(crate) fn before_brace(tail: Tail, is_tool: impl Fn(&str) -> bool) -> Option<Opener> {
     if let Some((call, name)) = called(tail.text) {
         let name = name..tail.text.len();
@@ -91,13 +91,13 @@ pub(crate) fn before_brace(tail: Tail, is_tool: impl Fn(&str) -> bool) -> Option
     })
 }
 
-/// What stands right before a `(`, as far as a part of the text shows.
+/// The text right before a `(`, judging by a part of the text.
 pub(crate) enum Before<'t> {
-    /// No name in a line of its own: [`before_parenthesis`] finds none, either.
+    /// No name on its own line: [`before_parenthesis`] finds none either.
     Other,
-    /// Such a name.
+    /// A name on its own line.
     Name(&'t [u8]),
-    /// More of the text has to tell.
+    /// More of the text is needed.
     Unknown,
 }
 
@@ -119,14 +119,14 @@ impl Before<'_> {
     }
 }
 
-/// Whether `call:NAME` may stand right before a `{`, as far as `before` shows.
+/// Whether `call:NAME` may be right before a `{`, judging by `before`.
 pub(crate) fn may_follow_call(before: &[u8]) -> bool {
     let name = before.iter().rev().take(NAME).take_while(|&&byte| in_name(byte)).count();
     let call = before[before.len() - name..].windows("call:".len()).any(|word| word == b"call:");
     call || name == before.len()
 }
 
-/// Looks for `Action Input:` before brackets, at each byte of the text once.
+/// Searches for `Action Input:` before brackets, scanning each byte once.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     looked_at: usize,
@@ -134,9 +134,9 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Whether it may stand in the text that is looked at backwards from a `{` behind `before`.
+    /// Whether it may be in the text that is searched backwards from a `{` after `before`.
     pub(crate) fn may_have_action(&mut self, before: &[u8]) -> bool {
-        // White space is held back beside the text, and some is left out behind a call.
+        // White space is held back separately, and some is dropped after a call.
         const REACH: usize = TAIL + 64;
         const INPUT: &[u8] = b"Action Input:";
         let Some(reach) = before.len().checked_sub(REACH) else { return true };
@@ -148,23 +148,23 @@ impl Lines {
     }
 }
 
-/// How many bytes at the end of the text may become the beginning of a call.
+/// Number of bytes at the end of the text that may become the beginning of a call.
 pub(crate) fn undecided(tail: Tail, may_be_tool: impl Fn(&str) -> bool, is_tool: impl Fn(&str) -> bool) -> usize {
     let text = tail.text;
     let start = lone(tail, &may_be_tool)
         .or_else(|| called(text).filter(|(_, name)| may_be_tool(&text[*name..])).map(|(call, _)| call))
         .or_else(|| begun_call(text))
         .or_else(|| begun_fence(tail))
-        // The first line of them: the second one looks like the beginning of another.
+        // The first such line: the second one looks like another beginning.
         .or_else(|| tail.lines().filter(|&line| action(&text[line..], &may_be_tool, &is_tool).is_some()).last());
     start.map_or(0, |start| {
-        // White space before a call is no text.
+        // White space before a call is not text.
         let blank = text[..start].bytes().rev().take_while(u8::is_ascii_whitespace).count();
         text.len() - start + blank
     })
 }
 
-/// Where a name begins that stands alone in the last line.
+/// Start of a name that is alone in the last line.
 fn lone(tail: Tail, may_be_tool: impl Fn(&str) -> bool) -> Option<usize> {
     let line = tail.lines().next()?;
     let (begin, name) = lone_name(&tail.text[line..])?;
@@ -173,14 +173,14 @@ fn lone(tail: Tail, may_be_tool: impl Fn(&str) -> bool) -> Option<usize> {
     (begun && may_be_tool(name)).then(|| tail.fence_before(line).unwrap_or(line + begin))
 }
 
-/// Where `call:NAME` begins at the end of the text, and where its name does.
+/// Starts of `call:NAME` at the end of the text, and of its name.
 fn called(text: &str) -> Option<(usize, usize)> {
     let from = text.len() - text.bytes().rev().take(NAME).take_while(|byte| in_name(*byte)).count();
     let call = text.get(from..)?.rfind("call:")? + from;
     is_apart(text, call).then_some((call, call + "call:".len()))
 }
 
-/// Where a code fence begins, of which nothing but its first line has come, or less.
+/// Start of a code fence of which only the first line, or part of it, has come.
 fn begun_fence(tail: Tail) -> Option<usize> {
     let line = tail.lines().next()?;
     let last = tail.text[line..].trim();
@@ -191,7 +191,7 @@ fn begun_fence(tail: Tail) -> Option<usize> {
     }
 }
 
-/// Where a beginning of `call:` stands at the end of the text.
+/// Start of a prefix of `call:` at the end of the text.
 fn begun_call(text: &str) -> Option<usize> {
     (1.."call:".len()).rev().find_map(|length| {
         let at = text.len().checked_sub(length)?;
@@ -199,7 +199,7 @@ fn begun_call(text: &str) -> Option<usize> {
     })
 }
 
-/// Whether no word goes on at `at`.
+/// Whether `at` is at a word boundary.
 fn is_apart(text: &str, at: usize) -> bool {
     !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
 }
@@ -209,7 +209,7 @@ enum Action {
     Whole { name: std::ops::Range<usize>, fenced: bool },
 }
 
-/// Reads `Action: NAME`, a line break, `Action Input:` and perhaps a code fence; `None` where the text is something else.
+/// Reads `Action: NAME`, a line break, `Action Input:` and perhaps a code fence; `None` for other text.
 fn action(line: &str, may_be_tool: impl Fn(&str) -> bool, is_tool: impl Fn(&str) -> bool) -> Option<Action> {
     const AROUND: [char; 4] = [' ', '\t', '*', '`'];
     let rest = line.trim_start_matches([' ', '\t', '*']);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_become_a_call_is_held_back_and_nothing_else() {
+    fn only_possible_calls_are_held_back() {
         let may = |name: &str| "get_weather".starts_with(name);
         let held = |text| undecided(tail(text), may, |name| name == "get_weather");
         for (text, expected) in [
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bracket_shows_what_stands_before_it() {
+    fn a_bracket_reveals_the_opener_before_it() {
         let is_tool = |name: &str| name == "f";
         let form = |text| before_brace(tail(text), is_tool).map(|opener| opener.form);
         assert_eq!(form("call:f"), Some(CALL));

@@ -1,19 +1,19 @@
-//! The payload that is a JSON object, `{"name": …, "arguments": {…}}`: reads the object around a call's parts and
-//! hands the parts to a [`Transducer`] each, the arguments to one whose output is streamed.
+//! The JSON object payload, `{"name": …, "arguments": {…}}`. It reads the object around a call's parts and passes each
+//! part to a [`Transducer`]; the output of the one for the arguments is streamed.
 //!
-//! Models put the keys in either order, call them otherwise, wrap the object in another one, put it into an array or
-//! a code fence, and send the arguments as a string. All of that is read in the one pass.
+//! Models write the keys in either order or under other names, wrap the object in another one, put it into an array or
+//! a code fence, and send the arguments as a string. One pass reads all of that.
 
 mod held;
 mod value;
 
 use super::{PayloadReader, Terminator, Then};
 use crate::format::JsonCall;
-use crate::parse::behind::{Behind, Trailer};
 use crate::parse::calls::{Calls, Ending};
 use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::markers::Context;
 use crate::parse::repair::{Cut, Dialect, Stops, Transducer};
+use crate::parse::trailing::{Trailing, TrailingByte};
 use held::Held;
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,58 +21,58 @@ use std::sync::Arc;
 const NAME_ALIASES: [&str; 4] = ["name", "tool_name", "function_name", "tool"];
 const ARGUMENT_ALIASES: [&str; 5] = ["arguments", "parameters", "params", "args", "input"];
 
-/// How many bytes of arguments under another key wait for the proper one, and how many for the name.
+/// Bytes of arguments under an alias to hold for the canonical key, and for the name.
 const WAITING: usize = 1024;
 const NAMELESS: usize = 16 << 10;
-/// How long a name, an id or a key may be. What is longer is none.
+/// Maximum length of a name, an id or a key. Longer ones are ignored.
 const NAME: usize = 4096;
 
 /// Reads the calls between one pair of markers.
 #[derive(Debug)]
 pub(crate) struct JsonPayload {
     keys: Arc<JsonCall>,
-    /// Whether the format has no end marker: the call ends with the payload.
+    /// Whether the format has no end marker, so that the call ends with the payload.
     open_ended: bool,
     repair: bool,
     state: State,
-    /// Offset behind the last byte that was looked at.
+    /// Offset after the last byte read.
     at: usize,
-    /// Objects open around name and arguments: 1, or 2 in a wrapper.
+    /// Number of open objects around name and arguments: 1, or 2 with a wrapper.
     level: usize,
     wrapped: bool,
     array: bool,
-    /// Whether something came that is no part of the payload, in a format without end marker.
+    /// Whether text after the payload has come, in a format without end marker.
     over: bool,
-    /// Whether only the arguments are read here, not an object around them.
+    /// Whether to read only the arguments, without an object around them.
     bare: bool,
-    /// Whether to stop behind the payload, for what the format writes there.
+    /// Whether to stop after the payload, for the format's following text.
     pause: bool,
     junk: bool,
     key: String,
-    /// Whether an `=` came in place of a colon.
+    /// Whether there was an `=` instead of a colon.
     arrow: bool,
-    /// Whether the key being read is too long for one: its beginning is in `key`.
+    /// Whether the current key is too long; its beginning is in `key`.
     long_key: bool,
     key_at: usize,
     value: Transducer,
     arguments: Transducer,
-    /// How much of the arguments was sent.
+    /// Length of the arguments already sent.
     sent: usize,
-    /// Nothing of the arguments can be sent yet: they may turn out to be `null`, that is, none.
+    /// Whether the arguments may still turn out to be `null` (none), so that nothing can be sent.
     undecided: bool,
-    /// Where the value under the key began.
+    /// Start of the value of the current key.
     value_at: usize,
-    /// Where the string began that holds the arguments.
+    /// Start of the string that contains the arguments.
     string_at: Option<usize>,
     shortened: bool,
-    /// Whether the proper key of the arguments was there.
+    /// Whether the canonical key of the arguments has come.
     argued: bool,
-    /// Where the key of the wrapper stood.
+    /// Position of the wrapper's key.
     wrapper_at: usize,
-    /// What stands for the name, and for the arguments, unless their proper keys come.
+    /// Values under alias keys, used if the canonical key never appears.
     held_name: Option<Held>,
     held_arguments: Option<Held>,
-    behind: Behind,
+    trailing: Trailing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ enum State {
     AfterValue,
     /// After the object.
     After,
-    /// Beyond repair: nothing is read any more.
+    /// Beyond repair: the rest is skipped.
     Lost {
         string: bool,
         escape: bool,
@@ -103,28 +103,28 @@ enum Slot {
     Name,
     Id,
     Arguments,
-    /// The arguments, if it is an object: the key is the tool's name.
+    /// The arguments, if the value is an object: the key is the tool's name.
     Keyed,
     /// The arguments, in a string.
     ArgumentsText,
-    /// What may be the name, or the arguments, if their proper key does not come.
+    /// The name or the arguments, if the canonical key never appears.
     MaybeName,
     MaybeArguments,
     /// An object around name and arguments, or the name itself under that key.
     Wrapper,
     Ignored,
-    /// Left out without a word.
+    /// Skipped without a report.
     Skipped,
 }
 
-/// What became of a byte.
+/// What to do with a byte.
 enum Step {
     Taken,
-    /// To be looked at again in the new state.
+    /// Read it again in the new state.
     Again,
     /// It begins another call.
     NextCall,
-    /// It is no part of the payload, which has ended.
+    /// It is after the end of the payload.
     Over,
 }
 
@@ -158,12 +158,12 @@ impl JsonPayload {
             wrapper_at: 0,
             held_name: None,
             held_arguments: None,
-            behind: Behind::default(),
+            trailing: Trailing::default(),
         }
     }
 
-    /// A machine for calls that are JSON objects, from offset `at` on, in a format that writes them otherwise; `array_at`
-    /// is where a list of them began.
+    /// A reader for calls that are JSON objects, from offset `at` on, in another kind of format; `array_at` is the
+    /// start of a list of them.
     pub(crate) fn instead(
         array_at: Option<usize>,
         open_ended: bool,
@@ -180,13 +180,13 @@ impl JsonPayload {
         Box::new(json)
     }
 
-    /// A machine for arguments without an object around them.
+    /// A reader for arguments without an object around them.
     pub(crate) fn arguments_only(dialect: &Dialect, open_ended: bool, repair: bool) -> JsonPayload {
         let arguments = Transducer::of(dialect.clone(), repair);
         JsonPayload { arguments, ..JsonPayload::new(&Arc::default(), open_ended, repair) }
     }
 
-    /// The arguments begin here; with `pause` the machine stops behind them.
+    /// The arguments begin here; with `pause` the reader stops after them.
     pub(crate) fn expect_arguments(&mut self, pause: bool) {
         (self.bare, self.pause) = (true, pause);
         self.state = State::Value(Slot::Arguments);
@@ -197,17 +197,17 @@ impl JsonPayload {
         self.state = State::Start;
     }
 
-    /// The payload stands in a code fence.
+    /// The payload is in a code fence.
     pub(crate) fn in_fence(&mut self) {
-        self.behind.fenced = true;
+        self.trailing.fenced = true;
     }
 
-    /// Whether the machine stopped behind the payload.
+    /// Whether the reader stopped after the payload.
     pub(crate) fn is_paused(&self) -> bool {
         self.pause && self.state == State::After
     }
 
-    /// What the format writes behind the payload is over.
+    /// The format's text after the payload has ended.
     pub(crate) fn go_on(&mut self) {
         self.pause = false;
     }
@@ -229,7 +229,7 @@ impl JsonPayload {
         self.state = State::Lost { string: false, escape: false };
     }
 
-    /// Reports a departure, after what came before it.
+    /// Reports a departure, after sending what precedes it.
     fn report(&mut self, kind: RepairKind, place: Range<usize>, calls: &mut Calls) -> bool {
         if calls.is_news(kind) {
             self.flush(calls);
@@ -237,12 +237,12 @@ impl JsonPayload {
         calls.depart(kind, place)
     }
 
-    /// A departure that shows where the payload ends.
+    /// Reports a departure found at the end of the payload.
     fn note(&mut self, kind: RepairKind, at: usize, calls: &mut Calls) {
         self.report(kind, at..at, calls);
     }
 
-    /// A departure at one byte; without repairs the payload is lost with it.
+    /// A departure at one byte; without repairs the payload is lost.
     fn depart(&mut self, kind: RepairKind, at: usize, calls: &mut Calls) -> bool {
         let repaired = self.report(kind, at..at + 1, calls);
         if !repaired {
@@ -314,7 +314,7 @@ impl JsonPayload {
                         return Step::Again;
                     }
                 }
-                b'`' if self.behind.fenced && self.depart(RepairKind::MissingBrackets, at, calls) => {
+                b'`' if self.trailing.fenced && self.depart(RepairKind::MissingBrackets, at, calls) => {
                     self.level = 1;
                     self.end_object(stops, calls);
                     return Step::Again;
@@ -325,7 +325,7 @@ impl JsonPayload {
                 }
             },
             State::After => return self.after(byte, at, calls),
-            // No line break in a string, as in the transducer.
+            // As in the transducer, a line break ends a string.
             State::Lost { .. } if self.open_ended && byte == b'\n' => self.over = true,
             State::Lost { string, escape } => {
                 self.state = State::Lost {
@@ -333,22 +333,22 @@ impl JsonPayload {
                     escape: string && !escape && byte == b'\\',
                 };
             }
-            // The transducers have these; nothing of them comes here.
+            // The transducers handle these states; their bytes never get here.
             State::KeyText | State::Reading(_) => {}
         }
         if self.over { Step::Over } else { Step::Taken }
     }
 
-    /// What the value of the key that was just read is for.
+    /// The use of the value of the key just read.
     fn slot_of_key(&mut self, calls: &mut Calls) -> Slot {
         self.arrow = false;
         let slot = self.slot(calls);
-        // What was said of the first one is not taken back.
+        // The first value was already sent and cannot be revised.
         if slot == Slot::Ignored && (self.key == self.keys.name || self.key == self.keys.arguments) {
             calls.blame(format!("the call has the key {:?} twice", self.key));
         }
         if slot == Slot::Ignored && self.keys.keyed && self.level == 1 {
-            calls.blame(format!("the call has the key {:?} beside its tool's name", self.key));
+            calls.blame(format!("the call has the key {:?} in addition to its tool's name", self.key));
         }
         slot
     }
@@ -371,7 +371,7 @@ impl JsonPayload {
             }
             b'`' => {
                 if self.depart(RepairKind::CodeFence, at, calls) {
-                    self.behind.fenced = true;
+                    self.trailing.fenced = true;
                     self.state = State::Fence;
                 }
             }
@@ -384,28 +384,28 @@ impl JsonPayload {
     }
 
     fn after(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
-        if self.array && self.behind.text_at().is_none() && matches!(byte, b',' | b']') {
-            self.behind.pass(byte);
+        if self.array && self.trailing.text_at().is_none() && matches!(byte, b',' | b']') {
+            self.trailing.pass(byte);
             self.array = byte == b',';
             return Step::Taken;
         }
         if self.open_ended {
-            let fence = self.behind.fenced && byte == b'`';
+            let fence = self.trailing.fenced && byte == b'`';
             let goes_on = self.array && byte == b'{' || fence || byte.is_ascii_whitespace();
             if !goes_on {
                 self.over = true;
                 return Step::Over;
             }
         }
-        match self.behind.step(byte, at, self.repair || self.array && self.keys.array) {
-            Trailer::Nothing => {}
-            Trailer::Departure(kind, at) => {
+        match self.trailing.step(byte, at, self.repair || self.array && self.keys.array) {
+            TrailingByte::Nothing => {}
+            TrailingByte::Departure(kind, at) => {
                 self.depart(kind, at, calls);
             }
-            Trailer::NextCall(_) if self.bare => {
+            TrailingByte::NextCall(_) if self.bare => {
                 self.depart(RepairKind::StrayText, at, calls);
             }
-            Trailer::NextCall(text) => {
+            TrailingByte::NextCall(text) => {
                 if let Some(text) = text {
                     self.depart(RepairKind::StrayText, text, calls);
                 }
@@ -444,8 +444,8 @@ impl PayloadReader for JsonPayload {
             if markers && if in_string { stops.in_string(byte) } else { stops.in_structure(byte) } {
                 break;
             }
-            let behind = matches!(self.state, State::After);
-            if self.over || behind && (markers && self.is_over(at + i) || self.is_closed() || self.is_paused()) {
+            let after = matches!(self.state, State::After);
+            if self.over || after && (markers && self.is_over(at + i) || self.is_closed() || self.is_paused()) {
                 break;
             }
             self.at = at + i;
@@ -478,13 +478,13 @@ impl PayloadReader for JsonPayload {
     }
 
     fn is_empty(&self) -> bool {
-        self.state == State::Start && !self.junk && !self.behind.fenced && !self.array
+        self.state == State::Start && !self.junk && !self.trailing.fenced && !self.array
     }
 
     fn is_closed(&self) -> bool {
         self.open_ended
             && !self.pause
-            && (self.over || self.state == State::After && !self.array && !self.behind.fenced)
+            && (self.over || self.state == State::After && !self.array && !self.trailing.fenced)
     }
 
     fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
@@ -526,7 +526,7 @@ impl PayloadReader for JsonPayload {
         let lost = matches!(self.state, State::Lost { .. } | State::Start | State::Fence);
         self.flush(calls);
         if by == Terminator::End
-            && let Some(text) = self.behind.text_at()
+            && let Some(text) = self.trailing.text_at()
         {
             self.depart(RepairKind::StrayText, text, calls);
         }
@@ -552,23 +552,23 @@ impl PayloadReader for JsonPayload {
     }
 
     fn text_at(&self) -> Option<usize> {
-        self.behind.text_at()
+        self.trailing.text_at()
     }
 
     fn forget_text(&mut self, from: usize, calls: &mut Calls) {
-        if let Some(at) = self.behind.forget_text(from) {
+        if let Some(at) = self.trailing.forget_text(from) {
             self.depart(RepairKind::StrayText, at, calls);
         }
     }
 
     fn is_over(&self, at: usize) -> bool {
-        self.behind.is_over(at)
+        self.trailing.is_over(at)
     }
 
     fn next_call(&mut self) {
-        let (array, fenced) = (self.array, self.behind.fenced);
+        let (array, fenced) = (self.array, self.trailing.fenced);
         self.reset();
-        (self.array, self.behind.fenced) = (array, fenced);
+        (self.array, self.trailing.fenced) = (array, fenced);
     }
 
     fn reset(&mut self) {
@@ -583,6 +583,6 @@ impl PayloadReader for JsonPayload {
         (self.undecided, self.shortened, self.argued, self.long_key) = (false, false, false, false);
         self.arrow = false;
         (self.held_name, self.held_arguments) = (None, None);
-        self.behind = Behind::default();
+        self.trailing = Trailing::default();
     }
 }

@@ -1,4 +1,4 @@
-//! The payload that names its tool before the arguments: a head, then JSON, then what the format writes behind it.
+//! The payload with the tool's name before the arguments: a head, then JSON, then the format's text after it.
 
 use super::json::JsonPayload;
 use super::{PayloadReader, Terminator, Then};
@@ -10,7 +10,7 @@ use crate::parse::markers::Context;
 use crate::parse::repair::{Dialect, Stops};
 use std::sync::Arc;
 
-/// What the calls of a format share.
+/// State shared by the calls of a format.
 #[derive(Debug)]
 pub(crate) struct NamedPlan {
     head: Arc<HeadPlan>,
@@ -51,13 +51,13 @@ enum State {
     Fence,
     /// In the arguments, or in a call that is one JSON object instead of head and arguments.
     Arguments,
-    /// Behind the arguments, so far into the tail.
+    /// After the arguments, at this position of the tail.
     Tail(usize),
-    /// Behind the tail.
-    Behind,
-    /// There is no head: nothing is read any more.
+    /// After the tail.
+    AfterTail,
+    /// Without a head; the rest is skipped.
     Lost,
-    /// The same, and the line has ended, in a format without end marker.
+    /// The same, after the end of the line, in a format without end marker.
     Over,
 }
 
@@ -72,7 +72,7 @@ impl NamedPayload {
         }
     }
 
-    /// One byte outside of the arguments; false if it is to be looked at again.
+    /// One byte outside of the arguments; false if it has to be read again.
     fn step(&mut self, byte: u8, at: usize, calls: &mut Calls) -> bool {
         match self.state {
             State::Head => {
@@ -125,17 +125,17 @@ impl NamedPayload {
                 return false;
             }
             State::Lost => {}
-            State::Arguments | State::Behind | State::Over => return false,
+            State::Arguments | State::AfterTail | State::Over => return false,
         }
         true
     }
 
     fn leave_tail(&mut self) {
         self.arguments.go_on();
-        self.state = State::Behind;
+        self.state = State::AfterTail;
     }
 
-    /// The head has ended, if it has; true if its last byte is no part of it.
+    /// Handles the end of the head; true if its last byte is not part of it.
     fn head_ends(&mut self, step: HeadStep, calls: &mut Calls) -> bool {
         let read = match step {
             HeadStep::More => return false,
@@ -145,7 +145,7 @@ impl NamedPayload {
                 return false;
             }
         };
-        // No tool's name has white space in it: this is prose.
+        // No tool's name contains white space: this is prose.
         let prose = read.name.contains(char::is_whitespace);
         if prose || !read.exact && !calls.depart(RepairKind::NearMissMarker, read.range.clone()) {
             self.state = State::Lost;
@@ -164,7 +164,7 @@ impl PayloadReader for NamedPayload {
     fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
         let mut i = 0;
         while i < input.len() {
-            if matches!(self.state, State::Arguments | State::Behind) {
+            if matches!(self.state, State::Arguments | State::AfterTail) {
                 let (taken, then) = self.arguments.feed(&input[i..], at + i, stops, markers, calls);
                 i += taken;
                 if self.state == State::Arguments && self.arguments.is_paused() {
@@ -197,7 +197,7 @@ impl PayloadReader for NamedPayload {
 
     fn is_closed(&self) -> bool {
         match self.state {
-            State::Arguments | State::Behind => self.arguments.is_closed(),
+            State::Arguments | State::AfterTail => self.arguments.is_closed(),
             State::Over => true,
             _ => false,
         }

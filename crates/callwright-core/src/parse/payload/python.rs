@@ -1,6 +1,6 @@
-//! The payload that is calls as Python writes them: `[f(a=1, b="x"), g()]`.
+//! The payload of calls in Python notation: `[f(a=1, b="x"), g()]`.
 //!
-//! The arguments, parentheses included, go through a [`Transducer`] of that dialect and come out as a JSON object.
+//! The arguments, parentheses included, pass through a [`Transducer`] of that dialect and become a JSON object.
 
 use super::json::JsonPayload;
 use super::{PayloadReader, Terminator, Then};
@@ -11,9 +11,9 @@ use crate::parse::markers::Context;
 use crate::parse::repair::{Cut, Dialect, Stops, Transducer};
 use std::ops::Range;
 
-/// How long a name may be.
+/// Maximum length of a name.
 const NAME: usize = 256;
-/// How much text may stand between the calls and the end marker. More than that is for the user.
+/// Maximum text between the calls and the end marker. More than that is for the user.
 const TEXT: usize = 256;
 
 /// Reads the calls between one pair of markers.
@@ -27,25 +27,25 @@ pub(crate) struct PythonPayload {
     name: Vec<u8>,
     name_at: usize,
     arguments: Transducer,
-    /// How much of the arguments was sent.
+    /// Length of the arguments already sent.
     sent: usize,
-    /// Where the list's bracket stood, while it is open.
+    /// Position of the list's bracket while it is open.
     array_at: Option<usize>,
     fenced: bool,
-    /// Whether anything but white space came.
+    /// Whether anything except white space came.
     started: bool,
     shortened: bool,
-    /// Whether white space came behind what may be the name of another call.
+    /// Whether white space followed what may be the name of another call.
     spaced: bool,
     /// Whether a call begins at the next byte.
     next: bool,
-    /// Whether a call came before, and whether a comma stood behind it.
+    /// Whether a call came before, and whether a comma followed it.
     several: bool,
     comma: bool,
     /// The calls, if they are JSON objects instead.
     json: Option<Box<JsonPayload>>,
     text_at: Option<usize>,
-    /// Whether nothing but white space came since the last line break behind a call.
+    /// Whether only white space has followed the last line break after a call.
     line_start: bool,
 }
 
@@ -54,25 +54,25 @@ enum State {
     Start,
     /// In the first line of a code fence.
     Fence,
-    /// Behind a `#`, up to the line's end.
+    /// After a `#`, until the end of the line.
     Comment,
     Name,
-    /// Behind the name, before the parenthesis.
+    /// After the name, before the parenthesis.
     Paren,
     Arguments,
     After,
     /// In what may be the name of another call.
     NextName,
-    /// No name can be told: nothing is read any more.
+    /// Without a name; the rest is skipped.
     Lost,
 }
 
-/// What became of a byte.
+/// What to do with a byte.
 enum Did {
     Taken,
-    /// It is to be looked at again in the new state.
+    /// Read it again in the new state.
     Look,
-    /// All from this offset on is.
+    /// Scan all bytes from this offset on again.
     Again(usize),
     NextCall,
 }
@@ -102,7 +102,7 @@ impl PythonPayload {
         }
     }
 
-    /// Whether a comma in the list promises another call.
+    /// Whether a comma in the list announces another call.
     fn is_listed(&self) -> bool {
         self.comma && self.array_at.is_some()
     }
@@ -140,7 +140,7 @@ impl PythonPayload {
                         self.end_text(calls);
                     }
                     _ if in_name(byte) && at - self.name_at < NAME && !self.spaced => return Did::Taken,
-                    // Prose has parentheses, too, but none in the list of calls.
+                    // Prose also has parentheses, but not in the list of calls.
                     b' ' | b'\t' | b'\r' | b'\n' if self.is_listed() && at - self.name_at < NAME => {
                         self.spaced = true;
                         return Did::Taken;
@@ -202,7 +202,7 @@ impl PythonPayload {
         Did::Taken
     }
 
-    /// The name has ended before the parenthesis at offset `at`.
+    /// The name ended before the parenthesis at offset `at`.
     fn begin_arguments(&mut self, calls: &mut Calls, at: usize) {
         let name = String::from_utf8_lossy(&self.name).into_owned();
         calls.start(name, self.name_at..at);
@@ -243,14 +243,14 @@ impl PythonPayload {
         Did::Taken
     }
 
-    /// The calls go on: what stood there was no text for the user.
+    /// Another call follows, so the text in between was not for the user.
     fn end_text(&mut self, calls: &mut Calls) {
         if let Some(at) = self.text_at.take().filter(|&at| at < self.name_at) {
             self.report(RepairKind::StrayText, at..at + 1, calls);
         }
     }
 
-    /// Follows up on what the transducer did; true if there was a report.
+    /// Handles what the transducer did; true if there was a report.
     fn settle(&mut self, calls: &mut Calls) -> bool {
         let mut reported = false;
         while let Some((kind, place)) = self.arguments.take_report() {
@@ -343,7 +343,7 @@ impl PayloadReader for PythonPayload {
         let mut closed = matches!(self.state, State::After | State::NextName);
         match self.state {
             State::Arguments => {
-                // Parentheses that an open string swallowed cannot be told from its text.
+                // Parentheses inside an unclosed string look like part of its text.
                 let string = self.arguments.in_string();
                 let cut = self.arguments.cut(at);
                 self.shortened |= string || cut == Cut::Shortened;

@@ -1,8 +1,7 @@
-//! The payload whose arguments stand one by one between tags: `f><parameter=a>1</parameter>`.
+//! The payload with arguments one by one between tags: `f><parameter=a>1</parameter>`.
 //!
-//! Nothing is escaped in such a value and nothing in it says what type it has: a value ends at its closing tag, and
-//! the tool's schema says whether it is a string. What stands between the tags is read here, the values by
-//! [`ValueReader`].
+//! Values are not escaped and do not show their type: a value ends at its closing tag, and the tool's schema says
+//! whether it is a string. This module reads the text between the values; [`ValueReader`] reads the values.
 
 mod output;
 mod plan;
@@ -23,15 +22,15 @@ use value::{ValueEnd, ValueReader};
 
 pub(crate) use plan::TaggedPlan;
 
-/// How long a key mostly is.
+/// Usual length of a key.
 const NAME: usize = 64;
-/// How long a key may be.
+/// Maximum length of a key.
 const KEY: usize = 128;
-/// How many keys are remembered, to tell those that come twice.
+/// Maximum number of keys to remember for finding duplicates.
 const KEYS: usize = 64;
-/// How deep elements may nest: the arguments stay within what serde_json reads.
+/// Maximum nesting of elements, so that serde_json can read the arguments.
 const DEPTH: usize = 100;
-/// How much text may stand where an argument or the end marker is due. More than that is for the user.
+/// Maximum text in place of an argument or the end marker. More than that is for the user.
 const TEXT: usize = 256;
 
 /// Reads one such call.
@@ -43,30 +42,30 @@ pub(crate) struct TaggedPayload {
     head: HeadReader,
     key: Vec<u8>,
     key_at: usize,
-    /// Whether the key's own end is missing.
+    /// Whether the key has no end.
     key_open: bool,
-    /// The types that the argument's tag says.
+    /// The types given by the argument's tag.
     word: Option<Types>,
-    /// Bytes that may be part of a tag, the first of which has offset `held_at`.
+    /// Bytes that may be part of a tag; the first has offset `held_at`.
     held: Vec<u8>,
     held_at: usize,
     value: ValueReader,
-    /// The elements that are open around the arguments being read.
+    /// The open elements around the current arguments.
     frames: Vec<Frame>,
-    /// The way to the argument that was read last, through the open elements.
+    /// The path to the last argument read, through the open elements.
     path: Vec<Step>,
-    /// How many arguments there are already, outside of elements.
+    /// Number of arguments so far, outside of elements.
     count: usize,
     /// Their names.
     given: Vec<String>,
     output: Output,
     shortened: bool,
-    /// The arguments, if they are a JSON object instead, and whether they were.
+    /// The arguments, if they are a JSON object instead, and whether there were any.
     object: Transducer,
     object_read: bool,
     /// The call, if it is a JSON object instead.
     json: Option<Box<JsonPayload>>,
-    /// Where text began that is for the user unless the call goes on.
+    /// Start of text that is for the user unless the call continues.
     text_at: Option<usize>,
     line_start: bool,
 }
@@ -74,22 +73,22 @@ pub(crate) struct TaggedPayload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Head,
-    /// Where an argument or the end marker is due.
+    /// An argument or the end marker is expected.
     Between,
     Key,
-    /// Between an argument's name and its value, where the format writes something there.
+    /// Between an argument's name and its value, in a format with text there.
     ValueStart,
     Value,
     /// In arguments that are a JSON object.
     Object,
-    /// There is no head: nothing is read any more.
+    /// Without a head; the rest is skipped.
     Lost,
 }
 
 /// An element that holds elements.
 #[derive(Debug)]
 struct Frame {
-    /// What ends it.
+    /// Its closing tag.
     closing: Vec<u8>,
     types: Types,
     kind: Kind,
@@ -98,18 +97,18 @@ struct Frame {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The first element in it will tell.
+    /// Decided by the first element in it.
     Open,
     Object,
     Array,
 }
 
-/// What became of a byte.
+/// What to do with a byte.
 enum Did {
     Taken,
-    /// It is to be looked at again in the new state.
+    /// Read it again in the new state.
     Look,
-    /// All from this offset on is.
+    /// Scan all bytes from this offset on again.
     Again(usize),
 }
 
@@ -173,7 +172,7 @@ impl TaggedPayload {
     }
 
     fn head_read(&mut self, read: HeadRead, at: usize, calls: &mut Calls) {
-        // No tool's name has white space in it: this is prose.
+        // No tool's name contains white space: this is prose.
         let prose = read.name.contains(char::is_whitespace);
         if prose || !read.exact && !calls.depart(RepairKind::NearMissMarker, read.range.clone()) {
             self.state = State::Lost;
@@ -207,7 +206,7 @@ impl TaggedPayload {
         let types = schema.map_or_else(Types::default, |schema| schema::types(schema, &self.path));
         let types = match self.word.take() {
             Some(word) if word == Types::STRING => word,
-            // JSON, whatever the schema says; that tells which of its types are meant.
+            // JSON, whatever the schema says; the word gives the types.
             Some(word) if types.without(Types::STRING).is_unknown() => word,
             Some(_) => types.without(Types::STRING),
             None => types,
@@ -217,7 +216,7 @@ impl TaggedPayload {
         self.state = State::Value;
     }
 
-    /// The value, or its beginning, has ended; says from where on to look at bytes again.
+    /// The value, or its beginning, has ended; returns from where on to scan bytes again.
     fn value_ended(&mut self, end: ValueEnd, at: usize, stops: &Stops, calls: &mut Calls) -> Option<usize> {
         self.line_start = false;
         if let ValueEnd::Children(from) = end {
@@ -285,7 +284,7 @@ impl TaggedPayload {
 
     /// Takes bytes of arguments that are a JSON object.
     ///
-    /// Says how many, and whether there was anything to report.
+    /// Returns how many, and whether there was a report.
     fn object(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, bool) {
         let taken = self.object.feed(input, at, stops, markers);
         let reported = self.pass_object(calls);
@@ -309,11 +308,11 @@ impl TaggedPayload {
         reported
     }
 
-    /// Ends what is open where the payload ends; says whether the call is whole all the same.
+    /// Closes what is open at the end of the payload; returns whether the call is nevertheless complete.
     fn end_open(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> bool {
-        // Where nothing says that the call has ended, more arguments may have been to come.
-        let told_by_end = by != Terminator::Text || self.plan.open_ended && !calls.cut_off;
-        let mut whole = self.state == State::Between && told_by_end;
+        // If nothing shows that the call has ended, more arguments may have followed.
+        let end_is_known = by != Terminator::Text || self.plan.open_ended && !calls.cut_off;
+        let mut whole = self.state == State::Between && end_is_known;
         match self.state {
             State::Head if by == Terminator::End && !self.head.is_empty() => match self.head.end(at, calls.index()) {
                 HeadStep::Done(read) => self.head_read(read, at, calls),
@@ -467,7 +466,7 @@ impl PayloadReader for TaggedPayload {
             return None;
         }
         let end = self.value.end_text(stops, &mut self.output, calls)?;
-        // At a token limit more of the value may have been to come, unless the tag is on a line of its own.
+        // At a token limit the value may have continued, unless the tag is on a line of its own.
         self.shortened |= calls.cut_off && !self.plan.lines;
         self.value_ended(ValueEnd::ClosedBefore(end), at, stops, calls)
     }

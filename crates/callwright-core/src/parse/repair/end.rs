@@ -1,17 +1,17 @@
-//! How a value ends that does not end as it should: beyond repair, or cut off.
+//! Irregular ends of a value: beyond repair, or cut off.
 
 use super::string::Quoted;
 use super::{Cut, Dialect, LITERALS, State, Transducer};
 use crate::parse::event::RepairKind;
 
 impl Transducer {
-    /// Beyond repair: takes bytes as they are, up to the value's end as far as that can be told.
+    /// Beyond repair: takes bytes unchanged, up to the value's probable end.
     pub(super) fn loose(&mut self, bytes: &[u8]) -> usize {
         let round = self.dialect == Dialect::PythonCall;
         for (index, &byte) in bytes.iter().enumerate() {
             let State::Loose { mut depth, mut string, mut escape } = self.state else { return index };
             if string {
-                // No line break in a string: quotes that do not pair up lose their hold at the line's end.
+                // A string ends at a line break, so that unpaired quotes have no effect beyond it.
                 string = byte != b'\n' && (escape || byte != b'"');
                 escape = !escape && byte == b'\\';
             } else {
@@ -45,7 +45,7 @@ impl Transducer {
         self.state = State::Done;
     }
 
-    /// The text ends here, inside the value or after it.
+    /// The text ends inside the value or after it.
     pub(crate) fn cut(&mut self, at: usize) -> Cut {
         self.utf8.end(&mut self.out);
         self.at = at;
@@ -55,7 +55,7 @@ impl Transducer {
             State::Number(number) if number.is_whole() => self.end_value(),
             State::Word { key: false } if LITERALS.contains(&&self.out[self.mark..]) => self.end_word(false, at),
             State::QuoteEnd(quoted) if self.at_call() && !self.out[self.mark + 1..].trim_ascii().is_empty() => {
-                // A word behind it, of which nobody knows what it was to be.
+                // An unfinished word after it, whose meaning is unknown.
                 let word = self.out.split_off(self.mark + 1);
                 self.end_string(quoted);
                 self.out.push_str(&word);

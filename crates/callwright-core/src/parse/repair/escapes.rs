@@ -1,38 +1,37 @@
-//! Whether a string's backslashes begin escapes, or are the backslashes of a path or a pattern that nobody escaped.
+//! Decides whether a string's backslashes are escapes, or belong to a path or a pattern that was not escaped.
 //!
-//! `{"path": "C:\bin\app.exe"}` is no JSON, for `\a` is no escape. To correct `\a` alone would leave a backspace for
-//! `\b`, in a call that looks valid. So one escape that JSON does not know decides about the whole string: all of its
-//! backslashes are literal (`\"` aside, without which the string would end). A path of a drive shows itself even where
-//! every escape is possible, as in `C:\new\table`. A UNC path does by its first escape that is none.
+//! `{"path": "C:\bin\app.exe"}` is not JSON, because `\a` is not an escape. Correcting only `\a` would leave a
+//! backspace for `\b`, in a call that looks valid. So one invalid escape decides for the whole string: all of its
+//! backslashes are literal (except `\"`, without which the string would end). A path with a drive is recognised even if
+//! every escape is valid, as in `C:\new\table`. A UNC path is recognised by its first invalid escape.
 //!
-//! What was shown cannot be taken back, so the string is held back from its first escape that may be a letter after a
-//! backslash, but not for long:
+//! Shown text cannot be revised, so the string is held from its first escape that may be a backslash and a letter, but
+//! not for long:
 //!
-//! - `\n`, `\r` and `\t` for [`SHORT`] bytes. An ordinary text of several lines waits once, at its first line break.
-//! - `\b` and `\f`, which hardly anybody means, a drive, and `\\` at the very beginning for [`LONG`] bytes.
+//! - `\n`, `\r` and `\t` for [`SHORT`] bytes. Ordinary text with several lines waits once, at its first line break.
+//! - `\b` and `\f`, which are rarely intended, a drive, and `\\` at the very beginning for [`LONG`] bytes.
 //!
-//! The string ends the wait, and so does what only a writer of JSON writes: `\\` further on, `\/`, `\u00e9`. After it,
-//! escapes are escapes, and one that JSON does not know is a backslash and no more: source code of several lines with
-//! `\d` in a pattern keeps its line breaks. Valid JSON is never changed, but for the path of a drive with single
-//! backslashes.
+//! The wait ends with the string, or with an escape that only a JSON writer produces: a later `\\`, `\/`, `\u00e9`.
+//! After that, escapes are escapes, and an invalid one is just a backslash: source code of several lines with `\d` in a
+//! pattern keeps its line breaks. Valid JSON is never changed, except the path of a drive with single backslashes.
 
 use super::Transducer;
 use crate::parse::event::RepairKind;
 
-/// For how many bytes of the string an escape is held back.
+/// Number of bytes of the string for which an escape is held.
 pub(super) const SHORT: usize = 64;
 const LONG: usize = 1024;
-/// How many spaces a name in a path may have.
+/// Maximum number of spaces in a name of a path.
 const SPACES: usize = 3;
 
-/// What the backslashes of the string being read are.
+/// The meaning of the current string's backslashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Escapes {
-    /// Nothing speaks for either yet.
+    /// No evidence yet.
     Fresh,
     /// Undecided; nothing is shown from the first escape on.
     Held(Held),
-    /// They begin escapes.
+    /// They are escapes.
     Settled,
     /// They are backslashes.
     Literal,
@@ -40,16 +39,16 @@ pub(super) enum Escapes {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Where the first escape stands in the output.
+    /// Position of the first escape in the output.
     pub from: usize,
-    /// How many bytes of the string came since, that escape included.
+    /// Number of bytes of the string since then, including that escape.
     count: usize,
     limit: usize,
-    /// Whether the string begins like a path of a drive; where its backslash stands in the text.
+    /// Whether the string begins like a path with a drive, and the position of its backslash in the text.
     drive: Option<usize>,
 }
 
-/// What the string begins with.
+/// The beginning of the string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opening {
     Start,
@@ -60,7 +59,7 @@ pub(super) enum Opening {
 }
 
 impl Opening {
-    /// After these bytes, too.
+    /// The state after these bytes.
     pub(super) fn after(mut self, bytes: &[u8]) -> Opening {
         for &byte in bytes {
             self = match (self, byte) {
@@ -75,13 +74,13 @@ impl Opening {
 }
 
 impl Transducer {
-    /// A string of JSON begins. Without repairs, and in a key, escapes are escapes.
+    /// A JSON string begins. Without repairs, and in a key, escapes are always escapes.
     pub(super) fn begin_escapes(&mut self, key: bool) {
         self.escapes = if key || !self.repair { Escapes::Settled } else { Escapes::Fresh };
         self.opening = Opening::Start;
     }
 
-    /// Bytes of the string that are in no escape.
+    /// Bytes of the string outside escapes.
     pub(super) fn pass_unescaped(&mut self, bytes: &[u8]) {
         self.opening = self.opening.after(bytes);
         self.count_held(bytes.len());
@@ -96,7 +95,7 @@ impl Transducer {
         }
     }
 
-    /// What only a writer of JSON writes.
+    /// Only a JSON writer writes this, so escapes are escapes.
     pub(super) fn settle_escapes(&mut self) {
         self.opening = Opening::Other;
         if self.escapes != Escapes::Literal {
@@ -130,7 +129,7 @@ impl Transducer {
         self.escapes = Escapes::Held(Held { from: self.mark, count: 2, limit, drive });
     }
 
-    /// What follows a backslash where all of them are literal; `None` where it is an escape all the same.
+    /// The output for the byte after a literal backslash; `None` if it is an escape nevertheless.
     pub(super) fn after_literal_backslash(&mut self, byte: u8) -> Option<&'static str> {
         match (self.escapes, byte) {
             (Escapes::Literal, b'"' | b'\'') => None,
@@ -141,7 +140,7 @@ impl Transducer {
         }
     }
 
-    /// An escape that JSON does not know, whose backslash is at the mark.
+    /// An invalid escape, whose backslash is at the mark.
     pub(super) fn impossible_escape(&mut self) {
         self.opening = Opening::Other;
         match self.escapes {
@@ -156,7 +155,7 @@ impl Transducer {
         }
     }
 
-    /// The string has ended, or its text: what is held back may be a path.
+    /// The string or its text has ended: the held text may be a path.
     pub(super) fn end_escapes(&mut self) {
         let Escapes::Held(held) = std::mem::replace(&mut self.escapes, Escapes::Settled) else { return };
         let Some(at) = held.drive.filter(|_| is_path(&self.out[held.from..])) else { return };
@@ -166,7 +165,7 @@ impl Transducer {
         }
     }
 
-    /// The text ends inside of the string: what is held back is whole up to an escape that is not.
+    /// The text ends inside the string: the held text is whole up to an unfinished escape.
     pub(super) fn cut_escapes(&mut self, whole: usize) {
         if matches!(self.escapes, Escapes::Held(_)) {
             let rest = self.out.split_off(whole);
@@ -178,7 +177,7 @@ impl Transducer {
     }
 }
 
-/// The output with its backslashes as such.
+/// The output with literal backslashes.
 fn literal(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     let mut characters = text.chars();
@@ -195,8 +194,8 @@ fn literal(text: &str) -> String {
     out
 }
 
-/// Whether what follows the colon of a drive is a path, and no text of several lines: `\new\table`. The closing quote may
-/// stand behind it.
+/// Whether the text after the drive's colon is a path rather than several lines: `\new\table`. The closing quote may
+/// follow it.
 fn is_path(text: &str) -> bool {
     let text = text.trim_ascii_end();
     let text = text.strip_suffix('"').unwrap_or(text);

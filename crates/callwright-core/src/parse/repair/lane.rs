@@ -1,7 +1,7 @@
-//! Valid JSON at speed: tokens that are as they should be pass in one piece.
+//! A fast path for valid JSON: regular tokens pass in one piece.
 //!
-//! Most of what models write needs no repair, and what comes out of it is what went in. Here it is only looked at, and
-//! copied once; whatever is not plain is left to the machine that looks at every byte.
+//! Most of what models write needs no repair, and the output equals the input. Here it is only scanned and copied once;
+//! anything irregular is left to the byte-by-byte machine.
 
 use super::escapes::{Escapes, Opening, SHORT as WAIT};
 use super::number::Number;
@@ -11,19 +11,19 @@ use super::{DEPTH, Dialect, PENDING, State, Stops, Transducer};
 /// A string that is a value.
 const VALUE: Quoted = Quoted { quote: Quote::Double, key: false };
 
-/// How long a key may be, and what waits before it.
+/// Maximum length of a key, and of what waits before it.
 const SHORT: usize = PENDING / 8;
 
-/// How far the lane has come, in the bytes that it was given.
+/// Progress of the fast path in its input.
 struct Place {
     i: usize,
-    /// Up to where the output will not change any more; `None` for no further than before.
+    /// End of the final output; `None` if it has not moved.
     stable: Option<usize>,
 }
 
 impl Transducer {
-    /// Takes what of `input` can only be valid JSON, up to a token that is not whole, a string aside; says how many
-    /// bytes that is. Stops where [`Transducer::feed`] does.
+    /// Takes the part of `input` that can only be valid JSON, up to an incomplete token other than a string; returns
+    /// its length. Stops where [`Transducer::feed`] does.
     pub(super) fn lane(&mut self, input: &[u8], at: usize, flags: &Stops, markers: bool) -> usize {
         let plain = !self.stack.is_empty() && self.surrogate.is_none() && self.utf8.is_empty() && !self.key_shown;
         let other_string =
@@ -35,7 +35,7 @@ impl Transducer {
         let waiting = self.out.len() - self.stable;
         let mut place = Place { i: 0, stable: None };
         while let Some(&byte) = input.get(place.i) {
-            // What waits for a later byte is bounded, and broken characters grow when they are replaced.
+            // Waiting text is bounded, and invalid characters grow when they are replaced.
             let pending = place.stable.map_or(waiting + place.i, |stable| place.i - stable);
             let taken = pending < SHORT && self.token(byte, input, &mut place, flags, markers);
             if !taken || matches!(self.state, State::Done) {
@@ -54,7 +54,7 @@ impl Transducer {
         place.i
     }
 
-    /// Takes the token that begins with `byte`; false if it, or the rest of it, is none for here.
+    /// Takes the token that begins with `byte`; false if it, or the rest of it, is not for the fast path.
     fn token(&mut self, byte: u8, input: &[u8], place: &mut Place, flags: &Stops, markers: bool) -> bool {
         if matches!(self.state, State::String(_)) {
             return self.rest_of_string(input, place, flags, markers);
@@ -98,7 +98,7 @@ impl Transducer {
             (State::Value | State::Element | State::FirstElement, b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
                 let rest = &input[place.i..];
                 let length = if byte.is_ascii_alphabetic() { literal(rest) } else { number(rest) };
-                // The next byte tells where it ends, unless that may begin a marker: then it is not known to be JSON yet.
+                // The next byte shows where it ends, unless that may begin a marker: it is then not known to be JSON.
                 let stops = |&byte: &u8| markers && flags.in_structure(byte);
                 let ends = rest.get(length).is_some_and(|next| b",]} \t\r\n".contains(next));
                 if length == 0 || !ends || rest[..=length].iter().any(stops) {
@@ -128,7 +128,7 @@ impl Transducer {
         true
     }
 
-    /// Takes bytes of the string that is open; false if it did not end.
+    /// Takes bytes of the open string; false if it did not end.
     fn rest_of_string(&mut self, input: &[u8], place: &mut Place, flags: &Stops, markers: bool) -> bool {
         let rest = &input[place.i..];
         let (length, whole) = match self.escapes {
@@ -155,16 +155,16 @@ impl Transducer {
     }
 }
 
-/// A string of which it is not decided what its backslashes are; [`super::escapes`] says how that is.
+/// A string whose backslashes are undecided; see [`super::escapes`].
 struct Fresh {
     opening: Opening,
-    /// Where the first escape stands that may be none.
+    /// Position of the first escape that may be literal.
     first: Option<usize>,
     settled: bool,
 }
 
 impl Fresh {
-    /// An escape after `before`; false if it is one that is looked at byte by byte.
+    /// An escape after `before`; false if it has to be read byte by byte.
     fn weigh(&mut self, byte: u8, before: &[u8]) -> bool {
         if self.certain(before.len()) == before.len() && self.settled {
             return true;
@@ -183,7 +183,7 @@ impl Fresh {
         true
     }
 
-    /// How many of `length` bytes will not change any more.
+    /// How many of `length` bytes are final.
     fn certain(&mut self, length: usize) -> usize {
         match self.first {
             Some(first) if !self.settled && length - first <= WAIT => first,
@@ -196,10 +196,10 @@ impl Fresh {
     }
 }
 
-/// How many bytes of a string come before the quote that ends it, or before one that is looked at by itself, and
-/// whether that quote is there.
+/// Number of bytes of a string before its closing quote or before a byte to be read separately, and whether the closing
+/// quote is there.
 ///
-/// `fresh` is what is not decided yet about its escapes, if that is to be.
+/// `fresh` is the undecided state of its escapes, if they are undecided.
 fn string(bytes: &[u8], flags: &Stops, markers: bool, mut fresh: Option<&mut Fresh>) -> (usize, bool) {
     let mask = if markers { Stops::DOUBLE | Stops::STRING_MARKER } else { Stops::DOUBLE };
     let mut i = 0;
@@ -223,7 +223,7 @@ fn string(bytes: &[u8], flags: &Stops, markers: bool, mut fresh: Option<&mut Fre
     }
 }
 
-/// The length of the number at the beginning; 0 if it is not whole.
+/// Length of the number at the beginning; 0 if it is incomplete.
 fn number(bytes: &[u8]) -> usize {
     let mut number = match bytes[0] {
         b'-' => Number::Minus,
@@ -238,7 +238,7 @@ fn number(bytes: &[u8]) -> usize {
     if number.is_whole() { length } else { 0 }
 }
 
-/// The length of the word at the beginning, if it is one of JSON's.
+/// Length of the word at the beginning, if it is a JSON literal.
 fn literal(bytes: &[u8]) -> usize {
     let words: [&[u8]; 3] = [b"true", b"false", b"null"];
     words.into_iter().find(|word| bytes.starts_with(word)).map_or(0, <[u8]>::len)

@@ -1,4 +1,4 @@
-//! How far a number of JSON has come.
+//! State of reading a JSON number.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Number {

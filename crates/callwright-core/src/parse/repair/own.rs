@@ -1,4 +1,4 @@
-//! Strings in quotes of the dialect's own, several bytes long, between which nothing is escaped.
+//! Strings in the dialect's own quotes, several bytes long, between which nothing is escaped.
 
 use super::string::{Quote, Quoted};
 use super::{Dialect, State, Transducer};
@@ -41,7 +41,7 @@ impl Transducer {
         }
     }
 
-    /// A byte of such a string that may end it, or that JSON wants escaped.
+    /// A byte of such a string that may end it, or that JSON requires to be escaped.
     pub(super) fn own_special(&mut self, quoted: Quoted, byte: u8) -> bool {
         if self.begins_quote(byte) {
             self.utf8.end(&mut self.out);
@@ -61,7 +61,7 @@ impl Transducer {
                 self.settle_string(quoted);
                 return false;
             }
-            // What of these bytes may still begin the quote.
+            // The part of these bytes that may still begin the quote.
             let kept = (0..count).rev().find(|&kept| quote[..count].ends_with(&quote[..kept])).unwrap_or(0);
             quote[..count - kept].iter().for_each(|&byte| self.own_text(byte));
             self.settle_string(quoted);

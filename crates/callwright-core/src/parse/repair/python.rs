@@ -5,28 +5,28 @@ use super::string::{Quote, Quoted};
 use super::{CALL, State, Transducer, python_literal, quoted_json};
 use crate::parse::event::RepairKind;
 
-/// How much white space is kept between two literals that may be one string.
+/// White space to keep between two literals that may be one string.
 const BLANK: usize = 64;
-/// How long a word may be that waits for `=`.
+/// Maximum length of a word that waits for `=`.
 const WORD: usize = 64;
 
 impl Transducer {
-    /// The names of the parameters, in order, for arguments that have none, and whether the first takes an object.
+    /// The parameters' names in order, for positional arguments, and whether the first takes an object.
     pub(crate) fn name_parameters(&mut self, names: Vec<String>, takes_object: bool) {
         (self.names, self.takes_object) = (names, takes_object);
     }
 
-    /// Whether the arguments stood in one object, `f({"a": 1})`.
+    /// Whether the arguments were in one object, `f({"a": 1})`.
     pub(crate) fn is_wrapped(&self) -> bool {
         self.wrapped
     }
 
-    /// Whether an argument had no name, and none could be found.
+    /// Whether a positional argument had no matching parameter.
     pub(crate) fn is_unnamed(&self) -> bool {
         self.unnamed
     }
 
-    /// Whether the text stands between the parentheses of a call, and in no other bracket.
+    /// Whether the position is directly between a call's parentheses, in no other bracket.
     pub(super) fn at_call(&self) -> bool {
         self.stack.last() == Some(&CALL)
     }
@@ -53,7 +53,7 @@ impl Transducer {
         }
     }
 
-    /// Gives the argument that begins here the name of the next parameter; false if there is none.
+    /// Names the argument that begins here after the next parameter; false if there is none.
     fn positional(&mut self, at: usize) -> bool {
         let Some(name) = self.names.get(self.positional).map(|name| quoted_json(name)) else {
             self.unnamed = true;
@@ -69,7 +69,7 @@ impl Transducer {
         true
     }
 
-    /// What follows the first word of an argument: if it is no name, it is a value.
+    /// The byte after an argument's first word: if the word is not a name, it is a value.
     pub(super) fn equals(&mut self, byte: u8, at: usize) -> bool {
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => true,
@@ -102,7 +102,7 @@ impl Transducer {
         }
     }
 
-    /// A quote right after a word: `r"…"` and the like, but no `f"…"`, whose value is computed.
+    /// A quote right after a word: `r"…"` and similar, but not `f"…"`, whose value is computed.
     pub(super) fn prefixed(&mut self, key: bool, byte: u8, at: usize) -> bool {
         self.utf8.end(&mut self.out);
         let word = &self.out[self.mark..];
@@ -128,7 +128,7 @@ impl Transducer {
         self.state = State::Opening(quoted, 1);
     }
 
-    /// After one or two quotes: three begin a string that ends with three.
+    /// After one or two quotes: three begin a triple-quoted string.
     pub(super) fn opening(&mut self, quoted: Quoted, count: u8, byte: u8) -> bool {
         let Quote::Python { single, raw, .. } = quoted.quote else { return self.refuse() };
         let again = byte == quote(single);
@@ -152,7 +152,7 @@ impl Transducer {
         self.state = State::QuoteEnd(quoted);
     }
 
-    /// After one or two of the quotes that end a string in three.
+    /// After one or two of the quotes that end a triple-quoted string.
     pub(super) fn closing(&mut self, quoted: Quoted, count: u8, byte: u8) -> bool {
         let Quote::Python { single, .. } = quoted.quote else { return self.refuse() };
         if byte != quote(single) {
@@ -197,7 +197,7 @@ impl Transducer {
         true
     }
 
-    /// What follows a backslash, `u` aside, which is as in JSON.
+    /// The byte after a backslash, except `u`, which is as in JSON.
     pub(super) fn python_escape(&mut self, quoted: Quoted, raw: bool, byte: u8) -> bool {
         if raw {
             self.literal_backslash(quoted);
@@ -216,7 +216,7 @@ impl Transducer {
             b'\'' => self.put_escaped(quoted, u32::from(byte)),
             b'a' => self.put_escaped(quoted, 0x07),
             b'v' => self.put_escaped(quoted, 0x0B),
-            // The line goes on.
+            // A line continuation.
             b'\n' => {
                 self.out.truncate(self.mark);
                 self.settle_string(quoted);
@@ -229,7 +229,7 @@ impl Transducer {
                 self.put(byte);
                 self.state = State::Hex(quoted, if byte == b'x' { 2 } else { 8 }, 0);
             }
-            // Python leaves the backslash in place.
+            // Python keeps the backslash.
             _ => {
                 self.literal_backslash(quoted);
                 return false;
@@ -271,7 +271,7 @@ impl Transducer {
         true
     }
 
-    /// Puts the character in the place of the escape at the mark.
+    /// Replaces the escape at the mark by the character.
     fn put_escaped(&mut self, quoted: Quoted, code: u32) {
         self.out.truncate(self.mark);
         self.put_char(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
@@ -288,8 +288,8 @@ impl Transducer {
         }
     }
 
-    /// After a quote that closes a string: another literal goes on with it, before a word and `=` a comma is missing, and
-    /// before any other word the quote was part of the string.
+    /// After a quote that closes a string. If another literal follows, it continues the string; before a word and `=`,
+    /// a comma is missing; before any other word, the quote was part of the string.
     pub(super) fn python_quote_end(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
         let Quote::Python { single, .. } = quoted.quote else { return self.refuse() };
         let waiting = self.out[self.mark + 1..].trim_ascii_start();
@@ -358,12 +358,12 @@ impl Transducer {
         }
     }
 
-    /// Whether a word may be the name of an argument: one of the tool's, as far as they are known.
+    /// Whether a word may be the name of an argument: one of the tool's, if they are known.
     fn is_parameter(&self, word: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|name| name == word)
     }
 
-    /// After a sign or a point that JSON does not let a number begin with.
+    /// After a sign or a point with which JSON numbers cannot begin.
     pub(super) fn signed(&mut self, byte: u8) -> bool {
         if byte == b'.' {
             self.out.push_str("0.");
@@ -374,7 +374,7 @@ impl Transducer {
         true
     }
 
-    /// A byte with which a number of JSON cannot go on.
+    /// A byte that cannot continue a JSON number.
     pub(super) fn python_number(&mut self, number: Number, byte: u8) -> bool {
         match (number, byte) {
             (Number::Integer | Number::Fraction, b'_') => true,

@@ -3,11 +3,11 @@
 use crate::parse::bytes::FlagSets;
 use crate::parse::markers::{Context, Markers};
 
-/// Which bytes end a run of plain bytes, as flags a byte.
+/// The bytes that end a run of plain bytes, as flags per byte.
 #[derive(Debug)]
 pub(crate) struct Stops {
     flags: FlagSets,
-    /// Whether no marker is in what begins an argument, nor begins there.
+    /// Whether the start of an argument neither contains nor begins a marker.
     pub key_start_is_clear: bool,
 }
 
@@ -16,10 +16,10 @@ impl Stops {
     pub(super) const SINGLE: u8 = 2;
     const STRUCTURE_MARKER: u8 = 4;
     pub(super) const STRING_MARKER: u8 = 8;
-    /// What begins the quote of a dialect that has its own.
+    /// The first byte of a dialect's own quote.
     pub(super) const OWN: u8 = 16;
 
-    /// `quote` is what strings stand in, and `key_start` what begins an argument, where that is not JSON's.
+    /// `quote` is the quote of strings, and `key_start` the start of an argument, if they are not JSON's.
     pub(crate) fn new(markers: &Markers, quote: &str, key_start: &str) -> Stops {
         let mut flags = Box::new([0; 256]);
         for byte in 0..=255u8 {
@@ -45,7 +45,7 @@ impl Stops {
         Stops { flags: FlagSets::new(flags, 5), key_start_is_clear }
     }
 
-    /// How many bytes at the beginning have none of the flags in `mask`.
+    /// Number of bytes at the beginning that have none of the flags in `mask`.
     pub(super) fn run(&self, bytes: &[u8], mask: u8) -> usize {
         self.flags.run(bytes, mask)
     }

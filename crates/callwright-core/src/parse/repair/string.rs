@@ -12,12 +12,12 @@ pub(super) struct Quoted {
     pub key: bool,
 }
 
-/// What a string stands in.
+/// The kind of quotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quote {
     Double,
     Single,
-    /// Python's, perhaps three of them; nothing is escaped in a raw string.
+    /// Python's, perhaps three of them; a raw string has no escapes.
     Python {
         single: bool,
         triple: bool,
@@ -53,7 +53,7 @@ impl Transducer {
     }
 
     pub(super) fn settle_string(&mut self, quoted: Quoted) {
-        // A key this long is no slip of the pen: it is let go, and cannot be dropped any more.
+        // Such a long key is no mistake: it is released, and can no longer be dropped.
         let long_key = quoted.key && self.out.len() - self.stable > PENDING;
         let held = matches!(self.escapes, Escapes::Held(_)) || self.surrogate.is_some();
         if !held && (!quoted.key || long_key || self.key_shown) {
@@ -99,7 +99,7 @@ impl Transducer {
         let single = quoted.quote == Quote::Single;
         match byte {
             b'\\' => {}
-            // One who does not escape a line break writes no `\n` either.
+            // A writer that does not escape line breaks does not write `\n` either.
             0..0x20 => self.settle_escapes(),
             _ => self.pass_unescaped(&[byte]),
         }
@@ -159,7 +159,7 @@ impl Transducer {
         }
     }
 
-    /// What follows a backslash.
+    /// The byte after a backslash.
     pub(super) fn escape(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
         if byte != b'u' && self.surrogate.is_some() {
             self.end_surrogate(at);
@@ -210,7 +210,7 @@ impl Transducer {
         }
     }
 
-    /// Makes the backslash at the mark, and what followed it, plain text.
+    /// Makes the backslash at the mark, and the byte after it, plain text.
     pub(super) fn literal_backslash(&mut self, quoted: Quoted) {
         self.out.insert(self.mark, '\\');
         self.state = State::String(quoted);
@@ -252,7 +252,7 @@ impl Transducer {
         true
     }
 
-    /// Replaces half a surrogate pair that stayed alone.
+    /// Replaces an unpaired surrogate.
     pub(super) fn end_surrogate(&mut self, at: usize) {
         let Some(start) = self.surrogate.take() else { return };
         if self.depart(RepairKind::InvalidEscape, at) {
@@ -260,7 +260,7 @@ impl Transducer {
         }
     }
 
-    /// After a single quote: it closes the string only if the structure goes on behind it, for an apostrophe.
+    /// After a single quote: it closes the string only if structure follows; otherwise it is an apostrophe.
     pub(super) fn quote_end(&mut self, quoted: Quoted, byte: u8, at: usize) -> bool {
         if self.dialect == Dialect::PythonCall {
             return self.python_quote_end(quoted, byte, at);
@@ -282,7 +282,7 @@ impl Transducer {
         }
     }
 
-    /// The quote at the mark is part of the string, and so is what waits behind it: white space, perhaps a word.
+    /// The quote at the mark is part of the string, and so is the text after it: white space, perhaps a word.
     pub(super) fn unclose(&mut self, quoted: Quoted, quote: u8) {
         let tail = self.out.split_off(self.mark);
         self.out.push_str(if quote == b'"' { "\\\"" } else { "'" });

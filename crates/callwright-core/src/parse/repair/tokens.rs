@@ -1,4 +1,4 @@
-//! What stands between the strings: brackets, commas, words, and the beginnings of values and keys.
+//! Tokens other than strings: brackets, commas, words, and the starts of values and keys.
 
 use super::number::Number;
 use super::{CALL, Dialect, ROUND, State, Transducer, python_literal, quoted_json};
@@ -92,7 +92,7 @@ impl Transducer {
             }
             b'}' | b']' => self.close(byte, at),
             b')' if self.dialect == Dialect::PythonCall || self.stack.contains(&ROUND) => self.close(byte, at),
-            // What ends a code fence: brackets are missing before it.
+            // The end of a code fence: brackets are missing before it.
             b'`' => {
                 if self.depart(RepairKind::MissingBrackets, at) {
                     self.close_down_to(0);
@@ -140,7 +140,7 @@ impl Transducer {
         }
     }
 
-    /// Whether the byte is one of a word: of a key if `key`.
+    /// Whether the byte belongs to a word, or to a key if `key`.
     pub(super) fn in_word(&self, key: bool, byte: u8) -> bool {
         match self.dialect {
             Dialect::Own { bare_keys: true, .. } if key => {

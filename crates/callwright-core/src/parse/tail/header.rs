@@ -1,16 +1,16 @@
-//! Recognises the header of an assistant's turn by its text alone: special tokens, and the name of who speaks.
+//! Recognises the header of an assistant's turn by its text alone: special tokens, and the speaker's name.
 //!
-//! A header is read from its beginning. It ends where text comes that no header has, so that an answer may contain
+//! A header is read from its beginning. It ends at text that occurs in no header, so that an answer may contain
 //! anything.
 
-/// What those who write an answer are called in headers.
+/// Names of the assistant in headers.
 const ROLES: [&str; 6] = ["assistant", "model", "ai", "bot", "gpt", "response"];
-/// The longest special token.
+/// Maximum length of a special token.
 const LONGEST_TOKEN: usize = 48;
-/// The longest line that ends in a colon and names the speaker, such as `GPT4 Correct Assistant:`.
+/// Maximum length of a line that ends in a colon and names the speaker, such as `GPT4 Correct Assistant:`.
 const LONGEST_LABEL: usize = 40;
 
-/// How long the header is that `text` begins with; 0 where it begins with none.
+/// Length of the header at the beginning of `text`; 0 if there is none.
 pub(super) fn length(text: &str) -> usize {
     let mut header = Header { text, at: 0, role: false };
     while header.step() {}
@@ -19,14 +19,14 @@ pub(super) fn length(text: &str) -> usize {
 
 struct Header<'t> {
     text: &'t str,
-    /// How much of it has been read.
+    /// Number of bytes read.
     at: usize,
     /// Whether the speaker was named.
     role: bool,
 }
 
 impl Header<'_> {
-    /// Reads one more part, if there is one.
+    /// Reads the next part, if there is one.
     fn step(&mut self) -> bool {
         let rest = &self.text[self.at..];
         let part = rest.trim_start();
@@ -49,7 +49,7 @@ impl Header<'_> {
         false
     }
 
-    /// The length of words that belong to the header.
+    /// Length of words that belong to the header.
     fn word(&self, part: &str, space: usize) -> Option<usize> {
         // Between two tokens: `message role="assistant"<|sep|>`, `assistant<|role_sep|>`.
         let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '=' | '"' | ' ');
@@ -71,7 +71,7 @@ impl Header<'_> {
         label(part)
     }
 
-    /// The header's end, with the line break after it.
+    /// The end of the header, including the line break.
     fn end(&self) -> usize {
         let rest = &self.text[self.at..];
         if self.at == 0 {
@@ -91,11 +91,11 @@ fn label(text: &str) -> Option<usize> {
     let last = name.rsplit(' ').next().unwrap_or_default();
     let words: Vec<&str> = name.split(' ').collect();
     let title = words.len() == 1 || words.iter().all(|word| !word.starts_with(char::is_lowercase));
-    // Text, too, may begin with `Response:`, or be about an assistant.
+    // Text may also begin with `Response:`, or be about an assistant.
     (plain && title && is_role(last) && (heading || !last.eq_ignore_ascii_case("response"))).then_some(colon + 1)
 }
 
-/// The length of the special token that `text` begins with.
+/// Length of the special token at the beginning of `text`.
 fn token(text: &str) -> Option<usize> {
     paired(text).or_else(|| {
         let (close, inner) = match text.chars().next()? {
@@ -109,14 +109,14 @@ fn token(text: &str) -> Option<usize> {
         let word = name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | ':' | '-'));
         let capital = name.chars().all(|c| !c.is_lowercase());
         let joined = close == '>' && (name.contains('_') || name.contains(':'));
-        // `</s>` ends the turn before, `<role>` stands around a name.
+        // `</s>` ends the previous turn; `<role>` encloses a name.
         let closes = inner.starts_with('/') && matches!(name, "user" | "system" | "tool" | "human");
         let known = closes || is_role(name) || matches!(name, "role" | "s" | "bos" | "eos");
         (word && (capital || joined || known) && name.len() + 1 >= inner.len()).then_some(end + 2)
     })
 }
 
-/// The length of a special token that nothing else looks like: `<|…|>`, `<|…>`, `<…|>`, `<｜…｜>`, `[|…|]`, `]~…]`.
+/// Length of a special token in an unambiguous notation: `<|…|>`, `<|…>`, `<…|>`, `<｜…｜>`, `[|…|]`, `]~…]`.
 fn paired(text: &str) -> Option<usize> {
     let brackets = [("<|", ">"), ("<｜", "｜>"), ("[|", "|]"), ("]~", "]"), ("[", "~["), ("<", "|>")];
     brackets.iter().find_map(|(open, close)| {
@@ -131,7 +131,7 @@ fn is_paired(text: &str) -> bool {
     paired(text).is_some()
 }
 
-/// Whether words name who writes the answer; `im_assistant` and `begin_assistant` do.
+/// Whether words name the assistant, as in `im_assistant` and `begin_assistant`.
 fn is_role(words: &str) -> bool {
     let named = |word: &str| {
         let word = word.to_ascii_lowercase();
@@ -187,7 +187,7 @@ mod tests {
             ["", "Hello, ", "I'm <b>here</b>", "A: no", "[1, 2]", "{\"a\": 1}", "Model: yes", "  x", "# Title: a"];
         for header in headers {
             for text in texts {
-                // Where no speaker was named, text that names one is a header.
+                // If no speaker was named, text that names one is a header.
                 if (header.is_empty() || header.contains("INST")) && text.starts_with("Model") {
                     continue;
                 }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_an_answer_is_no_header() {
+    fn the_beginning_of_an_answer_is_not_a_header() {
         let answers = [
             "Hello, ",
             "Response: 200 OK",

@@ -1,6 +1,6 @@
-//! What a template leaves out, seen by rendering the same conversation with words in it that no template has.
+//! Determines what a template drops by rendering the same conversation with words that occur in no template.
 //!
-//! The words of the conversation itself would not do: a template may trim or escape them, and "a" is everywhere.
+//! The conversation's own words are not suitable: a template may trim or escape them, and "a" occurs everywhere.
 
 use crate::message::{Arguments, Message, Role};
 use crate::template::{ChatTemplate, RenderRequest};
@@ -11,26 +11,26 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
-/// How many conversations are remembered.
+/// Maximum number of cached conversations.
 const REMEMBERED: usize = 256;
 const TOOL: &str = "xqtoolqx";
 
-/// Something that is not in the prompt.
+/// Something missing in the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Missing {
-    /// In which message; meaningless for the tools.
+    /// The message's index; unused for the tools.
     pub index: usize,
     pub what: What,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum What {
-    /// What a message says.
+    /// A message's content.
     Message,
     /// A call of a message.
     Call(usize),
-    /// What a message with calls says beside them.
-    Beside,
+    /// The content of a message with calls.
+    CallText,
     /// The speaker's name.
     Name,
     /// The tools.
@@ -42,7 +42,7 @@ pub(super) enum What {
 pub(in crate::template) struct Runs(Mutex<HashMap<u64, Vec<Missing>>>);
 
 impl ChatTemplate {
-    /// What the template leaves out of a conversation of this shape; nothing where that cannot be seen.
+    /// What the template drops from a conversation of this shape; empty if that cannot be determined.
     pub(super) fn missing(&self, request: &RenderRequest<'_>, messages: &[Message]) -> Vec<Missing> {
         let key = shape(request, messages);
         let known = |runs: &HashMap<u64, Vec<Missing>>| runs.get(&key).cloned();
@@ -68,7 +68,7 @@ impl ChatTemplate {
                 }
             };
             if !message.content.is_empty() {
-                let what = if message.tool_calls.is_empty() { What::Message } else { What::Beside };
+                let what = if message.tool_calls.is_empty() { What::Message } else { What::CallText };
                 look(&content(index), what);
             }
             for call in 0..message.tool_calls.len() {
@@ -78,7 +78,7 @@ impl ChatTemplate {
                 look(&name(index), What::Name);
             }
         }
-        // A template that never writes tools is another matter.
+        // A template that never writes tools is handled elsewhere.
         let question = [Message::user("?")];
         let has_tools = request.tools.is_some_and(|tools| !tools.is_empty());
         if has_tools && !text.contains(TOOL) && self.marked(request, &question).is_some_and(|text| text.contains(TOOL))
@@ -88,7 +88,7 @@ impl ChatTemplate {
         missing
     }
 
-    /// The prompt of the same conversation with sentinels in place of what it says.
+    /// The prompt of the same conversation with sentinels as content.
     fn marked(&self, request: &RenderRequest<'_>, messages: &[Message]) -> Option<String> {
         let messages: Vec<Message> =
             messages.iter().enumerate().map(|(index, message)| sentinels(index, message)).collect();
@@ -130,7 +130,7 @@ fn sentinels(index: usize, message: &Message) -> Message {
     marked
 }
 
-/// What decides whether a template writes all of a conversation, but for its words.
+/// Everything in a conversation that determines what a template writes, except its words.
 fn shape(request: &RenderRequest<'_>, messages: &[Message]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for message in messages {

@@ -1,22 +1,22 @@
-//! The ways in which a conversation is adapted. Each takes the messages, and gives them adapted and what it did.
+//! The steps that adapt a conversation. Each takes messages, and returns the adapted ones and what it did.
 
 use crate::message::{Arguments, Message, Placed, Role, as_text};
 use serde_json::{Map, Value, json};
 
-/// What a step makes of messages; it did nothing where it says nothing.
+/// The result of a step; it changed nothing if there are no notes.
 type Stepped = (Vec<Placed>, Vec<String>);
 
-/// The steps in the order in which they are taken, those that change least first.
+/// The steps in order, smallest changes first.
 pub(super) const STEPS: [fn(&[Placed]) -> Stepped; 9] =
-    [arguments, reasoning, split, merge_system, join, fill, beside, system_to_user, text];
+    [arguments, reasoning, split, merge_system, join, fill, separate_text, system_to_user, text];
 
-/// What a user or an assistant says that is put in.
+/// Content of an inserted user or assistant message.
 const BEGINNING: &str = "(The conversation begins.)";
 const NO_ANSWER: &str = "(No answer.)";
-/// How often arguments may be JSON in a string.
+/// Maximum number of times that arguments may be encoded as a JSON string.
 const MOST_ENCODED: usize = 4;
 
-/// Arguments that are no JSON object become one.
+/// Converts arguments that are not a JSON object into one.
 fn arguments(placed: &[Placed]) -> Stepped {
     let mut notes = Vec::new();
     let mut placed = placed.to_vec();
@@ -25,7 +25,7 @@ fn arguments(placed: &[Placed]) -> Stepped {
             let Arguments::Raw(text) = &call.arguments else { continue };
             let (object, how) = object(text);
             notes.push(format!(
-                "the arguments of the call of {} in messages[{at}] are no JSON object; the prompt has them {how}",
+                "the arguments of the call of {} in messages[{at}] are not a JSON object; the prompt has them {how}",
                 call.name
             ));
             call.arguments = Arguments::Object(object);
@@ -34,7 +34,7 @@ fn arguments(placed: &[Placed]) -> Stepped {
     (placed, notes)
 }
 
-/// Arguments as an object, and how that was made.
+/// Arguments as an object, and how it was made.
 fn object(text: &str) -> (Map<String, Value>, &'static str) {
     let mut value = json!(text);
     for _ in 0..MOST_ENCODED {
@@ -60,21 +60,21 @@ fn object(text: &str) -> (Map<String, Value>, &'static str) {
     }
 }
 
-/// Reasoning beside text and calls is left out.
+/// Drops reasoning from messages with text or calls.
 fn reasoning(placed: &[Placed]) -> Stepped {
     let mut notes = Vec::new();
     let mut placed = placed.to_vec();
     for Placed { message, at, .. } in &mut placed {
         if !message.content.is_empty() && !message.tool_calls.is_empty() && message.reasoning.take().is_some() {
             notes.push(format!(
-                "the reasoning in messages[{at}] is left out: the template takes none beside text and calls"
+                "the reasoning in messages[{at}] is left out: the template accepts none with text and calls"
             ));
         }
     }
     (placed, notes)
 }
 
-/// A turn of several calls becomes a turn each, with its result.
+/// Splits a turn with several calls into one turn per call, each with its result.
 pub(super) fn split(placed: &[Placed]) -> Stepped {
     let mut notes = Vec::new();
     let mut out = Vec::with_capacity(placed.len());
@@ -102,7 +102,7 @@ pub(super) fn split(placed: &[Placed]) -> Stepped {
         }
         out.extend(results.into_iter().cloned());
         notes.push(format!(
-            "the {} calls in messages[{}] are shown as one turn each: the template writes one call a turn",
+            "the {} calls in messages[{}] are shown as one turn each: the template writes one call per turn",
             first.message.tool_calls.len(),
             first.at
         ));
@@ -111,7 +111,7 @@ pub(super) fn split(placed: &[Placed]) -> Stepped {
     (out, notes)
 }
 
-/// All system messages become one, at the beginning.
+/// Merges all system messages into one, at the beginning.
 fn merge_system(placed: &[Placed]) -> Stepped {
     let is_system = |placed: &&Placed| placed.message.role == Role::System;
     let systems: Vec<&Placed> = placed.iter().filter(is_system).collect();
@@ -131,7 +131,7 @@ fn merge_system(placed: &[Placed]) -> Stepped {
     (std::iter::once(merged).chain(others).collect(), notes)
 }
 
-/// Consecutive messages of one role become one.
+/// Merges consecutive messages of one role.
 fn join(placed: &[Placed]) -> Stepped {
     let mut notes = Vec::new();
     let mut out: Vec<Placed> = Vec::with_capacity(placed.len());
@@ -151,14 +151,14 @@ fn join(placed: &[Placed]) -> Stepped {
         }
         last.message.tool_calls.clone_from(&next.message.tool_calls);
         notes.push(format!(
-            "messages[{}] is joined to messages[{}]: the template wants the roles to alternate",
+            "messages[{}] is merged into messages[{}]: the template requires alternating roles",
             next.at, last.at
         ));
     }
     (out, notes)
 }
 
-/// A user speaks first, and an assistant between a result and the user.
+/// Inserts a user message at the beginning, and an assistant message between a result and the user.
 fn fill(placed: &[Placed]) -> Stepped {
     let mut notes = Vec::new();
     let mut out: Vec<Placed> = Vec::with_capacity(placed.len() + 1);
@@ -171,7 +171,7 @@ fn fill(placed: &[Placed]) -> Stepped {
         };
         if let Some(message) = filler {
             notes.push(format!(
-                "a message of role {}, {:?}, is put in before messages[{}]: the template wants the roles to alternate",
+                "a message of role {}, {:?}, is inserted before messages[{}]: the template requires alternating roles",
                 message.role.as_str(),
                 message.content,
                 next.at
@@ -183,8 +183,8 @@ fn fill(placed: &[Placed]) -> Stepped {
     (out, notes)
 }
 
-/// Text beside calls becomes a message of its own.
-fn beside(placed: &[Placed]) -> Stepped {
+/// Moves the text of a message with calls into a message of its own.
+fn separate_text(placed: &[Placed]) -> Stepped {
     let mut notes = Vec::new();
     let mut out = Vec::with_capacity(placed.len() + 1);
     for next in placed {
@@ -196,14 +196,14 @@ fn beside(placed: &[Placed]) -> Stepped {
         let text = Message { tool_calls: Vec::new(), ..next.message.clone() };
         out.extend([text, calls].map(|message| Placed { message, ..next.clone() }));
         notes.push(format!(
-            "the text in messages[{}] is shown in a message of its own: the template takes none beside calls",
+            "the text in messages[{}] is shown in a separate message: the template accepts none with calls",
             next.at
         ));
     }
     (out, notes)
 }
 
-/// What the system says stands at the beginning of what the user says.
+/// Moves the system message into the first user message.
 fn system_to_user(placed: &[Placed]) -> Stepped {
     let mut notes = Vec::new();
     let mut instructions = String::new();
@@ -236,7 +236,7 @@ fn system_to_user(placed: &[Placed]) -> Stepped {
     (out, notes)
 }
 
-/// Calls and results become text.
+/// Turns calls and results into text.
 fn text(placed: &[Placed]) -> Stepped {
     let mut notes = Vec::new();
     let mut out = Vec::with_capacity(placed.len());

@@ -1,7 +1,7 @@
-//! What one rendering may use, and what it must know beside its variables.
+//! Resource limits of one rendering, and its context other than variables.
 //!
-//! Templates come from strangers. minijinja counts instructions; what it does not see is text that grows inside one
-//! instruction or a capture, so everything that makes text asks here first.
+//! Templates are untrusted. minijinja counts instructions, but not text that grows inside one instruction or a capture,
+//! so everything that creates text checks the budget first.
 
 use super::failure;
 use crate::template::reserved::Table;
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// The name under which a rendering finds its [`Scope`]; templates have no reason to touch it.
+/// The variable that holds a rendering's [`Scope`]; templates have no reason to use it.
 pub(in crate::template) const SCOPE: &str = "__callwright";
 
-/// How many bytes a value or the output may have.
+/// Maximum size of a value or the output in bytes.
 #[derive(Debug)]
 pub(in crate::template) struct Budget {
     limit: usize,
@@ -28,21 +28,20 @@ pub(in crate::template) struct Budget {
     late: AtomicBool,
 }
 
-/// How much processor time one rendering may take. Counting ends most templates that would never end; this ends those
-/// of heavy steps.
+/// Processor time of one rendering. Counting stops most endless templates; this stops those with expensive steps.
 const PATIENCE: Duration = Duration::from_millis(900);
 
-/// The clock is looked at once in so many times that it could be.
+/// The clock is read only every this many checks.
 const LOOK: usize = 8;
 
-/// How many bytes one rendering may copy from text and lists that it makes longer.
+/// Maximum bytes that one rendering may copy from text and lists that it extends.
 const COPIED: usize = 512 << 20;
 
-/// How many levels one rendering may put around values in all; a thread of 2 MiB stack has to drop them.
+/// Maximum levels that one rendering may wrap around values in total; dropping them must fit a 2 MiB stack.
 const NESTING: usize = 1000;
 
 impl Budget {
-    /// `items`: how many messages and tools there are, each of which a template may put into a list a few times.
+    /// `items`: the number of messages and tools, each of which a template may put into a list a few times.
     pub(in crate::template) fn new(limit: usize, items: usize) -> Budget {
         Budget {
             limit,
@@ -56,7 +55,7 @@ impl Budget {
         }
     }
 
-    /// Whether the rendering has taken too long; from then on it only fails.
+    /// Whether the rendering has exceeded its time; from then on it only fails.
     pub(in crate::template) fn is_late(&self) -> bool {
         let look = self.ticks.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK);
         if look && processor_time().saturating_sub(self.began) > PATIENCE {
@@ -65,20 +64,20 @@ impl Budget {
         self.late.load(Ordering::Relaxed)
     }
 
-    /// What a rendering that has taken too long ends with, whatever came of it.
+    /// The error of a rendering that exceeded its time, whatever its result.
     pub(in crate::template) fn lateness(&self) -> Option<Error> {
         self.late.load(Ordering::Relaxed).then(too_late)
     }
 
-    /// Fails where a single text has become longer than a whole prompt may be.
+    /// Fails if a single text is longer than a whole prompt may be.
     pub(in crate::template) fn check(&self, length: usize) -> Result<(), Error> {
         if length > self.limit { Err(self.exceeded()) } else { Ok(()) }
     }
 
-    /// Counts `length` bytes of text made, whether or not they reach the output.
+    /// Counts `length` bytes of created text, whether or not they reach the output.
     pub(in crate::template) fn spend(&self, length: usize) -> Result<(), Error> {
         let before = self.captured.fetch_add(length, Ordering::Relaxed);
-        // Text may pass through a few macros on its way out.
+        // Text may pass through a few macros before it reaches the output.
         if before.saturating_add(length) > self.limit.saturating_mul(4) { Err(self.exceeded()) } else { Ok(()) }
     }
 
@@ -90,7 +89,7 @@ impl Budget {
         Err(Error::new(ErrorKind::InvalidOperation, failure::COPIES))
     }
 
-    /// Counts levels that were put around a value.
+    /// Counts levels wrapped around a value.
     pub(in crate::template) fn nest(&self, levels: usize) -> Result<(), Error> {
         if self.nested.fetch_add(levels, Ordering::Relaxed) < self.levels {
             return Ok(());
@@ -107,7 +106,7 @@ fn too_late() -> Error {
     Error::new(ErrorKind::InvalidOperation, failure::TIME)
 }
 
-/// Marks an error as the output limit's.
+/// Marks an error of the output limit.
 #[derive(Debug)]
 pub(in crate::template) struct TooLong {
     pub limit: usize,
@@ -121,7 +120,7 @@ impl std::fmt::Display for TooLong {
 
 impl std::error::Error for TooLong {}
 
-/// How long this thread has computed. Not what the wall clock says: on a busy machine that would fail good templates.
+/// Processor time of this thread. Wall-clock time would fail good templates on a busy machine.
 #[cfg(unix)]
 pub(in crate::template) fn processor_time() -> Duration {
     use nix::time::{ClockId, clock_gettime};
@@ -150,7 +149,7 @@ pub(in crate::template) struct Scope {
 
 impl Object for Scope {}
 
-/// The scope of the rendering that is under way, if that has not taken too long.
+/// The scope of the current rendering, if it has not exceeded its time.
 pub(in crate::template) fn scope(state: &State) -> Result<Arc<Scope>, Error> {
     let scope = state
         .lookup(SCOPE)
@@ -163,8 +162,8 @@ pub(in crate::template) fn scope(state: &State) -> Result<Arc<Scope>, Error> {
     Ok(scope)
 }
 
-/// The items of a value, of which there are no more once the rendering has taken too long: nothing that goes through
-/// many of them can fail by itself, so the rendering fails in the end.
+/// The items of a value, which end if the rendering exceeds its time. Consumers of many items cannot fail themselves,
+/// so the rendering fails at the end.
 pub(in crate::template) fn timely(state: &State, value: Value) -> Result<Value, Error> {
     if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map | ValueKind::String) {
         return Ok(value);
@@ -189,10 +188,10 @@ impl Iterator for Timely {
         self.items.as_mut()?.next()
     }
 
-    // A loop knows its length by this.
+    // Loops use this for their length.
     fn size_hint(&self) -> (usize, Option<usize>) {
         let (least, most) = self.items.as_ref().map_or((0, Some(0)), Iterator::size_hint);
-        // minijinja counts the characters of a text, and tells them as if there could be fewer.
+        // minijinja counts the characters of a text, but reports the count as an upper bound.
         if self.text { (most.unwrap_or(least), most) } else { (least, most) }
     }
 }

@@ -1,30 +1,30 @@
-//! How deep a template nests, where minijinja does not look.
+//! Limits a template's nesting where minijinja does not.
 //!
-//! minijinja bounds brackets and blocks. Its parser, its compiler and what drops the syntax tree also call themselves once
-//! for each operator, postfix and `elif`, which 90 KB of chat template are enough for to break the stack.
+//! minijinja limits brackets and blocks. Its parser, its compiler and the drop of its syntax tree also recurse for each
+//! operator, postfix and `elif`: 90 KB of chat template overflow the stack.
 
 use super::desugar::{closes, opens};
 use minijinja::machinery::Token;
 
-/// How many operators, postfixes and words may be around one operand. A thread of 2 MiB stack has to bear them.
+/// Maximum operators, postfixes and words around one operand. They must fit a 2 MiB stack.
 const OPERATIONS: usize = 1000;
 
-/// How many `elif` may be above a statement.
+/// Maximum number of `elif` before a statement.
 const BRANCHES: usize = 500;
 
-/// What is open while the tokens of a template go by.
+/// The open nesting while the tokens of a template are scanned.
 #[derive(Default)]
 pub(in crate::template) struct Depth {
-    /// The `elif` of each `if`.
+    /// The number of `elif` of each open `if`.
     branches: Nested,
-    /// What is around the operand in each bracket.
+    /// The number of operations around the operand in each open bracket.
     operations: Nested,
     /// Whether the next token is a tag's name.
     tag: bool,
 }
 
 impl Depth {
-    /// The next token; an error's message where it nests too deeply.
+    /// Takes the next token; the error is a message about nesting.
     pub(in crate::template) fn push(&mut self, token: &Token<'_>) -> Result<(), String> {
         let tag = std::mem::take(&mut self.tag);
         match token {
@@ -41,7 +41,7 @@ impl Depth {
                 self.operations.open();
             }
             token if closes(token) => self.operations.close(),
-            // The next one of several things side by side.
+            // The next one of several elements.
             Token::Comma | Token::Colon | Token::Assign => {
                 self.operations.close();
                 self.operations.open();
@@ -50,20 +50,20 @@ impl Depth {
             Token::Ident(_) | Token::Str(_) | Token::String(_) => {}
             Token::Int(_) | Token::Int128(_) | Token::Float(_) | Token::TemplateData(_) => {}
             Token::BlockEnd | Token::VariableEnd => {}
-            // Dots, pipes and all the operators.
+            // Dots, pipes and all operators.
             _ => self.operations.add(),
         }
         if self.operations.total > OPERATIONS {
             return Err(format!("the expression nests more than {OPERATIONS} operations"));
         }
         if self.branches.total > BRANCHES {
-            return Err(format!("there are more than {BRANCHES} elif in one another"));
+            return Err(format!("there are more than {BRANCHES} nested elif"));
         }
         Ok(())
     }
 }
 
-/// Counts on several levels, and their sum.
+/// Counts per level, and their sum.
 #[derive(Default)]
 struct Nested {
     levels: Vec<usize>,

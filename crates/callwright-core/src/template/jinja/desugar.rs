@@ -1,35 +1,34 @@
-//! Rewrites a template where minijinja would do something else than Jinja2, without moving a line.
+//! Rewrites a template where minijinja differs from Jinja2, without moving a line.
 //!
-//! minijinja has no custom tags, and its operators cannot be replaced, so the differences are written into the
-//! source before it is compiled: `{% generation %}` becomes a scope of its own, operators become calls of functions that
-//! do what Python does, slices and tuples are Python's, loops refuse `none`, and what can make a value grow is put under
-//! the budget.
-//! Positions in errors are mapped back.
+//! minijinja has no custom tags, and its operators cannot be replaced, so the source is rewritten before it is
+//! compiled: `{% generation %}` becomes a scope, operators become calls of functions with Python's behaviour, slices
+//! and tuples are Python's, loops refuse `none`, and everything that can make a value grow uses the budget. Positions
+//! in errors are mapped back.
 
 use super::depth::Depth;
 use super::environment::helper;
 use minijinja::machinery::{Span, Token, WhitespaceConfig, tokenize};
 
-/// Template text shorter than this is bounded well enough by the number of instructions.
+/// Shorter template text is limited well enough by the number of instructions.
 const LONG_TEXT: usize = 64;
 
 /// A rewritten template.
 #[derive(Debug, Clone, Default)]
 pub(in crate::template) struct Desugared {
     pub source: String,
-    /// Whether `{% raw %}` keeps long text from being counted.
+    /// Whether `{% raw %}` prevents counting long text.
     pub uncounted: bool,
     /// Offset in the original and text inserted there, in order.
     edits: Vec<(usize, String)>,
 }
 
 impl Desugared {
-    /// A template that is left as it is.
+    /// A template without changes.
     pub(in crate::template) fn unchanged(source: &str) -> Desugared {
         Desugared { source: source.to_owned(), ..Desugared::default() }
     }
 
-    /// The offset in the original that an offset in the rewritten source comes from.
+    /// The offset in the original for an offset in the rewritten source.
     pub(in crate::template) fn original_offset(&self, offset: usize) -> usize {
         let mut inserted = 0;
         for (at, text) in &self.edits {
@@ -45,10 +44,10 @@ impl Desugared {
     }
 }
 
-/// Rewrites `source`; what cannot be tokenised stays as it is, for the compiler to complain about.
+/// Rewrites `source`; text that cannot be tokenised is unchanged, so that the compiler reports it.
 ///
 /// # Errors
-/// Message and offset where the template nests so deeply that compiling it would break the stack.
+/// Message and offset if the template nests so deeply that compiling it would overflow the stack.
 pub(in crate::template) fn desugar(source: &str) -> Result<Desugared, (String, usize)> {
     let whitespace = WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
     let mut tokens = Vec::new();
@@ -78,7 +77,7 @@ struct Rewriter<'a> {
     base: String,
     edits: Vec<(usize, Side, String)>,
     captures: usize,
-    /// Whether the template changes lists, which only some engines allow; such a template fails in Python.
+    /// Whether the template modifies lists, which only some engines allow; such a template fails in Python.
     mutable_lists: bool,
 }
 
@@ -154,7 +153,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// The replacement is as long as the keyword, so nothing moves.
+    /// The replacement is as long as the keyword, so no position changes.
     fn replace(&mut self, span: &Span, with: &str) {
         self.base.replace_range(span.start_offset as usize..span.end_offset as usize, with);
     }
@@ -173,7 +172,7 @@ impl Rewriter<'_> {
         }
         if end > start {
             let range = (tokens[start].1.start_offset as usize, tokens[end - 1].1.end_offset as usize);
-            // The second pair keeps `for x in 1, 2` a list.
+            // The second pair makes `for x in 1, 2` a list.
             self.wrap(range, &format!("{}((", helper::ITERATE), "))");
         }
     }
@@ -186,7 +185,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// What a variable holds may be put into the next value of that variable, and so nest without end.
+    /// A variable's value may contain its previous value, and so nest without end.
     fn stored(&mut self, tokens: &[(Token<'_>, Span)]) {
         let nesting = tokens.iter().filter(|(token, _)| opens(token) || matches!(token, Token::Pipe)).count();
         if let (Some((_, first)), Some((_, last)), 1..) = (tokens.first(), tokens.last(), nesting) {
@@ -195,7 +194,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// `x[a:b]` becomes a method call, which is the only postfix there is for it.
+    /// `x[a:b]` becomes a method call, the only postfix available for it.
     fn slice(&mut self, open: usize, separators: &[usize], close: usize) {
         self.base.replace_range(open..open + 1, " ");
         self.base.replace_range(close..close + 1, ")");
@@ -220,7 +219,8 @@ impl Rewriter<'_> {
         self.edits.push((end, Side::Close, after.to_owned()));
     }
 
-    /// Rewrites the operators, slices and tuples from token `start` on; says whether there is a comma outside of brackets.
+    /// Rewrites the operators, slices and tuples from token `start` on; returns whether there is a comma outside
+    /// brackets.
     fn expression(&mut self, tokens: &[(Token<'_>, Span)], start: usize) -> bool {
         let mut levels = vec![Level::default()];
         for index in start..tokens.len() {
@@ -265,7 +265,7 @@ impl Rewriter<'_> {
                     level.close(self, STAGES);
                     level.colons.push(range.0);
                 }
-                // A sign that changes nothing, and which minijinja does not know.
+                // A unary plus has no effect, and minijinja does not support it.
                 Token::Plus if level.operand.is_none() => self.base.replace_range(range.0..range.1, " "),
                 Token::Minus if level.operand.is_none() || matches!(previous, Some(Token::Minus)) => {
                     level.extend(range)
@@ -294,7 +294,7 @@ impl Rewriter<'_> {
         matches!(word(1), Some(Token::Ident("in"))) && (is(2) || is(3) && matches!(word(2), Some(Token::Ident("not"))))
     }
 
-    /// Writes a call in the place of operators: `a + b - c` becomes `__sum(a, "+", b, "-", c)`.
+    /// Replaces operators by a call: `a + b - c` becomes `__sum(a, "+", b, "-", c)`.
     fn call(&mut self, stage: usize, range: (usize, usize), operators: &[((usize, usize), &'static str)]) {
         if stage == COMPARISON && matches!(operators, [(_, "==" | "!=")]) {
             return;
@@ -309,7 +309,7 @@ impl Rewriter<'_> {
     }
 
     fn finish(mut self) -> Desugared {
-        // At one offset: first what ends there, inner before outer; then what begins there, outer before inner.
+        // At one offset, ends come first, inner before outer; then starts, outer before inner.
         let mut order: Vec<usize> = (0..self.edits.len()).collect();
         order.sort_by_key(|&index| match self.edits[index] {
             (offset, Side::Close, _) => (offset, 0, index as isize),
@@ -338,7 +338,7 @@ pub(in crate::template) fn closes(token: &Token<'_>) -> bool {
     matches!(token, Token::ParenClose | Token::BracketClose | Token::BraceClose)
 }
 
-/// Which operators there are, those that bind tightest first, and the functions that do their work.
+/// The operators by precedence, tightest first, and the functions for them.
 const FUNCTIONS: [&str; STAGES] = [helper::POWER, helper::PRODUCT, helper::CONCATENATE, helper::SUM, helper::COMPARE];
 const STAGES: usize = 5;
 const CONCATENATION: usize = 2;
@@ -364,18 +364,18 @@ fn operator(token: &Token<'_>) -> Option<(usize, &'static str)> {
     })
 }
 
-/// Whether `token` binds looser than a comparison, so that an operand cannot reach over it.
+/// Whether `token` binds looser than a comparison, so that an operand ends before it.
 fn separates(token: &Token<'_>, previous: Option<&Token<'_>>) -> bool {
     match token {
         Token::Comma | Token::Colon | Token::Assign => true,
-        // `x is not in y` and `x.in` are names of tests and attributes.
+        // In `x is not in y` and `x.in` they are names of tests and attributes.
         Token::Ident("in" | "not") => !matches!(previous, Some(Token::Ident("is" | "not") | Token::Dot | Token::Pipe)),
         Token::Ident("and" | "or" | "if" | "else" | "recursive") => !matches!(previous, Some(Token::Dot | Token::Pipe)),
         _ => false,
     }
 }
 
-/// Whether a bracket after `token` subscripts it, rather than beginning a list.
+/// Whether a bracket after `token` is a subscript, rather than the start of a list.
 fn ends_operand(token: &Token<'_>) -> bool {
     match token {
         Token::Ident(name) => !matches!(*name, "in" | "not" | "and" | "or" | "if" | "else" | "is"),
@@ -384,28 +384,28 @@ fn ends_operand(token: &Token<'_>) -> bool {
     }
 }
 
-/// Operands and what stands between them.
+/// Operands and the operators between them.
 #[derive(Default)]
 struct Chain {
     operands: Vec<(usize, usize)>,
     operators: Vec<((usize, usize), &'static str)>,
 }
 
-/// What is being read at one depth of brackets.
+/// The state at one depth of brackets.
 #[derive(Default)]
 struct Level {
-    /// Where the bracket is, and whether it subscripts something; the colons that make a slice of it.
+    /// Position of the bracket, and whether it is a subscript; the colons of a slice.
     open: Option<usize>,
     subscript: bool,
     colons: Vec<usize>,
-    /// Whether it is a list that the template may want to change.
+    /// Whether it is a list that the template may modify.
     list: bool,
-    /// Whether it is a parenthesis that calls nothing, and whether it has a comma in it.
+    /// Whether it is a parenthesis that is not a call, and whether it contains a comma.
     group: bool,
     comma: bool,
-    /// The operand being read.
+    /// The current operand.
     operand: Option<(usize, usize)>,
-    /// The operations that are not over, for each strength of operators.
+    /// The unfinished operations, by precedence.
     chains: [Chain; STAGES],
 }
 
@@ -415,14 +415,14 @@ impl Level {
         self.operand = Some((start, end));
     }
 
-    /// An operator: what binds tighter before it is over.
+    /// An operator; tighter operations before it end.
     fn operate(&mut self, rewriter: &mut Rewriter<'_>, stage: usize, range: (usize, usize), text: &'static str) {
         let Some(operand) = self.close(rewriter, stage) else { return };
         self.chains[stage].operands.push(operand);
         self.chains[stage].operators.push((range, text));
     }
 
-    /// Ends the operations up to that strength; they are an operand of the next one.
+    /// Ends the operations up to that precedence; they become an operand of the next one.
     fn close(&mut self, rewriter: &mut Rewriter<'_>, stages: usize) -> Option<(usize, usize)> {
         let mut operand = self.operand.take();
         for (stage, chain) in self.chains.iter_mut().take(stages).enumerate() {

@@ -1,11 +1,11 @@
 //! The environment of transformers' `apply_chat_template`, on minijinja.
 //!
-//! Jinja2's immutable sandbox with `trim_blocks`, `lstrip_blocks` and loop controls, Python's methods on strings,
-//! lists and dicts, `tojson` as `json.dumps`, `raise_exception` and `strftime_now`. Where minijinja is more lenient
-//! than Jinja2, it is made to fail as well: a template that tests whether something works must get the same answer.
+//! Jinja2's immutable sandbox with `trim_blocks`, `lstrip_blocks` and loop controls, Python's methods on strings, lists
+//! and dicts, `tojson` as `json.dumps`, `raise_exception` and `strftime_now`. Where minijinja is more lenient than
+//! Jinja2, it also fails here: a template that tests whether something works must get the same answer.
 //!
-//! `tests/cases/templates/python-differences.tsv` lists what is known to differ still: no bytes, no methods as values, no
-//! `varargs`, `urlize` and `lipsum`; what a generator holds is printed, where Python prints its address.
+//! `tests/cases/templates/python-differences.tsv` lists the known remaining differences: no bytes, no methods as
+//! values, no `varargs`, `urlize` and `lipsum`; a generator prints its items, where Python prints its address.
 
 use super::budget::{scope, timely};
 use super::lists::MutableList;
@@ -17,10 +17,10 @@ use jiff::civil::DateTime;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
 
-/// Instructions that one rendering may take: a hundred tools take some ten thousand.
+/// Maximum instructions of one rendering: a hundred tools take about ten thousand.
 const FUEL: u64 = 5_000_000;
 
-/// How deep macros may nest; each takes four levels. A thread of 2 MiB stack has to bear it.
+/// Maximum nesting of macros, each of which takes four levels. They must fit a 2 MiB stack.
 const RECURSION: usize = 240;
 
 /// The names that [`desugar`](super::desugar) writes into a template.
@@ -71,7 +71,7 @@ pub(in crate::template) fn environment(uncounted: bool) -> Environment<'static> 
     });
     filters::register(&mut env);
     text_filters::register(&mut env);
-    // Python's notions: a string is a sequence, a boolean is a number, none is nothing to iterate over.
+    // Python's semantics: a string is a sequence, a boolean is a number, none is not iterable.
     env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     env.add_test("sequence", |value: &Value| {
         value.is_undefined() || value.kind() != ValueKind::Iterable && value.len().is_some()
@@ -118,7 +118,7 @@ fn emit(out: &mut Output, state: &State, value: &Value) -> Result<(), Error> {
     }
 }
 
-/// The template's own error, raised on purpose.
+/// An error raised by the template with `raise_exception`.
 #[derive(Debug)]
 pub(in crate::template) struct Raised(pub String);
 
@@ -156,7 +156,7 @@ fn strftime_now(state: &State, format: &str) -> Result<String, Error> {
         let length = letter.map_or(after.len(), |letter| after.find(letter).unwrap_or(0) + letter.len_utf8());
         let directive = &rest[before.len()..before.len() + 1 + length];
         rest = &after[length..];
-        // As in the C locale, of a time without a zone; what is no directive stays.
+        // As in the C locale, for a time without a zone; anything but a directive is unchanged.
         let directive = match letter {
             Some('c') => "%a %b %e %H:%M:%S %Y",
             Some('x') => "%m/%d/%y",
@@ -179,7 +179,7 @@ fn strftime_now(state: &State, format: &str) -> Result<String, Error> {
     Ok(out)
 }
 
-/// A dict of another one, or of pairs, with more entries by name.
+/// A dict from another one, or from pairs, with more entries by name.
 fn dict(arguments: Rest<Value>) -> Result<Value, Error> {
     let (named, positional) = methods::keywords(&arguments)?;
     let mut entries: Vec<(Value, Value)> = Vec::new();
@@ -195,7 +195,7 @@ fn dict(arguments: Rest<Value>) -> Result<Value, Error> {
             for pair in iterate(value.clone())?.try_iter()? {
                 match pair.try_iter()?.collect::<Vec<_>>().as_slice() {
                     [key, item] => entries.push((key.clone(), item.clone())),
-                    _ => return Err(Error::new(ErrorKind::InvalidOperation, "dict wants pairs")),
+                    _ => return Err(Error::new(ErrorKind::InvalidOperation, "dict requires pairs")),
                 }
             }
         }
@@ -239,7 +239,7 @@ fn string(state: &State, value: &Value) -> Result<String, Error> {
     python::str(value, &scope(state)?.budget)
 }
 
-/// Python's `int`, which gives a default instead of failing.
+/// Python's `int`, but with a default instead of an error.
 fn int(value: Value, arguments: Rest<Value>) -> Result<Value, Error> {
     defined(&value)?;
     let (kwargs, positional) = methods::keywords(&arguments)?;
@@ -265,7 +265,7 @@ fn int(value: Value, arguments: Rest<Value>) -> Result<Value, Error> {
     Ok(number.unwrap_or(default))
 }
 
-/// A number's text without the underscores that Python lets stand between two digits.
+/// A number's text without the underscores that Python allows between two digits.
 fn digits(text: &str) -> String {
     let text = text.trim();
     let bytes = text.as_bytes();
@@ -280,7 +280,7 @@ fn truncated(number: f64) -> Option<Value> {
     if number.is_finite() { Some(Value::from(number.trunc() as i128)) } else { None }
 }
 
-/// Python's `float`, which gives a default instead of failing.
+/// Python's `float`, but with a default instead of an error.
 fn float(value: Value, default: Option<Value>) -> Result<Value, Error> {
     defined(&value)?;
     let number = match value.as_str() {
@@ -291,15 +291,15 @@ fn float(value: Value, default: Option<Value>) -> Result<Value, Error> {
     Ok(number.map(Value::from).or(default).unwrap_or_else(|| Value::from(0.0)))
 }
 
-/// What is undefined is no number, and not even a wrong one.
+/// An undefined value is an error, not just an invalid number.
 fn defined(value: &Value) -> Result<(), Error> {
     if value.is_undefined() {
-        return Err(Error::new(ErrorKind::UndefinedError, "a number is wanted of something undefined"));
+        return Err(Error::new(ErrorKind::UndefinedError, "expected a number, but the value is undefined"));
     }
     Ok(())
 }
 
-/// A number of columns or of spaces that somebody may have meant.
+/// Rejects unreasonable numbers of columns or spaces.
 fn small(count: usize) -> Result<usize, Error> {
     if count <= 10_000 {
         return Ok(count);
@@ -351,7 +351,7 @@ fn replace(state: &State, value: &Value, arguments: Rest<Value>) -> Result<Value
     methods::call(state, &text, "replace", &[old, new, count])
 }
 
-/// A value that a variable is set to, written with `nesting` brackets. Dropping a value takes stack for each level.
+/// A value assigned to a variable, written with `nesting` brackets. Dropping a value uses stack for each level.
 fn stored(state: &State, nesting: usize, value: Value) -> Result<Value, Error> {
     let nested = value.as_object().and_then(|object| {
         let mut pairs = object.try_iter_pairs()?;
@@ -368,7 +368,7 @@ fn spend(state: &State, length: usize) -> Result<Value, Error> {
     Ok(Value::from(""))
 }
 
-/// minijinja loops over `none` as over nothing; Python does not.
+/// minijinja iterates over `none` as an empty sequence; Python refuses it.
 fn iterate(value: Value) -> Result<Value, Error> {
     match value.kind() {
         ValueKind::None => Err(Error::new(ErrorKind::InvalidOperation, "none is not iterable")),

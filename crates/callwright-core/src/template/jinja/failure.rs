@@ -1,4 +1,4 @@
-//! minijinja's errors, told in the terms of the template's author: line, column, caret, and the template's own words.
+//! Translates minijinja's errors for the template's author: line, column, caret, and the template's own notation.
 
 use super::budget::TooLong;
 use super::desugar::Desugared;
@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Location};
 use crate::json;
 use minijinja::ErrorKind as Kind;
 
-/// What is said where a rendering ends at a bound.
+/// The messages of renderings that end at a limit.
 const BOUNDS: [&str; 6] = [STEPS, LENGTH, DEPTH, COPIES, NESTING, TIME];
 const STEPS: &str = "the template takes too many steps";
 const LENGTH: &str = "the template writes more than";
@@ -16,12 +16,12 @@ pub(in crate::template) const COPIES: &str = "the template copies too much text"
 pub(in crate::template) const NESTING: &str = "the template nests values too deeply";
 pub(in crate::template) const TIME: &str = "the template takes too long";
 
-/// Whether a rendering ended at a bound, so that another one will as well.
+/// Whether a rendering ended at a limit, so that another one will too.
 pub(in crate::template) fn is_bound(error: &Error) -> bool {
     error.kind() == ErrorKind::Template && BOUNDS.iter().any(|bound| error.message().starts_with(bound))
 }
 
-/// What an error points into.
+/// The source that an error refers to.
 pub(in crate::template) struct Source<'a> {
     pub name: &'a str,
     pub text: &'a str,
@@ -69,7 +69,7 @@ fn explained(error: &minijinja::Error) -> (String, Option<String>) {
         if let Some(Raised(message)) = current.downcast_ref::<Raised>() {
             return (message.clone(), Some("the chat template itself raises this error".to_owned()));
         }
-        // An error from the output is wrapped once more.
+        // An error from the output is wrapped twice.
         let inner = current.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
         let inner = inner.and_then(|error| error.downcast_ref::<TooLong>());
         if let Some(TooLong { limit }) = current.downcast_ref::<TooLong>().or(inner) {
@@ -81,9 +81,9 @@ fn explained(error: &minijinja::Error) -> (String, Option<String>) {
     match error.kind() {
         Kind::OutOfFuel => (STEPS.to_owned(), Some("is there an endless loop?".to_owned())),
         _ if detail == "recursion limit exceeded" => (DEPTH.to_owned(), None),
-        Kind::UndefinedError if detail.is_empty() => ("a member of something undefined is used".to_owned(), None),
+        Kind::UndefinedError if detail.is_empty() => ("a member of an undefined value is used".to_owned(), None),
         kind if detail.is_empty() => (kind.to_string(), None),
-        // minijinja says the kind again in most details.
+        // minijinja repeats the kind in most details.
         _ => (detail.to_owned(), None),
     }
 }

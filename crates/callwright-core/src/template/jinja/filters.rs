@@ -1,4 +1,4 @@
-//! Filters over lists and dicts, and on numbers, as Jinja2 has them.
+//! Filters on lists, dicts and numbers, as in Jinja2.
 
 use super::budget::{scope, timely};
 use super::methods::Arguments;
@@ -23,7 +23,7 @@ pub(in crate::template) fn register(env: &mut Environment<'_>) {
     env.add_filter("default", default);
     env.add_filter("d", default);
     env.add_filter("reverse", reverse);
-    // Python makes these items one by one.
+    // Python creates these items lazily.
     env.add_filter("map", |state: &State, value: Value, rest: Rest<Value>| {
         lazy(filters::map(state, timely(state, value)?, rest)?)
     });
@@ -66,7 +66,7 @@ fn items(value: &Value) -> Result<Value, Error> {
     }
 }
 
-/// What is compared of a value: text in lower case, unless case counts.
+/// The comparison key of a value: text in lower case, unless `case_sensitive`.
 fn key(value: &Value, case_sensitive: bool) -> Value {
     match value.as_str() {
         Some(text) if !case_sensitive => Value::from(text.to_lowercase()),
@@ -81,7 +81,7 @@ pub(in crate::template) fn path(value: &Value, path: &str) -> Result<Value, Erro
     })
 }
 
-/// Sorts by keys; what cannot be compared is an error.
+/// Sorts by keys; incomparable keys are an error.
 fn sort_by<T>(items: &mut [(Vec<Value>, T)], reverse: bool) -> Result<(), Error> {
     let mut failed = None;
     items.sort_by(|(a, _), (b, _)| {
@@ -139,7 +139,7 @@ fn dictsort(value: &Value, arguments: Rest<Value>) -> Result<Value, Error> {
         _ => return Err(invalid("you can only sort by either \"key\" or \"value\"")),
     };
     if value.kind() != ValueKind::Map {
-        return Err(invalid("dictsort wants a mapping"));
+        return Err(invalid("dictsort requires a mapping"));
     }
     let mut keyed = Vec::new();
     for pair in pairs(value)? {
@@ -151,7 +151,7 @@ fn dictsort(value: &Value, arguments: Rest<Value>) -> Result<Value, Error> {
 
 fn groupby(value: Value, arguments: Rest<Value>) -> Result<Value, Error> {
     let mut arguments = Arguments::new(&arguments)?;
-    let attribute = arguments.text("attribute")?.ok_or_else(|| invalid("groupby wants an attribute"))?;
+    let attribute = arguments.text("attribute")?.ok_or_else(|| invalid("groupby requires an attribute"))?;
     let default = arguments.take("default")?;
     let case_sensitive = arguments.flag("case_sensitive")?;
     arguments.end()?;
@@ -176,7 +176,7 @@ fn groupby(value: Value, arguments: Rest<Value>) -> Result<Value, Error> {
     Ok(groups.into_iter().map(|(_, grouper, list)| Tuple::group(grouper, list)).collect())
 }
 
-/// The least or the greatest.
+/// The minimum or the maximum.
 fn extreme(value: Value, arguments: Rest<Value>, wanted: Ordering) -> Result<Value, Error> {
     let mut arguments = Arguments::new(&arguments)?;
     let case_sensitive = arguments.flag("case_sensitive")?;
@@ -232,7 +232,7 @@ fn round(value: Value, arguments: Rest<Value>) -> Result<Value, Error> {
             };
             Ok(Value::from((down + up).checked_mul(unit).unwrap_or(0)))
         }
-        // The decimal digits that there really are, halves to the even one.
+        // Rounds the exact decimal digits, half to even.
         ("common", Number::Float(number)) if precision >= 0 && number.is_finite() => {
             let text = format!("{number:.*}", precision.unsigned_abs() as usize);
             Ok(Value::from(text.parse::<f64>().unwrap_or(number)))
@@ -244,7 +244,7 @@ fn round(value: Value, arguments: Rest<Value>) -> Result<Value, Error> {
     }
 }
 
-/// An attribute, which the keys of a dict are not.
+/// An attribute; the keys of a dict are not attributes.
 fn attr(value: &Value, name: &str) -> Result<Value, Error> {
     let object = value.as_object().map_or("", |object| object.type_name());
     let has_attributes = ["Namespace", "Loop", "Tuple"].iter().any(|name| object.ends_with(name));

@@ -1,4 +1,4 @@
-//! Python's two ways to format: `"%05.1f" % x` and `"{:>8}".format(x)`.
+//! Python's two format notations: `"%05.1f" % x` and `"{:>8}".format(x)`.
 
 use super::budget::Budget;
 use super::operators::{Number, type_name};
@@ -8,14 +8,14 @@ use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::borrow::Cow;
 
-/// How wide a field may be that somebody may have meant.
+/// Maximum reasonable width of a field.
 const WIDEST: usize = 99_999;
 
 fn error(message: impl Into<Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }
 
-/// How one value is to be written: Python's format specification.
+/// Python's format specification for one value.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spec {
     fill: Option<char>,
@@ -70,7 +70,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Puts the text into its field; `prefix` is how much of it stands before padding inside of a number.
+    /// Pads the text to its field; `prefix` is the part of it before the padding inside a number.
     fn pad(&self, text: &str, prefix: usize, default: char) -> String {
         let missing = self.width.saturating_sub(text.chars().count());
         let fill = |count: usize| String::from(self.fill.unwrap_or(if self.zero { '0' } else { ' ' })).repeat(count);
@@ -89,7 +89,7 @@ impl Spec {
         }
     }
 
-    /// A number without its sign, behind the sign and the base.
+    /// Formats a number's digits with sign and base.
     fn signed(&self, negative: bool, base: &str, digits: &str) -> String {
         let sign = match self.sign {
             _ if negative => "-",
@@ -235,7 +235,7 @@ fn converted(value: &Value, conversion: char, budget: &Budget) -> Result<String,
     }
 }
 
-/// `format % values`: a tuple holds all of them, a dict is looked into, anything else is the only one.
+/// `format % values`: a tuple holds all values, a dict is used for lookups, anything else is the only value.
 pub(in crate::template) fn printf(format: &str, values: &Value, budget: &Budget) -> Result<String, Error> {
     let tuple = values.downcast_object_ref::<Tuple>();
     let mut left = match tuple {
@@ -373,7 +373,7 @@ struct Fields<'a> {
     positional: &'a [Value],
     named: &'a Kwargs,
     budget: &'a Budget,
-    /// The next argument of those that are not numbered.
+    /// The next argument without a number.
     next: usize,
     numbered: Option<bool>,
 }
@@ -481,7 +481,7 @@ impl Fields<'_> {
     }
 }
 
-/// Where the bracket closes that is open before `text`.
+/// Where the bracket that is open before `text` closes.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, byte) in text.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! Lists that minijinja does not have: slices as Python cuts them, and lists that change.
+//! Lists that minijinja does not have: Python's slices, and mutable lists.
 
 use super::sequences::{Range, Tuple};
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value, ValueKind, from_args};
@@ -55,9 +55,9 @@ fn indices(length: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> i
     })
 }
 
-/// A list that `append` and `pop` change.
+/// A list that `append` and `pop` modify.
 ///
-/// Python's sandbox refuses that, yet some publishers' templates do it, because other engines let them.
+/// Python's sandbox refuses this, but some publishers' templates use it, because other engines allow it.
 #[derive(Debug, Default)]
 pub(in crate::template) struct MutableList(Mutex<Vec<Value>>);
 

@@ -1,7 +1,7 @@
 //! Python's methods on strings, lists and dicts.
 //!
-//! minijinja-contrib has most of them; those that templates lean on are here, because there they count bytes instead
-//! of characters, or answer differently for an empty string.
+//! minijinja-contrib has most of them. Those that templates rely on are here, because there they count bytes instead of
+//! characters, or differ for an empty string.
 
 use super::budget::{Budget, scope};
 use super::environment::helper;
@@ -142,14 +142,14 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
             let part = part(text, from, to)?.0;
             let fits = |wanted: &Value| -> Result<bool, Error> {
                 let wanted =
-                    wanted.as_str().ok_or_else(|| invalid("startswith and endswith want text, or a tuple of it"))?;
+                    wanted.as_str().ok_or_else(|| invalid("startswith and endswith require text, or a tuple of it"))?;
                 Ok(part.is_some_and(|part| match method {
                     "startswith" => part.starts_with(wanted),
                     _ => part.ends_with(wanted),
                 }))
             };
             let fits = match wanted.kind() {
-                // A list, which Python does not take, stands for a tuple in other engines.
+                // Other engines accept a list, which Python does not, as a tuple.
                 ValueKind::Seq => {
                     wanted.try_iter()?.map(|wanted| fits(&wanted)).collect::<Result<Vec<_>, _>>()?.contains(&true)
                 }
@@ -247,7 +247,7 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
     }))
 }
 
-/// `text[from:to]`, where `from` is no further than the end, and how many characters stand before it.
+/// `text[from:to]`, if `from` is not past the end, and the number of characters before it.
 fn part(text: &str, from: Option<Value>, to: Option<Value>) -> Result<(Option<&str>, usize), Error> {
     let bound = |value: Option<Value>| value.filter(|value| !value.is_none()).map(i64::try_from).transpose();
     let (from, to) = (bound(from)?, bound(to)?);
@@ -267,7 +267,7 @@ fn part(text: &str, from: Option<Value>, to: Option<Value>) -> Result<(Option<&s
     Ok((Some(&text[offset(from)..offset(to)]), from))
 }
 
-/// Whether it is a digit of the decimal digits of some script, which stand together from zero to nine.
+/// Whether it is a decimal digit of some script; each script's digits are contiguous from zero to nine.
 fn is_decimal(c: char) -> bool {
     c.is_ascii_digit()
         || !c.is_ascii()
@@ -277,18 +277,18 @@ fn is_decimal(c: char) -> bool {
             && DECIMAL_ZEROS.iter().any(|&zero| (zero..zero + 10).contains(&u32::from(c)))
 }
 
-/// The zeros of the scripts that have ten digits.
+/// The zeros of the scripts with ten digits.
 const DECIMAL_ZEROS: [u32; 22] = [
     0x660, 0x6F0, 0x7C0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66, 0xDE6, 0xE50, 0xED0, 0xF20,
     0x1040, 0x1090, 0x17E0, 0x1810, 0xA620, 0xFF10,
 ];
 
-/// Whether it is a digit that is raised, lowered or in a circle.
+/// Whether it is a superscript, subscript or circled digit.
 fn is_digit(c: char) -> bool {
     matches!(c, '²' | '³' | '¹' | '⁰' | '⁴'..='⁹' | '₀'..='₉' | '①'..='⑨' | '⑴'..='⑼' | '⒈'..='⒐')
 }
 
-/// Upper case where a word begins, lower case in it; whatever has no case begins a word.
+/// Upper case at the beginning of a word, lower case inside; caseless characters begin a word.
 fn title(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut inside = false;
@@ -353,7 +353,7 @@ fn every(text: &str, test: impl Fn(char) -> bool) -> Value {
     Value::from(!text.is_empty() && text.chars().all(test))
 }
 
-/// Python's idea of white space has four separators more than Unicode's.
+/// Python's white space includes four separators that Unicode's does not.
 fn white_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
@@ -447,7 +447,7 @@ pub(in crate::template) fn keywords(arguments: &[Value]) -> Result<(Kwargs, &[Va
     }
 }
 
-/// The arguments of a filter, each by its place or by its name.
+/// The arguments of a filter, each by position or name.
 pub(in crate::template) struct Arguments<'a> {
     positional: &'a [Value],
     named: Kwargs,
@@ -459,7 +459,7 @@ impl<'a> Arguments<'a> {
         Ok(Arguments { positional, named })
     }
 
-    /// The next one.
+    /// The next argument.
     pub(in crate::template) fn take(&mut self, name: &str) -> Result<Option<Value>, Error> {
         match self.positional.split_first() {
             Some((first, rest)) => {
@@ -483,7 +483,7 @@ impl<'a> Arguments<'a> {
         self.take(name)?.filter(|value| !value.is_none()).map(usize::try_from).transpose()
     }
 
-    /// There must be no more.
+    /// Fails if there are more arguments.
     pub(in crate::template) fn end(self) -> Result<(), Error> {
         if self.positional.is_empty() {
             self.named.assert_all_used()

@@ -1,8 +1,8 @@
 //! Python's operators.
 //!
-//! minijinja's own cannot be replaced, and differ: they know no `"%d" % 5`, compare anything with anything, divide by
-//! zero, and round another way below it. So [`desugar`](super::desugar) writes calls of the functions here in their
-//! stead, which also keep what grows under the budget.
+//! minijinja's own cannot be replaced, and differ: they lack `"%d" % 5`, compare any types, divide by zero, and round
+//! differently for negative numbers. [`desugar`](super::desugar) therefore writes calls of the functions here, which
+//! also count growing values in the budget.
 
 use super::budget::{Budget, scope};
 use super::format;
@@ -13,10 +13,10 @@ use minijinja::{Error, ErrorKind, State};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-/// How many bytes of text cost as much to copy as an item of a list.
+/// Bytes of text that cost as much to copy as an item of a list.
 const ITEM: usize = 128;
 
-/// A number, as which a boolean counts.
+/// A Python number; `bool` is an `int`.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::template) enum Number {
     Integer(i128),
@@ -41,7 +41,7 @@ impl Number {
     }
 }
 
-/// What Python calls the type of a value.
+/// Python's name for the type of a value.
 pub(in crate::template) fn type_name(value: &Value) -> &'static str {
     match value.kind() {
         ValueKind::Undefined => "Undefined",
@@ -102,7 +102,7 @@ pub(in crate::template) fn sum(state: &State, operands: Rest<Value>) -> Result<V
     })
 }
 
-/// A sum of nothing but text, in one go.
+/// A sum of texts only, in one pass.
 fn texts(operands: &[Value], budget: &Budget) -> Result<Option<Value>, Error> {
     let plain = |value: &Value| value.as_str().filter(|_| !value.is_safe()).map(str::len);
     let mut length = 0usize;
@@ -123,7 +123,7 @@ pub(in crate::template) fn add(left: &Value, right: &Value, budget: &Budget) -> 
     if let (Some(a), Some(b)) = (left.as_str(), right.as_str()) {
         budget.check(a.len().saturating_add(b.len()))?;
         budget.copy(a.len() + b.len())?;
-        // What was escaped stays escaped, and what joins it gets so.
+        // Escaped text stays escaped, and the other operand is escaped.
         return Ok(match (left.is_safe(), right.is_safe()) {
             (false, false) => Value::from([a, b].concat()),
             (true, true) => Value::from_safe_string([a, b].concat()),
@@ -180,7 +180,7 @@ pub(in crate::template) fn product(state: &State, operands: Rest<Value>) -> Resu
     })
 }
 
-/// Text or a list so many times.
+/// Repeats text or a list.
 fn repeat(value: &Value, count: &Value, budget: &Budget) -> Result<Value, Error> {
     let name = type_name(value);
     let Some(Number::Integer(count)) = Number::of(count).filter(|_| matches!(name, "str" | "list" | "tuple")) else {
@@ -220,7 +220,7 @@ fn floor(a: i128, b: i128) -> Option<i128> {
     Some(if a % b != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient })
 }
 
-/// The remainder, which has the divisor's sign as in Python.
+/// The remainder with the divisor's sign, as in Python.
 fn modulo(a: f64, b: f64) -> f64 {
     let rest = a % b;
     if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
@@ -232,7 +232,7 @@ fn modulo(a: f64, b: f64) -> f64 {
     }
 }
 
-/// `a ** b ** c`, which Jinja2 reads from left to right.
+/// `a ** b ** c`, which Jinja2 evaluates from left to right.
 pub(in crate::template) fn power(operands: Rest<Value>) -> Result<Value, Error> {
     fold(&operands, |left, _, right| {
         let (Some(a), Some(b)) = (Number::of(&left), Number::of(right)) else {
@@ -264,7 +264,7 @@ pub(in crate::template) fn concatenate(state: &State, operands: Rest<Value>) -> 
     Ok(Value::from(out))
 }
 
-/// `a < b <= c`: every neighbour fits the next.
+/// `a < b <= c`: every pair of neighbours must compare true.
 pub(in crate::template) fn compare(operands: Rest<Value>) -> Result<bool, Error> {
     for step in operands.windows(3).step_by(2) {
         let (left, operator, right) = (&step[0], step[1].as_str().unwrap_or_default(), &step[2]);
@@ -288,7 +288,7 @@ pub(in crate::template) fn compare(operands: Rest<Value>) -> Result<bool, Error>
     Ok(true)
 }
 
-/// Which of two values comes first; `None` where one is no number at all.
+/// The order of two values; `None` if one is NaN.
 pub(in crate::template) fn order(left: &Value, right: &Value, operator: &str) -> Result<Option<Ordering>, Error> {
     if let (Some(a), Some(b)) = (left.as_str(), right.as_str()) {
         return Ok(Some(a.cmp(b)));

@@ -1,7 +1,7 @@
 //! Values as Python prints them.
 //!
-//! Chat templates were written against Jinja2 in Python, and what they print is part of the prompt a model was
-//! trained on: `True`, `None`, `1e-07`, `{'a': 1}`, and JSON with `", "` between its items.
+//! Chat templates were written for Jinja2 in Python, and their output is part of the prompt that a model was trained
+//! on: `True`, `None`, `1e-07`, `{'a': 1}`, and JSON with `", "` between its items.
 
 use super::budget::Budget;
 use super::sequences::{Range, Tuple, View};
@@ -41,7 +41,7 @@ pub(in crate::template) fn repr(value: &Value, budget: &Budget) -> Result<String
     Ok(out)
 }
 
-/// `repr(value)` with the keys of dicts in order, as `pprint` writes them.
+/// `repr(value)` with sorted dict keys, as in `pprint`.
 pub(in crate::template) fn sorted_repr(value: &Value, budget: &Budget) -> Result<String, Error> {
     repr(&sorted(value, 0)?, budget)
 }
@@ -64,7 +64,7 @@ fn sorted(value: &Value, depth: usize) -> Result<Value, Error> {
     }
 }
 
-/// How deep a value may be that is printed; a namespace may contain itself.
+/// Maximum nesting of a printed value; a namespace may contain itself.
 const DEPTH: usize = 200;
 
 fn check_depth(depth: usize) -> Result<(), Error> {
@@ -164,15 +164,16 @@ fn quote(out: &mut String, text: &str) {
     out.push(quote);
 }
 
-/// `str.isprintable`. Rust's `escape_debug` goes by the same categories, and escapes marks only at the beginning.
+/// `str.isprintable`. Rust's `escape_debug` uses the same categories, but escapes combining marks only at the
+/// beginning.
 pub(in crate::template) fn is_printable(c: char) -> bool {
-    // The last plane stands in for reserved text.
+    // The last plane is used as placeholders for reserved text.
     if c.is_ascii() || c >= '\u{100000}' {
         return !c.is_ascii_control();
     }
-    let mut behind = [b'a'; 5];
-    let length = c.encode_utf8(&mut behind[1..]).len();
-    std::str::from_utf8(&behind[..=length]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
+    let mut buffer = [b'a'; 5];
+    let length = c.encode_utf8(&mut buffer[1..]).len();
+    std::str::from_utf8(&buffer[..=length]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
 }
 
 fn write_number(out: &mut String, value: &Value, nan: &str, infinity: &str) {
@@ -195,7 +196,7 @@ fn write_number(out: &mut String, value: &Value, nan: &str, infinity: &str) {
     }
 }
 
-/// `repr` of a finite float: the shortest digits that read back, with an exponent outside of 1e-4 to 1e16.
+/// `repr` of a finite float: the shortest digits that round-trip, with an exponent outside 1e-4 to 1e16.
 pub(in crate::template) fn float(number: f64) -> String {
     let scientific = format!("{number:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -208,11 +209,11 @@ pub(in crate::template) fn float(number: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// How `json.dumps` was asked to write.
+/// Options of `json.dumps`.
 #[derive(Debug, Clone)]
 pub(in crate::template) struct JsonStyle {
     pub ensure_ascii: bool,
-    /// What one level of indentation is; `None` writes one line.
+    /// One level of indentation; `None` writes one line.
     pub indent: Option<String>,
     pub item_separator: String,
     pub key_separator: String,
@@ -231,7 +232,7 @@ impl Default for JsonStyle {
     }
 }
 
-/// `json.dumps(value)`. A lazy sequence is written as a list, where Python refuses it.
+/// `json.dumps(value)`. A lazy sequence is written as a list; Python refuses it.
 pub(in crate::template) fn json(
     value: &Value,
     style: &JsonStyle,
@@ -336,7 +337,7 @@ impl JsonWriter<'_> {
         self.out.push('"');
         for c in text.chars() {
             match self.table.original(c) {
-                // Escaping breaks up reserved text, which then need not be kept apart any more.
+                // Escaping breaks up reserved text, which then needs no separation.
                 Some(original) if json_escapes(original) => {
                     original.chars().for_each(|c| self.character(c));
                 }

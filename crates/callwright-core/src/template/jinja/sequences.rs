@@ -1,7 +1,7 @@
-//! Python's sequences that are no lists: tuples, ranges, a dict's views, generators, cyclers.
+//! Python's sequences other than lists: tuples, ranges, a dict's views, generators, cyclers.
 //!
-//! To minijinja all of them are lists. They differ in how they are printed, and in whether they count as true: both end
-//! up in the prompt.
+//! In minijinja all of them are lists. They differ in how they are printed and in their truth value, and both affect
+//! the prompt.
 
 use super::operators::{Number, type_name};
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value, from_args};
@@ -21,12 +21,12 @@ impl Tuple {
         Value::from_object(Tuple { items, names: &[] })
     }
 
-    /// What `groupby` makes of one group.
+    /// One group of `groupby`.
     pub(in crate::template) fn group(grouper: Value, list: Vec<Value>) -> Value {
         Value::from_object(Tuple { items: vec![grouper, Value::from(list)], names: &["grouper", "list"] })
     }
 
-    /// The tuple of what a literal lists.
+    /// The tuple of a literal's items.
     pub(in crate::template) fn of(items: &Value) -> Result<Value, Error> {
         Ok(Tuple::value(items.try_iter()?.collect()))
     }
@@ -58,7 +58,7 @@ pub(in crate::template) struct Range {
     pub step: i64,
 }
 
-/// How long a range may be in Jinja2's sandbox.
+/// Maximum length of a range in Jinja2's sandbox.
 const RANGE: usize = 100_000;
 
 impl Range {
@@ -93,7 +93,7 @@ impl Range {
         self.start.saturating_add((index as i64).saturating_mul(self.step))
     }
 
-    /// The range of what `indices`, `step` apart, show of this one.
+    /// The subrange for `indices`, which are `step` apart.
     pub(in crate::template) fn cut(&self, mut indices: impl Iterator<Item = usize>, step: i64) -> Value {
         let first = indices.next();
         let count = indices.count() as i64 + i64::from(first.is_some());
@@ -117,10 +117,10 @@ impl Object for Range {
     }
 }
 
-/// What `keys`, `values` and `items` of a dict give.
+/// The result of a dict's `keys`, `values` and `items`.
 #[derive(Debug)]
 pub(in crate::template) struct View {
-    /// What Python calls it.
+    /// Its name in Python.
     pub name: &'static str,
     items: Vec<Value>,
 }
@@ -155,7 +155,7 @@ impl Object for View {
     }
 }
 
-/// What filters give in Python that make their items one by one: it is true, whether or not there are any.
+/// The result of filters that are lazy in Python. It is true even if it is empty.
 #[derive(Debug)]
 pub(in crate::template) struct Generator(Vec<Value>);
 
@@ -183,7 +183,7 @@ impl Object for Generator {
     }
 }
 
-/// What `cycler` gives: its items in turn.
+/// The result of `cycler`: its items in turn.
 #[derive(Debug)]
 pub(in crate::template) struct Cycler {
     items: Vec<Value>,
@@ -193,7 +193,7 @@ pub(in crate::template) struct Cycler {
 impl Cycler {
     pub(in crate::template) fn value(items: Vec<Value>) -> Result<Value, Error> {
         if items.is_empty() {
-            return Err(invalid("cycler wants one item at least"));
+            return Err(invalid("cycler requires at least one item"));
         }
         Ok(Value::from_object(Cycler { items, at: AtomicUsize::new(0) }))
     }

@@ -1,4 +1,4 @@
-//! Filters on text, as Jinja2 has them.
+//! Filters on text, as in Jinja2.
 
 use super::budget::scope;
 use super::methods::{self, Arguments};
@@ -45,7 +45,7 @@ fn text(state: &State, value: &Value) -> Result<String, Error> {
     Ok(text)
 }
 
-/// HTML's characters escaped, once.
+/// Escapes HTML's characters, unless already escaped.
 fn escape(state: &State, value: &Value) -> Result<Value, Error> {
     if value.is_safe() {
         return Ok(value.clone());
@@ -53,7 +53,8 @@ fn escape(state: &State, value: &Value) -> Result<Value, Error> {
     Ok(Value::from_safe_string(escaped(&text(state, value)?)))
 }
 
-/// Each word's first letter in upper case, the rest in lower case; `-` and brackets end a word, other signs do not.
+/// Each word's first letter in upper case, the rest in lower case; `-` and brackets end a word, other punctuation does
+/// not.
 fn title(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut start = true;
@@ -130,7 +131,7 @@ fn wordwrap(state: &State, value: &Value, arguments: Rest<Value>) -> Result<Stri
     Ok(lines.join(&between))
 }
 
-/// The lines that a paragraph makes, as Python's textwrap breaks it.
+/// The lines of a paragraph, wrapped as in Python's textwrap.
 fn wrapped(text: &str, width: usize, break_words: bool, hyphens: bool) -> Vec<String> {
     let mut chunks: Vec<Vec<char>> = chunks(text, hyphens).into_iter().rev().collect();
     let mut lines = Vec::new();
@@ -165,7 +166,7 @@ fn wrapped(text: &str, width: usize, break_words: bool, hyphens: bool) -> Vec<St
     lines
 }
 
-/// White space and words, those with hyphens in parts: between two letters each at least.
+/// White space and words; hyphenated words are split if at least two letters are on each side.
 fn chunks(text: &str, hyphens: bool) -> Vec<Vec<char>> {
     let mut chunks: Vec<Vec<char>> = Vec::new();
     let characters: Vec<char> = text.chars().collect();
@@ -208,7 +209,7 @@ fn urlencode(state: &State, value: &Value) -> Result<String, Error> {
         .iter()
         .map(|pair| match pair.try_iter()?.collect::<Vec<_>>().as_slice() {
             [key, value] => Ok(format!("{}={}", quoted(key, true)?, quoted(value, true)?)),
-            _ => Err(invalid("urlencode wants text or pairs")),
+            _ => Err(invalid("urlencode requires text or pairs")),
         })
         .collect::<Result<_, Error>>()?;
     Ok(pairs.join("&"))
@@ -223,7 +224,7 @@ fn filesizeformat(value: &Value, binary: Option<Value>) -> Result<String, Error>
         Some(text) => text.trim().parse().ok(),
         None => Number::of(value).map(Number::as_float),
     };
-    let size: f64 = size.ok_or_else(|| invalid("filesizeformat wants a number"))?;
+    let size: f64 = size.ok_or_else(|| invalid("filesizeformat requires a number"))?;
     let base: f64 = if binary { 1024.0 } else { 1000.0 };
     if size == 1.0 {
         return Ok("1 Byte".to_owned());
@@ -252,7 +253,7 @@ fn xmlattr(state: &State, value: &Value, autospace: Option<Value>) -> Result<Val
         autospace => autospace.is_none_or(|value| value.is_true()),
     };
     if value.kind() != ValueKind::Map {
-        return Err(invalid("xmlattr wants a mapping"));
+        return Err(invalid("xmlattr requires a mapping"));
     }
     let mut out = Vec::new();
     for key in value.try_iter()? {
@@ -270,7 +271,7 @@ fn xmlattr(state: &State, value: &Value, autospace: Option<Value>) -> Result<Val
     Ok(Value::from_safe_string(format!("{space}{}", out.join(" "))))
 }
 
-/// `pprint`, of what fits a line: with the keys in order. What does not fit Python breaks by rules of its own.
+/// `pprint` with sorted keys, for values that fit on a line. Python wraps longer ones by rules that are not emulated.
 fn pprint(state: &State, value: &Value) -> Result<String, Error> {
     let text = python::sorted_repr(value, &scope(state)?.budget)?;
     if text.chars().count() > 80 {

@@ -1,4 +1,4 @@
-//! Values under other keys than the format's own: they count where the proper ones are missing, so they wait.
+//! Values under alias keys: they are held, and used if the canonical keys are missing.
 
 use super::{JsonPayload, NAMELESS, Slot, State, WAITING};
 use crate::parse::calls::Calls;
@@ -6,20 +6,20 @@ use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::payload::PayloadReader;
 use crate::parse::repair::Stops;
 
-/// Where a value stands; the proper place is the least, and a lesser one is preferred.
+/// The place of a value. The canonical place is the least, and a lesser one is preferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub alias: bool,
     pub wrapped: bool,
 }
 
-/// A value under another key than the proper one, which may still come.
+/// A value under an alias while the canonical key may still come.
 #[derive(Debug)]
 pub(super) struct Held {
     pub place: Place,
     pub key: String,
     pub key_at: usize,
-    /// Where the value begins, and where it ends.
+    /// Start and end of the value.
     pub at: usize,
     pub end: usize,
     /// The name, or the JSON of the arguments.
@@ -33,13 +33,12 @@ impl JsonPayload {
         Held { place: self.place(), key, key_at, at, end: self.at, text, broken: self.value.broken_at() }
     }
 
-    /// The place of the value whose key was just read.
+    /// The place of the value of the key just read.
     pub(super) fn place(&self) -> Place {
         Place { alias: self.key != self.keys.name && self.key != self.keys.arguments, wrapped: self.level > 1 }
     }
 
-    /// The object has ended, or the text inside it: what stood under other keys counts where the proper ones are
-    /// missing.
+    /// The object or its text has ended: uses values under aliases if the canonical keys are missing.
     pub(super) fn use_held(&mut self, stops: &Stops, calls: &mut Calls) {
         if let Some(held) = self.held_name.take() {
             if calls.has_name() {
@@ -58,7 +57,7 @@ impl JsonPayload {
         }
     }
 
-    /// Notes what is wrong with the place of a value; false if that may not be repaired.
+    /// Reports the wrong place of a value; false if it must not be repaired.
     pub(super) fn admit(&mut self, held: &Held, calls: &mut Calls) -> bool {
         !matches!(self.state, State::Lost { .. })
             && (!held.place.wrapped || self.depart(RepairKind::ExtraWrapping, self.wrapper_at, calls))
@@ -80,8 +79,7 @@ impl JsonPayload {
         }
     }
 
-    /// Arguments under another key that are too long to wait for the proper one are taken for what they are: they
-    /// stream from here on, or once the name is there.
+    /// Uses arguments under an alias that are too long to hold: they stream from here on, or once the name is known.
     pub(super) fn commit(&mut self, stops: &Stops, calls: &mut Calls) {
         let most = if calls.has_name() { WAITING } else { NAMELESS };
         let (text, string) = (self.value.stable(), self.value.stable().starts_with('"'));
@@ -105,7 +103,7 @@ impl JsonPayload {
     }
 }
 
-/// A value that was held back is not needed.
+/// Drops a held value that is not needed.
 pub(super) fn drop_held(held: Option<Held>, calls: &mut Calls) {
     if let Some(held) = held {
         calls.ignored_key(&held.key, held.key_at);

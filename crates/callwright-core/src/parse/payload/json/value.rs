@@ -1,4 +1,4 @@
-//! The values of a call's object: which key each stands under, how it is read, and what becomes of it.
+//! The values of a call's object: the key, the reading and the use of each.
 
 use super::held::{Held, drop_held};
 use super::{ARGUMENT_ALIASES, JsonPayload, NAME, NAME_ALIASES, Slot, State, Step};
@@ -9,11 +9,11 @@ use crate::parse::payload::PayloadReader;
 use crate::parse::repair::{Cut, Stops, closer};
 use std::borrow::Cow;
 
-/// What stands beside name and arguments, or around them.
+/// Keys next to name and arguments, or around them.
 const OTHER_KEYS: [&str; 4] = ["function", "tool_call", "id", "type"];
 
 impl JsonPayload {
-    /// Follows up on what the active transducer did: reports, a value that ended. True if there was a report.
+    /// Handles what the active transducer did: reports, the end of a value. True if there was a report.
     pub(super) fn settle(&mut self, stops: &Stops, calls: &mut Calls) -> bool {
         if self.state == State::Reading(Slot::ArgumentsText) {
             self.pass_on(stops, calls);
@@ -39,7 +39,7 @@ impl JsonPayload {
         reported
     }
 
-    /// The key being read is too long for one: only its beginning is kept.
+    /// Keeps only the beginning of a key that is too long.
     fn shorten_key(&mut self) {
         let text = self.value.take_stable();
         if !std::mem::replace(&mut self.long_key, true) {
@@ -48,7 +48,7 @@ impl JsonPayload {
         }
     }
 
-    /// Hands the arguments on that stand in a string, their escapes undone.
+    /// Passes on arguments from a string, unescaped.
     pub(super) fn pass_on(&mut self, stops: &Stops, calls: &mut Calls) {
         let done = self.value.is_done();
         let taken = self.value.take_stable();
@@ -69,7 +69,7 @@ impl JsonPayload {
         self.feed_arguments(decoded.as_bytes(), at, stops, calls);
     }
 
-    /// Feeds arguments that stood in a string at offset `at`.
+    /// Feeds arguments from a string at offset `at`.
     pub(super) fn feed_arguments(&mut self, mut rest: &[u8], at: usize, stops: &Stops, calls: &mut Calls) {
         while !rest.is_empty() && !self.arguments.is_done() {
             let taken = self.arguments.feed(rest, at, stops, false);
@@ -165,7 +165,7 @@ impl JsonPayload {
         }
     }
 
-    /// Whether the key just read may be the name of the tool whose arguments follow.
+    /// Whether the key just read may be the name of the tool, with the arguments as its value.
     fn is_keyed(&self, calls: &Calls) -> bool {
         let key = self.key.as_str();
         let other = NAME_ALIASES.contains(&key) || ARGUMENT_ALIASES.contains(&key) || OTHER_KEYS.contains(&key);
@@ -173,7 +173,7 @@ impl JsonPayload {
         self.keys.keyed && self.level == 1 && !calls.has_name() && !waiting && (!other || calls.has_tool(key))
     }
 
-    /// What the value of the key just read is for.
+    /// The use of the value of the key just read.
     pub(super) fn slot(&self, calls: &Calls) -> Slot {
         if self.is_keyed(calls) { Slot::Keyed } else { self.plain_slot(calls) }
     }
@@ -208,7 +208,7 @@ impl JsonPayload {
         }
     }
 
-    /// The first byte of a value decides how it is read.
+    /// The first byte of a value determines how to read it.
     pub(super) fn begin_value(&mut self, slot: Slot, byte: u8, at: usize, calls: &mut Calls) -> Step {
         let string = matches!(byte, b'"' | b'\'');
         let slot = match slot {
@@ -251,7 +251,7 @@ impl JsonPayload {
         Step::Again
     }
 
-    /// The arguments stand in the string that begins at offset `at`.
+    /// The arguments are in the string that begins at offset `at`.
     pub(super) fn begin_arguments_text(&mut self, at: usize, calls: &mut Calls) {
         self.depart(RepairKind::ArgumentsAsString, at, calls);
         self.string_at = Some(at);
@@ -259,10 +259,10 @@ impl JsonPayload {
         self.state = State::Reading(Slot::ArgumentsText);
     }
 
-    /// Decides what the closing brackets are that stand between an open string and a marker.
+    /// Decides about closing brackets between an open string and a marker.
     ///
-    /// If they close just what is open, from the arguments outwards, only the quote is missing; otherwise they are
-    /// part of the string.
+    /// If they close exactly the open brackets, from the arguments outwards, only the quote is missing; otherwise they
+    /// are part of the string.
     pub(super) fn end_string(&mut self, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) {
         if tail.is_empty() || self.context() != Context::String {
             return;

@@ -4,7 +4,7 @@ use crate::parse::calls::Calls;
 use crate::parse::event::RepairKind;
 use std::ops::Range;
 
-/// All of it is final: nothing that is here is taken back.
+/// All of it is final.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub text: String,
@@ -16,7 +16,7 @@ impl Output {
         self.text.push_str(text);
     }
 
-    /// Sends what is new, if the call's name is known.
+    /// Sends the new part, if the call's name is known.
     pub(super) fn flush(&mut self, calls: &mut Calls) {
         if calls.has_name() {
             calls.delta(&self.text[self.sent..]);
@@ -24,7 +24,7 @@ impl Output {
         }
     }
 
-    /// Reports a departure, after what came before it; false if it must not be repaired.
+    /// Reports a departure, after sending what precedes it; false if it must not be repaired.
     pub(super) fn report(&mut self, kind: RepairKind, place: Range<usize>, calls: &mut Calls) -> bool {
         if calls.is_news(kind) {
             self.flush(calls);
@@ -32,7 +32,7 @@ impl Output {
         calls.depart(kind, place)
     }
 
-    /// The whole text, and how much was sent; the next one goes into `fresh`.
+    /// Takes the whole text, and how much was sent; the next one goes into `fresh`.
     pub(super) fn take(&mut self, fresh: String) -> (String, usize) {
         let sent = std::mem::take(&mut self.sent);
         (std::mem::replace(&mut self.text, fresh), sent)

@@ -1,4 +1,4 @@
-//! The tags of a format, taken apart.
+//! The parsed tags of a format.
 
 use crate::format::schema::Types;
 use crate::format::{Declaration, Marker, TaggedCall};
@@ -6,46 +6,46 @@ use crate::parse::bytes::FlagSets;
 use crate::parse::head::HeadPlan;
 use std::sync::Arc;
 
-/// What the calls of a format share.
+/// State shared by the calls of a format.
 #[derive(Debug)]
 pub(crate) struct TaggedPlan {
     pub(super) head: Arc<HeadPlan>,
     pub(super) key_start: Vec<u8>,
-    /// What follows the key, up to the word for the type if there is one.
+    /// The text after the key, up to the word for the type if there is one.
     pub(super) key_end: Vec<u8>,
-    /// The same, where it ends.
+    /// The text at the end of the tag.
     pub(super) tag_end: Vec<u8>,
-    /// The words for types; none where the format writes none.
+    /// The words for types; empty if the format has none.
     pub(super) words: Vec<(String, Types)>,
     pub(super) escaped_keys: bool,
-    /// Empty where a value begins right behind its key.
+    /// Empty if the value comes right after the key.
     pub(super) value_start: Vec<u8>,
-    /// What ends a value: before and, where it has the argument's name in it, after that.
+    /// The end of a value: the text before the argument's name and, if it contains the name, the text after it.
     value_end: (Vec<u8>, Option<Vec<u8>>),
-    /// White space that is written around a value and is no part of it.
+    /// White space around a value that is not part of it.
     pub(super) lead: Vec<u8>,
     pub(super) tail: Vec<u8>,
     /// Whether each argument begins on a line of its own.
     pub(super) lines: bool,
     pub(super) nested: bool,
-    /// The end marker, what may stand behind it, and what begins the next call; where they are known as text.
+    /// The end marker, text that may follow it, and the start of the next call, as far as they are literal.
     pub(super) end: Vec<u8>,
     pub(super) section_end: Vec<u8>,
     pub(super) starts: Vec<Vec<u8>>,
     /// Whether there is no end marker.
     pub(super) open_ended: bool,
     flags: FlagSets,
-    /// The first two bytes of whatever may end a value; empty where they are not that many.
+    /// The first two bytes of every text that may end a value; empty if one is shorter.
     pairs: Vec<[u8; 2]>,
 }
 
-/// The byte has to be escaped in a JSON string.
+/// The byte must be escaped in a JSON string.
 pub(super) const ESCAPED: u8 = 1;
-/// It may begin what ends a value.
+/// It may begin the end of a value.
 pub(super) const ENDS: u8 = 2;
-/// The same where departures are repaired.
+/// Like `ENDS`, with repairs.
 pub(super) const ENDS_ROUGHLY: u8 = 4;
-/// It may begin what opens a CDATA section, or ends one.
+/// It may begin the start or the end of a CDATA section.
 pub(super) const CDATA: u8 = 8;
 pub(super) const CDATA_END: u8 = 16;
 /// It may begin another call.
@@ -122,7 +122,7 @@ impl TaggedPlan {
         }
     }
 
-    /// Writes what ends the value of that argument.
+    /// Writes the closing tag of that argument.
     pub(super) fn closing(&self, key: &str, closing: &mut Vec<u8>) {
         closing.clear();
         closing.extend_from_slice(&self.value_end.0);
@@ -132,7 +132,7 @@ impl TaggedPlan {
         }
     }
 
-    /// Whether what may end a value can begin with these two bytes.
+    /// Whether the end of a value can begin with these two bytes.
     pub(super) fn may_end(&self, byte: u8, next: u8) -> bool {
         self.pairs.is_empty() || self.pairs.contains(&[byte, next])
     }
@@ -150,7 +150,7 @@ impl TaggedPlan {
         tags.into_iter().any(|tag| tag.first() == Some(&byte))
     }
 
-    /// How many bytes at the beginning have none of the flags in `mask`.
+    /// Number of bytes at the beginning that have none of the flags in `mask`.
     pub(super) fn run(&self, bytes: &[u8], mask: u8) -> usize {
         self.flags.run(bytes, mask)
     }

@@ -1,4 +1,4 @@
-//! What stands between the values of a call: the tags around arguments and their names.
+//! The text between the values of a call: the tags around arguments and their names.
 
 use super::{Arc, Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, TaggedPayload};
 use crate::format::schema::{self, Step, Types};
@@ -64,7 +64,7 @@ impl TaggedPayload {
         Did::Taken
     }
 
-    /// A byte where an argument or the end marker was due.
+    /// A byte in place of an argument or the end marker.
     pub(super) fn stray(&mut self, at: usize, calls: &mut Calls) {
         if self.text_at.is_some() {
             return;
@@ -77,7 +77,7 @@ impl TaggedPayload {
         self.line_start = false;
     }
 
-    /// The call goes on: what stood there was no text for the user.
+    /// The call continues, so the text in between was not for the user.
     pub(super) fn end_text(&mut self, calls: &mut Calls) {
         if let Some(at) = self.text_at.take() {
             self.output.report(RepairKind::StrayText, at..at + 1, calls);
@@ -90,8 +90,8 @@ impl TaggedPayload {
         self.state = State::Key;
     }
 
-    /// What begins an argument, or the rest of that, where it stands here whole as it mostly does; says how many bytes
-    /// that is.
+    /// Takes the start of an argument, or the rest of it, if all of it is in the input, as it usually is; returns its
+    /// length.
     pub(super) fn whole_tag(
         &mut self,
         bytes: &[u8],
@@ -141,8 +141,8 @@ impl TaggedPayload {
         Did::Taken
     }
 
-    /// How long the key is, where something else ends it than what the format writes there: a tag or, inside of a tag,
-    /// the line's end.
+    /// Length of the key if something other than the format's text ends it: a tag or, inside a tag, the end of the
+    /// line.
     fn unclosed_key(&self) -> Option<usize> {
         let lines = !self.plan.key_start.ends_with(b">");
         let ends = |byte: &u8| matches!(byte, b'<' | b'>') || lines && *byte == b'\n';
@@ -151,9 +151,9 @@ impl TaggedPayload {
         (!may_end).then_some(at)
     }
 
-    /// The key ends after `length` bytes, and the value follows; if there is no name, nothing that could be one does.
+    /// The key ends after `length` bytes, and the value follows. Without a name, no value follows.
     fn key_unclosed(&mut self, length: usize, at: usize, calls: &mut Calls) -> Did {
-        // A closing bracket is the rest of what should have ended the key.
+        // A closing bracket is the rest of the key's end.
         let from = self.key_at + length + usize::from(self.key[length] == b'>');
         let tag = String::from_utf8_lossy(&self.key[..length]).into_owned();
         let key = self.take_type(&tag, length, calls).trim().to_owned();
@@ -198,12 +198,12 @@ impl TaggedPayload {
         self.key_read(key, calls);
     }
 
-    /// Whether the tool has a parameter of just this name.
+    /// Whether the tool has a parameter of exactly this name.
     fn is_parameter(&self, key: &str, calls: &Calls) -> bool {
         calls.tool().and_then(|tool| tool.parameters.as_ref()).is_some_and(|schema| schema::knows(schema, key))
     }
 
-    /// The key in a tag of so many bytes that may have a word for the value's type after it, which is kept.
+    /// The key in a tag of `length` bytes that may have a word for the value's type after it. The word is stored.
     fn take_type<'t>(&mut self, tag: &'t str, length: usize, calls: &mut Calls) -> &'t str {
         let plan = Arc::clone(&self.plan);
         self.word = None;
@@ -228,7 +228,7 @@ impl TaggedPayload {
                 self.output.push(if frame.kind == Kind::Array { "[" } else { "{" });
             }
         } else if self.given.contains(&key) {
-            // Bytes that are no text take more bytes in the key than in the model's text.
+            // Invalid bytes are longer in the key than in the model's text.
             let length = key.len().min(self.key.len());
             calls.duplicate_key(&key, self.key_at..self.key_at + length);
         } else if self.given.len() < KEYS {

@@ -1,8 +1,8 @@
 //! One value between tags.
 //!
-//! Its bytes go into one of several sinks: a string that streams, JSON that streams, or a buffer for what only its
-//! end decides, such as whether `5` is all there is or the beginning of `5 apples`. The buffer is bounded: what is
-//! longer is what it looked like so far.
+//! Its bytes go into one of several sinks: a string that streams, JSON that streams, or a buffer for what only the end
+//! decides, such as whether `5` is the whole value or the beginning of `5 apples`. The buffer is bounded; a longer
+//! value keeps the type that it had so far.
 
 mod end;
 
@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How many bytes are held back of a value whose type its end decides.
+/// Maximum bytes to hold of a value whose type is decided at its end.
 const HELD: usize = 4096;
 const LITERALS: [&[u8]; 6] = [b"true", b"false", b"null", b"True", b"False", b"None"];
 
@@ -26,32 +26,32 @@ const LITERALS: [&[u8]; 6] = [b"true", b"false", b"null", b"True", b"False", b"N
 pub(super) struct ValueReader {
     plan: Arc<TaggedPlan>,
     repair: bool,
-    /// What ends the value.
+    /// Its closing tag.
     closing: Vec<u8>,
     types: Types,
-    /// How many elements are open around it.
+    /// Number of open elements around it.
     depth: usize,
-    /// What is written before the value: brackets, a comma, the key.
+    /// Output before the value: brackets, a comma, the key.
     prefix: String,
     sink: Sink,
-    /// How much of the declared white space before the value was skipped.
+    /// Length of the skipped part of the declared white space before the value.
     lead: usize,
-    /// Whether the value stands in a CDATA section.
+    /// Whether the value is in a CDATA section.
     cdata: bool,
-    /// What may end the value, the first of which has offset `held_at`.
+    /// Possible end of the value; the first byte has offset `held_at`.
     held: Vec<u8>,
     held_at: usize,
-    /// What may be text after the value already.
+    /// Bytes that may be text after the value.
     doubt: Option<Doubt>,
     /// Whether the last byte before that was a line break.
     line_start: bool,
-    /// The value so far, while nothing of it was written.
+    /// The value so far, while none of it was written.
     raw: Vec<u8>,
     raw_at: usize,
     json: Transducer,
-    /// Whether that machine repairs nothing.
+    /// Whether that reader repairs nothing.
     strict: bool,
-    /// Whether a number came, and white space behind it.
+    /// Whether a number came, followed by white space.
     ended: bool,
     reports: Vec<(RepairKind, Range<usize>)>,
     utf8: Utf8,
@@ -59,13 +59,13 @@ pub(super) struct ValueReader {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sink {
-    /// Nothing but white space came.
+    /// Only white space came.
     Start,
     Text,
     Json,
-    /// JSON, if it goes on as it began; otherwise text.
+    /// JSON, if it continues as it began; otherwise text.
     Maybe,
-    /// A number or a word, if that is all; otherwise text.
+    /// A number or a word, if nothing follows; otherwise text.
     Scalar,
 }
 
@@ -74,13 +74,13 @@ enum Sink {
 pub(super) enum ValueEnd {
     /// With its closing tag.
     Closed,
-    /// The same, and what follows from this offset on was looked at.
+    /// The same, and the text from this offset on was already read.
     ClosedBefore(usize),
-    /// It holds elements, the first of which has its name at this offset.
+    /// It contains elements; the first one's name is at this offset.
     Children(usize),
-    /// The closing tag is missing: another argument begins, whose name stands at `at` and its tag ends at `end`.
+    /// The closing tag is missing: another argument begins. Its name is at `at` and its tag ends at `end`.
     Key { key: String, at: usize, end: usize },
-    /// The closing tag is missing: the end marker stands at this offset.
+    /// The closing tag is missing: the end marker is at this offset.
     Marker(usize),
 }
 
@@ -123,7 +123,7 @@ impl ValueReader {
         self.utf8 = Utf8::default();
     }
 
-    /// The value of the argument `key` begins, in so many open elements; `separator` and, if it is `named`, its key
+    /// The value of the argument `key` begins, inside `depth` open elements. `separator` and, if it is `named`, its key
     /// are written before it.
     pub(super) fn begin(&mut self, key: &str, types: Types, separator: &str, named: bool, depth: usize) {
         self.reset();
@@ -135,7 +135,7 @@ impl ValueReader {
             push_json(key, &mut self.prefix);
             self.prefix.push_str(": ");
         }
-        // Where the schema does not say, only what is JSON as it stands is no string.
+        // If the schema does not say, only exact JSON is not a string.
         let strict = !self.repair || types.is_unknown();
         if strict != self.strict {
             self.json = Transducer::new(!strict);
@@ -151,13 +151,13 @@ impl ValueReader {
         std::mem::take(&mut self.closing)
     }
 
-    /// Writes what stands before the value, if that was not done.
+    /// Writes the prefix of the value, if it was not written yet.
     pub(super) fn push_prefix(&mut self, output: &mut Output) {
         output.push(&self.prefix);
         self.prefix.clear();
     }
 
-    /// Takes bytes, the first of which has offset `at`; says how many, and how the value ended if it did.
+    /// Takes bytes, the first of which has offset `at`; returns how many, and how the value ended if it did.
     pub(super) fn feed(
         &mut self,
         input: &[u8],
@@ -217,7 +217,7 @@ impl ValueReader {
         (i, None)
     }
 
-    /// How the value ends: where it was doubted that it goes on, only its closing tag shows that it did.
+    /// How the value ends: after a doubt whether it continues, only its closing tag shows that it did.
     fn end_of(&mut self, end: ValueEnd, stops: &Stops, output: &mut Output, calls: &mut Calls) -> ValueEnd {
         let closed = matches!(end, ValueEnd::Closed | ValueEnd::ClosedBefore(_));
         let doubted = self.doubt.as_ref().filter(|_| !closed).map(|doubt| doubt.end);
@@ -225,26 +225,26 @@ impl ValueReader {
         doubted.map_or(end, ValueEnd::ClosedBefore)
     }
 
-    /// The text ends here: says where the value has ended, if only what follows would have told.
+    /// The text ends here: returns where the value ended, if only following text would have shown it.
     pub(super) fn end_text(&mut self, stops: &Stops, output: &mut Output, calls: &mut Calls) -> Option<usize> {
         let (end, goes_on) = self.end_of_text()?;
         self.end_doubt(!goes_on, stops, output, calls);
         Some(end)
     }
 
-    /// Whether nothing but white space came.
+    /// Whether only white space came.
     pub(super) fn is_blank(&self) -> bool {
         self.sink == Sink::Start
     }
 
-    /// It is decided whether the value `ended` before what was doubted to be part of it.
+    /// Decides a doubt: whether the value `ended` before the doubtful bytes.
     fn end_doubt(&mut self, ended: bool, stops: &Stops, output: &mut Output, calls: &mut Calls) {
         if let Some(doubt) = self.doubt.take().filter(|_| !ended) {
             self.data(&doubt.bytes, doubt.at, stops, output, calls);
         }
     }
 
-    /// The first byte held back is part of the value, and what follows it up to one that may end it.
+    /// The first held byte is part of the value, and so are the following ones up to one that may end it.
     fn let_go(&mut self, stops: &Stops, output: &mut Output, calls: &mut Calls) {
         let mut held = std::mem::take(&mut self.held);
         self.data(&held[..1], self.held_at, stops, output, calls);
@@ -257,14 +257,14 @@ impl ValueReader {
         self.held_at += count;
     }
 
-    /// How many bytes at the beginning cannot belong to what ends the value.
+    /// Number of bytes at the beginning that cannot belong to the end of the value.
     fn plain(&self, bytes: &[u8]) -> usize {
         let (ends, bytes) = match self.doubt {
             Some(_) => (self.ends() | STARTS, &bytes[..bytes.len().min(self.most_doubted())]),
             None => (self.ends(), bytes),
         };
         let mut count = self.plan.run(bytes, ends);
-        // Most often the next byte already shows that it is something else.
+        // The next byte usually shows that it is something else.
         while self.sink != Sink::Start
             && !self.cdata
             && let [byte, next, ..] = bytes[count..]
@@ -277,7 +277,7 @@ impl ValueReader {
         count
     }
 
-    /// Which bytes have to be looked at.
+    /// The bytes that have to be checked.
     fn ends(&self) -> u8 {
         let roughly = if self.repair { ENDS_ROUGHLY } else { 0 };
         match self.sink {
@@ -287,12 +287,12 @@ impl ValueReader {
         }
     }
 
-    /// Whether what ends a value may be part of a JSON string.
+    /// Whether the end of a value may occur in a JSON string.
     fn in_string(&self) -> bool {
         matches!(self.sink, Sink::Json | Sink::Maybe) && self.json.in_string()
     }
 
-    /// Whether nothing more can belong to the value.
+    /// Whether nothing else can belong to the value.
     fn is_settled(&self) -> bool {
         match self.sink {
             Sink::Json => self.json.is_done(),
@@ -301,7 +301,7 @@ impl ValueReader {
         }
     }
 
-    /// The text ends here, inside the value: what may have been the beginning of a tag is dropped.
+    /// The text ends inside the value: drops the possible beginning of a tag.
     pub(super) fn cut(&mut self) {
         self.held.clear();
     }
@@ -347,7 +347,7 @@ impl ValueReader {
         }
     }
 
-    /// The first bytes decide what the value may be; says how many of them it took.
+    /// The first bytes decide the kind of value; returns how many of them it took.
     fn start(&mut self, bytes: &[u8], output: &mut Output) -> usize {
         if self.types == Types::STRING {
             self.begin_text(output);
@@ -383,7 +383,7 @@ impl ValueReader {
         blank
     }
 
-    /// The value is a string; what was held back is its beginning.
+    /// The value is a string, and the held bytes are its beginning.
     fn begin_text(&mut self, output: &mut Output) {
         self.sink = Sink::Text;
         self.push_prefix(output);
@@ -435,7 +435,7 @@ impl ValueReader {
         }
     }
 
-    /// Bytes of a value that is not decided on; says how many it took.
+    /// Bytes of an undecided value; returns how many it took.
     fn hold(&mut self, bytes: &[u8], at: usize, stops: &Stops, output: &mut Output, calls: &mut Calls) -> usize {
         let taken = bytes.len().min(HELD - self.raw.len());
         let before = self.raw.len();
@@ -459,7 +459,7 @@ impl ValueReader {
         taken
     }
 
-    /// Whether the value still is JSON with these bytes.
+    /// Whether the value is still JSON with these bytes.
     fn try_json(&mut self, mut bytes: &[u8], mut at: usize, stops: &Stops) -> bool {
         while !bytes.is_empty() && !self.json.is_done() {
             let taken = self.json.feed(bytes, at, stops, false);
@@ -475,8 +475,8 @@ impl ValueReader {
         bytes.trim_ascii().is_empty()
     }
 
-    /// Whether the bytes held back, those from `from` on being new, may be a number or a word of JSON. Where the
-    /// schema wants no string, all is held back: nothing is lost by it.
+    /// Whether the held bytes, with those from `from` on new, may be a JSON number or word. If the schema allows no
+    /// string, everything is held, because it cannot be text.
     fn is_scalar(&mut self, from: usize) -> bool {
         if self.is_settled() {
             return true;
@@ -521,7 +521,7 @@ impl ValueReader {
             }
             Sink::Json => {
                 if self.json.in_string() {
-                    // What of the text behind it the string swallowed cannot be told.
+                    // It is unknown how much of the following text is inside the string.
                     calls.blame("a string in the arguments is not closed".to_owned());
                 }
                 self.json.cut(at);
@@ -555,7 +555,7 @@ impl ValueReader {
         output.push("\"");
     }
 
-    /// The JSON of what was held back, if it is a value that the schema has room for.
+    /// The JSON of the held bytes, if it is a value that the schema allows.
     fn read_scalar(&mut self, stops: &Stops) -> Option<String> {
         let string = self.types.has(Types::STRING);
         let mut json = Transducer::new(!self.strict);

@@ -1,67 +1,67 @@
-//! What ends a value between tags: its closing tag, or where that is missing another argument or the end marker.
+//! The end of a value between tags: its closing tag or, if that is missing, another argument or the end marker.
 //!
-//! Nothing is escaped there, so text may look like any of them: what follows tells.
+//! Values are not escaped, so text may look like any of them; the following bytes decide.
 
 use super::super::DEPTH;
 use super::{Sink, ValueEnd, ValueReader};
 use crate::format::schema::{self, Types};
 use crate::parse::calls::Calls;
 
-/// How much white space may stand between tags that are told apart from text by what follows.
+/// Maximum white space between tags that are distinguished from text by what follows.
 const BLANK: usize = 32;
-/// How long the name of an argument may be that ends a value without its closing tag.
+/// Maximum length of an argument's name that ends a value without closing tag.
 const NAME: usize = 64;
 const CDATA_START: &[u8] = b"<![CDATA[";
 
-/// How many bytes are held back while it is not decided whether a value has ended before them.
+/// Maximum bytes to hold while it is undecided whether a value ended before them.
 const DOUBT: usize = 1024;
 
-/// A closing tag that ends the value unless the value is closed properly later on.
+/// A closing tag that ends the value unless the value is properly closed later.
 ///
-/// A value may be text about calls, with closing tags of its own. Of two readings the longer one counts, if it comes
-/// to a whole call.
+/// A value may be text about calls and contain closing tags. Of two readings the longer one counts, if it results in a
+/// whole call.
 #[derive(Debug)]
 pub(super) struct Doubt {
-    /// What came from the closing tag on: part of the value if it goes on.
+    /// The bytes from the closing tag on: part of the value if it continues.
     pub bytes: Vec<u8>,
-    /// Where `bytes` begin, and where the value ends if it does not go on.
+    /// Start of `bytes`, and the end of the value if it does not continue.
     pub at: usize,
     pub end: usize,
-    /// Whether the end marker followed, too.
+    /// Whether the end marker also followed.
     marked: bool,
 }
 
-/// What follows a closing tag.
+/// The text after a closing tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
-    /// The call goes on, or ends: the value is closed.
+    /// The call continues or ends: the value is closed.
     Structure,
-    /// More bytes will tell.
+    /// More bytes are needed.
     Wait,
     /// Text: the tag is part of the value.
     Text,
-    /// What may be text between two arguments, or, where the call is `marked` as ended, after the call.
+    /// Possibly text between two arguments or, if the call is `marked` as ended, after the call.
     Doubt { marked: bool },
 }
 
-/// What the bytes held back are.
+/// The decision about the held bytes.
 pub(super) enum Verdict {
-    /// The first of them is part of the value.
+    /// The first byte is part of the value.
     Part,
-    /// More have to come.
+    /// More bytes are needed.
     Wait,
     Cdata,
     End(ValueEnd),
-    /// They may be text after the value, which ends at this offset then.
+    /// They may be text after the value, which then ends at this offset.
     Doubt {
         end: usize,
         marked: bool,
     },
-    /// The value has ended where that was doubted.
+    /// The value ended at the doubt.
     Ended,
 }
 
-/// Whether some bytes are what they may be.
+/// Whether some bytes match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Is {
     No,
@@ -70,7 +70,7 @@ enum Is {
 }
 
 impl ValueReader {
-    /// The length of the closing tag that is here whole, as it mostly is, with what shows that it is one.
+    /// Length of the closing tag, if all of it is in `bytes`, as it usually is, with the text that identifies it.
     pub(super) fn closed(&self, bytes: &[u8]) -> Option<usize> {
         if self.cdata || self.in_string() {
             return None;
@@ -82,8 +82,8 @@ impl ValueReader {
         (self.after_closing(after, line) == After::Structure).then_some(length + self.closing.len())
     }
 
-    /// The same where what follows the tag is text, so that the value may go on: the length of all that has to be seen to
-    /// know this, that of the closing tag, and whether the end marker came.
+    /// The same if text follows the tag, so that the value may continue: the length needed to know this, the length of
+    /// the closing tag, and whether the end marker came.
     pub(super) fn doubted(&self, bytes: &[u8]) -> Option<(usize, usize, bool)> {
         let tail = &self.plan.tail[..];
         let lines = tail.is_empty() || tail.ends_with(b"\n");
@@ -92,10 +92,10 @@ impl ValueReader {
         }
         let line = !tail.is_empty() || self.line_start;
         let after = bytes.strip_prefix(tail)?.strip_prefix(&self.closing[..]).filter(|_| !self.closing.is_empty())?;
-        // What the first bytes tell counts: more of them may look otherwise.
-        let mut told = (0..=after.len()).map(|count| (count, self.after_closing(&after[..count], line)));
-        let (count, told) = told.find(|(_, told)| *told != After::Wait)?;
-        let After::Doubt { marked } = told else { return None };
+        // The decision by the fewest bytes counts, because more of them may look different.
+        let mut decision = (0..=after.len()).map(|count| (count, self.after_closing(&after[..count], line)));
+        let (count, decision) = decision.find(|(_, decision)| *decision != After::Wait)?;
+        let After::Doubt { marked } = decision else { return None };
         let closing = bytes.len() - after.len();
         Some((closing + count, closing, marked))
     }
@@ -199,8 +199,8 @@ impl ValueReader {
         }
     }
 
-    /// Whether `rest` is the closing tag, and how long that is. In a JSON string it counts only where the text around
-    /// it shows that a quote is missing.
+    /// Whether `rest` is the closing tag, and its length. In a JSON string it counts only if the text around it shows
+    /// that a quote is missing.
     fn closes(&self, rest: &[u8], line: bool) -> (Is, usize) {
         let length = self.closing.len();
         match begins(&self.closing, rest) {
@@ -209,7 +209,7 @@ impl ValueReader {
         }
     }
 
-    /// What `after` is, which follows a closing tag.
+    /// Classifies the text after a closing tag.
     fn after_closing(&self, after: &[u8], line: bool) -> After {
         if self.is_settled() {
             return After::Structure;
@@ -219,7 +219,7 @@ impl ValueReader {
             let Some(next) = skip_blank(rest) else { return After::Structure };
             lines |= rest[..rest.len() - next.len()].contains(&b'\n');
             rest = next;
-            // A closing tag that is written twice.
+            // A doubled closing tag.
             match next.strip_prefix(&self.closing[..]).filter(|_| !self.closing.is_empty()) {
                 Some(next) => rest = next,
                 None => break,
@@ -237,7 +237,7 @@ impl ValueReader {
             (Is::Perhaps, _) | (_, Is::Perhaps) => After::Wait,
             _ if begins(&self.closing, rest) == Is::Perhaps => After::Wait,
             _ if plan.end.is_empty() => After::Structure,
-            // Something like a tag on a line of its own is a near miss of the next one.
+            // A tag-like text on its own line is a near miss of the next tag.
             _ if lines && line && plan.is_markup(rest[0]) => After::Structure,
             _ if lines || line && plan.lines || rest.len() == after.len() && plan.is_markup(rest[0]) => {
                 After::Doubt { marked: false }
@@ -246,7 +246,7 @@ impl ValueReader {
         }
     }
 
-    /// What `after` is, which follows a closing tag and the end marker.
+    /// Classifies the text after a closing tag and the end marker.
     fn after_end_marker(&self, after: &[u8]) -> After {
         let doubt = After::Doubt { marked: true };
         let Some(mut rest) = skip_blank(after) else { return doubt };
@@ -269,25 +269,25 @@ impl ValueReader {
         }
     }
 
-    /// Begins to doubt whether the value has ended at `end`: what was held back waits for the rest.
+    /// Begins a doubt about whether the value ended at `end`: the held bytes wait for the rest.
     pub(super) fn begin_doubt(&mut self, end: usize, marked: bool) {
         let bytes = std::mem::take(&mut self.held);
         self.doubt = Some(Doubt { bytes, at: self.held_at, end, marked });
     }
 
-    /// Decides a doubt for which no more bytes may wait: the end of the value where the end marker followed its closing
-    /// tag, `Some(None)` where the tag is part of the value.
+    /// Decides a doubt for which no more bytes may be held: the end of the value if the end marker followed its closing
+    /// tag, `Some(None)` if the tag is part of the value.
     pub(super) fn doubt_over(&self) -> Option<Option<usize>> {
         let doubt = self.doubt.as_ref().filter(|doubt| doubt.bytes.len() > DOUBT)?;
         Some(doubt.marked.then_some(doubt.end))
     }
 
-    /// How many more bytes may wait for what is doubted to be decided.
+    /// Number of further bytes to hold for a doubt.
     pub(super) fn most_doubted(&self) -> usize {
         self.doubt.as_ref().map_or(0, |doubt| (DOUBT + 1).saturating_sub(doubt.bytes.len()))
     }
 
-    /// The text ends here: says where the value has ended, if it has, and whether what was doubted is part of it.
+    /// The text ends here: returns where the value ended, if it did, and whether the doubtful bytes are part of it.
     pub(super) fn end_of_text(&self) -> Option<(usize, bool)> {
         let closing = [&self.plan.tail[..], b""].into_iter().find_map(|before| {
             let rest = self.held.strip_prefix(before).filter(|_| !self.cdata)?;
@@ -296,7 +296,7 @@ impl ValueReader {
             (closes == Is::Yes).then(|| (self.held_at + before.len() + length, &rest[length..]))
         });
         let doubted = self.doubt.as_ref().map(|doubt| doubt.end);
-        // Only a whole call shows that the value went on.
+        // Only a whole call shows that the value continued.
         let whole = closing.is_some_and(|(_, after)| after.trim_ascii_start().starts_with(&self.plan.end));
         match doubted {
             Some(end) if !whole => Some((end, false)),
@@ -304,7 +304,7 @@ impl ValueReader {
         }
     }
 
-    /// Whether the call goes on with `after`, behind a closing tag.
+    /// Whether the call continues with `after`, following a closing tag.
     fn goes_on(&self, after: &[u8]) -> Is {
         let Some(rest) = skip_blank(after) else { return Is::No };
         if after[..after.len() - rest.len()].contains(&b'\n') {
@@ -313,7 +313,7 @@ impl ValueReader {
         any([&self.plan.key_start, &self.plan.end].into_iter().map(|tag| begins(tag, rest)))
     }
 
-    /// Whether `rest` is the end marker, and not text: what follows tells.
+    /// Whether `rest` is the end marker rather than text, judging by what follows.
     fn is_marker(&self, rest: &[u8], line: bool) -> Is {
         let end = &self.plan.end;
         if end.is_empty() {
@@ -335,7 +335,7 @@ impl ValueReader {
         }
     }
 
-    /// Whether another call begins, or the text may end, with `after`.
+    /// Whether another call begins with `after`, or the text may end.
     fn is_start(&self, after: &[u8], line: bool) -> Is {
         if after.is_empty() {
             return Is::Perhaps;
@@ -351,7 +351,7 @@ impl ValueReader {
         any(self.plan.starts.iter().map(|start| begins(start, bytes)))
     }
 
-    /// Whether `rest` begins another argument, one that the tool has and that did not come yet.
+    /// Whether `rest` begins another argument that the tool has and that did not come yet.
     fn next_key(&self, rest: &[u8], line: bool, given: &[String], calls: &Calls) -> (Is, String) {
         let no = (Is::No, String::new());
         if !line || self.depth > 0 {
@@ -378,7 +378,7 @@ impl ValueReader {
         if known && !given.iter().any(|given| given == key) { (Is::Yes, key.to_owned()) } else { no }
     }
 
-    /// Whether the text that ends here ends with the end marker, the closing tag before it being missing.
+    /// Whether the text ends with the end marker, with the closing tag before it missing.
     pub(in crate::parse::payload::tagged) fn ends_with_marker(&self) -> bool {
         let end = &self.plan.end;
         let starts = |before: &[u8]| self.held.strip_prefix(before).is_some_and(|rest| rest.starts_with(end));
@@ -387,7 +387,7 @@ impl ValueReader {
     }
 }
 
-/// Whether `bytes` begin with `tag`, or may do so once more of them come.
+/// Whether `bytes` begin with `tag`, or may do so with more bytes.
 fn begins(tag: &[u8], bytes: &[u8]) -> Is {
     if tag.is_empty() {
         Is::No
@@ -408,7 +408,7 @@ fn any(found: impl Iterator<Item = Is>) -> Is {
     })
 }
 
-/// What follows the white space at the beginning; `None` if that is too long to look past.
+/// The bytes after the white space at the beginning; `None` if there is too much.
 fn skip_blank(bytes: &[u8]) -> Option<&[u8]> {
     let blank = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     (blank <= BLANK).then(|| &bytes[blank..])
