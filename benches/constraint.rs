@@ -259,7 +259,7 @@ fn sound(engine: &mut LlamaEngine, compiler: &mut Compiler, format: &Format, cas
     );
 }
 
-/// An engine that is told what to say, and computes all the same where it has a model.
+/// An engine with a script, which computes all the same where it has a model.
 struct Told<'e> {
     model: Option<&'e mut LlamaEngine>,
     info: ModelInfo,
@@ -340,7 +340,7 @@ impl Engine for Told<'_> {
     }
 }
 
-/// What an engine says that is told to say `text`, and how long the saying took.
+/// What an engine with the script `text` writes, and how long that took.
 fn say(engine: &mut Told<'_>, constraint: &mut Constraint<'_>) -> (Vec<Token>, Duration) {
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens: 1024, cancel: &cancel, until: None };

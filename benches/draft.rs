@@ -133,7 +133,7 @@ fn masks(engine: &mut LlamaEngine) {
     );
 }
 
-/// Answers of the bundled model, with drafts and without: to a question, and to the same again behind its call.
+/// Answers of the bundled model, with drafts and without: to a question, and to the same again after its call.
 fn answers() {
     let engine = load(&bundled::path().expect("the bundled model can be unpacked"));
     let mut session = Session::new(Box::new(engine), None, None).expect("it has a template");

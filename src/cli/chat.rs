@@ -95,7 +95,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     }
     say(format_args!("{} · /help says what there is\n", entry.name));
     let mut forced = None;
-    // What - stands for, standard input, is read in any case.
+    // `-` is standard input, which is read in any case.
     let mut waiting = false;
     if let Some(prompt) = args.conversation.question().filter(|prompt| *prompt != "-") {
         waiting = ask(&mut session, &mut agent, &interrupts, prompt, &mut forced);
@@ -110,7 +110,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
                 continue;
             }
             Err(ReadlineError::Eof) => break,
-            // One line; those behind it can be read.
+            // One line; those after it can be read.
             Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
                 complain(&error.to_string());
                 continue;
@@ -134,7 +134,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
                 Err(error) => complain(&error.to_string()),
             }
         } else if waiting && !terminal {
-            // Whoever wrote it could not know of the calls; as a message it would stand in the place of their results.
+            // Whoever wrote it could not know of the calls; as a message it would take the place of their results.
             complain(&format!("the chat ends before {text:?}: the calls before it wait for their results"));
             status = CALLS;
             break;

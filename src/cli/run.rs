@@ -209,7 +209,7 @@ fn tell_cut(cut: Option<Cut>, session: &Session) {
             };
             notice(&format!("the answer was cut off by the end of the context of {limit} tokens; {hint}"));
         }
-        // Of the constraint a note has told; no answer of the model that is asked is limited in time.
+        // A note has reported the constraint; no answer of the model that is asked is limited in time.
         Some(Cut::Constraint | Cut::Time) | None => {}
     }
 }

@@ -208,7 +208,7 @@ fn nobody_is_asked_about_a_tool_whose_result_is_given() {
     assert_eq!(ran.out.matches("← get_weather mild\n").count(), 2, "{}", ran.out);
 }
 
-/// Whoever uses the library and says nothing of hands has the model told, as before.
+/// A library user who sets no way to type results in has the model informed, as before.
 #[test]
 fn without_hands_the_model_is_told() {
     let (mut session, mut agent) = with_clock(&call("clock", "{}"), |_| None);

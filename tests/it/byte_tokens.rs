@@ -7,7 +7,7 @@ pub fn tokenize(prompt: &[Piece]) -> Vec<Token> {
     prompt.iter().flat_map(|piece| piece.text.bytes()).map(|byte| Token(i32::from(byte))).collect()
 }
 
-/// The byte that a token stands for; none for the token that ends a turn.
+/// The byte of a token; none for the token that ends a turn.
 pub fn bytes(token: Token) -> &'static [u8] {
     const BYTES: [u8; 256] = {
         let mut bytes = [0; 256];

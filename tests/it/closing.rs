@@ -45,7 +45,7 @@ fn rules(mode: Mode, calls: Calls) -> Rules {
     Rules { mode, calls, max_calls: None, max_preamble: 0, max_thinking: None, jump: true, thinking: false }
 }
 
-/// What came of a generation: the text, what was told, and how it ended; nothing else where a required call has no room.
+/// What came of a generation: the text, the notices, and how it ended; nothing else where a required call has no room.
 struct Written {
     text: Vec<u8>,
     told: Vec<String>,
@@ -262,7 +262,7 @@ fn whatever_the_format_a_call_that_must_be_long_is_whole_or_not_begun() {
         }
     }
     assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
-    // Text between tags is not counted that far, which is told.
+    // Text between tags is not counted that far, which is reported.
     insta::assert_snapshot!(relaxed.join("\n"));
 }
 

@@ -142,7 +142,7 @@ fn what_is_sampled_is_the_same_with_and_without_drafts() {
             assert_eq!(usage.forced_tokens, without.usage.forced_tokens);
             assert_eq!(without.usage.proposed_tokens, 0);
             assert!(usage.drafted_tokens <= usage.proposed_tokens);
-            // Nothing that was drafted in vain stays behind.
+            // No rejected draft is kept.
             let whole = [prompt.as_slice(), &with.tokens].concat();
             assert!(whole.starts_with(drafting.cached()), "{name} {seed}");
             drafted += usage.drafted_tokens;
@@ -198,7 +198,7 @@ fn a_batch_has_the_logits_behind_each_of_its_tokens() {
         single.decode(&[*token]).unwrap();
         let alone = single.logits();
         let apart = alone.iter().zip(batch.logits_at(index)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        // Sums in another order, of rounded numbers, are a little apart; those behind another token are far apart.
+        // Sums in another order, of rounded numbers, are a little apart; those after another token are far apart.
         let range = alone.iter().copied().fold(f32::MIN, f32::max) - alone.iter().copied().fold(f32::MAX, f32::min);
         assert!(apart < 0.02 * range, "{index}: {apart} of {range}");
     }

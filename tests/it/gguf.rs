@@ -173,7 +173,7 @@ fn vocabularies_that_llama_cpp_would_abort_over() {
             .set("tokenizer.ggml.tokens", tokens)
             .remove("tokenizer.ggml.token_type")
     };
-    // The letter stands in for its byte token.
+    // The letter replaces its byte token.
     open(&spm(bytes(b'x')).build()).unwrap();
     let tokens = |texts: &[&[u8]]| {
         let vocabulary = Val::Strs(texts.iter().map(|t| t.to_vec()).collect());
@@ -205,7 +205,7 @@ fn vocabularies_that_llama_cpp_would_abort_over() {
         ("adds a token that is not there", tokens(&[b"a", b"b"]).set("tokenizer.ggml.add_bos_token", true).build()),
     ];
     insta::assert_snapshot!(messages(&cases));
-    // 2³² - 1 stands for "none", and a shorter vocabulary than a default id has no such token.
+    // 2³² - 1 is "none", and a shorter vocabulary than a default id has no such token.
     open(&tiny().set("tokenizer.ggml.padding_token_id", u32::MAX).build()).unwrap();
     open(&tokens(&[b"a", b"b"]).build()).unwrap();
 }

@@ -358,7 +358,7 @@ fn value_for(schema: &Value, whole: &Value, random: &mut Random) -> Value {
     }
 }
 
-/// JSON with a space behind commas and colons.
+/// JSON with a space after commas and colons.
 fn spaced(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(spaced).collect::<Vec<_>>().join(", ")),

@@ -72,7 +72,7 @@ fn no_header_of_the_conformance_templates_is_part_of_an_answer() {
         ];
         for (tools, switches) in [None, Some(&tools)].into_iter().flat_map(|t| switches.map(|s| (t, s))) {
             for tail in tails(&template, tools, switches) {
-                // What comes right after a word cannot be told from it by the text alone.
+                // What comes right after a word cannot be separated from it by the text alone.
                 let ends_in_word = tail.ends_with(char::is_alphanumeric);
                 for continued in ["", "Fore and <a>. "].into_iter().take(if ends_in_word { 1 } else { 2 }) {
                     let tail = format!("{tail}{continued}");

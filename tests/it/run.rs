@@ -1,4 +1,4 @@
-//! Runs with tools, on engines that say what they are told to: whatever goes wrong, a run ends within its limits, with
+//! Runs with tools, on scripted engines: whatever goes wrong, a run ends within its limits, with
 //! a conversation that is valid.
 
 use callwright::agent::exec::Executor;
@@ -569,7 +569,7 @@ fn the_call_behind_the_last_one_is_not_begun() {
     }
 }
 
-/// That the model is not told of the tools does not keep it from calling them.
+/// A model calls tools that its prompt does not name.
 #[test]
 fn a_call_that_is_not_allowed_is_told_once_and_never_executed() {
     for second in [weather("Rome"), "It is sunny.".to_owned()] {

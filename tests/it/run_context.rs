@@ -1,4 +1,4 @@
-//! What a run does where the conversation grows: nothing is decoded twice, and what does not fit is cut and told.
+//! What a run does where the conversation grows: nothing is decoded twice, and what does not fit is cut and reported.
 
 use crate::run::{City, call, info, kinds, prepared, run, texts_of, weather, weather_tool};
 use callwright::ErrorKind;

@@ -1,4 +1,4 @@
-//! Stop texts, and what changes how likely tokens are, in a session on an engine that says what it is told to.
+//! Stop texts, and what changes how likely tokens are, in a session on a scripted engine.
 
 use crate::program::{callwright, run};
 use crate::run::{scripted, weather};

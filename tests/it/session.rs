@@ -1,4 +1,4 @@
-//! A session on an engine that says what it is told to.
+//! A session on a scripted engine.
 
 use callwright::constraint::Mode;
 use callwright::engine::scripted::ScriptedEngine;
@@ -299,7 +299,7 @@ fn reserved_text_from_outside_is_literal_in_the_prompt() {
     assert!(!prompt.text().contains("### TOOL_CALL_START ###"));
 }
 
-/// A tool that wrote what stands around results could tell of results that there are not.
+/// A tool that wrote the markup around results could invent results.
 #[test]
 fn what_stands_around_results_is_broken_up_in_them() {
     let source = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no such role') }}{% endif %}\

@@ -14,7 +14,7 @@ fn browser() -> Option<PathBuf> {
     std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name))).find(|file| file.is_file())
 }
 
-/// The page as it stands in the browser once its scripts have run.
+/// The page as it is in the browser once its scripts have run.
 fn shown(browser: &Path, page: &Path) -> String {
     let profile = tempfile::tempdir().unwrap();
     let mut command = Command::new(browser);
