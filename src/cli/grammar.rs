@@ -34,7 +34,7 @@ pub struct GrammarArgs {
     #[arg(long, value_name = "NAME|FILE", default_value = "delimited")]
     format: String,
 
-    /// Allow only calls: required, or the name of the only tool
+    /// Require a call: of any tool (required), or of the named one
     #[arg(long, value_name = "CHOICE", default_value = "required")]
     tool_choice: String,
 

@@ -35,7 +35,7 @@ fn difference(template: &ChatTemplate, row: &Value) -> Option<String> {
 
 #[test]
 #[ignore = "needs the conformance data: CALLWRIGHT_CONFORMANCE=… cargo test -- --ignored conformance"]
-fn templates_render_as_in_python() {
+fn templates_render_as_transformers_renders_them() {
     let folder = crate::data::conformance();
     let rows = std::fs::read_to_string(folder.join("renders.jsonl")).unwrap();
     let mut templates: HashMap<String, ChatTemplate> = HashMap::new();
