@@ -284,7 +284,7 @@ fn a_placeholder_stands_for_an_image_and_is_reported() {
     std::fs::write(&path, serde_json::json!([{"role": "user", "content": content}]).to_string()).unwrap();
     let ran = run(callwright(home.path()).args(["render", "--messages"]).arg(&path));
     assert!(ran.out.contains("What is it?\n[image not shown: image/png]"), "{}", ran.out);
-    assert!(ran.err.contains("messages[0].content[1] is a part of type \"image\", which is no text"), "{}", ran.err);
+    assert!(ran.err.contains("messages[0].content[1] is a part of type \"image\", which is not text"), "{}", ran.err);
 }
 
 #[test]

@@ -18,9 +18,9 @@ use std::sync::Arc;
 /// What is known about a model besides its chat template.
 #[derive(Clone, Copy, Default)]
 pub struct Clues<'a> {
-    /// The architecture that the GGUF names; empty where it is not known.
+    /// The architecture that the GGUF names; empty if unknown.
     pub architecture: &'a str,
-    /// Whether a text is one token of the vocabulary; `None` where the vocabulary is not known.
+    /// Whether a text is one token of the vocabulary; `None` if the vocabulary is unknown.
     pub is_token: Option<&'a dyn Fn(&str) -> bool>,
 }
 

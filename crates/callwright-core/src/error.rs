@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What kind of thing failed; decides the exit status of the program.
+/// The kind of failure, which determines the program's exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -14,15 +14,15 @@ pub enum ErrorKind {
     Io,
     /// The text is not JSON or TOML.
     Syntax,
-    /// The tools are not usable: a name twice, an invalid schema, a missing field.
+    /// The tools are unusable: a duplicate name, an invalid schema, a missing field.
     Tools,
     /// The conversation is invalid: an unknown role, a result that answers no call.
     Messages,
     /// A chat template does not compile, or failed while rendering.
     Template,
-    /// A tool-call format's declaration is not usable.
+    /// A tool-call format's declaration is invalid.
     Format,
-    /// A models.toml, or an option that contradicts another.
+    /// A models.toml is invalid, or options contradict each other.
     Config,
     /// There is no such model.
     ModelNotFound,
@@ -38,7 +38,7 @@ pub enum ErrorKind {
     Constraint,
     /// A recording does not belong to this run, or is damaged.
     Replay,
-    /// A benchmark's suite or run directory is not usable.
+    /// A benchmark's suite or run directory is unusable.
     Suite,
 }
 
@@ -98,7 +98,7 @@ impl fmt::Display for Location {
 
 /// The library's error.
 ///
-/// Its `Display` is complete, over several lines where that helps: place and message, then the excerpt it points
+/// Its `Display` is complete, over several lines if that helps: place and message, then the excerpt it points
 /// at, then a hint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Error(Box<Inner>);
@@ -126,7 +126,7 @@ impl Error {
         Error::new(ErrorKind::Io, format!("cannot {doing} {}: {source}", path.as_ref().display()))
     }
 
-    /// Says where the error is.
+    /// Sets the place of the error.
     #[must_use]
     pub fn at(mut self, location: Location) -> Error {
         self.0.location = Some(location);
@@ -147,14 +147,14 @@ impl Error {
         self
     }
 
-    /// Says what to do.
+    /// Sets the hint: what to do about it.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.0.hint = Some(hint.into());
         self
     }
 
-    /// What kind of thing failed.
+    /// The kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

@@ -203,7 +203,7 @@ pub struct TaggedCall {
     pub key_start: String,
     /// The text between name and value (with `value_start`); `{type}` is the word for the value's type.
     pub key_end: String,
-    /// The words for types, where `key_end` has one: `("string", "true")`, `("other", "false")`.
+    /// The words for types, if `key_end` has one: `("string", "true")`, `("other", "false")`.
     pub types: Vec<(String, String)>,
     /// Whether argument names are escaped like XML attributes.
     pub escaped_keys: bool,

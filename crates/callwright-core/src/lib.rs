@@ -12,7 +12,7 @@
 //! let format = Format::builtin("hermes").expect("it is built in");
 //! let mut parser = Parser::new(format, Some(tools.into()), ParserOptions::default())?;
 //! for piece in ["<tool_call>\n{\"name\": \"get_weather\", ", "\"arguments\": {\"city\": 'Oslo'}}\n</tool", "_call>"] {
-//!     parser.push(piece.as_bytes(), &mut |event| println!("{event:?}")); // what is new, as soon as it is known
+//!     parser.push(piece.as_bytes(), &mut |event| println!("{event:?}")); // events, as soon as they are known
 //! }
 //! let parsed = parser.finish(&mut |_| ());
 //! let call = &parsed.calls[0];

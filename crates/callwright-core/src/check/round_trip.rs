@@ -57,7 +57,7 @@ pub(super) fn round_trips(subject: &Subject<'_>, format: &Format) -> Result<Vec<
             .iter()
             .map(|call| Message::tool(call.id.clone().unwrap_or_default(), call.name.as_str(), script::RESULT));
         let history: Vec<Message> = [question(), answer.clone()].into_iter().chain(results).collect();
-        // Some templates write a call only where its result follows.
+        // Some templates write a call only if its result follows.
         let (Ok(prompted), Ok(whole)) = (prompt(&[question()], true), prompt(&history, false)) else { continue };
         let start = start(format, &prompted, &whole);
         let end = whole[start..].find(script::RESULT).map_or(whole.len(), |at| start + at);

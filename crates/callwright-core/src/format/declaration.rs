@@ -367,7 +367,7 @@ impl Reader<'_> {
         self.table(entry, "styles")?.iter().map(style).collect()
     }
 
-    /// Whether the `{parts}` of a text are known, and the `needed` one is there.
+    /// Whether the `{parts}` of a text are known, and the `needed` one is present.
     fn parts(&self, text: &str, span: Range<usize>, key: &str, known: &[&str], needed: &str) -> Result<()> {
         if let Some(part) = history::parts(text).find(|part| !known.contains(part)) {
             let error = self.error(span, ErrorKind::Format, format!("`{key}` has no part {{{part}}}"));

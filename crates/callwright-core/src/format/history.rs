@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::ser::Formatter;
 use std::io;
 
-/// How calls and results of the past are written.
+/// How past calls and results are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
     /// The text between two calls; if it is white space, also between text and the first call. If each call has a

@@ -319,7 +319,7 @@ fn known_role(name: &str) -> Option<Role> {
     }
 }
 
-/// Arguments in whatever form they are: an object, JSON text in a string, or any other JSON.
+/// Arguments in any form: an object, JSON text in a string, or any other JSON.
 fn arguments(value: Option<&Value>) -> Arguments {
     match value {
         None | Some(Value::Null) => Arguments::Object(Map::new()),

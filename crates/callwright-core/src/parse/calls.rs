@@ -38,7 +38,7 @@ pub struct ParsedCall {
     pub range: Range<usize>,
     /// Whether the model wrote all of it. An incomplete call must not be executed.
     pub complete: bool,
-    /// Whether name and arguments are well-formed and, where the tools are known, fit the tool's schema.
+    /// Whether name and arguments are well-formed and, if the tools are known, fit the tool's schema.
     pub valid: bool,
     /// Why the call is not valid, in sentences for the model.
     pub problems: Vec<String>,

@@ -43,7 +43,7 @@ pub enum Event {
         id: String,
         /// Whether the model wrote all of it. An incomplete call must not be executed.
         complete: bool,
-        /// Whether name and arguments are well-formed and, where the tools are known, fit the tool's schema.
+        /// Whether name and arguments are well-formed and, if the tools are known, fit the tool's schema.
         valid: bool,
     },
     /// A call without a tool name has ended, so there was no [`Event::CallStart`] for it.
