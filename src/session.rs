@@ -266,7 +266,7 @@ impl Session {
         let untold = prompts.peek().is_some() && !prompts.any(tells);
         untold.then(|| match &self.section {
             Some(section) => format!(
-                "{}: the model is not told of the tools: the section that writes them, below the declaration, has none",
+                "{}: the prompt does not have the tools: the section that writes them, below the declaration, has none",
                 section.name()
             ),
             None => format!("{}: it does not tell the model of the tools", self.templates.choose(true).name()),

@@ -364,9 +364,9 @@ fn print(checked: &Checked, report: &Report) -> Result<()> {
     let mut out = anstream::stdout().lock();
     let template = checked.template.name();
     let about = match (&checked.format, &checked.section, &checked.inferred) {
-        (Some(format), Some(_), _) => format!(", the format {} laid over it", format.name),
+        (Some(format), Some(_), _) => format!(", with the overlay {}", format.name),
         (Some(_), None, Some(_)) => {
-            " declares no format; the one that it is seen to write stands at the end".to_owned()
+            " declares no format; the one that it writes is at the end".to_owned()
         }
         (Some(format), None, None) => format!(", which writes the format {}", format.name),
         (None, _, _) => " declares no format, and none is seen in what it writes".to_owned(),
@@ -408,7 +408,7 @@ fn print_verdict(out: &mut impl Write, report: &Report) -> Result<()> {
         let lacking = lacking.join(", ");
         writeln!(
             out,
-            "{RED}It lacks what tool calls need:{RED:#} {lacking}. A format can be laid over it: --format NAME."
+            "{RED}It lacks what tool calls need:{RED:#} {lacking}. An overlay adds it: --format NAME."
         )?;
     }
     if report.round_trips.iter().any(|trip| trip.problem.is_some()) {

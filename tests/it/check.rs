@@ -139,7 +139,7 @@ fn a_format_file_is_checked_on_a_plain_template() {
     std::fs::write(&path, Format::builtin("hermes").unwrap().source().replace("tool_call", "mine")).unwrap();
     let ran = run(callwright(home.path()).args(["template", "check"]).arg(&path));
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
-    assert!(ran.out.starts_with("templates/chatml.jinja, the format hermes laid over it\n"), "{}", ran.out);
+    assert!(ran.out.starts_with("templates/chatml.jinja, with the overlay hermes\n"), "{}", ran.out);
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn output_that_a_process_out_of_reach_holds_is_not_waited_for_and_that_is_said()
     let script =
         format!("setsid sh -c 'touch {begun}; sleep 8' & while [ ! -e {begun} ]; do sleep 0.01; done; echo done");
     let result = run(shell(&script)).unwrap();
-    assert_eq!(result, "done\n[this may not be all: a process that the tool left behind holds its output]");
+    assert_eq!(result, "done\n[this may not be all: a process that the tool left running holds its output]");
     assert!(started.elapsed() < Duration::from_secs(7));
     // JSON stays JSON.
     std::fs::remove_file(folder.path().join("begun")).unwrap();

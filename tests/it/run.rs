@@ -624,7 +624,7 @@ fn tools_that_the_prompt_does_not_show_are_told() {
     let section = format!("{bare}{{{{ tools | tojson }}}}");
     insta::assert_snapshot!(
         notices(plain, Some(bare), true),
-        @"mine.jinja: the model is not told of the tools: the section that writes them, below the declaration, has none"
+        @"mine.jinja: the prompt does not have the tools: the section that writes them, below the declaration, has none"
     );
     assert_eq!(notices(plain, Some(&section), true), "");
     assert_eq!(notices(plain, None, false), "");

@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Remarks after a result that is not the tool's whole output: each on a line of its own.
-const HELD: &str = "\n[this may not be all: a process that the tool left behind holds its output]";
+const HELD: &str = "\n[this may not be all: a process that the tool left running holds its output]";
 const REPLACED: &str = "\n[some bytes of this were not UTF-8 and were replaced]";
 const CUT: &str = "\n[cut: these are the first ";
 
