@@ -365,9 +365,7 @@ fn print(checked: &Checked, report: &Report) -> Result<()> {
     let template = checked.template.name();
     let about = match (&checked.format, &checked.section, &checked.inferred) {
         (Some(format), Some(_), _) => format!(", with the overlay {}", format.name),
-        (Some(_), None, Some(_)) => {
-            " declares no format; the one that it writes is at the end".to_owned()
-        }
+        (Some(_), None, Some(_)) => " declares no format; the one that it writes is at the end".to_owned(),
         (Some(format), None, None) => format!(", which writes the format {}", format.name),
         (None, _, _) => " declares no format, and none is seen in what it writes".to_owned(),
     };
@@ -406,10 +404,7 @@ fn print_verdict(out: &mut impl Write, report: &Report) -> Result<()> {
     writeln!(out)?;
     if !lacking.is_empty() {
         let lacking = lacking.join(", ");
-        writeln!(
-            out,
-            "{RED}It lacks what tool calls need:{RED:#} {lacking}. An overlay adds it: --format NAME."
-        )?;
+        writeln!(out, "{RED}It lacks what tool calls need:{RED:#} {lacking}. An overlay adds it: --format NAME.")?;
     }
     if report.round_trips.iter().any(|trip| trip.problem.is_some()) {
         writeln!(out, "{RED}Calls that it writes are not read back as they were.{RED:#}")?;
