@@ -4,7 +4,8 @@
 //! visible. This crate loads a GGUF through llama.cpp, writes conversation and tools with a Jinja chat template, and
 //! streams out tool calls while the model writes them.
 //!
-//! ```
+#![cfg_attr(feature = "llama", doc = "```")]
+#![cfg_attr(not(feature = "llama"), doc = "```no_run")]
 //! use callwright::{Session, Tools};
 //!
 //! let tools = Tools::from_file("examples/weather.json")?;
@@ -60,7 +61,8 @@
 //! To execute calls yourself, add a result for each as a [`message::Message::tool`] with the call's id, and let the model
 //! respond. Execute only what is runnable; the result of any other call says what is wrong:
 //!
-//! ```
+#![cfg_attr(feature = "llama", doc = "```")]
+#![cfg_attr(not(feature = "llama"), doc = "```no_run")]
 //! # use callwright::{Session, Tools, message::Message};
 //! # let tools = Tools::from_file("examples/weather.json")?;
 //! # let mut session = Session::builder().tools(tools).build()?;

@@ -12,7 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A loaded model; several sessions can share its weights.
 ///
-/// ```
+#[cfg_attr(feature = "llama", doc = "```")]
+#[cfg_attr(not(feature = "llama"), doc = "```no_run")]
 /// use callwright::{Model, Tools};
 ///
 /// let model = Model::open("bundled")?;

@@ -107,7 +107,8 @@ impl Session {
 
     /// A conversation from parts, each of which has a default: the bundled model, its own template and format, no tools.
     ///
-    /// ```
+    #[cfg_attr(feature = "llama", doc = "```")]
+    #[cfg_attr(not(feature = "llama"), doc = "```no_run")]
     /// use callwright::{Session, Tools};
     ///
     /// let tools = Tools::from_json(r#"[{"name": "get_date", "description": "Get the date of today"}]"#, "tools")?;
