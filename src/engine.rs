@@ -14,6 +14,24 @@ use crate::Result;
 use crate::template::Piece;
 use serde::{Deserialize, Serialize};
 
+/// Maximum number of threads: ggml's `GGML_MAX_N_THREADS`.
+pub const MAX_THREADS: usize = 512;
+
+/// How a model is loaded.
+#[derive(Default)]
+pub struct LoadOptions {
+    /// The context's size in tokens; by default what each prompt needs, up to what the model was trained for.
+    pub context: Option<usize>,
+    /// Threads, at most [`MAX_THREADS`]; by default the fastest of a few measured counts.
+    pub threads: Option<usize>,
+    /// Layers to keep on the GPU; by default all, if the build has a GPU backend.
+    pub gpu_layers: Option<u32>,
+    /// Only the vocabulary: enough to render and count, not to decode.
+    pub vocabulary_only: bool,
+    /// Called with the loaded share, from 0 to 1.
+    pub on_progress: Option<Box<dyn FnMut(f32) + Send>>,
+}
+
 /// A token's id in the model's vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -6,6 +6,8 @@
 pub mod parallel;
 mod threads;
 
+pub use super::{LoadOptions, MAX_THREADS};
+
 use self::parallel::Layout;
 use super::vocabulary::{Vocabulary, Word};
 use super::{Engine, ModelInfo, Token};
@@ -36,25 +38,7 @@ const CONTEXT_STEP: usize = 256;
 /// limit, the score matrices would take gigabytes.
 const LONG_CONTEXT: usize = 16 * 1024;
 
-/// Maximum number of threads: ggml's `GGML_MAX_N_THREADS`.
-pub const MAX_THREADS: usize = 512;
-
 const ONLY_VOCABULARY: &str = "only the vocabulary was loaded: there is nothing to decode with";
-
-/// How a model is loaded.
-#[derive(Default)]
-pub struct LoadOptions {
-    /// The context's size in tokens; by default what each prompt needs, up to what the model was trained for.
-    pub context: Option<usize>,
-    /// Threads, at most [`MAX_THREADS`]; by default the fastest of a few measured counts.
-    pub threads: Option<usize>,
-    /// Layers to keep on the GPU; by default all, if the build has a GPU backend.
-    pub gpu_layers: Option<u32>,
-    /// Only the vocabulary: enough to render and count, not to decode.
-    pub vocabulary_only: bool,
-    /// Called with the loaded share, from 0 to 1.
-    pub on_progress: Option<Box<dyn FnMut(f32) + Send>>,
-}
 
 /// A loaded GGUF.
 pub struct LlamaEngine {

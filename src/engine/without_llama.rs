@@ -1,28 +1,12 @@
 //! Replaces [`llama`](super::llama) in a build without the feature `llama`: the same names, but no engine.
 
+pub use super::{LoadOptions, MAX_THREADS};
+
 use super::{Engine, ModelInfo, Token};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
 use std::convert::Infallible;
 use std::path::Path;
-
-/// Maximum number of threads, as with llama.cpp.
-pub const MAX_THREADS: usize = 512;
-
-/// How a model is loaded.
-#[derive(Default)]
-pub struct LoadOptions {
-    /// The context's size in tokens.
-    pub context: Option<usize>,
-    /// Threads, at most [`MAX_THREADS`].
-    pub threads: Option<usize>,
-    /// Layers to keep on the GPU.
-    pub gpu_layers: Option<u32>,
-    /// Only the vocabulary: enough to render and count, not to decode.
-    pub vocabulary_only: bool,
-    /// Called with the loaded share, from 0 to 1.
-    pub on_progress: Option<Box<dyn FnMut(f32) + Send>>,
-}
 
 /// A loaded GGUF; it cannot exist.
 pub struct LlamaEngine(Infallible);
