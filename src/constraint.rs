@@ -65,6 +65,10 @@ pub struct Constraint<'c> {
     /// The grammar of the whole answer, while reasoning precedes it.
     after_reasoning: Option<Box<Call>>,
     called: bool,
+    /// Maximum number of tokens of text before a call that the model may make, if limited.
+    calls_within: Option<usize>,
+    /// The marker that begins a call or a section of calls.
+    marker: String,
     /// Whether the prompt begins the call.
     primed: bool,
     /// What is constrained.
@@ -85,6 +89,14 @@ impl<'c> Constraint<'c> {
     #[must_use]
     pub fn drafting(mut self, draft: bool) -> Constraint<'c> {
         self.draft = draft;
+        self
+    }
+
+    /// Lets a call that is allowed, but not required, only begin within the first `most` tokens of the text; by default,
+    /// it may begin anywhere. Further calls may follow the first.
+    #[must_use]
+    pub fn calls_within(mut self, most: Option<usize>) -> Constraint<'c> {
+        self.calls_within = most;
         self
     }
 
@@ -391,7 +403,7 @@ impl<'c> Constraint<'c> {
                     self.commit(chosen)?;
                     return Ok(Accepted::Yes);
                 };
-                if self.rules.calls == Calls::Forbidden {
+                if self.rules.calls == Calls::Forbidden || self.is_too_late() {
                     return Ok(Accepted::No);
                 }
                 let bytes = tokens.vocabulary.bytes(chosen).to_vec();
@@ -425,6 +437,14 @@ impl<'c> Constraint<'c> {
             },
             Phase::Over | Phase::Off => Ok(Accepted::Yes),
         }
+    }
+
+    /// Whether so much text has been written that no call may begin.
+    fn is_too_late(&self) -> bool {
+        let (Phase::Text(length), Some(most)) = (&self.phase, self.calls_within) else { return false };
+        // The tokens of the marker itself are no text before it, except the one that completes it.
+        let marker = self.compiler.tokens().tokenize(self.marker.as_bytes()).len().saturating_sub(1);
+        self.rules.calls == Calls::Allowed && !self.called && length.saturating_sub(marker) > most
     }
 
     fn remember(&mut self, token: Token) {

@@ -9,9 +9,12 @@ mod constrain;
 mod context;
 mod count;
 pub(crate) mod event;
+mod explain;
 mod ids;
+mod listen;
 mod options;
 pub(crate) mod record;
+mod repeats;
 mod stop;
 mod untrained;
 
@@ -70,6 +73,10 @@ pub struct Session {
     /// What makes a chat template write the format, where it knows several.
     variables: Map<String, Value>,
     reserved: Reserved,
+    /// Markers between the turns of a conversation that the vocabulary lacks: they end an answer as plain text.
+    turn_markers: Vec<String>,
+    /// Whether nothing suggests that the model was trained on conversations.
+    base: bool,
     pub(crate) tools: Arc<Tools>,
     pub(crate) messages: Vec<Message>,
     pub(crate) options: Options,
@@ -154,6 +161,8 @@ impl Session {
         if plain.render(&request).is_ok_and(|prompt| !prompt.text().contains(&messages[0].content)) {
             notices.push(format!("{}: it leaves out what the user says", plain.name()));
         }
+        let turns = untrained::Turns::of(&*engine, plain);
+        notices.extend(turns.notice(&model.name));
         let template = templates.choose(true);
         let is_token = |text: &str| untrained::is_token(&*engine, text);
         let clues = Clues { architecture: &model.architecture, is_token: Some(&is_token) };
@@ -188,6 +197,8 @@ impl Session {
             calls_as_text,
             variables,
             reserved,
+            base: turns.is_base(),
+            turn_markers: turns.missing,
             tools: Arc::default(),
             messages: Vec::new(),
             options: Options::default(),

@@ -174,7 +174,7 @@ impl Run<'_> {
         options.grammar = None;
         options.response_format = None;
         options.max_calls = Some(1);
-        options.max_preamble = 0;
+        options.max_preamble = None;
         Ask::new(messages, Arc::clone(&session.tools), options)
     }
 }

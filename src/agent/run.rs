@@ -370,6 +370,9 @@ impl Run<'_> {
     fn stop(&mut self, status: Status) -> Outcome {
         let failure = match status {
             Status::ToolFailed => self.failure.take().or_else(|| self.open.as_ref().and_then(Open::failure)),
+            Status::Loop if self.finish == FinishReason::Loop => {
+                self.notes.iter().rev().find(|note| note.kind == "loop").map(|note| note.message.clone())
+            }
             _ => None,
         };
         if status == Status::Done && self.open.as_ref().is_some_and(|open| open.message.content.trim().is_empty()) {

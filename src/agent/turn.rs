@@ -37,6 +37,8 @@ pub enum FinishReason {
     ToolCalls,
     /// The token limit or the end of the context.
     Length,
+    /// It repeats itself.
+    Loop,
     /// The caller ended it.
     Cancelled,
     /// There is none: generating it failed.
@@ -181,7 +183,8 @@ pub enum Status {
     Length,
     /// A tool failed, and nothing helped; the answer, if there is one, was given without it.
     ToolFailed,
-    /// The model kept making the same call, despite the errors.
+    /// The model kept making the same call, despite the errors, or its answer repeats itself
+    /// ([`FinishReason::Loop`]).
     Loop,
     /// There were as many answers as are allowed, and the last one still called tools.
     MaxTurns,
@@ -320,6 +323,7 @@ impl Turn {
             }
             Some(Reason::ToolFailed) => return Step::Stop(Status::ToolFailed),
             _ if calls.is_empty() && finish == FinishReason::Length => return Step::Stop(Status::Length),
+            _ if calls.is_empty() && finish == FinishReason::Loop => return Step::Stop(Status::Loop),
             _ if calls.is_empty() => return Step::Stop(Status::Done),
             _ => {}
         }

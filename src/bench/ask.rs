@@ -96,11 +96,12 @@ impl SessionAnswers {
         Ok(Some(Answer {
             prompt: prompt.text(),
             prompt_tail: reply.prompt_tail,
-            raw: lossy(&reply.raw),
+            raw: lossy(&reply.raw[..reply.dropped_from.unwrap_or(reply.raw.len())]),
             closed_from: reply.closed_from.map(|from| lossy(&reply.raw[..from]).len()),
             tokens: reply.tokens.iter().map(|token| token.0).collect(),
             events: events.iter().filter_map(|event| serde_json::to_value(event).ok()).collect::<Vec<Value>>(),
             cut_off: reply.finish_reason == FinishReason::Length,
+            looped: reply.finish_reason == FinishReason::Loop,
             prompt_tokens: usage.prompt_tokens,
             cached_tokens: usage.cached_tokens,
             forced_tokens: usage.forced_tokens,

@@ -77,7 +77,7 @@ pub const OUTCOMES: [Definition; 19] = [
         "loop",
         Stage::Format,
         "the answer ends in 4 or more copies of the same 1 to 16 tokens (inside a call that was closed they are its \
-         payload), or makes one call at least 3 times more often than expected",
+         payload), or was ended because it repeats itself, or makes one call at least 3 times more often than expected",
     ),
     row(Outcome::Truncated, "truncated", Stage::Format, "the token limit or the end of the context cut the answer off"),
     row(Outcome::MissingEnd, "missing_end", Stage::Format, "the answer ended in the middle of a call"),

@@ -39,6 +39,8 @@ pub struct Answer {
     pub events: Vec<Value>,
     /// Whether the answer was cut off.
     pub cut_off: bool,
+    /// Whether it was ended because it repeated itself.
+    pub looped: bool,
     /// The prompt's tokens.
     pub prompt_tokens: usize,
     /// The prompt's tokens that were already in the KV cache.
@@ -194,6 +196,7 @@ fn sample(asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> (Sample, 
     let finish = match &failure {
         Some(_) => Finish::Failed,
         None if answer.cut_off => Finish::Length,
+        None if answer.looped => Finish::Loop,
         None => Finish::Stop,
     };
     let sample = Sample {

@@ -11,6 +11,8 @@ pub enum Finish {
     Stop,
     /// The token limit or the end of the context cut it off.
     Length,
+    /// It repeated itself, and was ended.
+    Loop,
     /// There is no answer: see [`Sample::failure`].
     Failed,
 }

@@ -183,7 +183,7 @@ fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<
         parser.closing();
         parser.push(&raw[closed_from..], &mut hear);
     }
-    if sample.finish == Finish::Length {
+    if matches!(sample.finish, Finish::Length | Finish::Loop) {
         parser.cut_off();
     }
     let parsed = parser.finish(&mut hear);
@@ -317,6 +317,9 @@ impl Answer<'_> {
         if !ended_in_call && let Some((period, copies)) = repeated_end(&self.sample.tokens) {
             let tokens = if period == 1 { "token comes".to_owned() } else { format!("{period} tokens come") };
             return Some(format!("the same {tokens} {copies} times at the end"));
+        }
+        if self.sample.finish == Finish::Loop {
+            return Some("the answer was ended because it repeats itself".to_owned());
         }
         let expected = self.case.expected_calls().unwrap_or_default();
         let mut counts: Vec<(&ScoredCall, usize)> = Vec::new();

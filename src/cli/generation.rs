@@ -26,9 +26,17 @@ pub struct GenerationOptions {
     #[arg(long, help_heading = "Conversation")]
     parallel: bool,
 
-    /// End the answer after this many calls [default: 16 with --execute; else after 16 times the same call]
+    /// End the answer after this many calls [default: 16 with --execute; else no limit]
     #[arg(long, value_name = "N", help_heading = "Conversation", value_parser = positive, allow_negative_numbers = true)]
     max_calls: Option<usize>,
+
+    /// Let the answer repeat itself: the same text without end, or a call that it has made before
+    #[arg(long, help_heading = "Conversation")]
+    no_loop_guard: bool,
+
+    /// Let the model write text after its calls, which otherwise ends the answer
+    #[arg(long, help_heading = "Conversation")]
+    text_after_calls: bool,
 
     /// Report deviations from the format without repairing them: such a call is invalid
     #[arg(long, help_heading = "Conversation")]
@@ -103,6 +111,8 @@ impl GenerationOptions {
         let mut options = Options {
             tool_choice: choice,
             max_calls: if parallel == Some(false) { Some(1) } else { self.max_calls },
+            loop_guard: !self.no_loop_guard,
+            text_after_calls: self.text_after_calls,
             context: match self.context_policy {
                 Policy::Shorten => ContextPolicy::Shorten,
                 Policy::Error => ContextPolicy::Error,
@@ -142,9 +152,10 @@ struct ConstraintOptions {
     #[arg(long, value_name = "off|auto|strict", default_value = "auto", help_heading = "Constraint")]
     constrain: Constrain,
 
-    /// Let the model write up to N tokens before a required call
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Constraint", allow_negative_numbers = true)]
-    max_preamble: usize,
+    /// Let the model write up to N tokens before its first call, and none begin later; a required call begins then
+    /// [default: 0 before a required call; else no limit]
+    #[arg(long, value_name = "N", help_heading = "Constraint", allow_negative_numbers = true)]
+    max_preamble: Option<usize>,
 
     /// End reasoning after N tokens
     #[arg(long, value_name = "N", help_heading = "Constraint", allow_negative_numbers = true)]

@@ -40,6 +40,10 @@ pub struct RunArgs {
     #[command(flatten)]
     agent: AgentOptions,
 
+    /// If the model calls no tool, report in full what may be the reason
+    #[arg(long, help_heading = "Output", conflicts_with = "replay")]
+    explain: bool,
+
     /// What standard output gets
     #[arg(long, value_name = "FORM", default_value = "text", help_heading = "Output")]
     output: Output,
@@ -55,12 +59,12 @@ pub struct RunArgs {
 
 /// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
 #[rustfmt::skip]
-const RECORDED: [&str; 44] = [
+const RECORDED: [&str; 46] = [
     "prompt", "prompt_option", "tools", "tools_strict", "messages", "system", "images", "tool_choice", "execute",
     "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers",
     "temp", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop",
     "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier",
-    "parallel", "no_parallel", "max_calls", "no_repair", "no_coerce", "no_normalize", "other_forms", "context_policy",
+    "parallel", "no_parallel", "max_calls", "no_loop_guard", "text_after_calls", "no_repair", "no_coerce", "no_normalize", "other_forms", "context_policy",
     "constrain", "max_preamble", "max_thinking", "no_jump", "no_draft", "grammar", "json_schema",
 ];
 
@@ -94,6 +98,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
         let misfit = reply.notes.iter().any(|note| note.kind == "problem" && note.call.is_none());
         return Ok(match reply.finish_reason {
             FinishReason::Cancelled => INTERRUPTED,
+            FinishReason::Loop => FAILED,
             _ if misfit => FAILED,
             _ => DONE,
         });
@@ -124,6 +129,7 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     let (mut session, entry) = args.model.open()?;
     let variables = std::mem::take(&mut input.asked.body.variables);
     *session.options_mut() = args.generation.options(&entry, input.tool_choice, input.asked, grammar);
+    session.options_mut().explain = args.explain;
     session.set_variables(variables);
     session.set_tools(input.tools);
     session.set_messages(input.messages)?;
@@ -154,6 +160,8 @@ pub fn tell_run(outcome: &Outcome, session: &Session, answer: &str) -> u8 {
             complain(&left_open(session.messages(), answer));
             return CALLS;
         }
+        // A note has reported what was repeated.
+        (Status::Loop, _) if outcome.finish_reason == FinishReason::Loop => {}
         (Status::Error, Some(failure)) => complain(failure),
         (status, Some(failure)) => complain(&format!("{status}: {failure}")),
         (status, None) => complain(&status.to_string()),

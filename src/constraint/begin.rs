@@ -55,6 +55,7 @@ impl<'c> Constraint<'c> {
             (None, Some(start)) => vec![(start, Begins::Call)],
             (None, None) => vec![(&bare, Begins::Call)],
         };
+        let marker_text = markers.first().and_then(|(marker, _)| marker.text()).unwrap_or_default();
         let only_calls = rules.calls == Calls::Required && rules.mode == Mode::Strict;
         let build = |check: bool| -> Result<Vec<Grammar>> {
             let scopes =
@@ -87,6 +88,8 @@ impl<'c> Constraint<'c> {
             rules,
             phase,
             called: false,
+            calls_within: None,
+            marker: marker_text.trim().to_owned(),
             primed: false,
             subject: Subject::Call,
             json: match &format.payload {
@@ -123,6 +126,8 @@ impl<'c> Constraint<'c> {
             _ => (Phase::Call(call), None),
         };
         Ok(Constraint {
+            calls_within: None,
+            marker: String::new(),
             primed: after_reasoning.is_none(),
             after_reasoning,
             compiler,

@@ -1,10 +1,10 @@
 //! One answer of the model: from the messages to what was parsed of its text.
 
 use super::constrain::{self, Shortage};
-use super::count::CallCount;
 use super::event::{Cut, Event, Note, Reply, notes};
+use super::listen::Listener;
 use super::record::{Beside, Ended};
-use super::stop::Stops;
+use super::repeats::Repeats;
 use super::{Options, Session, ToolChoice};
 use crate::Result;
 use crate::agent::turn::FinishReason;
@@ -13,7 +13,6 @@ use crate::engine::Token;
 use crate::engine::sampler::Sampler;
 use crate::generate::{End, Limits, generate_with};
 use crate::message::{Message, Placed, complete};
-use crate::parse::event::Event as ParserEvent;
 use crate::parse::{OtherForms, Parser, ParserOptions};
 use crate::template::{Adapted, Overlay, Piece, Prompt, RenderRequest};
 use crate::tool::Tools;
@@ -109,30 +108,12 @@ impl Session {
         // Also tools that are not in the prompt: a call of one still has to fit it.
         let tools = (!ask.tools.is_empty()).then(|| Arc::clone(&ask.tools));
         let mut parser = Parser::new(&self.format, tools, parser_options)?;
-        let mut calls = CallCount::new(options.max_calls);
         // Where a grammar holds the whole answer, a stop text would cut what has to be whole.
         let whole = options.grammar.is_some() && options.constrain != Mode::Off;
-        let mut stops = Stops::new(if whole { &[] } else { &options.stop });
-        // Returns whether the answer ends here.
-        let mut emit = |event: ParserEvent| {
-            if let ParserEvent::Text { delta } = &event {
-                let delta = stops.push(delta);
-                if !delta.is_empty() {
-                    on_event(&Event::Parsed(ParserEvent::Text { delta }));
-                }
-            } else if !stops.found() && calls.take(&event) {
-                let held = if matches!(event, ParserEvent::Repair(_)) { String::new() } else { stops.release() };
-                if !held.is_empty() {
-                    on_event(&Event::Parsed(ParserEvent::Text { delta: held }));
-                }
-                on_event(&Event::Parsed(event));
-            }
-            calls.enough() || stops.found()
-        };
+        let stops = if whole { Vec::new() } else { [&options.stop[..], &self.turn_markers].concat() };
+        let mut listener = Listener::new(&stops, options, repeats(ask, whole), self.ends_after_calls(ask));
         // What the prompt opened is the beginning of what the model says.
-        parser.push(written.prefill.as_bytes(), &mut |event| {
-            emit(event);
-        });
+        parser.push(written.prefill.as_bytes(), &mut |event| listener.hear(event, on_event));
         let (mut constraint, told_of_it) = constrain::begin(
             &mut self.compiler,
             &*self.engine,
@@ -161,19 +142,19 @@ impl Session {
             constraint.as_mut(),
             self.on_prompt.as_mut().unwrap_or(&mut unwatched),
             &mut |bytes, closing| {
-                let mut ended = false;
                 if closing || closed_from.is_some_and(|from| from <= count) {
                     parser.closing();
                 }
                 count += 1;
-                parser.push(bytes, &mut |event| ended = emit(event));
-                if ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                parser.push(bytes, &mut |event| listener.hear(event, on_event));
+                if !closing {
+                    listener.token(bytes);
+                }
+                if listener.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             },
         )?;
         if let Some(marker) = constrain::end_marker(&*self.engine, &self.format, &mut generation) {
-            parser.push(marker.as_bytes(), &mut |event| {
-                emit(event);
-            });
+            parser.push(marker.as_bytes(), &mut |event| listener.hear(event, on_event));
         }
         let mut shortage = Shortage::default();
         if let Some(constraint) = &constraint {
@@ -187,25 +168,14 @@ impl Session {
             recorder.record(&*self.engine, &written.text, &written.tokens, &options.sampling, &generation)?;
         }
         let ended = repeated.unwrap_or(ended);
-        if matches!(ended.end, End::Length | End::Late | End::Cancelled) {
+        if matches!(ended.end, End::Length | End::Late | End::Cancelled) || listener.looped().is_some() {
             parser.cut_off();
         }
-        let mut parsed = parser.finish(&mut |event| {
-            emit(event);
-        });
-        parsed.keep_calls(calls.most());
-        let repetition = calls.repetition();
-        let stopped = stops.found();
-        if stopped {
-            parsed.content.truncate(stops.shown());
-            parsed.calls.truncate(calls.begun());
-        } else {
-            let held = stops.release();
-            if !held.is_empty() {
-                on_event(&Event::Parsed(ParserEvent::Text { delta: held }));
-            }
-        }
+        let mut parsed = parser.finish(&mut |event| listener.hear(event, on_event));
+        let dropped_from = listener.finish(&mut parsed, on_event);
+        let stopped = listener.stopped();
         let finish_reason = match ended.end {
+            End::Stopped if listener.looped().is_some() => FinishReason::Loop,
             // The last tokens may hold a stop text that shows only where the text has ended.
             End::Length | End::Late if stopped && parsed.calls.is_empty() => FinishReason::Stop,
             End::Length | End::Late if stopped => FinishReason::ToolCalls,
@@ -243,14 +213,32 @@ impl Session {
         };
         misfits.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         let mut notes = notes(&parsed);
-        notes.extend(repetition.map(|message| Note::plain("answer", message)));
+        notes.extend(listener.looped().map(|found| Note::plain("loop", found.to_string())));
+        notes.extend(listener.repetition().map(|message| Note::plain("answer", message)));
         notes.extend(adapted.into_iter().map(|message| Note::plain("history", message)));
         notes.extend(misfits.into_iter().map(|message| Note::plain("problem", message)));
         notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
         notes.extend(ended.told.into_iter().map(|message| Note::plain("constraint", message)));
+        if let Some(why) = self.no_call(&shown, &parsed.content, &raw, finish_reason)
+            && let Some(message) = self.tell_no_call(&shown, &written, &why, &notes)
+        {
+            notes.push(Note::plain("no_call", message));
+        }
         let (message, calls) = (parsed.message(), parsed.calls);
         let (usage, tokens) = (generation.usage, generation.tokens);
-        Ok(Reply { message, calls, finish_reason, cut, usage, notes, raw, closed_from, tokens, prompt_tail })
+        Ok(Reply {
+            message,
+            calls,
+            finish_reason,
+            cut,
+            usage,
+            notes,
+            raw,
+            closed_from,
+            dropped_from,
+            tokens,
+            prompt_tail,
+        })
     }
 
     /// Writes the prompt of an answer.
@@ -278,6 +266,12 @@ impl Session {
             held.options.max_calls = Some(held.options.max_calls.unwrap_or(1).min(1));
         }
         held
+    }
+
+    /// Whether text after a call ends the answer.
+    fn ends_after_calls(&self, ask: &Ask) -> bool {
+        let allowed = ask.options.text_after_calls || self.format.text_after_calls;
+        ask.shown_tools().is_some() && ask.options.constrain != Mode::Off && !allowed
     }
 
     /// Whether the chat template writes one call a turn, and calls may be made.
@@ -333,7 +327,7 @@ impl Session {
     /// Where the model may reason or talk first, the constraint writes it when the time has come.
     fn prefill(&self, options: &Options, reasoning: bool) -> String {
         let constrained = options.constrain != Mode::Off;
-        if constrained && (options.max_preamble > 0 || reasoning) {
+        if constrained && (options.max_preamble.is_some_and(|most| most > 0) || reasoning) {
             return String::new();
         }
         match &options.tool_choice {
@@ -348,4 +342,14 @@ impl Session {
         let start = self.format.reasoning.as_ref().and_then(|around| around.start.text()).unwrap_or_default().trim();
         !start.is_empty() && prompt.trim_end().ends_with(start)
     }
+}
+
+/// What looks for repetitions in an answer that a grammar may hold as a `whole`; none where nothing is looked for.
+fn repeats(ask: &Ask, whole: bool) -> Option<Repeats<'_>> {
+    let options = &ask.options;
+    let response = || options.response_format.as_ref().map(|wanted| &wanted.schema);
+    let schema = options.grammar.as_ref().and_then(|grammar| grammar.schema.as_ref()).or_else(response);
+    // A user's grammar may ask for anything.
+    let unknown = whole && schema.is_none();
+    (options.loop_guard && !unknown).then(|| Repeats::new(&ask.messages, &ask.tools, schema))
 }

@@ -40,7 +40,7 @@ pub(super) fn begin<'c>(
             ToolChoice::Required | ToolChoice::Tool(_) => Calls::Required,
         },
         max_calls: options.max_calls,
-        max_preamble: options.max_preamble,
+        max_preamble: options.max_preamble.unwrap_or(0),
         max_thinking: options.max_thinking,
         jump: options.jump,
         thinking,
@@ -55,7 +55,7 @@ pub(super) fn begin<'c>(
     };
     match made {
         Ok(constraint) => {
-            let mut constraint = constraint.drafting(options.draft);
+            let mut constraint = constraint.drafting(options.draft).calls_within(options.max_preamble);
             constraint.prime(begun)?;
             Ok((Some(constraint), Vec::new()))
         }

@@ -205,8 +205,8 @@ pub struct Told {
 /// Something worth knowing about an answer: a repair, a problem with a call, a departure that was left.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Note {
-    /// Which kind: `repair`, `problem`, `diagnostic`, `history`, `constraint` or `answer` (why it ended); in a run also
-    /// `loop`, `retry`, `repeated`, `fallback`, `context` or `failure_log`.
+    /// Which kind: `repair`, `problem`, `diagnostic`, `history`, `constraint`, `loop` (it repeats itself), `no_call` (why
+    /// there may be none) or `answer` (why it ended); in a run also `retry`, `repeated`, `fallback`, `context` or `failure_log`.
     pub kind: &'static str,
     /// The call it is about, where it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -260,6 +260,8 @@ pub struct Reply {
     pub raw: Vec<u8>,
     /// From which byte of it on the grammar closed what was open, because the tokens ran out.
     pub closed_from: Option<usize>,
+    /// From which byte of it on nothing is part of the answer: text after its calls, or a call that it had made before.
+    pub dropped_from: Option<usize>,
     /// The tokens of it that the model wrote.
     pub tokens: Vec<Token>,
     /// What the prompt wrote of the answer before that (see

@@ -141,14 +141,24 @@ pub struct Options {
     pub tool_choice: ToolChoice,
     /// The answer ends after this many calls.
     pub max_calls: Option<usize>,
+    /// Whether an answer that repeats itself is ended: at a text that comes again and again, with the finish reason
+    /// [`Loop`](super::FinishReason::Loop), and at a call that the answer has made before.
+    pub loop_guard: bool,
+    /// Whether the model may write text after its calls. Otherwise that ends the answer and is not part of it, unless the
+    /// format allows it or nothing is constrained.
+    pub text_after_calls: bool,
+    /// Whether an answer without a call has a note that says in full what may be the reason; otherwise there is a short
+    /// one, only where something suggests that a call was meant or the model is not able to call.
+    pub explain: bool,
     /// How far the model is held to the format's grammar.
     pub constrain: Mode,
     /// The grammar of the whole answer, in place of the format's.
     pub grammar: Option<Grammar>,
     /// What an answer without a call has to be, where no [`Options::grammar`] says so.
     pub response_format: Option<ResponseFormat>,
-    /// Where a call is required, at most this many tokens before it.
-    pub max_preamble: usize,
+    /// At most this many tokens of text before a call. A required call begins then; where the model decides, no call
+    /// begins any more. By default a required call begins at once, and any other at any time.
+    pub max_preamble: Option<usize>,
     /// At most this many tokens of reasoning, if there is a limit; the constraint closes it then.
     pub max_thinking: Option<usize>,
     /// Whether what the grammar forces is appended without asking the model.
@@ -181,10 +191,13 @@ impl Default for Options {
             stop: Vec::new(),
             tool_choice: ToolChoice::Auto,
             max_calls: None,
+            loop_guard: true,
+            text_after_calls: false,
+            explain: false,
             constrain: Mode::default(),
             grammar: None,
             response_format: None,
-            max_preamble: 0,
+            max_preamble: None,
             max_thinking: None,
             jump: true,
             draft: true,

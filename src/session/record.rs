@@ -37,7 +37,7 @@ struct Request {
     #[serde(default)]
     constrain: Mode,
     #[serde(default)]
-    max_preamble: usize,
+    max_preamble: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     response_format: Option<ResponseFormat>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -52,6 +52,13 @@ struct Request {
     #[serde(default)]
     context: ContextPolicy,
     now: Option<DateTime>,
+    /// Recordings of earlier versions were made without it.
+    #[serde(default)]
+    loop_guard: bool,
+    #[serde(default = "yes")]
+    text_after_calls: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    turn_markers: Vec<String>,
 }
 
 /// What recordings that do not say it were made with.
@@ -116,6 +123,9 @@ impl Session {
             normalize_names: options.normalize_names,
             context: options.context,
             now: options.now,
+            loop_guard: options.loop_guard,
+            text_after_calls: options.text_after_calls,
+            turn_markers: self.turn_markers.clone(),
         };
         let request = serde_json::to_value(request)
             .map_err(|error| Error::new(ErrorKind::Replay, format!("the session cannot be recorded: {error}")))?;
@@ -149,6 +159,7 @@ impl Session {
         let mut session = Session::new(Box::new(engine), Some(template), format)?;
         // A recording of an earlier version has none: those that the format needs stay.
         session.variables.extend(request.variables);
+        session.turn_markers = request.turn_markers;
         session.set_tools(Tools::from_value(&request.tools)?);
         session.set_messages(Conversation::from_value(request.messages)?.messages)?;
         session.options = Options {
@@ -165,6 +176,8 @@ impl Session {
             normalize_names: request.normalize_names,
             context: request.context,
             now: request.now,
+            loop_guard: request.loop_guard,
+            text_after_calls: request.text_after_calls,
             ..Options::default()
         };
         let (mut limits, mut results) = (None, Vec::new());

@@ -1,8 +1,10 @@
-//! Markers that look like special tokens and are none of the model's: it was hardly trained on their format.
+//! Markers that look like special tokens and are none of the model's: it was hardly trained on their format, or on
+//! conversations at all.
 
 use crate::engine::Engine;
 use crate::format::Format;
-use crate::template::Piece;
+use crate::message::Message;
+use crate::template::{ChatTemplate, Piece, RenderRequest};
 
 /// Whether a text is a special token of the model.
 pub(super) fn is_token(engine: &dyn Engine, text: &str) -> bool {
@@ -18,15 +20,88 @@ pub(super) fn notice(engine: &dyn Engine, format: &Format) -> Option<String> {
         return None;
     }
     let missing: Vec<String> = format.special_tokens().into_iter().filter(|token| !is_one(engine, token)).collect();
-    let (last, before) = missing.split_last()?;
-    let (subject, are) = match before {
-        [] => (format!("the marker {last}"), "is no token"),
-        _ => (format!("the markers {} and {last}", before.join(", ")), "are no tokens"),
-    };
+    let (subject, are) = listed(&missing)?;
     Some(format!(
         "{subject} of the format {} {are} of {}'s vocabulary: the model was probably not trained on this format",
         format.name, model.name
     ))
+}
+
+/// Markers as the subject of a sentence, and its verb; `None` if there are none.
+fn listed(markers: &[String]) -> Option<(String, &'static str)> {
+    let (last, before) = markers.split_last()?;
+    Some(match before {
+        [] => (format!("the marker {last}"), "is no token"),
+        _ => (format!("the markers {} and {last}", before.join(", ")), "are no tokens"),
+    })
+}
+
+/// The markers that a chat template writes between an answer and the next question.
+pub(super) struct Turns {
+    /// Those that the model's vocabulary lacks.
+    pub missing: Vec<String>,
+    /// Whether it has others.
+    known: bool,
+}
+
+impl Turns {
+    /// The turns of a template; nothing is missing where the vocabulary is not known.
+    pub fn of(engine: &dyn Engine, template: &ChatTemplate) -> Turns {
+        let model = engine.model();
+        let (answer, question) = ("Answer of the first turn.", "Question of the second turn.");
+        let messages = [Message::user("Question?"), Message::assistant(answer), Message::user(question)];
+        let request = RenderRequest {
+            messages: &messages,
+            bos_token: &model.bos,
+            eos_token: &model.eos,
+            ..RenderRequest::default()
+        };
+        let vocabulary_known = !model.control_tokens.is_empty() || !model.user_defined_tokens.is_empty();
+        let text = if vocabulary_known { template.render(&request).ok().map(|prompt| prompt.text()) } else { None };
+        let between = text.as_deref().and_then(|text| text.split_once(answer)?.1.split_once(question));
+        let markers = between.map_or_else(Vec::new, |(between, _)| markers_in(between));
+        let (known, missing): (Vec<String>, Vec<String>) =
+            markers.into_iter().partition(|marker| is_one(engine, marker));
+        Turns { missing, known: !known.is_empty() }
+    }
+
+    /// Whether the model has none of the tokens that begin and end turns.
+    pub fn is_base(&self) -> bool {
+        !self.known && !self.missing.is_empty()
+    }
+
+    /// What the user should know of a model without such tokens.
+    pub fn notice(&self, name: &str) -> Option<String> {
+        let (subject, are) = listed(&self.missing).filter(|_| self.is_base())?;
+        Some(format!(
+            "{name} is probably a base model, which was not trained to answer questions or to call tools: {subject} of \
+             the chat template {are} of its vocabulary; an instruct model does both"
+        ))
+    }
+}
+
+/// Texts that look like special tokens, each once: `<|im_end|>`, `</s>`, `[INST]`.
+fn markers_in(text: &str) -> Vec<String> {
+    const LONGEST: usize = 40;
+    let mut found: Vec<String> = Vec::new();
+    for (at, c) in text.char_indices() {
+        let close = match c {
+            '<' => '>',
+            '[' => ']',
+            _ => continue,
+        };
+        let Some(end) = text[at..].find(close) else { continue };
+        let inside = &text[at + 1..at + end];
+        let plain = !inside.contains(|c: char| c.is_whitespace() || c == '<' || c == '[');
+        let upper = close == '>' || !inside.contains(char::is_lowercase);
+        let marker = &text[at..=at + end];
+        if plain && upper && inside.contains(char::is_alphabetic) && inside.len() <= LONGEST {
+            found.push(marker.to_owned());
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
 }
 
 /// Whether a text is one token, special or not.

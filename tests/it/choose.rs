@@ -98,8 +98,8 @@ fn a_marker_that_is_no_token_is_reported_once() {
     let one = "the marker <|tool_call_end|> of the format lfm2 is no token of scripted's vocabulary: the model was \
                probably not trained on this format";
     assert_eq!(said(&["<|im_end|>"]), [both]);
-    assert_eq!(said(&["<|tool_call_start|>"]), [one]);
-    assert!(said(&["<|tool_call_start|>", "<|tool_call_end|>"]).is_empty());
+    assert_eq!(said(&["<|im_end|>", "<|tool_call_start|>"]), [one]);
+    assert!(said(&["<|im_end|>", "<|tool_call_start|>", "<|tool_call_end|>"]).is_empty());
     assert!(said(&[]).is_empty(), "the vocabulary is not known");
 }
 

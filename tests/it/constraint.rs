@@ -183,6 +183,27 @@ fn text_before_a_required_call_is_bounded() {
 }
 
 #[test]
+fn no_call_begins_after_so_much_text() {
+    let call = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"UTC\"}}\n</tool_call>";
+    let format = Format::builtin("hermes").unwrap();
+    let script = format!("Of course.{call}");
+    for (within, calls) in [(None, 1), (Some(10), 1), (Some(9), 0), (Some(0), 0)] {
+        let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+        let constraint = Constraint::new(&mut compiler, format, &tools(), None, rules(Mode::Auto, Calls::Allowed));
+        let mut constraint = constraint.unwrap().calls_within(within);
+        let (_, text) = write(&mut scripted(&script), &mut constraint, Sampling::default(), 300);
+        assert_eq!(text.matches("<tool_call>").count(), calls, "{within:?}: {text}");
+    }
+    // Text between calls is not counted.
+    let script = format!("{call}{}{call}", " ".repeat(20));
+    let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
+    let constraint = Constraint::new(&mut compiler, format, &tools(), None, rules(Mode::Auto, Calls::Allowed));
+    let mut constraint = constraint.unwrap().calls_within(Some(0));
+    let (_, text) = write(&mut scripted(&script), &mut constraint, Sampling::default(), 300);
+    assert_eq!(text.matches("<tool_call>").count(), 2, "{text}");
+}
+
+#[test]
 fn a_grammar_of_ones_own_holds_the_whole_answer() {
     let mut session = Session::new(Box::new(scripted("maybe")), None, None).unwrap();
     session.options_mut().grammar = Some(Grammar { lark: "start: \"yes\" | \"no\"\n".into(), ..Grammar::default() });

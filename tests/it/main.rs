@@ -31,9 +31,11 @@ mod model;
 mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
+mod no_call;
 mod parallel;
 mod program;
 mod reading;
+mod repeats;
 mod run;
 mod run_cli;
 mod run_context;

@@ -2,8 +2,8 @@
 //! a run is recorded and repeated.
 
 use crate::run::{
-    City, assert_valid, call, conversation, fallbacks, forced, info, kinds, prepared, run, scripted, weather,
-    weather_tool,
+    City, assert_valid, call, conversation, fallbacks, forced, info, kinds, long_text, prepared, run, scripted,
+    weather, weather_tool,
 };
 use callwright::agent::fallback::Limits as Spending;
 use callwright::agent::turn::{FinishReason, Limits, Status};
@@ -181,7 +181,7 @@ fn what_fallback_models_may_spend_has_an_end() {
     assert_eq!((outcome.status, spent), (Status::ToolFailed, once));
     assert_eq!(steps, ["asked", "called", "asked", "exhausted"]);
     // An answer is ended where the tokens are; what was written of it is not executed.
-    let (outcome, steps, spent) = helped(&forced(&"x".repeat(5000)), 3, enough);
+    let (outcome, steps, spent) = helped(&forced(&long_text(5000)), 3, enough);
     assert_eq!((outcome.status, &steps[..2]), (Status::ToolFailed, &["asked".to_owned(), "failed".to_owned()][..]));
     assert!(spent <= enough && spent > once, "{spent} of {enough}");
     assert!(outcome.notes.iter().any(|note| note.message.starts_with("helper: ")), "{:?}", outcome.notes);
@@ -197,7 +197,7 @@ fn a_fallback_models_answer_ends_where_its_time_does() {
     let (mut session, mut agent, asked) = prepared([bad.as_str(), "No."]);
     agent.limits.max_tool_failures = 1;
     let open = |name: &str| {
-        let inner = ScriptedEngine::from_texts(info(name), [forced(&"x".repeat(400)).as_str()]);
+        let inner = ScriptedEngine::from_texts(info(name), [forced(&long_text(400)).as_str()]);
         let engine = Faulty { inner, after: 9, pause: Duration::from_millis(50) };
         let mut session = Session::new(Box::new(engine), None, None)?;
         session.options_mut().constrain = Mode::Off;
@@ -242,7 +242,7 @@ fn a_recorded_run_is_repeated_without_its_tools() {
     let path = folder.path().join("run.jsonl");
     let bad = call("weather", "{}");
     let many = format!("{}\n{}", weather("Rome"), weather("Atlantis"));
-    let (rome, long) = (weather("Rome"), weather(&"x".repeat(3000)));
+    let (rome, long) = (weather("Rome"), weather(&long_text(3000)));
     let mended = forced("Oslo");
     let cases: [(&str, &[&str], Status); 4] = [
         ("results and a failure", &[&many, "Sunny in Rome."], Status::Done),
@@ -322,7 +322,7 @@ fn a_run_with_fallback_models_is_not_recorded() {
 /// Two calls without a city come to the same call of another model, which runs once.
 #[test]
 fn calls_that_are_mended_into_the_same_run_once() {
-    let answer = [crate::run::call("weather", "{}"), crate::run::call("weather", "{}")].join("\n");
+    let answer = [crate::run::call("weather", "{}"), crate::run::call("weather", "{\"town\": 1}")].join("\n");
     let (mut session, mut agent, asked) = crate::run::prepared([answer.as_str(), "Good day."]);
     agent.limits.tell = false;
     let rome = crate::run::forced("Rome");

@@ -153,6 +153,7 @@ fn the_tool_choice_decides_how_the_answer_begins() {
 fn the_answer_ends_after_the_calls_that_were_allowed() {
     let two = format!("{CALL}\n{CALL}\nAnd more.");
     let mut unlimited = session([&*two]);
+    unlimited.options_mut().loop_guard = false;
     assert_eq!(unlimited.ask("?").unwrap().calls.len(), 2);
     let mut limited = session([&*two]);
     limited.options_mut().max_calls = Some(1);
@@ -195,7 +196,7 @@ fn a_call_in_another_format_is_read_or_reported() {
     assert_eq!(answer("It is noon.", true, OtherForms::Read), nothing);
     // Where there is nothing to call it is what it looks like.
     assert_eq!(answer(foreign, false, OtherForms::Read), nothing);
-    assert_eq!(answer(&format!("{CALL}\n{foreign}"), true, OtherForms::Read).0, 2);
+    assert_eq!(answer(&format!("{CALL}\n{}", foreign.replace("UTC", "CET")), true, OtherForms::Read).0, 2);
 }
 
 #[test]

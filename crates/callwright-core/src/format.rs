@@ -49,6 +49,8 @@ pub struct Declaration {
     pub hidden: Vec<Marker>,
     /// Markup in the text that is neither text for the user nor part of a call.
     pub markup: Vec<Marker>,
+    /// Whether text may follow the calls of an answer.
+    pub text_after_calls: bool,
     /// How calls and results are written back into a conversation.
     pub history: History,
     /// Formats that the same chat template writes when it is given these variables.
@@ -68,6 +70,7 @@ impl Default for Declaration {
             reasoning_open: false,
             hidden: Vec::new(),
             markup: Vec::new(),
+            text_after_calls: false,
             history: History::default(),
             styles: Vec::new(),
         }

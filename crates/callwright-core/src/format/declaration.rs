@@ -73,7 +73,7 @@ impl Reader<'_> {
             return Err(self.error(0..0, ErrorKind::Format, "the declaration has no table [format]".into()));
         };
         let format = self.table(entry, "format")?;
-        self.known(format, "[format]", &["name", "start", "end", "literal", "payload", "markup"])?;
+        self.known(format, "[format]", &["name", "start", "end", "literal", "payload", "markup", "text_after_calls"])?;
         let literal = self.flag(format, "literal")?.unwrap_or(false);
         let (kind, kind_span) = self.required(format, "[format]", "payload", entry.span())?;
         let start = self.demanded_marker(format, "start", literal, entry.span())?;
@@ -97,6 +97,7 @@ impl Reader<'_> {
                 None => Vec::new(),
             },
             markup: self.markers(format, "markup", literal)?,
+            text_after_calls: self.flag(format, "text_after_calls")?.unwrap_or(false),
             history: self.history(root)?,
             styles: self.styles(root)?,
         })

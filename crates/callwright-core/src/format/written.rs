@@ -30,6 +30,9 @@ impl Declaration {
         if !self.markup.is_empty() {
             lines.line("markup", &list(self.markup.iter().map(marker)));
         }
+        if self.text_after_calls {
+            lines.line("text_after_calls", "true");
+        }
         lines.around("section", self.section.as_ref());
         lines.around("reasoning", self.reasoning.as_ref());
         if self.reasoning_open && self.reasoning.is_some() {
