@@ -71,7 +71,7 @@
 //! for call in &reply.calls {
 //!     let result = match call.is_runnable() {
 //!         true => "21 °C, sunny".to_owned(),
-//!         false => format!("error: {}", call.problems.join("; ")),
+//!         false => format!("error: {}", call.error_text()),
 //!     };
 //!     messages.push(Message::tool(call.id.as_str(), call.name.as_str(), result));
 //! }

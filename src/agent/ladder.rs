@@ -118,7 +118,7 @@ impl Run<'_> {
         };
         let proposed = self.replace(index, &parsed, "fallback", &model, &ask);
         let outcome = if proposed.fault.is_none() { "called" } else { "failed" };
-        (self.on_event)(&step(outcome, Some(proposed.arguments.clone()), parsed.problems.join("; ")));
+        (self.on_event)(&step(outcome, Some(proposed.arguments.clone()), parsed.error_text()));
         if proposed.fault.is_none() {
             self.asked = Some((model, call.name));
         } else if let Some(fallbacks) = &mut self.agent.fallbacks

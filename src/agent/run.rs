@@ -16,6 +16,7 @@ use crate::parse::ParsedCall;
 use crate::session::event::{Cut, Done, Event, ModelUsage, Note, Outcome, RetryStep, ToolResult, WithoutTools};
 use crate::session::record::Beside;
 use crate::session::{Session, ToolChoice};
+use crate::tool::CallProblem;
 use crate::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -434,14 +435,15 @@ fn left_open(result: &Result<String, Failure>) -> bool {
 
 /// What is wrong with a call, if anything is.
 pub(super) fn fault(call: &ParsedCall, tools: &crate::Tools) -> Option<Fault> {
-    if call.complete && call.valid {
+    if call.is_runnable() {
         return None;
     }
-    Some(match call.arguments.as_object() {
-        _ if !call.complete || call.name.is_empty() => Fault::Format,
+    Some(match call.problems.iter().any(CallProblem::is_schema_violation) {
+        _ if !call.is_whole() => Fault::Format,
+        // Also of a call whose arguments are broken, which the parser does not report as unknown.
         _ if tools.get(&call.name).is_none() => Fault::UnknownTool,
-        Some(arguments) if !tools.problems(&call.name, arguments).is_empty() => Fault::Schema,
-        _ => Fault::Format,
+        true => Fault::Schema,
+        false => Fault::Format,
     })
 }
 

@@ -25,7 +25,7 @@ pub(crate) const NO_CALL: &str = "the model wrote no call";
 
 /// The result of a call that was not executed because of how it was written.
 pub(crate) fn not_executed(call: &ParsedCall, fault: Fault) -> String {
-    let problems = call.problems.join("; ");
+    let problems = call.error_text();
     let expected = match fault {
         Fault::UnknownTool => "Call a tool that there is, by its exact name.",
         Fault::Schema => "Call it again with arguments that fit.",

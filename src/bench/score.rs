@@ -12,8 +12,8 @@ use crate::format::Format;
 use crate::message::Arguments;
 use crate::parse::event::{DiagnosticKind, Event, RepairKind};
 use crate::parse::{OtherForms, Parsed, ParsedCall, Parser, ParserOptions};
-use crate::tool::Tools;
-use serde::Serialize;
+use crate::tool::{CallProblem, Tools};
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -75,11 +75,16 @@ pub struct ScoredCall {
     pub range: (usize, usize),
     /// Whether it is complete and fits its tool.
     pub valid: bool,
-    /// Its problems.
-    pub problems: Vec<String>,
+    /// Its problems; as JSON, sentences.
+    #[serde(serialize_with = "sentences")]
+    pub problems: Vec<CallProblem>,
     /// The arguments if they are an object.
     #[serde(skip)]
     exact: Option<Exact>,
+}
+
+fn sentences<S: Serializer>(problems: &[CallProblem], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(problems.iter().map(CallProblem::to_string))
 }
 
 /// Scores an answer that was written in `format`.
@@ -299,7 +304,7 @@ impl Answer<'_> {
             let what = if json { "no object" } else { "no JSON" };
             let told = match parsed.problems.is_empty() {
                 true => format!("the arguments of {} are {what}", call.name),
-                false => parsed.problems.join("; "),
+                false => parsed.error_text(),
             };
             Some((if json { Outcome::WrongEnvelope } else { Outcome::InvalidJson }, told))
         };

@@ -51,7 +51,7 @@ impl Read {
     }
 
     fn problems(&self) -> String {
-        self.parsed.calls.iter().flat_map(|call| call.problems.clone()).collect::<Vec<_>>().join("; ")
+        self.parsed.calls.iter().map(|call| call.error_text()).collect::<Vec<_>>().join("; ")
     }
 
     /// The repairs that the events name; each must have an event.

@@ -16,7 +16,7 @@
 //! }
 //! let parsed = parser.finish(&mut |_| ());
 //! let call = &parsed.calls[0];
-//! assert!(call.complete && call.valid); // the quotes were repaired, and call.repairs says so
+//! assert!(call.is_runnable()); // the quotes were repaired, and parsed.repairs says so
 //! assert_eq!(call.arguments.to_text(), r#"{"city":"Oslo"}"#);
 //! # Ok::<(), callwright_core::Error>(())
 //! ```

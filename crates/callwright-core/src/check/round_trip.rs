@@ -111,7 +111,7 @@ fn problem(answer: &Message, parsed: &Parsed) -> Option<String> {
             return Some(difference(&wrote.arguments, &read.arguments));
         }
         if !read.complete || !read.valid {
-            let why = read.problems.join("; ");
+            let why = read.error_text();
             return Some(format!("the call of {} is taken for an unfinished or invalid one: {why}", wrote.name));
         }
     }

@@ -6,7 +6,7 @@ use super::event::{Diagnostic, DiagnosticKind, Event, InvalidCall, Repair, Repai
 use super::names;
 use crate::format::schema;
 use crate::message::Arguments;
-use crate::tool::{Tool, Tools};
+use crate::tool::{CallProblem, Tool, Tools};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -40,8 +40,8 @@ pub struct ParsedCall {
     pub complete: bool,
     /// Whether name and arguments are well-formed and, if the tools are known, fit the tool's schema.
     pub valid: bool,
-    /// Why the call is not valid, in sentences for the model.
-    pub problems: Vec<String>,
+    /// Why the call is not valid.
+    pub problems: Vec<CallProblem>,
 }
 
 impl ParsedCall {
@@ -55,6 +55,11 @@ impl ParsedCall {
         self.is_whole() && self.valid
     }
 
+    /// Why the call is not valid, in sentences for the model; empty if it is valid.
+    pub fn error_text(&self) -> String {
+        CallProblem::sentences(&self.problems)
+    }
+
     /// The call as it is reported where it is not whole.
     pub fn invalid(&self) -> InvalidCall {
         InvalidCall {
@@ -62,7 +67,7 @@ impl ParsedCall {
             name: self.name.clone(),
             arguments: self.arguments.to_text(),
             raw: self.raw.clone(),
-            error: self.problems.join("; "),
+            problems: self.problems.clone(),
             position: self.range.clone(),
         }
     }
@@ -88,8 +93,8 @@ struct Open {
     refused: bool,
     /// The range of the arguments if their reader reads a translation of them: places in it are not places in the text.
     translated: Option<Range<usize>>,
-    /// Problems of the call, in sentences.
-    blamed: Vec<String>,
+    /// Problems that the payload's reader found.
+    blamed: Vec<CallProblem>,
     /// Start of the arguments in the model's text, if they are passed on unchanged.
     arguments_at: Option<usize>,
     coercer: Option<Coercer>,
@@ -297,7 +302,7 @@ impl Calls {
     }
 
     /// Marks the open call as invalid for this reason.
-    pub(crate) fn blame(&mut self, problem: String) {
+    pub(crate) fn blame(&mut self, problem: CallProblem) {
         if let Some(open) = &mut self.open
             && !open.blamed.contains(&problem)
         {
@@ -617,14 +622,14 @@ impl Calls {
         let double = matches!(&object, Some(Ok((_, seen))) if seen.double) && !self.any_number;
         let inexact = if double { duplicates::inexact_number(&text) } else { None };
         if let Some(number) = inexact {
-            self.blame(format!("the number {} is too large to be kept exactly", shortened(number)));
+            self.blame(CallProblem::InexactNumber { number: shortened(number) });
         }
         let inexact = inexact.is_some();
         // Without this argument the call would do something else than intended.
         if let Some(Ok((object, _))) = &object
             && let Some(key) = self.misplaced_argument(object)
         {
-            self.blame(format!("the argument {key:?} is next to \"arguments\", not inside it"));
+            self.blame(CallProblem::MisplacedArgument { name: key.clone() });
         }
         if let Some(Ok((_, seen))) = &object {
             self.report_again(&seen.again);
@@ -636,19 +641,19 @@ impl Calls {
 
         let mut problems = Vec::new();
         if !ending.complete {
-            problems.push("the call was not written out".to_owned());
+            problems.push(CallProblem::Incomplete);
         } else if !complete {
-            problems.push("the tokens ran out before its end, so its arguments may be cut off".to_owned());
+            problems.push(CallProblem::OutOfTokens);
         }
         if self.forbidden {
-            problems.push("no tool may be called here".to_owned());
+            problems.push(CallProblem::Forbidden);
         }
         if open.refused {
-            problems.push("the call departs from its format".to_owned());
+            problems.push(CallProblem::NotRepaired);
         } else if empty {
-            problems.push("there is nothing between the call's markers".to_owned());
+            problems.push(CallProblem::Empty);
         } else if ending.broken && open.blamed.is_empty() {
-            problems.push("the call is not valid JSON".to_owned());
+            problems.push(CallProblem::NotJson);
         }
         let blamed = !open.blamed.is_empty();
         problems.extend(open.blamed);
@@ -666,8 +671,8 @@ impl Calls {
             Some(Err(_)) if blamed => Arguments::Raw(text),
             Some(Err(error)) => {
                 problems.push(match serde_json::from_str::<Value>(&text) {
-                    Ok(_) => "the arguments are not a JSON object".to_owned(),
-                    Err(_) => format!("the arguments are not valid JSON: {error}"),
+                    Ok(_) => CallProblem::ArgumentsNotObject,
+                    Err(_) => CallProblem::ArgumentsNotJson { error: error.to_string() },
                 });
                 Arguments::Raw(text)
             }
@@ -681,7 +686,7 @@ impl Calls {
             self.diagnose(DiagnosticKind::BrokenJson, open.start..open.start + open.raw.len());
         }
         if name.is_empty() {
-            problems.push("the call names no tool".to_owned());
+            problems.push(CallProblem::Nameless);
         } else if let (Some(tools), Arguments::Object(object)) = (&self.tools, &arguments) {
             problems.extend(tools.problems(&name, object));
         }

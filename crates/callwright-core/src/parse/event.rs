@@ -1,6 +1,7 @@
 //! The parser's events while the model writes, and its reports at the end.
 
-use serde::Serialize;
+use crate::tool::CallProblem;
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::ops::Range;
 
@@ -64,10 +65,15 @@ pub struct InvalidCall {
     pub arguments: String,
     /// What the model wrote for the call, markers included.
     pub raw: String,
-    /// What is wrong with the call.
-    pub error: String,
+    /// What is wrong with the call; as JSON, sentences under `error`.
+    #[serde(rename = "error", serialize_with = "sentences")]
+    pub problems: Vec<CallProblem>,
     /// The byte range of `raw` in the model's text.
     pub position: Range<usize>,
+}
+
+fn sentences<S: Serializer>(problems: &[CallProblem], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&CallProblem::sentences(problems))
 }
 
 /// A departure from the format that was repaired.

@@ -9,7 +9,7 @@
 use super::dialect;
 use super::keywords::{Kind, kind_of};
 use super::notice::Notices;
-use super::{pattern, problem, references, types};
+use super::{checker, pattern, references, types};
 use crate::error::nearest;
 use crate::json::shown;
 use serde_json::{Map, Value, json};
@@ -531,7 +531,7 @@ impl Relaxing<'_> {
             let mut standard = schema.clone();
             dialect::standard(&mut standard);
             let Err(error) = jsonschema::validator_for(&standard) else { return Ok(()) };
-            last = problem::schema_sentence(&error, "parameters");
+            last = checker::schema_sentence(&error, "parameters");
             let pointer = error.instance_path().as_str().to_owned();
             let instead = "leave it out, or write it as JSON Schema wants it";
             // An id changes the base of references.

@@ -102,10 +102,16 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
         }
         let starts = events.iter().filter(|e| matches!(e, Event::CallStart { id, .. } if *id == call.id)).count();
         let ends = events.iter().filter(|e| matches!(e, Event::CallEnd { id, complete, valid } if *id == call.id && *complete == call.complete && *valid == call.valid)).count();
-        let invalid = events.iter().filter(|e| matches!(e, Event::InvalidCall(said) if said.id == call.id && said.error == call.problems.join("; "))).count();
+        let invalid = events
+            .iter()
+            .filter(|e| matches!(e, Event::InvalidCall(said) if said.id == call.id && said.problems == call.problems))
+            .count();
         assert_eq!((starts, ends, invalid), if announced { (1, 1, 0) } else { (0, 0, 1) }, "{}", call.id);
         assert!(call.complete || !call.valid, "an incomplete call is never valid");
         assert_eq!(call.valid, call.problems.is_empty());
+        for problem in &call.problems {
+            assert_eq!(serde_json::to_value(problem).unwrap()["kind"], problem.kind(), "{problem}");
+        }
         assert!(call.range.start >= end && call.range.end <= input.len(), "{:?}", call.range);
         if setup.prompt_tail.is_empty() {
             assert_eq!(call.raw, String::from_utf8_lossy(&input[call.range.clone()]));

@@ -8,6 +8,7 @@ use crate::parse::event::RepairKind;
 use crate::parse::head::{HeadPlan, HeadReader, HeadStep};
 use crate::parse::markers::Context;
 use crate::parse::repair::{Dialect, Stops};
+use crate::tool::CallProblem;
 use std::sync::Arc;
 
 /// State shared by the calls of a format.
@@ -215,7 +216,7 @@ impl PayloadReader for NamedPayload {
         }
         let mut ending = self.arguments.end(by, tail, at, stops, calls);
         if lost {
-            calls.blame("the call does not begin with a tool's name".to_owned());
+            calls.blame(CallProblem::NoToolName);
             (ending.broken, ending.complete) = (true, ending.complete && self.state != State::Over);
             ending.arguments = None;
         }

@@ -9,6 +9,7 @@ use crate::parse::calls::{Calls, Ending};
 use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::markers::Context;
 use crate::parse::repair::{Cut, Dialect, Stops, Transducer};
+use crate::tool::CallProblem;
 use std::ops::Range;
 
 /// Maximum length of a name.
@@ -260,11 +261,11 @@ impl PythonPayload {
         if self.arguments.is_done() && self.state == State::Arguments {
             self.state = State::After;
             if self.arguments.is_unnamed() {
-                calls.blame("an argument has no name; write name=value".to_owned());
+                calls.blame(CallProblem::PositionalArgument);
             }
             if let Some(at) = self.arguments.broken_at() {
                 if !self.arguments.is_unnamed() {
-                    calls.blame("the call's arguments are more than Python's literals".to_owned());
+                    calls.blame(CallProblem::NotLiterals);
                 }
                 calls.diagnose(DiagnosticKind::BrokenCall, at..at + 1);
             }
@@ -368,7 +369,7 @@ impl PayloadReader for PythonPayload {
             State::Lost | State::Start | State::Fence | State::Comment | State::Name | State::Paren
         );
         if lost {
-            calls.blame("the call does not begin with a tool's name and parentheses".to_owned());
+            calls.blame(CallProblem::NoParentheses);
         }
         self.flush(calls);
         if by == Terminator::End
