@@ -36,9 +36,12 @@ test-without-llama:
 
 features: setup
 	$(CARGO) check $(PROFILE) -p callwright-core
+	@# The library without the program, with and without its parts; then the program.
+	$(CARGO) check $(PROFILE) -p callwright --no-default-features
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features hub
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features bundled-model
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features llama
+	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features cli
 	@if rustup target add wasm32-unknown-unknown; then \
 		$(CARGO) build $(PROFILE) -p callwright-core --target wasm32-unknown-unknown; \
 	else echo "skipped: the target wasm32-unknown-unknown cannot be installed here" >&2; fi

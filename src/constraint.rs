@@ -28,9 +28,9 @@ use forced::{jump, up_to};
 use std::time::{Duration, Instant};
 use trigger::{Hit, Trigger};
 
-pub use closing::Ends;
 pub use compiler::Compiler;
-pub use rules::{Calls, Mode, Notice, Rules, Step, Subject};
+pub(crate) use rules::Step;
+pub use rules::{Calls, Mode, Notice, Rules, Subject};
 
 /// Maximum number of tokens to try that the grammar allows but that leave no room for a completion, before the call is
 /// closed.
@@ -89,7 +89,7 @@ impl<'c> Constraint<'c> {
     }
 
     /// The parts of the tools' schemas that are only checked after parsing.
-    pub fn unenforced(&self) -> &[Unenforced] {
+    pub(crate) fn unenforced(&self) -> &[Unenforced] {
         self.grammars.first().map_or(&[], |grammar| &grammar.unenforced)
     }
 
@@ -107,7 +107,7 @@ impl<'c> Constraint<'c> {
     ///
     /// # Errors
     /// [`ErrorKind::Constraint`] in strict mode, if the grammar does not allow it.
-    pub fn prime(&mut self, text: &[u8]) -> Result<()> {
+    pub(crate) fn prime(&mut self, text: &[u8]) -> Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -120,7 +120,7 @@ impl<'c> Constraint<'c> {
     /// # Errors
     /// [`ErrorKind::Constraint`] in strict mode, if the grammar engine fails; in every mode, if the remaining tokens do
     /// not suffice for a required call.
-    pub fn next(&mut self, left: usize) -> Result<Step> {
+    pub(crate) fn next(&mut self, left: usize) -> Result<Step> {
         match &mut self.phase {
             Phase::Over => Ok(Step::Finished),
             Phase::Off => Ok(Step::Sample),
@@ -249,7 +249,7 @@ impl<'c> Constraint<'c> {
     }
 
     /// Whether the current text is a completion, or omits something for lack of room, because the tokens run out.
-    pub fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.notices.contains(&Notice::ClosedEarly(self.subject))
     }
 
@@ -258,7 +258,7 @@ impl<'c> Constraint<'c> {
     ///
     /// # Errors
     /// [`ErrorKind::Constraint`] in strict mode, if the grammar engine fails.
-    pub fn sample(
+    pub(crate) fn sample(
         &mut self,
         sampler: &mut Sampler,
         logits: &[f32],

@@ -15,7 +15,7 @@ use crate::template::Piece;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of threads: ggml's `GGML_MAX_N_THREADS`.
-pub const MAX_THREADS: usize = 512;
+pub(crate) const MAX_THREADS: usize = 512;
 
 /// How a model is loaded.
 #[derive(Default)]

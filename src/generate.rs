@@ -21,6 +21,7 @@ const DRAFT_BEHIND: usize = 256;
 /// Why generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum End {
     /// The model ended its turn.
     EndOfTurn,
@@ -125,7 +126,7 @@ pub fn generate(
 ///
 /// # Errors
 /// Those of [`generate`].
-pub fn generate_with(
+pub(crate) fn generate_with(
     engine: &mut dyn Engine,
     prompt: &[Token],
     mut sampler: Sampler,

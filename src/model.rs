@@ -80,7 +80,7 @@ impl Model {
     ///
     /// # Errors
     /// Those of [`Model::session`].
-    pub fn session_on(&self, engine: Box<dyn Engine>) -> Result<Session> {
+    pub(crate) fn session_on(&self, engine: Box<dyn Engine>) -> Result<Session> {
         self.start_on(engine, None, None)
     }
 
@@ -117,7 +117,7 @@ impl Model {
     ///
     /// # Errors
     /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when there are too many.
-    pub fn sequences(&self, count: usize) -> Result<Sequences> {
+    pub(crate) fn sequences(&self, count: usize) -> Result<Sequences> {
         Sequences::new(&self.lock(), count)
     }
 

@@ -19,15 +19,15 @@ pub mod bundled;
 #[cfg(feature = "hub")]
 mod download;
 mod file;
-pub mod gguf;
-pub mod hub;
+pub(crate) mod gguf;
+pub(crate) mod hub;
 mod repo;
 
 use std::path::{Path, PathBuf};
 
-pub use gguf::Gguf;
+pub(crate) use gguf::Gguf;
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
-pub use repo::HubRepo;
+pub(crate) use repo::HubRepo;
 
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 
@@ -69,7 +69,7 @@ pub struct Sampling {
 impl Sampling {
     /// These parameters, with `other` for the missing ones.
     #[must_use]
-    pub fn or(self, other: &Sampling) -> Sampling {
+    pub(crate) fn or(self, other: &Sampling) -> Sampling {
         Sampling {
             temperature: self.temperature.or(other.temperature),
             top_k: self.top_k.or(other.top_k),
@@ -211,7 +211,7 @@ impl Models {
     }
 
     /// The path of the user's models.toml: `$XDG_CONFIG_HOME/callwright/models.toml`, or the platform's equivalent.
-    pub fn user_file() -> Option<PathBuf> {
+    pub(crate) fn user_file() -> Option<PathBuf> {
         let dirs = directories::ProjectDirs::from("", "", "callwright")?;
         Some(dirs.config_dir().join("models.toml"))
     }

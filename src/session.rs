@@ -37,9 +37,10 @@ use std::sync::Arc;
 
 pub use crate::agent::turn::FinishReason;
 pub use builder::SessionBuilder;
+pub(crate) use event::notes;
 pub use event::{
     Cut, Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, Tagged, Told, ToolResult, UsageStep,
-    WithoutTools, notes,
+    WithoutTools,
 };
 pub use options::{ContextPolicy, Options, ToolChoice};
 
@@ -358,7 +359,7 @@ impl Session {
     ///
     /// # Errors
     /// Those of [`Session::prompt`].
-    pub fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
+    pub(crate) fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
         let written = self.write(&self.shown(&self.turn()?))?;
         Ok((written.prompt, written.tokens, written.adapted))
     }
@@ -369,7 +370,7 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Template`] when the chat template fails, [`ErrorKind::Tools`] when no arguments fit a tool that has to
     /// be called, and what [`Session::respond`] finds in a grammar.
-    pub fn check(&mut self) -> Result<()> {
+    pub(crate) fn check(&mut self) -> Result<()> {
         // A conversation that is still to be begun is written when there is something to write.
         if let Ok(ask) = self.turn() {
             self.write(&self.shown(&ask))?;
@@ -379,7 +380,7 @@ impl Session {
     }
 
     /// Goes on with another engine of the same model: with one that has its weights, after one that has the vocabulary only.
-    pub fn set_engine(&mut self, engine: Box<dyn Engine>) {
+    pub(crate) fn set_engine(&mut self, engine: Box<dyn Engine>) {
         self.engine = engine;
     }
 

@@ -38,7 +38,7 @@ mod command;
 mod function;
 
 pub use builtin::BUILTIN;
-pub use command::kill_running;
+pub(crate) use command::kill_running;
 pub(crate) use command::without_marks;
 pub use function::Function;
 
@@ -54,13 +54,14 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 /// Seconds that a tool may take, where it does not say.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a tool's output that are kept, where it does not say.
-pub const MAX_OUTPUT: usize = 64 << 10;
+pub(crate) const MAX_OUTPUT: usize = 64 << 10;
 
 /// Why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FailureKind {
     /// The tool says so: its exit status, or its error.
     Reported,
@@ -95,7 +96,7 @@ impl Failure {
     }
 
     /// Whether another call of the tool may go better.
-    pub fn fault(&self) -> Fault {
+    pub(crate) fn fault(&self) -> Fault {
         match self.kind {
             FailureKind::Reported | FailureKind::Crashed | FailureKind::NotJson => Fault::Execution,
             _ => Fault::Tool,
@@ -192,12 +193,12 @@ impl Executor {
     }
 
     /// Whether it knows how to run a tool, or has its result.
-    pub fn can_run(&self, tool: &Tool) -> bool {
+    pub(crate) fn can_run(&self, tool: &Tool) -> bool {
         tool.exec.is_some() || self.functions.contains_key(&tool.name) || self.given.contains_key(&tool.name)
     }
 
     /// The program that a tool is run by and that is not there, as far as its path says where.
-    pub fn missing_program(&self, tool: &Tool) -> Option<PathBuf> {
+    pub(crate) fn missing_program(&self, tool: &Tool) -> Option<PathBuf> {
         let replaced = self.functions.contains_key(&tool.name) || self.given.contains_key(&tool.name);
         let exec = tool.exec.as_ref().filter(|_| !replaced)?;
         command::path(exec).filter(|path| !path.is_file())

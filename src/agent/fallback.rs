@@ -32,7 +32,7 @@ impl Default for Limits {
 
 /// How often a model's call of a tool went well.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rate {
+pub(crate) struct Rate {
     /// Calls that went well.
     pub good: u32,
     /// All calls.
@@ -72,7 +72,7 @@ impl Rates {
     }
 
     /// How `model` did with `tool`.
-    pub fn get(&self, model: &str, tool: &str) -> Rate {
+    pub(crate) fn get(&self, model: &str, tool: &str) -> Rate {
         self.rates.get(model).and_then(|tools| tools.get(tool)).copied().unwrap_or_default()
     }
 
@@ -80,7 +80,7 @@ impl Rates {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when it cannot be written; the call is counted all the same.
-    pub fn count(&mut self, model: &str, tool: &str, good: bool) -> Result<()> {
+    pub(crate) fn count(&mut self, model: &str, tool: &str, good: bool) -> Result<()> {
         let rate = self.rates.entry(model.to_owned()).or_default().entry(tool.to_owned()).or_default();
         rate.all += 1;
         rate.good += u32::from(good);
@@ -91,7 +91,7 @@ impl Rates {
 
 /// The models to ask for a call of `tool`, in order: those of `own`'s family first, then those that did better, then
 /// as they were given.
-pub fn order(models: &[String], own: &str, tool: &str, rates: &Rates) -> Vec<String> {
+pub(crate) fn order(models: &[String], own: &str, tool: &str, rates: &Rates) -> Vec<String> {
     let mut order: Vec<&String> = models.iter().filter(|model| *model != own).collect();
     order.sort_by(|a, b| {
         let stranger = |model: &str| family(model) != family(own);
@@ -109,7 +109,7 @@ fn family(model: &str) -> String {
 
 /// Things that were expensive to make, within a budget: the one used longest ago goes first.
 #[derive(Debug)]
-pub struct Warm<T> {
+pub(crate) struct Warm<T> {
     budget: u64,
     /// Used longest ago first.
     kept: Vec<(String, u64, T)>,
@@ -117,7 +117,7 @@ pub struct Warm<T> {
 
 impl<T> Warm<T> {
     /// Nothing yet, within `budget` bytes.
-    pub fn new(budget: u64) -> Warm<T> {
+    pub(crate) fn new(budget: u64) -> Warm<T> {
         Warm { budget, kept: Vec::new() }
     }
 
@@ -125,7 +125,7 @@ impl<T> Warm<T> {
     ///
     /// # Errors
     /// Those of `make`.
-    pub fn get(&mut self, name: &str, make: impl FnOnce() -> Result<(T, u64)>) -> Result<&mut T> {
+    pub(crate) fn get(&mut self, name: &str, make: impl FnOnce() -> Result<(T, u64)>) -> Result<&mut T> {
         let entry = match self.kept.iter().position(|(kept, ..)| kept == name) {
             Some(at) => self.kept.remove(at),
             None => {
@@ -140,12 +140,12 @@ impl<T> Warm<T> {
     }
 
     /// Lets go of what is over the budget.
-    pub fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         self.release(self.budget);
     }
 
     /// The names of what is kept, used longest ago first.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.kept.iter().map(|(name, ..)| name.as_str())
     }
 
@@ -158,7 +158,7 @@ impl<T> Warm<T> {
 
 /// One attempt at a call that failed.
 #[derive(Debug, Clone)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// The call's id.
     pub call: String,
     /// The tool, as the call names it.
@@ -181,7 +181,7 @@ pub struct Attempt {
 ///
 /// # Errors
 /// [`ErrorKind::Io`] when it cannot be written.
-pub fn log_failure(folder: &Path, error: &str, attempts: &[Attempt]) -> Result<PathBuf> {
+pub(crate) fn log_failure(folder: &Path, error: &str, attempts: &[Attempt]) -> Result<PathBuf> {
     std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, &error))?;
     let time = jiff::Zoned::now().strftime("%Y%m%dT%H%M%S%.3f").to_string();
     let tool: String = attempts.first().map_or("", |attempt| &attempt.tool).chars().take(40).collect();
@@ -209,4 +209,18 @@ fn write(path: &Path, value: &serde_json::Value) -> Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
     writeln!(file, "{value:#}").map_err(failed)?;
     file.persist(path).map(|_| ()).map_err(|error| failed(error.error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_of_the_same_family_come_first() {
+        let models = ["llama-3b", "qwen2.5-7b", "path/Qwen2.5-0.5B.gguf", "main"].map(str::to_owned);
+        let first = order(&models, "main", "t", &Rates::default());
+        assert_eq!(first, ["llama-3b", "qwen2.5-7b", "path/Qwen2.5-0.5B.gguf"]);
+        let first = order(&models, "Qwen2.5 1.5B Instruct", "t", &Rates::default());
+        assert_eq!(first, ["qwen2.5-7b", "path/Qwen2.5-0.5B.gguf", "llama-3b", "main"]);
+    }
 }

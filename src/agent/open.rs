@@ -28,7 +28,7 @@ pub(super) struct OpenCall {
 
 impl Open {
     /// The call at `index`, which is to be repaired, and what is wrong with it.
-    pub fn failing(&mut self, index: usize) -> Option<(ToolCall, String)> {
+    pub(crate) fn failing(&mut self, index: usize) -> Option<(ToolCall, String)> {
         let open = self.calls.get_mut(index)?;
         let error = open.content();
         open.original.get_or_insert_with(|| (open.call.clone(), error.clone()));
@@ -36,19 +36,19 @@ impl Open {
     }
 
     /// What the first call that has failed met, before others had a go at it.
-    pub fn failure(&self) -> Option<String> {
+    pub(crate) fn failure(&self) -> Option<String> {
         let failed = self.calls.iter().find(|open| matches!(open.came, Some(Err(_))))?;
         let error = failed.original.as_ref().map_or_else(|| failed.content(), |(_, error)| error.clone());
         Some(error.strip_prefix(tell::ERROR).unwrap_or(&error).to_owned())
     }
 
     /// The answer and the results of its calls as they are now.
-    pub fn so_far(&self) -> Vec<Message> {
+    pub(crate) fn so_far(&self) -> Vec<Message> {
         messages(&self.message, self.calls.iter().map(|open| (open.call.clone(), Some(open.content()))).collect())
     }
 
     /// The answer and the results of its calls for the conversation.
-    pub fn settled(self) -> Vec<Message> {
+    pub(crate) fn settled(self) -> Vec<Message> {
         messages(&self.message, self.calls.into_iter().map(OpenCall::settled).collect())
     }
 }
@@ -65,7 +65,7 @@ fn messages(answer: &Message, calls: Vec<(ToolCall, Option<String>)>) -> Vec<Mes
 
 impl OpenCall {
     /// The result, or the error in its place.
-    pub fn content(&self) -> String {
+    pub(crate) fn content(&self) -> String {
         match &self.came {
             Some(Ok(text) | Err(text)) => text.clone(),
             None => tell::NOT_EXECUTED.to_owned(),

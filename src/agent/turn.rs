@@ -30,6 +30,7 @@ use std::fmt;
 /// Why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FinishReason {
     /// The model had said all.
     Stop,
@@ -79,6 +80,7 @@ impl Default for Limits {
 /// What is wrong with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Fault {
     /// It is not well-formed, or not written out.
     Format,
@@ -94,19 +96,19 @@ pub enum Fault {
 
 impl Fault {
     /// Whether it is how the model wrote the call that is at fault.
-    pub fn is_the_models(self) -> bool {
+    pub(crate) fn is_the_models(self) -> bool {
         matches!(self, Fault::Format | Fault::UnknownTool | Fault::Schema)
     }
 
     /// Whether another call in its place may go well.
-    pub fn is_recoverable(self) -> bool {
+    pub(crate) fn is_recoverable(self) -> bool {
         self != Fault::Tool
     }
 }
 
 /// A call that a model wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proposed {
+pub(crate) struct Proposed {
     /// The tool's name as it was written.
     pub tool: String,
     /// The arguments' text.
@@ -117,7 +119,7 @@ pub struct Proposed {
 
 /// What executing a call came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ran {
+pub(crate) enum Ran {
     /// This result.
     Done(String),
     /// No result.
@@ -126,7 +128,7 @@ pub enum Ran {
 
 /// What asking a fallback model came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fell {
+pub(crate) enum Fell {
     /// It wrote a call.
     Called(Proposed),
     /// It wrote none.
@@ -139,6 +141,7 @@ pub enum Fell {
 
 /// What the model gets before it writes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Told {
     /// What was wrong with this call, the tool's n-th failure in a row.
     Failed {
@@ -164,6 +167,7 @@ pub enum Told {
 /// Why the model is made to answer without tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Reason {
     /// It makes the same call again and again.
     Loop,
@@ -174,6 +178,7 @@ pub enum Reason {
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Status {
     /// The model has answered.
     Done,
@@ -210,7 +215,7 @@ impl fmt::Display for Status {
 
 /// What to do next. Calls are named by their place in the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Let the model speak: [`Turn::generated`].
     Generate,
     /// Let it write after it got this: [`Turn::generated`].
@@ -260,7 +265,7 @@ impl Call {
 
 /// A run, from the question to its end. It starts with [`Step::Generate`].
 #[derive(Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     limits: Limits,
     turns: usize,
     /// Failures in a row that another call may mend, by tool.
@@ -285,7 +290,7 @@ const MOST_UNAVAILABLE: usize = 2;
 
 impl Turn {
     /// A run that may do this much.
-    pub fn new(limits: Limits) -> Turn {
+    pub(crate) fn new(limits: Limits) -> Turn {
         Turn {
             limits,
             turns: 0,
@@ -301,12 +306,12 @@ impl Turn {
     }
 
     /// How often the tool has failed in a row, in a way that another call may mend.
-    pub fn failures(&self, tool: &str) -> usize {
+    pub(crate) fn failures(&self, tool: &str) -> usize {
         self.failures.get(tool).copied().unwrap_or(0)
     }
 
     /// The model has answered, after [`Step::Generate`], [`Step::Retry`] or [`Step::Answer`].
-    pub fn generated(&mut self, finish: FinishReason, calls: Vec<Proposed>) -> Step {
+    pub(crate) fn generated(&mut self, finish: FinishReason, calls: Vec<Proposed>) -> Step {
         self.turns += 1;
         if finish == FinishReason::Cancelled {
             return Step::Stop(Status::Cancelled);
@@ -334,7 +339,7 @@ impl Turn {
     }
 
     /// Calls were executed, after [`Step::Execute`].
-    pub fn executed(&mut self, results: Vec<(usize, Ran)>) -> Step {
+    pub(crate) fn executed(&mut self, results: Vec<(usize, Ran)>) -> Step {
         for (index, came) in results {
             if let Some(call) = self.calls.get_mut(index) {
                 call.came = Some(came);
@@ -356,12 +361,12 @@ impl Turn {
     }
 
     /// The call was generated again, after [`Step::Regenerate`]; `None` if nothing came of it.
-    pub fn regenerated(&mut self, call: Option<Proposed>) -> Step {
+    pub(crate) fn regenerated(&mut self, call: Option<Proposed>) -> Step {
         self.replace(call)
     }
 
     /// A fallback model was asked, after [`Step::FallBack`].
-    pub fn fell_back(&mut self, came: Fell) -> Step {
+    pub(crate) fn fell_back(&mut self, came: Fell) -> Step {
         match came {
             Fell::Called(call) => self.replace(Some(call)),
             Fell::Nothing => self.replace(None),
@@ -379,12 +384,12 @@ impl Turn {
     }
 
     /// The caller ended the run.
-    pub fn cancelled(&mut self) -> Step {
+    pub(crate) fn cancelled(&mut self) -> Step {
         Step::Stop(Status::Cancelled)
     }
 
     /// The caller answers calls of the answer at hand.
-    pub fn left_open(&mut self) -> Step {
+    pub(crate) fn left_open(&mut self) -> Step {
         Step::Stop(Status::ToolCalls)
     }
 
@@ -527,3 +532,6 @@ impl Turn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

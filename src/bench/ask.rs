@@ -45,14 +45,14 @@ impl SessionAnswers {
 
     /// Sets how the journal's events show calls in other forms; scores do not depend on it.
     #[must_use]
-    pub fn with_other_forms(mut self, other_forms: OtherForms) -> SessionAnswers {
+    pub(crate) fn with_other_forms(mut self, other_forms: OtherForms) -> SessionAnswers {
         self.other_forms = other_forms;
         self
     }
 
     /// Calls `after` after each case, answered or not: a sequence's turn ends there.
     #[must_use]
-    pub fn with_after(mut self, after: impl Fn() + 'static) -> SessionAnswers {
+    pub(crate) fn with_after(mut self, after: impl Fn() + 'static) -> SessionAnswers {
         self.after = Some(Box::new(after));
         self
     }

@@ -3,10 +3,12 @@
 use crate::constraint::Mode;
 use crate::engine::sampler::Sampling;
 use crate::hash::sha256;
+use crate::session::Session;
 use serde::{Deserialize, Serialize};
 
 /// One way to ask the cases: everything that determines the answers, so that they can be reproduced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Configuration {
     /// A hash of the other fields.
     #[serde(default)]
@@ -36,12 +38,32 @@ pub struct Configuration {
 }
 
 /// The dimensions of the matrix, in the order in which labels name them.
-pub const DIMENSIONS: [&str; 6] = ["model", "template", "format", "constrain", "temp", "repair"];
+pub(crate) const DIMENSIONS: [&str; 6] = ["model", "template", "format", "constrain", "temp", "repair"];
 
 impl Configuration {
+    /// A model, which `session` runs, with the session's template, format, sampling and token limit. Calls are
+    /// constrained and repaired. The hash of the model's file is left empty.
+    pub fn new(model: impl Into<String>, session: &Session) -> Configuration {
+        let (template, format, options) = (session.template(), session.format(), session.options());
+        Configuration {
+            id: String::new(),
+            model: model.into(),
+            model_sha256: String::new(),
+            template: template.name().to_owned(),
+            template_sha256: sha256(template.source()),
+            format: format.name.clone(),
+            format_declaration: format.to_toml(),
+            constrain: Mode::Auto,
+            sampling: options.sampling,
+            repair: true,
+            max_tokens: options.max_tokens,
+            context: None,
+        }
+    }
+
     /// Sets the id.
     #[must_use]
-    pub fn identified(mut self) -> Configuration {
+    pub(crate) fn identified(mut self) -> Configuration {
         self.id = String::new();
         let text = serde_json::to_string(&self).unwrap_or_default();
         self.id = sha256(text)[..12].to_owned();
@@ -49,7 +71,7 @@ impl Configuration {
     }
 
     /// The value in each of the [`DIMENSIONS`].
-    pub fn values(&self) -> [String; 6] {
+    pub(crate) fn values(&self) -> [String; 6] {
         let mode = match self.constrain {
             Mode::Off => "off",
             Mode::Auto => "auto",
@@ -67,7 +89,7 @@ impl Configuration {
     }
 
     /// The seed of one answer.
-    pub fn seed(&self, case: &str, repeat: usize) -> u64 {
+    pub(crate) fn seed(&self, case: &str, repeat: usize) -> u64 {
         let text = format!("{}\n{case}\n{}\n{repeat}", self.sampling.seed, self.id);
         let digits = &sha256(text)[..13];
         // 52 bits: JSON readers in other languages use doubles.
@@ -75,7 +97,7 @@ impl Configuration {
     }
 
     /// Whether both can use one loaded model with its template and format.
-    pub fn shares_session(&self, other: &Configuration) -> bool {
+    pub(crate) fn shares_session(&self, other: &Configuration) -> bool {
         let key = |one: &Configuration| {
             (one.model_sha256.clone(), one.model.clone(), one.template_sha256.clone(), one.format_declaration.clone())
         };
@@ -85,7 +107,7 @@ impl Configuration {
 
 /// Distinct labels for the configurations of a run: their values in the dimensions that vary, or the model's name where
 /// none does.
-pub fn labels(configurations: &[Configuration]) -> Vec<String> {
+pub(crate) fn labels(configurations: &[Configuration]) -> Vec<String> {
     let values: Vec<[String; 6]> = configurations.iter().map(Configuration::values).collect();
     let varies = |dimension: usize| values.iter().any(|row| row[dimension] != values[0][dimension]);
     let varying: Vec<usize> = (0..DIMENSIONS.len()).filter(|dimension| varies(*dimension)).collect();

@@ -21,6 +21,7 @@ const VERSION: u32 = 1;
 
 /// run.json: all that is needed to repeat a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Plan {
     /// The version of the directory's files.
     pub callwright_bench: u32,
@@ -65,17 +66,17 @@ impl Plan {
             repeat,
             parallel_cases: 1,
             now: NOW.to_owned(),
-            configurations,
+            configurations: configurations.into_iter().map(Configuration::identified).collect(),
         }
     }
 
     /// The number of answers that the run will have.
-    pub fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.cases * self.repeat * self.configurations.len()
     }
 
     /// The command that started the run, quoted for a shell.
-    pub fn command_line(&self) -> String {
+    pub(crate) fn command_line(&self) -> String {
         let plain = |c: char| c.is_alphanumeric() || "-_./:=,@%+".contains(c);
         let quoted = |word: &String| match !word.is_empty() && word.chars().all(plain) {
             true => word.clone(),
@@ -85,7 +86,7 @@ impl Plan {
     }
 
     /// The difference that keeps a run from being resumed with another plan.
-    pub fn difference(&self, other: &Plan) -> Option<&'static str> {
+    pub(crate) fn difference(&self, other: &Plan) -> Option<&'static str> {
         let ids = |plan: &Plan| plan.configurations.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
         if self.suite_sha256 != other.suite_sha256 {
             Some("the cases")
@@ -147,7 +148,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// [`ErrorKind::Suite`] when a run or anything else exists; [`ErrorKind::Io`].
-    pub fn check_free(path: &Path) -> Result<()> {
+    pub(crate) fn check_free(path: &Path) -> Result<()> {
         if path.join("run.json").exists() {
             return Err(wrong(format!("there is a run in {}", path.display()))
                 .hint("--resume goes on with it, --out DIR starts one elsewhere"));
@@ -289,7 +290,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when it cannot be written, or the directory was opened for reading only.
-    pub fn append(&mut self, sample: Sample, prompt: &str) -> Result<()> {
+    pub(crate) fn append(&mut self, sample: Sample, prompt: &str) -> Result<()> {
         let path = self.path.join("samples.jsonl");
         let Some(Journal { samples, prompts, .. }) = &mut self.journal else {
             return Err(Error::new(ErrorKind::Io, format!("{} was opened for reading", path.display())));
@@ -308,14 +309,14 @@ impl RunDirectory {
     ///
     /// # Errors
     /// [`ErrorKind::Io`]
-    pub fn write_plan(&self) -> Result<()> {
+    pub(crate) fn write_plan(&self) -> Result<()> {
         let text = serde_json::to_string_pretty(&self.plan)
             .map_err(|error| Error::io("write", self.path.join("run.json"), &error.into()))?;
         self.write("run.json", &(text + "\n"))
     }
 
     /// The number of answers still missing: the run is in progress, or was interrupted.
-    pub fn lacking(&self) -> usize {
+    pub(crate) fn lacking(&self) -> usize {
         self.plan.total().saturating_sub(self.samples.len())
     }
 
@@ -323,7 +324,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// [`ErrorKind::Io`]
-    pub fn write(&self, name: &str, text: &str) -> Result<()> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
         write(&self.path, name, text)
     }
 }

@@ -51,6 +51,7 @@ pub struct Answer {
 
 /// The progress of a run.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Progress {
     /// Answers so far, including those from before the run was resumed.
     pub done: usize,

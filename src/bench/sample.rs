@@ -6,7 +6,7 @@ use serde_json::Value;
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Finish {
+pub(crate) enum Finish {
     /// The model ended its turn.
     Stop,
     /// The token limit or the end of the context cut it off.
@@ -17,7 +17,7 @@ pub enum Finish {
 
 /// The reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// Whether the prompt was too long; otherwise something failed.
     pub prompt_too_long: bool,
     /// The error's text.
@@ -37,6 +37,7 @@ pub struct Timing {
 
 /// One answer: a line of samples.jsonl.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Sample {
     /// The case's id.
     pub case: String,
@@ -60,10 +61,10 @@ pub struct Sample {
     /// The parser's events, with adjacent pieces joined.
     pub events: Vec<Value>,
     /// How it ended.
-    pub finish: Finish,
+    pub(crate) finish: Finish,
     /// The reason why there is no answer, if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<Failure>,
+    pub(crate) failure: Option<Failure>,
     /// The prompt's tokens.
     pub prompt_tokens: usize,
     /// The prompt's tokens that were already in the KV cache.
@@ -76,12 +77,12 @@ pub struct Sample {
 
 impl Sample {
     /// Case, configuration and repeat, which identify a sample.
-    pub fn key(&self) -> (&str, &str, usize) {
+    pub(crate) fn key(&self) -> (&str, &str, usize) {
         (&self.case, &self.config, self.repeat)
     }
 
     /// Whether something failed: another attempt may give an answer.
-    pub fn broke(&self) -> bool {
+    pub(crate) fn broke(&self) -> bool {
         self.failure.as_ref().is_some_and(|failure| !failure.prompt_too_long)
     }
 }

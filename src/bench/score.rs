@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The version of the outcomes' meanings: runs with different versions cannot be compared.
-pub const SCORER: u32 = 3;
+pub(crate) const SCORER: u32 = 3;
 
 /// BFCL's checker takes a missing answer for a decision not to call.
 const NO_ANSWER: &str = "no_answer";
@@ -31,6 +31,7 @@ const MORE_CALLS: usize = 3;
 
 /// A scored answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Scored {
     /// The outcome.
     pub outcome: Outcome,
@@ -61,12 +62,12 @@ pub struct Scored {
     /// The text outside of calls.
     pub content: String,
     /// The calls.
-    pub calls: Vec<ScoredCall>,
+    pub(crate) calls: Vec<ScoredCall>,
 }
 
 /// One call of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ScoredCall {
+pub(crate) struct ScoredCall {
     /// The tool's name.
     pub name: String,
     /// The arguments' JSON text, or the text in their place.
@@ -91,7 +92,7 @@ fn sentences<S: Serializer>(problems: &[CallProblem], serializer: S) -> Result<S
 ///
 /// # Errors
 /// [`ErrorKind::Format`](crate::ErrorKind::Format) when the format's markers cannot be searched for.
-pub fn score(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<Scored> {
+pub(crate) fn score(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<Scored> {
     if let Some(failure) = &sample.failure {
         let outcome = if failure.prompt_too_long { Outcome::PromptTooLong } else { Outcome::InfraError };
         let mut scored = Scored::new(outcome, failure.message.clone());

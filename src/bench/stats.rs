@@ -7,6 +7,7 @@ const Z: f64 = 1.959_963_984_540_054;
 
 /// A share with its 95% confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Proportion {
     /// Successes.
     pub successes: usize,
@@ -26,7 +27,7 @@ impl Proportion {
 }
 
 /// Wilson's score interval (1927), which is sound with few trials and at 0% and 100%.
-pub fn wilson(successes: usize, trials: usize) -> Proportion {
+pub(crate) fn wilson(successes: usize, trials: usize) -> Proportion {
     let share = successes as f64 / trials.max(1) as f64;
     let (low, high) = score_interval(share, trials as f64);
     Proportion { successes, trials, low, high }
@@ -50,7 +51,7 @@ fn score_interval(share: f64, n: f64) -> (f64, f64) {
 /// all or no trials succeeded it cannot be estimated: each cluster then counts once.
 ///
 /// `samples` are the cluster and whether the trial succeeded.
-pub fn clustered<'a>(samples: impl IntoIterator<Item = (&'a str, bool)>) -> Proportion {
+pub(crate) fn clustered<'a>(samples: impl IntoIterator<Item = (&'a str, bool)>) -> Proportion {
     let mut clusters: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (cluster, success) in samples {
         let (successes, trials) = clusters.entry(cluster).or_default();
@@ -80,7 +81,7 @@ pub fn clustered<'a>(samples: impl IntoIterator<Item = (&'a str, bool)>) -> Prop
 
 /// The exact McNemar test: the probability of a split at least as uneven as `b` to `c`, if each pair that differs were
 /// as likely to fall either way. Two-sided.
-pub fn mcnemar(b: usize, c: usize) -> f64 {
+pub(crate) fn mcnemar(b: usize, c: usize) -> f64 {
     let n = b + c;
     let tail = b.min(c);
     // Terms of the binomial distribution in logarithms: 2^-1000 is 0 in doubles.
@@ -98,7 +99,7 @@ pub fn mcnemar(b: usize, c: usize) -> f64 {
 /// The design effect of pairs in clusters, which are not independent: the variance of the clusters' net changes divided
 /// by that of single pairs, if each change were as likely to go either way (as Yang, Sun and Hardin 2010). At least 1.
 /// `changes` are the cluster and whether the change was for the better.
-pub fn paired_design_effect<'a>(changes: impl IntoIterator<Item = (&'a str, bool)>) -> f64 {
+pub(crate) fn paired_design_effect<'a>(changes: impl IntoIterator<Item = (&'a str, bool)>) -> f64 {
     let (mut nets, mut count) = (BTreeMap::new(), 0);
     for (cluster, better) in changes {
         *nets.entry(cluster).or_insert(0i64) += if better { 1 } else { -1 };
@@ -109,7 +110,7 @@ pub fn paired_design_effect<'a>(changes: impl IntoIterator<Item = (&'a str, bool
 }
 
 /// [`mcnemar`] with the effective number of pairs, rounded towards no difference.
-pub fn clustered_mcnemar(b: usize, c: usize, design_effect: f64) -> f64 {
+pub(crate) fn clustered_mcnemar(b: usize, c: usize, design_effect: f64) -> f64 {
     let worth = ((b + c) as f64 / design_effect).floor() as usize;
     let fewer = (b.min(c) as f64 / design_effect).ceil() as usize;
     mcnemar(fewer, worth.saturating_sub(fewer))
@@ -117,7 +118,7 @@ pub fn clustered_mcnemar(b: usize, c: usize, design_effect: f64) -> f64 {
 
 /// The difference of two paired shares with its 95% interval (Agresti and Min 2005): of `n` pairs `b` changed from
 /// right to wrong and `c` from wrong to right; `design_effect` pairs count as one.
-pub fn paired_difference(b: usize, c: usize, n: usize, design_effect: f64) -> (f64, f64, f64) {
+pub(crate) fn paired_difference(b: usize, c: usize, n: usize, design_effect: f64) -> (f64, f64, f64) {
     if n == 0 {
         return (0.0, -1.0, 1.0);
     }
@@ -130,7 +131,7 @@ pub fn paired_difference(b: usize, c: usize, n: usize, design_effect: f64) -> (f
 }
 
 /// Holm's correction (1979): several p-values, in the same order, that can be compared with one level.
-pub fn holm(p_values: &[f64]) -> Vec<f64> {
+pub(crate) fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
     let mut adjusted = vec![0.0; p_values.len()];
@@ -144,7 +145,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
 
 /// The probability that `k` samples of a case are all right, an unbiased estimate from `successes` of `trials`
 /// (pass^k of τ-bench, Yao et al. 2024); `None` where there are fewer than `k`.
-pub fn pass_hat(k: usize, successes: usize, trials: usize) -> Option<f64> {
+pub(crate) fn pass_hat(k: usize, successes: usize, trials: usize) -> Option<f64> {
     if k > trials {
         return None;
     }
@@ -152,7 +153,7 @@ pub fn pass_hat(k: usize, successes: usize, trials: usize) -> Option<f64> {
 }
 
 /// The quantile `q`: the smallest value with at least that share of the values at or below it.
-pub fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
+pub(crate) fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
 }

@@ -23,7 +23,7 @@ use callwright::constraint::Mode;
 use callwright::engine::llama::parallel::MAX_SEQUENCES;
 use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
-use callwright::hash::{sha256, sha256_of};
+use callwright::hash::sha256_of;
 use callwright::models::{Hub, Models, bundled};
 use callwright::{Error, ErrorKind, Tools};
 use clap::{Args, ValueEnum};
@@ -280,20 +280,12 @@ impl RunArgs {
         session.set_tools(Tools::from_value(&case.tools.to_json())?);
         session.notices().iter().for_each(|text| notice(text));
         let sampling = Sampling { seed: self.seed, ..Sampling::from(entry.sampling) };
-        let template = session.template();
         let configuration = Configuration {
-            id: String::new(),
-            model: loaded.model.clone(),
             model_sha256: hash.to_owned(),
-            template: template.name().to_owned(),
-            template_sha256: sha256(template.source()),
-            format: session.format().name.clone(),
-            format_declaration: session.format().to_toml(),
-            constrain: Mode::Auto,
             sampling,
-            repair: true,
             max_tokens: self.max_tokens,
             context: self.ctx,
+            ..Configuration::new(&loaded.model, &session)
         };
         Ok((configuration, sampling.temperature))
     }

@@ -20,7 +20,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// Talk with a model, which may call tools
+/// Chat with a model; it may call tools
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     callwright chat --tools builtin\n  \
@@ -93,7 +93,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
             notice(&format!("{} cannot be read: {error}", path.display()));
         }
     }
-    say(format_args!("{} · /help says what there is\n", entry.name));
+    say(format_args!("{} · /help lists the commands\n", entry.name));
     let mut forced = None;
     // `-` is standard input, which is read in any case.
     let mut waiting = false;
@@ -244,7 +244,7 @@ fn obey(session: &mut Session, command: &str, forced: &mut Option<ToolChoice>) -
     match command {
         // What is meant with it may be something else: nothing is done that cannot be taken back.
         "help" | "tools" | "template" | "undo" | "clear" | "quit" | "exit" if !file.is_empty() => {
-            say(format_args!("/{command} takes no argument: nothing is done; /help says what there is\n"));
+            say(format_args!("/{command} takes no argument: nothing is done; /help lists the commands\n"));
         }
         "help" => say(format_args!("{HELP}")),
         "tools" if session.tools().is_empty() => say(format_args!("none; --tools FILE gives some\n")),
@@ -299,7 +299,7 @@ fn obey(session: &mut Session, command: &str, forced: &mut Option<ToolChoice>) -
             say(format_args!("{} messages\n", session.messages().len()));
         }
         "quit" | "exit" => return Ok(false),
-        _ => say(format_args!("there is no /{command}; /help says what there is\n")),
+        _ => say(format_args!("there is no /{command}; /help lists the commands\n")),
     }
     Ok(true)
 }

@@ -26,35 +26,35 @@ const BUNDLED: &str = callwright::models::bundled::NAME;
 /// Which model, how it is prompted and how it samples.
 #[derive(Args, Clone)]
 pub struct ModelOptions {
-    /// A name of `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or hf:ORG/REPO[:QUANT] [default: the bundled model]
+    /// Use this model: a name from `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or hf:ORG/REPO[:QUANT] [default: the bundled model]
     #[arg(short, long, value_name = "MODEL", help_heading = "Model")]
     pub model: Option<String>,
 
-    /// A models.toml that adds to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
+    /// Add this models.toml to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     pub models: Option<PathBuf>,
 
-    /// Use what is on this machine; never ask the network
+    /// Use only local files; never access the network
     #[arg(long, help_heading = "Model")]
     pub offline: bool,
 
-    /// Chat template: a built-in name or a Jinja file [default: the model's own]
+    /// Use this chat template: a built-in name or a Jinja file [default: the model's own]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
     pub template: Option<String>,
 
-    /// Tool-call format: a built-in name or a file [default: the template's own, or delimited]
+    /// Use this tool-call format: a built-in name or a file [default: the template's own, or delimited]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
     pub format: Option<String>,
 
-    /// Size of the context in tokens [default: what the prompt and --max-tokens need]
+    /// Use a context of N tokens [default: what the prompt and --max-tokens need]
     #[arg(short, long, alias = "ctx-size", value_name = "N", help_heading = "Model", value_parser = positive, allow_negative_numbers = true)]
     pub ctx: Option<usize>,
 
-    /// Threads that decode [default: the fastest of a few timed counts]
+    /// Decode with N threads [default: the fastest of a few timed counts]
     #[arg(short, long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
-    /// Layers to keep on the GPU, in a build that has one; all or -1 for all [default: all]
+    /// Keep N layers on the GPU, in a build with GPU support; all or -1 keeps all [default: all]
     #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Model", value_parser = gpu_layers, allow_negative_numbers = true)]
     pub gpu_layers: Option<u32>,
 }
@@ -71,10 +71,10 @@ pub enum Images {
 /// What to say to the model.
 #[derive(Args)]
 pub struct ConversationOptions {
-    /// The question; after --messages, the next user message. Standard input that is piped in goes after it, or is the question where this is - or left out
+    /// Ask this question; after --messages it is the next user message. Piped standard input follows it, or is the question if PROMPT is - or missing
     prompt: Option<String>,
 
-    /// The question, as an option
+    /// Ask this question; the same as the argument PROMPT
     #[arg(
         short = 'p',
         long = "prompt",
@@ -88,15 +88,15 @@ pub struct ConversationOptions {
     #[command(flatten, next_help_heading = "Conversation")]
     pub tools: ToolsOptions,
 
-    /// A conversation so far: OpenAI's JSON messages, a whole request body, or JSON Lines; - reads standard input
+    /// Continue this conversation: OpenAI's JSON messages, a whole request body, or JSON Lines; - reads standard input
     #[arg(long, value_name = "FILE|-", help_heading = "Conversation")]
     pub messages: Option<PathBuf>,
 
-    /// The system message, in place of the one in --messages
+    /// Use this system message, in place of the one in --messages
     #[arg(long, value_name = "TEXT", help_heading = "Conversation")]
     pub system: Option<String>,
 
-    /// Images and other parts that are no text: a placeholder replaces each, or error refuses them
+    /// Replace images and other parts that are not text by a placeholder, or refuse them with an error
     #[arg(
         long,
         value_name = "placeholder|error",
@@ -106,7 +106,7 @@ pub struct ConversationOptions {
     )]
     pub images: Images,
 
-    /// auto, none, required, or the name of the tool to call [default: auto]
+    /// Let the model decide (auto), forbid calls (none), or require a call: of any tool (required), or of the named one [default: auto]
     #[arg(long, value_name = "CHOICE", help_heading = "Conversation")]
     pub tool_choice: Option<String>,
 }
@@ -271,11 +271,11 @@ fn builtin(path: &Path, executor: &mut Executor) -> Option<Result<Tools>> {
 /// Which tools.
 #[derive(Args)]
 pub struct ToolsOptions {
-    /// Tools: JSON in any usual shape, or TOML, or builtin[:NAME,…]; may be given more than once
+    /// Read the tools from FILE: JSON in any usual shape, or TOML; builtin[:NAME,…] has a clock and a calculator. May be repeated
     #[arg(id = "tools", long = "tools", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// Refuse tools files with anything that would be read otherwise, relaxed or left out
+    /// Refuse a tools file with a fault, instead of reading past it
     #[arg(id = "tools_strict", long = "tools-strict")]
     pub strict: bool,
 }

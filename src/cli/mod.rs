@@ -1,4 +1,5 @@
-//! The command line: all that concerns the terminal and not the library.
+//! The command line: all that concerns the terminal and not the library. It names the library as its users do.
+#![allow(unreachable_pub)]
 
 mod agent;
 mod ask;

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Ask a model, with tools at its hand
+/// Ask a model a question; it may call tools
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     callwright run \"What's the weather in Beijing tomorrow?\" --tools tools.json\n  \
@@ -40,15 +40,15 @@ pub struct RunArgs {
     #[command(flatten)]
     agent: AgentOptions,
 
-    /// What standard output gets
+    /// Choose what is printed to standard output
     #[arg(long, value_name = "FORM", default_value = "text", help_heading = "Output")]
     output: Output,
 
-    /// Keep the tokens of this run in FILE, and with --execute the tools' results; no fallback model is asked then
+    /// Record the tokens of this run in FILE, and with --execute the tools' results; turns fallback models off
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = ["replay", "fallback_tool_models"])]
     record: Option<PathBuf>,
 
-    /// Repeat a recorded run, without its model and without executing its tools: only --output goes with it
+    /// Repeat a recorded run, without its model and without executing its tools; only --output may be added
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = RECORDED)]
     replay: Option<PathBuf>,
 }

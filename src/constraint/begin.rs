@@ -105,7 +105,7 @@ impl<'c> Constraint<'c> {
     ///
     /// # Errors
     /// [`ErrorKind::Syntax`](crate::ErrorKind::Syntax) if the grammar is refused.
-    pub fn whole(
+    pub(crate) fn whole(
         compiler: &'c mut Compiler,
         format: &Format,
         grammar: Grammar,

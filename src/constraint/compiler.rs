@@ -106,7 +106,7 @@ impl Compiler {
     ///
     /// # Errors
     /// [`ErrorKind::Constraint`] if the vocabulary is unusable.
-    pub fn new(vocabulary: Vocabulary, markup: &[&str], ends: Ends) -> Result<Compiler> {
+    pub(crate) fn new(vocabulary: Vocabulary, markup: &[&str], ends: Ends) -> Result<Compiler> {
         let failed = |what: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Constraint, format!("the model's vocabulary cannot be constrained: {what}"))
                 .hint("use --constrain off to generate without a grammar")

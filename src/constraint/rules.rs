@@ -19,6 +19,7 @@ pub enum Mode {
 
 /// Which calls an answer may or must contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Calls {
     /// No calls.
     Forbidden,
@@ -49,6 +50,7 @@ pub struct Rules {
 
 /// What is constrained by a grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Subject {
     /// Each call.
     Call,
@@ -61,6 +63,7 @@ pub enum Subject {
 
 /// A diagnostic of the constraint.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notice {
     /// The tokens ran out, and the rest was closed with the shortest completion found.
     ClosedEarly(Subject),
@@ -113,7 +116,7 @@ impl std::fmt::Display for Notice {
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Run the model.
     Sample,
     /// Append these tokens: they are forced, or close what is open.

@@ -52,7 +52,7 @@ impl Vocabulary {
     }
 
     /// The bytes of several tokens.
-    pub fn text(&self, tokens: &[Token]) -> Vec<u8> {
+    pub(crate) fn text(&self, tokens: &[Token]) -> Vec<u8> {
         tokens.iter().flat_map(|token| self.bytes(*token)).copied().collect()
     }
 

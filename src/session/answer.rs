@@ -34,7 +34,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    pub fn new(messages: Vec<Message>, tools: Arc<Tools>, options: Options) -> Ask {
+    pub(crate) fn new(messages: Vec<Message>, tools: Arc<Tools>, options: Options) -> Ask {
         Ask { messages, places: Vec::new(), tools, options, until: None }
     }
 
@@ -45,7 +45,7 @@ impl Ask {
     }
 
     /// The tools in the prompt.
-    pub fn shown_tools(&self) -> Option<&Arc<Tools>> {
+    pub(crate) fn shown_tools(&self) -> Option<&Arc<Tools>> {
         (!self.tools.is_empty() && self.options.tool_choice != ToolChoice::None).then_some(&self.tools)
     }
 }

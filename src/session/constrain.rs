@@ -158,7 +158,7 @@ pub(crate) struct Shortage {
 
 impl Shortage {
     /// Whether a notice tells of it.
-    pub fn tells(&self) -> bool {
+    pub(crate) fn tells(&self) -> bool {
         self.no_room || self.cut_off
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct CallCount {
 
 impl CallCount {
     /// For an answer that may make so many calls.
-    pub fn new(most: Option<usize>) -> CallCount {
+    pub(crate) fn new(most: Option<usize>) -> CallCount {
         CallCount {
             most: most.unwrap_or(usize::MAX),
             begun: 0,
@@ -34,7 +34,7 @@ impl CallCount {
 
     /// Takes note of an event; whether it is still part of the answer. Where nothing but the next call shows that the last
     /// one has ended, that is begun in vain.
-    pub fn take(&mut self, event: &Event) -> bool {
+    pub(crate) fn take(&mut self, event: &Event) -> bool {
         let taken = !self.enough() || matches!(event, Event::Text { .. } | Event::Reasoning { .. });
         let begins = matches!(event, Event::CallStart { .. } | Event::InvalidCall(_));
         self.begun += usize::from(taken && begins);
@@ -59,22 +59,22 @@ impl CallCount {
     }
 
     /// Whether there are enough.
-    pub fn enough(&self) -> bool {
+    pub(crate) fn enough(&self) -> bool {
         self.ended >= self.most
     }
 
     /// How many have begun.
-    pub fn begun(&self) -> usize {
+    pub(crate) fn begun(&self) -> usize {
         self.begun
     }
 
     /// How many calls the answer has at most.
-    pub fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         self.most
     }
 
     /// That the answer was ended because it made the same call again and again.
-    pub fn repetition(&self) -> Option<String> {
+    pub(crate) fn repetition(&self) -> Option<String> {
         let call = self.repeated.as_ref()?;
         Some(format!("the answer was ended after {SAME} times the same call, {call} (--max-calls sets another limit)"))
     }

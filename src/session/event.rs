@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 /// What happens during a turn, as it happens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum Event {
     /// The model writes.
     Parsed(ParserEvent),
@@ -225,7 +226,7 @@ impl Note {
 }
 
 /// All that is worth knowing about a parsed answer.
-pub fn notes(parsed: &Parsed) -> Vec<Note> {
+pub(crate) fn notes(parsed: &Parsed) -> Vec<Note> {
     let repairs = parsed.repairs.iter().map(|repair| Note {
         repair: Some(repair.clone()),
         ..Note::plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
@@ -276,6 +277,7 @@ impl Reply {
 
 /// What cut an answer off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cut {
     /// [`Options::max_tokens`](super::Options::max_tokens).
     MaxTokens,

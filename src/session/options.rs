@@ -34,7 +34,7 @@ impl ToolChoice {
     ///
     /// # Errors
     /// [`ErrorKind::Tools`] when there is no such tool, or none at all to be required.
-    pub fn from_name(name: &str, tools: &Tools) -> Result<ToolChoice> {
+    pub(crate) fn from_name(name: &str, tools: &Tools) -> Result<ToolChoice> {
         match name {
             "auto" => Ok(ToolChoice::Auto),
             "none" => Ok(ToolChoice::None),
@@ -53,7 +53,7 @@ impl ToolChoice {
     ///
     /// # Errors
     /// [`ErrorKind::Tools`] when it is none of these, or names no tool.
-    pub fn from_json(choice: &Value, tools: &Tools) -> Result<ToolChoice> {
+    pub(crate) fn from_json(choice: &Value, tools: &Tools) -> Result<ToolChoice> {
         if let Some(allowed) = allowed_tools(choice) {
             return match allowed.get("mode") {
                 None | Some(Value::Null) => Ok(ToolChoice::Auto),
@@ -78,7 +78,7 @@ impl ToolChoice {
     ///
     /// # Errors
     /// [`ErrorKind::Tools`] when one of them is none of the tools, or there is no list.
-    pub fn allowed(choice: &Value, tools: &Tools) -> Result<Option<Vec<String>>> {
+    pub(crate) fn allowed(choice: &Value, tools: &Tools) -> Result<Option<Vec<String>>> {
         let Some(allowed) = allowed_tools(choice) else { return Ok(None) };
         let listed = allowed.get("tools").and_then(Value::as_array).filter(|list| !list.is_empty());
         let name = |tool: &Value| match tool.get("function").unwrap_or(tool).get("name") {
@@ -116,6 +116,7 @@ fn bad_choice(choice: &Value) -> Error {
 /// What happens where prompt and answer do not fit the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ContextPolicy {
     /// What the model is shown of old results is shortened, then old turns are left out; each is reported. The
     /// conversation itself stays whole.

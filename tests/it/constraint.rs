@@ -1,11 +1,11 @@
 //! Answers held to a grammar: on a scripted engine whose tokens are bytes, and on the bundled model.
 
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, ModelInfo, Token};
+use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{End, Generation, Limits, generate};
 use callwright::grammar::{Begins, Grammar, Scope};

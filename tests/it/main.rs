@@ -1,6 +1,7 @@
-//! One test binary, one module for each stage: linking llama.cpp once is enough. The cases are files in tests/cases.
+//! The library and the program as their users see them: one test binary, one module for each stage. The cases are files in
+//! tests/cases. Tests of what the library keeps to itself are in src/, as modules named `tests`.
 
-mod bench;
+mod bench_cli;
 mod body;
 mod by_hand;
 mod byte_tokens;
@@ -17,7 +18,6 @@ mod draft;
 mod engine;
 mod exec;
 mod gbnf;
-mod gguf;
 mod gguf_builder;
 mod grammar;
 mod headers;
@@ -31,7 +31,6 @@ mod model;
 mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
-mod parallel;
 mod program;
 mod reading;
 mod run;
@@ -44,4 +43,3 @@ mod session;
 mod stdin;
 mod tolerance;
 mod training;
-mod turn;

@@ -469,20 +469,11 @@ fn fallback_models_stay_loaded_within_their_memory_and_are_learned_of() {
     // What helped is asked first from then on, and is still loaded.
     let (loads, _) = rescued(true);
     assert_eq!(loads, ["bad", "good"]);
-    let rates = Rates::open(&path).unwrap();
-    assert_eq!((rates.get("good", "weather").good, rates.get("bad", "weather").all), (2, 1));
+    let rates: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!((&rates["good"]["weather"]["good"], &rates["bad"]["weather"]["all"]), (&2.into(), &1.into()));
     std::fs::write(&path, "{").unwrap();
     let error = Rates::open(&path).unwrap_err().to_string();
     assert!(error.contains("not the success rates of fallback models"), "{error}");
-}
-
-#[test]
-fn models_of_the_same_family_come_first() {
-    let models = ["llama-3b", "qwen2.5-7b", "path/Qwen2.5-0.5B.gguf", "main"].map(str::to_owned);
-    let order = callwright::agent::fallback::order(&models, "main", "t", &Rates::default());
-    assert_eq!(order, ["llama-3b", "qwen2.5-7b", "path/Qwen2.5-0.5B.gguf"]);
-    let order = callwright::agent::fallback::order(&models, "Qwen2.5 1.5B Instruct", "t", &Rates::default());
-    assert_eq!(order, ["qwen2.5-7b", "path/Qwen2.5-0.5B.gguf", "llama-3b", "main"]);
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn running() -> MutexGuard<'static, Vec<u32>> {
 }
 
 /// Kills every tool that runs now, for a program that ends at once.
-pub fn kill_running() {
+pub(crate) fn kill_running() {
     running().iter().for_each(|&id| kill(id));
 }
 

@@ -19,7 +19,7 @@ const SCRIPT: &str = include_str!("html/script.js");
 ///
 /// # Errors
 /// [`ErrorKind::Template`] when the page's own template fails, which would be a defect of this library.
-pub fn html(summary: &Summary<'_>) -> Result<String> {
+pub(crate) fn html(summary: &Summary<'_>) -> Result<String> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.add_filter("percent", percent);

@@ -29,7 +29,7 @@ use crate::bench::summary::{ConfigurationSummary, SCORES, Scores, Summary};
 use serde_json::{Map, Value, json};
 
 /// report.json
-pub fn report(summary: &Summary<'_>) -> String {
+pub(crate) fn report(summary: &Summary<'_>) -> String {
     let plan = &summary.run.plan;
     let outcomes = OUTCOMES.iter().map(|row| json!({"name": row.name, "stage": row.stage, "meaning": row.meaning}));
     let report = json!({
@@ -100,7 +100,7 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
 }
 
 /// outcomes.jsonl
-pub fn outcomes(summary: &Summary<'_>) -> String {
+pub(crate) fn outcomes(summary: &Summary<'_>) -> String {
     let mut text = String::new();
     for one in summary.configurations.iter().flat_map(|one| &one.samples) {
         let mut line = Map::new();

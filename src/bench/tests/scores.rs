@@ -1,18 +1,18 @@
 //! What becomes of an answer: a table of answers in tests/cases/bench.
 
 use super::fake::sample;
-use callwright::bench::sample::{Failure, Finish, Sample};
-use callwright::bench::score::score;
-use callwright::bench::suite::{Case, Suite};
-use callwright::format::Format;
+use crate::bench::sample::{Failure, Finish, Sample};
+use crate::bench::score::score;
+use crate::bench::suite::{Case, Suite};
+use crate::format::Format;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::Path;
 
-const CASES: &str = include_str!("../../cases/bench/cases.jsonl");
-const OUTCOMES: &str = include_str!("../../cases/bench/outcomes.jsonl");
+const CASES: &str = include_str!("../../../tests/cases/bench/cases.jsonl");
+const OUTCOMES: &str = include_str!("../../../tests/cases/bench/outcomes.jsonl");
 
-pub fn cases() -> Suite {
+pub(crate) fn cases() -> Suite {
     Suite::from_text("cases", CASES, Path::new("cases.jsonl")).unwrap()
 }
 
@@ -41,7 +41,7 @@ fn answers_come_to_their_outcomes() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    for row in &callwright::bench::outcome::OUTCOMES[2..] {
+    for row in &crate::bench::outcome::OUTCOMES[2..] {
         assert!(seen.contains(&json!(row.name)), "no answer comes to {}", row.name);
     }
 }

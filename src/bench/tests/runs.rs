@@ -2,25 +2,25 @@
 
 use super::fake::{Fake, configuration};
 use super::scores::cases;
-use callwright::bench::compare::{Comparison, compare};
-use callwright::bench::configuration::{Configuration, labels};
-use callwright::bench::directory::{Plan, RunDirectory};
-use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
-use callwright::bench::report::{self, html, json, junit, markdown};
-use callwright::bench::run::{Answer, Answerer, Progress, run};
-use callwright::bench::suite::{Case, Suite};
-use callwright::bench::summary::{Summary, rescored};
+use crate::bench::compare::{Comparison, compare};
+use crate::bench::configuration::{Configuration, labels};
+use crate::bench::directory::{Plan, RunDirectory};
+use crate::bench::parallel::{AnswererMaker, Open, run_parallel};
+use crate::bench::report::{self, html, json, junit, markdown};
+use crate::bench::run::{Answer, Answerer, Progress, run};
+use crate::bench::suite::{Case, Suite};
+use crate::bench::summary::{Summary, rescored};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-fn fake(right: u64, seconds: f64) -> impl FnMut(usize) -> callwright::Result<Box<dyn Answerer>> {
+fn fake(right: u64, seconds: f64) -> impl FnMut(usize) -> crate::Result<Box<dyn Answerer>> {
     move |_| Ok(Box::new(Fake { delay: Duration::ZERO, right, seconds }) as Box<dyn Answerer>)
 }
 
 /// A run in `path`, ended after `stop` answers if that is given.
-pub fn make(
+pub(crate) fn make(
     path: &Path,
     suite: &Suite,
     temperatures: &[f32],
@@ -125,8 +125,7 @@ fn several_at_a_time_come_to_the_same() {
 
     let mut broken = RunDirectory::start(&folder.path().join("broken"), together.plan.clone(), &suite, false).unwrap();
     let mut fails = |_: usize, _: usize| {
-        let answerer: AnswererMaker =
-            Box::new(|| Err(callwright::Error::new(callwright::ErrorKind::Engine, "no memory")));
+        let answerer: AnswererMaker = Box::new(|| Err(crate::Error::new(crate::ErrorKind::Engine, "no memory")));
         Ok(Open { at_a_time: 3, answerer })
     };
     let error = run_parallel(&mut broken, 3, &mut fails, &mut |_| (), &cancel).unwrap_err();
@@ -163,7 +162,7 @@ fn a_directory_that_is_not_in_order_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");
     let suite = cases();
-    let error = |result: callwright::Result<RunDirectory>| result.unwrap_err().to_string();
+    let error = |result: crate::Result<RunDirectory>| result.unwrap_err().to_string();
     assert!(error(RunDirectory::open(&path)).contains("there is no run in"));
     make(&path, &suite, &[0.0], 1, 11, None);
 
@@ -209,7 +208,7 @@ fn reports() {
     let mut directory = make(&folder.path().join("run"), &cases(), &[0.0, 0.7], 3, 6, None);
     directory.plan.command = ["callwright", "bench", "--suite", "cases.jsonl"].map(str::to_owned).to_vec();
     let summary = Summary::new(&directory).unwrap();
-    insta::with_settings!({ snapshot_path => "../snapshots/bench", prepend_module_to_snapshot => false }, {
+    insta::with_settings!({ prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!("report.md", markdown(&summary));
         insta::assert_snapshot!("report.json", json::report(&summary));
         insta::assert_snapshot!("junit.xml", junit(&summary));
@@ -391,10 +390,10 @@ fn cases_of_one_cluster_count_as_fewer() {
 struct Breaking(Fake, usize);
 
 impl Answerer for Breaking {
-    fn answer(&mut self, case: &Case, one: &Configuration, seed: u64) -> callwright::Result<Option<Answer>> {
+    fn answer(&mut self, case: &Case, one: &Configuration, seed: u64) -> crate::Result<Option<Answer>> {
         self.1 += 1;
         if self.1.is_multiple_of(3) {
-            return Err(callwright::Error::new(callwright::ErrorKind::Engine, "no memory"));
+            return Err(crate::Error::new(crate::ErrorKind::Engine, "no memory"));
         }
         self.0.answer(case, one, seed)
     }

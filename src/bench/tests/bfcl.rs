@@ -2,9 +2,9 @@
 //!
 //! The data is not part of the repository: `CALLWRIGHT_BFCL=/its/folder cargo test -- --ignored bfcl` runs these tests.
 
-use callwright::bench::bfcl::{check, reachable};
-use callwright::bench::exact::Exact;
-use callwright::bench::suite::{Case, Expected, Suite};
+use crate::bench::bfcl::{check, reachable};
+use crate::bench::exact::Exact;
+use crate::bench::suite::{Case, Expected, Suite};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 

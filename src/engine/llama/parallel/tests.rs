@@ -1,12 +1,12 @@
 //! Several generations at a time, on the bundled model.
 
-use callwright::engine::llama::parallel::{MAX_SEQUENCES, Sequences};
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
-use callwright::engine::sampler::Sampling;
-use callwright::engine::{Engine, Token};
-use callwright::generate::{Generation, Limits, generate};
-use callwright::models::bundled;
-use callwright::template::Piece;
+use crate::engine::llama::parallel::{MAX_SEQUENCES, Sequences};
+use crate::engine::llama::{LlamaEngine, LoadOptions};
+use crate::engine::sampler::Sampling;
+use crate::engine::{Engine, Token};
+use crate::generate::{Generation, Limits, generate};
+use crate::models::bundled;
+use crate::template::Piece;
 use std::ops::ControlFlow;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -38,7 +38,6 @@ fn common(one: &[Token], other: &[Token]) -> usize {
 }
 
 #[test]
-#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_another_has_of_a_prompt_is_taken_over() {
     let mut alone = load();
     let sequences = Sequences::new(&alone, 3).unwrap();
@@ -71,7 +70,6 @@ fn what_another_has_of_a_prompt_is_taken_over() {
 }
 
 #[test]
-#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn those_that_begin_at_once_read_what_they_share_once() {
     let mut alone = load();
     let ends = ["Be brief.", "Who lives there?", "Why seven?", "Begin with the sea."];
@@ -103,7 +101,6 @@ fn those_that_begin_at_once_read_what_they_share_once() {
 }
 
 #[test]
-#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_context_grows_while_others_generate() {
     let mut alone = load();
     let ends = ["Be brief.", "Who lives there?", "Why seven?"];
@@ -139,7 +136,6 @@ fn a_context_grows_while_others_generate() {
 }
 
 #[test]
-#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn what_does_not_fit_is_an_error_that_the_others_do_not_share() {
     let alone = load();
     let sequences = Sequences::new(&alone, 2).unwrap();

@@ -1,16 +1,19 @@
 //! Reading and checking GGUF files.
 
+#[path = "../../../tests/it/gguf_builder.rs"]
+mod gguf_builder;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
-use callwright::ErrorKind;
-use callwright::models::Gguf;
-use callwright::models::gguf::{Value, shard_of};
+use crate::ErrorKind;
+use crate::models::Gguf;
+use crate::models::gguf::{Value, shard_of};
 use proptest::prelude::*;
 
-use crate::gguf_builder::{GgufBuilder, Val};
+use gguf_builder::{GgufBuilder, Val};
 
-fn open(bytes: &[u8]) -> callwright::Result<Gguf> {
+fn open(bytes: &[u8]) -> crate::Result<Gguf> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     std::fs::write(&path, bytes).unwrap();

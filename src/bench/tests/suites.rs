@@ -1,14 +1,14 @@
 //! Suites: files, the built-in one, a sample of each category; and every complaint.
 
 use super::scores::cases;
-use callwright::ErrorKind;
-use callwright::bench::suite::{EXAMPLE, Expected, Suite};
+use crate::ErrorKind;
+use crate::bench::suite::{EXAMPLE, Expected, Suite};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 const TOOLS: &str = r#""tools": [{"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}]"#;
 
-fn read(text: &str) -> callwright::Result<Suite> {
+fn read(text: &str) -> crate::Result<Suite> {
     Suite::from_text("test", text, Path::new("test.jsonl"))
 }
 

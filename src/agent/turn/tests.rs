@@ -1,6 +1,6 @@
 //! Every path through a run's decisions, and random ones: each ends within its limits.
 
-use callwright::agent::turn::{Fault, Fell, FinishReason, Limits, Proposed, Ran, Reason, Status, Step, Told, Turn};
+use crate::agent::turn::{Fault, Fell, FinishReason, Limits, Proposed, Ran, Reason, Status, Step, Told, Turn};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -122,7 +122,7 @@ fn name(value: &impl Serialize) -> String {
 
 #[test]
 fn every_path() {
-    let cases: Cases = toml::from_str(include_str!("../cases/turns/turns.toml")).unwrap();
+    let cases: Cases = toml::from_str(include_str!("../../../tests/cases/turns/turns.toml")).unwrap();
     assert!(cases.case.len() > 30);
     for case in cases.case {
         let mut turn = Turn::new(case.limits.limits());

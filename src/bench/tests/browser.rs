@@ -1,10 +1,10 @@
 //! report.html in a real browser.
 
 use super::runs::make;
+use crate::bench::report::html;
+use crate::bench::suite::Suite;
+use crate::bench::summary::Summary;
 use assert_cmd::Command;
-use callwright::bench::report::html;
-use callwright::bench::suite::Suite;
-use callwright::bench::summary::Summary;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

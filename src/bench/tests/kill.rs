@@ -2,11 +2,11 @@
 
 use super::fake::{Fake, configuration};
 use super::runs::make;
-use callwright::bench::directory::{Plan, RunDirectory};
-use callwright::bench::report;
-use callwright::bench::run::{Answerer, run};
-use callwright::bench::suite::Suite;
-use callwright::bench::summary::Summary;
+use crate::bench::directory::{Plan, RunDirectory};
+use crate::bench::report;
+use crate::bench::run::{Answerer, run};
+use crate::bench::suite::Suite;
+use crate::bench::summary::Summary;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,7 +38,7 @@ fn a_run_to_be_killed() {
 
 fn start(path: &Path) -> std::process::Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "bench::kill::a_run_to_be_killed"])
+        .args(["--ignored", "--exact", "bench::tests::kill::a_run_to_be_killed"])
         .env(DIRECTORY, path)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -1,17 +1,17 @@
 //! Answers without a model: mostly right, and wrong in many ways.
 
-use callwright::Result;
-use callwright::bench::configuration::Configuration;
-use callwright::bench::run::{Answer, Answerer};
-use callwright::bench::sample::{Finish, Sample, Timing};
-use callwright::bench::suite::Case;
-use callwright::constraint::Mode;
-use callwright::engine::sampler::Sampling;
-use callwright::format::Format;
+use crate::Result;
+use crate::bench::configuration::Configuration;
+use crate::bench::run::{Answer, Answerer};
+use crate::bench::sample::{Finish, Sample, Timing};
+use crate::bench::suite::Case;
+use crate::constraint::Mode;
+use crate::engine::sampler::Sampling;
+use crate::format::Format;
 use std::time::Duration;
 
 /// A sample whose tokens are its bytes.
-pub fn sample(case: &str, raw: &str) -> Sample {
+pub(crate) fn sample(case: &str, raw: &str) -> Sample {
     Sample {
         case: case.to_owned(),
         config: "fake".to_owned(),
@@ -33,7 +33,7 @@ pub fn sample(case: &str, raw: &str) -> Sample {
 }
 
 /// A configuration of no model.
-pub fn configuration(model: &str, temperature: f32) -> Configuration {
+pub(crate) fn configuration(model: &str, temperature: f32) -> Configuration {
     Configuration {
         id: String::new(),
         model: model.to_owned(),
@@ -52,7 +52,7 @@ pub fn configuration(model: &str, temperature: f32) -> Configuration {
 }
 
 /// Answers from the case's expectation; the seed decides what goes wrong.
-pub struct Fake {
+pub(crate) struct Fake {
     pub delay: Duration,
     /// Of eleven answers about this many are right.
     pub right: u64,
@@ -60,7 +60,7 @@ pub struct Fake {
 }
 
 /// The calls that are expected, as the format writes them.
-pub fn expected(case: &Case) -> String {
+pub(crate) fn expected(case: &Case) -> String {
     let calls = case.expected_calls().unwrap_or_default().iter().map(|call| {
         let arguments: Vec<String> = call
             .arguments
@@ -95,10 +95,7 @@ impl Answerer for Fake {
             },
         };
         if seed % 97 == 5 {
-            return Err(callwright::Error::new(
-                callwright::ErrorKind::ContextOverflow,
-                "the prompt has too many tokens",
-            ));
+            return Err(crate::Error::new(crate::ErrorKind::ContextOverflow, "the prompt has too many tokens"));
         }
         let tokens: Vec<i32> = raw.bytes().map(i32::from).collect();
         let prompt = format!("{} <tools> & \"{}\"\n", case.id, case.messages[0].content);
