@@ -34,6 +34,7 @@ mod models_cli;
 mod parallel;
 mod program;
 mod reading;
+mod renders;
 mod run;
 mod run_cli;
 mod run_context;
