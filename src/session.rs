@@ -11,6 +11,8 @@ mod count;
 pub(crate) mod event;
 mod ids;
 mod options;
+pub(crate) mod prompt;
+mod reader;
 pub(crate) mod record;
 mod stop;
 mod untrained;
@@ -28,7 +30,7 @@ use crate::message::{Message, adopt, check_asked};
 use crate::model::Model;
 use crate::template::{ChatTemplate, ChatTemplates, Prompt, RenderRequest, Reserved};
 use crate::tool::Tools;
-use answer::Ask;
+use prompt::{AnswerRequest, Prepared};
 use record::Ended;
 use serde_json::{Map, Value};
 use std::cell::OnceCell;
@@ -72,23 +74,26 @@ pub struct Session {
     variables: Map<String, Value>,
     reserved: Reserved,
     pub(crate) tools: Arc<Tools>,
-    pub(crate) messages: Vec<Message>,
+    pub(crate) messages: Arc<Vec<Message>>,
     pub(crate) options: Options,
     pub(crate) recorder: Option<Recorder>,
     /// How the answers ended that are being repeated.
     pub(crate) replayed: VecDeque<Ended>,
     pub(crate) notices: Vec<String>,
     compiler: Option<Compiler>,
-    /// What was said already of what the grammar does not enforce.
-    told: Vec<Unenforced>,
+    /// What was reported of what the grammar does not enforce.
+    unenforced: Vec<Unenforced>,
     /// What is worth knowing once there are tools.
     tool_notices: Vec<String>,
     /// What of the conversation the model is not shown, for want of room.
     pub(crate) cuts: context::Cuts,
     /// What was reported already, of this conversation or of the options, and is not to be reported again.
-    pub(crate) told_once: HashSet<String>,
+    pub(crate) reported: HashSet<String>,
+    /// The prompt of the next answer, if it is known.
+    prepared: Option<Prepared>,
     /// The last answer's prompt, and whether the note that the chat template rewrites the past was given.
     last: context::Last,
+    tails: prompt::Tails,
     /// Whether the chat template wants ids of nine letters and digits, once that was found out.
     short_ids: OnceCell<bool>,
     on_prompt: Option<OnPrompt>,
@@ -190,17 +195,19 @@ impl Session {
             variables,
             reserved,
             tools: Arc::default(),
-            messages: Vec::new(),
+            messages: Arc::default(),
             options: Options::default(),
             recorder: None,
             replayed: VecDeque::new(),
             notices,
             compiler: None,
-            told: Vec::new(),
+            unenforced: Vec::new(),
             tool_notices,
             cuts: context::Cuts::default(),
-            told_once: HashSet::new(),
+            reported: HashSet::new(),
+            prepared: None,
             last: context::Last::default(),
+            tails: prompt::Tails::default(),
             short_ids: OnceCell::new(),
             on_prompt: None,
         })
@@ -227,6 +234,8 @@ impl Session {
             let name = self.templates.choose(false).name();
             self.notices.push(format!("the chat template {name} does not use {}", unread.join(", ")));
         }
+        self.prepared = None;
+        self.tails.borrow_mut().clear();
         // The variables that make the template write the format must not change.
         for (name, value) in variables {
             self.variables.entry(name).or_insert(value);
@@ -241,32 +250,32 @@ impl Session {
         let mut tools = tools;
         self.notices.extend(tools.take_notices().iter().map(ToString::to_string));
         self.tools = Arc::new(tools);
-        let ask = Ask::new(vec![Message::user("?")], Arc::clone(&self.tools), self.options.clone());
-        if self.one_call(&ask) {
+        let request = AnswerRequest::new(Vec::new(), Arc::clone(&self.tools), self.options.clone());
+        if self.one_call(&request) {
             let name = self.templates.choose(true).name();
             self.notices.push(format!("{name}: it writes one call a turn; each answer is held to one call"));
         }
-        if let Some(notice) = self.untold_tools() {
+        if let Some(notice) = self.missing_tools() {
             self.notices.push(notice);
         }
     }
 
-    /// That the prompt has nothing of the tools in it, where that is so.
-    fn untold_tools(&self) -> Option<String> {
+    /// Reports that the prompt has nothing of the tools in it, if that is so.
+    fn missing_tools(&self) -> Option<String> {
         if self.tools.is_empty() {
             return None;
         }
-        // Some templates write them only beside a system message.
+        // Some templates write them only next to a system message.
         let conversations = [vec![Message::user("?")], vec![Message::system("?"), Message::user("?")]];
-        let prompts = conversations.into_iter().filter_map(|messages| {
-            let options = Options { tool_choice: ToolChoice::Auto, ..self.options.clone() };
-            let ask = Ask::new(messages, Arc::clone(&self.tools), options);
-            Some(self.templates.choose(true).render(&self.request(&ask)).ok()?.text())
+        let options = Options { tool_choice: ToolChoice::Auto, ..self.options.clone() };
+        let request = AnswerRequest::new(Vec::new(), Arc::clone(&self.tools), options);
+        let prompts = conversations.iter().filter_map(|messages| {
+            Some(self.templates.choose(true).render(&self.render_request(&request, messages)).ok()?.text())
         });
         let mut prompts = prompts.peekable();
-        let tells = |prompt: String| self.tools.iter().any(|tool| prompt.contains(tool.called()));
-        let untold = prompts.peek().is_some() && !prompts.any(tells);
-        untold.then(|| match &self.section {
+        let has_tools = |prompt: String| self.tools.iter().any(|tool| prompt.contains(tool.called()));
+        let missing = prompts.peek().is_some() && !prompts.any(has_tools);
+        missing.then(|| match &self.section {
             Some(section) => format!(
                 "{}: the prompt does not have the tools: the section that writes them, below the declaration, has none",
                 section.name()
@@ -277,19 +286,36 @@ impl Session {
 
     /// Replaces the conversation. What other programs leave out or write otherwise is put in order, as
     /// [`adopt`] says, and reported in [`Session::notices`]. What the chat template cannot write as it is, such as a
-    /// call without a result, is adapted on the way to the prompt; the conversation itself stays as it is.
+    /// call without a result, is adapted in the prompt; the conversation itself stays as it is.
     ///
     /// # Errors
     /// None at present: every list of messages is taken.
     pub fn set_messages(&mut self, messages: Vec<Message>) -> Result<()> {
         let (messages, notices) = adopt(messages);
         self.notices.extend(notices);
+        self.set_adopted_messages(messages);
+        Ok(())
+    }
+
+    /// Replaces the conversation with messages in which nothing has to be put in order: those that [`adopt`] returned,
+    /// or a part of [`Session::messages`].
+    pub fn set_adopted_messages(&mut self, messages: Vec<Message>) {
         if !messages.starts_with(&self.messages) {
             self.cuts = context::Cuts::default();
-            self.told_once.clear();
+            self.reported.clear();
         }
-        self.messages = messages;
-        Ok(())
+        *self.messages_mut() = messages;
+    }
+
+    /// Adds a message to the conversation, such as the result of a call.
+    pub fn push_message(&mut self, message: Message) {
+        self.messages_mut().push(message);
+    }
+
+    /// The conversation, to be changed. The prompt that was prepared for it is dropped, so that nothing shares it.
+    pub(crate) fn messages_mut(&mut self) -> &mut Vec<Message> {
+        self.prepared = None;
+        Arc::make_mut(&mut self.messages)
     }
 
     /// The conversation so far.
@@ -339,10 +365,10 @@ impl Session {
     /// # Errors
     /// Those of [`Session::respond`]; the conversation is then as it was.
     pub fn ask(&mut self, prompt: impl Into<String>) -> Result<Reply> {
-        self.messages.push(Message::user(prompt));
+        self.push_message(Message::user(prompt));
         let reply = self.respond(&mut |_| ());
         if reply.is_err() {
-            self.messages.pop();
+            self.messages_mut().pop();
         }
         reply
     }
@@ -360,7 +386,8 @@ impl Session {
     /// # Errors
     /// Those of [`Session::prompt`].
     pub(crate) fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
-        let written = self.write(&self.shown(&self.turn()?))?;
+        let request = self.request()?;
+        let written = self.write(&request, self.shown(&request))?;
         Ok((written.prompt, written.tokens, written.adapted))
     }
 
@@ -372,8 +399,9 @@ impl Session {
     /// be called, and what [`Session::respond`] finds in a grammar.
     pub(crate) fn check(&mut self) -> Result<()> {
         // A conversation that is still to be begun is written when there is something to write.
-        if let Ok(ask) = self.turn() {
-            self.write(&self.shown(&ask))?;
+        if let Ok(request) = self.request() {
+            let written = self.write(&request, self.shown(&request))?;
+            self.prepared = Some(Prepared::new(request, written));
         }
         let Session { compiler, engine, format, tools, options, .. } = self;
         constrain::begin(compiler, &**engine, format, tools, options, (b"", false)).map(|_| ())
@@ -390,17 +418,16 @@ impl Session {
     /// [`ErrorKind::ContextOverflow`] when the prompt does not fit, [`ErrorKind::Messages`] when there is nothing to
     /// answer, [`ErrorKind::Template`], [`ErrorKind::Engine`]. The conversation is then as it was.
     pub fn respond(&mut self, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
-        let reply = self.turn().and_then(|ask| self.answer(&ask, on_event));
+        let reply = self.request().and_then(|request| self.answer(&request, on_event));
         let reply = reply.inspect_err(|error| on_event(&Event::failed(error, None)))?;
         on_event(&Event::done(Done { finish_reason: reply.finish_reason, status: None, error: None }));
-        self.messages.push(reply.message.clone());
+        self.push_message(reply.message.clone());
         Ok(reply)
     }
 
-    /// What the model is asked in its next turn.
-    pub(crate) fn turn(&self) -> Result<Ask> {
+    /// The request for the next answer.
+    pub(crate) fn request(&self) -> Result<AnswerRequest> {
         check_asked(&self.messages)?;
-        let (messages, options) = (self.messages.clone(), self.options.clone());
-        Ok(Ask::new(messages, Arc::clone(&self.tools), options))
+        Ok(AnswerRequest::new(Arc::clone(&self.messages), Arc::clone(&self.tools), self.options.clone()))
     }
 }

@@ -10,8 +10,8 @@ use crate::constraint::Mode;
 use crate::message::Message;
 use crate::parse::ParsedCall;
 use crate::session::ToolChoice;
-use crate::session::answer::Ask;
 use crate::session::event::{Event, FallbackStep, Note, RetryStep};
+use crate::session::prompt::AnswerRequest;
 use std::sync::Arc;
 
 impl Run<'_> {
@@ -19,11 +19,11 @@ impl Run<'_> {
     pub(super) fn regenerate(&mut self, index: usize) -> Step {
         let failing = self.open.as_mut().and_then(|open| open.failing(index));
         let Some((call, error)) = failing else { return self.turn.regenerated(None) };
-        let messages = self.with_open(self.session.messages.clone());
-        let ask = self.forced(messages, &call.name);
+        let messages = self.with_open(self.session.messages.to_vec());
+        let request = self.forced(messages, &call.name);
         let on_event = &mut *self.on_event;
         // The call is reported when it is complete.
-        let reply = self.session.answer(&ask, &mut |event| {
+        let reply = self.session.answer(&request, &mut |event| {
             if !matches!(event, Event::Parsed(_)) {
                 on_event(event);
             }
@@ -43,7 +43,7 @@ impl Run<'_> {
                 None
             }
         };
-        let proposed = parsed.map(|parsed| self.replace(index, &parsed, "regenerated", &self.own.clone(), &ask));
+        let proposed = parsed.map(|parsed| self.replace(index, &parsed, "regenerated", &self.own.clone(), &request));
         let id = call.id.unwrap_or_default();
         (self.on_event)(&Event::retry(RetryStep {
             id,
@@ -62,7 +62,7 @@ impl Run<'_> {
         let failing = self.open.as_mut().and_then(|open| open.failing(index));
         let Some((call, error)) = failing else { return self.turn.fell_back(Fell::Nothing) };
         let messages = self.with_open(recent(&self.session.messages));
-        let mut ask = self.forced(messages, &call.name);
+        let mut request = self.forced(messages, &call.name);
         let Some(fallbacks) = &mut self.agent.fallbacks else { return self.turn.fell_back(Fell::Exhausted) };
         if (place, attempt) == (0, 0) {
             // Once for a call: what is learned on the way must not change whose turn it is.
@@ -83,9 +83,9 @@ impl Run<'_> {
         if !fallbacks.exhausted() {
             (self.on_event)(&step("asked", None, error));
         }
-        let asked = alone(&ask.tools, &call.name).and_then(|tools| {
-            ask.tools = tools;
-            fallbacks.ask(&model, ask.clone())
+        let asked = alone(&request.tools, &call.name).and_then(|tools| {
+            request.tools = tools;
+            fallbacks.ask(&model, request.clone())
         });
         let reply = match asked {
             Ok(Asked::Answered(reply)) => *reply,
@@ -116,7 +116,7 @@ impl Run<'_> {
             (self.on_event)(&step("failed", None, tell::NO_CALL.to_owned()));
             return self.turn.fell_back(Fell::Nothing);
         };
-        let proposed = self.replace(index, &parsed, "fallback", &model, &ask);
+        let proposed = self.replace(index, &parsed, "fallback", &model, &request);
         let outcome = if proposed.fault.is_none() { "called" } else { "failed" };
         (self.on_event)(&step(outcome, Some(proposed.arguments.clone()), parsed.error_text()));
         if proposed.fault.is_none() {
@@ -130,8 +130,15 @@ impl Run<'_> {
     }
 
     /// Puts another call in the place of a failing one; its id stays.
-    fn replace(&mut self, index: usize, parsed: &ParsedCall, step: &'static str, model: &str, ask: &Ask) -> Proposed {
-        let fault = fault(parsed, &ask.tools);
+    fn replace(
+        &mut self,
+        index: usize,
+        parsed: &ParsedCall,
+        step: &'static str,
+        model: &str,
+        request: &AnswerRequest,
+    ) -> Proposed {
+        let fault = fault(parsed, &request.tools);
         let error = fault.map(|fault| tell::not_executed(parsed, fault));
         if let Some(open) = self.open.as_mut().and_then(|open| open.calls.get_mut(index)) {
             open.written.clone_from(&parsed.raw);
@@ -148,7 +155,7 @@ impl Run<'_> {
                     written: parsed.raw.clone(),
                     fault,
                     error: error.clone(),
-                    messages: kept(&self.agent.failure_log, &ask.messages),
+                    messages: kept(&self.agent.failure_log, &request.messages),
                 });
                 open.came = Some(Err(error));
             }
@@ -163,7 +170,7 @@ impl Run<'_> {
     }
 
     /// One call of a tool and nothing else, or of any tool where there is none of that name.
-    fn forced(&self, messages: Vec<Message>, tool: &str) -> Ask {
+    fn forced(&self, messages: Vec<Message>, tool: &str) -> AnswerRequest {
         let session = &self.session;
         let mut options = session.options.clone();
         options.tool_choice = match session.tools.get(tool) {
@@ -175,6 +182,6 @@ impl Run<'_> {
         options.response_format = None;
         options.max_calls = Some(1);
         options.max_preamble = 0;
-        Ask::new(messages, Arc::clone(&session.tools), options)
+        AnswerRequest::new(messages, Arc::clone(&session.tools), options)
     }
 }

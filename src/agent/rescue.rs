@@ -4,8 +4,8 @@ use crate::Result;
 use crate::agent::fallback::{self, Limits, Rates, Warm};
 use crate::message::{Message, Role};
 use crate::session::Session;
-use crate::session::answer::Ask;
 use crate::session::event::{Event, Reply};
+use crate::session::prompt::AnswerRequest;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -85,28 +85,28 @@ impl Fallbacks {
 
     /// Asks a model, which is loaded where it is not. Its answer is ended where nothing more may be spent; only loading
     /// cannot be.
-    pub(super) fn ask(&mut self, model: &str, mut ask: Ask) -> Result<Asked> {
+    pub(super) fn ask(&mut self, model: &str, mut request: AnswerRequest) -> Result<Asked> {
         if self.exhausted() {
             return Ok(Asked::Exhausted);
         }
         let started = Instant::now();
         let most = self.limits.max_tokens - self.tokens;
         // Too far away to be reckoned with is no limit.
-        ask.until = started.checked_add(self.limits.max_time - self.time);
+        request.until = started.checked_add(self.limits.max_time - self.time);
         let Fallbacks { warm, open, .. } = self;
         let asked = warm.get(model, || open(model)).and_then(|session| {
-            ask.options.sampling = session.options.sampling;
+            request.options.sampling = session.options.sampling;
             // Its tokens are others.
-            ask.options.logit_bias.clear();
+            request.options.logit_bias.clear();
             // Another conversation each time.
             session.cuts = Default::default();
-            let prompt = session.fit(&ask)?.1.tokens.len();
-            let late = ask.until.is_some_and(|until| until <= Instant::now());
+            let prompt = session.prepare(&request)?;
+            let late = request.until.is_some_and(|until| until <= Instant::now());
             if prompt >= most || late {
                 return Ok(Asked::Exhausted);
             }
-            ask.options.max_tokens = ask.options.max_tokens.min(most - prompt);
-            let reply = session.answer(&ask, &mut |_: &Event| ())?;
+            request.options.max_tokens = request.options.max_tokens.min(most - prompt);
+            let reply = session.answer(&request, &mut |_: &Event| ())?;
             Ok(Asked::Answered(Box::new(reply)))
         });
         self.time += started.elapsed();

@@ -14,7 +14,7 @@ use crate::generate::Usage;
 use crate::message::{Message, ToolCall};
 use crate::parse::ParsedCall;
 use crate::session::event::{Cut, Done, Event, ModelUsage, Note, Outcome, RetryStep, ToolResult, WithoutTools};
-use crate::session::record::Beside;
+use crate::session::record::Entry;
 use crate::session::{Session, ToolChoice};
 use crate::tool::CallProblem;
 use crate::{Error, ErrorKind, Result};
@@ -43,10 +43,10 @@ impl Session {
     /// Those of [`Session::run`]; where nothing was answered yet the conversation is then as it was.
     pub fn ask_and_run(&mut self, prompt: impl Into<String>, agent: &mut Agent) -> Result<Outcome> {
         let before = self.messages.len();
-        self.messages.push(Message::user(prompt));
+        self.push_message(Message::user(prompt));
         let outcome = self.run(agent, &mut |_| ());
         if outcome.is_err() && self.messages.len() == before + 1 {
-            self.messages.pop();
+            self.messages_mut().pop();
         }
         outcome
     }
@@ -71,7 +71,7 @@ impl Session {
         let own = self.engine.model().name.clone();
         limits.fallback_models = agent.fallbacks.as_ref().map_or(0, |fallbacks| fallbacks.count(&own));
         if let Some(recorder) = &mut self.recorder {
-            recorder.beside(&Beside::Run(limits.clone()))?;
+            recorder.beside(&Entry::Run(limits.clone()))?;
         }
         if let Some(fallbacks) = &mut agent.fallbacks {
             fallbacks.begin();
@@ -166,8 +166,8 @@ impl Run<'_> {
     /// The model's next answer; without tools where there is a reason for that.
     fn generate(&mut self, without_tools: Option<Reason>) -> Result<Step> {
         self.commit();
-        let mut ask = self.session.turn()?;
-        let options = &mut ask.options;
+        let mut request = self.session.request()?;
+        let options = &mut request.options;
         options.max_calls.get_or_insert(self.agent.limits.max_calls);
         if without_tools.is_some() {
             options.tool_choice = ToolChoice::None;
@@ -175,20 +175,20 @@ impl Run<'_> {
             // A call was required, and made; more would be required without end.
             options.tool_choice = ToolChoice::Auto;
         }
-        let reply = self.session.answer(&ask, self.on_event)?;
+        let reply = self.session.answer(&request, self.on_event)?;
         self.spent(None, reply.usage);
         self.notes.extend(reply.notes);
         self.finish = reply.finish_reason;
         self.cut = reply.cut;
-        let most = ask.options.max_calls.unwrap_or(usize::MAX);
+        let most = request.options.max_calls.unwrap_or(usize::MAX);
         if reply.calls.len() >= most && self.session.options.max_calls.is_none() {
             self.note("answer", format!("the answer was ended after {most} calls"));
         }
         let mut calls = Vec::with_capacity(reply.calls.len());
         let mut proposed = Vec::with_capacity(reply.calls.len());
         for (call, parsed) in reply.message.tool_calls.iter().zip(&reply.calls) {
-            let forbidden = ask.options.tool_choice == ToolChoice::None;
-            let fault = if forbidden { Some(Fault::Tool) } else { fault(parsed, &ask.tools) };
+            let forbidden = request.options.tool_choice == ToolChoice::None;
+            let fault = if forbidden { Some(Fault::Tool) } else { fault(parsed, &request.tools) };
             let came = fault.map(|fault| Err(tell::not_executed(parsed, fault)));
             if let (Some(fault), Some(Err(error))) = (fault, &came) {
                 let attempt = Attempt {
@@ -199,7 +199,7 @@ impl Run<'_> {
                     written: parsed.raw.clone(),
                     fault,
                     error: error.clone(),
-                    messages: kept(&self.agent.failure_log, &ask.messages),
+                    messages: kept(&self.agent.failure_log, &request.messages),
                 };
                 self.attempts.push(attempt);
             }
@@ -279,7 +279,7 @@ impl Run<'_> {
         let ran_before = before.is_some();
         if !ran_before
             && let Some(recorder) = &mut self.session.recorder
-            && let Err(error) = recorder.beside(&Beside::Executed(results.clone()))
+            && let Err(error) = recorder.beside(&Entry::Executed(results.clone()))
         {
             self.notes.push(Note::plain("record", error.to_string()));
         }
@@ -365,7 +365,8 @@ impl Run<'_> {
 
     /// The open answer joins the conversation, with the results of its calls.
     fn commit(&mut self) {
-        self.session.messages.extend(self.open.take().into_iter().flat_map(Open::settled));
+        let settled = self.open.take().into_iter().flat_map(Open::settled);
+        self.session.messages_mut().extend(settled);
     }
 
     fn stop(&mut self, status: Status) -> Outcome {

@@ -82,7 +82,6 @@ impl SessionAnswers {
             cancel: Arc::clone(&self.cancel),
             ..Options::default()
         };
-        let (prompt, _) = self.session.prompt()?;
         let mut events = Vec::new();
         let reply = self.session.respond(&mut |event| {
             if let Event::Parsed(event) = event {
@@ -94,7 +93,7 @@ impl SessionAnswers {
         }
         let usage = reply.usage;
         Ok(Some(Answer {
-            prompt: prompt.text(),
+            prompt: reply.prompt,
             prompt_tail: reply.prompt_tail,
             raw: lossy(&reply.raw),
             closed_from: reply.closed_from.map(|from| lossy(&reply.raw[..from]).len()),

@@ -9,7 +9,7 @@ use callwright::agent::Open;
 use callwright::agent::exec::{BUILTIN, Executor};
 use callwright::engine::llama::{LoadOptions, MAX_THREADS, has_gpu};
 use callwright::grammar::says_nothing;
-use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only};
+use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only, open_calls};
 use callwright::models::{Hub, HubRepo, ModelEntry, Models};
 use callwright::session::{Session, ToolChoice};
 use callwright::{Error, ErrorKind, Model, ModelBuilder, Tools};
@@ -173,7 +173,14 @@ impl ConversationOptions {
             if !document.is_empty() {
                 prompt = format!("{prompt}\n\n{document}");
             }
+            let all_answered = open_calls(&input.messages).is_ok_and(|open| open.is_empty());
             input.messages.push(Message::user(prompt));
+            if !all_answered {
+                // The prompt may be the result of a call.
+                let (messages, notices) = adopt(input.messages);
+                notices.iter().for_each(|text| notice(text));
+                input.messages = messages;
+            }
         }
         // Before the model is loaded.
         check_asked(&input.messages).map_err(|error| self.in_messages(error))?;
@@ -229,7 +236,7 @@ impl ConversationOptions {
             }
             (None, None) => ToolChoice::Auto,
         };
-        // Here, where the file's name is known; the session would find the same.
+        // Here, where the file's name is known, and before the system message is replaced.
         if self.images == Images::Error {
             check_text_only(&conversation.messages).map_err(|error| self.in_messages(error))?;
         }

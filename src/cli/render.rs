@@ -75,7 +75,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
     session.set_variables(asked.body.variables);
     session.set_tools(tools);
     session.notices().iter().for_each(|text| notice(text));
-    session.set_messages(messages)?;
+    session.set_adopted_messages(messages);
     let (prompt, tokens, notes) = session.prompt_with_notes()?;
     notes.iter().for_each(|text| notice(text));
     let text = prompt.text();

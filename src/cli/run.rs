@@ -126,7 +126,7 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     *session.options_mut() = args.generation.options(&entry, input.tool_choice, input.asked, grammar);
     session.set_variables(variables);
     session.set_tools(input.tools);
-    session.set_messages(input.messages)?;
+    session.set_adopted_messages(input.messages);
     session.notices().iter().for_each(|text| notice(text));
     session.check()?;
     args.model.load_weights(&mut session)?;

@@ -131,11 +131,11 @@ pub(super) fn end(
 ) -> (Vec<String>, Shortage) {
     // The constraint knows how many tokens are left, and not why there are no more.
     let option = if context_is_limit { "--ctx" } else { "--max-tokens" };
-    let told = constraint.notices().iter().map(|notice| notice.to_string().replace("--max-tokens", option));
-    let mut told: Vec<String> = told.collect();
+    let reported = constraint.notices().iter().map(|notice| notice.to_string().replace("--max-tokens", option));
+    let mut reported: Vec<String> = reported.collect();
     for unenforced in constraint.unenforced() {
         if !known.contains(unenforced) {
-            told.push(unenforced.to_string());
+            reported.push(unenforced.to_string());
             known.push(unenforced.clone());
         }
     }
@@ -144,7 +144,7 @@ pub(super) fn end(
         no_room: notices.iter().any(|notice| matches!(notice, Notice::NoRoomForCall(_))),
         cut_off: notices.iter().any(|notice| matches!(notice, Notice::CutOff(_) | Notice::NumberCutOff)),
     };
-    (told, shortage)
+    (reported, shortage)
 }
 
 /// How tokens that ran out showed.
@@ -157,8 +157,8 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// Whether a notice tells of it.
-    pub(crate) fn tells(&self) -> bool {
+    /// Whether a notice reports it.
+    pub(crate) fn is_reported(&self) -> bool {
         self.no_room || self.cut_off
     }
 }

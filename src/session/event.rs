@@ -257,6 +257,8 @@ pub struct Reply {
     pub usage: Usage,
     /// Repairs, problems and departures.
     pub notes: Vec<Note>,
+    /// The prompt, with the beginning of the answer if the tool choice determines it.
+    pub prompt: String,
     /// What the model wrote, as it is before it is parsed, with what the prompt began of it.
     pub raw: Vec<u8>,
     /// From which byte of it on the grammar closed what was open, because the tokens ran out.

@@ -33,6 +33,7 @@ mod models;
 mod models_cli;
 mod program;
 mod reading;
+mod renders;
 mod run;
 mod run_cli;
 mod run_context;

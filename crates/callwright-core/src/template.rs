@@ -46,6 +46,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use trials::Trials;
 use variables::CallShape;
@@ -67,6 +68,17 @@ pub struct ChatTemplate {
     /// Cached results of what the template omits.
     runs: adapt::Runs,
     one_call: OnceLock<bool>,
+    rendered: AtomicUsize,
+}
+
+/// How often a template was rendered since it was compiled.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renders {
+    /// Conversations that a caller gave.
+    pub prompts: usize,
+    /// Small or synthetic conversations that show what the template can write.
+    pub trials: usize,
 }
 
 /// What to render.
@@ -168,6 +180,7 @@ impl ChatTemplate {
             trials: Trials::default(),
             runs: adapt::Runs::default(),
             one_call: OnceLock::new(),
+            rendered: AtomicUsize::new(0),
         };
         match compiled {
             Ok(()) => Ok(template),
@@ -270,6 +283,15 @@ impl ChatTemplate {
         Ok(Prompt { pieces })
     }
 
+    /// Renders a short conversation as a trial, which shows what the template writes.
+    ///
+    /// # Errors
+    /// Those of [`ChatTemplate::render`]; after another trial has shown that the template never ends, its error.
+    #[doc(hidden)]
+    pub fn render_trial(&self, request: &RenderRequest<'_>) -> Result<Prompt> {
+        self.trial(|| self.render(request))
+    }
+
     /// Renders this template as the tool section of a format.
     fn section(&self, request: &RenderRequest<'_>, tools: serde_json::Value, table: Table) -> Result<String> {
         let mut variables = Map::new();
@@ -278,12 +300,20 @@ impl ChatTemplate {
         self.evaluate(&variables, request.now, table)
     }
 
+    /// How often the template was rendered.
+    #[doc(hidden)]
+    pub fn renders(&self) -> Renders {
+        let trials = self.trials.made();
+        Renders { prompts: self.rendered.load(Ordering::Relaxed).saturating_sub(trials), trials }
+    }
+
     fn evaluate(
         &self,
         variables: &Map<String, serde_json::Value>,
         now: Option<DateTime>,
         table: Table,
     ) -> Result<String> {
+        self.rendered.fetch_add(1, Ordering::Relaxed);
         let template = self.env.get_template("chat").map_err(|error| self.failure(&error))?;
         let items = variables.values().filter_map(|value| value.as_array()).map(Vec::len).sum();
         let scope = Arc::new(Scope { budget: Budget::new(self.output_limit, items), now, table });
