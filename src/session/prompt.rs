@@ -24,12 +24,12 @@ pub(crate) struct AnswerRequest {
 }
 
 impl AnswerRequest {
-    pub fn new(messages: impl Into<Arc<Vec<Message>>>, tools: Arc<Tools>, options: Options) -> AnswerRequest {
+    pub(crate) fn new(messages: impl Into<Arc<Vec<Message>>>, tools: Arc<Tools>, options: Options) -> AnswerRequest {
         AnswerRequest { messages: messages.into(), tools, options, until: None }
     }
 
     /// The tools in the prompt.
-    pub fn shown_tools(&self) -> Option<&Arc<Tools>> {
+    pub(crate) fn shown_tools(&self) -> Option<&Arc<Tools>> {
         (!self.tools.is_empty() && self.options.tool_choice != ToolChoice::None).then_some(&self.tools)
     }
 }
@@ -64,12 +64,12 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub fn new(request: AnswerRequest, written: Written) -> Prepared {
+    pub(crate) fn new(request: AnswerRequest, written: Written) -> Prepared {
         Prepared { request, written }
     }
 
     /// The prompt, if it is the one of this request.
-    pub fn for_request(self, request: &AnswerRequest) -> Option<Written> {
+    pub(crate) fn for_request(self, request: &AnswerRequest) -> Option<Written> {
         let (then, now) = (&self.request.options, &request.options);
         let same = Arc::ptr_eq(&self.request.messages, &request.messages)
             && Arc::ptr_eq(&self.request.tools, &request.tools)

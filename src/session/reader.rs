@@ -30,7 +30,7 @@ pub(super) struct Read {
 
 impl<'a> Reader<'a> {
     /// A reader that ends the answer after `max_calls` calls or before a text of `stops`.
-    pub fn new(
+    pub(super) fn new(
         parser: Parser,
         max_calls: Option<usize>,
         stops: &'a [String],
@@ -41,7 +41,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads more of the answer; whether the answer ends here.
-    pub fn push(&mut self, bytes: &[u8]) -> bool {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         let mut ended = false;
         let output = &mut self.output;
         self.parser.push(bytes, &mut |event| ended = output.take(event));
@@ -49,17 +49,17 @@ impl<'a> Reader<'a> {
     }
 
     /// The grammar closes what is open.
-    pub fn closing(&mut self) {
+    pub(super) fn closing(&mut self) {
         self.parser.closing();
     }
 
     /// The answer was cut off.
-    pub fn cut_off(&mut self) {
+    pub(super) fn cut_off(&mut self) {
         self.parser.cut_off();
     }
 
     /// The answer is over.
-    pub fn finish(self) -> Read {
+    pub(super) fn finish(self) -> Read {
         let Reader { parser, mut output } = self;
         let mut parsed = parser.finish(&mut |event| {
             output.take(event);
