@@ -178,7 +178,10 @@ fn a_directory_that_is_not_in_order_says_so() {
 
     let running = RunDirectory::start(&path, plan(0.0, 1), &suite, true).unwrap();
     let twice = error(RunDirectory::start(&path, plan(0.0, 1), &suite, true));
-    assert!(twice.contains("another process is at work on the run in") && twice.contains("in another directory"), "{twice}");
+    assert!(
+        twice.contains("another process is at work on the run in") && twice.contains("in another directory"),
+        "{twice}"
+    );
     assert!(RunDirectory::open(&path).is_ok(), "it may be looked at");
     drop(running);
 
