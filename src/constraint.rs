@@ -541,12 +541,12 @@ fn too_few(subject: Subject, needed: Option<usize>, left: usize) -> Error {
         Some(needed) => {
             let message =
                 format!("{tokens} left, too few for a complete {what}: the shortest one found takes {needed}");
-            Error::new(ErrorKind::Constraint, message).hint("raise --max-tokens or --ctx")
+            Error::new(ErrorKind::Constraint, message).hint("raise `Options::max_tokens` or `LoadOptions::context`")
         }
         None => {
             let message = format!("{tokens} left, and no {what} is known to fit");
             Error::new(ErrorKind::Constraint, message)
-                .hint("raise --max-tokens, make the schema simpler, or use --constrain off")
+                .hint("raise `Options::max_tokens`, make the schema simpler, or set `Options::constrain` to off")
         }
     }
 }

@@ -178,6 +178,16 @@ pub struct Models {
     entries: Vec<ModelEntry>,
 }
 
+/// A model that was found.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Found {
+    /// What models.toml says of it, and its file.
+    pub entry: ModelEntry,
+    /// Which file of a repository is used, if the name left it open.
+    pub notice: Option<String>,
+}
+
 impl Models {
     /// The built-in models.
     ///
@@ -226,9 +236,24 @@ impl Models {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// Finds the model for MODEL: a name, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
+    /// Finds a model: by its name, its path, or its place on the hub, where `hf:ORG/REPO[:QUANT]` is enough.
     ///
-    /// A file on the hub may not be downloaded yet. If only a repository is named, [`Hub::choose`] finds the file.
+    /// A file on the hub may not be downloaded yet.
+    ///
+    /// # Errors
+    /// Those of [`Models::resolve`], and those of [`Hub::choose`] if only a repository is named.
+    pub fn find(&self, model: &str, hub: &Hub) -> Result<Found> {
+        let Some(wanted) = HubRepo::parse(model).filter(|_| self.get(model).is_none()) else {
+            return Ok(Found { entry: self.resolve(model)?, notice: None });
+        };
+        let file = hub.choose(&wanted)?.to_string();
+        let notice = Some(format!("{model} names no file: {file} is used"));
+        Ok(Found { entry: self.resolve(&file)?, notice })
+    }
+
+    /// Finds a model without the hub's list of files: by its name, its path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
+    ///
+    /// A file on the hub may not be downloaded yet. [`Models::find`] also takes a repository.
     ///
     /// # Errors
     /// [`ErrorKind::ModelNotFound`] if it is neither a name nor an existing file, with the name that may be meant;
@@ -243,11 +268,7 @@ impl Models {
         if let Some(rest) = model.strip_prefix("hf:") {
             let file = HubFile::parse(rest)
                 .map_err(|why| Error::new(ErrorKind::Config, format!("{model:?} names no file on the hub: {why}")))
-                .map_err(|e| {
-                    e.hint(
-                        "write hf:ORG/REPO/FILE.gguf[@REVISION], or hf:ORG/REPO[:QUANT] for run, chat and model pull",
-                    )
-                })?;
+                .map_err(|e| e.hint("write hf:ORG/REPO/FILE.gguf[@REVISION], or hf:ORG/REPO[:QUANT]"))?;
             // Settings in models.toml for the same file apply.
             let same = |entry: &&ModelEntry| matches!(&entry.source, Source::Hub(known) if known.same_file(&file));
             return Ok(match self.entries.iter().find(same) {

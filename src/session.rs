@@ -1,7 +1,7 @@
-//! One conversation with a model: the public way in.
+//! One conversation with a model.
 //!
-//! A session renders messages and tools with the chat template, generates, parses what comes while it comes, and adds
-//! the answer to the conversation when, and only when, the turn has ended well.
+//! A session renders messages and tools with the chat template, generates, parses the text while it arrives, and adds
+//! the answer to the conversation when, and only when, no error ended it.
 
 pub(crate) mod answer;
 mod builder;
@@ -41,7 +41,7 @@ pub use crate::agent::turn::FinishReason;
 pub use builder::SessionBuilder;
 pub(crate) use event::notes;
 pub use event::{
-    Cut, Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, Tagged, Told, ToolResult, UsageStep,
+    Cut, Done, Event, FallbackStep, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, Tagged, ToolResult, UsageStep,
     WithoutTools,
 };
 pub use options::{ContextPolicy, Options, ToolChoice};
@@ -129,9 +129,9 @@ impl Session {
 
     /// Starts a conversation on an engine.
     ///
-    /// `template` replaces the model's own chat template, `format` the one that the template declares; it is laid over
-    /// a template that does not write it by itself (see [`Format::native_in`]). Without a declaration it is read off
-    /// what the template writes (see [`Format::infer`]), or it is the built-in format of the model's family (see
+    /// `template` replaces the model's own chat template, `format` the one that the template declares; it is an overlay
+    /// of a template that does not write it by itself (see [`Format::native_in`]). Without a declaration it is inferred
+    /// from what the template writes (see [`Format::infer`]), or it is the built-in format of the model's family (see
     /// [`format_for`]); if there is none, it is `delimited`.
     ///
     /// # Errors
@@ -142,10 +142,20 @@ impl Session {
             Some(template) => ChatTemplates::single(template),
             None => ChatTemplates::from_model(&model.name, None, &model.templates)?,
         };
+        Session::with_templates(engine, templates, format)
+    }
+
+    /// Starts a conversation with templates that are compiled.
+    pub(crate) fn with_templates(
+        engine: Box<dyn Engine>,
+        templates: ChatTemplates,
+        format: Option<Format>,
+    ) -> Result<Session> {
+        let model = engine.model();
         let mut notices = Vec::new();
         if templates.is_built_in() {
             notices.push(format!(
-                "{} has no chat template; the prompt is written as ChatML (--template NAME|FILE gives another)",
+                "{} has no chat template; the prompt is written as ChatML (`ModelBuilder::template` gives another)",
                 model.name
             ));
         }
@@ -165,7 +175,7 @@ impl Session {
         let clues = Clues { architecture: &model.architecture, is_token: Some(&is_token) };
         let Choice { format, writes, origin, notices: mut tool_notices, .. } = format_for(template, format, clues)?;
         if templates.is_built_in() && origin == Origin::Default {
-            // That has been said.
+            // The notice above says so.
             tool_notices.clear();
         }
         tool_notices.extend(untrained::notice(&*engine, &format));
@@ -213,7 +223,7 @@ impl Session {
         })
     }
 
-    /// What the user should know about how this session was set up; once there are tools, about them too.
+    /// Notices about how this session was set up and, once there are tools, about them.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -242,7 +252,7 @@ impl Session {
         }
     }
 
-    /// What the model may call from now on.
+    /// Sets what the model may call.
     pub fn set_tools(&mut self, tools: Tools) {
         if !tools.is_empty() {
             self.notices.append(&mut self.tool_notices);
@@ -407,12 +417,13 @@ impl Session {
         constrain::begin(compiler, &**engine, format, tools, options, (b"", false)).map(|_| ())
     }
 
-    /// Goes on with another engine of the same model: with one that has its weights, after one that has the vocabulary only.
+    /// Continues with another engine of the same model: for example one that has its weights, after one that has only the
+    /// vocabulary.
     pub(crate) fn set_engine(&mut self, engine: Box<dyn Engine>) {
         self.engine = engine;
     }
 
-    /// Lets the model take its turn, telling `on_event` what it writes while it does.
+    /// Lets the model answer. `on_event` gets each event when it happens.
     ///
     /// # Errors
     /// [`ErrorKind::ContextOverflow`] when the prompt does not fit, [`ErrorKind::Messages`] when there is nothing to

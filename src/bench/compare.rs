@@ -76,7 +76,7 @@ pub(crate) fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparis
     let name = |run: &RunDirectory| run.path().display().to_string();
     if a.plan.suite_sha256 != b.plan.suite_sha256 {
         return Err(wrong(format!("{} and {} have other cases", name(a), name(b)))
-            .hint("only runs of the same suite with the same --limit can be compared case by case"));
+            .hint("only runs of the same suite with the same cases can be compared case by case"));
     }
     if a.plan.scorer != b.plan.scorer {
         return Err(wrong(format!(

@@ -93,7 +93,7 @@ impl Plan {
         } else if ids(self) != ids(other) {
             Some("models, templates, formats or options")
         } else if self.repeat != other.repeat {
-            Some("--repeat")
+            Some("`Plan::repeat`")
         } else {
             None
         }
@@ -151,7 +151,7 @@ impl RunDirectory {
     pub(crate) fn check_free(path: &Path) -> Result<()> {
         if path.join("run.json").exists() {
             return Err(wrong(format!("there is a run in {}", path.display()))
-                .hint("--resume goes on with it, --out DIR starts one elsewhere"));
+                .hint("it can be resumed; another directory starts a new run"));
         }
         if !path.exists() {
             return Ok(());
@@ -162,7 +162,7 @@ impl RunDirectory {
             let name = name.to_string_lossy();
             if !BEGINNING.contains(&name.trim_end_matches(".part")) {
                 return Err(wrong(format!("{} is not empty and no run: it has {name}", path.display()))
-                    .hint("--out names a new directory, or one that a run began in"));
+                    .hint("a run needs a new directory, or one that a run began in"));
             }
         }
         Ok(())
@@ -189,7 +189,7 @@ impl RunDirectory {
             let mut found = RunDirectory::read(path, true)?;
             if let Some(what) = found.plan.difference(&plan) {
                 return Err(wrong(format!("the run in {} differs in {what}", path.display()))
-                    .hint("--resume needs the command that began the run: run.json has it"));
+                    .hint("a run is resumed by the command that began it: run.json has it"));
             }
             if plan.parallel_cases > found.plan.parallel_cases {
                 // The reports state how many cases were asked at a time.
@@ -236,8 +236,9 @@ impl RunDirectory {
     fn read(path: &Path, cut: bool) -> Result<RunDirectory> {
         let described = path.join("run.json");
         if !described.exists() {
-            return Err(wrong(format!("there is no run in {}", path.display()))
-                .hint("a run's directory is what `callwright bench --out DIR` wrote"));
+            return Err(
+                wrong(format!("there is no run in {}", path.display())).hint("a run's directory has the file run.json")
+            );
         }
         let plan: Plan = serde_json::from_str(&text_file::read(&described)?)
             .map_err(|error| wrong(format!("not a run that this version can read: {error}")).in_file(&described))?;
@@ -341,7 +342,7 @@ fn lock(folder: &Path) -> Result<File> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {
             Err(wrong(format!("another process is at work on the run in {}", folder.display()))
-                .hint("wait for it to end, or start a run elsewhere with --out DIR"))
+                .hint("wait for it to end, or start a run in another directory"))
         }
         // Some file systems have no locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),

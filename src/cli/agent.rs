@@ -1,7 +1,7 @@
 //! The options that say how tools are executed, and what is done where that fails.
 
 use super::ask;
-use super::input::{Input, ModelOptions, in_repo, positive, read_text};
+use super::input::{Input, ModelOptions, find, positive, read_text};
 use super::lines::TypedAhead;
 use anyhow::Result;
 use callwright::agent::exec::Executor;
@@ -123,12 +123,17 @@ impl AgentOptions {
         let limits = Limits {
             max_turns: self.max_turns.unwrap_or(default.max_turns),
             max_tool_failures: self.max_tool_failures.unwrap_or(default.max_tool_failures),
-            tell: !self.no_retry,
+            retry: !self.no_retry,
             regenerate: !self.no_regenerate,
             fallback_attempts: self.fallback_attempts.unwrap_or(default.fallback_attempts),
             ..default
         };
-        Ok(Agent { executor, limits, fallbacks: self.fallbacks(model)?, failure_log: self.failure_log.clone() })
+        let mut agent = Agent::default();
+        agent.executor = executor;
+        agent.limits = limits;
+        agent.fallbacks = self.fallbacks(model)?;
+        agent.failure_log.clone_from(&self.failure_log);
+        Ok(agent)
     }
 
     /// Who is asked whether a tool may run, and for the results of tools that nothing runs; Ctrl-C instead of an answer
@@ -189,11 +194,9 @@ impl AgentOptions {
             model.entry()?.fallbacks.into_iter().filter(here).collect()
         } else {
             let hub = model.hub();
-            let named = self.fallback_tool_models.iter().map(|name| in_repo(name, &hub));
-            let names = named.collect::<Result<Vec<_>>>()?;
-            // A name that means nothing should not come to light when it is needed.
-            names.iter().try_for_each(|name| models.resolve(name).map(|_| ()))?;
-            names
+            // An unknown name is an error now, not when the model is needed.
+            let named = self.fallback_tool_models.iter().map(|name| Ok(find(&models, name, &hub)?.name));
+            named.collect::<Result<Vec<_>>>()?
         };
         if names.is_empty() {
             return Ok(None);

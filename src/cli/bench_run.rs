@@ -217,7 +217,9 @@ impl RunArgs {
         let mut configurations: Vec<(Configuration, Loaded)> = Vec::new();
         let mut hub = Hub::from_env();
         hub.offline |= self.offline;
-        let models = models.iter().map(|model| super::input::in_repo(model, &hub)).collect::<Result<Vec<_>>>()?;
+        let known = Models::load(self.models.as_deref())?;
+        let models = models.iter().map(|model| Ok(super::input::find(&known, model, &hub)?.name));
+        let models = models.collect::<Result<Vec<_>>>()?;
         for model in &models {
             let hash = self.hash(model)?;
             for template in or_none(&self.template) {
@@ -276,10 +278,10 @@ impl RunArgs {
 
     /// The configuration of a model with its template and format, and the temperature that its makers recommend.
     fn described(&self, loaded: &Loaded, hash: &str, case: &Case) -> Result<(Configuration, f32)> {
-        let (mut session, entry) = self.options(loaded).open()?;
+        let (mut session, model) = self.options(loaded).open()?;
         session.set_tools(Tools::from_value(&case.tools.to_json())?);
         session.notices().iter().for_each(|text| notice(text));
-        let sampling = Sampling { seed: self.seed, ..Sampling::from(entry.sampling) };
+        let sampling = Sampling { seed: self.seed, ..Sampling::from(model.entry().sampling) };
         let configuration = Configuration {
             model_sha256: hash.to_owned(),
             sampling,
@@ -363,8 +365,8 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
     let mut open = |index: usize| {
         let options = args.options(at(loaded, index)?);
         let opened = bar.suspend(|| {
-            let (mut session, _) = options.open()?;
-            options.load_weights(&mut session).map(|()| session)
+            let (mut session, mut model) = options.open()?;
+            options.load_weights(&mut model, &mut session).map(|()| session)
         });
         let session = opened.map_err(as_error)?;
         let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(args.other_forms.into());

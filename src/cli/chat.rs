@@ -69,14 +69,14 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     let mut agent = args.agent.agent(&mut input, &args.model, false)?;
     let Input { messages, tools, tool_choice, mut asked, .. } = input;
     let variables = std::mem::take(&mut asked.body.variables);
-    let (mut session, entry) = args.model.open()?;
-    *session.options_mut() = args.generation.options(&entry, tool_choice, asked, grammar);
+    let (mut session, mut model) = args.model.open()?;
+    *session.options_mut() = args.generation.options(model.entry(), tool_choice, asked, grammar);
     session.set_variables(variables);
     session.set_tools(tools);
     session.set_adopted_messages(messages);
     session.notices().iter().for_each(|text| notice(text));
     session.check()?;
-    args.model.load_weights(&mut session)?;
+    args.model.load_weights(&mut model, &mut session)?;
     let interrupts = Interrupts::listen()?;
     session.options_mut().cancel = interrupts.flag();
     reading::show(&mut session);
@@ -93,7 +93,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
             notice(&format!("{} cannot be read: {error}", path.display()));
         }
     }
-    say(format_args!("{} · /help lists the commands\n", entry.name));
+    say(format_args!("{} · /help lists the commands\n", model.entry().name));
     let mut forced = None;
     // `-` is standard input, which is read in any case.
     let mut waiting = false;

@@ -5,12 +5,12 @@ use super::sampling::Replaced;
 use super::stdin::{ask, beside, read_stdin, without_mark};
 use super::{notice, notice_once};
 use anyhow::Result;
-use callwright::agent::Open;
+use callwright::agent::OpenModel;
 use callwright::agent::exec::{BUILTIN, Executor};
 use callwright::engine::llama::{LoadOptions, MAX_THREADS, has_gpu};
 use callwright::grammar::says_nothing;
 use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only, open_calls};
-use callwright::models::{Hub, HubRepo, ModelEntry, Models};
+use callwright::models::{Hub, ModelEntry, Models};
 use callwright::session::{Session, ToolChoice};
 use callwright::{Error, ErrorKind, Model, ModelBuilder, Tools};
 use clap::{Args, ValueEnum};
@@ -348,16 +348,16 @@ pub fn read_schema(given: &Path) -> Result<Value> {
 }
 
 impl ModelOptions {
-    /// A session with the model's vocabulary, which does not take long to load: all but generating can be done with it.
-    pub fn open(&self) -> Result<(Session, ModelEntry)> {
+    /// A session with the model's vocabulary, which does not take long to load: it can do everything but generate.
+    pub fn open(&self) -> Result<(Session, Model)> {
         let model = self.load(true)?;
-        self.tell_of_machine();
-        Ok((model.session()?, model.entry().clone()))
+        self.check_machine();
+        Ok((model.session()?, model))
     }
 
     /// Loads the model's weights for a session that was opened.
-    pub fn load_weights(&self, session: &mut Session) -> Result<()> {
-        let model = self.load(false)?;
+    pub fn load_weights(&self, model: &mut Model, session: &mut Session) -> Result<()> {
+        model.reload(self.load_options(false))?;
         let trained = model.info().context_train;
         if let Some(context) = self.ctx.filter(|context| *context > trained) {
             notice_once(&format!(
@@ -369,8 +369,8 @@ impl ModelOptions {
         Ok(())
     }
 
-    /// What of the options does not suit this machine, and what of this build.
-    fn tell_of_machine(&self) {
+    /// Reports options that do not suit this machine or this build.
+    fn check_machine(&self) {
         let cores = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         if let Some(threads) = self.threads.filter(|threads| *threads > cores) {
             notice_once(&format!(
@@ -401,21 +401,25 @@ impl ModelOptions {
 
     /// How models are found and loaded, whichever it is.
     fn builder(&self, vocabulary_only: bool) -> ModelBuilder {
-        let options = LoadOptions {
+        let builder = Model::builder().hub(self.hub()).on_download(Bars::new());
+        let builder = builder.load_options(self.load_options(vocabulary_only));
+        self.models.iter().fold(builder, ModelBuilder::models_file)
+    }
+
+    fn load_options(&self, vocabulary_only: bool) -> LoadOptions {
+        LoadOptions {
             context: self.ctx,
             threads: self.threads,
             gpu_layers: self.gpu_layers,
             vocabulary_only,
             on_progress: loading_bar(),
-        };
-        let builder = Model::builder().hub(self.hub()).on_download(Bars::new()).load_options(options);
-        self.models.iter().fold(builder, ModelBuilder::models_file)
+        }
     }
 
     /// What models.toml says of the model.
     pub fn entry(&self) -> Result<ModelEntry> {
         let models = Models::load(self.models.as_deref())?;
-        Ok(models.resolve(&in_repo(self.model.as_deref().unwrap_or(BUNDLED), &self.hub())?)?)
+        find(&models, self.model.as_deref().unwrap_or(BUNDLED), &self.hub())
     }
 
     /// Where models are, and whether others may be fetched.
@@ -426,7 +430,7 @@ impl ModelOptions {
     }
 
     /// Loads other models by name, with their own templates, formats, contexts and sampling.
-    pub fn opener(&self) -> Open {
+    pub fn opener(&self) -> OpenModel {
         let options = ModelOptions { ctx: None, template: None, format: None, ..self.clone() };
         Box::new(move |name| {
             let model = options.builder(false).open(name)?;
@@ -436,12 +440,11 @@ impl ModelOptions {
     }
 }
 
-/// MODEL, with the file in it where only a repository on the hub is named; says which file that is.
-pub fn in_repo(model: &str, hub: &Hub) -> Result<String> {
-    let Some(wanted) = HubRepo::parse(model) else { return Ok(model.to_owned()) };
-    let file = hub.choose(&wanted)?.to_string();
-    notice_once(&format!("{model} names no file: {file} is used"));
-    Ok(file)
+/// Finds a model; reports which file is used if only a repository on the hub is named.
+pub fn find(models: &Models, model: &str, hub: &Hub) -> Result<ModelEntry> {
+    let found = models.find(model, hub)?;
+    found.notice.iter().for_each(|text| notice_once(text));
+    Ok(found.entry)
 }
 
 /// Shows how far loading is, on a terminal and once it takes a noticeable time.

@@ -15,6 +15,7 @@ mod input;
 mod lines;
 mod llama_args;
 mod model;
+mod option_names;
 mod output;
 mod parse;
 mod reading;
@@ -26,6 +27,7 @@ mod template;
 
 use callwright::Error;
 use clap::{CommandFactory, Parser, Subcommand};
+use option_names::with_options;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
@@ -112,7 +114,8 @@ fn report(error: &anyhow::Error) -> ExitCode {
     let style = anstyle::AnsiColor::Red.on_default().bold();
     // Reading and downloading fail with the library's errors, so this is an error of writing the output.
     let doing = if error.is::<std::io::Error>() { "cannot write to standard output: " } else { "" };
-    say(format_args!("{style}error:{style:#} {doing}{error:#}\n"));
+    let text = format!("{error:#}");
+    say(format_args!("{style}error:{style:#} {doing}{}\n", with_options(&text)));
     let input = error.downcast_ref::<Error>().is_some_and(|error| error.kind().is_input());
     ExitCode::from(if input { USAGE } else { FAILED })
 }
@@ -134,20 +137,20 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
 /// Reports a failure where the command continues to its exit status.
 fn complain(text: &str) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    say(format_args!("{style}error:{style:#} {text}\n"));
+    say(format_args!("{style}error:{style:#} {}\n", with_options(text)));
 }
 
 /// Reports what the user should know and is not a failure.
 fn notice(text: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default();
-    say(format_args!("{style}note:{style:#} {text}\n"));
+    say(format_args!("{style}note:{style:#} {}\n", with_options(text)));
 }
 
 /// Reports a fact that does not change while the program runs, only once.
 fn notice_once(text: &str) {
-    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    if told.insert(text.to_owned()) {
+    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if reported.insert(text.to_owned()) {
         notice(text);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use super::input::in_repo;
+use super::input::find;
 use anstyle::Style;
 use anyhow::Result;
 use callwright::choose::{Choice, Clues, format_for};
@@ -51,7 +51,8 @@ enum Command {
     #[command(after_help = "Examples:\n  callwright model inspect qwen3-0.6b\n  \
             callwright model inspect path/to/model.gguf --json")]
     Inspect {
-        /// Inspect this model: a name from `callwright model list`, a path, or hf:ORG/REPO/FILE.gguf[@REVISION]
+        /// Inspect this model: a name from `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or
+        /// hf:ORG/REPO[:QUANT]
         model: String,
         /// Print a JSON object
         #[arg(long)]
@@ -67,10 +68,10 @@ pub fn run(args: ModelArgs, cpu_features: Option<&[String]>) -> Result<u8> {
         Command::List { json } => list(&models, &hub, json),
         Command::Pull { model, offline } => {
             let hub = Hub { offline: hub.offline || offline, ..hub };
-            pull(&models.resolve(&in_repo(&model, &hub)?)?, &hub)
+            pull(&find(&models, &model, &hub)?, &hub)
         }
         Command::Inspect { model, json } => {
-            let path = models.resolve(&in_repo(&model, &Hub { offline: true, ..hub.clone() })?)?.require_local(&hub)?;
+            let path = find(&models, &model, &Hub { offline: true, ..hub.clone() })?.require_local(&hub)?;
             inspect(&path, json, cpu_features)
         }
     }

@@ -334,6 +334,6 @@ impl Encoding {
             count => format!(", and at {} places more", count - 1),
         };
         let message = format!("byte {at}: not valid UTF-8 here{more}; it is read as U+FFFD");
-        Some(session::Note { kind: "diagnostic", call: None, repair: None, message })
+        Some(session::Note::plain("diagnostic", message))
     }
 }

@@ -121,15 +121,15 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     if let Some(agent) = agent.as_mut().filter(|_| args.record.is_some()) {
         agent.fallbacks = None;
     }
-    let (mut session, entry) = args.model.open()?;
+    let (mut session, mut model) = args.model.open()?;
     let variables = std::mem::take(&mut input.asked.body.variables);
-    *session.options_mut() = args.generation.options(&entry, input.tool_choice, input.asked, grammar);
+    *session.options_mut() = args.generation.options(model.entry(), input.tool_choice, input.asked, grammar);
     session.set_variables(variables);
     session.set_tools(input.tools);
     session.set_adopted_messages(input.messages);
     session.notices().iter().for_each(|text| notice(text));
     session.check()?;
-    args.model.load_weights(&mut session)?;
+    args.model.load_weights(&mut model, &mut session)?;
     if let Some(path) = &args.record {
         session.record(path)?;
     }
@@ -210,7 +210,7 @@ fn tell_cut(cut: Option<Cut>, session: &Session) {
             notice(&format!("the answer was cut off by the end of the context of {limit} tokens; {hint}"));
         }
         // A note has reported the constraint; no answer of the model that is asked is limited in time.
-        Some(Cut::Constraint | Cut::Time) | None => {}
+        _ => {}
     }
 }
 

@@ -109,7 +109,7 @@ impl Compiler {
     pub(crate) fn new(vocabulary: Vocabulary, markup: &[&str], ends: Ends) -> Result<Compiler> {
         let failed = |what: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Constraint, format!("the model's vocabulary cannot be constrained: {what}"))
-                .hint("use --constrain off to generate without a grammar")
+                .hint("set `Options::constrain` to off to generate without a grammar")
         };
         let written = |text: &[u8]| !text.is_empty() && markup.iter().any(|m| contains(m.as_bytes(), text));
         let mut written_tokens = Vec::new();
@@ -273,11 +273,10 @@ pub(super) fn contains(text: &[u8], part: &[u8]) -> bool {
 pub(super) fn grammar_error(why: &str) -> Error {
     let first = why.lines().next().unwrap_or(why);
     Error::new(ErrorKind::Constraint, format!("the grammar cannot be used: {first}"))
-        .hint("use --constrain off to generate without a grammar")
+        .hint("set `Options::constrain` to off to generate without a grammar")
 }
 
 /// The same for a user's grammar.
 pub(super) fn own_grammar(refused: Error) -> Error {
-    Error::new(ErrorKind::Syntax, refused.message())
-        .hint("it has to be llguidance's Lark, or GBNF; `callwright grammar --grammar FILE --check FILE` tries one")
+    Error::new(ErrorKind::Syntax, refused.message()).hint("a grammar is written in llguidance's Lark, or in GBNF")
 }

@@ -95,20 +95,20 @@ impl std::fmt::Display for Notice {
             Notice::ClosedEarly(subject) => {
                 write!(
                     f,
-                    "the tokens ran out: the {} was closed early, with the shortest values that fit (raise --max-tokens)",
+                    "the tokens ran out: the {} was closed early, with the shortest values that fit (raise `Options::max_tokens`)",
                     subject.name()
                 )
             }
-            Notice::ThinkingClosed => f.write_str("reasoning was closed at its limit (--max-thinking)"),
+            Notice::ThinkingClosed => f.write_str("reasoning was closed at its limit (`Options::max_thinking`)"),
             Notice::Failed(why) => write!(f, "the grammar failed, and the answer continued without it: {why}"),
-            Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (--max-tokens)"),
+            Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (`Options::max_tokens`)"),
             Notice::CutOff(subject) => write!(
                 f,
-                "the tokens ran out within the {}: no completion was found in time (raise --max-tokens)",
+                "the tokens ran out within the {}: no completion was found in time (raise `Options::max_tokens`)",
                 subject.name()
             ),
             Notice::NumberCutOff => f.write_str(
-                "the tokens ran out within a number, which may be another one with more digits (raise --max-tokens)",
+                "the tokens ran out within a number, which may be another one with more digits (raise `Options::max_tokens`)",
             ),
         }
     }

@@ -415,7 +415,7 @@ fn engine_error(error: impl std::error::Error) -> Error {
 fn create_context(model: &LlamaModel, tokens: usize, batch: usize, layout: Layout) -> Result<LlamaContext<'_>> {
     let failed = |why: &str| {
         Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {tokens} tokens: {why}"))
-            .hint("a smaller --ctx or --max-tokens needs less memory")
+            .hint("a smaller `LoadOptions::context` or `Options::max_tokens` needs less memory")
     };
     // llama.cpp takes 0 as the model's own size.
     let each = tokens.checked_next_multiple_of(CONTEXT_STEP);

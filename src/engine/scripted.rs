@@ -205,7 +205,7 @@ impl ScriptedEngine {
         let damaged = |line: usize, error: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}"))
                 .at(crate::error::Location { file: Some(path.to_owned()), line: Some(line + 1), column: None })
-                .hint("--record FILE writes one")
+                .hint("`Session::record` writes one")
         };
         let (line, first) = lines.next().ok_or_else(|| damaged(0, &"the file is empty"))?;
         let mut header: Header = serde_json::from_str(first).map_err(|error| damaged(line, &error))?;

@@ -88,7 +88,7 @@ impl Hub {
         if self.offline {
             let message = format!("no file of {} is in the cache {}", wanted.repo, self.cache.display());
             return Err(Error::new(ErrorKind::ModelNotFound, message)
-                .hint("leave out --offline (and HF_HUB_OFFLINE) to download one"));
+                .hint("leave out `Hub::offline` (and HF_HUB_OFFLINE) to download one"));
         }
         #[cfg(feature = "hub")]
         return super::download::list(self, wanted);

@@ -2,7 +2,7 @@
 
 use super::constrain::{self, Shortage};
 use super::event::{Cut, Event, Note, Reply, notes};
-use super::prompt::AnswerRequest;
+use super::prompt::{AnswerRequest, Written};
 use super::reader::{Read, Reader};
 use super::record::{Ended, Entry};
 use super::{Options, Session, ToolChoice};
@@ -93,13 +93,36 @@ impl Session {
         if matches!(ended.end, End::Length | End::Late | End::Cancelled) {
             reader.cut_off();
         }
-        let Read { parsed, stopped, repetition } = reader.finish();
+        let read = reader.finish();
+        let answered = Answered { written, generation, ended, read, options, prompt_tail, adapted, context };
+        Ok(answered.reply(&*self.engine, on_event))
+    }
+}
 
+/// An answer that was generated and read.
+struct Answered<'a> {
+    written: Written,
+    generation: Generation,
+    ended: Ended,
+    read: Read,
+    options: &'a Options,
+    prompt_tail: String,
+    /// How the conversation was adapted for the chat template.
+    adapted: Vec<String>,
+    /// What was done about the context.
+    context: Vec<String>,
+}
+
+impl Answered<'_> {
+    /// Reports how the answer ended, and collects what is known of it.
+    fn reply(self, engine: &dyn Engine, on_event: &mut dyn FnMut(&Event)) -> Reply {
+        let Answered { written, generation, ended, read, options, prompt_tail, adapted, context } = self;
+        let Read { parsed, stopped, repetition } = read;
         let finish_reason = finish_reason(&ended, stopped, parsed.calls.is_empty());
         let cut = (finish_reason == FinishReason::Length).then(|| cut(&ended, &generation, options));
         ended.notices.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         on_event(&Event::usage(generation.usage, None));
-        let (raw, closed_from) = raw(&*self.engine, &written.prefill, &generation, ended.closed_from);
+        let (raw, closed_from) = raw(engine, &written.prefill, &generation, ended.closed_from);
         let misfits = match finish_reason {
             FinishReason::Cancelled => Vec::new(),
             // Calls are what an answer may be in place of JSON.
@@ -115,7 +138,7 @@ impl Session {
         notes.extend(misfits.into_iter().map(plain("problem")));
         notes.extend(context.into_iter().map(plain("context")));
         notes.extend(ended.notices.into_iter().map(plain("constraint")));
-        Ok(Reply {
+        Reply {
             message: parsed.message(),
             calls: parsed.calls,
             finish_reason,
@@ -127,7 +150,7 @@ impl Session {
             closed_from,
             tokens: generation.tokens,
             prompt_tail,
-        })
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::prompt::{AnswerRequest, Prepared, Written};
 use super::{ContextPolicy, Session};
-use crate::agent::{exec, tell};
+use crate::agent::{exec, messages};
 use crate::message::{Arguments, Message, Role};
 use crate::{Error, ErrorKind, Result};
 use std::collections::hash_map::DefaultHasher;
@@ -76,7 +76,7 @@ impl Session {
     /// The prompt of an answer, cut where that is needed and allowed, and what was cut in words.
     pub(crate) fn fit(&mut self, request: &AnswerRequest) -> Result<(Written, Vec<String>)> {
         let limit = self.engine.context_limit();
-        // A large --max-tokens is a limit, not a wish: a quarter of the context is room enough.
+        // A large limit of tokens is not a wish: a quarter of the context is room enough.
         let room = request.options.max_tokens.min(limit / 4).max(1);
         let before = self.cuts.clone();
         let mut cuts: Vec<Cut> = Vec::new();
@@ -241,7 +241,7 @@ impl Session {
             message += &format!(" (of these: {})", parts.join(", "));
         }
         let hint = if limit < self.engine.model().context_train {
-            "a larger --ctx gives more room, up to what the model was trained for"
+            "a larger `LoadOptions::context` gives more room, up to what the model was trained for"
         } else {
             "fewer tools, shorter descriptions or a shorter history make room"
         };
@@ -251,7 +251,7 @@ impl Session {
 
 /// A result, and the remarks after it: that it was cut before, that the call was made before.
 fn parts(content: &str) -> (&str, &str) {
-    let (unremarked, _) = tell::without_remark(content);
+    let (unremarked, _) = messages::without_advice(content);
     content.split_at(exec::without_marks(unremarked).0.len())
 }
 

@@ -76,6 +76,8 @@ impl CallCount {
     /// That the answer was ended because it made the same call again and again.
     pub(crate) fn repetition(&self) -> Option<String> {
         let call = self.repeated.as_ref()?;
-        Some(format!("the answer was ended after {SAME} times the same call, {call} (--max-calls sets another limit)"))
+        Some(format!(
+            "the answer was ended after {SAME} times the same call, {call} (`Options::max_calls` sets another limit)"
+        ))
     }
 }

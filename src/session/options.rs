@@ -17,6 +17,7 @@ use std::sync::atomic::AtomicBool;
 /// Whether and what the model must call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ToolChoice {
     /// The model decides.
     #[default]
@@ -40,7 +41,7 @@ impl ToolChoice {
             "none" => Ok(ToolChoice::None),
             "required" if tools.is_empty() => {
                 Err(Error::new(ErrorKind::Tools, "a tool call is required, but there are no tools")
-                    .hint("give some with --tools FILE"))
+                    .hint("`Session::set_tools` gives some"))
             }
             "required" => Ok(ToolChoice::Required),
             name if tools.get(name).is_some() => Ok(ToolChoice::Tool(name.to_owned())),

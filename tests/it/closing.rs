@@ -416,7 +416,7 @@ fn a_number_that_the_tokens_do_not_suffice_for_is_not_whole() {
         notes,
         [
             "the answer is not whole",
-            "the tokens ran out within a number, which may be another one with more digits (raise --max-tokens)"
+            "the tokens ran out within a number, which may be another one with more digits (raise `Options::max_tokens`)"
         ]
     );
     assert_eq!(reply.finish_reason, FinishReason::Length);

@@ -172,7 +172,7 @@ fn a_required_call_waits_for_reasoning_which_has_a_limit() {
     let (text, notices) = reasoned(&long, Rules { max_thinking: Some(20), ..rules });
     assert!(text.starts_with("Let me think. Let me") && text.contains("</think>"), "{text}");
     assert_eq!(text.find("</think>").map(|at| at < 25), Some(true), "{text}");
-    assert!(notices.iter().any(|notice| notice.contains("--max-thinking")), "{notices:?}");
+    assert!(notices.iter().any(|notice| notice.contains("`Options::max_thinking`")), "{notices:?}");
 }
 
 #[test]

@@ -161,7 +161,8 @@ fn an_answers_prompt_is_rendered_and_tokenised_once() {
         let mut counted = Counted::new(template, [5_000, 1_600][index], &texts);
         let (mut agent_, tools) = agent(LONG);
         counted.session.set_tools(tools);
-        let history = vec![Message::user("Tell me something. ".repeat(40)), Message::assistant("Something.")];
+        let history =
+            vec![Message::user("Tell me something. ".repeat([90, 40][index])), Message::assistant("Something.")];
         counted.session.set_messages(history).unwrap();
         counted.count("history");
         let outcome = counted.session.ask_and_run("The weather?", &mut agent_).unwrap();

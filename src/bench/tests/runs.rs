@@ -168,16 +168,19 @@ fn a_directory_that_is_not_in_order_says_so() {
 
     let plan = |temperature, repeat| Plan::new(&suite, vec![configuration("fake.gguf", temperature)], repeat);
     let there = error(RunDirectory::start(&path, plan(0.0, 1), &suite, false));
-    assert!(there.contains("there is a run in") && there.contains("--resume goes on"), "{there}");
+    assert!(there.contains("there is a run in") && there.contains("it can be resumed"), "{there}");
     let other = error(RunDirectory::start(&path, plan(0.5, 1), &suite, true));
     assert!(other.contains("differs in models, templates, formats or options"), "{other}");
-    assert!(error(RunDirectory::start(&path, plan(0.0, 2), &suite, true)).contains("differs in --repeat"));
+    assert!(error(RunDirectory::start(&path, plan(0.0, 2), &suite, true)).contains("differs in `Plan::repeat`"));
     let fewer = Plan::new(&suite.clone().limited(2), vec![configuration("fake.gguf", 0.0)], 1);
     assert!(error(RunDirectory::start(&path, fewer, &suite, true)).contains("differs in the cases"));
 
     let running = RunDirectory::start(&path, plan(0.0, 1), &suite, true).unwrap();
     let twice = error(RunDirectory::start(&path, plan(0.0, 1), &suite, true));
-    assert!(twice.contains("another process is at work on the run in") && twice.contains("--out DIR"), "{twice}");
+    assert!(
+        twice.contains("another process is at work on the run in") && twice.contains("in another directory"),
+        "{twice}"
+    );
     assert!(RunDirectory::open(&path).is_ok(), "it may be looked at");
     drop(running);
 

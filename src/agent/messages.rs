@@ -5,9 +5,9 @@ use crate::agent::turn::Fault;
 use crate::message::ToolCall;
 use crate::parse::ParsedCall;
 
-/// What the result of a call begins with that has none.
+/// The beginning of an error in place of a result.
 pub(crate) const ERROR: &str = "error: ";
-/// For a call that the run ended before.
+/// For a call that was not executed because the run ended.
 pub(crate) const NOT_EXECUTED: &str = "error: this call was not executed: the run ended before";
 /// For a call that was made before.
 pub(crate) const REPEATED: &str =
@@ -16,11 +16,11 @@ pub(crate) const REPEATED: &str =
 pub(crate) const UNAVAILABLE: &str = "[No other call of this tool would do better. Do not call it again: answer with what is known, or say what is missing.]";
 /// For the person, where the model was made to answer.
 pub(crate) const LOOP: &str = "the model made the same call again and again; it was made to answer without tools";
-/// For the person, where nothing more may be spent on falling back.
+/// For the person, where nothing more may be spent on fallback models.
 pub(crate) const EXHAUSTED: &str = "the tokens or seconds for falling back are used up";
 /// For the person, where the model had nothing to say.
 pub(crate) const EMPTY: &str = "the model's answer is empty";
-/// For the person, where a fallback model said something else.
+/// For the person, where a fallback model wrote only text.
 pub(crate) const NO_CALL: &str = "the model wrote no call";
 
 /// The result of a call that was not executed because of how it was written.
@@ -43,9 +43,9 @@ pub(crate) fn failed(failure: &Failure) -> String {
     format!("{ERROR}{failure}")
 }
 
-/// A result without the remark after it, and the remark.
-pub(crate) fn without_remark(content: &str) -> (&str, &str) {
-    let at = [REPEATED, UNAVAILABLE].iter().find_map(|remark| content.strip_suffix(remark)?.strip_suffix('\n'));
+/// A result without the advice after it, and the advice.
+pub(crate) fn without_advice(content: &str) -> (&str, &str) {
+    let at = [REPEATED, UNAVAILABLE].iter().find_map(|advice| content.strip_suffix(advice)?.strip_suffix('\n'));
     content.split_at(at.map_or(content.len(), str::len))
 }
 

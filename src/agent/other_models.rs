@@ -1,4 +1,4 @@
-//! Fallback models: another session that is asked for one call.
+//! Fallback models: other sessions, each of which writes one call.
 
 use crate::Result;
 use crate::agent::fallback::{self, Limits, Rates, Warm};
@@ -9,20 +9,13 @@ use crate::session::prompt::AnswerRequest;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Opens the model of a name; says how many bytes it takes.
-pub type Open = Box<dyn FnMut(&str) -> Result<(Session, u64)> + Send>;
+/// Opens a model by its name; also returns its size in bytes.
+pub type OpenModel = Box<dyn FnMut(&str) -> Result<(Session, u64)> + Send>;
 
-/// What asking a fallback model came to.
-pub(super) enum Asked {
-    Answered(Box<Reply>),
-    /// Not enough may be spent any more.
-    Exhausted,
-}
-
-/// The models that help where a call keeps failing.
+/// The models that write a call which keeps failing.
 pub struct Fallbacks {
     models: Vec<String>,
-    open: Open,
+    open: OpenModel,
     limits: Limits,
     rates: Rates,
     learn: bool,
@@ -33,7 +26,7 @@ pub struct Fallbacks {
 
 impl Fallbacks {
     /// These models, which `open` loads when they are needed.
-    pub fn new(models: Vec<String>, limits: Limits, open: Open) -> Fallbacks {
+    pub fn new(models: Vec<String>, limits: Limits, open: OpenModel) -> Fallbacks {
         Fallbacks {
             models,
             open,
@@ -59,12 +52,12 @@ impl Fallbacks {
         self.warm.names().map(str::to_owned).collect()
     }
 
-    /// How many models there are to ask, beside `own`.
-    pub(super) fn count(&self, own: &str) -> usize {
+    /// The number of models other than `own`.
+    pub(super) fn number(&self, own: &str) -> usize {
         self.models.iter().filter(|model| *model != own).count()
     }
 
-    /// A run begins: nothing was spent on it yet.
+    /// A run begins: it has not spent anything yet.
     pub(super) fn begin(&mut self) {
         (self.tokens, self.time) = (0, Duration::ZERO);
     }
@@ -78,51 +71,50 @@ impl Fallbacks {
         self.tokens >= self.limits.max_tokens || self.time >= self.limits.max_time
     }
 
-    /// The models in the order in which they are asked for a call of `tool`.
+    /// The models in the order in which they try a call of `tool`.
     pub(super) fn order(&self, own: &str, tool: &str) -> Vec<String> {
         fallback::order(&self.models, own, tool, &self.rates)
     }
 
-    /// Asks a model, which is loaded where it is not. Its answer is ended where nothing more may be spent; only loading
-    /// cannot be.
-    pub(super) fn ask(&mut self, model: &str, mut request: AnswerRequest) -> Result<Asked> {
+    /// Lets a model answer; loads it if necessary. `None` if nothing more may be spent. The answer is ended at the limits;
+    /// only loading cannot be.
+    pub(super) fn answer(&mut self, model: &str, mut request: AnswerRequest) -> Result<Option<Reply>> {
         if self.exhausted() {
-            return Ok(Asked::Exhausted);
+            return Ok(None);
         }
         let started = Instant::now();
         let most = self.limits.max_tokens - self.tokens;
-        // Too far away to be reckoned with is no limit.
+        // A deadline that overflows the clock is no limit.
         request.until = started.checked_add(self.limits.max_time - self.time);
         let Fallbacks { warm, open, .. } = self;
-        let asked = warm.get(model, || open(model)).and_then(|session| {
+        let reply = warm.get(model, || open(model)).and_then(|session| {
             request.options.sampling = session.options.sampling;
-            // Its tokens are others.
+            // Its tokens have other ids.
             request.options.logit_bias.clear();
-            // Another conversation each time.
+            // Each conversation is a new one.
             session.cuts = Default::default();
             let prompt = session.prepare(&request)?;
             let late = request.until.is_some_and(|until| until <= Instant::now());
             if prompt >= most || late {
-                return Ok(Asked::Exhausted);
+                return Ok(None);
             }
             request.options.max_tokens = request.options.max_tokens.min(most - prompt);
-            let reply = session.answer(&request, &mut |_: &Event| ())?;
-            Ok(Asked::Answered(Box::new(reply)))
+            session.answer(&request, &mut |_: &Event| ()).map(Some)
         });
         self.time += started.elapsed();
-        if let Ok(Asked::Answered(reply)) = &asked {
+        if let Ok(Some(reply)) = &reply {
             self.tokens += reply.usage.prompt_tokens + reply.usage.completion_tokens;
         }
-        asked
+        reply
     }
 
-    /// Remembers how a model's call went.
-    pub(super) fn learned(&mut self, model: &str, tool: &str, good: bool) -> Result<()> {
+    /// Counts how a model's call went.
+    pub(super) fn count_result(&mut self, model: &str, tool: &str, good: bool) -> Result<()> {
         if self.learn { self.rates.count(model, tool, good) } else { Ok(()) }
     }
 }
 
-/// What a fallback model sees of a conversation: the instructions, and what came from the last question on.
+/// What a fallback model sees of a conversation: the instructions, and everything from the last question on.
 pub(super) fn recent(messages: &[Message]) -> Vec<Message> {
     let question = messages.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
     let system = messages[..question].iter().filter(|message| message.role == Role::System);
