@@ -145,12 +145,11 @@ impl Session {
         }
         let plain = templates.choose(false);
         let messages = [Message::user("What is it?")];
-        let request = RenderRequest {
-            messages: &messages,
-            bos_token: &model.bos,
-            eos_token: &model.eos,
-            ..RenderRequest::default()
-        };
+        let request = RenderRequest::default().with(|set| {
+            set.messages = &messages;
+            set.bos_token = &model.bos;
+            set.eos_token = &model.eos;
+        });
         if plain.render(&request).is_ok_and(|prompt| !prompt.text().contains(&messages[0].content)) {
             notices.push(format!("{}: it leaves out what the user says", plain.name()));
         }
@@ -165,7 +164,7 @@ impl Session {
         tool_notices.extend(untrained::notice(&*engine, &format));
         let section = match writes {
             Writes::Section => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
-            Writes::Template(_) | Writes::Calls => None,
+            _ => None,
         };
         let calls_as_text = writes == Writes::Calls;
         let variables = if let Writes::Template(variables) = writes { variables } else { Map::new() };

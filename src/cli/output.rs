@@ -135,7 +135,7 @@ impl Printer {
             }
             Event::WithoutTools(why) => self.aside(&format!("answering without tools: {}", why.message))?,
             // The rest is reported after the turn.
-            Event::Parsed(Parsed::Repair(_) | Parsed::InvalidCall(_))
+            Event::Parsed(_)
             | Event::Constraint(_)
             | Event::Context(_)
             | Event::History(_)

@@ -90,21 +90,21 @@ impl Session {
         let (ask, options) = (&ask, &ask.options);
         let taken_ids: Vec<String> =
             ask.messages.iter().flat_map(|m| &m.tool_calls).filter_map(|call| call.id.clone()).collect();
-        let parser_options = ParserOptions {
-            repair: options.repair,
-            coerce: options.coerce,
-            normalize_names: options.normalize_names,
-            first_call: taken_ids.len() + 1,
-            taken_ids,
-            prompt_tail: self.prompt_tail(&shown, &written),
-            forbidden: options.tool_choice == ToolChoice::None,
+        let parser_options = ParserOptions::default().with(|set| {
+            set.repair = options.repair;
+            set.coerce = options.coerce;
+            set.normalize_names = options.normalize_names;
+            set.first_call = taken_ids.len() + 1;
+            set.taken_ids = taken_ids;
+            set.prompt_tail = self.prompt_tail(&shown, &written);
+            set.forbidden = options.tool_choice == ToolChoice::None;
             // Without tools, or where the answer is to be JSON, it is what it looks like.
-            other_forms: match ask.tools.is_empty() || options.grammar.is_some() || options.response_format.is_some() {
-                true => OtherForms::Off,
-                false => options.other_forms,
-            },
-            ..ParserOptions::default()
-        };
+            set.other_forms =
+                match ask.tools.is_empty() || options.grammar.is_some() || options.response_format.is_some() {
+                    true => OtherForms::Off,
+                    false => options.other_forms,
+                };
+        });
         let prompt_tail = parser_options.prompt_tail.clone();
         // Also tools that are not in the prompt: a call of one still has to fit it.
         let tools = (!ask.tools.is_empty()).then(|| Arc::clone(&ask.tools));
@@ -258,7 +258,7 @@ impl Session {
         let tools = ask.shown_tools();
         let template = self.templates.choose(tools.is_some());
         let (placed, mut adapted) = complete(ask.placed());
-        let Adapted { mut prompt, messages, notes } = template.render_adapted(&self.request(ask), placed)?;
+        let Adapted { mut prompt, messages, notes, .. } = template.render_adapted(&self.request(ask), placed)?;
         adapted.extend(notes);
         let mut text = prompt.text();
         let opened = self.opens_reasoning(&text);
@@ -293,18 +293,17 @@ impl Session {
 
     pub(crate) fn request<'a>(&'a self, ask: &'a Ask) -> RenderRequest<'a> {
         let model = self.engine.model();
-        RenderRequest {
-            messages: &ask.messages,
-            tools: ask.shown_tools().map(|tools| &**tools),
-            bos_token: &model.bos,
-            eos_token: &model.eos,
-            now: ask.options.now,
-            reserved: Some(&self.reserved),
-            overlay: (self.section.is_some() || self.calls_as_text)
-                .then(|| Overlay { section: self.section.as_ref(), history: &*self.format }),
-            variables: self.variables.clone(),
-            ..RenderRequest::default()
-        }
+        RenderRequest::default().with(|set| {
+            set.messages = &ask.messages;
+            set.tools = ask.shown_tools().map(|tools| &**tools);
+            set.bos_token = &model.bos;
+            set.eos_token = &model.eos;
+            set.now = ask.options.now;
+            set.reserved = Some(&self.reserved);
+            set.overlay = (self.section.is_some() || self.calls_as_text)
+                .then(|| Overlay { section: self.section.as_ref(), history: &*self.format });
+            set.variables = self.variables.clone();
+        })
     }
 
     /// What the prompt writes of the answer: the head of the assistant's turn, and reasoning that it opens.
@@ -312,7 +311,10 @@ impl Session {
         if self.format.reasoning.is_none() {
             return String::new();
         }
-        let request = RenderRequest { add_generation_prompt: false, messages: &written.messages, ..self.request(ask) };
+        let request = self.request(ask).with(|set| {
+            set.add_generation_prompt = false;
+            set.messages = &written.messages;
+        });
         let template = self.templates.choose(request.tools.is_some());
         let Ok(without) = template.render(&request) else { return String::new() };
         let without = without.text();

@@ -20,6 +20,7 @@ use steps::STEPS;
 
 /// A prompt, and how the conversation was adapted for it.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Adapted {
     /// The prompt.
     pub prompt: Prompt,
@@ -59,6 +60,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// Those of [`ChatTemplate::render`] for the original conversation, if no adaptation helps.
+    #[doc(hidden)]
     pub fn render_adapted(&self, request: &RenderRequest<'_>, placed: Vec<Placed>) -> Result<Adapted> {
         let fit = self.fit(request, &placed);
         let bound = fit.came.as_ref().is_err_and(failure::is_bound);
@@ -79,6 +81,7 @@ impl ChatTemplate {
     }
 
     /// Whether the template writes calls, but only one per turn.
+    #[doc(hidden)]
     pub fn writes_one_call(&self, request: &RenderRequest<'_>) -> bool {
         *self.one_call.get_or_init(|| {
             let arguments = || Arguments::Object(Map::from_iter([("value".to_owned(), json!("text"))]));

@@ -23,7 +23,7 @@ fn cases() {
         let template = ChatTemplate::new("chat.jinja", case["template"].as_str().unwrap()).unwrap();
         let messages = Conversation::from_value(case["messages"].clone()).unwrap().messages;
         let (completed, mut notes) = complete(placed(&messages));
-        let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+        let request = RenderRequest::default().with(|set| set.messages = &messages);
         report.push_str(&format!("=== {name}\n"));
         let adapted = match template.render_adapted(&request, completed) {
             Ok(adapted) => adapted,
@@ -51,7 +51,10 @@ fn tools_lost_next_to_a_system_message_are_named() {
     let template = ChatTemplate::new("chat.jinja", source).unwrap();
     let tools = Tools::from_json(r#"[{"name": "clock", "description": "The time"}]"#, "tools").unwrap();
     let render = |messages: &[Message]| {
-        let request = RenderRequest { messages, tools: Some(&tools), ..RenderRequest::default() };
+        let request = RenderRequest::default().with(|set| {
+            set.messages = messages;
+            set.tools = Some(&tools);
+        });
         template.render_adapted(&request, placed(messages)).unwrap()
     };
     assert!(render(&[Message::user("Hi")]).notes.is_empty());
@@ -63,7 +66,10 @@ fn tools_lost_next_to_a_system_message_are_named() {
         [{{ m.role }}]{{ m.content }}{% endfor %}";
     let template = ChatTemplate::new("chat.jinja", lost).unwrap();
     let messages = [Message::user("Hi"), Message::assistant("Hello."), Message::user("Time?")];
-    let request = RenderRequest { messages: &messages, tools: Some(&tools), ..RenderRequest::default() };
+    let request = RenderRequest::default().with(|set| {
+        set.messages = &messages;
+        set.tools = Some(&tools);
+    });
     let notes = template.render_adapted(&request, placed(&messages)).unwrap().notes;
     assert_eq!(notes, ["chat.jinja: the tools are not in the prompt: the template leaves them out"]);
 }
