@@ -161,12 +161,11 @@ impl Session {
         }
         let plain = templates.choose(false);
         let messages = [Message::user("What is it?")];
-        let request = RenderRequest {
-            messages: &messages,
-            bos_token: &model.bos,
-            eos_token: &model.eos,
-            ..RenderRequest::default()
-        };
+        let request = RenderRequest::default().with(|set| {
+            set.messages = &messages;
+            set.bos_token = &model.bos;
+            set.eos_token = &model.eos;
+        });
         if plain.render(&request).is_ok_and(|prompt| !prompt.text().contains(&messages[0].content)) {
             notices.push(format!("{}: it leaves out what the user says", plain.name()));
         }
@@ -181,7 +180,7 @@ impl Session {
         tool_notices.extend(untrained::notice(&*engine, &format));
         let section = match writes {
             Writes::Section => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
-            Writes::Template(_) | Writes::Calls => None,
+            _ => None,
         };
         let calls_as_text = writes == Writes::Calls;
         let variables = if let Writes::Template(variables) = writes { variables } else { Map::new() };
@@ -407,7 +406,8 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Template`] when the chat template fails, [`ErrorKind::Tools`] when no arguments fit a tool that has to
     /// be called, and what [`Session::respond`] finds in a grammar.
-    pub(crate) fn check(&mut self) -> Result<()> {
+    #[doc(hidden)]
+    pub fn check(&mut self) -> Result<()> {
         // A conversation that is still to be begun is written when there is something to write.
         if let Ok(request) = self.request() {
             let written = self.write(&request, self.shown(&request))?;

@@ -154,7 +154,7 @@ fn in_another_form(case: &Case, sample: &Sample, format: &Format) -> Result<bool
     if case.tools.is_empty() {
         return Ok(false);
     }
-    let options = ParserOptions { prompt_tail: sample.prompt_tail.clone(), ..ParserOptions::default() };
+    let options = ParserOptions::default().with(|set| set.prompt_tail = sample.prompt_tail.clone());
     let mut parser = Parser::new(format, Some(Arc::clone(&case.tools)), options)?;
     parser.push(sample.raw.as_bytes(), &mut |_| ());
     Ok(parser.finish(&mut |_| ()).repairs.iter().any(|repair| repair.kind == RepairKind::OtherForm))
@@ -163,16 +163,15 @@ fn in_another_form(case: &Case, sample: &Sample, format: &Format) -> Result<bool
 fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<(Parsed, Vec<ScoredCall>)> {
     let taken_ids: Vec<String> =
         case.messages.iter().flat_map(|message| &message.tool_calls).filter_map(|call| call.id.clone()).collect();
-    let options = ParserOptions {
-        repair,
-        first_call: taken_ids.len() + 1,
-        taken_ids,
-        prompt_tail: sample.prompt_tail.clone(),
-        any_number: true,
+    let options = ParserOptions::default().with(|set| {
+        set.repair = repair;
+        set.first_call = taken_ids.len() + 1;
+        set.taken_ids = taken_ids;
+        set.prompt_tail = sample.prompt_tail.clone();
+        set.any_number = true;
         // Only a call in the format can be right.
-        other_forms: OtherForms::Off,
-        ..ParserOptions::default()
-    };
+        set.other_forms = OtherForms::Off;
+    });
     let tools = (!case.tools.is_empty()).then(|| Arc::clone(&case.tools));
     let mut parser = Parser::new(format, tools, options)?;
     // From the text: a double may differ from what the model wrote.

@@ -1,6 +1,7 @@
 //! The command line: all that concerns the terminal and not the library. It names the library as its users do.
 #![allow(unreachable_pub)]
 
+mod advice;
 mod agent;
 mod ask;
 mod bench;
@@ -114,10 +115,17 @@ fn report(error: &anyhow::Error) -> ExitCode {
     let style = anstyle::AnsiColor::Red.on_default().bold();
     // Reading and downloading fail with the library's errors, so this is an error of writing the output.
     let doing = if error.is::<std::io::Error>() { "cannot write to standard output: " } else { "" };
-    let text = format!("{error:#}");
-    say(format_args!("{style}error:{style:#} {doing}{}\n", with_options(&text)));
+    say(format_args!("{style}error:{style:#} {doing}{}\n", with_options(&sentence(error))));
     let input = error.downcast_ref::<Error>().is_some_and(|error| error.kind().is_input());
     ExitCode::from(if input { USAGE } else { FAILED })
+}
+
+/// An error and its causes, down to the library's error, which says what its own causes say.
+fn sentence(error: &anyhow::Error) -> String {
+    let library = error.chain().position(|cause| cause.is::<Error>());
+    let causes: Vec<String> =
+        error.chain().take(library.map_or(usize::MAX, |at| at + 1)).map(ToString::to_string).collect();
+    causes.join(": ")
 }
 
 /// Writes to standard error. `eprint!` would panic on a full disk; such an error cannot be reported anywhere.
@@ -143,7 +151,7 @@ fn complain(text: &str) {
 /// Reports what the user should know and is not a failure.
 fn notice(text: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default();
-    say(format_args!("{style}note:{style:#} {}\n", with_options(text)));
+    say(format_args!("{style}note:{style:#} {}\n", with_options(&advice::with_option(text))));
 }
 
 /// Reports a fact that does not change while the program runs, only once.

@@ -142,6 +142,7 @@ fn payload(format: &Format) -> &'static str {
         Payload::Tagged(_) => "tagged",
         Payload::Python { list: true } => "python, list",
         Payload::Python { list: false } => "python",
+        _ => "other",
     }
 }
 
@@ -294,7 +295,7 @@ fn by_name(name: &str) -> Result<(Arc<ChatTemplate>, Option<Format>)> {
     let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))?;
     let section_only = declared.is_some() && {
         let question = [Message::user("When does the ferry leave?")];
-        let written = template.render(&RenderRequest { messages: &question, ..RenderRequest::default() });
+        let written = template.render(&RenderRequest::default().with(|set| set.messages = &question));
         written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content))
     };
     Ok(match declared.filter(|_| section_only) {
@@ -436,6 +437,7 @@ fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {
             // One mistake often makes everything fail.
             Outcome::Fail { error } if shown == Some(error) => (bad, "fail", "as above"),
             Outcome::Fail { error } => (bad, "fail", error.lines().next().unwrap_or_default()),
+            _ => (bad, "unknown", ""),
         };
         let gap = if more.is_empty() { 0 } else { 9 - word.len() };
         writeln!(out, "  {:names$}  {style}{word}{style:#}{:gap$}{more}", render.what, "")?;
@@ -486,7 +488,7 @@ fn print_turns(out: &mut impl Write, turns: &[Turn]) -> Result<()> {
     let labels: Vec<String> = turns.iter().map(label).collect();
     let names = width(labels.iter().map(String::as_str));
     for (turn, label) in turns.iter().zip(&labels) {
-        let Some(Difference { at, tokens, lost, earlier, later }) = &turn.differs else {
+        let Some(Difference { at, tokens, lost, earlier, later, .. }) = &turn.differs else {
             writeln!(out, "  {label:names$}  {GREEN}pass{GREEN:#}")?;
             continue;
         };
@@ -507,11 +509,11 @@ fn print_tokens(out: &mut impl Write, model: &str, markers: &[MarkerTokens], cos
     if !markers.is_empty() {
         writeln!(out, "\n{BOLD}Its markers as tokens of {model}{BOLD:#}")?;
     }
-    for MarkerTokens { marker, tokens } in markers {
+    for MarkerTokens { marker, tokens, .. } in markers {
         let style = if *tokens == 1 { GREEN } else { YELLOW };
         writeln!(out, "  {style}{tokens:>3}{style:#}  {marker}")?;
     }
     writeln!(out, "\n{BOLD}What it costs in tokens of {model}{BOLD:#}")?;
-    costs.iter().try_for_each(|Cost { what, tokens }| writeln!(out, "  {tokens:>3}  {what}"))?;
+    costs.iter().try_for_each(|Cost { what, tokens, .. }| writeln!(out, "  {tokens:>3}  {what}"))?;
     Ok(())
 }

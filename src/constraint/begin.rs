@@ -25,7 +25,7 @@ impl Compiler {
                 vec![end.to_owned(), end.trim_start().to_owned()]
             }
             Payload::Named(named) => named.quote.iter().cloned().collect(),
-            Payload::Json(_) | Payload::Python { .. } => Vec::new(),
+            _ => Vec::new(),
         };
         let calls = format.section.iter().map(|section| &section.end).chain(&format.end).filter_map(Marker::text);
         let ends = Ends { values, calls: calls.map(str::to_owned).collect() };
@@ -92,7 +92,7 @@ impl<'c> Constraint<'c> {
             json: match &format.payload {
                 Payload::Json(_) => true,
                 Payload::Named(named) => named.quote.is_none(),
-                Payload::Tagged(_) | Payload::Python { .. } => false,
+                _ => false,
             },
             draft: true,
             last: Vec::new(),

@@ -161,17 +161,16 @@ fn parser_options(request: &AnswerRequest, prompt_tail: &str) -> ParserOptions {
     let taken_ids: Vec<String> = calls.filter_map(|call| call.id.clone()).collect();
     // Without tools, or where the answer is to be JSON, text that looks like a call is text.
     let only_text = request.tools.is_empty() || options.grammar.is_some() || options.response_format.is_some();
-    ParserOptions {
-        repair: options.repair,
-        coerce: options.coerce,
-        normalize_names: options.normalize_names,
-        first_call: taken_ids.len() + 1,
-        taken_ids,
-        prompt_tail: prompt_tail.to_owned(),
-        forbidden: options.tool_choice == ToolChoice::None,
-        other_forms: if only_text { OtherForms::Off } else { options.other_forms },
-        ..ParserOptions::default()
-    }
+    ParserOptions::default().with(|set| {
+        set.repair = options.repair;
+        set.coerce = options.coerce;
+        set.normalize_names = options.normalize_names;
+        set.first_call = taken_ids.len() + 1;
+        set.taken_ids = taken_ids;
+        set.prompt_tail = prompt_tail.to_owned();
+        set.forbidden = options.tool_choice == ToolChoice::None;
+        set.other_forms = if only_text { OtherForms::Off } else { options.other_forms };
+    })
 }
 
 /// Why an answer ended.

@@ -89,7 +89,7 @@ impl Session {
     pub(crate) fn write(&self, request: &AnswerRequest, shown: Shown) -> Result<Written> {
         let Shown { messages, places } = shown;
         let template = self.templates.choose(request.shown_tools().is_some());
-        let Adapted { mut prompt, messages: adapted_messages, notes } =
+        let Adapted { mut prompt, messages: adapted_messages, notes, .. } =
             template.render_adapted(&self.render_request(request, &messages), &places)?;
         let mut text = prompt.text();
         let opened = self.opens_reasoning(&text);
@@ -133,18 +133,17 @@ impl Session {
         messages: &'a [Message],
     ) -> RenderRequest<'a> {
         let model = self.engine.model();
-        RenderRequest {
-            messages,
-            tools: request.shown_tools().map(|tools| &**tools),
-            bos_token: &model.bos,
-            eos_token: &model.eos,
-            now: request.options.now,
-            reserved: Some(&self.reserved),
-            overlay: (self.section.is_some() || self.calls_as_text)
-                .then(|| Overlay { section: self.section.as_ref(), history: &*self.format }),
-            variables: self.variables.clone(),
-            ..RenderRequest::default()
-        }
+        RenderRequest::default().with(|set| {
+            set.messages = messages;
+            set.tools = request.shown_tools().map(|tools| &**tools);
+            set.bos_token = &model.bos;
+            set.eos_token = &model.eos;
+            set.now = request.options.now;
+            set.reserved = Some(&self.reserved);
+            set.overlay = (self.section.is_some() || self.calls_as_text)
+                .then(|| Overlay { section: self.section.as_ref(), history: &*self.format });
+            set.variables = self.variables.clone();
+        })
     }
 
     /// What the prompt writes of the answer: the head of the assistant's turn, and reasoning that it opens.
@@ -159,7 +158,7 @@ impl Session {
                 return tail;
             }
             let render = self.render_request(request, &written.messages);
-            let without = RenderRequest { add_generation_prompt: false, ..render };
+            let without = render.with(|set| set.add_generation_prompt = false);
             let Ok(without) = template.render(&without) else { return String::new() };
             let tail = after_common(text, &without.text());
             if !tail.is_empty() {
@@ -181,7 +180,7 @@ impl Session {
         }
         let tail = short_conversation(role).and_then(|messages| {
             let with = self.render_request(request, &messages);
-            let without = RenderRequest { add_generation_prompt: false, ..with.clone() };
+            let without = with.clone().with(|set| set.add_generation_prompt = false);
             let [with, without] = [with, without].map(|request| template.render_trial(&request));
             Some(after_common(&with.ok()?.text(), &without.ok()?.text()).to_owned())
         });

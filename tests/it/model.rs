@@ -2,7 +2,7 @@
 
 use callwright::constraint::Mode;
 use callwright::engine::ModelInfo;
-use callwright::engine::llama::LoadOptions;
+use callwright::engine::LoadOptions;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::format::Format;
 use callwright::message::Message;

@@ -8,10 +8,12 @@ pub mod error;
 pub mod format;
 #[cfg(feature = "grammar")]
 pub mod grammar;
+#[doc(hidden)]
 pub mod json;
 pub mod message;
 pub mod parse;
 pub mod template;
+#[doc(hidden)]
 pub mod text_file;
 pub mod tool;
 

@@ -69,6 +69,7 @@ impl Exec {
 
 /// The kind of a tool's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Output {
     /// Any text.
     #[default]
@@ -131,7 +132,7 @@ impl Tool {
         let Some(schema) = self.schema() else { return Ok(None) };
         jsonschema::validator_for(&schema).map(Some).map_err(|error| {
             let message = format!("{in_file}tool {:?}: {}", self.name, checker::schema_sentence(&error, "parameters"));
-            Error::new(ErrorKind::Tools, message)
+            Error::new(ErrorKind::Tools, message).caused_by(error.to_owned())
         })
     }
 }
@@ -211,6 +212,7 @@ impl Tools {
     }
 
     /// Takes the notices, so that a session does not report them again.
+    #[doc(hidden)]
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
@@ -235,7 +237,7 @@ impl Tools {
     pub fn merge(&mut self, other: Tools) -> Result<()> {
         if let Some(entry) = other.tools.iter().find(|entry| self.by_name.contains_key(&entry.tool.name)) {
             let message = format!("there are two tools named {:?}", entry.tool.name);
-            return Err(Error::new(ErrorKind::Tools, message).hint("a tool of that name is in an earlier --tools file"));
+            return Err(Error::new(ErrorKind::Tools, message).hint("a tool of that name is in an earlier file"));
         }
         self.append(other);
         Ok(())
@@ -374,13 +376,14 @@ impl Tools {
 ///
 /// # Errors
 /// [`ErrorKind::Tools`] if the schema is invalid.
+#[doc(hidden)]
 pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
     // A schema that the newest draft rejects (a list of `items`) may be of an older draft.
     let validator =
         jsonschema::validator_for(schema).or_else(|error| jsonschema::draft7::new(schema).map_err(|_| error));
     let validator = validator.map_err(|error| {
         let message = format!("the schema is not one: {}", checker::schema_sentence(&error, "$"));
-        Error::new(ErrorKind::Tools, message)
+        Error::new(ErrorKind::Tools, message).caused_by(error.to_owned())
     })?;
     // At the top level the message is about arguments.
     let of_value = |problem: CallProblem| match problem.to_string() {

@@ -196,7 +196,7 @@ pub(super) fn run(
     }
     match exec.output {
         Output::Json => json(name, &out, held),
-        Output::Text => Ok(cut(&out.kept, out.total, limits.max_output) + if held { HELD } else { "" }),
+        _ => Ok(cut(&out.kept, out.total, limits.max_output) + if held { HELD } else { "" }),
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 /// An answer with calls, written by the template and read with its format.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct RoundTrip {
     /// What the answer contains.
     pub what: &'static str,

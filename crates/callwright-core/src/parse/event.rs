@@ -12,6 +12,7 @@ use std::ops::Range;
 /// [`RepairKind::DuplicateKey`] reports.)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// Text for the user.
     Text {
@@ -55,6 +56,7 @@ pub enum Event {
 
 /// A call that must not be executed: it is cut off, or names no tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct InvalidCall {
     /// The call's id, unique in the conversation.
     pub id: String,
@@ -188,6 +190,7 @@ impl RepairKind {
 
 /// An irregularity in the model's text that is neither markup nor repaired, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Diagnostic {
     /// What was found.
     #[serde(flatten)]
@@ -286,7 +289,7 @@ impl fmt::Display for Diagnostic {
                     true => write!(f, "the call of {tool} is in another form: {form}")?,
                     false => write!(f, "what looks like a call of {tool} is text, as it is in another form: {form}")?,
                 }
-                format.map_or(Ok(()), |format| write!(f, "; --format {format} fits it"))
+                format.map_or(Ok(()), |format| write!(f, "; the format {format} fits it"))
             }
             DiagnosticKind::LeftOut { count } => write!(f, "{count} more diagnostics are not listed"),
         }

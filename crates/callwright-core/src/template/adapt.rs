@@ -22,6 +22,7 @@ use steps::STEPS;
 
 /// A prompt, and how the conversation was adapted for it.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Adapted {
     /// The prompt.
     pub prompt: Prompt,
@@ -68,6 +69,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// Those of [`ChatTemplate::render`] for the original conversation, if no adaptation helps.
+    #[doc(hidden)]
     pub fn render_adapted(&self, request: &RenderRequest<'_>, places: &[usize]) -> Result<Adapted> {
         let place = |index: usize| places.get(index).copied().unwrap_or(index);
         let mut first = None;
@@ -116,6 +118,7 @@ impl ChatTemplate {
     }
 
     /// Whether the template writes calls, but only one per turn.
+    #[doc(hidden)]
     pub fn writes_one_call(&self, request: &RenderRequest<'_>) -> bool {
         *self.one_call.get_or_init(|| {
             let arguments = || Arguments::Object(Map::from_iter([("value".to_owned(), json!("text"))]));

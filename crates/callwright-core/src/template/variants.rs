@@ -65,6 +65,7 @@ impl ChatTemplates {
     }
 
     /// Like [`ChatTemplates::choose`], by value.
+    #[doc(hidden)]
     pub fn into_chosen(mut self, tools: bool) -> Arc<ChatTemplate> {
         match self.named.iter().position(|(name, _)| tools && name == "tool_use") {
             Some(index) => self.named.swap_remove(index).1,
@@ -83,6 +84,7 @@ impl ChatTemplates {
     }
 
     /// Whether the model has no template and the built-in one is used; the user should know.
+    #[doc(hidden)]
     pub fn is_built_in(&self) -> bool {
         self.built_in
     }

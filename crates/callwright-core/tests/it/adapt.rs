@@ -18,7 +18,7 @@ fn cases() {
         let case: Value = serde_json::from_str(&std::fs::read_to_string(folder.join(name)).unwrap()).unwrap();
         let template = ChatTemplate::new("chat.jinja", case["template"].as_str().unwrap()).unwrap();
         let messages = Conversation::from_value(case["messages"].clone()).unwrap().messages;
-        let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+        let request = RenderRequest::default().with(|set| set.messages = &messages);
         report.push_str(&format!("=== {name}\n"));
         let adapted = match template.render_adapted(&request, &[]) {
             Ok(adapted) => adapted,
@@ -45,7 +45,7 @@ fn tools_lost_next_to_a_system_message_are_named() {
     let template = ChatTemplate::new("chat.jinja", source).unwrap();
     let tools = Tools::from_json(r#"[{"name": "clock", "description": "The time"}]"#, "tools").unwrap();
     let render = |messages: &[Message]| {
-        let request = RenderRequest { messages, tools: Some(&tools), ..RenderRequest::default() };
+        let request = RenderRequest::default().with(|set| (set.messages, set.tools) = (messages, Some(&tools)));
         template.render_adapted(&request, &[]).unwrap()
     };
     assert!(render(&[Message::user("Hi")]).notes.is_empty());
@@ -57,7 +57,7 @@ fn tools_lost_next_to_a_system_message_are_named() {
         [{{ m.role }}]{{ m.content }}{% endfor %}";
     let template = ChatTemplate::new("chat.jinja", lost).unwrap();
     let messages = [Message::user("Hi"), Message::assistant("Hello."), Message::user("Time?")];
-    let request = RenderRequest { messages: &messages, tools: Some(&tools), ..RenderRequest::default() };
+    let request = RenderRequest::default().with(|set| (set.messages, set.tools) = (&messages, Some(&tools)));
     let notes = template.render_adapted(&request, &[]).unwrap().notes;
     assert_eq!(notes, ["chat.jinja: the tools are not in the prompt: the template leaves them out"]);
 }
@@ -74,7 +74,7 @@ fn a_message_that_others_quote_is_named_if_it_is_left_out() {
         {"role": "tool", "tool_call_id": "1", "content": "sunny in Rome"},
         {"role": "assistant", "reasoning_content": "The result is: sunny in Rome.", "content": "It is sunny in Rome."}]"#;
     let messages = Conversation::from_value(serde_json::from_str(conversation).unwrap()).unwrap().messages;
-    let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+    let request = RenderRequest::default().with(|set| set.messages = &messages);
     let notes = template.render_adapted(&request, &[]).unwrap().notes;
     assert!(notes.iter().any(|note| note.contains("the result in messages[2] is shown as text")), "{notes:?}");
 }
@@ -94,7 +94,7 @@ fn a_conversation_with_words_of_its_own_is_rendered_once() {
     template.capabilities();
     let count = |messages: &[Message]| {
         let before = template.renders();
-        let request = RenderRequest { messages, tools: Some(&tools), ..RenderRequest::default() };
+        let request = RenderRequest::default().with(|set| (set.messages, set.tools) = (messages, Some(&tools)));
         assert_eq!(template.render_adapted(&request, &[]).unwrap().notes, [""; 0]);
         let after = template.renders();
         (after.prompts - before.prompts, after.trials - before.trials)

@@ -36,7 +36,10 @@ fn delimited() -> &'static Format {
 pub(crate) fn parse<'a>(setup: &Setup, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Parsed) {
     let format = setup.format.as_deref().unwrap_or_else(|| delimited());
     let prompt_tail = setup.prompt_tail.to_owned();
-    let options = ParserOptions { repair: setup.repair, prompt_tail, ..ParserOptions::default() };
+    let options = ParserOptions::default().with(|set| {
+        set.repair = setup.repair;
+        set.prompt_tail = prompt_tail;
+    });
     let mut parser = Parser::new(format, setup.tools.clone(), options).expect("the format is sound");
     let mut events = Vec::new();
     let mut join = |event: Event| match (events.last_mut(), event) {
@@ -650,7 +653,10 @@ fn aliases_never_change_a_call_with_canonical_keys() {
 
 #[test]
 fn ids_continue_from_the_conversation_and_are_unique() {
-    let options = ParserOptions { first_call: 7, taken_ids: vec!["call00008".into()], ..ParserOptions::default() };
+    let options = ParserOptions::default().with(|set| {
+        set.first_call = 7;
+        set.taken_ids = vec!["call00008".into()];
+    });
     let mut parser = Parser::new(delimited(), None, options).unwrap();
     let call = "### TOOL_CALL_START ###\n{\"name\": \"f\"}\n### TOOL_CALL_END ###\n";
     parser.push(call.repeat(3).as_bytes(), &mut |_| ());

@@ -46,7 +46,7 @@ fn files_add_up_and_names_stay_distinct() {
     let error = tools.merge(Tools::from_json(r#"[{"name": "c"}, {"name": "a"}]"#, "three.json").unwrap()).unwrap_err();
     insta::assert_snapshot!(error, @r#"
     there are two tools named "a"
-    hint: a tool of that name is in an earlier --tools file
+    hint: a tool of that name is in an earlier file
     "#);
     assert_eq!(tools.len(), 2, "a merge that fails changes nothing");
 }

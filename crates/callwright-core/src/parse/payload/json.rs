@@ -426,7 +426,7 @@ impl JsonPayload {
 }
 
 impl PayloadReader for JsonPayload {
-    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+    fn read(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
         let mut i = 0;
         while i < input.len() {
             if matches!(self.state, State::KeyText | State::Reading(_)) {

@@ -162,7 +162,7 @@ impl NamedPayload {
 }
 
 impl PayloadReader for NamedPayload {
-    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+    fn read(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
         let mut i = 0;
         while i < input.len() {
             if matches!(self.state, State::Arguments | State::AfterTail) {

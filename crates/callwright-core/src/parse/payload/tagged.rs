@@ -359,13 +359,13 @@ impl TaggedPayload {
 }
 
 impl PayloadReader for TaggedPayload {
-    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+    fn as_json(&mut self) -> Option<&mut JsonPayload> {
+        self.json.as_deref_mut()
+    }
+
+    fn read(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
         let mut i = 0;
-        while i < input.len() {
-            if let Some(json) = &mut self.json {
-                let (taken, then) = json.feed(&input[i..], at + i, stops, markers, calls);
-                return (i + taken, then);
-            }
+        while i < input.len() && self.json.is_none() {
             match self.state {
                 State::Value => {
                     let (taken, end) =
