@@ -115,7 +115,7 @@ pub(super) struct Warm<T> {
 
 impl<T> Warm<T> {
     /// An empty cache of `budget` bytes.
-    pub fn new(budget: u64) -> Warm<T> {
+    pub(super) fn new(budget: u64) -> Warm<T> {
         Warm { budget, kept: Vec::new() }
     }
 
@@ -138,7 +138,7 @@ impl<T> Warm<T> {
     }
 
     /// Drops what is over the budget.
-    pub fn rest(&mut self) {
+    pub(super) fn rest(&mut self) {
         self.release(self.budget);
     }
 

@@ -273,12 +273,12 @@ impl Turn {
     }
 
     /// How often the tool has failed in a row, in a way that another call may repair.
-    pub fn failures(&self, tool: &str) -> usize {
+    pub(crate) fn failures(&self, tool: &str) -> usize {
         self.failures.get(tool).copied().unwrap_or(0)
     }
 
     /// The calls of the last answer.
-    pub fn calls(&self) -> &[CallState] {
+    pub(crate) fn calls(&self) -> &[CallState] {
         &self.calls
     }
 
@@ -292,7 +292,7 @@ impl Turn {
     }
 
     /// The model has answered, after [`Step::Generate`], [`Step::Retry`] or [`Step::Answer`].
-    pub fn generated(&mut self, finish: FinishReason, calls: Vec<CallState>) -> Step {
+    pub(crate) fn generated(&mut self, finish: FinishReason, calls: Vec<CallState>) -> Step {
         self.turns += 1;
         self.calls = calls;
         for call in &mut self.calls {
@@ -321,7 +321,7 @@ impl Turn {
     }
 
     /// Calls were executed, after [`Step::Execute`].
-    pub fn executed(&mut self, results: Vec<(usize, CallOutcome)>) -> Step {
+    pub(crate) fn executed(&mut self, results: Vec<(usize, CallOutcome)>) -> Step {
         self.set_outcomes(results);
         if self.calls.iter().any(|call| call.outcome == Some(CallOutcome::LeftOpen)) {
             return Step::Stop(Status::ToolCalls);
@@ -349,12 +349,12 @@ impl Turn {
     }
 
     /// The call was generated again, after [`Step::Regenerate`]; `None` if no call was written.
-    pub fn regenerated(&mut self, call: Option<CallState>) -> Step {
+    pub(crate) fn regenerated(&mut self, call: Option<CallState>) -> Step {
         self.replace(call)
     }
 
     /// A fallback model has answered, after [`Step::FallBack`].
-    pub fn fell_back(&mut self, result: FallbackResult) -> Step {
+    pub(crate) fn fell_back(&mut self, result: FallbackResult) -> Step {
         match result {
             FallbackResult::Called(call) => self.replace(Some(call)),
             FallbackResult::NoCall => self.replace(None),
@@ -372,7 +372,7 @@ impl Turn {
     }
 
     /// The caller ended the run, perhaps while calls were executed.
-    pub fn cancelled(&mut self, results: Vec<(usize, CallOutcome)>) -> Step {
+    pub(crate) fn cancelled(&mut self, results: Vec<(usize, CallOutcome)>) -> Step {
         self.set_outcomes(results);
         Step::Stop(Status::Cancelled)
     }

@@ -1,8 +1,8 @@
 //! From a model's name to a session.
 
 use callwright::constraint::Mode;
-use callwright::engine::ModelInfo;
 use callwright::engine::LoadOptions;
+use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::format::Format;
 use callwright::message::Message;
