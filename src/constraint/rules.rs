@@ -101,7 +101,7 @@ impl std::fmt::Display for Notice {
             }
             Notice::ThinkingClosed => f.write_str("reasoning was closed at its limit (`Options::max_thinking`)"),
             Notice::Failed(why) => write!(f, "the grammar failed, and the answer continued without it: {why}"),
-            Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (`Options::max_tokens`)"),
+            Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (raise `Options::max_tokens`)"),
             Notice::CutOff(subject) => write!(
                 f,
                 "the tokens ran out within the {}: no completion was found in time (raise `Options::max_tokens`)",
