@@ -34,6 +34,8 @@ mod models_cli;
 mod parallel;
 mod program;
 mod reading;
+#[cfg(feature = "llama")]
+mod real;
 mod run;
 mod run_cli;
 mod run_context;
