@@ -17,6 +17,7 @@ mod rules;
 mod tree;
 mod trigger;
 
+use crate::decision::Decided;
 use crate::engine::Token;
 use crate::engine::sampler::Sampler;
 use crate::grammar::{Grammar, Unenforced};
@@ -86,6 +87,26 @@ impl<'c> Constraint<'c> {
     pub fn drafting(mut self, draft: bool) -> Constraint<'c> {
         self.draft = draft;
         self
+    }
+
+    /// Constrains nothing until [`Constraint::decide`] is called.
+    #[must_use]
+    pub fn dormant(mut self) -> Constraint<'c> {
+        self.phase = Phase::Off;
+        self
+    }
+
+    /// Requires or forbids calls in an answer that has not begun; false if it cannot, because its calls have no grammar.
+    pub fn decide(&mut self, decided: Decided) -> bool {
+        match (decided, &self.phase) {
+            (Decided::Call, Phase::Text(_)) => self.rules.calls = Calls::Required,
+            (Decided::Text, Phase::Text(_) | Phase::Off) => {
+                self.rules.calls = Calls::Forbidden;
+                self.phase = Phase::Text(0);
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// The parts of the tools' schemas that are only checked after parsing.

@@ -88,6 +88,7 @@
 pub mod agent;
 pub mod bench;
 pub mod constraint;
+pub mod decision;
 pub mod engine;
 pub mod generate;
 #[doc(hidden)]

@@ -95,6 +95,7 @@ impl Model {
         template: Option<ChatTemplate>,
         format: Option<Format>,
     ) -> Result<Session> {
+        let call_threshold = self.entry.call_threshold.filter(|_| template.is_none() && format.is_none());
         let template = match (template, &self.template) {
             (None, Some(name)) => Some(ChatTemplate::load(name)?),
             (template, _) => template,
@@ -105,6 +106,7 @@ impl Model {
         };
         let mut session = Session::new(engine, template, format)?;
         session.options_mut().sampling = self.entry.sampling.into();
+        session.options_mut().call_threshold = call_threshold;
         Ok(session)
     }
 
@@ -194,7 +196,7 @@ impl ModelBuilder {
         let hub = self.hub.take().unwrap_or_else(Hub::from_env);
         let models = Models::load(self.models.as_deref())?;
         let mut notices = Vec::new();
-        let entry = match HubRepo::parse(name) {
+        let mut entry = match HubRepo::parse(name) {
             None => models.resolve(name)?,
             Some(wanted) => {
                 let file = hub.choose(&wanted)?.to_string();
@@ -202,6 +204,10 @@ impl ModelBuilder {
                 models.resolve(&file)?
             }
         };
+        if self.template.is_some() || self.format.is_some() {
+            // It is a probability under the entry's own template and format.
+            entry.call_threshold = None;
+        }
         let template = self.template.or_else(|| entry.template.clone());
         let format = self.format.or_else(|| entry.format.clone());
         // Before a download.

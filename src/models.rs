@@ -22,12 +22,14 @@ mod file;
 pub mod gguf;
 pub mod hub;
 mod repo;
+mod write;
 
 use std::path::{Path, PathBuf};
 
 pub use gguf::Gguf;
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
 pub use repo::HubRepo;
+pub use write::with_call_threshold;
 
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 
@@ -101,6 +103,8 @@ pub struct ModelEntry {
     pub context: Option<u32>,
     /// The sampling its makers recommend.
     pub sampling: Sampling,
+    /// The probability of a call at or above which an answer has to be one, with this template and format.
+    pub call_threshold: Option<f64>,
     /// The names of fallback models in models.toml, in order of preference.
     pub fallbacks: Vec<String>,
     /// The entry's place in models.toml.
@@ -117,6 +121,7 @@ impl ModelEntry {
             format: None,
             context: None,
             sampling: Sampling::default(),
+            call_threshold: None,
             fallbacks: Vec::new(),
             place: None,
         }

@@ -8,6 +8,7 @@ mod builder;
 mod constrain;
 mod context;
 mod count;
+mod decide;
 pub(crate) mod event;
 mod ids;
 mod options;
@@ -20,6 +21,7 @@ use crate::ErrorKind;
 use crate::Result;
 use crate::choose::{Choice, Clues, Origin, Writes, format_for};
 use crate::constraint::Compiler;
+use crate::decision::Opening;
 use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
@@ -78,6 +80,8 @@ pub struct Session {
     pub(crate) replayed: VecDeque<Ended>,
     pub(crate) notices: Vec<String>,
     compiler: Option<Compiler>,
+    /// How calls begin in the model's tokens, once that was asked for.
+    opening: OnceCell<Option<Opening>>,
     /// What was said already of what the grammar does not enforce.
     told: Vec<Unenforced>,
     /// What is worth knowing once there are tools.
@@ -195,6 +199,7 @@ impl Session {
             replayed: VecDeque::new(),
             notices,
             compiler: None,
+            opening: OnceCell::new(),
             told: Vec::new(),
             tool_notices,
             cuts: context::Cuts::default(),

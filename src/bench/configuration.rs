@@ -33,6 +33,12 @@ pub struct Configuration {
     pub max_tokens: usize,
     /// The context's size in tokens, if it was given.
     pub context: Option<usize>,
+    /// The probability of a call at or above which an answer had to be one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_threshold: Option<f64>,
+    /// The probability of a call below which an answer had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_call_below: Option<f64>,
 }
 
 /// The dimensions of the matrix, in the order in which labels name them.

@@ -7,12 +7,14 @@
 //! 4. [`score::score`]: the outcome of one answer, by the table [`outcome::OUTCOMES`].
 //! 5. [`summary::Summary`]: the run's figures, with the intervals of [`stats`]; [`report`] writes them,
 //!    [`compare::compare`] compares two runs.
+//! 6. [`calibrate::Calibration`]: the threshold of the decision to call.
 //!
 //! No answer is dropped: the raw text of each is kept, and a failure of the engine is an outcome. The reports print the
 //! table that defines the outcomes.
 
 pub mod ask;
 pub mod bfcl;
+pub mod calibrate;
 pub mod compare;
 pub mod configuration;
 pub mod directory;

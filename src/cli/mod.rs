@@ -3,6 +3,7 @@
 mod agent;
 mod ask;
 mod bench;
+mod bench_calibrate;
 mod bench_resume;
 mod bench_run;
 mod bench_score;

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::message::{DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY};
 use crate::text_file;
 
-const MODEL_KEYS: [&str; 12] = [
+const MODEL_KEYS: [&str; 13] = [
     "name",
     "path",
     "repo",
@@ -25,6 +25,7 @@ const MODEL_KEYS: [&str; 12] = [
     "format",
     "context",
     "sampling",
+    "call_threshold",
     "fallbacks",
 ];
 const SAMPLING_KEYS: [&str; 9] = [
@@ -154,6 +155,7 @@ impl File<'_> {
                 .transpose()?
                 .map(|n| n as u32),
             sampling: field("sampling").map(|(_, v)| self.sampling(v)).transpose()?.unwrap_or_default(),
+            call_threshold: field("call_threshold").map(|(_, v)| self.probability(v, "call_threshold")).transpose()?,
             fallbacks: field("fallbacks").map(|(_, v)| self.texts(v, "fallbacks")).transpose()?.unwrap_or_default(),
             place: Some(place),
             ..ModelEntry::new(&name, source)
@@ -238,6 +240,17 @@ impl File<'_> {
             repeat_last_n: field(table, "repeat_last_n").map(|(_, v)| self.last_n(v)).transpose()?,
             dry_multiplier: number("dry_multiplier", DRY_MULTIPLIER)?,
         })
+    }
+
+    fn probability(&self, value: &Spanned<DeValue>, name: &str) -> Result<f64> {
+        let parsed = match value.get_ref() {
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            DeValue::Integer(number) => number.as_str().parse().ok(),
+            _ => None,
+        };
+        parsed
+            .filter(|number| (0.0..=1.0).contains(number))
+            .ok_or_else(|| self.wrong(value, format!("{name:?} is a probability from 0 to 1")))
     }
 
     fn last_n(&self, value: &Spanned<DeValue>) -> Result<i32> {

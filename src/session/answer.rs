@@ -5,13 +5,14 @@ use super::count::CallCount;
 use super::event::{Cut, Event, Note, Reply, notes};
 use super::record::{Beside, Ended};
 use super::stop::Stops;
-use super::{Options, Session, ToolChoice};
+use super::{Options, Session, ToolChoice, decide};
 use crate::Result;
 use crate::agent::turn::FinishReason;
 use crate::constraint::Mode;
+use crate::decision::{Decision, Decided};
 use crate::engine::Token;
 use crate::engine::sampler::Sampler;
-use crate::generate::{End, Limits, generate_with};
+use crate::generate::{End, Guides, Limits, generate_with};
 use crate::message::{Message, Placed, complete};
 use crate::parse::event::Event as ParserEvent;
 use crate::parse::{OtherForms, Parser, ParserOptions};
@@ -63,7 +64,7 @@ pub(crate) struct Written {
     /// The beginning of an answer that the tool choice leaves no doubt about.
     prefill: String,
     /// Whether the answer begins in reasoning.
-    thinking: bool,
+    pub thinking: bool,
 }
 
 impl Written {
@@ -133,6 +134,8 @@ impl Session {
         parser.push(written.prefill.as_bytes(), &mut |event| {
             emit(event);
         });
+        let opening = decide::opening(&self.opening, self.compiler.as_ref(), &*self.engine, &self.format, ask);
+        let mut decision = opening.map(|opening| decide::decision(opening, ask, written.thinking));
         let (mut constraint, told_of_it) = constrain::begin(
             &mut self.compiler,
             &*self.engine,
@@ -148,6 +151,8 @@ impl Session {
         // Nothing is constrained, cancelled or late when it is repeated.
         let repeated = self.replayed.pop_front();
         let closed_from = repeated.as_ref().and_then(|ended| ended.closed_from);
+        let decided = decision.as_ref().map(Decision::watched).unwrap_or_default();
+        decided.set(repeated.as_ref().and_then(|ended| ended.decided));
         let mut count = 0;
         let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: ask.until };
         let room = self.engine.context_limit().saturating_sub(written.tokens.len());
@@ -158,7 +163,7 @@ impl Session {
             &written.tokens,
             Sampler::new(options.sampling).biased(&options.logit_bias),
             limits,
-            constraint.as_mut(),
+            Guides { constraint: constraint.as_mut(), decision: decision.as_mut() },
             self.on_prompt.as_mut().unwrap_or(&mut unwatched),
             &mut |bytes, closing| {
                 let mut ended = false;
@@ -166,6 +171,9 @@ impl Session {
                     parser.closing();
                 }
                 count += 1;
+                if decided.get() == Some(Decided::Text) {
+                    parser.forbid_calls();
+                }
                 parser.push(bytes, &mut |event| ended = emit(event));
                 if ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             },
@@ -181,7 +189,14 @@ impl Session {
             told.extend(more);
             shortage = found;
         }
-        let ended = Ended { end: generation.end, closed_from: generation.closed_from, shortage, told };
+        let ended = Ended {
+            end: generation.end,
+            closed_from: generation.closed_from,
+            shortage,
+            told,
+            call_probability: decision.as_ref().and_then(Decision::found),
+            decided: decision.as_ref().and_then(Decision::decided),
+        };
         if let Some(recorder) = &mut self.recorder {
             recorder.beside(&Beside::Ended(ended.clone()))?;
             recorder.record(&*self.engine, &written.text, &written.tokens, &options.sampling, &generation)?;
@@ -225,7 +240,7 @@ impl Session {
             _ => None,
         };
         ended.told.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
-        on_event(&Event::usage(generation.usage, None));
+        on_event(&Event::answered(generation.usage, ended.call_probability, ended.decided));
         let mut raw = written.prefill.clone().into_bytes();
         let mut closed_from = None;
         for (index, token) in generation.tokens.iter().enumerate() {
@@ -247,10 +262,24 @@ impl Session {
         notes.extend(adapted.into_iter().map(|message| Note::plain("history", message)));
         notes.extend(misfits.into_iter().map(|message| Note::plain("problem", message)));
         notes.extend(fitting.into_iter().map(|message| Note::plain("context", message)));
-        notes.extend(ended.told.into_iter().map(|message| Note::plain("constraint", message)));
+        notes.extend(ended.told.iter().map(|message| Note::plain("constraint", message.clone())));
         let (message, calls) = (parsed.message(), parsed.calls);
         let (usage, tokens) = (generation.usage, generation.tokens);
-        Ok(Reply { message, calls, finish_reason, cut, usage, notes, raw, closed_from, tokens, prompt_tail })
+        let Ended { call_probability, decided, .. } = ended;
+        Ok(Reply {
+            message,
+            calls,
+            finish_reason,
+            cut,
+            usage,
+            notes,
+            raw,
+            closed_from,
+            tokens,
+            prompt_tail,
+            call_probability,
+            decided,
+        })
     }
 
     /// Writes the prompt of an answer.

@@ -12,6 +12,7 @@ mod closing;
 mod constraint;
 #[path = "../../crates/callwright-core/tests/it/data.rs"]
 mod data;
+mod decision;
 mod docs;
 mod draft;
 mod engine;
