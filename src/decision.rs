@@ -10,6 +10,10 @@
 //! The first factor is known as soon as the prompt is read. The others take one more batch, of as many tokens as the marker
 //! has, which is only decoded where it is asked for: see [`Options::measure_call`](crate::session::Options::measure_call).
 
+mod relevance;
+
+pub(crate) use relevance::{Question, batches, place};
+
 use crate::Result;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, Token};
@@ -20,6 +24,8 @@ use std::rc::Rc;
 
 /// A token of white space that is less likely than this is not followed.
 const LIKELY_SPACE: f64 = 0.02;
+/// The least logarithm of a probability that counts.
+const LEAST_LOGARITHM: f64 = -50.0;
 /// Above this probability, reasoning comes first, and the answer begins after it.
 const REASONS: f64 = 0.5;
 
@@ -32,12 +38,50 @@ pub struct CallProbability {
     /// That of the whole start marker, if it was followed, or is a single token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marker: Option<f64>,
+    /// How much the tools have to do with the question: the sum, over its tokens, of how much the tools raise the logarithm of
+    /// their probability. In nats; measured where [`CallWeights`] need it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relevance: Option<f64>,
+    /// The probability that a call is needed, by the model's [`CallWeights`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weighted: Option<f64>,
 }
 
 impl CallProbability {
-    /// The probability of the whole marker if it is known, or else of the first token.
+    /// The weighted probability if it is known, or else that of the whole marker, or else that of the first token.
     pub fn value(&self) -> f64 {
-        self.marker.unwrap_or(self.first_token)
+        self.weighted.or(self.marker).unwrap_or(self.first_token)
+    }
+}
+
+/// How a model's figures become the probability that a call is needed: `bench calibrate` finds them.
+///
+/// The probability is `1 / (1 + e^-x)` with `x = bias + marker · ln(probability of the marker) + relevance · relevance of the
+/// tools`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CallWeights {
+    /// What is always added.
+    pub bias: f64,
+    /// The weight of the logarithm of the start marker's probability.
+    pub marker: f64,
+    /// The weight of the [relevance](CallProbability::relevance).
+    pub relevance: f64,
+}
+
+impl CallWeights {
+    /// The least probability of a marker that counts.
+    const LEAST: f64 = 1e-12;
+
+    /// What is weighted: the logarithm of the marker's probability, and the relevance; `None` where one is not known.
+    pub(crate) fn features(found: &CallProbability) -> Option<[f64; 2]> {
+        Some([found.marker?.max(CallWeights::LEAST).ln(), found.relevance?])
+    }
+
+    /// The probability that a call is needed; `None` where a figure is not known.
+    pub fn apply(&self, found: &CallProbability) -> Option<f64> {
+        let [marker, relevance] = CallWeights::features(found)?;
+        let x = self.bias + self.marker * marker + self.relevance * relevance;
+        Some(1.0 / (1.0 + (-x).exp()))
     }
 }
 
@@ -149,7 +193,7 @@ impl Opening {
     /// The probability of the first token.
     fn first(&self, distribution: &Distribution<'_>) -> CallProbability {
         let first_token = self.fits.first().map_or(0.0, |fits| distribution.of(fits));
-        CallProbability { first_token, marker: self.whole.then_some(first_token) }
+        CallProbability { first_token, marker: self.whole.then_some(first_token), relevance: None, weighted: None }
     }
 
     /// The probability of the whole marker, with what is decoded for it removed from the engine's context again;
@@ -221,6 +265,14 @@ impl Distribution<'_> {
         if share.is_finite() { share } else { 0.0 }
     }
 
+    /// The logarithm of a token's probability.
+    fn logarithm(&self, token: Token) -> f64 {
+        let index = usize::try_from(token.0).unwrap_or(usize::MAX);
+        let logit = self.logits.get(index).map_or(f64::NEG_INFINITY, |logit| f64::from(*logit));
+        let logarithm = logit - self.greatest - self.total.ln();
+        if logarithm.is_nan() { LEAST_LOGARITHM } else { logarithm.max(LEAST_LOGARITHM) }
+    }
+
     /// The probability of these tokens together.
     fn of(&self, indices: &[usize]) -> f64 {
         indices.iter().map(|index| self.at(*index)).sum::<f64>().min(1.0)
@@ -238,6 +290,8 @@ pub struct Decision<'o> {
     /// Whether the whole marker is asked for.
     follow: bool,
     thresholds: Thresholds,
+    weights: Option<CallWeights>,
+    question: Option<Question>,
     place: Place,
     /// The end of the text, while it is reasoning.
     tail: Vec<u8>,
@@ -262,7 +316,29 @@ impl<'o> Decision<'o> {
     pub fn new(opening: &'o Opening, follow: bool, thresholds: Thresholds, thinking: bool) -> Decision<'o> {
         let place = if thinking { Place::Reasoning } else { Place::Here };
         let follow = follow || thresholds.any();
-        Decision { opening, follow, thresholds, place, tail: Vec::new(), found: None, decided: Rc::default() }
+        Decision {
+            opening,
+            follow,
+            thresholds,
+            weights: None,
+            question: None,
+            place,
+            tail: Vec::new(),
+            found: None,
+            decided: Rc::default(),
+        }
+    }
+
+    /// The same by these weights, with what the question's words say of it.
+    #[must_use]
+    pub(crate) fn weighing(mut self, weights: Option<CallWeights>, question: Option<Question>) -> Decision<'o> {
+        (self.weights, self.question) = (weights, question);
+        self
+    }
+
+    /// The question whose tokens are to be measured while the prompt is decoded.
+    pub(crate) fn question(&mut self) -> Option<&mut Question> {
+        self.question.as_mut()
     }
 
     /// The probability, once the answer has begun.
@@ -319,9 +395,13 @@ impl<'o> Decision<'o> {
             found.marker = self.opening.follow(engine, found, logits)?;
             moved = true;
         }
+        found.relevance = self.question.as_ref().and_then(Question::relevance);
+        found.weighted = self.weights.and_then(|weights| weights.apply(&found));
         self.place = Place::Past;
         self.found = Some(found);
-        self.decided.set(self.thresholds.decide(found.value()));
+        // A threshold of the weighted probability says nothing about another.
+        let known = self.weights.is_none() || found.weighted.is_some();
+        self.decided.set(self.thresholds.decide(found.value()).filter(|_| known));
         Ok((self.decided(), moved))
     }
 
@@ -369,7 +449,8 @@ mod tests {
 
     #[test]
     fn every_beginning_of_the_marker_counts_and_nothing_else() {
-        let words = ["###", "#", " ###", "\n", "### TO", "## ", "Hi", "####", " TOOL", "_CALL_START", " ###\n", "_", "T"];
+        let words =
+            ["###", "#", " ###", "\n", "### TO", "## ", "Hi", "####", " TOOL", "_CALL_START", " ###\n", "_", "T"];
         let opening = Opening::new(&vocabulary(&words), Format::delimited()).unwrap();
         let texts = |fits: &Vec<usize>| fits.iter().map(|index| words[*index]).collect::<Vec<_>>();
         assert_eq!(texts(&opening.fits[0]), ["###", "#", " ###", "### TO"]);
@@ -390,9 +471,12 @@ mod tests {
     #[test]
     fn the_whole_marker_differs_from_a_heading_that_begins_alike() {
         let opening = Opening::new(&Vocabulary::of_bytes(), Format::delimited()).unwrap();
-        for (text, first, marker) in
-            [("### TOOL_CALL_START ###\n{", 1.0, 1.0), ("### Heading", 1.0, 0.0), ("Hello", 0.0, 0.0), ("\n### TOOL_CALL_START ###", 0.0, 1.0)]
-        {
+        for (text, first, marker) in [
+            ("### TOOL_CALL_START ###\n{", 1.0, 1.0),
+            ("### Heading", 1.0, 0.0),
+            ("Hello", 0.0, 0.0),
+            ("\n### TOOL_CALL_START ###", 0.0, 1.0),
+        ] {
             let mut engine =
                 ScriptedEngine::from_texts(ModelInfo { context_train: 4096, ..ModelInfo::default() }, [text]);
             engine.begin(&[Token(65)], &Default::default()).unwrap();
@@ -410,7 +494,10 @@ mod tests {
     fn thresholds_decide_for_a_call_at_and_for_text_below() {
         let thresholds = Thresholds { call: Some(0.5), text: Some(0.1) };
         let decided = [0.0, 0.0999, 0.1, 0.4999, 0.5, 1.0].map(|probability| thresholds.decide(probability));
-        assert_eq!(decided, [Some(Decided::Text), Some(Decided::Text), None, None, Some(Decided::Call), Some(Decided::Call)]);
+        assert_eq!(
+            decided,
+            [Some(Decided::Text), Some(Decided::Text), None, None, Some(Decided::Call), Some(Decided::Call)]
+        );
         assert_eq!(Thresholds::default().decide(1.0), None);
     }
 }

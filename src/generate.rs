@@ -4,7 +4,7 @@ mod draft;
 
 use crate::Result;
 use crate::constraint::{Constraint, Step};
-use crate::decision::{Decision, Decided};
+use crate::decision::{Decided, Decision, batches};
 use crate::engine::sampler::{Sampler, Sampling};
 use crate::engine::{Engine, Token, common};
 use draft::Drafter;
@@ -155,28 +155,38 @@ pub fn generate_with(
     let ahead = decision.as_ref().map_or(0, |decision| decision.reserve().min(room));
     engine.reserve(prompt.len() + max_tokens.max(ahead))?;
 
+    let mut question = decision.as_deref_mut().and_then(Decision::question);
     let common = common(engine.cached(), prompt);
-    // The last prompt token's logits are needed, and the cache does not keep them.
-    engine.truncate(common.min(prompt.len().saturating_sub(1)));
+    // The last prompt token's logits are needed, and the question's, and the cache does not keep them.
+    let cacheable = question.as_ref().map_or(prompt.len().saturating_sub(1), |question| question.cacheable());
+    engine.truncate(common.min(cacheable));
     usage.cached_tokens = engine.cached().len();
 
     let ended = || {
         let cancelled = limits.cancel.load(Ordering::Relaxed).then_some(End::Cancelled);
         cancelled.or_else(|| limits.until.filter(|until| *until <= Instant::now()).map(|_| End::Late))
     };
-    let unread = &prompt[usage.cached_tokens..];
+    let (cached, unread) = (usage.cached_tokens, prompt.len() - usage.cached_tokens);
     let mut read = || {
-        for (index, chunk) in unread.chunks(PROMPT_CHUNK).enumerate() {
+        let nowhere = 0..0;
+        let batches = match &question {
+            Some(question) => question.batches(cached, prompt.len(), PROMPT_CHUNK),
+            None => batches(cached, prompt.len(), PROMPT_CHUNK, &nowhere),
+        };
+        for batch in batches {
             if let Some(end) = ended() {
                 return Ok(Some(end));
             }
-            on_prompt(index * PROMPT_CHUNK, unread.len());
-            engine.decode(chunk)?;
+            on_prompt(batch.tokens.start - cached, unread);
+            match &mut question {
+                Some(question) => question.decode(engine, prompt, batch)?,
+                None => engine.decode(&prompt[batch.tokens])?,
+            }
         }
         Ok(None)
     };
     let came = read();
-    on_prompt(unread.len(), unread.len());
+    on_prompt(unread, unread);
     usage.prompt_time = started.elapsed();
     if let Some(end) = came? {
         return Ok(Generation { tokens, end, end_token: None, closed_from: None, usage });

@@ -95,7 +95,7 @@ impl Model {
         template: Option<ChatTemplate>,
         format: Option<Format>,
     ) -> Result<Session> {
-        let call_threshold = self.entry.call_threshold.filter(|_| template.is_none() && format.is_none());
+        let own = template.is_none() && format.is_none();
         let template = match (template, &self.template) {
             (None, Some(name)) => Some(ChatTemplate::load(name)?),
             (template, _) => template,
@@ -106,7 +106,8 @@ impl Model {
         };
         let mut session = Session::new(engine, template, format)?;
         session.options_mut().sampling = self.entry.sampling.into();
-        session.options_mut().call_threshold = call_threshold;
+        session.options_mut().call_threshold = self.entry.call_threshold.filter(|_| own);
+        session.options_mut().call_weights = self.entry.call_weights.filter(|_| own);
         Ok(session)
     }
 
@@ -207,6 +208,7 @@ impl ModelBuilder {
         if self.template.is_some() || self.format.is_some() {
             // It is a probability under the entry's own template and format.
             entry.call_threshold = None;
+            entry.call_weights = None;
         }
         let template = self.template.or_else(|| entry.template.clone());
         let format = self.format.or_else(|| entry.format.clone());

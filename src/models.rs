@@ -29,8 +29,9 @@ use std::path::{Path, PathBuf};
 pub use gguf::Gguf;
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
 pub use repo::HubRepo;
-pub use write::with_call_threshold;
+pub use write::{call_settings, with_call_threshold};
 
+use crate::decision::CallWeights;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 
 const BUILTIN: &str = include_str!("../models.toml");
@@ -105,6 +106,8 @@ pub struct ModelEntry {
     pub sampling: Sampling,
     /// The probability of a call at or above which an answer has to be one, with this template and format.
     pub call_threshold: Option<f64>,
+    /// What makes the probability of a call out of several figures; the threshold is then about that.
+    pub call_weights: Option<CallWeights>,
     /// The names of fallback models in models.toml, in order of preference.
     pub fallbacks: Vec<String>,
     /// The entry's place in models.toml.
@@ -122,6 +125,7 @@ impl ModelEntry {
             context: None,
             sampling: Sampling::default(),
             call_threshold: None,
+            call_weights: None,
             fallbacks: Vec::new(),
             place: None,
         }

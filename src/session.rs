@@ -82,6 +82,8 @@ pub struct Session {
     compiler: Option<Compiler>,
     /// How calls begin in the model's tokens, once that was asked for.
     opening: OnceCell<Option<Opening>>,
+    /// Decodes the conversation without tools, to compare; made when it is first needed.
+    without_tools: Option<Box<dyn Engine>>,
     /// What was said already of what the grammar does not enforce.
     told: Vec<Unenforced>,
     /// What is worth knowing once there are tools.
@@ -200,6 +202,7 @@ impl Session {
             notices,
             compiler: None,
             opening: OnceCell::new(),
+            without_tools: None,
             told: Vec::new(),
             tool_notices,
             cuts: context::Cuts::default(),
@@ -386,6 +389,7 @@ impl Session {
     /// Goes on with another engine of the same model: with one that has its weights, after one that has the vocabulary only.
     pub fn set_engine(&mut self, engine: Box<dyn Engine>) {
         self.engine = engine;
+        self.without_tools = None;
     }
 
     /// Lets the model take its turn, telling `on_event` what it writes while it does.

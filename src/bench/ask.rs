@@ -75,6 +75,7 @@ impl SessionAnswers {
             max_tokens: configuration.max_tokens,
             constrain: configuration.constrain,
             call_threshold: configuration.call_threshold,
+            call_weights: configuration.call_weights,
             no_call_below: configuration.no_call_below,
             measure_call: true,
             repair: configuration.repair,

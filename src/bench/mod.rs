@@ -19,6 +19,7 @@ pub mod compare;
 pub mod configuration;
 pub mod directory;
 pub mod exact;
+mod logistic;
 pub mod outcome;
 pub mod parallel;
 pub mod report;

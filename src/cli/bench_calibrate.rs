@@ -10,7 +10,7 @@ use callwright::bench::directory::NOW;
 use callwright::bench::report::{curve, percent, with_interval};
 use callwright::bench::stats::{Area, Proportion};
 use callwright::bench::suite::Suite;
-use callwright::models::{ModelEntry, with_call_threshold};
+use callwright::models::{ModelEntry, call_settings, with_call_threshold};
 use callwright::{Error, ErrorKind};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
@@ -63,7 +63,10 @@ pub struct CalibrateArgs {
 }
 
 fn folds(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| (2..=1000).contains(count)).ok_or_else(|| "not a whole number from 2 to 1000".to_owned())
+    text.parse()
+        .ok()
+        .filter(|count| (2..=1000).contains(count))
+        .ok_or_else(|| "not a whole number from 2 to 1000".to_owned())
 }
 
 pub fn run(args: CalibrateArgs) -> Result<u8> {
@@ -72,7 +75,11 @@ pub fn run(args: CalibrateArgs) -> Result<u8> {
     args.model.load_weights(&mut session)?;
     let interrupts = Interrupts::listen()?;
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} cases, {eta} left");
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(suite.cases.len() as u64) } else { ProgressBar::hidden() };
+    let bar = if std::io::stderr().is_terminal() {
+        ProgressBar::new(suite.cases.len() as u64)
+    } else {
+        ProgressBar::hidden()
+    };
     bar.set_style(style.unwrap_or(ProgressStyle::default_bar()));
     let mut progress = |done: usize| bar.set_position(done as u64);
     let measurement = interrupts.during(|| measure(&mut session, &suite, NOW, &interrupts.flag(), &mut progress))?;
@@ -84,7 +91,12 @@ pub fn run(args: CalibrateArgs) -> Result<u8> {
     tell_left_out(&measurement);
     let goal = args.min_specificity.map_or(Goal::Balanced, Goal::Specificity);
     let calibration = Calibration::new(&measurement.cases, args.folds, goal)?;
-    let about = About { entry: &entry, format: &session.format().name, template: session.template().name(), suite: &suite.name };
+    let about = About {
+        entry: &entry,
+        format: &session.format().name,
+        template: session.template().name(),
+        suite: &suite.name,
+    };
     let mut out = std::io::stdout();
     match args.json {
         true => writeln!(out, "{:#}", about.json(&calibration, &measurement))?,
@@ -96,7 +108,7 @@ pub fn run(args: CalibrateArgs) -> Result<u8> {
         std::fs::write(path, page).map_err(|error| Error::io("write", path, &error))?;
     }
     if let Some(path) = &args.write {
-        write_entry(path, &args.model, &entry, calibration.best.threshold)?;
+        write_entry(path, &args.model, &entry, &calibration)?;
     }
     Ok(DONE)
 }
@@ -122,7 +134,7 @@ fn tell_left_out(measurement: &Measurement) {
     if measurement.undecided > 0 {
         let count = measurement.undecided;
         notice(&format!(
-            "{count} cases are left out: they have no tools, or the answer's beginning does not say whether it is a call"
+            "{count} cases are left out: they have no tools, they answer a tool's result, or the answer's beginning does not say whether it is a call"
         ));
     }
     if measurement.too_long > 0 {
@@ -131,7 +143,7 @@ fn tell_left_out(measurement: &Measurement) {
 }
 
 /// Writes the threshold into a models.toml, together with a template and a format that were given: it applies to those.
-fn write_entry(path: &Path, model: &ModelOptions, entry: &ModelEntry, threshold: f64) -> Result<()> {
+fn write_entry(path: &Path, model: &ModelOptions, entry: &ModelEntry, calibration: &Calibration) -> Result<()> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         read => read.map_err(|error| Error::io("read", path, &error))?,
@@ -139,12 +151,15 @@ fn write_entry(path: &Path, model: &ModelOptions, entry: &ModelEntry, threshold:
     let mut entry = entry.clone();
     entry.template = model.template.clone().or(entry.template);
     entry.format = model.format.clone().or(entry.format);
-    let written = with_call_threshold(&text, &entry, threshold);
+    let threshold = calibration.best.threshold;
+    let written = with_call_threshold(&text, &entry, threshold, calibration.weights);
     std::fs::write(path, written).map_err(|error| Error::io("write", path, &error))?;
     say(format_args!("{}: call_threshold = {threshold:?} for {}\n", path.display(), entry.name));
     for (option, given) in [("template", &model.template), ("format", &model.format)] {
         if let Some(given) = given {
-            notice(&format!("the threshold was measured with --{option} {given}: the entry needs {option} = {given:?}"));
+            notice(&format!(
+                "the threshold was measured with --{option} {given}: the entry needs {option} = {given:?}"
+            ));
         }
     }
     Ok(())
@@ -163,13 +178,21 @@ impl About<'_> {
         let (needs, none) = calibration.cases;
         let mut text = format!(
             "{}, format {}, {}: {needs} cases that need a call, {none} that need none\n\
-             AUC {}; of the first token alone {}\n\n",
+             AUC {}\n",
             self.entry.name,
             self.format,
             self.suite,
-            shown(&calibration.auc),
-            shown(&calibration.auc_first_token)
+            shown(&calibration.auc)
         );
+        let alone = [
+            ("relevance of the tools", calibration.auc_relevance.as_ref()),
+            ("start marker", calibration.weights.and(Some(&calibration.auc_marker))),
+            ("first token", Some(&calibration.auc_first_token)),
+        ];
+        for (what, area) in alone {
+            text.extend(area.map(|area| format!("AUC of the {what} alone {}\n", shown(area))));
+        }
+        text.push('\n');
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         table.set_header(["threshold", "recall (95% interval)", "specificity (95% interval)"]);
@@ -194,14 +217,14 @@ impl About<'_> {
         let (recall, specificity) = &calibration.held_out;
         text += &format!(
             "\nOn cases that the threshold was not chosen on ({} folds): recall {}, specificity {}, balanced accuracy {}\n\n\
-             For the entry of {} in models.toml:\ncall_threshold = {:?}\n",
+             For the entry of {} in models.toml:\n",
             calibration.folds,
             with_interval(recall),
             with_interval(specificity),
             percent((recall.share() + specificity.share()) / 2.0),
-            self.entry.name,
-            calibration.best.threshold
+            self.entry.name
         );
+        text += &call_settings(calibration.best.threshold, calibration.weights);
         text
     }
 
@@ -219,6 +242,9 @@ impl About<'_> {
             "undecided": measurement.undecided,
             "too_long": measurement.too_long,
             "auc": area(&calibration.auc),
+            "auc_marker": area(&calibration.auc_marker),
+            "auc_relevance": calibration.auc_relevance.as_ref().map(area),
+            "weights": calibration.weights,
             "auc_first_token": area(&calibration.auc_first_token),
             "best": point_json(&calibration.best),
             "held_out": {

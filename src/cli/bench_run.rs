@@ -303,6 +303,7 @@ impl RunArgs {
             max_tokens: self.max_tokens,
             context: self.ctx,
             call_threshold: self.call_threshold.or(entry.call_threshold),
+            call_weights: entry.call_weights,
             no_call_below: self.no_call_below,
         };
         Ok((configuration, sampling.temperature))

@@ -1,12 +1,13 @@
 //! Writes an entry of models.toml, or a setting of one that is there, and leaves the rest of the file as it is.
 
 use super::{ModelEntry, Sampling, Source};
+use crate::decision::CallWeights;
 use toml::{Table, Value};
 
-/// The text of a models.toml with a threshold for the calls of a model: in the model's entry, or, where there is none, in a
-/// new one with all that is known of the model.
-pub fn with_call_threshold(text: &str, entry: &ModelEntry, threshold: f64) -> String {
-    let line = format!("call_threshold = {threshold:?}");
+/// The text of a models.toml with the threshold, and weights, for the calls of a model: in the model's entry, or, where
+/// there is none, in a new one with all that is known of the model.
+pub fn with_call_threshold(text: &str, entry: &ModelEntry, threshold: f64, weights: Option<CallWeights>) -> String {
+    let settings = call_settings(threshold, weights);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let begins: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].trim_start().starts_with('[')).collect();
     for (place, begin) in begins.iter().enumerate() {
@@ -16,18 +17,25 @@ pub fn with_call_threshold(text: &str, entry: &ModelEntry, threshold: f64) -> St
             continue;
         }
         let key = |line: &String| line.split('=').next().map(|key| key.trim().to_owned()).unwrap_or_default();
-        match (*begin..end).find(|index| key(&lines[*index]) == "call_threshold") {
-            Some(there) => lines[there] = line,
-            None => {
-                let name = (*begin..end).find(|index| key(&lines[*index]) == "name").unwrap_or(*begin);
-                lines.insert(name + 1, line);
-            }
-        }
+        let mut own: Vec<String> = lines[*begin..end].to_vec();
+        own.retain(|line| !["call_threshold", "call_weights"].contains(&key(line).as_str()));
+        let name = own.iter().position(|line| key(line) == "name").unwrap_or(0);
+        own.splice(name + 1..name + 1, settings.lines().map(str::to_owned));
+        lines.splice(*begin..end, own);
         return lines.join("\n") + "\n";
     }
     let gap = if text.trim().is_empty() { "" } else { "\n" };
     let ended = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    format!("{text}{ended}{gap}{}", whole(&ModelEntry { call_threshold: Some(threshold), ..entry.clone() }))
+    format!("{text}{ended}{gap}{}{settings}", whole(entry))
+}
+
+/// The lines of an entry that set how the decision to call is taken.
+pub fn call_settings(threshold: f64, weights: Option<CallWeights>) -> String {
+    // As Rust writes a number that is read back as the same one: TOML's crate writes 1e-7 with all its zeros.
+    let weights = weights.map(|CallWeights { bias, marker, relevance }| {
+        format!("call_weights = {{ bias = {bias:?}, marker = {marker:?}, relevance = {relevance:?} }}\n")
+    });
+    format!("call_threshold = {threshold:?}\n{}", weights.unwrap_or_default())
 }
 
 /// The name in the text of one entry.
@@ -37,7 +45,7 @@ fn name_of(text: &str) -> Option<String> {
     name.as_str().map(str::to_owned)
 }
 
-/// An entry with all its settings.
+/// An entry with all its settings but those of the decision to call.
 fn whole(entry: &ModelEntry) -> String {
     let mut keys: Vec<(&str, Value)> = vec![("name", entry.name.clone().into())];
     match &entry.source {
@@ -61,7 +69,6 @@ fn whole(entry: &ModelEntry) -> String {
     keys.extend(entry.context.map(|context| ("context", i64::from(context).into())));
     let sampling = sampling(&entry.sampling);
     keys.extend((!sampling.is_empty()).then_some(("sampling", Value::Table(sampling))));
-    keys.extend(entry.call_threshold.map(|threshold| ("call_threshold", threshold.into())));
     keys.extend((!entry.fallbacks.is_empty()).then(|| ("fallbacks", entry.fallbacks.clone().into())));
     let lines = keys.into_iter().map(|(key, value)| format!("{key} = {value}\n"));
     format!("[[model]]\n{}", lines.collect::<String>())
@@ -98,10 +105,15 @@ mod tests {
     fn the_entry_that_is_there_gets_the_threshold_and_the_rest_stays() {
         let before = "# mine\n[[model]]\nname = \"a\" # first\npath = \"a.gguf\"\n\n[[model]]\npath = \"b.gguf\"\nname = \"b\"\n";
         let entry = &read(before)[1];
-        let once = with_call_threshold(before, entry, 0.0125);
+        let once = with_call_threshold(before, entry, 0.0125, None);
         assert_eq!(once, before.to_owned() + "call_threshold = 0.0125\n");
         assert_eq!(read(&once)[1].call_threshold, Some(0.0125));
-        let twice = with_call_threshold(&once, entry, 1e-7);
+        let weights = CallWeights { bias: -2.5, marker: 0.125, relevance: 0.3 };
+        let weighted = with_call_threshold(&once, entry, 0.5, Some(weights));
+        assert_eq!((read(&weighted)[1].call_threshold, read(&weighted)[1].call_weights), (Some(0.5), Some(weights)));
+        // Weights that do not belong to the new threshold go.
+        assert_eq!(with_call_threshold(&weighted, entry, 0.0125, None), once);
+        let twice = with_call_threshold(&once, entry, 1e-7, None);
         assert_eq!(twice, before.to_owned() + "call_threshold = 1e-7\n");
         assert_eq!(read(&twice)[1].call_threshold, Some(1e-7));
         assert_eq!(read(&twice)[0].call_threshold, None);
@@ -111,7 +123,7 @@ mod tests {
     fn a_missing_entry_is_written_whole() {
         for model in ["qwen3-0.6b", "qwen2.5-7b", "mistral-7b-v0.3"] {
             let entry = Models::builtin().unwrap().resolve(model).unwrap();
-            let text = with_call_threshold("# mine", &entry, 0.5);
+            let text = with_call_threshold("# mine", &entry, 0.5, None);
             assert!(text.starts_with("# mine\n\n[[model]]\n"), "{text}");
             let mut found = read(&text).remove(0);
             assert_eq!(found.call_threshold.take(), Some(0.5));

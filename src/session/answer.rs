@@ -9,7 +9,7 @@ use super::{Options, Session, ToolChoice, decide};
 use crate::Result;
 use crate::agent::turn::FinishReason;
 use crate::constraint::Mode;
-use crate::decision::{Decision, Decided};
+use crate::decision::{Decided, Decision};
 use crate::engine::Token;
 use crate::engine::sampler::Sampler;
 use crate::generate::{End, Guides, Limits, generate_with};
@@ -134,8 +134,10 @@ impl Session {
         parser.push(written.prefill.as_bytes(), &mut |event| {
             emit(event);
         });
+        let question = self.weighed_question(&shown, &written)?;
         let opening = decide::opening(&self.opening, self.compiler.as_ref(), &*self.engine, &self.format, ask);
-        let mut decision = opening.map(|opening| decide::decision(opening, ask, written.thinking));
+        let mut decision = opening
+            .map(|opening| decide::decision(opening, ask, written.thinking).weighing(options.call_weights, question));
         let (mut constraint, told_of_it) = constrain::begin(
             &mut self.compiler,
             &*self.engine,

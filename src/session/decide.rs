@@ -1,10 +1,10 @@
 //! Whether the model decides to call, and how likely it does.
 
-use super::answer::Ask;
+use super::answer::{Ask, Written};
 use super::{Session, ToolChoice};
 use crate::Result;
 use crate::constraint::Compiler;
-use crate::decision::{CallProbability, Decision, Opening, Thresholds};
+use crate::decision::{CallProbability, Decision, Opening, Question, Thresholds, place};
 use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
 use crate::format::Format;
@@ -43,7 +43,40 @@ pub(super) fn decision<'o>(opening: &'o Opening, ask: &Ask, thinking: bool) -> D
     Decision::new(opening, options.measure_call, thresholds, thinking)
 }
 
+/// Whether the weighted probability of a call decides about the answer.
+fn weighs(ask: &Ask) -> bool {
+    let options = &ask.options;
+    options.call_weights.is_some() && (options.call_threshold.is_some() || options.no_call_below.is_some())
+}
+
 impl Session {
+    /// The question of an answer, measured without the tools, where it has a say in the decision.
+    pub(super) fn weighed_question(&mut self, ask: &Ask, written: &Written) -> Result<Option<Question>> {
+        if weighs(ask) { self.question(ask, written) } else { Ok(None) }
+    }
+
+    /// The question of an answer, measured without the tools; `None` where there is none, or it cannot be measured.
+    ///
+    /// Another context decodes the conversation without tools, and keeps it for the next question.
+    fn question(&mut self, ask: &Ask, written: &Written) -> Result<Option<Question>> {
+        let Some(last) = ask.messages.last().filter(|message| message.role == Role::User) else { return Ok(None) };
+        let (content, text) = (last.content.trim(), written.text.as_str());
+        let decides = ask.options.tool_choice == ToolChoice::Auto && ask.options.grammar.is_none();
+        let Some(at) = text.rfind(content).filter(|_| decides && !ask.tools.is_empty() && !content.is_empty()) else {
+            return Ok(None);
+        };
+        if self.without_tools.is_none() && self.engine.can_draft() {
+            self.without_tools = self.engine.sibling();
+        }
+        let mut plain = ask.clone();
+        plain.options.tool_choice = ToolChoice::None;
+        // A prompt that the template cannot write without tools cannot be compared.
+        let Ok(without) = self.write(&plain) else { return Ok(None) };
+        let Some(engine) = &mut self.without_tools else { return Ok(None) };
+        let tokens = place(&**engine, &written.tokens, text.len() - at - content.len(), content.len());
+        Question::new(&mut **engine, &written.tokens, &without.tokens, tokens)
+    }
+
     /// How likely the next answer begins with a call, without generating it: the prompt is decoded, and the start marker.
     /// `None` where the model does not decide, the format does not say how calls begin, or the answer begins with reasoning
     /// (see [`Reply::call_probability`](super::Reply::call_probability)).
@@ -52,10 +85,14 @@ impl Session {
     /// Those of [`Session::respond`].
     pub fn call_probability(&mut self) -> Result<Option<CallProbability>> {
         let ask = self.turn()?;
-        let (_, written, _) = self.fit(&ask)?;
+        let (shown, written, _) = self.fit(&ask)?;
+        let question = self.question(&shown, &written)?;
         let compiler = self.compiler.as_ref();
-        let Some(opening) = opening(&self.opening, compiler, &*self.engine, &self.format, &ask) else { return Ok(None) };
-        let mut decision = Decision::new(opening, true, Thresholds::default(), written.thinking);
+        let Some(opening) = opening(&self.opening, compiler, &*self.engine, &self.format, &ask) else {
+            return Ok(None);
+        };
+        let mut decision = Decision::new(opening, true, Thresholds::default(), written.thinking)
+            .weighing(ask.options.call_weights, question);
         let limits = Limits { max_tokens: 0, cancel: &ask.options.cancel, until: ask.until };
         let guides = Guides { constraint: None, decision: Some(&mut decision) };
         let mut unwatched: super::OnPrompt = Box::new(|_, _| ());

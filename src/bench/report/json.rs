@@ -16,7 +16,7 @@
 //!     answers;
 //!   - `pass_hat`: pass^1, pass^2, … and `unstable`, where there are several answers to each case;
 //!   - `tokens_per_correct`;
-//!   - `call_threshold` and `no_call_below`, where they were given;
+//!   - `call_threshold`, `call_weights` and `no_call_below`, where they were given;
 //!   - `decision`, where enough answers have the probability of a call: `auc` (`value`, `low`, `high`), the best
 //!     `threshold`, and `recall` and `specificity` on cases that the threshold was not chosen on;
 //!   - `timing`, where answers were timed: `samples`, `first_token_p50`, `first_token_p95`, `total_p50`, `total_p95`,
@@ -102,6 +102,9 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
     }
     if let Some(threshold) = c.call_threshold {
         value["call_threshold"] = json!(threshold);
+    }
+    if let Some(weights) = c.call_weights {
+        value["call_weights"] = json!(weights);
     }
     if let Some(threshold) = c.no_call_below {
         value["no_call_below"] = json!(threshold);

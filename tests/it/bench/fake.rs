@@ -50,6 +50,7 @@ pub fn configuration(model: &str, temperature: f32) -> Configuration {
         max_tokens: 512,
         context: None,
         call_threshold: None,
+        call_weights: None,
         no_call_below: None,
     }
     .identified()
