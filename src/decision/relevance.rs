@@ -2,8 +2,9 @@
 //!
 //! A language model expects words about weather after the description of a weather tool. So the likelihood of the question
 //! says whether the tools fit it, and needs no training on tool calls. For each token of the question, the logarithm of its
-//! probability is taken twice: with the tools in the prompt, and without them. The differences above 0 are added up. Tokens
-//! that the tools make less likely say nothing about the question: the tools cannot know its other words.
+//! probability is taken twice: with the tools in the prompt, and with one tool that says nothing in their place. So the
+//! instructions and examples around the tools have no part in it. The differences above 0 are added up. Tokens that the
+//! tools make less likely say nothing about the question: the tools cannot know its other words.
 
 use super::Distribution;
 use crate::Result;
@@ -27,7 +28,7 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Measures the question without the tools: `engine` decodes the prompt that has none, whose last tokens are those of
+    /// Measures the question without the tools: `engine` decodes the prompt that does not have them, whose last tokens are those of
     /// `prompt`. `None` where the prompts do not show the question as the same tokens.
     ///
     /// # Errors

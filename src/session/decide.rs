@@ -10,8 +10,11 @@ use crate::engine::sampler::Sampler;
 use crate::format::Format;
 use crate::generate::{Guides, Limits, generate_with};
 use crate::message::Role;
+use crate::tool::Tools;
+use serde_json::json;
 use std::cell::OnceCell;
 use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
 
 /// How calls begin, where the model decides whether to call.
 pub(super) fn opening<'o>(
@@ -43,6 +46,13 @@ pub(super) fn decision<'o>(opening: &'o Opening, ask: &Ask, thinking: bool) -> D
     Decision::new(opening, options.measure_call, thresholds, thinking)
 }
 
+/// A tool that says nothing about any question.
+fn nothing() -> Arc<Tools> {
+    static NOTHING: OnceLock<Arc<Tools>> = OnceLock::new();
+    let tool = json!([{"name": "none", "description": "", "parameters": {"type": "object", "properties": {}}}]);
+    Arc::clone(NOTHING.get_or_init(|| Arc::new(Tools::from_value(&tool).unwrap_or_default())))
+}
+
 /// Whether the weighted probability of a call decides about the answer.
 fn weighs(ask: &Ask) -> bool {
     let options = &ask.options;
@@ -69,7 +79,7 @@ impl Session {
             self.without_tools = self.engine.sibling();
         }
         let mut plain = ask.clone();
-        plain.options.tool_choice = ToolChoice::None;
+        plain.tools = nothing();
         // A prompt that the template cannot write without tools cannot be compared.
         let Ok(without) = self.write(&plain) else { return Ok(None) };
         let Some(engine) = &mut self.without_tools else { return Ok(None) };
