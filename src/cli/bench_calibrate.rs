@@ -63,7 +63,10 @@ pub struct CalibrateArgs {
 }
 
 fn folds(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| (2..=1000).contains(count)).ok_or_else(|| "not a whole number from 2 to 1000".to_owned())
+    text.parse()
+        .ok()
+        .filter(|count| (2..=1000).contains(count))
+        .ok_or_else(|| "not a whole number from 2 to 1000".to_owned())
 }
 
 pub fn run(args: CalibrateArgs) -> Result<u8> {
@@ -72,7 +75,11 @@ pub fn run(args: CalibrateArgs) -> Result<u8> {
     args.model.load_weights(&mut session)?;
     let interrupts = Interrupts::listen()?;
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} cases, {eta} left");
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(suite.cases.len() as u64) } else { ProgressBar::hidden() };
+    let bar = if std::io::stderr().is_terminal() {
+        ProgressBar::new(suite.cases.len() as u64)
+    } else {
+        ProgressBar::hidden()
+    };
     bar.set_style(style.unwrap_or(ProgressStyle::default_bar()));
     let mut progress = |done: usize| bar.set_position(done as u64);
     let measurement = interrupts.during(|| measure(&mut session, &suite, NOW, &interrupts.flag(), &mut progress))?;
@@ -84,7 +91,12 @@ pub fn run(args: CalibrateArgs) -> Result<u8> {
     tell_left_out(&measurement);
     let goal = args.min_specificity.map_or(Goal::Balanced, Goal::Specificity);
     let calibration = Calibration::new(&measurement.cases, args.folds, goal)?;
-    let about = About { entry: &entry, format: &session.format().name, template: session.template().name(), suite: &suite.name };
+    let about = About {
+        entry: &entry,
+        format: &session.format().name,
+        template: session.template().name(),
+        suite: &suite.name,
+    };
     let mut out = std::io::stdout();
     match args.json {
         true => writeln!(out, "{:#}", about.json(&calibration, &measurement))?,
@@ -144,7 +156,9 @@ fn write_entry(path: &Path, model: &ModelOptions, entry: &ModelEntry, threshold:
     say(format_args!("{}: call_threshold = {threshold:?} for {}\n", path.display(), entry.name));
     for (option, given) in [("template", &model.template), ("format", &model.format)] {
         if let Some(given) = given {
-            notice(&format!("the threshold was measured with --{option} {given}: the entry needs {option} = {given:?}"));
+            notice(&format!(
+                "the threshold was measured with --{option} {given}: the entry needs {option} = {given:?}"
+            ));
         }
     }
     Ok(())

@@ -79,7 +79,8 @@ impl Vocabulary {
     /// The control tokens in some texts, the longest first.
     pub(crate) fn specials(&self, texts: &[&[u8]]) -> Vec<(Vec<u8>, Token)> {
         let within = |text: &&[u8], word: &Word| text.windows(word.bytes.len()).any(|window| *window == *word.bytes);
-        let control = self.words.iter().enumerate().filter(|(_, word)| word.control && !word.end && !word.bytes.is_empty());
+        let control =
+            self.words.iter().enumerate().filter(|(_, word)| word.control && !word.end && !word.bytes.is_empty());
         let there = control.filter(|(_, word)| texts.iter().any(|text| within(text, word)));
         let token = |(index, word): (usize, &Word)| Some((word.bytes.to_vec(), Token(i32::try_from(index).ok()?)));
         let mut specials: Vec<(Vec<u8>, Token)> = there.filter_map(token).collect();

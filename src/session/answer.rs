@@ -9,7 +9,7 @@ use super::{Options, Session, ToolChoice, decide};
 use crate::Result;
 use crate::agent::turn::FinishReason;
 use crate::constraint::Mode;
-use crate::decision::{Decision, Decided};
+use crate::decision::{Decided, Decision};
 use crate::engine::Token;
 use crate::engine::sampler::Sampler;
 use crate::generate::{End, Guides, Limits, generate_with};

@@ -54,7 +54,9 @@ impl Session {
         let ask = self.turn()?;
         let (_, written, _) = self.fit(&ask)?;
         let compiler = self.compiler.as_ref();
-        let Some(opening) = opening(&self.opening, compiler, &*self.engine, &self.format, &ask) else { return Ok(None) };
+        let Some(opening) = opening(&self.opening, compiler, &*self.engine, &self.format, &ask) else {
+            return Ok(None);
+        };
         let mut decision = Decision::new(opening, true, Thresholds::default(), written.thinking);
         let limits = Limits { max_tokens: 0, cancel: &ask.options.cancel, until: ask.until };
         let guides = Guides { constraint: None, decision: Some(&mut decision) };
