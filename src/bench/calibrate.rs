@@ -449,7 +449,7 @@ mod tests {
     fn a_threshold_is_written_with_few_digits() {
         assert_eq!(between(0.0101, 0.0399), 0.02);
         assert_eq!(between(0.0, 0.5), 0.2);
-        assert_eq!(between(0.123456, 0.123457), 0.123457);
+        assert_eq!(between(0.123456, 0.123457), 0.1234565);
         let (low, high) = (1e-300, f64::from_bits(1e-300f64.to_bits() + 1));
         assert_eq!(between(low, high), high);
     }

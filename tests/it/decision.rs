@@ -7,6 +7,7 @@ use callwright::engine::llama::LlamaEngine;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::{LoadOptions, ModelInfo};
 use callwright::message::Message;
+use callwright::parse::OtherForms;
 use callwright::session::{Event, Options, Reply, Session, ToolChoice};
 
 /// As long as the start marker, which replaces it where an answer has to be a call.
@@ -65,7 +66,12 @@ fn it_can_be_asked_for_without_an_answer() {
 fn an_answer_at_the_threshold_is_a_call() {
     let script = TEXT.to_owned() + REST;
     for constrain in [Mode::Off, Mode::Auto, Mode::Strict] {
-        let with = |threshold: f64| Options { call_threshold: Some(threshold), constrain, ..Options::default() };
+        let with = |threshold: f64| Options {
+            call_threshold: Some(threshold),
+            constrain,
+            other_forms: OtherForms::Off,
+            ..Options::default()
+        };
         let held = ask(&script, with(0.0));
         assert_eq!((held.decided, held.calls.len()), (Some(Decided::Call), 1), "{constrain:?}");
         assert!(held.raw.starts_with(MARKER.as_bytes()) && held.calls[0].valid, "{constrain:?}");
@@ -73,6 +79,14 @@ fn an_answer_at_the_threshold_is_a_call() {
         assert_eq!((free.decided, free.calls.len()), (None, 0), "{constrain:?}");
         assert!(free.message.content.starts_with(TEXT), "{constrain:?}");
     }
+}
+
+#[test]
+fn a_call_without_room_is_a_note_where_only_the_threshold_wants_it() {
+    let options = Options { call_threshold: Some(0.0), max_tokens: 30, ..Options::default() };
+    let reply = ask(TEXT, options);
+    assert_eq!((reply.decided, reply.calls.len()), (Some(Decided::Call), 0));
+    assert!(reply.notes[0].message.starts_with("the answer ends before a call: "), "{:?}", reply.notes);
 }
 
 #[test]
@@ -146,7 +160,7 @@ fn tools_are_more_relevant_for_a_question_that_they_can_answer() {
     let mut session = bundled();
     let fits = relevance(&mut session, &[Message::user("What's the weather in Rome tomorrow?")]);
     let thanks = relevance(&mut session, &[Message::user("Thank you, that was very kind of you!")]);
-    assert!(fits > 1.5 * thanks && thanks >= 0.0, "{fits} {thanks}");
+    assert!(fits > 1.3 * thanks && thanks >= 0.0, "{fits} {thanks}");
     // Neither what was measured before nor what is cached changes it.
     let again = relevance(&mut session, &[Message::user("What's the weather in Rome tomorrow?")]);
     assert_eq!(fits, again);
