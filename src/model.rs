@@ -99,12 +99,15 @@ impl Model {
         template: Option<ChatTemplate>,
         format: Option<Format>,
     ) -> Result<Session> {
+        let own = template.is_none() && format.is_none();
         let templates = match template {
             Some(template) => ChatTemplates::single(template),
             None => self.templates()?,
         };
         let mut session = Session::with_templates(engine, templates, format.or_else(|| self.format.clone()))?;
         session.options_mut().sampling = self.entry.sampling.into();
+        session.options_mut().call_threshold = self.entry.call_threshold.filter(|_| own);
+        session.options_mut().call_weights = self.entry.call_weights.filter(|_| own);
         Ok(session)
     }
 
@@ -218,7 +221,12 @@ impl ModelBuilder {
     pub fn open(mut self, name: &str) -> Result<Model> {
         let hub = self.hub.take().unwrap_or_else(Hub::from_env);
         let models = Models::load(self.models.as_deref())?;
-        let Found { entry, notice } = models.find(name, &hub)?;
+        let Found { mut entry, notice } = models.find(name, &hub)?;
+        if self.template.is_some() || self.format.is_some() {
+            // It is a probability under the entry's own template and format.
+            entry.call_threshold = None;
+            entry.call_weights = None;
+        }
         // Before a download.
         let template = self.template.as_ref().or(entry.template.as_ref());
         let template = template.map(|name| ChatTemplate::load(name)).transpose()?.map(Arc::new);

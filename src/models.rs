@@ -22,13 +22,16 @@ mod file;
 pub(crate) mod gguf;
 pub(crate) mod hub;
 mod repo;
+mod write;
 
 use std::path::{Path, PathBuf};
 
 pub(crate) use gguf::Gguf;
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
 pub(crate) use repo::HubRepo;
+pub(crate) use write::{call_settings, with_call_threshold};
 
+use crate::decision::CallWeights;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 
 const BUILTIN: &str = include_str!("../models.toml");
@@ -101,6 +104,10 @@ pub struct ModelEntry {
     pub context: Option<u32>,
     /// The sampling its makers recommend.
     pub sampling: Sampling,
+    /// The probability of a call at or above which an answer has to be one, with this template and format.
+    pub call_threshold: Option<f64>,
+    /// What makes the probability of a call out of several figures; the threshold is then about that.
+    pub call_weights: Option<CallWeights>,
     /// The names of fallback models in models.toml, in order of preference.
     pub fallbacks: Vec<String>,
     /// The entry's place in models.toml.
@@ -117,6 +124,8 @@ impl ModelEntry {
             format: None,
             context: None,
             sampling: Sampling::default(),
+            call_threshold: None,
+            call_weights: None,
             fallbacks: Vec::new(),
             place: None,
         }

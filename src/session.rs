@@ -8,6 +8,7 @@ mod builder;
 mod constrain;
 mod context;
 mod count;
+mod decide;
 pub(crate) mod event;
 mod ids;
 mod options;
@@ -22,6 +23,7 @@ use crate::ErrorKind;
 use crate::Result;
 use crate::choose::{Choice, Clues, Origin, Writes, format_for};
 use crate::constraint::Compiler;
+use crate::decision::Opening;
 use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
@@ -81,6 +83,10 @@ pub struct Session {
     pub(crate) replayed: VecDeque<Ended>,
     pub(crate) notices: Vec<String>,
     compiler: Option<Compiler>,
+    /// How calls begin in the model's tokens, once that was asked for.
+    opening: OnceCell<Option<Opening>>,
+    /// Decodes the conversation without tools, to compare; made when it is first needed.
+    without_tools: Option<Box<dyn Engine>>,
     /// What was reported of what the grammar does not enforce.
     unenforced: Vec<Unenforced>,
     /// What is worth knowing once there are tools.
@@ -210,6 +216,8 @@ impl Session {
             replayed: VecDeque::new(),
             notices,
             compiler: None,
+            opening: OnceCell::new(),
+            without_tools: None,
             unenforced: Vec::new(),
             tool_notices,
             cuts: context::Cuts::default(),
@@ -421,6 +429,7 @@ impl Session {
     /// vocabulary.
     pub(crate) fn set_engine(&mut self, engine: Box<dyn Engine>) {
         self.engine = engine;
+        self.without_tools = None;
     }
 
     /// Lets the model answer. `on_event` gets each event when it happens.

@@ -74,6 +74,10 @@ impl SessionAnswers {
             sampling: Sampling { seed, ..configuration.sampling },
             max_tokens: configuration.max_tokens,
             constrain: configuration.constrain,
+            call_threshold: configuration.call_threshold,
+            call_weights: configuration.call_weights,
+            no_call_below: configuration.no_call_below,
+            measure_call: true,
             repair: configuration.repair,
             other_forms: self.other_forms,
             // A case must not be shortened.
@@ -103,6 +107,8 @@ impl SessionAnswers {
             prompt_tokens: usage.prompt_tokens,
             cached_tokens: usage.cached_tokens,
             forced_tokens: usage.forced_tokens,
+            call_probability: reply.call_probability,
+            decided: reply.decided,
             timing: Timing {
                 first_token: usage.prompt_time.as_secs_f64(),
                 generation: usage.completion_time.as_secs_f64(),

@@ -5,16 +5,19 @@
 //! 3. [`run()`] asks the model, through an [`Answerer`] such as [`SessionAnswers`], and keeps each answer in a
 //!    [`RunDirectory`].
 //! 4. [`Summary`]: the outcome of each answer and the run's figures, with their intervals; [`report`] writes them.
+//! 5. `bench calibrate` finds the threshold of the decision to call.
 //!
 //! No answer is dropped: the raw text of each is kept, and a failure of the engine is an outcome. The reports print the
 //! table that defines the outcomes.
 
 pub(crate) mod ask;
 pub(crate) mod bfcl;
+pub(crate) mod calibrate;
 pub(crate) mod compare;
 pub(crate) mod configuration;
 pub(crate) mod directory;
 pub(crate) mod exact;
+mod logistic;
 pub(crate) mod outcome;
 pub(crate) mod parallel;
 pub mod report;

@@ -8,6 +8,7 @@
 //! | `junit.xml` | a test for each answer |
 //! | `report.html` | one file for people: figures, and every answer with why it failed |
 
+pub mod curve;
 mod html;
 pub(crate) mod json;
 mod junit;

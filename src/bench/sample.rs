@@ -1,5 +1,6 @@
 //! One stored answer: all that is needed to score it, now or with a newer parser.
 
+use crate::decision::{CallProbability, Decided};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -71,6 +72,12 @@ pub struct Sample {
     pub cached_tokens: usize,
     /// The tokens forced by a grammar.
     pub forced_tokens: usize,
+    /// How likely a call was where the answer began; absent where the model did not decide, or nothing says how calls begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_probability: Option<CallProbability>,
+    /// What the thresholds decided because of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
     /// The times.
     pub timing: Timing,
 }

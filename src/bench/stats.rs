@@ -143,6 +143,56 @@ pub(crate) fn holm(p_values: &[f64]) -> Vec<f64> {
     adjusted
 }
 
+/// The area under an ROC curve with its 95% interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Area {
+    /// The probability that a positive has a higher value than a negative, where a tie counts half.
+    pub value: f64,
+    /// The interval's lower end.
+    pub low: f64,
+    /// The interval's upper end.
+    pub high: f64,
+}
+
+/// The area under the ROC curve of values: each with its cluster and whether it is a positive. The variance is that of
+/// DeLong, DeLong and Clarke-Pearson (1988), for clusters after Obuchowski (1997).
+pub fn area(values: &[(&str, bool, f64)]) -> Area {
+    let side = |positive: bool| values.iter().filter(move |(_, is, _)| *is == positive);
+    let (m, n) = (side(true).count() as f64, side(false).count() as f64);
+    if m == 0.0 || n == 0.0 {
+        return Area { value: 0.5, low: 0.0, high: 1.0 };
+    }
+    // The share of the other side that each value is on the right side of.
+    let component = |(_, positive, value): &(&str, bool, f64)| {
+        let sum: f64 = side(!positive)
+            .map(|(_, _, other)| if other == value { 0.5 } else { f64::from(u8::from((value > other) == *positive)) })
+            .sum();
+        sum / if *positive { n } else { m }
+    };
+    let mut clusters: BTreeMap<&str, [f64; 4]> = BTreeMap::new();
+    let mut sum = 0.0;
+    for one in values {
+        let share = component(one);
+        let of = clusters.entry(one.0).or_default();
+        let at = if one.1 { 0 } else { 2 };
+        of[at] += share;
+        of[at + 1] += 1.0;
+        sum += if one.1 { share } else { 0.0 };
+    }
+    let value = sum / m;
+    let deviation = |of: &[f64; 4], at: usize| of[at] - of[at + 1] * value;
+    let variance = |at: usize, count: f64| {
+        let with = clusters.values().filter(|of| of[at + 1] > 0.0);
+        let (clusters, squares) = with.fold((0.0, 0.0), |(k, sum), of| (k + 1.0, sum + deviation(of, at).powi(2)));
+        if clusters < 2.0 { 0.0 } else { clusters / (clusters - 1.0) * squares / count / count }
+    };
+    let k = clusters.len() as f64;
+    let products: f64 = clusters.values().map(|of| deviation(of, 0) * deviation(of, 2)).sum();
+    let covariance = if k < 2.0 { 0.0 } else { 2.0 * k / (k - 1.0) * products / (m * n) };
+    let half = Z * (variance(0, m) + variance(2, n) + covariance).max(0.0).sqrt();
+    Area { value, low: (value - half).max(0.0), high: (value + half).min(1.0) }
+}
+
 /// The probability that `k` samples of a case are all right, an unbiased estimate from `successes` of `trials`
 /// (pass^k of τ-bench, Yao et al. 2024); `None` where there are fewer than `k`.
 pub(crate) fn pass_hat(k: usize, successes: usize, trials: usize) -> Option<f64> {
@@ -195,6 +245,37 @@ mod tests {
         // Nothing failed: as many trials as clusters.
         let none_failed = clustered(samples().map(|(name, _)| (name, true)));
         near(none_failed.low, wilson(20, 20).low);
+    }
+
+    #[test]
+    fn the_area_is_the_share_of_pairs_in_the_right_order() {
+        let names: Vec<String> = (0..8).map(|i| format!("c{i}")).collect();
+        let values = [
+            (true, 0.9),
+            (true, 0.6),
+            (true, 0.4),
+            (true, 0.4),
+            (false, 0.1),
+            (false, 0.4),
+            (false, 0.5),
+            (false, 0.0),
+        ];
+        let own: Vec<(&str, bool, f64)> =
+            names.iter().zip(values).map(|(name, (positive, value))| (name.as_str(), positive, value)).collect();
+        // By hand: 4 + 4 + 2.5 + 2.5 of 16 pairs.
+        let one = area(&own);
+        near(one.value, 13.0 / 16.0);
+        // Components 1, 1, 5/8, 5/8 and 1, 1/2 + 1/8 + 1/8, 1/2, 1: by hand, the variance is (3/64 + 11/192) / 4.
+        let positives = [1.0, 1.0, 0.625, 0.625].map(|v: f64| (v - 0.8125).powi(2)).iter().sum::<f64>() / 3.0;
+        let negatives = [1.0, 0.75, 0.5, 1.0].map(|v: f64| (v - 0.8125).powi(2)).iter().sum::<f64>() / 3.0;
+        near(one.low, 13.0 / 16.0 - Z * ((positives + negatives) / 4.0).sqrt());
+        assert_eq!(one.high, 1.0);
+        // The same values again in their clusters are no more evidence, or hardly.
+        let twice: Vec<_> = own.iter().chain(&own).copied().collect();
+        let both = area(&twice);
+        near(both.value, one.value);
+        near(both.low, one.low);
+        assert_eq!(area(&[("a", true, 1.0)]).value, 0.5);
     }
 
     #[test]

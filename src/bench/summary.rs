@@ -1,5 +1,6 @@
 //! The figures of a run, for all reports.
 
+use super::calibrate::{Calibration, FOLDS, Goal, Measured, measured};
 use super::configuration::{Configuration, labels};
 use super::directory::RunDirectory;
 use super::outcome::{OUTCOMES, Outcome};
@@ -68,6 +69,17 @@ pub struct ConfigurationSummary<'a> {
     pub(crate) latency: Option<Latency>,
     /// Generated tokens for each correct answer.
     pub tokens_per_correct: Option<f64>,
+}
+
+impl ConfigurationSummary<'_> {
+    /// What a threshold of the decision to call would achieve, on the first answer to each case; `None` where too few
+    /// answers have a probability.
+    pub fn calibration(&self) -> Option<Calibration> {
+        let first = self.samples.iter().filter(|one| one.sample.repeat == 0);
+        let cases: Vec<Measured> =
+            first.filter_map(|one| Some(measured(one.case, one.sample.call_probability?))).collect();
+        Calibration::new(&cases, FOLDS, Goal::Balanced).ok()
+    }
 }
 
 /// How consistent the answers to one case are.

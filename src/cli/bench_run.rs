@@ -3,7 +3,7 @@
 use super::bench::{show, tell_lacking};
 use super::bench_resume::{resumed, with_options};
 use super::bench_table::comparison;
-use super::generation::{Constrain, OtherFormsArg};
+use super::generation::{Constrain, OtherFormsArg, probability};
 use super::input::{ModelOptions, positive};
 use super::run::Interrupts;
 use super::sampling::temperature;
@@ -80,6 +80,14 @@ pub struct RunArgs {
     /// Sample with this temperature [default: the model's in models.toml, or 0]
     #[arg(long, value_name = "X", value_parser = temperature, help_heading = "Matrix", allow_negative_numbers = true)]
     temp: Vec<f32>,
+
+    /// Require a call where the probability of one is at least P, as for run [default: the model's in models.toml]
+    #[arg(long, value_name = "P", value_parser = probability, help_heading = "Sampling", allow_negative_numbers = true)]
+    call_threshold: Option<f64>,
+
+    /// Forbid calls where the probability of one is below P, as for run
+    #[arg(long, value_name = "P", value_parser = probability, help_heading = "Sampling", allow_negative_numbers = true)]
+    no_call_below: Option<f64>,
 
     /// Repair deviations from the format before scoring [default: on]
     #[arg(long, value_name = "on|off", help_heading = "Matrix")]
@@ -287,6 +295,9 @@ impl RunArgs {
             sampling,
             max_tokens: self.max_tokens,
             context: self.ctx,
+            call_threshold: self.call_threshold.or(model.entry().call_threshold),
+            call_weights: model.entry().call_weights,
+            no_call_below: self.no_call_below,
             ..Configuration::new(&loaded.model, &session)
         };
         Ok((configuration, sampling.temperature))

@@ -5,6 +5,7 @@ mod advice;
 mod agent;
 mod ask;
 mod bench;
+mod bench_calibrate;
 mod bench_resume;
 mod bench_run;
 mod bench_score;

@@ -176,12 +176,22 @@ impl Printer {
                 FinishReason::ToolCalls if !whole => FinishReason::Stop,
                 reason => reason,
             };
-            json!({
+            let mut document = json!({
                 "messages": messages,
                 "usage": reply.usage,
                 "finish_reason": finish_reason,
                 "diagnostics": diagnostics(&reply.notes),
-            })
+            });
+            let decision = [
+                ("call_probability", reply.call_probability.map(|probability| json!(probability))),
+                ("decided", reply.decided.map(|decided| json!(decided))),
+            ];
+            for (key, value) in decision {
+                if let Some(value) = value {
+                    document[key] = value;
+                }
+            }
+            document
         })
     }
 

@@ -55,13 +55,13 @@ pub struct RunArgs {
 
 /// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
 #[rustfmt::skip]
-const RECORDED: [&str; 44] = [
+const RECORDED: [&str; 46] = [
     "prompt", "prompt_option", "tools", "tools_strict", "messages", "system", "images", "tool_choice", "execute",
     "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers",
     "temp", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop",
     "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier",
     "parallel", "no_parallel", "max_calls", "no_repair", "no_coerce", "no_normalize", "other_forms", "context_policy",
-    "constrain", "max_preamble", "max_thinking", "no_jump", "no_draft", "grammar", "json_schema",
+    "call_threshold", "no_call_below", "constrain", "max_preamble", "max_thinking", "no_jump", "no_draft", "grammar", "json_schema",
 ];
 
 pub fn run(args: RunArgs) -> Result<u8> {

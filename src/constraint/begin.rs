@@ -87,6 +87,7 @@ impl<'c> Constraint<'c> {
             rules,
             phase,
             called: false,
+            by_threshold: false,
             primed: false,
             subject: Subject::Call,
             json: match &format.payload {
@@ -135,6 +136,7 @@ impl<'c> Constraint<'c> {
             opening: String::new(),
             thinking_end: thinking_end(format),
             called: false,
+            by_threshold: false,
             subject,
             json: false,
             draft: true,

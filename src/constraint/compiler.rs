@@ -85,19 +85,7 @@ pub(super) fn token(id: TokenId) -> Token {
 impl Tokens {
     /// The tokens of a text that the format or a schema writes, with control tokens only if the format writes them.
     pub(super) fn tokenize(&self, text: &[u8]) -> Vec<Token> {
-        let (mut tokens, mut plain, mut at) = (Vec::new(), 0, 0);
-        while at < text.len() {
-            let Some((bytes, token)) = self.markup.iter().find(|(bytes, _)| text[at..].starts_with(bytes)) else {
-                at += 1;
-                continue;
-            };
-            tokens.extend(self.vocabulary.tokenize(&text[plain..at]));
-            tokens.push(*token);
-            at += bytes.len();
-            plain = at;
-        }
-        tokens.extend(self.vocabulary.tokenize(&text[plain..]));
-        tokens
+        self.vocabulary.tokenize_with(text, &self.markup)
     }
 }
 
@@ -150,6 +138,11 @@ impl Compiler {
         tokens.trie.get_or_init(|| trie);
         let masks = Masks::new(Arc::clone(&tokens));
         Ok(Compiler { factory, own_masks: None, tokens, masks, kept: HashMap::new(), ends: Arc::new(ends) })
+    }
+
+    /// The vocabulary that it compiles for.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.tokens.vocabulary
     }
 
     pub(super) fn tokens(&self) -> &Tokens {

@@ -211,6 +211,10 @@ impl Engine for LlamaEngine {
         })
     }
 
+    fn sibling(&self) -> Option<Box<dyn Engine>> {
+        Some(Box::new(self.share()))
+    }
+
     fn vocabulary(&self) -> Option<Vocabulary> {
         let vocab = self.model.vocab();
         let words = (0..self.model.n_vocab()).map(|index| {

@@ -5,13 +5,14 @@ use super::event::{Cut, Event, Note, Reply, notes};
 use super::prompt::{AnswerRequest, Written};
 use super::reader::{Read, Reader};
 use super::record::{Ended, Entry};
-use super::{Options, Session, ToolChoice};
+use super::{Options, Session, ToolChoice, decide};
 use crate::Result;
 use crate::agent::turn::FinishReason;
 use crate::constraint::Mode;
+use crate::decision::{Decided, Decision};
 use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
-use crate::generate::{End, Generation, Limits, generate_with};
+use crate::generate::{End, Generation, Guides, Limits, generate_with};
 use crate::parse::{OtherForms, Parser, ParserOptions};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -39,6 +40,11 @@ impl Session {
         let mut reader = Reader::new(parser, options.max_calls, stops, on_event);
         // What the prompt opened is the beginning of what the model says.
         reader.push(written.prefill.as_bytes());
+        let question = self.weighed_question(&request, &written)?;
+        let opening = decide::opening(&self.opening, self.compiler.as_ref(), &*self.engine, &self.format, &request);
+        let mut decision = opening.map(|opening| {
+            decide::decision(opening, &request, written.thinking).weighing(options.call_weights, question)
+        });
         let (mut constraint, notices) = constrain::begin(
             &mut self.compiler,
             &*self.engine,
@@ -55,6 +61,8 @@ impl Session {
         // A repeated answer is not constrained, and ends where it ended when it was recorded.
         let repeated = self.replayed.pop_front();
         let closed_from = repeated.as_ref().and_then(|ended| ended.closed_from);
+        let decided = decision.as_ref().map(Decision::watched).unwrap_or_default();
+        decided.set(repeated.as_ref().and_then(|ended| ended.decided));
         let mut count = 0;
         let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: request.until };
         let room = self.engine.context_limit().saturating_sub(written.tokens.len());
@@ -65,13 +73,16 @@ impl Session {
             &written.tokens,
             Sampler::new(options.sampling).biased(&options.logit_bias),
             limits,
-            constraint.as_mut(),
+            Guides { constraint: constraint.as_mut(), decision: decision.as_mut() },
             self.on_prompt.as_mut().unwrap_or(&mut unwatched),
             &mut |bytes, closing| {
                 if closing || closed_from.is_some_and(|from| from <= count) {
                     reader.closing();
                 }
                 count += 1;
+                if decided.get() == Some(Decided::Text) {
+                    reader.forbid_calls();
+                }
                 if reader.push(bytes) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             },
         )?;
@@ -84,7 +95,14 @@ impl Session {
             notices.extend(more);
             shortage = found;
         }
-        let ended = Ended { end: generation.end, closed_from: generation.closed_from, shortage, notices };
+        let ended = Ended {
+            end: generation.end,
+            closed_from: generation.closed_from,
+            shortage,
+            notices,
+            call_probability: decision.as_ref().and_then(Decision::found),
+            decided: decision.as_ref().and_then(Decision::decided),
+        };
         if let Some(recorder) = &mut self.recorder {
             recorder.beside(&Entry::Ended(ended.clone()))?;
             recorder.record(&*self.engine, &written.text, &written.tokens, &options.sampling, &generation)?;
@@ -121,7 +139,7 @@ impl Answered<'_> {
         let finish_reason = finish_reason(&ended, stopped, parsed.calls.is_empty());
         let cut = (finish_reason == FinishReason::Length).then(|| cut(&ended, &generation, options));
         ended.notices.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
-        on_event(&Event::usage(generation.usage, None));
+        on_event(&Event::answered(generation.usage, ended.call_probability, ended.decided));
         let (raw, closed_from) = raw(engine, &written.prefill, &generation, ended.closed_from);
         let misfits = match finish_reason {
             FinishReason::Cancelled => Vec::new(),
@@ -137,7 +155,7 @@ impl Answered<'_> {
         notes.extend(adapted.into_iter().map(plain("history")));
         notes.extend(misfits.into_iter().map(plain("problem")));
         notes.extend(context.into_iter().map(plain("context")));
-        notes.extend(ended.notices.into_iter().map(plain("constraint")));
+        notes.extend(ended.notices.iter().cloned().map(plain("constraint")));
         Reply {
             message: parsed.message(),
             calls: parsed.calls,
@@ -150,6 +168,8 @@ impl Answered<'_> {
             closed_from,
             tokens: generation.tokens,
             prompt_tail,
+            call_probability: ended.call_probability,
+            decided: ended.decided,
         }
     }
 }

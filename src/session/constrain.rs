@@ -21,7 +21,12 @@ pub(super) fn begin<'c>(
     (begun, thinking): (&[u8], bool),
 ) -> Result<(Option<Constraint<'c>>, Vec<String>)> {
     let nothing = tools.is_empty() && options.grammar.is_none();
-    if options.constrain == Mode::Off || nothing {
+    // Without a grammar for calls, an answer can still be required to have none.
+    let dormant = options.constrain == Mode::Off
+        && options.no_call_below.is_some()
+        && options.tool_choice == ToolChoice::Auto
+        && options.grammar.is_none();
+    if options.constrain == Mode::Off && !dormant || nothing {
         return Ok((None, Vec::new()));
     }
     if compiler.is_none() {
@@ -35,6 +40,7 @@ pub(super) fn begin<'c>(
     let rules = Rules {
         mode: options.constrain,
         calls: match options.tool_choice {
+            _ if dormant => Calls::Forbidden,
             ToolChoice::None => Calls::Forbidden,
             ToolChoice::Auto => Calls::Allowed,
             ToolChoice::Required | ToolChoice::Tool(_) => Calls::Required,
@@ -56,6 +62,9 @@ pub(super) fn begin<'c>(
     match made {
         Ok(constraint) => {
             let mut constraint = constraint.drafting(options.draft);
+            if dormant {
+                constraint = constraint.dormant();
+            }
             constraint.prime(begun)?;
             Ok((Some(constraint), Vec::new()))
         }

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::agent::exec::FailureKind;
 use crate::agent::turn::{Fault, FinishReason, Reason, Status};
+use crate::decision::{CallProbability, Decided};
 use crate::engine::Token;
 use crate::generate::Usage;
 use crate::message::Message;
@@ -44,7 +45,13 @@ impl Event {
     }
 
     pub(crate) fn usage(usage: Usage, model: Option<String>) -> Event {
-        Event::Usage(Tagged { r#type: "usage", value: UsageStep { model, usage } })
+        let value = UsageStep { model, usage, call_probability: None, decided: None };
+        Event::Usage(Tagged { r#type: "usage", value })
+    }
+
+    pub(crate) fn answered(usage: Usage, call_probability: Option<CallProbability>, decided: Option<Decided>) -> Event {
+        let value = UsageStep { model: None, usage, call_probability, decided };
+        Event::Usage(Tagged { r#type: "usage", value })
     }
 
     pub(crate) fn tool_result(value: ToolResult) -> Event {
@@ -91,6 +98,12 @@ pub struct UsageStep {
     /// Tokens and times.
     #[serde(flatten)]
     pub usage: Usage,
+    /// How likely the answer began with a call, where the model decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_probability: Option<CallProbability>,
+    /// What the thresholds decided because of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
 }
 
 /// The result of a call.
@@ -278,6 +291,12 @@ pub struct Reply {
     /// What the prompt wrote of the answer before that (see
     /// [`ParserOptions::prompt_tail`](crate::parse::ParserOptions::prompt_tail)).
     pub prompt_tail: String,
+    /// How likely it began with a call, where there were tools and the model decided. After reasoning that the prompt does
+    /// not begin, it is that of the answer after it. `None` also where the format does not say how its calls begin, and in a
+    /// replay of a session that was recorded without it.
+    pub call_probability: Option<CallProbability>,
+    /// What the thresholds decided because of that.
+    pub decided: Option<Decided>,
 }
 
 impl Reply {

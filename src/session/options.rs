@@ -1,6 +1,7 @@
 //! What a session does with each turn: options, and whether the model must call.
 
 use crate::constraint::Mode;
+use crate::decision::CallWeights;
 use crate::engine::Token;
 use crate::engine::sampler::Sampling;
 use crate::grammar::Grammar;
@@ -141,6 +142,17 @@ pub struct Options {
     pub stop: Vec<String>,
     /// Whether and what the model must call.
     pub tool_choice: ToolChoice,
+    /// Where the model decides whether to call, the least [probability](crate::decision) of a call at which the answer
+    /// has to be one, from 0 to 1. It applies to an answer to the user: after a tool's result the model is left alone.
+    pub call_threshold: Option<f64>,
+    /// What makes the probability of a call out of several figures; the thresholds are then about that. Without them, they
+    /// are about the probability of the start marker.
+    pub call_weights: Option<CallWeights>,
+    /// Likewise, the probability of a call below which the answer has none.
+    pub no_call_below: Option<f64>,
+    /// Whether the probability of a call is that of the whole start marker, which takes one more batch, and not only that of
+    /// the first token. A threshold measures the whole marker anyway.
+    pub measure_call: bool,
     /// The answer ends after this many calls.
     pub max_calls: Option<usize>,
     /// How far the model is held to the format's grammar.
@@ -182,6 +194,10 @@ impl Default for Options {
             max_tokens: 1024,
             stop: Vec::new(),
             tool_choice: ToolChoice::Auto,
+            call_threshold: None,
+            call_weights: None,
+            no_call_below: None,
+            measure_call: false,
             max_calls: None,
             constrain: Mode::default(),
             grammar: None,

@@ -48,6 +48,11 @@ impl<'a> Reader<'a> {
         ended
     }
 
+    /// What comes is text, whatever it looks like.
+    pub(super) fn forbid_calls(&mut self) {
+        self.parser.forbid_calls();
+    }
+
     /// The grammar closes what is open.
     pub(super) fn closing(&mut self) {
         self.parser.closing();

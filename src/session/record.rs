@@ -6,6 +6,7 @@ use crate::agent::Agent;
 use crate::agent::exec::{Executor, Results};
 use crate::agent::turn::Limits;
 use crate::constraint::Mode;
+use crate::decision::{CallProbability, Decided};
 use crate::engine::sampler::Sampling;
 use crate::engine::scripted::{Recorder, ScriptedEngine};
 use crate::error::Location;
@@ -83,6 +84,11 @@ pub(crate) struct Ended {
     /// The notices of the constraint.
     #[serde(default, rename = "told")]
     pub notices: Vec<String>,
+    /// How likely a call was where the answer began, and what the thresholds decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_probability: Option<CallProbability>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
 }
 
 impl Session {

@@ -382,3 +382,78 @@ fn a_run_goes_on_with_what_it_was_begun_with() {
     assert_eq!(other.code, 2, "{}", other.out);
     assert!(other.err.contains("begun with other options: --model bundled, not --model other.gguf\n"), "{}", other.err);
 }
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn a_threshold_is_found_written_and_used() {
+    let home = tempfile::tempdir().unwrap();
+    let calibrate = |arguments: &[&str]| {
+        let mut command = callwright(home.path());
+        run(command.args(["bench", "calibrate", "--limit", "24", "--folds", "2"]).args(arguments))
+    };
+    let (models, page) = (home.path().join("models.toml"), home.path().join("curve.html"));
+    let ran = calibrate(&["--json", "--write", models.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let found: Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(found["auc"]["value"].as_f64().unwrap() > 0.5, "{}", found["auc"]);
+    let threshold = found["best"]["threshold"].as_f64().unwrap();
+    assert_eq!(found["held_out"]["thresholds"].as_array().unwrap().len(), 2);
+    let case = &found["cases"][0];
+    assert!(case["needs_call"].is_boolean() && case["call_probability"]["marker"].is_number(), "{case}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<polyline") && page.contains("</html>"), "{page}");
+    let entry = std::fs::read_to_string(&models).unwrap();
+    assert!(
+        entry.contains("name = \"bundled\"") && entry.contains(&format!("call_threshold = {threshold:?}")),
+        "{entry}"
+    );
+    let ran = run(callwright(home.path()).args(["model", "--models"]).arg(&models).arg("list"));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+
+    let text = calibrate(&[]);
+    assert!(text.out.contains("AUC 0.") || text.out.contains("AUC 1."), "{}", text.out);
+    assert!(text.out.contains(&format!("call_threshold = {threshold:?}")), "{}", text.out);
+    let few = calibrate(&["--folds", "1000"]);
+    assert_eq!(few.code, 2, "{}", few.err);
+    assert!(few.err.contains("too few for 1000 folds"), "{}", few.err);
+    let twice = calibrate(&["--suite", "builtin", "--suite", "builtin"]);
+    assert!(twice.err.contains("two cases with the id"), "{}", twice.err);
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn samples_and_reports_have_the_decision_to_call() {
+    let home = tempfile::tempdir().unwrap();
+    let out = home.path().join("run");
+    let mut command = callwright(home.path());
+    command.args([
+        "bench",
+        "--limit",
+        "40",
+        "--max-tokens",
+        "100",
+        "--call-threshold",
+        "0.5",
+        "--no-call-below",
+        "0.01",
+    ]);
+    let ran = run(command.arg("--out").arg(&out));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let samples = std::fs::read_to_string(out.join("samples.jsonl")).unwrap();
+    let samples: Vec<Value> = samples.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let probability = |sample: &Value| sample["call_probability"]["marker"].as_f64();
+    assert!(samples.iter().any(|sample| probability(sample).is_some()));
+    for sample in &samples {
+        let decided = match probability(sample) {
+            Some(probability) if probability >= 0.5 => Value::from("call"),
+            Some(probability) if probability < 0.01 => Value::from("text"),
+            _ => Value::Null,
+        };
+        assert_eq!(sample["decided"], decided, "{sample}");
+    }
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(out.join("report.json")).unwrap()).unwrap();
+    let configuration = &report["configurations"][0];
+    assert_eq!((&configuration["call_threshold"], &configuration["no_call_below"]), (&0.5.into(), &0.01.into()));
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert_eq!(page.contains("<polyline class=\"line\""), configuration["decision"].is_object());
+}

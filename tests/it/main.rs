@@ -13,6 +13,7 @@ mod closing;
 mod constraint;
 #[path = "../../crates/callwright-core/tests/it/data.rs"]
 mod data;
+mod decision;
 mod docs;
 mod draft;
 mod engine;
@@ -33,6 +34,8 @@ mod models;
 mod models_cli;
 mod program;
 mod reading;
+#[cfg(feature = "llama")]
+mod real;
 mod renders;
 mod run;
 mod run_cli;

@@ -219,6 +219,11 @@ impl Parser {
         self.calls.closing = true;
     }
 
+    /// From here on calls are forbidden, as with [`ParserOptions::forbidden`].
+    pub fn forbid_calls(&mut self) {
+        self.calls.forbidden = true;
+    }
+
     /// The text will end at a token limit, or because the caller stops it. A call is then incomplete if only the text's
     /// end shows that it ended, for example with a missing quote before its last marker.
     pub fn cut_off(&mut self) {

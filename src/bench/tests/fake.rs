@@ -28,6 +28,8 @@ pub(crate) fn sample(case: &str, raw: &str) -> Sample {
         prompt_tokens: 10,
         cached_tokens: 0,
         forced_tokens: 0,
+        call_probability: None,
+        decided: None,
         timing: Timing::default(),
     }
 }
@@ -47,6 +49,9 @@ pub(crate) fn configuration(model: &str, temperature: f32) -> Configuration {
         repair: true,
         max_tokens: 512,
         context: None,
+        call_threshold: None,
+        call_weights: None,
+        no_call_below: None,
     }
     .identified()
 }
