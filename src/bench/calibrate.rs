@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The number of folds, where it is not chosen.
-pub const FOLDS: usize = 10;
+pub(crate) const FOLDS: usize = 10;
 /// Points of a curve.
 const MOST_POINTS: usize = 256;
 
@@ -42,7 +42,7 @@ pub struct Measured {
 
 /// What was measured of a suite.
 #[derive(Debug, Default)]
-pub struct Measurement {
+pub(crate) struct Measurement {
     /// The cases in which the model decides.
     pub cases: Vec<Measured>,
     /// How many others there are: without tools, after a tool's result, or where reasoning precedes the answer.
@@ -57,7 +57,7 @@ pub struct Measurement {
 ///
 /// # Errors
 /// Those of [`Session::respond`], but not that a prompt is too long.
-pub fn measure(
+pub(crate) fn measure(
     session: &mut Session,
     suite: &Suite,
     now: &str,
@@ -97,7 +97,7 @@ pub fn measure(
 }
 
 /// A case with its probability.
-pub fn measured(case: &Case, call_probability: CallProbability) -> Measured {
+pub(crate) fn measured(case: &Case, call_probability: CallProbability) -> Measured {
     Measured {
         case: case.id.clone(),
         category: case.category.clone(),

@@ -108,7 +108,7 @@ const BEGINNING: [&str; 5] = ["suite.jsonl", "samples.jsonl", "prompts.jsonl", "
 const LOCK: &str = "run.lock";
 
 /// The time that chat templates get, so that a prompt does not change from day to day.
-pub const NOW: &str = "2025-01-01T12:00:00";
+pub(crate) const NOW: &str = "2025-01-01T12:00:00";
 
 /// A run's directory.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ const MOST_STEPS: usize = 100;
 
 /// A bias, and a weight for each of the two features, that make the labels likeliest, where both labels count alike,
 /// however many rows have them. By Newton's method, which is deterministic. `None` where the rows do not determine them.
-pub fn fit(rows: &[([f64; 2], bool)]) -> Option<[f64; 3]> {
+pub(super) fn fit(rows: &[([f64; 2], bool)]) -> Option<[f64; 3]> {
     let count = rows.len() as f64;
     let positive = rows.iter().filter(|(_, label)| *label).count() as f64;
     if positive == 0.0 || positive == count {

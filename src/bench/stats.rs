@@ -156,7 +156,7 @@ pub struct Area {
 
 /// The area under the ROC curve of values: each with its cluster and whether it is a positive. The variance is that of
 /// DeLong, DeLong and Clarke-Pearson (1988), for clusters after Obuchowski (1997).
-pub fn area(values: &[(&str, bool, f64)]) -> Area {
+pub(crate) fn area(values: &[(&str, bool, f64)]) -> Area {
     let side = |positive: bool| values.iter().filter(move |(_, is, _)| *is == positive);
     let (m, n) = (side(true).count() as f64, side(false).count() as f64);
     if m == 0.0 || n == 0.0 {

@@ -33,7 +33,7 @@ impl Question {
     ///
     /// # Errors
     /// Those of [`Engine::decode`] and [`Engine::reserve`].
-    pub fn new(
+    pub(crate) fn new(
         engine: &mut dyn Engine,
         prompt: &[Token],
         without_tools: &[Token],
@@ -59,12 +59,12 @@ impl Question {
     }
 
     /// How many tokens of the prompt may be taken from the cache: the logits of the others are needed.
-    pub fn cacheable(&self) -> usize {
+    pub(crate) fn cacheable(&self) -> usize {
         self.tokens.start - 1
     }
 
     /// The tokens of the prompt from `from` on in batches of at most `most`.
-    pub fn batches(&self, from: usize, to: usize, most: usize) -> Vec<Batch> {
+    pub(crate) fn batches(&self, from: usize, to: usize, most: usize) -> Vec<Batch> {
         batches(from, to, most, &self.tokens)
     }
 
@@ -72,12 +72,12 @@ impl Question {
     ///
     /// # Errors
     /// Those of [`Engine::decode`].
-    pub fn decode(&mut self, engine: &mut dyn Engine, prompt: &[Token], batch: Batch) -> Result<()> {
+    pub(crate) fn decode(&mut self, engine: &mut dyn Engine, prompt: &[Token], batch: Batch) -> Result<()> {
         decode(engine, prompt, batch, &mut self.with)
     }
 
     /// The relevance of the tools for the question, in nats; `None` until the prompt is decoded.
-    pub fn relevance(&self) -> Option<f64> {
+    pub(crate) fn relevance(&self) -> Option<f64> {
         (self.with.len() == self.without.len()).then(|| relevance(&self.with, &self.without))
     }
 }

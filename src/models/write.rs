@@ -6,7 +6,12 @@ use toml::{Table, Value};
 
 /// The text of a models.toml with the threshold, and weights, for the calls of a model: in the model's entry, or, where
 /// there is none, in a new one with all that is known of the model.
-pub fn with_call_threshold(text: &str, entry: &ModelEntry, threshold: f64, weights: Option<CallWeights>) -> String {
+pub(crate) fn with_call_threshold(
+    text: &str,
+    entry: &ModelEntry,
+    threshold: f64,
+    weights: Option<CallWeights>,
+) -> String {
     let settings = call_settings(threshold, weights);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let begins: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].trim_start().starts_with('[')).collect();
@@ -30,7 +35,7 @@ pub fn with_call_threshold(text: &str, entry: &ModelEntry, threshold: f64, weigh
 }
 
 /// The lines of an entry that set how the decision to call is taken.
-pub fn call_settings(threshold: f64, weights: Option<CallWeights>) -> String {
+pub(crate) fn call_settings(threshold: f64, weights: Option<CallWeights>) -> String {
     // As Rust writes a number that is read back as the same one: TOML's crate writes 1e-7 with all its zeros.
     let weights = weights.map(|CallWeights { bias, marker, relevance }| {
         format!("call_weights = {{ bias = {bias:?}, marker = {marker:?}, relevance = {relevance:?} }}\n")

@@ -72,7 +72,8 @@ impl Session {
         let Some(last) = request.messages.last().filter(|message| message.role == Role::User) else { return Ok(None) };
         let (content, text) = (last.content.trim(), written.text.as_str());
         let decides = request.options.tool_choice == ToolChoice::Auto && request.options.grammar.is_none();
-        let Some(at) = text.rfind(content).filter(|_| decides && !request.tools.is_empty() && !content.is_empty()) else {
+        let Some(at) = text.rfind(content).filter(|_| decides && !request.tools.is_empty() && !content.is_empty())
+        else {
             return Ok(None);
         };
         if self.without_tools.is_none() && self.engine.can_draft() {
