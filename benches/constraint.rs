@@ -6,10 +6,10 @@
 //! calls and formats that are in the file `CALLWRIGHT_BENCH_JOURNAL` are not run again, and new ones are added to it.
 
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
-use callwright::engine::sampler::{Sampler, Sampling};
+use callwright::engine::llama::LlamaEngine;
+use callwright::engine::sampler::Sampling;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, ModelInfo, Token};
+use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{Limits, generate};
 use callwright::message::{Arguments, ToolCall};
@@ -92,7 +92,7 @@ fn main() {
         canonical(&vocabulary, cases);
     }
     if wanted("outside") {
-        outside(&mut engine, &mut compiler, &cases[0].tools);
+        outside(&mut engine, &mut compiler, &vocabulary, &cases[0].tools);
     }
     if wanted("gbnf") {
         gbnf(&path, &vocabulary, &mut compiler, cases);
@@ -340,14 +340,13 @@ impl Engine for Told<'_> {
     }
 }
 
-/// What an engine with the script `text` writes, and how long that took.
-fn say(engine: &mut Told<'_>, constraint: &mut Constraint<'_>) -> (Vec<Token>, Duration) {
+/// What an engine with a script writes, and how long that took.
+fn say(engine: &mut Told<'_>, constraint: Option<&mut Constraint<'_>>) -> (Vec<Token>, Duration) {
     let cancel = AtomicBool::new(false);
     let limits = Limits { max_tokens: 1024, cancel: &cancel, until: None };
     engine.truncate(0);
-    let generation = generate(engine, &prompt(), &Sampling::default(), limits, Some(constraint), &mut |_, _| {
-        ControlFlow::Continue(())
-    });
+    let generation =
+        generate(engine, &prompt(), &Sampling::default(), limits, constraint, &mut |_, _| ControlFlow::Continue(()));
     let generation = generation.expect("generation works");
     (generation.tokens, generation.usage.completion_time)
 }
@@ -365,7 +364,7 @@ fn jump_forward(engine: &mut LlamaEngine, compiler: &mut Compiler, vocabulary: &
         for jump in if index % 2 == 0 { [false, true] } else { [true, false] } {
             let rules = rules(jump, Calls::Required);
             let mut constraint = Constraint::new(compiler, format, &case.tools, None, rules).expect("it has a grammar");
-            let (_, time) = say(&mut Told::new(Some(&mut *engine), vocabulary, text.clone()), &mut constraint);
+            let (_, time) = say(&mut Told::new(Some(&mut *engine), vocabulary, text.clone()), Some(&mut constraint));
             times[usize::from(jump)] = time.as_secs_f64();
         }
         ratios.push(times[1] / times[0]);
@@ -392,10 +391,10 @@ fn canonical(vocabulary: &Vocabulary, cases: &[Case]) {
             let text = vocabulary.tokenize(written.as_bytes());
             let rules = rules(true, Calls::Required);
             let Ok(mut constraint) = Constraint::new(&mut compiler, format, &case.tools, None, rules) else { continue };
-            let (said, _) = say(&mut Told::new(None, vocabulary, text.clone()), &mut constraint);
+            let (said, _) = say(&mut Told::new(None, vocabulary, text.clone()), Some(&mut constraint));
             // Where the grammar writes something else (an id, another notation of a number), what the engine is told
             // to say does not fit, and what it says is no tokenizer's work.
-            if vocabulary.text(&said) != written.as_bytes() {
+            if !said.iter().flat_map(|token| vocabulary.bytes(*token)).eq(written.as_bytes()) {
                 other += 1;
                 continue;
             }
@@ -416,36 +415,20 @@ fn canonical(vocabulary: &Vocabulary, cases: &[Case]) {
     println!("canonical: {same} of {count} calls; {other} are written differently by the grammar");
 }
 
-/// What the constraint takes for a token of text, beside the model's own time.
-fn outside(engine: &mut LlamaEngine, compiler: &mut Compiler, tools: &Tools) {
-    let format = Format::delimited();
-    let mut constraint =
-        Constraint::new(compiler, format, tools, None, rules(true, Calls::Allowed)).expect("it has a grammar");
-    // Few logits: finding the greatest of a whole vocabulary takes long, with a constraint or without.
-    let mut logits = vec![0.0; 2048];
-    let mut sampler = Sampler::new(Sampling::default());
-    let rounds = 2000;
+/// What the constraint takes for a token of text, in addition to the model's own time.
+fn outside(engine: &mut LlamaEngine, compiler: &mut Compiler, vocabulary: &Vocabulary, tools: &Tools) {
+    // More than `say` lets it write.
+    let mut told = Told::new(None, vocabulary, vocabulary.tokenize("It is a fine day. ".repeat(500).as_bytes()));
     let mut time = |constraint: Option<&mut Constraint<'_>>| {
-        let mut constraint = constraint;
-        let started = Instant::now();
-        for i in 0..rounds {
-            logits[1000 + i % 1000] = 1.0;
-            match &mut constraint {
-                Some(constraint) => {
-                    constraint.next(1000).expect("nothing fails");
-                    constraint.sample(&mut sampler, &logits, 1000).expect("nothing fails").expect("text is free");
-                }
-                None => {
-                    std::hint::black_box(sampler.sample(&logits));
-                }
-            }
-            logits[1000 + i % 1000] = 0.0;
-        }
-        started.elapsed() / rounds as u32
+        let (tokens, time) = say(&mut told, constraint);
+        time / tokens.len() as u32
     };
     // Alternating, the least of each: other programs only add to it.
     let (mut with, mut without) = (Duration::MAX, Duration::MAX);
     for _ in 0..50 {
+        let rules = rules(true, Calls::Allowed);
+        let mut constraint =
+            Constraint::new(compiler, Format::delimited(), tools, None, rules).expect("it has a grammar");
         with = with.min(time(Some(&mut constraint)));
         without = without.min(time(None));
     }
@@ -481,7 +464,7 @@ fn gbnf(path: &Path, vocabulary: &Vocabulary, compiler: &mut Compiler, cases: &[
             Constraint::new(compiler, Format::delimited(), &case.tools, None, rules).expect("it has a grammar");
         let mut told = Told::new(None, vocabulary, vocabulary.tokenize(text.as_bytes()));
         told.tired = true;
-        say(&mut told, &mut constraint);
+        say(&mut told, Some(&mut constraint));
         masks.extend_from_slice(constraint.mask_times());
         let payload = text.lines().nth(1).unwrap_or_default();
         for token in vocabulary.tokenize(payload.as_bytes()) {

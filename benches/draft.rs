@@ -5,9 +5,9 @@
 //! always the bundled model's: random weights repeat nothing.
 
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
-use callwright::engine::{Engine, Token};
+use callwright::engine::{Engine, LoadOptions, Token};
 use callwright::format::Format;
 use callwright::generate::{Limits, generate};
 use callwright::message::Message;

@@ -7,9 +7,9 @@
 //!
 //! `CALLWRIGHT_BENCH_MODEL=FILE.gguf cargo bench --bench engine`; without it, the bundled model.
 
-use callwright::engine::llama::{LlamaEngine, LoadOptions, cpu_features};
+use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
-use callwright::engine::{Engine, Token};
+use callwright::engine::{Engine, LoadOptions, Token};
 use callwright::generate::{Limits, generate};
 use callwright::models::bundled;
 use llama_cpp_sys_2 as sys;
@@ -32,7 +32,7 @@ fn main() {
     };
     let mut engine = LlamaEngine::load(&path, LoadOptions::default()).expect("the model loads");
     let threads = engine.threads();
-    println!("{}, {threads} threads, {}", path.display(), cpu_features().join(" "));
+    println!("{}, {threads} threads", path.display());
     let prompt: Vec<Token> = (0..DEPTH).map(|i| Token(100 + (i * 37 % 1000) as i32)).collect();
     let mut bare = Bare::load(&path, threads);
     // Nearly uniform, so that no end of turn is likely to come early.

@@ -72,12 +72,11 @@ fn render(criterion: &mut Criterion) {
     template.capabilities();
     for count in [10, 100] {
         let tools = Tools::new((0..count).map(tool)).expect("the tools are valid");
-        let request = RenderRequest {
-            messages: &messages,
-            tools: Some(&tools),
-            reserved: Some(&reserved),
-            ..RenderRequest::default()
-        };
+        let request = RenderRequest::default().with(|set| {
+            set.messages = &messages;
+            set.tools = Some(&tools);
+            set.reserved = Some(&reserved);
+        });
         criterion.bench_function(&format!("render/{count} tools"), |bencher| {
             bencher.iter(|| template.render(black_box(&request)).expect("it renders"));
         });

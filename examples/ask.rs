@@ -22,7 +22,7 @@ fn main() -> Result<()> {
         if call.is_runnable() {
             println!("{} {}", call.name, call.arguments.to_text());
         } else {
-            eprintln!("{} is not to be executed: {}", call.name, call.problems.join("; "));
+            eprintln!("{} is not to be executed: {}", call.name, call.error_text());
         }
     }
     Ok(())

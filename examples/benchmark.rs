@@ -4,39 +4,19 @@
 //! $ cargo run --release --example benchmark
 //! ```
 
-use callwright::bench::ask::SessionAnswers;
-use callwright::bench::configuration::Configuration;
-use callwright::bench::directory::{Plan, RunDirectory};
-use callwright::bench::report;
-use callwright::bench::run::{Answerer, run};
-use callwright::bench::suite::Suite;
-use callwright::bench::summary::Summary;
+use callwright::bench::{Answerer, Configuration, Plan, RunDirectory, SessionAnswers, Suite, Summary, report, run};
 use callwright::constraint::Mode;
-use callwright::engine::sampler::Sampling;
 use callwright::{Result, Session};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 fn main() -> Result<()> {
     let session = Session::open("bundled")?;
-    // All that decides an answer. The hashes identify the files; a run of one's own may leave them empty.
-    let configuration = |constrain| {
-        let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
-        Configuration {
-            id: String::new(),
-            model: "bundled".to_owned(),
-            model_sha256: String::new(),
-            template: session.template().name().to_owned(),
-            template_sha256: String::new(),
-            format: session.format().name.clone(),
-            format_declaration: session.format().to_toml(),
-            constrain,
-            sampling,
-            repair: true,
-            max_tokens: 256,
-            context: None,
-        }
-        .identified()
+    let configuration = |mode| {
+        let mut configuration = Configuration::new("bundled", &session);
+        configuration.constrain = mode;
+        configuration.max_tokens = 256;
+        configuration
     };
     let configurations = vec![configuration(Mode::Off), configuration(Mode::Strict)];
 

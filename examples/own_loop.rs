@@ -17,7 +17,7 @@ fn main() -> Result<()> {
     for call in &reply.calls {
         let result = match call.is_runnable() {
             true => r#"{"temp": 21, "sky": "sunny"}"#.to_owned(),
-            false => format!("error: {}", call.problems.join("; ")),
+            false => format!("error: {}", call.error_text()),
         };
         println!("{} {} -> {result}", call.name, call.arguments.to_text());
         messages.push(Message::tool(call.id.as_str(), call.name.as_str(), result));

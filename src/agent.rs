@@ -1,17 +1,20 @@
 //! The agent loop: a model's calls are executed, their results go back to it, and what fails is recovered or given up.
 //!
-//! [`turn`] decides what comes next, without a model, a tool or a clock; the run does it. [`exec`] runs the tools; a call
-//! that keeps failing climbs a ladder: the model gets the error, the call is generated alone under the grammar, and other models
-//! try ([`fallback`]).
+//! [`turn`] decides what comes next, without a model, a tool or a clock; the run does it. [`exec`] runs the tools. A call
+//! that keeps failing is recovered in steps: the model gets the error, the call is generated alone under the grammar, and
+//! other models try ([`fallback`]). [`CallState`] is the state of a call on its way through all of them.
 
+mod call;
 pub mod exec;
+mod execute;
+mod failure_log;
 pub mod fallback;
-mod ladder;
-mod open;
-mod rescue;
+pub(crate) mod messages;
+mod other_models;
+mod recovery;
 mod run;
-pub(crate) mod tell;
 pub mod turn;
 
-pub use rescue::{Fallbacks, Open};
+pub use call::{CallOutcome, CallState};
+pub use other_models::{Fallbacks, OpenModel};
 pub use run::Agent;

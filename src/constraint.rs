@@ -17,6 +17,7 @@ mod rules;
 mod tree;
 mod trigger;
 
+use crate::decision::Decided;
 use crate::engine::Token;
 use crate::engine::sampler::Sampler;
 use crate::grammar::{Grammar, Unenforced};
@@ -28,9 +29,9 @@ use forced::{jump, up_to};
 use std::time::{Duration, Instant};
 use trigger::{Hit, Trigger};
 
-pub use closing::Ends;
 pub use compiler::Compiler;
-pub use rules::{Calls, Mode, Notice, Rules, Step, Subject};
+pub(crate) use rules::Step;
+pub use rules::{Calls, Mode, Notice, Rules, Subject};
 
 /// Maximum number of tokens to try that the grammar allows but that leave no room for a completion, before the call is
 /// closed.
@@ -69,6 +70,8 @@ pub struct Constraint<'c> {
     calls_within: Option<usize>,
     /// The marker that begins a call or a section of calls.
     marker: String,
+    /// Whether a call is required because of its probability, and not by the caller.
+    by_threshold: bool,
     /// Whether the prompt begins the call.
     primed: bool,
     /// What is constrained.
@@ -92,6 +95,29 @@ impl<'c> Constraint<'c> {
         self
     }
 
+    /// Constrains nothing until [`Constraint::decide`] is called.
+    #[must_use]
+    pub fn dormant(mut self) -> Constraint<'c> {
+        self.phase = Phase::Off;
+        self
+    }
+
+    /// Requires or forbids calls in an answer that has not begun; false if it cannot, because its calls have no grammar.
+    pub fn decide(&mut self, decided: Decided) -> bool {
+        match (decided, &self.phase) {
+            (Decided::Call, Phase::Text(_)) => {
+                self.rules.calls = Calls::Required;
+                self.by_threshold = true;
+            }
+            (Decided::Text, Phase::Text(_) | Phase::Off) => {
+                self.rules.calls = Calls::Forbidden;
+                self.phase = Phase::Text(0);
+            }
+            _ => return false,
+        }
+        true
+    }
+
     /// Lets a call that is allowed, but not required, only begin within the first `most` tokens of the text; by default,
     /// it may begin anywhere. Further calls may follow the first.
     #[must_use]
@@ -101,7 +127,7 @@ impl<'c> Constraint<'c> {
     }
 
     /// The parts of the tools' schemas that are only checked after parsing.
-    pub fn unenforced(&self) -> &[Unenforced] {
+    pub(crate) fn unenforced(&self) -> &[Unenforced] {
         self.grammars.first().map_or(&[], |grammar| &grammar.unenforced)
     }
 
@@ -119,7 +145,7 @@ impl<'c> Constraint<'c> {
     ///
     /// # Errors
     /// [`ErrorKind::Constraint`] in strict mode, if the grammar does not allow it.
-    pub fn prime(&mut self, text: &[u8]) -> Result<()> {
+    pub(crate) fn prime(&mut self, text: &[u8]) -> Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -132,7 +158,7 @@ impl<'c> Constraint<'c> {
     /// # Errors
     /// [`ErrorKind::Constraint`] in strict mode, if the grammar engine fails; in every mode, if the remaining tokens do
     /// not suffice for a required call.
-    pub fn next(&mut self, left: usize) -> Result<Step> {
+    pub(crate) fn next(&mut self, left: usize) -> Result<Step> {
         match &mut self.phase {
             Phase::Over => Ok(Step::Finished),
             Phase::Off => Ok(Step::Sample),
@@ -223,7 +249,8 @@ impl<'c> Constraint<'c> {
     /// # Errors
     /// [`ErrorKind::Constraint`] if it is the first required call, or the mode is strict.
     fn no_room(&mut self, needed: Option<usize>, left: usize) -> Result<Step> {
-        let demanded = self.rules.calls == Calls::Required || self.rules.mode == Mode::Strict;
+        let required = self.rules.calls == Calls::Required && !self.by_threshold;
+        let demanded = required || self.rules.mode == Mode::Strict;
         if demanded && !self.called {
             return Err(too_few(self.subject, needed, left));
         }
@@ -261,7 +288,7 @@ impl<'c> Constraint<'c> {
     }
 
     /// Whether the current text is a completion, or omits something for lack of room, because the tokens run out.
-    pub fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.notices.contains(&Notice::ClosedEarly(self.subject))
     }
 
@@ -270,7 +297,7 @@ impl<'c> Constraint<'c> {
     ///
     /// # Errors
     /// [`ErrorKind::Constraint`] in strict mode, if the grammar engine fails.
-    pub fn sample(
+    pub(crate) fn sample(
         &mut self,
         sampler: &mut Sampler,
         logits: &[f32],
@@ -356,7 +383,8 @@ impl<'c> Constraint<'c> {
 
     /// Whether the answer may only contain calls.
     fn only_calls(&self) -> bool {
-        self.rules.mode == Mode::Strict && self.rules.calls == Calls::Required
+        // The grammars of an answer that a threshold decides about allow text after calls.
+        self.rules.mode == Mode::Strict && self.rules.calls == Calls::Required && !self.by_threshold
     }
 
     /// Samples among the fitting tokens, or returns what to do if there are none; `None` if the call was ended instead,
@@ -561,12 +589,12 @@ fn too_few(subject: Subject, needed: Option<usize>, left: usize) -> Error {
         Some(needed) => {
             let message =
                 format!("{tokens} left, too few for a complete {what}: the shortest one found takes {needed}");
-            Error::new(ErrorKind::Constraint, message).hint("raise --max-tokens or --ctx")
+            Error::new(ErrorKind::Constraint, message).hint("raise `Options::max_tokens` or `LoadOptions::context`")
         }
         None => {
             let message = format!("{tokens} left, and no {what} is known to fit");
             Error::new(ErrorKind::Constraint, message)
-                .hint("raise --max-tokens, make the schema simpler, or use --constrain off")
+                .hint("raise `Options::max_tokens`, make the schema simpler, or set `Options::constrain` to off")
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::template::Piece;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of threads: ggml's `GGML_MAX_N_THREADS`.
-pub const MAX_THREADS: usize = 512;
+pub(crate) const MAX_THREADS: usize = 512;
 
 /// How a model is loaded.
 #[derive(Default)]
@@ -77,6 +77,11 @@ pub trait Engine: Send {
 
     /// All tokens and the tokenizer, for a constraint; `None` if the engine only knows what was recorded.
     fn vocabulary(&self) -> Option<vocabulary::Vocabulary> {
+        None
+    }
+
+    /// Another context over the same model, for a second text beside the first; `None` if the engine has one only.
+    fn sibling(&self) -> Option<Box<dyn Engine>> {
         None
     }
 

@@ -4,6 +4,7 @@ mod draft;
 
 use crate::Result;
 use crate::constraint::{Constraint, Step};
+use crate::decision::{Decided, Decision, batches};
 use crate::engine::sampler::{Sampler, Sampling};
 use crate::engine::{Engine, Token, common};
 use draft::Drafter;
@@ -21,6 +22,7 @@ const DRAFT_BEHIND: usize = 256;
 /// Why generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum End {
     /// The model ended its turn.
     EndOfTurn,
@@ -117,53 +119,75 @@ pub fn generate(
     constraint: Option<&mut Constraint<'_>>,
     on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
 ) -> Result<Generation> {
-    generate_with(engine, prompt, Sampler::new(*sampling), limits, constraint, &mut |_, _| (), on_token)
+    let guides = Guides { constraint, decision: None };
+    generate_with(engine, prompt, Sampler::new(*sampling), limits, guides, &mut |_, _| (), on_token)
 }
 
-/// Like [`generate`], with the caller's sampler, and with `on_prompt` called before each batch of the prompt with the
+/// What has a say in which tokens an answer gets.
+#[derive(Default)]
+pub struct Guides<'g, 'c> {
+    /// Holds calls, or the whole answer, to a grammar.
+    pub constraint: Option<&'g mut Constraint<'c>>,
+    /// Measures how likely the answer begins with a call, and may decide for a call or for text.
+    pub decision: Option<&'g mut Decision<'c>>,
+}
+
+/// Like [`generate`], with the caller's sampler and guides, and with `on_prompt` called before each batch of the prompt with the
 /// number of decoded tokens and the total. At the end, also after an error, both numbers are equal.
 ///
 /// # Errors
 /// Those of [`generate`].
-pub fn generate_with(
+pub(crate) fn generate_with(
     engine: &mut dyn Engine,
     prompt: &[Token],
     mut sampler: Sampler,
     limits: Limits<'_>,
-    mut constraint: Option<&mut Constraint<'_>>,
+    guides: Guides<'_, '_>,
     on_prompt: &mut dyn FnMut(usize, usize),
     on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
 ) -> Result<Generation> {
+    let Guides { mut constraint, mut decision } = guides;
     let started = Instant::now();
     let mut tokens = Vec::new();
     let mut usage = Usage { prompt_tokens: prompt.len(), ..Usage::default() };
     let room = engine.context_limit().saturating_sub(prompt.len());
     let max_tokens = limits.max_tokens.min(room);
     engine.begin(prompt, sampler.sampling())?;
-    engine.reserve(prompt.len() + max_tokens)?;
+    let ahead = decision.as_ref().map_or(0, |decision| decision.reserve().min(room));
+    engine.reserve(prompt.len() + max_tokens.max(ahead))?;
 
+    let mut question = decision.as_deref_mut().and_then(Decision::question);
     let common = common(engine.cached(), prompt);
-    // The last prompt token's logits are needed, and the cache does not keep them.
-    engine.truncate(common.min(prompt.len().saturating_sub(1)));
+    // The last prompt token's logits are needed, and the question's, and the cache does not keep them.
+    let cacheable = question.as_ref().map_or(prompt.len().saturating_sub(1), |question| question.cacheable());
+    engine.truncate(common.min(cacheable));
     usage.cached_tokens = engine.cached().len();
 
     let ended = || {
         let cancelled = limits.cancel.load(Ordering::Relaxed).then_some(End::Cancelled);
         cancelled.or_else(|| limits.until.filter(|until| *until <= Instant::now()).map(|_| End::Late))
     };
-    let unread = &prompt[usage.cached_tokens..];
+    let (cached, unread) = (usage.cached_tokens, prompt.len() - usage.cached_tokens);
     let mut read = || {
-        for (index, chunk) in unread.chunks(PROMPT_CHUNK).enumerate() {
+        let nowhere = 0..0;
+        let batches = match &question {
+            Some(question) => question.batches(cached, prompt.len(), PROMPT_CHUNK),
+            None => batches(cached, prompt.len(), PROMPT_CHUNK, &nowhere),
+        };
+        for batch in batches {
             if let Some(end) = ended() {
                 return Ok(Some(end));
             }
-            on_prompt(index * PROMPT_CHUNK, unread.len());
-            engine.decode(chunk)?;
+            on_prompt(batch.tokens.start - cached, unread);
+            match &mut question {
+                Some(question) => question.decode(engine, prompt, batch)?,
+                None => engine.decode(&prompt[batch.tokens])?,
+            }
         }
         Ok(None)
     };
     let came = read();
-    on_prompt(unread.len(), unread.len());
+    on_prompt(unread, unread);
     usage.prompt_time = started.elapsed();
     if let Some(end) = came? {
         return Ok(Generation { tokens, end, end_token: None, closed_from: None, usage });
@@ -178,9 +202,17 @@ pub fn generate_with(
     let mut cut = false;
     let mut closed_from = None;
     let mut drafts = Drafts::new(prompt);
+    // The time that was spent only to measure, which does not belong to the answer.
+    let mut measuring = Duration::ZERO;
     let end = 'answer: loop {
         if let Some(end) = ended() {
             break end;
+        }
+        let mut opening = None;
+        if let Some(decision) = decision.as_deref_mut().filter(|decision| decision.is_due()) {
+            let began = Instant::now();
+            opening = decide(decision, engine, constraint.as_deref_mut(), &mut drafts, &mut pending)?;
+            measuring += if decision.only_measures() { began.elapsed() } else { Duration::ZERO };
         }
         let left = max_tokens - tokens.len();
         if left == 0 {
@@ -189,6 +221,11 @@ pub fn generate_with(
         generated.clear();
         let mut forced = false;
         match &mut constraint {
+            _ if opening.is_some() => {
+                generated.extend(opening.into_iter().flatten().take(left));
+                usage.forced_tokens += generated.len();
+                forced = true;
+            }
             None => {
                 drafts.decode(engine, &mut pending, Vec::new())?;
                 generated.push(sampler.sample(drafts.logits(engine)));
@@ -241,6 +278,9 @@ pub fn generate_with(
                 sampler.hold(constraint.as_ref().is_some_and(|constraint| constraint.holds()));
                 sampler.wrote(*token, engine.token_bytes(*token));
             }
+            if let Some(decision) = decision.as_deref_mut() {
+                decision.wrote(engine.token_bytes(*token));
+            }
             if on_token(engine.token_bytes(*token), closed_from.is_some()).is_break() {
                 break 'answer End::Stopped;
             }
@@ -260,9 +300,28 @@ pub fn generate_with(
     {
         constraint.out_of_tokens(cut);
     }
-    usage.completion_time = started.elapsed();
+    usage.completion_time = started.elapsed().saturating_sub(measuring);
     usage.completion_tokens = tokens.len();
     Ok(Generation { tokens, end, end_token, closed_from, usage })
+}
+
+/// Measures how likely the answer begins with a call, and applies what the thresholds decide; returns the tokens that
+/// begin a call where no grammar writes them.
+fn decide(
+    decision: &mut Decision<'_>,
+    engine: &mut dyn Engine,
+    constraint: Option<&mut Constraint<'_>>,
+    drafts: &mut Drafts,
+    pending: &mut Vec<Token>,
+) -> Result<Option<Vec<Token>>> {
+    drafts.decode(engine, pending, Vec::new())?;
+    let logits = drafts.logits(engine).to_vec();
+    let (decided, moved) = decision.decide(engine, &logits)?;
+    if moved {
+        drafts.kept = Some(logits);
+    }
+    let taken = decided.is_none_or(|decided| constraint.is_some_and(|constraint| constraint.decide(decided)));
+    Ok((!taken && decided == Some(Decided::Call)).then(|| decision.opening().to_vec()))
 }
 
 /// Tokens decoded ahead of the answer.
@@ -272,16 +331,21 @@ struct Drafts {
     ahead: VecDeque<Token>,
     /// The row of the last batch that has the logits after the answer, if there are several.
     row: Option<usize>,
+    /// These logits, while the engine's are those after something that was decoded to measure.
+    kept: Option<Vec<f32>>,
     proposed: usize,
 }
 
 impl Drafts {
     fn new(prompt: &[Token]) -> Drafts {
-        Drafts { drafter: Drafter::new(prompt), ahead: VecDeque::new(), row: None, proposed: 0 }
+        Drafts { drafter: Drafter::new(prompt), ahead: VecDeque::new(), row: None, kept: None, proposed: 0 }
     }
 
     /// The logits after the answer so far.
-    fn logits<'e>(&self, engine: &'e dyn Engine) -> &'e [f32] {
+    fn logits<'e>(&'e self, engine: &'e dyn Engine) -> &'e [f32] {
+        if let Some(kept) = &self.kept {
+            return kept;
+        }
         self.row.map_or_else(|| engine.logits(), |row| engine.logits_at(row))
     }
 
@@ -308,6 +372,7 @@ impl Drafts {
         if pending.is_empty() {
             return Ok(());
         }
+        self.kept = None;
         if draft.is_empty() {
             self.row = None;
             engine.decode(pending)?;

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use std::io::Read;
 
 /// The hash of `bytes`.
-pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
+pub(crate) fn sha256(bytes: impl AsRef<[u8]>) -> String {
     hex(&Sha256::digest(bytes.as_ref()))
 }
 
@@ -12,7 +12,7 @@ pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
 ///
 /// # Errors
 /// The reader's.
-pub fn sha256_of(mut reader: impl Read, on_read: &mut dyn FnMut(u64)) -> std::io::Result<String> {
+pub(crate) fn sha256_of(mut reader: impl Read, on_read: &mut dyn FnMut(u64)) -> std::io::Result<String> {
     let (mut hash, mut buffer, mut done) = (Sha256::new(), vec![0; 1 << 20], 0);
     loop {
         match reader.read(&mut buffer)? {

@@ -71,7 +71,7 @@
 //! for call in &reply.calls {
 //!     let result = match call.is_runnable() {
 //!         true => "21 °C, sunny".to_owned(),
-//!         false => format!("error: {}", call.problems.join("; ")),
+//!         false => format!("error: {}", call.error_text()),
 //!     };
 //!     messages.push(Message::tool(call.id.as_str(), call.name.as_str(), result));
 //! }
@@ -84,14 +84,22 @@
 //! model's text as a stream (both are in the crate `callwright-core`, which needs no C++), [`models`] finds, checks and
 //! downloads GGUF files, [`engine`] runs them.
 #![deny(missing_docs)]
+#![warn(unreachable_pub)]
+// What only the program uses is dead in a library without it.
+#![cfg_attr(not(feature = "cli"), allow(dead_code))]
+
+#[cfg(any(feature = "cli", test))]
+extern crate self as callwright;
 
 pub mod agent;
 pub mod bench;
+#[cfg(feature = "cli")]
+mod cli;
 pub mod constraint;
+pub mod decision;
 pub mod engine;
 pub mod generate;
-#[doc(hidden)]
-pub mod hash;
+mod hash;
 mod model;
 pub mod models;
 pub mod session;
@@ -101,6 +109,9 @@ use callwright_core::text_file;
 pub use callwright_core::error::{self, Error, ErrorKind, Result};
 pub use callwright_core::tool::{self, Tools};
 pub use callwright_core::{check, choose, format, grammar, json, message, parse, template};
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub use cli::main as program;
 pub use model::{Model, ModelBuilder};
 pub use session::Session;
 

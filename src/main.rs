@@ -1,9 +1,8 @@
-//! The `callwright` program: parse, run, exit status.
-
-mod cli;
+//! The `callwright` program. Its code is the library's module `cli`, so that the library need not publish what only the
+//! program uses.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::main()
+    callwright::program()
 }

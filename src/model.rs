@@ -3,12 +3,12 @@
 use crate::engine::llama::parallel::Sequences;
 use crate::engine::llama::{LlamaEngine, LoadOptions};
 use crate::engine::{Engine, ModelInfo};
-use crate::models::{Gguf, Hub, HubRepo, ModelEntry, Models, Progress};
+use crate::models::{Found, Gguf, Hub, ModelEntry, Models, Progress};
 use crate::{Result, Session};
 use callwright_core::format::Format;
-use callwright_core::template::ChatTemplate;
+use callwright_core::template::{ChatTemplate, ChatTemplates};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A loaded model; several sessions can share its weights.
 ///
@@ -32,8 +32,12 @@ pub struct Model {
     info: ModelInfo,
     entry: ModelEntry,
     path: PathBuf,
-    template: Option<String>,
-    format: Option<String>,
+    /// The template in place of the model's own.
+    template: Option<Arc<ChatTemplate>>,
+    /// The format in place of the template's.
+    format: Option<Format>,
+    /// The model's own templates, once a session needed them.
+    own: OnceLock<ChatTemplates>,
     notices: Vec<String>,
 }
 
@@ -80,7 +84,7 @@ impl Model {
     ///
     /// # Errors
     /// Those of [`Model::session`].
-    pub fn session_on(&self, engine: Box<dyn Engine>) -> Result<Session> {
+    pub(crate) fn session_on(&self, engine: Box<dyn Engine>) -> Result<Session> {
         self.start_on(engine, None, None)
     }
 
@@ -95,17 +99,41 @@ impl Model {
         template: Option<ChatTemplate>,
         format: Option<Format>,
     ) -> Result<Session> {
-        let template = match (template, &self.template) {
-            (None, Some(name)) => Some(ChatTemplate::load(name)?),
-            (template, _) => template,
+        let own = template.is_none() && format.is_none();
+        let templates = match template {
+            Some(template) => ChatTemplates::single(template),
+            None => self.templates()?,
         };
-        let format = match (format, &self.format) {
-            (None, Some(name)) => Some(Format::load(name)?),
-            (format, _) => format,
-        };
-        let mut session = Session::new(engine, template, format)?;
+        let mut session = Session::with_templates(engine, templates, format.or_else(|| self.format.clone()))?;
         session.options_mut().sampling = self.entry.sampling.into();
+        session.options_mut().call_threshold = self.entry.call_threshold.filter(|_| own);
+        session.options_mut().call_weights = self.entry.call_weights.filter(|_| own);
         Ok(session)
+    }
+
+    /// The chat templates of sessions with this model, which share them.
+    fn templates(&self) -> Result<ChatTemplates> {
+        if let Some(template) = &self.template {
+            return Ok(ChatTemplates::single(Arc::clone(template)));
+        }
+        if let Some(own) = self.own.get() {
+            return Ok(own.clone());
+        }
+        let own = ChatTemplates::from_model(&self.info.name, None, &self.info.templates)?;
+        Ok(self.own.get_or_init(|| own).clone())
+    }
+
+    /// Loads the GGUF again with other options, for example its weights after its vocabulary. Sessions keep the engines
+    /// that they have; see [`Session::set_engine`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when it cannot be loaded.
+    pub fn reload(&mut self, options: LoadOptions) -> Result<()> {
+        let engine = load(&self.path, &self.entry, options)?;
+        // Without the weights, the length of the context is not known.
+        self.info = engine.model().clone();
+        self.engine = Mutex::new(engine);
+        Ok(())
     }
 
     /// An engine with a context of its own over the same weights.
@@ -117,7 +145,7 @@ impl Model {
     ///
     /// # Errors
     /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when there are too many.
-    pub fn sequences(&self, count: usize) -> Result<Sequences> {
+    pub(crate) fn sequences(&self, count: usize) -> Result<Sequences> {
         Sequences::new(&self.lock(), count)
     }
 
@@ -193,26 +221,28 @@ impl ModelBuilder {
     pub fn open(mut self, name: &str) -> Result<Model> {
         let hub = self.hub.take().unwrap_or_else(Hub::from_env);
         let models = Models::load(self.models.as_deref())?;
-        let mut notices = Vec::new();
-        let entry = match HubRepo::parse(name) {
-            None => models.resolve(name)?,
-            Some(wanted) => {
-                let file = hub.choose(&wanted)?.to_string();
-                notices.push(format!("{name} names no file: {file} is used"));
-                models.resolve(&file)?
-            }
-        };
-        let template = self.template.or_else(|| entry.template.clone());
-        let format = self.format.or_else(|| entry.format.clone());
+        let Found { mut entry, notice } = models.find(name, &hub)?;
+        if self.template.is_some() || self.format.is_some() {
+            // It is a probability under the entry's own template and format.
+            entry.call_threshold = None;
+            entry.call_weights = None;
+        }
         // Before a download.
-        template.as_deref().map(ChatTemplate::load).transpose()?;
-        format.as_deref().map(Format::load).transpose()?;
+        let template = self.template.as_ref().or(entry.template.as_ref());
+        let template = template.map(|name| ChatTemplate::load(name)).transpose()?.map(Arc::new);
+        let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| Format::load(name)).transpose()?;
         let progress = &mut self.on_download.unwrap_or_else(|| Box::new(()));
         let path = entry.ensure(&hub, &mut **progress)?;
         Gguf::open(&path)?.check()?;
-        let context = self.load.context.or(entry.context.map(|context| context as usize));
-        let engine = LlamaEngine::load(&path, LoadOptions { context, ..self.load })?;
+        let engine = load(&path, &entry, self.load)?;
         let (info, engine) = (engine.model().clone(), Mutex::new(engine));
-        Ok(Model { engine, info, entry, path, template, format, notices })
+        let notices = notice.into_iter().collect();
+        Ok(Model { engine, info, entry, path, template, format, own: OnceLock::new(), notices })
     }
+}
+
+/// Loads a GGUF; a context that is not set is what models.toml says.
+fn load(path: &Path, entry: &ModelEntry, options: LoadOptions) -> Result<LlamaEngine> {
+    let context = options.context.or(entry.context.map(|context| context as usize));
+    LlamaEngine::load(path, LoadOptions { context, ..options })
 }

@@ -19,16 +19,19 @@ pub mod bundled;
 #[cfg(feature = "hub")]
 mod download;
 mod file;
-pub mod gguf;
-pub mod hub;
+pub(crate) mod gguf;
+pub(crate) mod hub;
 mod repo;
+mod write;
 
 use std::path::{Path, PathBuf};
 
-pub use gguf::Gguf;
+pub(crate) use gguf::Gguf;
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
-pub use repo::HubRepo;
+pub(crate) use repo::HubRepo;
+pub(crate) use write::{call_settings, with_call_threshold};
 
+use crate::decision::CallWeights;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 
 const BUILTIN: &str = include_str!("../models.toml");
@@ -69,7 +72,7 @@ pub struct Sampling {
 impl Sampling {
     /// These parameters, with `other` for the missing ones.
     #[must_use]
-    pub fn or(self, other: &Sampling) -> Sampling {
+    pub(crate) fn or(self, other: &Sampling) -> Sampling {
         Sampling {
             temperature: self.temperature.or(other.temperature),
             top_k: self.top_k.or(other.top_k),
@@ -101,6 +104,10 @@ pub struct ModelEntry {
     pub context: Option<u32>,
     /// The sampling its makers recommend.
     pub sampling: Sampling,
+    /// The probability of a call at or above which an answer has to be one, with this template and format.
+    pub call_threshold: Option<f64>,
+    /// What makes the probability of a call out of several figures; the threshold is then about that.
+    pub call_weights: Option<CallWeights>,
     /// The names of fallback models in models.toml, in order of preference.
     pub fallbacks: Vec<String>,
     /// The entry's place in models.toml.
@@ -117,6 +124,8 @@ impl ModelEntry {
             format: None,
             context: None,
             sampling: Sampling::default(),
+            call_threshold: None,
+            call_weights: None,
             fallbacks: Vec::new(),
             place: None,
         }
@@ -178,6 +187,16 @@ pub struct Models {
     entries: Vec<ModelEntry>,
 }
 
+/// A model that was found.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Found {
+    /// What models.toml says of it, and its file.
+    pub entry: ModelEntry,
+    /// Which file of a repository is used, if the name left it open.
+    pub notice: Option<String>,
+}
+
 impl Models {
     /// The built-in models.
     ///
@@ -211,7 +230,7 @@ impl Models {
     }
 
     /// The path of the user's models.toml: `$XDG_CONFIG_HOME/callwright/models.toml`, or the platform's equivalent.
-    pub fn user_file() -> Option<PathBuf> {
+    pub(crate) fn user_file() -> Option<PathBuf> {
         let dirs = directories::ProjectDirs::from("", "", "callwright")?;
         Some(dirs.config_dir().join("models.toml"))
     }
@@ -226,9 +245,24 @@ impl Models {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// Finds the model for MODEL: a name, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
+    /// Finds a model: by its name, its path, or its place on the hub, where `hf:ORG/REPO[:QUANT]` is enough.
     ///
-    /// A file on the hub may not be downloaded yet. If only a repository is named, [`Hub::choose`] finds the file.
+    /// A file on the hub may not be downloaded yet.
+    ///
+    /// # Errors
+    /// Those of [`Models::resolve`], and those of [`Hub::choose`] if only a repository is named.
+    pub fn find(&self, model: &str, hub: &Hub) -> Result<Found> {
+        let Some(wanted) = HubRepo::parse(model).filter(|_| self.get(model).is_none()) else {
+            return Ok(Found { entry: self.resolve(model)?, notice: None });
+        };
+        let file = hub.choose(&wanted)?.to_string();
+        let notice = Some(format!("{model} names no file: {file} is used"));
+        Ok(Found { entry: self.resolve(&file)?, notice })
+    }
+
+    /// Finds a model without the hub's list of files: by its name, its path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
+    ///
+    /// A file on the hub may not be downloaded yet. [`Models::find`] also takes a repository.
     ///
     /// # Errors
     /// [`ErrorKind::ModelNotFound`] if it is neither a name nor an existing file, with the name that may be meant;
@@ -243,11 +277,7 @@ impl Models {
         if let Some(rest) = model.strip_prefix("hf:") {
             let file = HubFile::parse(rest)
                 .map_err(|why| Error::new(ErrorKind::Config, format!("{model:?} names no file on the hub: {why}")))
-                .map_err(|e| {
-                    e.hint(
-                        "write hf:ORG/REPO/FILE.gguf[@REVISION], or hf:ORG/REPO[:QUANT] for run, chat and model pull",
-                    )
-                })?;
+                .map_err(|e| e.hint("write hf:ORG/REPO/FILE.gguf[@REVISION], or hf:ORG/REPO[:QUANT]"))?;
             // Settings in models.toml for the same file apply.
             let same = |entry: &&ModelEntry| matches!(&entry.source, Source::Hub(known) if known.same_file(&file));
             return Ok(match self.entries.iter().find(same) {

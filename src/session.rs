@@ -1,18 +1,21 @@
-//! One conversation with a model: the public way in.
+//! One conversation with a model.
 //!
-//! A session renders messages and tools with the chat template, generates, parses what comes while it comes, and adds
-//! the answer to the conversation when, and only when, the turn has ended well.
+//! A session renders messages and tools with the chat template, generates, parses the text while it arrives, and adds
+//! the answer to the conversation when, and only when, no error ended it.
 
 pub(crate) mod answer;
 mod builder;
 mod constrain;
 mod context;
 mod count;
+mod decide;
 pub(crate) mod event;
 mod explain;
 mod ids;
 mod listen;
 mod options;
+pub(crate) mod prompt;
+mod reader;
 pub(crate) mod record;
 mod repeats;
 mod stop;
@@ -23,6 +26,7 @@ use crate::ErrorKind;
 use crate::Result;
 use crate::choose::{Choice, Clues, Origin, Writes, format_for};
 use crate::constraint::Compiler;
+use crate::decision::Opening;
 use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
@@ -31,7 +35,7 @@ use crate::message::{Message, adopt, check_asked};
 use crate::model::Model;
 use crate::template::{ChatTemplate, ChatTemplates, Prompt, RenderRequest, Reserved};
 use crate::tool::Tools;
-use answer::Ask;
+use prompt::{AnswerRequest, Prepared};
 use record::Ended;
 use serde_json::{Map, Value};
 use std::cell::OnceCell;
@@ -40,9 +44,10 @@ use std::sync::Arc;
 
 pub use crate::agent::turn::FinishReason;
 pub use builder::SessionBuilder;
+pub(crate) use event::notes;
 pub use event::{
-    Cut, Done, Event, FallbackStep, ModelUsage, Note, Outcome, Reply, RetryStep, Tagged, Told, ToolResult, UsageStep,
-    WithoutTools, notes,
+    Cut, Done, Event, FallbackStep, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, Tagged, ToolResult, UsageStep,
+    WithoutTools,
 };
 pub use options::{ContextPolicy, Options, ToolChoice};
 
@@ -78,23 +83,30 @@ pub struct Session {
     /// Whether nothing suggests that the model was trained on conversations.
     base: bool,
     pub(crate) tools: Arc<Tools>,
-    pub(crate) messages: Vec<Message>,
+    pub(crate) messages: Arc<Vec<Message>>,
     pub(crate) options: Options,
     pub(crate) recorder: Option<Recorder>,
     /// How the answers ended that are being repeated.
     pub(crate) replayed: VecDeque<Ended>,
     pub(crate) notices: Vec<String>,
     compiler: Option<Compiler>,
-    /// What was said already of what the grammar does not enforce.
-    told: Vec<Unenforced>,
+    /// How calls begin in the model's tokens, once that was asked for.
+    opening: OnceCell<Option<Opening>>,
+    /// Decodes the conversation without tools, to compare; made when it is first needed.
+    without_tools: Option<Box<dyn Engine>>,
+    /// What was reported of what the grammar does not enforce.
+    unenforced: Vec<Unenforced>,
     /// What is worth knowing once there are tools.
     tool_notices: Vec<String>,
     /// What of the conversation the model is not shown, for want of room.
     pub(crate) cuts: context::Cuts,
     /// What was reported already, of this conversation or of the options, and is not to be reported again.
-    pub(crate) told_once: HashSet<String>,
+    pub(crate) reported: HashSet<String>,
+    /// The prompt of the next answer, if it is known.
+    prepared: Option<Prepared>,
     /// The last answer's prompt, and whether the note that the chat template rewrites the past was given.
     last: context::Last,
+    tails: prompt::Tails,
     /// Whether the chat template wants ids of nine letters and digits, once that was found out.
     short_ids: OnceCell<bool>,
     on_prompt: Option<OnPrompt>,
@@ -130,9 +142,9 @@ impl Session {
 
     /// Starts a conversation on an engine.
     ///
-    /// `template` replaces the model's own chat template, `format` the one that the template declares; it is laid over
-    /// a template that does not write it by itself (see [`Format::native_in`]). Without a declaration it is read off
-    /// what the template writes (see [`Format::infer`]), or it is the built-in format of the model's family (see
+    /// `template` replaces the model's own chat template, `format` the one that the template declares; it is an overlay
+    /// of a template that does not write it by itself (see [`Format::native_in`]). Without a declaration it is inferred
+    /// from what the template writes (see [`Format::infer`]), or it is the built-in format of the model's family (see
     /// [`format_for`]); if there is none, it is `delimited`.
     ///
     /// # Errors
@@ -143,21 +155,30 @@ impl Session {
             Some(template) => ChatTemplates::single(template),
             None => ChatTemplates::from_model(&model.name, None, &model.templates)?,
         };
+        Session::with_templates(engine, templates, format)
+    }
+
+    /// Starts a conversation with templates that are compiled.
+    pub(crate) fn with_templates(
+        engine: Box<dyn Engine>,
+        templates: ChatTemplates,
+        format: Option<Format>,
+    ) -> Result<Session> {
+        let model = engine.model();
         let mut notices = Vec::new();
         if templates.is_built_in() {
             notices.push(format!(
-                "{} has no chat template; the prompt is written as ChatML (--template NAME|FILE gives another)",
+                "{} has no chat template; the prompt is written as ChatML (`ModelBuilder::template` gives another)",
                 model.name
             ));
         }
         let plain = templates.choose(false);
         let messages = [Message::user("What is it?")];
-        let request = RenderRequest {
-            messages: &messages,
-            bos_token: &model.bos,
-            eos_token: &model.eos,
-            ..RenderRequest::default()
-        };
+        let request = RenderRequest::default().with(|set| {
+            set.messages = &messages;
+            set.bos_token = &model.bos;
+            set.eos_token = &model.eos;
+        });
         if plain.render(&request).is_ok_and(|prompt| !prompt.text().contains(&messages[0].content)) {
             notices.push(format!("{}: it leaves out what the user says", plain.name()));
         }
@@ -168,13 +189,13 @@ impl Session {
         let clues = Clues { architecture: &model.architecture, is_token: Some(&is_token) };
         let Choice { format, writes, origin, notices: mut tool_notices, .. } = format_for(template, format, clues)?;
         if templates.is_built_in() && origin == Origin::Default {
-            // That has been said.
+            // The notice above says so.
             tool_notices.clear();
         }
         tool_notices.extend(untrained::notice(&*engine, &format));
         let section = match writes {
             Writes::Section => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
-            Writes::Template(_) | Writes::Calls => None,
+            _ => None,
         };
         let calls_as_text = writes == Writes::Calls;
         let variables = if let Writes::Template(variables) = writes { variables } else { Map::new() };
@@ -200,23 +221,27 @@ impl Session {
             base: turns.is_base(),
             turn_markers: turns.missing,
             tools: Arc::default(),
-            messages: Vec::new(),
+            messages: Arc::default(),
             options: Options::default(),
             recorder: None,
             replayed: VecDeque::new(),
             notices,
             compiler: None,
-            told: Vec::new(),
+            opening: OnceCell::new(),
+            without_tools: None,
+            unenforced: Vec::new(),
             tool_notices,
             cuts: context::Cuts::default(),
-            told_once: HashSet::new(),
+            reported: HashSet::new(),
+            prepared: None,
             last: context::Last::default(),
+            tails: prompt::Tails::default(),
             short_ids: OnceCell::new(),
             on_prompt: None,
         })
     }
 
-    /// What the user should know about how this session was set up; once there are tools, about them too.
+    /// Notices about how this session was set up and, once there are tools, about them.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -237,13 +262,15 @@ impl Session {
             let name = self.templates.choose(false).name();
             self.notices.push(format!("the chat template {name} does not use {}", unread.join(", ")));
         }
+        self.prepared = None;
+        self.tails.borrow_mut().clear();
         // The variables that make the template write the format must not change.
         for (name, value) in variables {
             self.variables.entry(name).or_insert(value);
         }
     }
 
-    /// What the model may call from now on.
+    /// Sets what the model may call.
     pub fn set_tools(&mut self, tools: Tools) {
         if !tools.is_empty() {
             self.notices.append(&mut self.tool_notices);
@@ -251,32 +278,32 @@ impl Session {
         let mut tools = tools;
         self.notices.extend(tools.take_notices().iter().map(ToString::to_string));
         self.tools = Arc::new(tools);
-        let ask = Ask::new(vec![Message::user("?")], Arc::clone(&self.tools), self.options.clone());
-        if self.one_call(&ask) {
+        let request = AnswerRequest::new(Vec::new(), Arc::clone(&self.tools), self.options.clone());
+        if self.one_call(&request) {
             let name = self.templates.choose(true).name();
             self.notices.push(format!("{name}: it writes one call a turn; each answer is held to one call"));
         }
-        if let Some(notice) = self.untold_tools() {
+        if let Some(notice) = self.missing_tools() {
             self.notices.push(notice);
         }
     }
 
-    /// That the prompt has nothing of the tools in it, where that is so.
-    fn untold_tools(&self) -> Option<String> {
+    /// Reports that the prompt has nothing of the tools in it, if that is so.
+    fn missing_tools(&self) -> Option<String> {
         if self.tools.is_empty() {
             return None;
         }
-        // Some templates write them only beside a system message.
+        // Some templates write them only next to a system message.
         let conversations = [vec![Message::user("?")], vec![Message::system("?"), Message::user("?")]];
-        let prompts = conversations.into_iter().filter_map(|messages| {
-            let options = Options { tool_choice: ToolChoice::Auto, ..self.options.clone() };
-            let ask = Ask::new(messages, Arc::clone(&self.tools), options);
-            Some(self.templates.choose(true).render(&self.request(&ask)).ok()?.text())
+        let options = Options { tool_choice: ToolChoice::Auto, ..self.options.clone() };
+        let request = AnswerRequest::new(Vec::new(), Arc::clone(&self.tools), options);
+        let prompts = conversations.iter().filter_map(|messages| {
+            Some(self.templates.choose(true).render(&self.render_request(&request, messages)).ok()?.text())
         });
         let mut prompts = prompts.peekable();
-        let tells = |prompt: String| self.tools.iter().any(|tool| prompt.contains(tool.called()));
-        let untold = prompts.peek().is_some() && !prompts.any(tells);
-        untold.then(|| match &self.section {
+        let has_tools = |prompt: String| self.tools.iter().any(|tool| prompt.contains(tool.called()));
+        let missing = prompts.peek().is_some() && !prompts.any(has_tools);
+        missing.then(|| match &self.section {
             Some(section) => format!(
                 "{}: the prompt does not have the tools: the section that writes them, below the declaration, has none",
                 section.name()
@@ -287,19 +314,36 @@ impl Session {
 
     /// Replaces the conversation. What other programs leave out or write otherwise is put in order, as
     /// [`adopt`] says, and reported in [`Session::notices`]. What the chat template cannot write as it is, such as a
-    /// call without a result, is adapted on the way to the prompt; the conversation itself stays as it is.
+    /// call without a result, is adapted in the prompt; the conversation itself stays as it is.
     ///
     /// # Errors
     /// None at present: every list of messages is taken.
     pub fn set_messages(&mut self, messages: Vec<Message>) -> Result<()> {
         let (messages, notices) = adopt(messages);
         self.notices.extend(notices);
+        self.set_adopted_messages(messages);
+        Ok(())
+    }
+
+    /// Replaces the conversation with messages in which nothing has to be put in order: those that [`adopt`] returned,
+    /// or a part of [`Session::messages`].
+    pub fn set_adopted_messages(&mut self, messages: Vec<Message>) {
         if !messages.starts_with(&self.messages) {
             self.cuts = context::Cuts::default();
-            self.told_once.clear();
+            self.reported.clear();
         }
-        self.messages = messages;
-        Ok(())
+        *self.messages_mut() = messages;
+    }
+
+    /// Adds a message to the conversation, such as the result of a call.
+    pub fn push_message(&mut self, message: Message) {
+        self.messages_mut().push(message);
+    }
+
+    /// The conversation, to be changed. The prompt that was prepared for it is dropped, so that nothing shares it.
+    pub(crate) fn messages_mut(&mut self) -> &mut Vec<Message> {
+        self.prepared = None;
+        Arc::make_mut(&mut self.messages)
     }
 
     /// The conversation so far.
@@ -349,10 +393,10 @@ impl Session {
     /// # Errors
     /// Those of [`Session::respond`]; the conversation is then as it was.
     pub fn ask(&mut self, prompt: impl Into<String>) -> Result<Reply> {
-        self.messages.push(Message::user(prompt));
+        self.push_message(Message::user(prompt));
         let reply = self.respond(&mut |_| ());
         if reply.is_err() {
-            self.messages.pop();
+            self.messages_mut().pop();
         }
         reply
     }
@@ -369,8 +413,9 @@ impl Session {
     ///
     /// # Errors
     /// Those of [`Session::prompt`].
-    pub fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
-        let written = self.write(&self.shown(&self.turn()?))?;
+    pub(crate) fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
+        let request = self.request()?;
+        let written = self.write(&request, self.shown(&request))?;
         Ok((written.prompt, written.tokens, written.adapted))
     }
 
@@ -380,37 +425,40 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Template`] when the chat template fails, [`ErrorKind::Tools`] when no arguments fit a tool that has to
     /// be called, and what [`Session::respond`] finds in a grammar.
+    #[doc(hidden)]
     pub fn check(&mut self) -> Result<()> {
         // A conversation that is still to be begun is written when there is something to write.
-        if let Ok(ask) = self.turn() {
-            self.write(&self.shown(&ask))?;
+        if let Ok(request) = self.request() {
+            let written = self.write(&request, self.shown(&request))?;
+            self.prepared = Some(Prepared::new(request, written));
         }
         let Session { compiler, engine, format, tools, options, .. } = self;
         constrain::begin(compiler, &**engine, format, tools, options, (b"", false)).map(|_| ())
     }
 
-    /// Goes on with another engine of the same model: with one that has its weights, after one that has the vocabulary only.
-    pub fn set_engine(&mut self, engine: Box<dyn Engine>) {
+    /// Continues with another engine of the same model: for example one that has its weights, after one that has only the
+    /// vocabulary.
+    pub(crate) fn set_engine(&mut self, engine: Box<dyn Engine>) {
         self.engine = engine;
+        self.without_tools = None;
     }
 
-    /// Lets the model take its turn, telling `on_event` what it writes while it does.
+    /// Lets the model answer. `on_event` gets each event when it happens.
     ///
     /// # Errors
     /// [`ErrorKind::ContextOverflow`] when the prompt does not fit, [`ErrorKind::Messages`] when there is nothing to
     /// answer, [`ErrorKind::Template`], [`ErrorKind::Engine`]. The conversation is then as it was.
     pub fn respond(&mut self, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
-        let reply = self.turn().and_then(|ask| self.answer(&ask, on_event));
+        let reply = self.request().and_then(|request| self.answer(&request, on_event));
         let reply = reply.inspect_err(|error| on_event(&Event::failed(error, None)))?;
         on_event(&Event::done(Done { finish_reason: reply.finish_reason, status: None, error: None }));
-        self.messages.push(reply.message.clone());
+        self.push_message(reply.message.clone());
         Ok(reply)
     }
 
-    /// What the model is asked in its next turn.
-    pub(crate) fn turn(&self) -> Result<Ask> {
+    /// The request for the next answer.
+    pub(crate) fn request(&self) -> Result<AnswerRequest> {
         check_asked(&self.messages)?;
-        let (messages, options) = (self.messages.clone(), self.options.clone());
-        Ok(Ask::new(messages, Arc::clone(&self.tools), options))
+        Ok(AnswerRequest::new(Arc::clone(&self.messages), Arc::clone(&self.tools), self.options.clone()))
     }
 }

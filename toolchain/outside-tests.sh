@@ -34,3 +34,4 @@ outside conformance "CALLWRIGHT_CONFORMANCE names no folder with the conformance
 outside bfcl "CALLWRIGHT_BFCL names no folder with BFCL's data" test -e "$CALLWRIGHT_BFCL/verdicts.jsonl"
 outside browser "neither chromium nor google-chrome is installed" has_any chromium chromium-browser google-chrome
 outside python "Python 3 is not installed" has_any python3 target/training-venv/bin/python
+outside real_model "SmolLM2-135M is not in the hub's cache; make real-models fetches it" toolchain/real_models.py --only-check smollm2-135m

@@ -38,7 +38,7 @@ mod command;
 mod function;
 
 pub use builtin::BUILTIN;
-pub use command::kill_running;
+pub(crate) use command::kill_running;
 pub(crate) use command::without_marks;
 pub use function::Function;
 
@@ -54,13 +54,14 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 /// Seconds that a tool may take, where it does not say.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a tool's output that are kept, where it does not say.
-pub const MAX_OUTPUT: usize = 64 << 10;
+pub(crate) const MAX_OUTPUT: usize = 64 << 10;
 
 /// Why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum FailureKind {
     /// The tool says so: its exit status, or its error.
     Reported,
@@ -72,7 +73,7 @@ pub enum FailureKind {
     TimedOut,
     /// It could not be started, or nothing says how.
     NotRunnable,
-    /// The person who was asked said no.
+    /// The person refused.
     Refused,
     /// The run was interrupted.
     Cancelled,
@@ -82,6 +83,7 @@ pub enum FailureKind {
 
 /// A tool that gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Failure {
     /// Why.
     pub kind: FailureKind,
@@ -95,7 +97,7 @@ impl Failure {
     }
 
     /// Whether another call of the tool may go better.
-    pub fn fault(&self) -> Fault {
+    pub(crate) fn fault(&self) -> Fault {
         match self.kind {
             FailureKind::Reported | FailureKind::Crashed | FailureKind::NotJson => Fault::Execution,
             _ => Fault::Tool,
@@ -141,7 +143,7 @@ pub struct Executor {
     pub timeout: Duration,
     /// Bytes of output that are kept of a tool that does not say.
     pub max_output: usize,
-    /// Asks about the tools that are to be asked about; without it they are not run.
+    /// Asks before a tool that needs confirmation runs; without it such tools are not run.
     pub confirm: Option<Confirm>,
     /// Gives the results of the tools that nothing runs; without it the model learns that they cannot be run.
     pub by_hand: Option<ByHand>,
@@ -192,12 +194,12 @@ impl Executor {
     }
 
     /// Whether it knows how to run a tool, or has its result.
-    pub fn can_run(&self, tool: &Tool) -> bool {
+    pub(crate) fn can_run(&self, tool: &Tool) -> bool {
         tool.exec.is_some() || self.functions.contains_key(&tool.name) || self.given.contains_key(&tool.name)
     }
 
     /// The program that a tool is run by and that is not there, as far as its path says where.
-    pub fn missing_program(&self, tool: &Tool) -> Option<PathBuf> {
+    pub(crate) fn missing_program(&self, tool: &Tool) -> Option<PathBuf> {
         let replaced = self.functions.contains_key(&tool.name) || self.given.contains_key(&tool.name);
         let exec = tool.exec.as_ref().filter(|_| !replaced)?;
         command::path(exec).filter(|path| !path.is_file())
@@ -234,7 +236,7 @@ impl Executor {
             (0..calls.len()).filter(|&index| is_first(index) && results[index].is_none()).collect();
         let next = AtomicUsize::new(0);
         let (sender, receiver) = mpsc::channel();
-        let mut told = 0;
+        let mut reported = 0;
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.clamp(1, waiting.len().max(1)) {
                 let (sender, next, waiting) = (sender.clone(), &next, &waiting);
@@ -247,14 +249,14 @@ impl Executor {
             }
             drop(sender);
             loop {
-                while told < results.len() {
-                    if !is_first(told) {
+                while reported < results.len() {
+                    if !is_first(reported) {
                         // The first one was reported before.
-                        results[told] = results[first[told]].clone();
+                        results[reported] = results[first[reported]].clone();
                     }
-                    let Some(result) = &results[told] else { break };
-                    on_end(told, result);
-                    told += 1;
+                    let Some(result) = &results[reported] else { break };
+                    on_end(reported, result);
+                    reported += 1;
                 }
                 let Ok((index, result)) = receiver.recv() else { break };
                 results[index] = Some(result);
@@ -281,7 +283,7 @@ impl Executor {
         }))
     }
 
-    /// Why a call is not to be executed, where a person is asked and says no.
+    /// Why a call is not executed, if a person has to confirm it and refuses.
     fn refused(&self, tool: &Tool, call: &ToolCall) -> Option<Failure> {
         let exec = tool.exec.as_ref().filter(|exec| exec.confirm)?;
         match &self.confirm {

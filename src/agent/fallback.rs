@@ -1,10 +1,8 @@
-//! Which models help when a call keeps failing: in what order, how long, and what is remembered of it.
+//! The fallback models of a call that keeps failing: their order, their limits and their success rates.
 //!
-//! Models that help are loaded when they are needed, kept while the memory for them lasts, and asked in the order of
-//! their family and, where it is kept, of how often they helped with the tool before.
+//! Fallback models are loaded when they are needed, and kept while the memory for them lasts. Models of the same family
+//! come first and, if success rates are kept, those that did well with the tool before.
 
-use crate::agent::turn::Fault;
-use crate::message::{Message, messages_to_json};
 use crate::{Error, ErrorKind, Result, text_file};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -13,14 +11,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How much may be spent on falling back in one run.
+/// What one run may spend on fallback models.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Tokens of prompts and answers together; an answer is ended where they are used up.
     pub max_tokens: usize,
-    /// Time, loading included, which is the one thing that cannot be ended: after it nothing more is asked.
+    /// Time, including loading. Loading is not interrupted.
     pub max_time: Duration,
-    /// Bytes of models that stay loaded, of their files' sizes together.
+    /// Total size in bytes of the files of models that stay loaded.
     pub memory: u64,
 }
 
@@ -32,7 +30,7 @@ impl Default for Limits {
 
 /// How often a model's call of a tool went well.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rate {
+pub(crate) struct Rate {
     /// Calls that went well.
     pub good: u32,
     /// All calls.
@@ -54,7 +52,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// The rates in the file at `path`, which need not be there yet.
+    /// The rates in the file at `path`, which need not exist yet.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] or [`ErrorKind::Syntax`] when the file cannot be read.
@@ -66,20 +64,20 @@ impl Rates {
         let rates = serde_json::from_str(&text_file::read(&path)?).map_err(|error| {
             Error::new(ErrorKind::Syntax, format!("not the success rates of fallback models: {error}"))
                 .in_file(&path)
-                .hint("delete the file to begin anew")
+                .hint("delete the file to start again")
         })?;
         Ok(Rates { path: Some(path), rates })
     }
 
     /// How `model` did with `tool`.
-    pub fn get(&self, model: &str, tool: &str) -> Rate {
+    pub(crate) fn get(&self, model: &str, tool: &str) -> Rate {
         self.rates.get(model).and_then(|tools| tools.get(tool)).copied().unwrap_or_default()
     }
 
     /// Counts one call and writes the file.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] when it cannot be written; the call is counted all the same.
+    /// [`ErrorKind::Io`] when it cannot be written; the call is counted nevertheless.
     pub fn count(&mut self, model: &str, tool: &str, good: bool) -> Result<()> {
         let rate = self.rates.entry(model.to_owned()).or_default().entry(tool.to_owned()).or_default();
         rate.all += 1;
@@ -89,14 +87,14 @@ impl Rates {
     }
 }
 
-/// The models to ask for a call of `tool`, in order: those of `own`'s family first, then those that did better, then
-/// as they were given.
+/// The models that try a call of `tool`, in order: those of `own`'s family first, then those that did better, then as
+/// they were given.
 pub fn order(models: &[String], own: &str, tool: &str, rates: &Rates) -> Vec<String> {
     let mut order: Vec<&String> = models.iter().filter(|model| *model != own).collect();
     order.sort_by(|a, b| {
-        let stranger = |model: &str| family(model) != family(own);
+        let other_family = |model: &str| family(model) != family(own);
         let rate = |model: &str| rates.get(model, tool).expected();
-        stranger(a).cmp(&stranger(b)).then(rate(b).total_cmp(&rate(a)))
+        other_family(a).cmp(&other_family(b)).then(rate(b).total_cmp(&rate(a)))
     });
     order.into_iter().cloned().collect()
 }
@@ -107,25 +105,25 @@ fn family(model: &str) -> String {
     name.split(['-', '_', ' ']).next().unwrap_or_default().to_lowercase()
 }
 
-/// Things that were expensive to make, within a budget: the one used longest ago goes first.
+/// A cache of values that are expensive to make, within a budget: the one used longest ago is dropped first.
 #[derive(Debug)]
-pub struct Warm<T> {
+pub(super) struct Warm<T> {
     budget: u64,
     /// Used longest ago first.
     kept: Vec<(String, u64, T)>,
 }
 
 impl<T> Warm<T> {
-    /// Nothing yet, within `budget` bytes.
-    pub fn new(budget: u64) -> Warm<T> {
+    /// An empty cache of `budget` bytes.
+    pub(super) fn new(budget: u64) -> Warm<T> {
         Warm { budget, kept: Vec::new() }
     }
 
-    /// What is kept under a name, or what `make` makes and says how large it is.
+    /// The value of a name; `make` makes it, with its size, if it is not kept.
     ///
     /// # Errors
     /// Those of `make`.
-    pub fn get(&mut self, name: &str, make: impl FnOnce() -> Result<(T, u64)>) -> Result<&mut T> {
+    pub(crate) fn get(&mut self, name: &str, make: impl FnOnce() -> Result<(T, u64)>) -> Result<&mut T> {
         let entry = match self.kept.iter().position(|(kept, ..)| kept == name) {
             Some(at) => self.kept.remove(at),
             None => {
@@ -139,13 +137,13 @@ impl<T> Warm<T> {
         Ok(&mut self.kept[last].2)
     }
 
-    /// Lets go of what is over the budget.
-    pub fn rest(&mut self) {
+    /// Drops what is over the budget.
+    pub(super) fn rest(&mut self) {
         self.release(self.budget);
     }
 
     /// The names of what is kept, used longest ago first.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.kept.iter().map(|(name, ..)| name.as_str())
     }
 
@@ -156,57 +154,26 @@ impl<T> Warm<T> {
     }
 }
 
-/// One attempt at a call that failed.
-#[derive(Debug, Clone)]
-pub struct Attempt {
-    /// The call's id.
-    pub call: String,
-    /// The tool, as the call names it.
-    pub tool: String,
-    /// Which model wrote it.
-    pub model: String,
-    /// On which step of the ladder.
-    pub step: &'static str,
-    /// What the model wrote.
-    pub written: String,
-    /// What was wrong.
-    pub fault: Fault,
-    /// In words.
-    pub error: String,
-    /// The conversation that the model saw.
-    pub messages: Vec<Message>,
-}
-
-/// Writes the original error and the attempts of a run that failed into a new file in `folder`, and returns its path.
-///
-/// # Errors
-/// [`ErrorKind::Io`] when it cannot be written.
-pub fn log_failure(folder: &Path, error: &str, attempts: &[Attempt]) -> Result<PathBuf> {
-    std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, &error))?;
-    let time = jiff::Zoned::now().strftime("%Y%m%dT%H%M%S%.3f").to_string();
-    let tool: String = attempts.first().map_or("", |attempt| &attempt.tool).chars().take(40).collect();
-    let tool = tool.replace(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-', "_");
-    let path = folder.join(format!("{time}-{tool}-{}.json", std::process::id()));
-    let attempts: Vec<_> = attempts
-        .iter()
-        .map(|attempt| {
-            json!({
-                "call": attempt.call, "tool": attempt.tool, "model": attempt.model, "step": attempt.step,
-                "written": attempt.written, "fault": attempt.fault, "error": attempt.error,
-                "messages": messages_to_json(&attempt.messages),
-            })
-        })
-        .collect();
-    write(&path, &json!({"error": error, "attempts": attempts}))?;
-    Ok(path)
-}
-
 /// Writes a file as a whole or not at all.
-fn write(path: &Path, value: &serde_json::Value) -> Result<()> {
+pub(super) fn write(path: &Path, value: &serde_json::Value) -> Result<()> {
     let failed = |error: std::io::Error| Error::io("write", path, &error);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(failed)?;
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
     writeln!(file, "{value:#}").map_err(failed)?;
     file.persist(path).map(|_| ()).map_err(|error| failed(error.error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_of_the_same_family_come_first() {
+        let models = ["llama-3b", "qwen2.5-7b", "path/Qwen2.5-0.5B.gguf", "main"].map(str::to_owned);
+        let first = order(&models, "main", "t", &Rates::default());
+        assert_eq!(first, ["llama-3b", "qwen2.5-7b", "path/Qwen2.5-0.5B.gguf"]);
+        let first = order(&models, "Qwen2.5 1.5B Instruct", "t", &Rates::default());
+        assert_eq!(first, ["qwen2.5-7b", "path/Qwen2.5-0.5B.gguf", "llama-3b", "main"]);
+    }
 }

@@ -4,34 +4,37 @@
 //! Small models fail often enough that recovery is part of every run, and a loop with recovery in it is where runs go
 //! on for ever. So the decisions are here, without a model, a tool or a clock, and every path through them is a test.
 //!
-//! A call that failed climbs a ladder. The model gets the error, until the same tool has failed
+//! A call that failed is recovered in steps. The model gets the error, until the same tool has failed
 //! [`Limits::max_tool_failures`] times in a row; then the call alone is generated again under the grammar; then each
-//! fallback model is asked for it; then it is given up, and the model answers without tools. Failures are counted for
+//! fallback model writes it; then it is given up, and the model answers without tools. Failures are counted for
 //! each tool: once for an answer in which a call of the tool failed, and from nothing after one in which none did.
 //!
-//! What no other call can mend ([`Fault::Tool`]: a program that is not there, one that hangs, a person who says no) is
-//! not the model's failure, and no model could do better. The model learns that once; where the model calls the tool again and it
-//! fails so again, the call is given up.
+//! A failure that no other call can repair ([`Fault::Tool`]: a program that is missing, one that hangs, a person who
+//! says no) is not the model's, and no model could do better. The model learns that once; if it calls the tool again
+//! and that fails in the same way, the call is given up.
 //!
 //! ```
-//! use callwright::agent::turn::{FinishReason, Limits, Proposed, Ran, Status, Step, Turn};
+//! use callwright::agent::turn::{FinishReason, Limits, Status, Step, Turn};
+//! use callwright::agent::{CallOutcome, CallState};
 //!
 //! let mut turn = Turn::new(Limits::default());
-//! let call = Proposed { tool: "clock".into(), arguments: "{}".into(), fault: None };
+//! let call = CallState::named("clock", "{}");
 //! assert_eq!(turn.generated(FinishReason::ToolCalls, vec![call]), Step::Execute(vec![0]));
-//! assert_eq!(turn.executed(vec![(0, Ran::Done("12:00".into()))]), Step::Generate);
+//! assert_eq!(turn.executed(vec![(0, CallOutcome::Done("12:00".into()))]), Step::Generate);
 //! assert_eq!(turn.generated(FinishReason::Stop, vec![]), Step::Stop(Status::Done));
 //! ```
 
+use super::call::{CallOutcome, CallState};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 
 /// Why an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// The model had said all.
+    /// The model ended its answer.
     Stop,
     /// The model waits for the results of its calls.
     ToolCalls,
@@ -52,15 +55,16 @@ pub struct Limits {
     pub max_turns: usize,
     /// At most this many calls in one answer.
     pub max_calls: usize,
-    /// After this many failures of a tool in a row the model no longer gets the error, but help.
+    /// After this many failures of a tool in a row the call is recovered in another way than by a retry.
     pub max_tool_failures: usize,
     /// Whether the model gets the error and tries again.
-    pub tell: bool,
+    #[serde(rename = "tell")]
+    pub retry: bool,
     /// Whether a call that the model cannot write is generated alone under the grammar.
     pub regenerate: bool,
-    /// How many models there are to fall back to.
+    /// The number of fallback models.
     pub fallback_models: usize,
-    /// How often each of them is asked for one call.
+    /// Maximum number of attempts of each of them at one call.
     pub fallback_attempts: usize,
 }
 
@@ -70,7 +74,7 @@ impl Default for Limits {
             max_turns: 16,
             max_calls: 16,
             max_tool_failures: 3,
-            tell: true,
+            retry: true,
             regenerate: true,
             fallback_models: 0,
             fallback_attempts: 2,
@@ -80,6 +84,7 @@ impl Default for Limits {
 
 /// What is wrong with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
     /// It is not well-formed, or not written out.
@@ -96,57 +101,38 @@ pub enum Fault {
 
 impl Fault {
     /// Whether it is how the model wrote the call that is at fault.
-    pub fn is_the_models(self) -> bool {
+    pub(crate) fn is_the_models(self) -> bool {
         matches!(self, Fault::Format | Fault::UnknownTool | Fault::Schema)
     }
 
     /// Whether another call in its place may go well.
-    pub fn is_recoverable(self) -> bool {
+    pub(crate) fn is_recoverable(self) -> bool {
         self != Fault::Tool
     }
 }
 
-/// A call that a model wrote.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proposed {
-    /// The tool's name as it was written.
-    pub tool: String,
-    /// The arguments' text.
-    pub arguments: String,
-    /// What is wrong with the call; such a call is not executed.
-    pub fault: Option<Fault>,
-}
-
-/// What executing a call came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ran {
-    /// This result.
-    Done(String),
-    /// No result.
-    Failed(Fault),
-}
-
-/// What asking a fallback model came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fell {
+/// What a fallback model did.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum FallbackResult {
     /// It wrote a call.
-    Called(Proposed),
+    Called(CallState),
     /// It wrote none.
-    Nothing,
+    NoCall,
     /// It cannot be loaded, or failed.
     Unavailable,
-    /// The tokens or seconds for falling back are used up.
+    /// The tokens or seconds for fallback models are used up.
     Exhausted,
 }
 
-/// What the model gets before it writes again.
+/// What the model learns before it writes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum Advice {
     /// What was wrong with this call, the tool's n-th failure in a row.
     Failed {
         /// The call's place in the answer.
         call: usize,
-        /// In which way.
+        /// What is wrong.
         fault: Fault,
         /// How often the tool has failed in a row.
         failures: usize,
@@ -165,6 +151,7 @@ pub enum Told {
 
 /// Why the model is made to answer without tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// It makes the same call again and again.
@@ -175,13 +162,14 @@ pub enum Reason {
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// The model has answered.
     Done,
     /// The answer was cut off at the token limit or the end of the context.
     Length,
-    /// A tool failed, and nothing helped; the answer, if there is one, was given without it.
+    /// A tool failed, and no recovery succeeded; the answer, if there is one, was given without it.
     ToolFailed,
     /// The model kept making the same call, despite the errors, or its answer repeats itself
     /// ([`FinishReason::Loop`]).
@@ -200,10 +188,10 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Status::Done => "done",
-            Status::Length => "the answer was cut off by --max-tokens or the end of the context",
+            Status::Length => "the answer was cut off by `Options::max_tokens` or the end of the context",
             Status::ToolFailed => "a tool failed, and nothing helped",
             Status::Loop => "the model makes the same call again and again",
-            Status::MaxTurns => "the model still calls tools after --max-turns answers",
+            Status::MaxTurns => "the model still calls tools after `Limits::max_turns` answers",
             Status::ToolCalls => "calls wait for their results",
             Status::Cancelled => "interrupted",
             Status::Error => "an answer could not be generated",
@@ -213,22 +201,22 @@ impl fmt::Display for Status {
 
 /// What to do next. Calls are named by their place in the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Let the model speak: [`Turn::generated`].
     Generate,
-    /// Let it write after it got this: [`Turn::generated`].
-    Retry(Vec<Told>),
+    /// Let it write after it learned this: [`Turn::generated`].
+    Retry(Vec<Advice>),
     /// Execute these calls: [`Turn::executed`].
     Execute(Vec<usize>),
     /// Generate this call alone again, under the grammar: [`Turn::regenerated`].
     Regenerate(usize),
-    /// Ask a fallback model for this call: [`Turn::fell_back`].
+    /// Let a fallback model write this call: [`Turn::fell_back`].
     FallBack {
         /// The call.
         call: usize,
         /// The model's place in the list.
         model: usize,
-        /// How often that model was asked for this call before.
+        /// The number of attempts of that model at this call before.
         attempt: usize,
     },
     /// Let the model answer without tools: [`Turn::generated`].
@@ -237,58 +225,42 @@ pub enum Step {
     Stop(Status),
 }
 
-/// Where on the ladder a failed call is.
+/// The last step of recovery of a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rung {
-    Told,
+enum Recovery {
+    Retried,
     Regenerated,
     Model { model: usize, attempt: usize },
 }
 
-#[derive(Debug)]
-struct Call {
-    tool: String,
-    arguments: String,
-    came: Option<Ran>,
-}
-
-impl Call {
-    fn fault(&self) -> Option<Fault> {
-        match self.came {
-            Some(Ran::Failed(fault)) => Some(fault),
-            _ => None,
-        }
-    }
-}
-
 /// A run, from the question to its end. It starts with [`Step::Generate`].
 #[derive(Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     limits: Limits,
     turns: usize,
-    /// Failures in a row that another call may mend, by tool.
+    /// Failures in a row that another call may repair, by tool.
     failures: BTreeMap<String, usize>,
-    /// Failures in a row that no other call can mend, by tool.
+    /// Failures in a row that no other call can repair, by tool.
     unavailable: BTreeMap<String, usize>,
     /// In how many answers a tool gave the same result to the same arguments.
     seen: HashMap<(String, String, String), usize>,
-    /// The calls of the answer at hand.
-    calls: Vec<Call>,
-    /// The calls on the ladder; the first one is on `rung`.
+    /// The calls of the last answer.
+    calls: Vec<CallState>,
+    /// The calls to recover; the first one is at the step `recovery`.
     failed: VecDeque<usize>,
-    rung: Rung,
+    recovery: Recovery,
     given_up: bool,
     answering: Option<Reason>,
 }
 
 /// Names that no tool has are counted together: a model that makes names up makes up another each time.
 const UNKNOWN: &str = "";
-/// At the second failure that no other call can mend, the model has ignored the answer to the first.
+/// At the second failure that no other call can repair, the model has ignored the report of the first.
 const MOST_UNAVAILABLE: usize = 2;
 
 impl Turn {
     /// A run that may do this much.
-    pub fn new(limits: Limits) -> Turn {
+    pub(crate) fn new(limits: Limits) -> Turn {
         Turn {
             limits,
             turns: 0,
@@ -297,128 +269,140 @@ impl Turn {
             seen: HashMap::new(),
             calls: Vec::new(),
             failed: VecDeque::new(),
-            rung: Rung::Told,
+            recovery: Recovery::Retried,
             given_up: false,
             answering: None,
         }
     }
 
-    /// How often the tool has failed in a row, in a way that another call may mend.
-    pub fn failures(&self, tool: &str) -> usize {
+    /// How often the tool has failed in a row, in a way that another call may repair.
+    pub(crate) fn failures(&self, tool: &str) -> usize {
         self.failures.get(tool).copied().unwrap_or(0)
     }
 
+    /// The calls of the last answer.
+    pub(crate) fn calls(&self) -> &[CallState] {
+        &self.calls
+    }
+
+    pub(super) fn call_mut(&mut self, index: usize) -> Option<&mut CallState> {
+        self.calls.get_mut(index)
+    }
+
+    /// Takes the calls of the last answer, which joins the conversation.
+    pub(super) fn take_calls(&mut self) -> Vec<CallState> {
+        std::mem::take(&mut self.calls)
+    }
+
     /// The model has answered, after [`Step::Generate`], [`Step::Retry`] or [`Step::Answer`].
-    pub fn generated(&mut self, finish: FinishReason, calls: Vec<Proposed>) -> Step {
+    pub(crate) fn generated(&mut self, finish: FinishReason, calls: Vec<CallState>) -> Step {
         self.turns += 1;
+        self.calls = calls;
+        for call in &mut self.calls {
+            call.counted_as = match call.fault() {
+                Some(Fault::UnknownTool) => UNKNOWN.to_owned(),
+                _ => call.call.name.clone(),
+            };
+        }
         if finish == FinishReason::Cancelled {
             return Step::Stop(Status::Cancelled);
         }
         match self.answering {
-            Some(reason) if !calls.is_empty() => {
+            Some(reason) if !self.calls.is_empty() => {
                 return Step::Stop(match reason {
                     Reason::Loop => Status::Loop,
                     Reason::ToolFailed => Status::ToolFailed,
                 });
             }
             Some(Reason::ToolFailed) => return Step::Stop(Status::ToolFailed),
-            _ if calls.is_empty() && finish == FinishReason::Length => return Step::Stop(Status::Length),
-            _ if calls.is_empty() && finish == FinishReason::Loop => return Step::Stop(Status::Loop),
-            _ if calls.is_empty() => return Step::Stop(Status::Done),
+            _ if self.calls.is_empty() && finish == FinishReason::Length => return Step::Stop(Status::Length),
+            _ if self.calls.is_empty() && finish == FinishReason::Loop => return Step::Stop(Status::Loop),
+            _ if self.calls.is_empty() => return Step::Stop(Status::Done),
             _ => {}
         }
-        let good: Vec<usize> = (0..calls.len()).filter(|&index| calls[index].fault.is_none()).collect();
-        let taken = calls.into_iter().map(|call| Call {
-            tool: if call.fault == Some(Fault::UnknownTool) { UNKNOWN.to_owned() } else { call.tool },
-            arguments: call.arguments,
-            came: call.fault.map(Ran::Failed),
-        });
-        self.calls = taken.collect();
+        let good: Vec<usize> = (0..self.calls.len()).filter(|&index| self.calls[index].fault().is_none()).collect();
         if good.is_empty() { self.count() } else { Step::Execute(good) }
     }
 
     /// Calls were executed, after [`Step::Execute`].
-    pub fn executed(&mut self, results: Vec<(usize, Ran)>) -> Step {
-        for (index, came) in results {
-            if let Some(call) = self.calls.get_mut(index) {
-                call.came = Some(came);
-            }
+    pub(crate) fn executed(&mut self, results: Vec<(usize, CallOutcome)>) -> Step {
+        self.set_outcomes(results);
+        if self.calls.iter().any(|call| call.outcome == Some(CallOutcome::LeftOpen)) {
+            return Step::Stop(Status::ToolCalls);
         }
         match self.failed.front().and_then(|&index| self.calls.get(index)) {
             None => self.count(),
             Some(call) => {
-                let rescued = matches!(call.came, Some(Ran::Done(_)));
-                let tool = call.tool.clone();
-                if rescued {
+                if matches!(call.outcome, Some(CallOutcome::Done(_))) {
+                    let tool = call.counted_as.clone();
                     self.failures.remove(&tool);
                     self.unavailable.remove(&tool);
-                    self.leave();
+                    self.next_failed();
                 }
-                self.climb()
+                self.recover()
             }
         }
     }
 
-    /// The call was generated again, after [`Step::Regenerate`]; `None` if nothing came of it.
-    pub fn regenerated(&mut self, call: Option<Proposed>) -> Step {
+    fn set_outcomes(&mut self, results: Vec<(usize, CallOutcome)>) {
+        for (index, outcome) in results {
+            if let Some(call) = self.calls.get_mut(index) {
+                call.outcome = Some(outcome);
+            }
+        }
+    }
+
+    /// The call was generated again, after [`Step::Regenerate`]; `None` if no call was written.
+    pub(crate) fn regenerated(&mut self, call: Option<CallState>) -> Step {
         self.replace(call)
     }
 
-    /// A fallback model was asked, after [`Step::FallBack`].
-    pub fn fell_back(&mut self, came: Fell) -> Step {
-        match came {
-            Fell::Called(call) => self.replace(Some(call)),
-            Fell::Nothing => self.replace(None),
-            Fell::Unavailable => {
-                if let Rung::Model { model, .. } = self.rung {
-                    self.rung = Rung::Model { model: model + 1, attempt: 0 };
+    /// A fallback model has answered, after [`Step::FallBack`].
+    pub(crate) fn fell_back(&mut self, result: FallbackResult) -> Step {
+        match result {
+            FallbackResult::Called(call) => self.replace(Some(call)),
+            FallbackResult::NoCall => self.replace(None),
+            FallbackResult::Unavailable => {
+                if let Recovery::Model { model, .. } = self.recovery {
+                    self.recovery = Recovery::Model { model: model + 1, attempt: 0 };
                 }
-                self.climb()
+                self.recover()
             }
-            Fell::Exhausted => {
-                self.rung = Rung::Model { model: self.limits.fallback_models, attempt: 0 };
-                self.climb()
+            FallbackResult::Exhausted => {
+                self.recovery = Recovery::Model { model: self.limits.fallback_models, attempt: 0 };
+                self.recover()
             }
         }
     }
 
-    /// The caller ended the run.
-    pub fn cancelled(&mut self) -> Step {
+    /// The caller ended the run, perhaps while calls were executed.
+    pub(crate) fn cancelled(&mut self, results: Vec<(usize, CallOutcome)>) -> Step {
+        self.set_outcomes(results);
         Step::Stop(Status::Cancelled)
     }
 
-    /// The caller answers calls of the answer at hand.
-    pub fn left_open(&mut self) -> Step {
-        Step::Stop(Status::ToolCalls)
-    }
-
-    /// A call in place of the one on the ladder.
-    fn replace(&mut self, proposed: Option<Proposed>) -> Step {
+    /// Puts a call in the place of the one that is recovered.
+    fn replace(&mut self, other: Option<CallState>) -> Step {
         let Some(&index) = self.failed.front() else { return self.decide() };
-        let Some((call, proposed)) = self.calls.get_mut(index).zip(proposed) else { return self.climb() };
-        match proposed.fault {
-            None => {
-                // The failures stay counted under the name that failed.
-                call.arguments = proposed.arguments;
-                if call.tool == UNKNOWN {
-                    self.failures.remove(UNKNOWN);
-                    call.tool = proposed.tool;
-                }
-                Step::Execute(vec![index])
-            }
-            Some(fault) => {
-                call.came = Some(Ran::Failed(fault));
-                self.climb()
-            }
+        let Some((call, other)) = self.calls.get_mut(index).zip(other) else { return self.recover() };
+        call.replace_with(other);
+        if call.outcome.is_some() {
+            return self.recover();
         }
+        // The failures stay counted under the name that failed.
+        if call.counted_as == UNKNOWN {
+            self.failures.remove(UNKNOWN);
+            call.counted_as.clone_from(&call.call.name);
+        }
+        Step::Execute(vec![index])
     }
 
-    /// Counts what has failed in the answer, and puts on the ladder what has failed too often.
+    /// Counts what has failed in the answer, and starts the recovery of what has failed too often.
     fn count(&mut self) -> Step {
         let mut tools: BTreeMap<&str, Vec<Fault>> = BTreeMap::new();
         for call in &self.calls {
             let fault = call.fault();
-            tools.entry(&call.tool).or_default().extend(fault);
+            tools.entry(&call.counted_as).or_default().extend(fault);
         }
         for (tool, faults) in tools {
             if faults.is_empty() {
@@ -432,66 +416,66 @@ impl Turn {
                 *self.unavailable.entry(tool.to_owned()).or_default() += 1;
             }
         }
-        let most = if self.limits.tell { self.limits.max_tool_failures } else { 1 };
-        let too_often = |call: &Call| match call.fault() {
+        let most = if self.limits.retry { self.limits.max_tool_failures } else { 1 };
+        let too_often = |call: &CallState| match call.fault() {
             None => false,
-            Some(fault) if fault.is_recoverable() => self.failures(&call.tool) >= most,
-            Some(_) => self.unavailable.get(&call.tool) >= Some(&most.min(MOST_UNAVAILABLE)),
+            Some(fault) if fault.is_recoverable() => self.failures(&call.counted_as) >= most,
+            Some(_) => self.unavailable.get(&call.counted_as) >= Some(&most.min(MOST_UNAVAILABLE)),
         };
         let failed = self.calls.iter().enumerate().filter(|(_, call)| too_often(call));
         self.failed = failed.map(|(index, _)| index).collect();
-        self.rung = Rung::Told;
+        self.recovery = Recovery::Retried;
         self.given_up = false;
-        self.climb()
+        self.recover()
     }
 
-    /// The next rung for the first call on the ladder.
-    fn climb(&mut self) -> Step {
+    /// The next step of recovery for the first of the failed calls.
+    fn recover(&mut self) -> Step {
         while let Some(&index) = self.failed.front() {
-            let Some(Ran::Failed(fault)) = self.calls.get(index).and_then(|call| call.came.clone()) else {
-                self.leave();
+            let Some(fault) = self.calls.get(index).and_then(CallState::fault) else {
+                self.next_failed();
                 continue;
             };
-            match self.rung {
-                Rung::Told => {
-                    self.rung = Rung::Regenerated;
+            match self.recovery {
+                Recovery::Retried => {
+                    self.recovery = Recovery::Regenerated;
                     if self.limits.regenerate && fault.is_the_models() {
                         return Step::Regenerate(index);
                     }
                 }
-                Rung::Regenerated => self.rung = Rung::Model { model: 0, attempt: 0 },
-                Rung::Model { model, attempt } if attempt >= self.limits.fallback_attempts => {
-                    self.rung = Rung::Model { model: model + 1, attempt: 0 };
+                Recovery::Regenerated => self.recovery = Recovery::Model { model: 0, attempt: 0 },
+                Recovery::Model { model, attempt } if attempt >= self.limits.fallback_attempts => {
+                    self.recovery = Recovery::Model { model: model + 1, attempt: 0 };
                 }
-                Rung::Model { model, attempt } if model < self.limits.fallback_models && fault.is_recoverable() => {
-                    self.rung = Rung::Model { model, attempt: attempt + 1 };
+                Recovery::Model { model, attempt } if model < self.limits.fallback_models && fault.is_recoverable() => {
+                    self.recovery = Recovery::Model { model, attempt: attempt + 1 };
                     return Step::FallBack { call: index, model, attempt };
                 }
-                Rung::Model { .. } => {
+                Recovery::Model { .. } => {
                     self.given_up = true;
-                    self.leave();
+                    self.next_failed();
                 }
             }
         }
         self.decide()
     }
 
-    /// The first call leaves the ladder, rescued or given up.
-    fn leave(&mut self) {
+    /// The first of the failed calls is recovered or given up.
+    fn next_failed(&mut self) {
         self.failed.pop_front();
-        self.rung = Rung::Told;
+        self.recovery = Recovery::Retried;
     }
 
-    /// All calls have come to something: how to go on.
+    /// All calls have an outcome: decides how to go on.
     fn decide(&mut self) -> Step {
-        let mut told = Vec::new();
+        let mut advice = Vec::new();
         let mut looping = false;
         // The same call several times in one answer was executed once.
         let mut here = HashMap::new();
         for (index, call) in self.calls.iter().enumerate() {
-            match &call.came {
-                Some(Ran::Done(result)) => {
-                    let key = (call.tool.clone(), call.arguments.clone(), result.clone());
+            match &call.outcome {
+                Some(CallOutcome::Done(result)) => {
+                    let key = (call.counted_as.clone(), call.call.arguments.to_text(), result.clone());
                     let times = *here.entry(key).or_insert_with_key(|key| {
                         let times = self.seen.entry(key.clone()).or_insert(0);
                         *times += 1;
@@ -499,18 +483,20 @@ impl Turn {
                     });
                     looping |= times > 2;
                     if times > 1 {
-                        told.push(Told::Repeated { call: index });
+                        advice.push(Advice::Repeated { call: index });
                     }
                 }
-                Some(Ran::Failed(Fault::Tool)) => told.push(Told::Unavailable { call: index }),
-                Some(Ran::Failed(fault)) => {
-                    told.push(Told::Failed { call: index, fault: *fault, failures: self.failures(&call.tool) });
+                Some(CallOutcome::Failed { fault: Fault::Tool, .. }) => {
+                    advice.push(Advice::Unavailable { call: index });
                 }
-                // Each call has come to something before this.
-                None => {}
+                Some(CallOutcome::Failed { fault, .. }) => {
+                    let failures = self.failures(&call.counted_as);
+                    advice.push(Advice::Failed { call: index, fault: *fault, failures });
+                }
+                // Each call was executed or has a fault, and one that is left open ended the run.
+                Some(CallOutcome::LeftOpen) | None => {}
             }
         }
-        self.calls.clear();
         let reason = match (self.given_up, looping) {
             (true, _) => Some(Reason::ToolFailed),
             (false, true) => Some(Reason::Loop),
@@ -526,8 +512,11 @@ impl Turn {
                 self.answering = Some(reason);
                 Step::Answer(reason)
             }
-            None if told.is_empty() => Step::Generate,
-            None => Step::Retry(told),
+            None if advice.is_empty() => Step::Generate,
+            None => Step::Retry(advice),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

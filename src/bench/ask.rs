@@ -45,14 +45,14 @@ impl SessionAnswers {
 
     /// Sets how the journal's events show calls in other forms; scores do not depend on it.
     #[must_use]
-    pub fn with_other_forms(mut self, other_forms: OtherForms) -> SessionAnswers {
+    pub(crate) fn with_other_forms(mut self, other_forms: OtherForms) -> SessionAnswers {
         self.other_forms = other_forms;
         self
     }
 
     /// Calls `after` after each case, answered or not: a sequence's turn ends there.
     #[must_use]
-    pub fn with_after(mut self, after: impl Fn() + 'static) -> SessionAnswers {
+    pub(crate) fn with_after(mut self, after: impl Fn() + 'static) -> SessionAnswers {
         self.after = Some(Box::new(after));
         self
     }
@@ -74,6 +74,10 @@ impl SessionAnswers {
             sampling: Sampling { seed, ..configuration.sampling },
             max_tokens: configuration.max_tokens,
             constrain: configuration.constrain,
+            call_threshold: configuration.call_threshold,
+            call_weights: configuration.call_weights,
+            no_call_below: configuration.no_call_below,
+            measure_call: true,
             repair: configuration.repair,
             other_forms: self.other_forms,
             // A case must not be shortened.
@@ -82,7 +86,6 @@ impl SessionAnswers {
             cancel: Arc::clone(&self.cancel),
             ..Options::default()
         };
-        let (prompt, _) = self.session.prompt()?;
         let mut events = Vec::new();
         let reply = self.session.respond(&mut |event| {
             if let Event::Parsed(event) = event {
@@ -94,7 +97,7 @@ impl SessionAnswers {
         }
         let usage = reply.usage;
         Ok(Some(Answer {
-            prompt: prompt.text(),
+            prompt: reply.prompt,
             prompt_tail: reply.prompt_tail,
             raw: lossy(&reply.raw[..reply.dropped_from.unwrap_or(reply.raw.len())]),
             closed_from: reply.closed_from.map(|from| lossy(&reply.raw[..from]).len()),
@@ -105,6 +108,8 @@ impl SessionAnswers {
             prompt_tokens: usage.prompt_tokens,
             cached_tokens: usage.cached_tokens,
             forced_tokens: usage.forced_tokens,
+            call_probability: reply.call_probability,
+            decided: reply.decided,
             timing: Timing {
                 first_token: usage.prompt_time.as_secs_f64(),
                 generation: usage.completion_time.as_secs_f64(),

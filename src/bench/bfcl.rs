@@ -6,8 +6,8 @@
 mod ceiling;
 mod checker;
 
-pub use ceiling::reachable;
-pub use checker::{CRASH, check};
+pub(crate) use ceiling::reachable;
+pub(crate) use checker::{CRASH, check};
 
 use super::exact::Exact;
 use super::suite::{Case, Expected, ExpectedArgument, ExpectedCall, to_value, tools, wrong};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The categories that can be read, in the leaderboard's order: those of one turn, by Python's rules.
-pub const CATEGORIES: [&str; 11] = [
+pub(crate) const CATEGORIES: [&str; 11] = [
     "simple_python",
     "multiple",
     "parallel",
@@ -35,7 +35,7 @@ pub const CATEGORIES: [&str; 11] = [
 
 /// The input of the leaderboard's checker.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Gold {
+pub(crate) struct Gold {
     /// The category; the rules depend on it.
     pub category: String,
     /// The case's `function`.
@@ -68,7 +68,7 @@ impl Gold {
     ///
     /// # Errors
     /// The checker's error type.
-    pub fn check(&self, answer: Option<&Exact>) -> Result<(), &'static str> {
+    pub(crate) fn check(&self, answer: Option<&Exact>) -> Result<(), &'static str> {
         check(&self.category, &self.tools, &self.ground_truth, answer, false)
     }
 

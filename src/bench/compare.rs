@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
 
 /// The significance level.
-pub const LEVEL: f64 = 0.05;
+pub(crate) const LEVEL: f64 = 0.05;
 
 /// Why a configuration has no partner in the other run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alone {
+pub(crate) enum Alone {
     /// No configuration is like it.
     Nothing,
     /// Several are like it.
@@ -32,7 +32,7 @@ impl Display for Alone {
 
 /// The change from one configuration to another. One without a partner has no cases.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// The first configuration's values.
     pub before: Result<String, Alone>,
     /// The second configuration's values.
@@ -55,12 +55,12 @@ pub struct Comparison {
 
 impl Comparison {
     /// Both sides in words.
-    pub fn sides(&self) -> [String; 2] {
+    pub(crate) fn sides(&self) -> [String; 2] {
         [&self.before, &self.after].map(|side| side.as_ref().map_or_else(ToString::to_string, Clone::clone))
     }
 
     /// Whether it became significantly worse.
-    pub fn is_drop(&self) -> bool {
+    pub(crate) fn is_drop(&self) -> bool {
         self.difference.0 < 0.0 && self.p_holm < LEVEL
     }
 }
@@ -72,11 +72,11 @@ impl Comparison {
 /// # Errors
 /// [`ErrorKind::Suite`](crate::ErrorKind::Suite) when the runs' cases or scorers differ, or no configurations belong
 /// together.
-pub fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
+pub(crate) fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
     let name = |run: &RunDirectory| run.path().display().to_string();
     if a.plan.suite_sha256 != b.plan.suite_sha256 {
         return Err(wrong(format!("{} and {} have other cases", name(a), name(b)))
-            .hint("only runs of the same suite with the same --limit can be compared case by case"));
+            .hint("only runs of the same suite with the same cases can be compared case by case"));
     }
     if a.plan.scorer != b.plan.scorer {
         return Err(wrong(format!(
@@ -107,7 +107,7 @@ pub fn compare(a: &RunDirectory, b: &RunDirectory) -> Result<Vec<Comparison>> {
 ///
 /// # Errors
 /// [`ErrorKind::Suite`](crate::ErrorKind::Suite) when the run has only one, or was scored by another version.
-pub fn compare_within(run: &RunDirectory) -> Result<Vec<Comparison>> {
+pub(crate) fn compare_within(run: &RunDirectory) -> Result<Vec<Comparison>> {
     let summary = Summary::new(run)?;
     let [first, others @ ..] = summary.configurations.as_slice() else { return Ok(Vec::new()) };
     if others.is_empty() {
@@ -148,7 +148,7 @@ fn configurations<'a>(summary: &Summary<'a>) -> Vec<&'a Configuration> {
 }
 
 /// Whether these configurations allow a comparison.
-pub fn belong(before: &[Configuration], after: &[Configuration]) -> bool {
+pub(crate) fn belong(before: &[Configuration], after: &[Configuration]) -> bool {
     let (before, after): (Vec<_>, Vec<_>) = (before.iter().collect(), after.iter().collect());
     pairs(&before, &after).iter().any(|(before, after)| before.is_ok() && after.is_ok())
 }

@@ -1,12 +1,15 @@
 //! A configuration: a model with a template, a format and options.
 
 use crate::constraint::Mode;
+use crate::decision::CallWeights;
 use crate::engine::sampler::Sampling;
 use crate::hash::sha256;
+use crate::session::Session;
 use serde::{Deserialize, Serialize};
 
 /// One way to ask the cases: everything that determines the answers, so that they can be reproduced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Configuration {
     /// A hash of the other fields.
     #[serde(default)]
@@ -33,15 +36,47 @@ pub struct Configuration {
     pub max_tokens: usize,
     /// The context's size in tokens, if it was given.
     pub context: Option<usize>,
+    /// The probability of a call at or above which an answer had to be one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_threshold: Option<f64>,
+    /// What made the probability of a call out of several figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_weights: Option<CallWeights>,
+    /// The probability of a call below which an answer had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_call_below: Option<f64>,
 }
 
 /// The dimensions of the matrix, in the order in which labels name them.
-pub const DIMENSIONS: [&str; 6] = ["model", "template", "format", "constrain", "temp", "repair"];
+pub(crate) const DIMENSIONS: [&str; 6] = ["model", "template", "format", "constrain", "temp", "repair"];
 
 impl Configuration {
+    /// A model, which `session` runs, with the session's template, format, sampling and token limit. Calls are
+    /// constrained and repaired. The hash of the model's file is left empty.
+    pub fn new(model: impl Into<String>, session: &Session) -> Configuration {
+        let (template, format, options) = (session.template(), session.format(), session.options());
+        Configuration {
+            id: String::new(),
+            model: model.into(),
+            model_sha256: String::new(),
+            template: template.name().to_owned(),
+            template_sha256: sha256(template.source()),
+            format: format.name.clone(),
+            format_declaration: format.to_toml(),
+            constrain: Mode::Auto,
+            sampling: options.sampling,
+            repair: true,
+            max_tokens: options.max_tokens,
+            context: None,
+            call_threshold: options.call_threshold,
+            call_weights: options.call_weights,
+            no_call_below: options.no_call_below,
+        }
+    }
+
     /// Sets the id.
     #[must_use]
-    pub fn identified(mut self) -> Configuration {
+    pub(crate) fn identified(mut self) -> Configuration {
         self.id = String::new();
         let text = serde_json::to_string(&self).unwrap_or_default();
         self.id = sha256(text)[..12].to_owned();
@@ -49,7 +84,7 @@ impl Configuration {
     }
 
     /// The value in each of the [`DIMENSIONS`].
-    pub fn values(&self) -> [String; 6] {
+    pub(crate) fn values(&self) -> [String; 6] {
         let mode = match self.constrain {
             Mode::Off => "off",
             Mode::Auto => "auto",
@@ -67,7 +102,7 @@ impl Configuration {
     }
 
     /// The seed of one answer.
-    pub fn seed(&self, case: &str, repeat: usize) -> u64 {
+    pub(crate) fn seed(&self, case: &str, repeat: usize) -> u64 {
         let text = format!("{}\n{case}\n{}\n{repeat}", self.sampling.seed, self.id);
         let digits = &sha256(text)[..13];
         // 52 bits: JSON readers in other languages use doubles.
@@ -75,7 +110,7 @@ impl Configuration {
     }
 
     /// Whether both can use one loaded model with its template and format.
-    pub fn shares_session(&self, other: &Configuration) -> bool {
+    pub(crate) fn shares_session(&self, other: &Configuration) -> bool {
         let key = |one: &Configuration| {
             (one.model_sha256.clone(), one.model.clone(), one.template_sha256.clone(), one.format_declaration.clone())
         };
@@ -85,7 +120,7 @@ impl Configuration {
 
 /// Distinct labels for the configurations of a run: their values in the dimensions that vary, or the model's name where
 /// none does.
-pub fn labels(configurations: &[Configuration]) -> Vec<String> {
+pub(crate) fn labels(configurations: &[Configuration]) -> Vec<String> {
     let values: Vec<[String; 6]> = configurations.iter().map(Configuration::values).collect();
     let varies = |dimension: usize| values.iter().any(|row| row[dimension] != values[0][dimension]);
     let varying: Vec<usize> = (0..DIMENSIONS.len()).filter(|dimension| varies(*dimension)).collect();

@@ -21,6 +21,7 @@ const VERSION: u32 = 1;
 
 /// run.json: all that is needed to repeat a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Plan {
     /// The version of the directory's files.
     pub callwright_bench: u32,
@@ -65,17 +66,17 @@ impl Plan {
             repeat,
             parallel_cases: 1,
             now: NOW.to_owned(),
-            configurations,
+            configurations: configurations.into_iter().map(Configuration::identified).collect(),
         }
     }
 
     /// The number of answers that the run will have.
-    pub fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.cases * self.repeat * self.configurations.len()
     }
 
     /// The command that started the run, quoted for a shell.
-    pub fn command_line(&self) -> String {
+    pub(crate) fn command_line(&self) -> String {
         let plain = |c: char| c.is_alphanumeric() || "-_./:=,@%+".contains(c);
         let quoted = |word: &String| match !word.is_empty() && word.chars().all(plain) {
             true => word.clone(),
@@ -85,14 +86,14 @@ impl Plan {
     }
 
     /// The difference that keeps a run from being resumed with another plan.
-    pub fn difference(&self, other: &Plan) -> Option<&'static str> {
+    pub(crate) fn difference(&self, other: &Plan) -> Option<&'static str> {
         let ids = |plan: &Plan| plan.configurations.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
         if self.suite_sha256 != other.suite_sha256 {
             Some("the cases")
         } else if ids(self) != ids(other) {
             Some("models, templates, formats or options")
         } else if self.repeat != other.repeat {
-            Some("--repeat")
+            Some("`Plan::repeat`")
         } else {
             None
         }
@@ -107,7 +108,7 @@ const BEGINNING: [&str; 5] = ["suite.jsonl", "samples.jsonl", "prompts.jsonl", "
 const LOCK: &str = "run.lock";
 
 /// The time that chat templates get, so that a prompt does not change from day to day.
-const NOW: &str = "2025-01-01T12:00:00";
+pub(crate) const NOW: &str = "2025-01-01T12:00:00";
 
 /// A run's directory.
 #[derive(Debug)]
@@ -147,10 +148,10 @@ impl RunDirectory {
     ///
     /// # Errors
     /// [`ErrorKind::Suite`] when a run or anything else exists; [`ErrorKind::Io`].
-    pub fn check_free(path: &Path) -> Result<()> {
+    pub(crate) fn check_free(path: &Path) -> Result<()> {
         if path.join("run.json").exists() {
             return Err(wrong(format!("there is a run in {}", path.display()))
-                .hint("--resume goes on with it, --out DIR starts one elsewhere"));
+                .hint("it can be resumed; another directory starts a new run"));
         }
         if !path.exists() {
             return Ok(());
@@ -161,7 +162,7 @@ impl RunDirectory {
             let name = name.to_string_lossy();
             if !BEGINNING.contains(&name.trim_end_matches(".part")) {
                 return Err(wrong(format!("{} is not empty and no run: it has {name}", path.display()))
-                    .hint("--out names a new directory, or one that a run began in"));
+                    .hint("a run needs a new directory, or one that a run began in"));
             }
         }
         Ok(())
@@ -188,7 +189,7 @@ impl RunDirectory {
             let mut found = RunDirectory::read(path, true)?;
             if let Some(what) = found.plan.difference(&plan) {
                 return Err(wrong(format!("the run in {} differs in {what}", path.display()))
-                    .hint("--resume needs the command that began the run: run.json has it"));
+                    .hint("a run is resumed by the command that began it: run.json has it"));
             }
             if plan.parallel_cases > found.plan.parallel_cases {
                 // The reports state how many cases were asked at a time.
@@ -235,8 +236,9 @@ impl RunDirectory {
     fn read(path: &Path, cut: bool) -> Result<RunDirectory> {
         let described = path.join("run.json");
         if !described.exists() {
-            return Err(wrong(format!("there is no run in {}", path.display()))
-                .hint("a run's directory is what `callwright bench --out DIR` wrote"));
+            return Err(
+                wrong(format!("there is no run in {}", path.display())).hint("a run's directory has the file run.json")
+            );
         }
         let plan: Plan = serde_json::from_str(&text_file::read(&described)?)
             .map_err(|error| wrong(format!("not a run that this version can read: {error}")).in_file(&described))?;
@@ -289,7 +291,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when it cannot be written, or the directory was opened for reading only.
-    pub fn append(&mut self, sample: Sample, prompt: &str) -> Result<()> {
+    pub(crate) fn append(&mut self, sample: Sample, prompt: &str) -> Result<()> {
         let path = self.path.join("samples.jsonl");
         let Some(Journal { samples, prompts, .. }) = &mut self.journal else {
             return Err(Error::new(ErrorKind::Io, format!("{} was opened for reading", path.display())));
@@ -308,14 +310,14 @@ impl RunDirectory {
     ///
     /// # Errors
     /// [`ErrorKind::Io`]
-    pub fn write_plan(&self) -> Result<()> {
+    pub(crate) fn write_plan(&self) -> Result<()> {
         let text = serde_json::to_string_pretty(&self.plan)
             .map_err(|error| Error::io("write", self.path.join("run.json"), &error.into()))?;
         self.write("run.json", &(text + "\n"))
     }
 
     /// The number of answers still missing: the run is in progress, or was interrupted.
-    pub fn lacking(&self) -> usize {
+    pub(crate) fn lacking(&self) -> usize {
         self.plan.total().saturating_sub(self.samples.len())
     }
 
@@ -323,7 +325,7 @@ impl RunDirectory {
     ///
     /// # Errors
     /// [`ErrorKind::Io`]
-    pub fn write(&self, name: &str, text: &str) -> Result<()> {
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
         write(&self.path, name, text)
     }
 }
@@ -340,7 +342,7 @@ fn lock(folder: &Path) -> Result<File> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => {
             Err(wrong(format!("another process is at work on the run in {}", folder.display()))
-                .hint("wait for it to end, or start a run elsewhere with --out DIR"))
+                .hint("wait for it to end, or start a run in another directory"))
         }
         // Some file systems have no locks.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),

@@ -15,7 +15,7 @@ const DEPTH: usize = 200;
 
 /// A JSON value, as Python's `json` module reads it.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Exact {
+pub(crate) enum Exact {
     /// `null`
     Null,
     /// `true` or `false`
@@ -37,18 +37,18 @@ impl Exact {
     ///
     /// # Errors
     /// [`ErrorKind::Syntax`] with line, column and a caret.
-    pub fn parse(text: &str) -> Result<Exact> {
+    pub(crate) fn parse(text: &str) -> Result<Exact> {
         let raw: &RawValue = serde_json::from_str(text).map_err(|source| syntax(text, 0, &source))?;
         read(raw.get(), text, 0)
     }
 
     /// The member with that name, if this is an object that has one.
-    pub fn get(&self, key: &str) -> Option<&Exact> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Exact> {
         self.members()?.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
     /// The members of an object.
-    pub fn members(&self) -> Option<&[(String, Exact)]> {
+    pub(crate) fn members(&self) -> Option<&[(String, Exact)]> {
         match self {
             Exact::Object(members) => Some(members),
             _ => None,
@@ -56,7 +56,7 @@ impl Exact {
     }
 
     /// The elements of a list.
-    pub fn elements(&self) -> Option<&[Exact]> {
+    pub(crate) fn elements(&self) -> Option<&[Exact]> {
         match self {
             Exact::List(elements) => Some(elements),
             _ => None,
@@ -64,7 +64,7 @@ impl Exact {
     }
 
     /// A string's text.
-    pub fn as_str(&self) -> Option<&str> {
+    pub(crate) fn as_str(&self) -> Option<&str> {
         match self {
             Exact::Text(text) => Some(text),
             _ => None,
@@ -72,7 +72,7 @@ impl Exact {
     }
 
     /// The double nearest to an integer; `None` where it would be infinite, and for other values.
-    pub fn int_to_float(&self) -> Option<f64> {
+    pub(crate) fn int_to_float(&self) -> Option<f64> {
         match self {
             Exact::Int(digits) => digits.parse().ok().filter(|double: &f64| double.is_finite()),
             _ => None,
@@ -80,7 +80,7 @@ impl Exact {
     }
 
     /// Python's equality: numbers by value, `true` is 1, objects in any order.
-    pub fn equals(&self, other: &Exact) -> bool {
+    pub(crate) fn equals(&self, other: &Exact) -> bool {
         match (self, other) {
             (Exact::Null, Exact::Null) => true,
             (Exact::Text(a), Exact::Text(b)) => a == b,

@@ -1,28 +1,44 @@
 //! Measures how reliably a model calls tools: it asks many cases, keeps each answer and classifies it.
 //!
-//! 1. [`suite::Suite`]: the cases, and the expected answer to each.
-//! 2. [`configuration::Configuration`]: a model with a template, a format and options.
-//! 3. [`run::run`], or [`parallel::run_parallel`] with several cases at a time, asks the model and keeps each answer in
-//!    a [`directory::RunDirectory`].
-//! 4. [`score::score`]: the outcome of one answer, by the table [`outcome::OUTCOMES`].
-//! 5. [`summary::Summary`]: the run's figures, with the intervals of [`stats`]; [`report`] writes them,
-//!    [`compare::compare`] compares two runs.
+//! 1. [`Suite`]: the cases, and the expected answer to each.
+//! 2. [`Configuration`]: a model with a template, a format and options. A [`Plan`] has those to measure.
+//! 3. [`run()`] asks the model, through an [`Answerer`] such as [`SessionAnswers`], and keeps each answer in a
+//!    [`RunDirectory`].
+//! 4. [`Summary`]: the outcome of each answer and the run's figures, with their intervals; [`report`] writes them.
+//! 5. `bench calibrate` finds the threshold of the decision to call.
 //!
 //! No answer is dropped: the raw text of each is kept, and a failure of the engine is an outcome. The reports print the
 //! table that defines the outcomes.
 
-pub mod ask;
-pub mod bfcl;
-pub mod compare;
-pub mod configuration;
-pub mod directory;
-pub mod exact;
-pub mod outcome;
-pub mod parallel;
+pub(crate) mod ask;
+pub(crate) mod bfcl;
+pub(crate) mod calibrate;
+pub(crate) mod compare;
+pub(crate) mod configuration;
+pub(crate) mod directory;
+pub(crate) mod exact;
+mod logistic;
+pub(crate) mod outcome;
+pub(crate) mod parallel;
 pub mod report;
-pub mod run;
-pub mod sample;
-pub mod score;
-pub mod stats;
-pub mod suite;
-pub mod summary;
+pub(crate) mod run;
+pub(crate) mod sample;
+pub(crate) mod score;
+pub(crate) mod stats;
+pub(crate) mod suite;
+pub(crate) mod summary;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    ask::SessionAnswers,
+    configuration::Configuration,
+    directory::{Plan, RunDirectory},
+    outcome::Outcome,
+    run::{Answer, Answerer, Progress, run},
+    sample::{Sample, Timing},
+    score::Scored,
+    stats::Proportion,
+    suite::{Case, Suite},
+    summary::{ConfigurationSummary, ScoreDefinition, ScoredSample, Scores, Summary},
+};

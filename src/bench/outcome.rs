@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "OUTCOMES has the meanings")]
+#[non_exhaustive]
 pub enum Outcome {
     InfraError,
     PromptTooLong,
@@ -31,7 +32,7 @@ pub enum Outcome {
 /// The part of calling a tool that an outcome is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub(crate) enum Stage {
     /// The run, not the model.
     Run,
     /// The form of the call.
@@ -48,7 +49,7 @@ pub enum Stage {
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Definition {
+pub(crate) struct Definition {
     /// The outcome.
     pub outcome: Outcome,
     /// Its name in files and reports.
@@ -64,7 +65,7 @@ const fn row(outcome: Outcome, name: &'static str, stage: Stage, meaning: &'stat
 }
 
 /// All outcomes in the order in which they are tried.
-pub const OUTCOMES: [Definition; 19] = [
+pub(crate) const OUTCOMES: [Definition; 19] = [
     row(
         Outcome::InfraError,
         "infra_error",
@@ -140,7 +141,7 @@ pub const OUTCOMES: [Definition; 19] = [
 
 impl Outcome {
     /// The outcome's row.
-    pub fn definition(self) -> &'static Definition {
+    pub(crate) fn definition(self) -> &'static Definition {
         &OUTCOMES[self as usize]
     }
 
@@ -157,7 +158,7 @@ impl std::fmt::Display for Outcome {
 }
 
 /// The table as Markdown, for reports and documentation.
-pub fn markdown_table() -> String {
+pub(crate) fn markdown_table() -> String {
     let mut text = String::from("| | outcome | when |\n|---|---|---|\n");
     for (index, row) in OUTCOMES.iter().enumerate() {
         text += &format!("| {} | `{}` | {} |\n", index + 1, row.name, row.meaning);

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 
 /// Makes an answerer, on the thread that will use it.
-pub type AnswererMaker = Box<dyn Fn() -> Result<Box<dyn Answerer>> + Sync>;
+pub(crate) type AnswererMaker = Box<dyn Fn() -> Result<Box<dyn Answerer>> + Sync>;
 
 /// Answers several cases at a time.
-pub struct Open {
+pub(crate) struct Open {
     /// The largest number of answerers.
     pub at_a_time: usize,
     /// Makes an answerer.
@@ -43,7 +43,7 @@ type Told = Result<(Task, Result<Answer>, bool)>;
 ///
 /// # Errors
 /// Those of [`run`](super::run::run).
-pub fn run_parallel(
+pub(crate) fn run_parallel(
     directory: &mut RunDirectory,
     count: usize,
     open: &mut dyn FnMut(usize, usize) -> Result<Open>,

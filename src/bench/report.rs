@@ -8,8 +8,9 @@
 //! | `junit.xml` | a test for each answer |
 //! | `report.html` | one file for people: figures, and every answer with why it failed |
 
+pub mod curve;
 mod html;
-pub mod json;
+pub(crate) mod json;
 mod junit;
 mod markdown;
 
@@ -19,9 +20,9 @@ use super::summary::Summary;
 use crate::error::Result;
 use std::path::PathBuf;
 
-pub use html::html;
-pub use junit::junit;
-pub use markdown::markdown;
+pub(crate) use html::html;
+pub(crate) use junit::junit;
+pub(crate) use markdown::markdown;
 
 /// Writes all reports into the run's directory and returns their paths.
 ///
@@ -45,7 +46,7 @@ pub fn write(summary: &Summary<'_>) -> Result<Vec<PathBuf>> {
 }
 
 /// A share in per cent, for tables.
-pub fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
 }
 
@@ -55,7 +56,7 @@ pub fn with_interval(score: &Proportion) -> String {
 }
 
 /// Seconds, in a suitable unit.
-pub fn seconds(seconds: f64) -> String {
+pub(crate) fn seconds(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1000.0) } else { format!("{seconds:.2} s") }
 }
 

@@ -6,6 +6,7 @@ use super::outcome::Outcome;
 use super::sample::{Failure, Finish, Sample, Timing};
 use super::score::score;
 use super::suite::Case;
+use crate::decision::{CallProbability, Decided};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Format;
 use crate::hash::sha256;
@@ -47,12 +48,17 @@ pub struct Answer {
     pub cached_tokens: usize,
     /// Tokens forced by a grammar.
     pub forced_tokens: usize,
+    /// How likely a call was where the answer began.
+    pub call_probability: Option<CallProbability>,
+    /// What the thresholds decided because of that.
+    pub decided: Option<Decided>,
     /// The times.
     pub timing: Timing,
 }
 
 /// The progress of a run.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Progress {
     /// Answers so far, including those from before the run was resumed.
     pub done: usize,
@@ -215,6 +221,8 @@ fn sample(asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> (Sample, 
         prompt_tokens: answer.prompt_tokens,
         cached_tokens: answer.cached_tokens,
         forced_tokens: answer.forced_tokens,
+        call_probability: answer.call_probability,
+        decided: answer.decided,
         timing: Timing { warm_up, ..answer.timing },
     };
     (sample, answer.prompt)

@@ -1,12 +1,13 @@
 //! One stored answer: all that is needed to score it, now or with a newer parser.
 
+use crate::decision::{CallProbability, Decided};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Finish {
+pub(crate) enum Finish {
     /// The model ended its turn.
     Stop,
     /// The token limit or the end of the context cut it off.
@@ -19,7 +20,7 @@ pub enum Finish {
 
 /// The reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// Whether the prompt was too long; otherwise something failed.
     pub prompt_too_long: bool,
     /// The error's text.
@@ -39,6 +40,7 @@ pub struct Timing {
 
 /// One answer: a line of samples.jsonl.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Sample {
     /// The case's id.
     pub case: String,
@@ -62,28 +64,34 @@ pub struct Sample {
     /// The parser's events, with adjacent pieces joined.
     pub events: Vec<Value>,
     /// How it ended.
-    pub finish: Finish,
+    pub(crate) finish: Finish,
     /// The reason why there is no answer, if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure: Option<Failure>,
+    pub(crate) failure: Option<Failure>,
     /// The prompt's tokens.
     pub prompt_tokens: usize,
     /// The prompt's tokens that were already in the KV cache.
     pub cached_tokens: usize,
     /// The tokens forced by a grammar.
     pub forced_tokens: usize,
+    /// How likely a call was where the answer began; absent where the model did not decide, or nothing says how calls begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_probability: Option<CallProbability>,
+    /// What the thresholds decided because of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
     /// The times.
     pub timing: Timing,
 }
 
 impl Sample {
     /// Case, configuration and repeat, which identify a sample.
-    pub fn key(&self) -> (&str, &str, usize) {
+    pub(crate) fn key(&self) -> (&str, &str, usize) {
         (&self.case, &self.config, self.repeat)
     }
 
     /// Whether something failed: another attempt may give an answer.
-    pub fn broke(&self) -> bool {
+    pub(crate) fn broke(&self) -> bool {
         self.failure.as_ref().is_some_and(|failure| !failure.prompt_too_long)
     }
 }

@@ -12,13 +12,13 @@ use crate::format::Format;
 use crate::message::Arguments;
 use crate::parse::event::{DiagnosticKind, Event, RepairKind};
 use crate::parse::{OtherForms, Parsed, ParsedCall, Parser, ParserOptions};
-use crate::tool::Tools;
-use serde::Serialize;
+use crate::tool::{CallProblem, Tools};
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The version of the outcomes' meanings: runs with different versions cannot be compared.
-pub const SCORER: u32 = 3;
+pub(crate) const SCORER: u32 = 3;
 
 /// BFCL's checker takes a missing answer for a decision not to call.
 const NO_ANSWER: &str = "no_answer";
@@ -31,6 +31,7 @@ const MORE_CALLS: usize = 3;
 
 /// A scored answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Scored {
     /// The outcome.
     pub outcome: Outcome,
@@ -61,12 +62,12 @@ pub struct Scored {
     /// The text outside of calls.
     pub content: String,
     /// The calls.
-    pub calls: Vec<ScoredCall>,
+    pub(crate) calls: Vec<ScoredCall>,
 }
 
 /// One call of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ScoredCall {
+pub(crate) struct ScoredCall {
     /// The tool's name.
     pub name: String,
     /// The arguments' JSON text, or the text in their place.
@@ -75,18 +76,23 @@ pub struct ScoredCall {
     pub range: (usize, usize),
     /// Whether it is complete and fits its tool.
     pub valid: bool,
-    /// Its problems.
-    pub problems: Vec<String>,
+    /// Its problems; as JSON, sentences.
+    #[serde(serialize_with = "sentences")]
+    pub problems: Vec<CallProblem>,
     /// The arguments if they are an object.
     #[serde(skip)]
     exact: Option<Exact>,
+}
+
+fn sentences<S: Serializer>(problems: &[CallProblem], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(problems.iter().map(CallProblem::to_string))
 }
 
 /// Scores an answer that was written in `format`.
 ///
 /// # Errors
 /// [`ErrorKind::Format`](crate::ErrorKind::Format) when the format's markers cannot be searched for.
-pub fn score(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<Scored> {
+pub(crate) fn score(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<Scored> {
     if let Some(failure) = &sample.failure {
         let outcome = if failure.prompt_too_long { Outcome::PromptTooLong } else { Outcome::InfraError };
         let mut scored = Scored::new(outcome, failure.message.clone());
@@ -148,7 +154,7 @@ fn in_another_form(case: &Case, sample: &Sample, format: &Format) -> Result<bool
     if case.tools.is_empty() {
         return Ok(false);
     }
-    let options = ParserOptions { prompt_tail: sample.prompt_tail.clone(), ..ParserOptions::default() };
+    let options = ParserOptions::default().with(|set| set.prompt_tail = sample.prompt_tail.clone());
     let mut parser = Parser::new(format, Some(Arc::clone(&case.tools)), options)?;
     parser.push(sample.raw.as_bytes(), &mut |_| ());
     Ok(parser.finish(&mut |_| ()).repairs.iter().any(|repair| repair.kind == RepairKind::OtherForm))
@@ -157,16 +163,15 @@ fn in_another_form(case: &Case, sample: &Sample, format: &Format) -> Result<bool
 fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<(Parsed, Vec<ScoredCall>)> {
     let taken_ids: Vec<String> =
         case.messages.iter().flat_map(|message| &message.tool_calls).filter_map(|call| call.id.clone()).collect();
-    let options = ParserOptions {
-        repair,
-        first_call: taken_ids.len() + 1,
-        taken_ids,
-        prompt_tail: sample.prompt_tail.clone(),
-        any_number: true,
+    let options = ParserOptions::default().with(|set| {
+        set.repair = repair;
+        set.first_call = taken_ids.len() + 1;
+        set.taken_ids = taken_ids;
+        set.prompt_tail = sample.prompt_tail.clone();
+        set.any_number = true;
         // Only a call in the format can be right.
-        other_forms: OtherForms::Off,
-        ..ParserOptions::default()
-    };
+        set.other_forms = OtherForms::Off;
+    });
     let tools = (!case.tools.is_empty()).then(|| Arc::clone(&case.tools));
     let mut parser = Parser::new(format, tools, options)?;
     // From the text: a double may differ from what the model wrote.
@@ -299,7 +304,7 @@ impl Answer<'_> {
             let what = if json { "no object" } else { "no JSON" };
             let told = match parsed.problems.is_empty() {
                 true => format!("the arguments of {} are {what}", call.name),
-                false => parsed.problems.join("; "),
+                false => parsed.error_text(),
             };
             Some((if json { Outcome::WrongEnvelope } else { Outcome::InvalidJson }, told))
         };

@@ -7,6 +7,7 @@ const Z: f64 = 1.959_963_984_540_054;
 
 /// A share with its 95% confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Proportion {
     /// Successes.
     pub successes: usize,
@@ -26,7 +27,7 @@ impl Proportion {
 }
 
 /// Wilson's score interval (1927), which is sound with few trials and at 0% and 100%.
-pub fn wilson(successes: usize, trials: usize) -> Proportion {
+pub(crate) fn wilson(successes: usize, trials: usize) -> Proportion {
     let share = successes as f64 / trials.max(1) as f64;
     let (low, high) = score_interval(share, trials as f64);
     Proportion { successes, trials, low, high }
@@ -50,7 +51,7 @@ fn score_interval(share: f64, n: f64) -> (f64, f64) {
 /// all or no trials succeeded it cannot be estimated: each cluster then counts once.
 ///
 /// `samples` are the cluster and whether the trial succeeded.
-pub fn clustered<'a>(samples: impl IntoIterator<Item = (&'a str, bool)>) -> Proportion {
+pub(crate) fn clustered<'a>(samples: impl IntoIterator<Item = (&'a str, bool)>) -> Proportion {
     let mut clusters: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for (cluster, success) in samples {
         let (successes, trials) = clusters.entry(cluster).or_default();
@@ -80,7 +81,7 @@ pub fn clustered<'a>(samples: impl IntoIterator<Item = (&'a str, bool)>) -> Prop
 
 /// The exact McNemar test: the probability of a split at least as uneven as `b` to `c`, if each pair that differs were
 /// as likely to fall either way. Two-sided.
-pub fn mcnemar(b: usize, c: usize) -> f64 {
+pub(crate) fn mcnemar(b: usize, c: usize) -> f64 {
     let n = b + c;
     let tail = b.min(c);
     // Terms of the binomial distribution in logarithms: 2^-1000 is 0 in doubles.
@@ -98,7 +99,7 @@ pub fn mcnemar(b: usize, c: usize) -> f64 {
 /// The design effect of pairs in clusters, which are not independent: the variance of the clusters' net changes divided
 /// by that of single pairs, if each change were as likely to go either way (as Yang, Sun and Hardin 2010). At least 1.
 /// `changes` are the cluster and whether the change was for the better.
-pub fn paired_design_effect<'a>(changes: impl IntoIterator<Item = (&'a str, bool)>) -> f64 {
+pub(crate) fn paired_design_effect<'a>(changes: impl IntoIterator<Item = (&'a str, bool)>) -> f64 {
     let (mut nets, mut count) = (BTreeMap::new(), 0);
     for (cluster, better) in changes {
         *nets.entry(cluster).or_insert(0i64) += if better { 1 } else { -1 };
@@ -109,7 +110,7 @@ pub fn paired_design_effect<'a>(changes: impl IntoIterator<Item = (&'a str, bool
 }
 
 /// [`mcnemar`] with the effective number of pairs, rounded towards no difference.
-pub fn clustered_mcnemar(b: usize, c: usize, design_effect: f64) -> f64 {
+pub(crate) fn clustered_mcnemar(b: usize, c: usize, design_effect: f64) -> f64 {
     let worth = ((b + c) as f64 / design_effect).floor() as usize;
     let fewer = (b.min(c) as f64 / design_effect).ceil() as usize;
     mcnemar(fewer, worth.saturating_sub(fewer))
@@ -117,7 +118,7 @@ pub fn clustered_mcnemar(b: usize, c: usize, design_effect: f64) -> f64 {
 
 /// The difference of two paired shares with its 95% interval (Agresti and Min 2005): of `n` pairs `b` changed from
 /// right to wrong and `c` from wrong to right; `design_effect` pairs count as one.
-pub fn paired_difference(b: usize, c: usize, n: usize, design_effect: f64) -> (f64, f64, f64) {
+pub(crate) fn paired_difference(b: usize, c: usize, n: usize, design_effect: f64) -> (f64, f64, f64) {
     if n == 0 {
         return (0.0, -1.0, 1.0);
     }
@@ -130,7 +131,7 @@ pub fn paired_difference(b: usize, c: usize, n: usize, design_effect: f64) -> (f
 }
 
 /// Holm's correction (1979): several p-values, in the same order, that can be compared with one level.
-pub fn holm(p_values: &[f64]) -> Vec<f64> {
+pub(crate) fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
     let mut adjusted = vec![0.0; p_values.len()];
@@ -142,9 +143,59 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     adjusted
 }
 
+/// The area under an ROC curve with its 95% interval.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Area {
+    /// The probability that a positive has a higher value than a negative, where a tie counts half.
+    pub value: f64,
+    /// The interval's lower end.
+    pub low: f64,
+    /// The interval's upper end.
+    pub high: f64,
+}
+
+/// The area under the ROC curve of values: each with its cluster and whether it is a positive. The variance is that of
+/// DeLong, DeLong and Clarke-Pearson (1988), for clusters after Obuchowski (1997).
+pub(crate) fn area(values: &[(&str, bool, f64)]) -> Area {
+    let side = |positive: bool| values.iter().filter(move |(_, is, _)| *is == positive);
+    let (m, n) = (side(true).count() as f64, side(false).count() as f64);
+    if m == 0.0 || n == 0.0 {
+        return Area { value: 0.5, low: 0.0, high: 1.0 };
+    }
+    // The share of the other side that each value is on the right side of.
+    let component = |(_, positive, value): &(&str, bool, f64)| {
+        let sum: f64 = side(!positive)
+            .map(|(_, _, other)| if other == value { 0.5 } else { f64::from(u8::from((value > other) == *positive)) })
+            .sum();
+        sum / if *positive { n } else { m }
+    };
+    let mut clusters: BTreeMap<&str, [f64; 4]> = BTreeMap::new();
+    let mut sum = 0.0;
+    for one in values {
+        let share = component(one);
+        let of = clusters.entry(one.0).or_default();
+        let at = if one.1 { 0 } else { 2 };
+        of[at] += share;
+        of[at + 1] += 1.0;
+        sum += if one.1 { share } else { 0.0 };
+    }
+    let value = sum / m;
+    let deviation = |of: &[f64; 4], at: usize| of[at] - of[at + 1] * value;
+    let variance = |at: usize, count: f64| {
+        let with = clusters.values().filter(|of| of[at + 1] > 0.0);
+        let (clusters, squares) = with.fold((0.0, 0.0), |(k, sum), of| (k + 1.0, sum + deviation(of, at).powi(2)));
+        if clusters < 2.0 { 0.0 } else { clusters / (clusters - 1.0) * squares / count / count }
+    };
+    let k = clusters.len() as f64;
+    let products: f64 = clusters.values().map(|of| deviation(of, 0) * deviation(of, 2)).sum();
+    let covariance = if k < 2.0 { 0.0 } else { 2.0 * k / (k - 1.0) * products / (m * n) };
+    let half = Z * (variance(0, m) + variance(2, n) + covariance).max(0.0).sqrt();
+    Area { value, low: (value - half).max(0.0), high: (value + half).min(1.0) }
+}
+
 /// The probability that `k` samples of a case are all right, an unbiased estimate from `successes` of `trials`
 /// (pass^k of τ-bench, Yao et al. 2024); `None` where there are fewer than `k`.
-pub fn pass_hat(k: usize, successes: usize, trials: usize) -> Option<f64> {
+pub(crate) fn pass_hat(k: usize, successes: usize, trials: usize) -> Option<f64> {
     if k > trials {
         return None;
     }
@@ -152,7 +203,7 @@ pub fn pass_hat(k: usize, successes: usize, trials: usize) -> Option<f64> {
 }
 
 /// The quantile `q`: the smallest value with at least that share of the values at or below it.
-pub fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
+pub(crate) fn percentile(sorted: &[f64], q: f64) -> Option<f64> {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
 }
@@ -194,6 +245,37 @@ mod tests {
         // Nothing failed: as many trials as clusters.
         let none_failed = clustered(samples().map(|(name, _)| (name, true)));
         near(none_failed.low, wilson(20, 20).low);
+    }
+
+    #[test]
+    fn the_area_is_the_share_of_pairs_in_the_right_order() {
+        let names: Vec<String> = (0..8).map(|i| format!("c{i}")).collect();
+        let values = [
+            (true, 0.9),
+            (true, 0.6),
+            (true, 0.4),
+            (true, 0.4),
+            (false, 0.1),
+            (false, 0.4),
+            (false, 0.5),
+            (false, 0.0),
+        ];
+        let own: Vec<(&str, bool, f64)> =
+            names.iter().zip(values).map(|(name, (positive, value))| (name.as_str(), positive, value)).collect();
+        // By hand: 4 + 4 + 2.5 + 2.5 of 16 pairs.
+        let one = area(&own);
+        near(one.value, 13.0 / 16.0);
+        // Components 1, 1, 5/8, 5/8 and 1, 1/2 + 1/8 + 1/8, 1/2, 1: by hand, the variance is (3/64 + 11/192) / 4.
+        let positives = [1.0, 1.0, 0.625, 0.625].map(|v: f64| (v - 0.8125).powi(2)).iter().sum::<f64>() / 3.0;
+        let negatives = [1.0, 0.75, 0.5, 1.0].map(|v: f64| (v - 0.8125).powi(2)).iter().sum::<f64>() / 3.0;
+        near(one.low, 13.0 / 16.0 - Z * ((positives + negatives) / 4.0).sqrt());
+        assert_eq!(one.high, 1.0);
+        // The same values again in their clusters are no more evidence, or hardly.
+        let twice: Vec<_> = own.iter().chain(&own).copied().collect();
+        let both = area(&twice);
+        near(both.value, one.value);
+        near(both.low, one.low);
+        assert_eq!(area(&[("a", true, 1.0)]).value, 0.5);
     }
 
     #[test]

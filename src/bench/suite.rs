@@ -19,7 +19,7 @@ use std::sync::Arc;
 const BUILTIN: &str = include_str!("../../benches/suites/builtin.jsonl");
 
 /// The suite that `callwright bench init` writes: it has every key, with comments.
-pub const EXAMPLE: &str = include_str!("example.jsonl");
+pub(crate) const EXAMPLE: &str = include_str!("example.jsonl");
 
 const CASE_KEYS: [&str; 8] = ["id", "category", "messages", "prompt", "tools", "expected", "cluster", "bfcl"];
 const CALL_KEYS: [&str; 4] = ["name", "arguments", "accept", "optional"];
@@ -35,6 +35,7 @@ pub struct Suite {
 
 /// One case.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Case {
     /// Its name, unique in the suite.
     pub id: String,
@@ -45,18 +46,18 @@ pub struct Case {
     /// The tools.
     pub tools: Arc<Tools>,
     /// The expected answer.
-    pub expected: Expected,
+    pub(crate) expected: Expected,
     /// Cases of one cluster are not independent evidence: intervals are wider for them.
     pub cluster: String,
     /// The leaderboard's own data, the input of its checker.
-    pub bfcl: Option<bfcl::Gold>,
+    pub(crate) bfcl: Option<bfcl::Gold>,
     /// The case as a line of a suite.
     pub line: String,
 }
 
 /// The expected answer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Expected {
+pub(crate) enum Expected {
     /// An answer without a call.
     NoCall,
     /// Any call.
@@ -67,7 +68,7 @@ pub enum Expected {
 
 /// An expected call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ExpectedCall {
+pub(crate) struct ExpectedCall {
     /// The tool's name.
     pub name: String,
     /// The expected arguments; any other is wrong.
@@ -76,18 +77,18 @@ pub struct ExpectedCall {
 
 /// An expected argument.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ExpectedArgument {
+pub(crate) struct ExpectedArgument {
     /// Its name.
     pub name: String,
     /// The right values.
-    pub accepted: Vec<Exact>,
+    pub(crate) accepted: Vec<Exact>,
     /// Whether it may be left out.
     pub optional: bool,
 }
 
 impl Case {
     /// The number of expected calls; `None` where any call is right.
-    pub fn expected_calls(&self) -> Option<&[ExpectedCall]> {
+    pub(crate) fn expected_calls(&self) -> Option<&[ExpectedCall]> {
         match &self.expected {
             Expected::NoCall => Some(&[]),
             Expected::AnyCall => None,
@@ -96,7 +97,7 @@ impl Case {
     }
 
     /// Whether a call is needed.
-    pub fn needs_call(&self) -> bool {
+    pub(crate) fn needs_call(&self) -> bool {
         self.expected != Expected::NoCall
     }
 }
@@ -208,13 +209,13 @@ impl Suite {
     }
 
     /// A hash of all cases: two runs with the same hash asked the same cases.
-    pub fn sha256(&self) -> String {
+    pub(crate) fn sha256(&self) -> String {
         let lines: Vec<&str> = self.cases.iter().map(|case| case.line.as_str()).collect();
         sha256(lines.join("\n"))
     }
 
     /// The suite's text as a file.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         self.cases.iter().map(|case| case.line.clone() + "\n").collect()
     }
 }

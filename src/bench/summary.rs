@@ -1,6 +1,7 @@
 //! The figures of a run, for all reports.
 
-use super::configuration::{Configuration, DIMENSIONS, labels};
+use super::calibrate::{Calibration, FOLDS, Goal, Measured, measured};
+use super::configuration::{Configuration, labels};
 use super::directory::RunDirectory;
 use super::outcome::{OUTCOMES, Outcome};
 use super::run::read_format;
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// A scored run.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Summary<'a> {
     /// The run.
     pub run: &'a RunDirectory,
@@ -25,6 +27,7 @@ pub struct Summary<'a> {
 
 /// A sample with its outcome.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ScoredSample<'a> {
     /// The case.
     pub case: &'a Case,
@@ -36,6 +39,7 @@ pub struct ScoredSample<'a> {
 
 /// The figures of one configuration.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ConfigurationSummary<'a> {
     /// The configuration.
     pub configuration: &'a Configuration,
@@ -60,16 +64,27 @@ pub struct ConfigurationSummary<'a> {
     /// Calls of tools that were not offered, by how the names differ.
     pub unknown_tools: BTreeMap<&'static str, usize>,
     /// With several answers to each case: pass^k for k from 1, and the share of cases with right and wrong answers.
-    pub repeats: Option<Repeats>,
+    pub(crate) repeats: Option<Repeats>,
     /// The times; `None` where nothing was timed.
-    pub latency: Option<Latency>,
+    pub(crate) latency: Option<Latency>,
     /// Generated tokens for each correct answer.
     pub tokens_per_correct: Option<f64>,
 }
 
+impl ConfigurationSummary<'_> {
+    /// What a threshold of the decision to call would achieve, on the first answer to each case; `None` where too few
+    /// answers have a probability.
+    pub fn calibration(&self) -> Option<Calibration> {
+        let first = self.samples.iter().filter(|one| one.sample.repeat == 0);
+        let cases: Vec<Measured> =
+            first.filter_map(|one| Some(measured(one.case, one.sample.call_probability?))).collect();
+        Calibration::new(&cases, FOLDS, Goal::Balanced).ok()
+    }
+}
+
 /// How consistent the answers to one case are.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Repeats {
+pub(crate) struct Repeats {
     /// pass^1, pass^2, …
     pub pass_hat: Vec<f64>,
     /// Cases with right and wrong answers.
@@ -78,7 +93,7 @@ pub struct Repeats {
 
 /// The times without the warm-up, in seconds, and the rates in tokens per second.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Latency {
+pub(crate) struct Latency {
     /// The number of timed answers.
     pub samples: usize,
     /// Time to the first token: p50 and p95.
@@ -97,6 +112,7 @@ pub struct Latency {
 
 /// A score's name, key and meaning.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[non_exhaustive]
 pub struct ScoreDefinition {
     /// Its name in files and for `--fail-under`.
     pub key: &'static str,
@@ -111,7 +127,7 @@ const fn definition(key: &'static str, title: &'static str, meaning: &'static st
 }
 
 /// All scores, the main one first.
-pub const SCORES: [ScoreDefinition; 8] = [
+pub(crate) const SCORES: [ScoreDefinition; 8] = [
     definition(
         "accuracy",
         "correct",
@@ -164,7 +180,7 @@ impl Scores {
 impl ScoredSample<'_> {
     /// Whether the sample is a success for a score; `None` where it does not count. An answer that failed counts for
     /// none, as it says nothing about the model.
-    pub fn counts(&self, key: &str) -> Option<bool> {
+    pub(crate) fn counts(&self, key: &str) -> Option<bool> {
         if self.sample.broke() {
             return None;
         }
@@ -226,19 +242,13 @@ impl<'a> Summary<'a> {
         }
         Ok(Summary { run, configurations, categories })
     }
-
-    /// The dimensions in which configurations differ.
-    pub fn varying(&self) -> Vec<usize> {
-        let values: Vec<[String; 6]> = self.run.plan.configurations.iter().map(Configuration::values).collect();
-        (0..DIMENSIONS.len()).filter(|index| values.iter().any(|row| row[*index] != values[0][*index])).collect()
-    }
 }
 
 /// Marks a run as scored by this version: its reports are made anew from the raw text.
 ///
 /// # Errors
 /// [`ErrorKind::Io`](crate::ErrorKind::Io) when run.json cannot be written.
-pub fn rescored(run: &mut RunDirectory) -> Result<()> {
+pub(crate) fn rescored(run: &mut RunDirectory) -> Result<()> {
     run.plan.scorer = SCORER;
     run.write_plan()
 }

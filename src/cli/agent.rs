@@ -1,7 +1,7 @@
 //! The options that say how tools are executed, and what is done where that fails.
 
 use super::ask;
-use super::input::{Input, ModelOptions, in_repo, positive, read_text};
+use super::input::{Input, ModelOptions, find, positive, read_text};
 use super::lines::TypedAhead;
 use anyhow::Result;
 use callwright::agent::exec::Executor;
@@ -26,11 +26,11 @@ pub struct AgentOptions {
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
     tool_jobs: Option<usize>,
 
-    /// Run tools that want to be asked about (confirm = true) without asking
+    /// Run tools with `confirm = true` without asking
     #[arg(long, help_heading = "Execution")]
     yes: bool,
 
-    /// The result of each call of the tool NAME, which is not run then; @FILE reads it from FILE. May be repeated
+    /// Answer each call of the tool NAME with TEXT, or with the content of FILE, instead of running it. May be repeated
     #[arg(long, value_name = "NAME=TEXT|NAME=@FILE", help_heading = "Execution", value_parser = named_result)]
     tool_result: Vec<(String, String)>,
 
@@ -38,11 +38,11 @@ pub struct AgentOptions {
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
     max_turns: Option<usize>,
 
-    /// After N failures of a tool in a row stop telling the model and help it [default: 3]
+    /// Stop retrying after N failures of a tool in a row, and take the next step of recovery [default: 3]
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
     max_tool_failures: Option<usize>,
 
-    /// Do not let the model try again: help it at the first failure
+    /// Do not let the model try again; take the next step of recovery at the first failure
     #[arg(long, help_heading = "Execution")]
     no_retry: bool,
 
@@ -50,35 +50,35 @@ pub struct AgentOptions {
     #[arg(long, help_heading = "Execution")]
     no_regenerate: bool,
 
-    /// Models that write a call which keeps failing, in this order, but those of the model's family first [default: the model's fallbacks in models.toml, as far as they are on this machine]
+    /// Let these models write a call that keeps failing: first those of the model's family, then in this order [default: the model's fallbacks in models.toml that are on this machine]
     #[arg(long, value_name = "MODEL,…", value_delimiter = ',', help_heading = "Execution")]
     fallback_tool_models: Vec<String>,
 
-    /// Ask no other model
+    /// Do not use fallback models
     #[arg(long, help_heading = "Execution", conflicts_with = "fallback_tool_models")]
     no_fallback_tool: bool,
 
-    /// Ask each of them N times for one call [default: 2]
+    /// Let each fallback model try one call N times [default: 2]
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
     fallback_attempts: Option<usize>,
 
-    /// Spend at most N tokens of theirs in a run [default: 32768]
+    /// Spend at most N tokens of fallback models in a run [default: 32768]
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
     fallback_tokens: Option<usize>,
 
-    /// Spend at most N seconds on them in a run [default: 300]
+    /// Spend at most N seconds on fallback models in a run [default: 300]
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
     fallback_seconds: Option<usize>,
 
-    /// Keep at most N MiB of them loaded [default: 8192]
+    /// Keep at most N MiB of fallback models loaded [default: 8192]
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
     fallback_memory: Option<usize>,
 
-    /// Remember which of them did well with which tool, and prefer those
+    /// Remember which fallback models did well with which tool, and prefer those
     #[arg(long, help_heading = "Execution")]
     learn_fallbacks: bool,
 
-    /// When a call is given up, write all that was tried into a new file in DIR
+    /// Write all attempts of a call that was given up into a new file in DIR
     #[arg(long, value_name = "DIR", help_heading = "Execution")]
     failure_log: Option<PathBuf>,
 }
@@ -123,12 +123,17 @@ impl AgentOptions {
         let limits = Limits {
             max_turns: self.max_turns.unwrap_or(default.max_turns),
             max_tool_failures: self.max_tool_failures.unwrap_or(default.max_tool_failures),
-            tell: !self.no_retry,
+            retry: !self.no_retry,
             regenerate: !self.no_regenerate,
             fallback_attempts: self.fallback_attempts.unwrap_or(default.fallback_attempts),
             ..default
         };
-        Ok(Agent { executor, limits, fallbacks: self.fallbacks(model)?, failure_log: self.failure_log.clone() })
+        let mut agent = Agent::default();
+        agent.executor = executor;
+        agent.limits = limits;
+        agent.fallbacks = self.fallbacks(model)?;
+        agent.failure_log.clone_from(&self.failure_log);
+        Ok(agent)
     }
 
     /// Who is asked whether a tool may run, and for the results of tools that nothing runs; Ctrl-C instead of an answer
@@ -189,11 +194,9 @@ impl AgentOptions {
             model.entry()?.fallbacks.into_iter().filter(here).collect()
         } else {
             let hub = model.hub();
-            let named = self.fallback_tool_models.iter().map(|name| in_repo(name, &hub));
-            let names = named.collect::<Result<Vec<_>>>()?;
-            // A name that means nothing should not come to light when it is needed.
-            names.iter().try_for_each(|name| models.resolve(name).map(|_| ()))?;
-            names
+            // An unknown name is an error now, not when the model is needed.
+            let named = self.fallback_tool_models.iter().map(|name| Ok(find(&models, name, &hub)?.name));
+            named.collect::<Result<Vec<_>>>()?
         };
         if names.is_empty() {
             return Ok(None);

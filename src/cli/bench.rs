@@ -1,5 +1,6 @@
 //! `callwright bench`: measures how reliably models call tools.
 
+use super::bench_calibrate::{self, CalibrateArgs};
 use super::bench_run::{self, RunArgs};
 use super::bench_score::{self, ScoreArgs};
 use super::bench_table::{comparison, table};
@@ -73,12 +74,14 @@ enum Command {
         file: PathBuf,
     },
     Score(ScoreArgs),
+    Calibrate(CalibrateArgs),
 }
 
 pub fn run(args: BenchArgs) -> Result<u8> {
     match args.command {
         None => bench_run::run(args.run),
         Some(Command::Score(args)) => bench_score::run(args),
+        Some(Command::Calibrate(args)) => bench_calibrate::run(args),
         Some(Command::Init { file }) => init(&file),
         Some(Command::Compare { a, b, json }) => {
             let (a, b) = (open(&a)?, b.as_deref().map(open).transpose()?);

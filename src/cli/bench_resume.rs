@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The options that determine the run, with their defaults where clap does not know them.
-const DECIDING: [(&str, Option<&str>); 14] = [
+const DECIDING: [(&str, Option<&str>); 16] = [
     ("suite", None),
     ("limit", None),
     ("repeat", None),
@@ -26,6 +26,8 @@ const DECIDING: [(&str, Option<&str>); 14] = [
     ("constrain", Some("auto")),
     ("temp", None),
     ("repair", Some("on")),
+    ("call_threshold", None),
+    ("no_call_below", None),
     ("other_forms", None),
     ("max_tokens", None),
     ("seed", None),
@@ -136,6 +138,9 @@ pub fn with_options(error: Error, path: &Path, plan: &Plan, suite: &Suite) -> Er
         options.push(("max-tokens", values(plan, &|one| one.max_tokens.to_string())));
         options.push(("repeat", plan.repeat.to_string()));
         options.push(("seed", values(plan, &|one| one.sampling.seed.to_string())));
+        let threshold = |value: Option<f64>| value.map_or("not given".to_owned(), |value| value.to_string());
+        options.push(("call-threshold", values(plan, &|one| threshold(one.call_threshold))));
+        options.push(("no-call-below", values(plan, &|one| threshold(one.no_call_below))));
         options.push(("ctx", values(plan, &|one| one.context.map_or("not given".to_owned(), |ctx| ctx.to_string()))));
         options
     };

@@ -3,7 +3,7 @@
 use super::bench::{show, tell_lacking};
 use super::bench_resume::{resumed, with_options};
 use super::bench_table::comparison;
-use super::generation::{Constrain, OtherFormsArg};
+use super::generation::{Constrain, OtherFormsArg, probability};
 use super::input::{ModelOptions, positive};
 use super::run::Interrupts;
 use super::sampling::temperature;
@@ -23,7 +23,7 @@ use callwright::constraint::Mode;
 use callwright::engine::llama::parallel::MAX_SEQUENCES;
 use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
-use callwright::hash::{sha256, sha256_of};
+use callwright::hash::sha256_of;
 use callwright::models::{Hub, Models, bundled};
 use callwright::{Error, ErrorKind, Tools};
 use clap::{Args, ValueEnum};
@@ -80,6 +80,14 @@ pub struct RunArgs {
     /// Sample with this temperature [default: the model's in models.toml, or 0]
     #[arg(long, value_name = "X", value_parser = temperature, help_heading = "Matrix", allow_negative_numbers = true)]
     temp: Vec<f32>,
+
+    /// Require a call where the probability of one is at least P, as for run [default: the model's in models.toml]
+    #[arg(long, value_name = "P", value_parser = probability, help_heading = "Sampling", allow_negative_numbers = true)]
+    call_threshold: Option<f64>,
+
+    /// Forbid calls where the probability of one is below P, as for run
+    #[arg(long, value_name = "P", value_parser = probability, help_heading = "Sampling", allow_negative_numbers = true)]
+    no_call_below: Option<f64>,
 
     /// Repair deviations from the format before scoring [default: on]
     #[arg(long, value_name = "on|off", help_heading = "Matrix")]
@@ -217,7 +225,9 @@ impl RunArgs {
         let mut configurations: Vec<(Configuration, Loaded)> = Vec::new();
         let mut hub = Hub::from_env();
         hub.offline |= self.offline;
-        let models = models.iter().map(|model| super::input::in_repo(model, &hub)).collect::<Result<Vec<_>>>()?;
+        let known = Models::load(self.models.as_deref())?;
+        let models = models.iter().map(|model| Ok(super::input::find(&known, model, &hub)?.name));
+        let models = models.collect::<Result<Vec<_>>>()?;
         for model in &models {
             let hash = self.hash(model)?;
             for template in or_none(&self.template) {
@@ -276,24 +286,19 @@ impl RunArgs {
 
     /// The configuration of a model with its template and format, and the temperature that its makers recommend.
     fn described(&self, loaded: &Loaded, hash: &str, case: &Case) -> Result<(Configuration, f32)> {
-        let (mut session, entry) = self.options(loaded).open()?;
+        let (mut session, model) = self.options(loaded).open()?;
         session.set_tools(Tools::from_value(&case.tools.to_json())?);
         session.notices().iter().for_each(|text| notice(text));
-        let sampling = Sampling { seed: self.seed, ..Sampling::from(entry.sampling) };
-        let template = session.template();
+        let sampling = Sampling { seed: self.seed, ..Sampling::from(model.entry().sampling) };
         let configuration = Configuration {
-            id: String::new(),
-            model: loaded.model.clone(),
             model_sha256: hash.to_owned(),
-            template: template.name().to_owned(),
-            template_sha256: sha256(template.source()),
-            format: session.format().name.clone(),
-            format_declaration: session.format().to_toml(),
-            constrain: Mode::Auto,
             sampling,
-            repair: true,
             max_tokens: self.max_tokens,
             context: self.ctx,
+            call_threshold: self.call_threshold.or(model.entry().call_threshold),
+            call_weights: model.entry().call_weights,
+            no_call_below: self.no_call_below,
+            ..Configuration::new(&loaded.model, &session)
         };
         Ok((configuration, sampling.temperature))
     }
@@ -371,8 +376,8 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
     let mut open = |index: usize| {
         let options = args.options(at(loaded, index)?);
         let opened = bar.suspend(|| {
-            let (mut session, _) = options.open()?;
-            options.load_weights(&mut session).map(|()| session)
+            let (mut session, mut model) = options.open()?;
+            options.load_weights(&mut model, &mut session).map(|()| session)
         });
         let session = opened.map_err(as_error)?;
         let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(args.other_forms.into());

@@ -10,7 +10,7 @@ use super::{CALLS, DONE, complain, notice, reading, say};
 use anyhow::Result;
 use callwright::agent::Agent;
 use callwright::agent::turn::Status;
-use callwright::message::{Conversation, Message, Role, adopt, messages_to_json};
+use callwright::message::{Conversation, Message, Role, adopt, messages_to_json, open_calls};
 use callwright::session::{Session, ToolChoice};
 use callwright::{Error, ErrorKind};
 use clap::Args;
@@ -20,7 +20,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-/// Talk with a model, which may call tools
+/// Chat with a model; it may call tools
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     callwright chat --tools builtin\n  \
@@ -69,14 +69,14 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     let mut agent = args.agent.agent(&mut input, &args.model, false)?;
     let Input { messages, tools, tool_choice, mut asked, .. } = input;
     let variables = std::mem::take(&mut asked.body.variables);
-    let (mut session, entry) = args.model.open()?;
-    *session.options_mut() = args.generation.options(&entry, tool_choice, asked, grammar);
+    let (mut session, mut model) = args.model.open()?;
+    *session.options_mut() = args.generation.options(model.entry(), tool_choice, asked, grammar);
     session.set_variables(variables);
     session.set_tools(tools);
-    session.set_messages(messages)?;
+    session.set_adopted_messages(messages);
     session.notices().iter().for_each(|text| notice(text));
     session.check()?;
-    args.model.load_weights(&mut session)?;
+    args.model.load_weights(&mut model, &mut session)?;
     let interrupts = Interrupts::listen()?;
     session.options_mut().cancel = interrupts.flag();
     reading::show(&mut session);
@@ -93,7 +93,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
             notice(&format!("{} cannot be read: {error}", path.display()));
         }
     }
-    say(format_args!("{} · /help says what there is\n", entry.name));
+    say(format_args!("{} · /help lists the commands\n", model.entry().name));
     let mut forced = None;
     // `-` is standard input, which is read in any case.
     let mut waiting = false;
@@ -205,22 +205,28 @@ fn ask(
     if let Some(choice) = &*forced {
         session.options_mut().tool_choice = choice.clone();
     }
-    let before = session.messages().to_vec();
-    let mut messages = before.clone();
-    messages.push(Message::user(prompt));
+    let before = session.messages().len();
+    let question = Message::user(prompt);
+    if open_calls(session.messages()).is_ok_and(|open| open.is_empty()) {
+        session.push_message(question);
+    } else {
+        // The line may be the result of a call that waits for it.
+        let messages = [session.messages(), &[question]].concat();
+        if let Err(error) = session.set_messages(messages) {
+            complain(&error.to_string());
+        }
+    }
     let mut printer = Printer::new(Output::Text);
     let cancel = interrupts.flag();
-    let came = session.set_messages(messages).and_then(|()| {
-        interrupts.during(|| {
-            session.run(agent, &mut |event| {
-                if !printer.event(event) {
-                    cancel.store(true, Ordering::Relaxed);
-                }
-            })
+    let outcome = interrupts.during(|| {
+        session.run(agent, &mut |event| {
+            if !printer.event(event) {
+                cancel.store(true, Ordering::Relaxed);
+            }
         })
     });
     session.options_mut().tool_choice = usual;
-    match came {
+    match outcome {
         Ok(outcome) => {
             *forced = None;
             tell_run(&outcome, session, ANSWER);
@@ -228,9 +234,9 @@ fn ask(
         }
         Err(error) => {
             complain(&error.to_string());
-            if session.messages().len() <= before.len() + 1 {
-                // Nothing was answered: the question goes, too. What was in order before is in order.
-                let _ = session.set_messages(before);
+            if session.messages().len() <= before + 1 {
+                // Nothing was answered: remove the question, too.
+                session.set_adopted_messages(session.messages()[..before].to_vec());
             }
             false
         }
@@ -244,7 +250,7 @@ fn obey(session: &mut Session, command: &str, forced: &mut Option<ToolChoice>) -
     match command {
         // What is meant with it may be something else: nothing is done that cannot be taken back.
         "help" | "tools" | "template" | "undo" | "clear" | "quit" | "exit" if !file.is_empty() => {
-            say(format_args!("/{command} takes no argument: nothing is done; /help says what there is\n"));
+            say(format_args!("/{command} takes no argument: nothing is done; /help lists the commands\n"));
         }
         "help" => say(format_args!("{HELP}")),
         "tools" if session.tools().is_empty() => say(format_args!("none; --tools FILE gives some\n")),
@@ -271,14 +277,14 @@ fn obey(session: &mut Session, command: &str, forced: &mut Option<ToolChoice>) -
                 return Ok(true);
             };
             let kept = session.messages()[..last].to_vec();
-            session.set_messages(kept)?;
+            session.set_adopted_messages(kept);
             say(format_args!("{} messages are left\n", session.messages().len()));
         }
         "clear" => {
             let system = session.messages().iter().take_while(|message| message.role == Role::System);
             let kept: Vec<Message> = system.cloned().collect();
             let with = if kept.is_empty() { "" } else { ", with the system message" };
-            session.set_messages(kept)?;
+            session.set_adopted_messages(kept);
             *forced = None;
             say(format_args!("a new conversation{with}\n"));
         }
@@ -294,12 +300,12 @@ fn obey(session: &mut Session, command: &str, forced: &mut Option<ToolChoice>) -
         "load" => {
             let read = Conversation::from_file(file)?;
             let (messages, notices) = adopt(read.messages);
-            session.set_messages(messages)?;
+            session.set_adopted_messages(messages);
             read.notes.iter().chain(&notices).for_each(|text| notice(text));
             say(format_args!("{} messages\n", session.messages().len()));
         }
         "quit" | "exit" => return Ok(false),
-        _ => say(format_args!("there is no /{command}; /help says what there is\n")),
+        _ => say(format_args!("there is no /{command}; /help lists the commands\n")),
     }
     Ok(true)
 }

@@ -118,6 +118,9 @@ impl GenerationOptions {
                 Policy::Error => ContextPolicy::Error,
             },
             constrain: self.constraint.constrain.into(),
+            call_threshold: self.constraint.call_threshold.or(entry.call_threshold),
+            call_weights: entry.call_weights,
+            no_call_below: self.constraint.no_call_below,
             grammar,
             response_format,
             max_preamble: self.constraint.max_preamble,
@@ -151,6 +154,15 @@ struct ConstraintOptions {
     /// Constrain calls to the format and the tools' schemas; strict: end with an error if that is impossible
     #[arg(long, value_name = "off|auto|strict", default_value = "auto", help_heading = "Constraint")]
     constrain: Constrain,
+
+    /// Require a call in an answer to the user where the probability of one is at least P, from 0 to 1; below it, the
+    /// model decides [default: the model's in models.toml, or never]
+    #[arg(long, value_name = "P", value_parser = probability, help_heading = "Constraint", allow_negative_numbers = true)]
+    call_threshold: Option<f64>,
+
+    /// Forbid calls in an answer to the user where the probability of one is below P
+    #[arg(long, value_name = "P", value_parser = probability, help_heading = "Constraint", allow_negative_numbers = true)]
+    no_call_below: Option<f64>,
 
     /// Let the model write up to N tokens before its first call, and none begin later; a required call begins then
     /// [default: 0 before a required call; else no limit]
@@ -194,6 +206,12 @@ impl From<Constrain> for Mode {
             Constrain::Strict => Mode::Strict,
         }
     }
+}
+
+/// A probability, of a call.
+pub fn probability(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
+    number.ok_or_else(|| "not a probability from 0 to 1".to_owned())
 }
 
 impl ConstraintOptions {

@@ -144,7 +144,7 @@ impl GrammarArgs {
         let only = match ToolChoice::from_name(&self.tool_choice, &tools)? {
             ToolChoice::Tool(name) => Some(name),
             ToolChoice::Required => None,
-            ToolChoice::Auto | ToolChoice::None => {
+            _ => {
                 let message = format!("--tool-choice {} holds an answer to no grammar", self.tool_choice);
                 return Err(Error::new(ErrorKind::Config, message)
                     .hint("required, or a tool's name, does; with auto a call is held to the same from where it begins")

@@ -3,14 +3,14 @@
 use super::model::Bars;
 use super::sampling::Replaced;
 use super::stdin::{ask, beside, read_stdin, without_mark};
-use super::{notice, notice_once};
+use super::{advice, notice, notice_once};
 use anyhow::Result;
-use callwright::agent::Open;
+use callwright::agent::OpenModel;
 use callwright::agent::exec::{BUILTIN, Executor};
 use callwright::engine::llama::{LoadOptions, MAX_THREADS, has_gpu};
 use callwright::grammar::says_nothing;
-use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only};
-use callwright::models::{Hub, HubRepo, ModelEntry, Models};
+use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only, open_calls};
+use callwright::models::{Hub, ModelEntry, Models};
 use callwright::session::{Session, ToolChoice};
 use callwright::{Error, ErrorKind, Model, ModelBuilder, Tools};
 use clap::{Args, ValueEnum};
@@ -26,35 +26,35 @@ const BUNDLED: &str = callwright::models::bundled::NAME;
 /// Which model, how it is prompted and how it samples.
 #[derive(Args, Clone)]
 pub struct ModelOptions {
-    /// A name of `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or hf:ORG/REPO[:QUANT] [default: the bundled model]
+    /// Use this model: a name from `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or hf:ORG/REPO[:QUANT] [default: the bundled model]
     #[arg(short, long, value_name = "MODEL", help_heading = "Model")]
     pub model: Option<String>,
 
-    /// A models.toml that adds to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
+    /// Add this models.toml to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     pub models: Option<PathBuf>,
 
-    /// Use what is on this machine; never ask the network
+    /// Use only local files; never access the network
     #[arg(long, help_heading = "Model")]
     pub offline: bool,
 
-    /// Chat template: a built-in name or a Jinja file [default: the model's own]
+    /// Use this chat template: a built-in name or a Jinja file [default: the model's own]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
     pub template: Option<String>,
 
-    /// Tool-call format: a built-in name or a file [default: the template's own, or delimited]
+    /// Use this tool-call format: a built-in name or a file [default: the template's own, or delimited]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
     pub format: Option<String>,
 
-    /// Size of the context in tokens [default: what the prompt and --max-tokens need]
+    /// Use a context of N tokens [default: what the prompt and --max-tokens need]
     #[arg(short, long, alias = "ctx-size", value_name = "N", help_heading = "Model", value_parser = positive, allow_negative_numbers = true)]
     pub ctx: Option<usize>,
 
-    /// Threads that decode [default: the fastest of a few timed counts]
+    /// Decode with N threads [default: the fastest of a few timed counts]
     #[arg(short, long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
-    /// Layers to keep on the GPU, in a build that has one; all or -1 for all [default: all]
+    /// Keep N layers on the GPU, in a build with GPU support; all or -1 keeps all [default: all]
     #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Model", value_parser = gpu_layers, allow_negative_numbers = true)]
     pub gpu_layers: Option<u32>,
 }
@@ -71,10 +71,10 @@ pub enum Images {
 /// What to say to the model.
 #[derive(Args)]
 pub struct ConversationOptions {
-    /// The question; after --messages, the next user message. Standard input that is piped in goes after it, or is the question where this is - or left out
+    /// Ask this question; after --messages it is the next user message. Piped standard input follows it, or is the question if PROMPT is - or missing
     prompt: Option<String>,
 
-    /// The question, as an option
+    /// Ask this question; the same as the argument PROMPT
     #[arg(
         short = 'p',
         long = "prompt",
@@ -88,15 +88,15 @@ pub struct ConversationOptions {
     #[command(flatten, next_help_heading = "Conversation")]
     pub tools: ToolsOptions,
 
-    /// A conversation so far: OpenAI's JSON messages, a whole request body, or JSON Lines; - reads standard input
+    /// Continue this conversation: OpenAI's JSON messages, a whole request body, or JSON Lines; - reads standard input
     #[arg(long, value_name = "FILE|-", help_heading = "Conversation")]
     pub messages: Option<PathBuf>,
 
-    /// The system message, in place of the one in --messages
+    /// Use this system message, in place of the one in --messages
     #[arg(long, value_name = "TEXT", help_heading = "Conversation")]
     pub system: Option<String>,
 
-    /// Images and other parts that are no text: a placeholder replaces each, or error refuses them
+    /// Replace images and other parts that are not text by a placeholder, or refuse them with an error
     #[arg(
         long,
         value_name = "placeholder|error",
@@ -106,7 +106,7 @@ pub struct ConversationOptions {
     )]
     pub images: Images,
 
-    /// auto, none, required, or the name of the tool to call [default: auto]
+    /// Let the model decide (auto), forbid calls (none), or require a call: of any tool (required), or of the named one [default: auto]
     #[arg(long, value_name = "CHOICE", help_heading = "Conversation")]
     pub tool_choice: Option<String>,
 }
@@ -173,7 +173,14 @@ impl ConversationOptions {
             if !document.is_empty() {
                 prompt = format!("{prompt}\n\n{document}");
             }
+            let all_answered = open_calls(&input.messages).is_ok_and(|open| open.is_empty());
             input.messages.push(Message::user(prompt));
+            if !all_answered {
+                // The prompt may be the result of a call.
+                let (messages, notices) = adopt(input.messages);
+                notices.iter().for_each(|text| notice(text));
+                input.messages = messages;
+            }
         }
         // Before the model is loaded.
         check_asked(&input.messages).map_err(|error| self.in_messages(error))?;
@@ -229,13 +236,13 @@ impl ConversationOptions {
             }
             (None, None) => ToolChoice::Auto,
         };
-        // Here, where the file's name is known; the session would find the same.
+        // Here, where the file's name is known, and before the system message is replaced.
         if self.images == Images::Error {
             check_text_only(&conversation.messages).map_err(|error| self.in_messages(error))?;
         }
         let (mut messages, notices) = adopt(conversation.messages);
         let notes = conversation.notes.iter().chain(&asked.body.notes);
-        notes.chain(&asked.body.unused_note()).chain(&notices).for_each(|text| notice(text));
+        notes.chain(&advice::unused_note(&asked.body)).chain(&notices).for_each(|text| notice(text));
         if let Some(system) = &self.system {
             messages.retain(|message| message.role != Role::System);
             messages.insert(0, Message::system(system));
@@ -271,11 +278,11 @@ fn builtin(path: &Path, executor: &mut Executor) -> Option<Result<Tools>> {
 /// Which tools.
 #[derive(Args)]
 pub struct ToolsOptions {
-    /// Tools: JSON in any usual shape, or TOML, or builtin[:NAME,…]; may be given more than once
+    /// Read the tools from FILE: JSON in any usual shape, or TOML; builtin[:NAME,…] has a clock and a calculator. May be repeated
     #[arg(id = "tools", long = "tools", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// Refuse tools files with anything that would be read otherwise, relaxed or left out
+    /// Refuse a tools file with a fault, instead of reading past it
     #[arg(id = "tools_strict", long = "tools-strict")]
     pub strict: bool,
 }
@@ -341,16 +348,16 @@ pub fn read_schema(given: &Path) -> Result<Value> {
 }
 
 impl ModelOptions {
-    /// A session with the model's vocabulary, which does not take long to load: all but generating can be done with it.
-    pub fn open(&self) -> Result<(Session, ModelEntry)> {
+    /// A session with the model's vocabulary, which does not take long to load: it can do everything but generate.
+    pub fn open(&self) -> Result<(Session, Model)> {
         let model = self.load(true)?;
-        self.tell_of_machine();
-        Ok((model.session()?, model.entry().clone()))
+        self.check_machine();
+        Ok((model.session()?, model))
     }
 
     /// Loads the model's weights for a session that was opened.
-    pub fn load_weights(&self, session: &mut Session) -> Result<()> {
-        let model = self.load(false)?;
+    pub fn load_weights(&self, model: &mut Model, session: &mut Session) -> Result<()> {
+        model.reload(self.load_options(false))?;
         let trained = model.info().context_train;
         if let Some(context) = self.ctx.filter(|context| *context > trained) {
             notice_once(&format!(
@@ -362,8 +369,8 @@ impl ModelOptions {
         Ok(())
     }
 
-    /// What of the options does not suit this machine, and what of this build.
-    fn tell_of_machine(&self) {
+    /// Reports options that do not suit this machine or this build.
+    fn check_machine(&self) {
         let cores = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         if let Some(threads) = self.threads.filter(|threads| *threads > cores) {
             notice_once(&format!(
@@ -394,21 +401,25 @@ impl ModelOptions {
 
     /// How models are found and loaded, whichever it is.
     fn builder(&self, vocabulary_only: bool) -> ModelBuilder {
-        let options = LoadOptions {
+        let builder = Model::builder().hub(self.hub()).on_download(Bars::new());
+        let builder = builder.load_options(self.load_options(vocabulary_only));
+        self.models.iter().fold(builder, ModelBuilder::models_file)
+    }
+
+    fn load_options(&self, vocabulary_only: bool) -> LoadOptions {
+        LoadOptions {
             context: self.ctx,
             threads: self.threads,
             gpu_layers: self.gpu_layers,
             vocabulary_only,
             on_progress: loading_bar(),
-        };
-        let builder = Model::builder().hub(self.hub()).on_download(Bars::new()).load_options(options);
-        self.models.iter().fold(builder, ModelBuilder::models_file)
+        }
     }
 
     /// What models.toml says of the model.
     pub fn entry(&self) -> Result<ModelEntry> {
         let models = Models::load(self.models.as_deref())?;
-        Ok(models.resolve(&in_repo(self.model.as_deref().unwrap_or(BUNDLED), &self.hub())?)?)
+        find(&models, self.model.as_deref().unwrap_or(BUNDLED), &self.hub())
     }
 
     /// Where models are, and whether others may be fetched.
@@ -419,7 +430,7 @@ impl ModelOptions {
     }
 
     /// Loads other models by name, with their own templates, formats, contexts and sampling.
-    pub fn opener(&self) -> Open {
+    pub fn opener(&self) -> OpenModel {
         let options = ModelOptions { ctx: None, template: None, format: None, ..self.clone() };
         Box::new(move |name| {
             let model = options.builder(false).open(name)?;
@@ -429,12 +440,11 @@ impl ModelOptions {
     }
 }
 
-/// MODEL, with the file in it where only a repository on the hub is named; says which file that is.
-pub fn in_repo(model: &str, hub: &Hub) -> Result<String> {
-    let Some(wanted) = HubRepo::parse(model) else { return Ok(model.to_owned()) };
-    let file = hub.choose(&wanted)?.to_string();
-    notice_once(&format!("{model} names no file: {file} is used"));
-    Ok(file)
+/// Finds a model; reports which file is used if only a repository on the hub is named.
+pub fn find(models: &Models, model: &str, hub: &Hub) -> Result<ModelEntry> {
+    let found = models.find(model, hub)?;
+    found.notice.iter().for_each(|text| notice_once(text));
+    Ok(found.entry)
 }
 
 /// Shows how far loading is, on a terminal and once it takes a noticeable time.

@@ -1,8 +1,11 @@
-//! The command line: all that concerns the terminal and not the library.
+//! The command line: all that concerns the terminal and not the library. It names the library as its users do.
+#![allow(unreachable_pub)]
 
+mod advice;
 mod agent;
 mod ask;
 mod bench;
+mod bench_calibrate;
 mod bench_resume;
 mod bench_run;
 mod bench_score;
@@ -14,6 +17,7 @@ mod input;
 mod lines;
 mod llama_args;
 mod model;
+mod option_names;
 mod output;
 mod parse;
 mod reading;
@@ -25,6 +29,7 @@ mod template;
 
 use callwright::Error;
 use clap::{CommandFactory, Parser, Subcommand};
+use option_names::with_options;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
@@ -111,9 +116,17 @@ fn report(error: &anyhow::Error) -> ExitCode {
     let style = anstyle::AnsiColor::Red.on_default().bold();
     // Reading and downloading fail with the library's errors, so this is an error of writing the output.
     let doing = if error.is::<std::io::Error>() { "cannot write to standard output: " } else { "" };
-    say(format_args!("{style}error:{style:#} {doing}{error:#}\n"));
+    say(format_args!("{style}error:{style:#} {doing}{}\n", with_options(&sentence(error))));
     let input = error.downcast_ref::<Error>().is_some_and(|error| error.kind().is_input());
     ExitCode::from(if input { USAGE } else { FAILED })
+}
+
+/// An error and its causes, down to the library's error, which says what its own causes say.
+fn sentence(error: &anyhow::Error) -> String {
+    let library = error.chain().position(|cause| cause.is::<Error>());
+    let causes: Vec<String> =
+        error.chain().take(library.map_or(usize::MAX, |at| at + 1)).map(ToString::to_string).collect();
+    causes.join(": ")
 }
 
 /// Writes to standard error. `eprint!` would panic on a full disk; such an error cannot be reported anywhere.
@@ -133,20 +146,20 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
 /// Reports a failure where the command continues to its exit status.
 fn complain(text: &str) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
-    say(format_args!("{style}error:{style:#} {text}\n"));
+    say(format_args!("{style}error:{style:#} {}\n", with_options(text)));
 }
 
 /// Reports what the user should know and is not a failure.
 fn notice(text: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default();
-    say(format_args!("{style}note:{style:#} {text}\n"));
+    say(format_args!("{style}note:{style:#} {}\n", with_options(&advice::with_option(text))));
 }
 
 /// Reports a fact that does not change while the program runs, only once.
 fn notice_once(text: &str) {
-    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    if told.insert(text.to_owned()) {
+    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if reported.insert(text.to_owned()) {
         notice(text);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use super::input::in_repo;
+use super::input::find;
 use anstyle::Style;
 use anyhow::Result;
 use callwright::choose::{Choice, Clues, format_for};
@@ -15,45 +15,46 @@ use callwright::template::ChatTemplates;
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-/// Lists, downloads and inspects models.
+/// List, download and inspect models
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  callwright model pull qwen3-0.6b && callwright model inspect qwen3-0.6b")]
 pub struct ModelArgs {
     #[command(subcommand)]
     command: Command,
-    /// A file of further models, in the form of the built-in models.toml
+    /// Add this models.toml to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
     #[arg(long, global = true, value_name = "FILE")]
     models: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Lists the models that have names
+    /// List the models that have names
     #[command(after_help = "Example:\n  callwright model list")]
     List {
-        /// Writes a JSON array
+        /// Print a JSON array
         #[arg(long)]
         json: bool,
     },
-    /// Downloads a model into the Hugging Face cache, and prints its path
+    /// Download a model into the Hugging Face cache, and print its path
     #[command(after_help = "Examples:\n  callwright model pull qwen3-0.6b\n  \
             callwright model pull hf:Qwen/Qwen3-4B-GGUF/Qwen3-4B-Q4_K_M.gguf\n\n\
             A download that was cut off goes on where it stopped. HF_HOME, HF_TOKEN, HF_ENDPOINT and \
             HF_HUB_OFFLINE mean what they mean to every program that uses the hub.")]
     Pull {
-        /// A name from `callwright model list`, hf:ORG/REPO/FILE.gguf[@REVISION] or hf:ORG/REPO[:QUANT]
+        /// Download this model: a name from `callwright model list`, hf:ORG/REPO/FILE.gguf[@REVISION] or hf:ORG/REPO[:QUANT]
         model: String,
-        /// Asks no server: checks what is in the cache
+        /// Check what is in the cache; never access the network
         #[arg(long)]
         offline: bool,
     },
-    /// Shows what a model is, and whether it can be run
+    /// Show what a GGUF contains, and whether it can be run
     #[command(after_help = "Examples:\n  callwright model inspect qwen3-0.6b\n  \
             callwright model inspect path/to/model.gguf --json")]
     Inspect {
-        /// A name from `callwright model list`, a path, or hf:ORG/REPO/FILE.gguf[@REVISION]
+        /// Inspect this model: a name from `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or
+        /// hf:ORG/REPO[:QUANT]
         model: String,
-        /// Writes a JSON object
+        /// Print a JSON object
         #[arg(long)]
         json: bool,
     },
@@ -67,10 +68,10 @@ pub fn run(args: ModelArgs, cpu_features: Option<&[String]>) -> Result<u8> {
         Command::List { json } => list(&models, &hub, json),
         Command::Pull { model, offline } => {
             let hub = Hub { offline: hub.offline || offline, ..hub };
-            pull(&models.resolve(&in_repo(&model, &hub)?)?, &hub)
+            pull(&find(&models, &model, &hub)?, &hub)
         }
         Command::Inspect { model, json } => {
-            let path = models.resolve(&in_repo(&model, &Hub { offline: true, ..hub.clone() })?)?.require_local(&hub)?;
+            let path = find(&models, &model, &Hub { offline: true, ..hub.clone() })?.require_local(&hub)?;
             inspect(&path, json, cpu_features)
         }
     }

@@ -1,12 +1,13 @@
 //! Writes a run's events: as text, as one JSON document, or as lines of JSON.
 
+use super::option_names::{in_fields, with_options};
 use super::say;
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::message::messages_to_json;
 use callwright::parse::event::Event as Parsed;
 use callwright::parse::message_to_json;
-use callwright::session::{Event, FinishReason, Outcome, Reply, Session, ToolResult};
+use callwright::session::{Event, FinishReason, Note, Outcome, Reply, Session, ToolResult};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -64,9 +65,7 @@ impl Printer {
         let written = match self.output {
             Output::Text => self.text(event),
             Output::Json => Ok(()),
-            Output::Events => {
-                serde_json::to_string(event).map_err(Into::into).and_then(|line| writeln!(self.out, "{line}"))
-            }
+            Output::Events => event_json(event).map_err(Into::into).and_then(|line| writeln!(self.out, "{line}")),
         };
         if let Err(error) = written.and_then(|()| self.out.flush()) {
             self.failed.get_or_insert(error);
@@ -135,13 +134,8 @@ impl Printer {
             }
             Event::WithoutTools(why) => self.aside(&format!("answering without tools: {}", why.message))?,
             // The rest is reported after the turn.
-            Event::Parsed(Parsed::Repair(_) | Parsed::InvalidCall(_))
-            | Event::Constraint(_)
-            | Event::Context(_)
-            | Event::History(_)
-            | Event::Usage(_)
-            | Event::Retry(_) => {}
             Event::Done { .. } => self.end_line()?,
+            _ => {}
         }
         Ok(())
     }
@@ -182,12 +176,22 @@ impl Printer {
                 FinishReason::ToolCalls if !whole => FinishReason::Stop,
                 reason => reason,
             };
-            json!({
+            let mut document = json!({
                 "messages": messages,
                 "usage": reply.usage,
                 "finish_reason": finish_reason,
-                "diagnostics": reply.notes,
-            })
+                "diagnostics": diagnostics(&reply.notes),
+            });
+            let decision = [
+                ("call_probability", reply.call_probability.map(|probability| json!(probability))),
+                ("decided", reply.decided.map(|decided| json!(decided))),
+            ];
+            for (key, value) in decision {
+                if let Some(value) = value {
+                    document[key] = value;
+                }
+            }
+            document
         })
     }
 
@@ -199,8 +203,8 @@ impl Printer {
                 "usage": outcome.usage(),
                 "status": outcome.status,
                 "finish_reason": outcome.finish_reason,
-                "error": outcome.failure,
-                "diagnostics": outcome.notes,
+                "error": outcome.failure.as_deref().map(with_options),
+                "diagnostics": diagnostics(&outcome.notes),
             })
         })
     }
@@ -211,4 +215,18 @@ impl Printer {
         }
         self.failed.map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+/// An event as JSON; messages of the library have the names of the command line's options.
+fn event_json(event: &Event) -> serde_json::Result<String> {
+    match event {
+        Event::Constraint(_) | Event::Context(_) | Event::History(_) | Event::Done(_) => {
+            Ok(in_fields(serde_json::to_value(event)?, &["message", "error"]).to_string())
+        }
+        _ => serde_json::to_string(event),
+    }
+}
+
+fn diagnostics(notes: &[Note]) -> Value {
+    notes.iter().map(|note| in_fields(json!(note), &["message"])).collect()
 }

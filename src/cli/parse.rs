@@ -163,13 +163,12 @@ fn options(prompt_tail: &str, reasoning: Reasoning, repair: Repair, other_forms:
         Reasoning::Separate => ReasoningOutput::Separate,
         Reasoning::Text => ReasoningOutput::InText,
     };
-    ParserOptions {
-        repair: repair == Repair::On,
-        prompt_tail: prompt_tail.to_owned(),
-        reasoning,
-        other_forms: other_forms.into(),
-        ..ParserOptions::default()
-    }
+    ParserOptions::default().with(|set| {
+        set.repair = repair == Repair::On;
+        set.prompt_tail = prompt_tail.to_owned();
+        set.reasoning = reasoning;
+        set.other_forms = other_forms.into();
+    })
 }
 
 fn one(case: Case, args: &ParseArgs) -> Result<Value> {
@@ -278,7 +277,7 @@ fn add(message: &mut Message, event: Event) {
                 *text += &delta;
             }
         }
-        Event::CallEnd { .. } | Event::InvalidCall(_) | Event::Repair(_) => {}
+        _ => {}
     }
 }
 
@@ -334,6 +333,6 @@ impl Encoding {
             count => format!(", and at {} places more", count - 1),
         };
         let message = format!("byte {at}: not valid UTF-8 here{more}; it is read as U+FFFD");
-        Some(session::Note { kind: "diagnostic", call: None, repair: None, message })
+        Some(session::Note::plain("diagnostic", message))
     }
 }

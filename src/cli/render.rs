@@ -28,15 +28,15 @@ pub struct RenderArgs {
     #[arg(long, value_name = "FILE", requires = "template", conflicts_with_all = ["prompt", "prompt_option", "tools", "messages", "system"])]
     vars: Option<PathBuf>,
 
-    /// What the template's clock reads, as 2026-01-15T12:00:00 [default: the time now]
+    /// Set the template's clock, as 2026-01-15T12:00:00 [default: the time now]
     #[arg(long, value_name = "TIME")]
     now: Option<jiff::civil::DateTime>,
 
-    /// Each line of standard input is {"template", "vars", "now"}, the template's path as in --template; each answer is {"text"} or {"error"}
+    /// Read lines {"template", "vars", "now"} and answer each with {"text"} or {"error"}; "template" is a name or a path, as in --template
     #[arg(long, conflicts_with_all = ["prompt", "prompt_option", "tools", "messages", "system", "vars", "template", "now"])]
     batch: bool,
 
-    /// One JSON object: text and tokens
+    /// Print a JSON object: {"text", "tokens"}
     #[arg(long)]
     json: bool,
 }
@@ -75,7 +75,7 @@ pub fn run(args: RenderArgs) -> Result<u8> {
     session.set_variables(asked.body.variables);
     session.set_tools(tools);
     session.notices().iter().for_each(|text| notice(text));
-    session.set_messages(messages)?;
+    session.set_adopted_messages(messages);
     let (prompt, tokens, notes) = session.prompt_with_notes()?;
     notes.iter().for_each(|text| notice(text));
     let text = prompt.text();

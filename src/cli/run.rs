@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Ask a model, with tools at its hand
+/// Ask a model a question; it may call tools
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     callwright run \"What's the weather in Beijing tomorrow?\" --tools tools.json\n  \
@@ -44,28 +44,29 @@ pub struct RunArgs {
     #[arg(long, help_heading = "Output", conflicts_with = "replay")]
     explain: bool,
 
-    /// What standard output gets
+    /// Choose what is printed to standard output
     #[arg(long, value_name = "FORM", default_value = "text", help_heading = "Output")]
     output: Output,
 
-    /// Keep the tokens of this run in FILE, and with --execute the tools' results; no fallback model is asked then
+    /// Record the tokens of this run in FILE, and with --execute the tools' results; turns fallback models off
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = ["replay", "fallback_tool_models"])]
     record: Option<PathBuf>,
 
-    /// Repeat a recorded run, without its model and without executing its tools: only --output goes with it
+    /// Repeat a recorded run, without its model and without executing its tools; only --output may be added
     #[arg(long, value_name = "FILE", help_heading = "Output", conflicts_with_all = RECORDED)]
     replay: Option<PathBuf>,
 }
 
 /// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
 #[rustfmt::skip]
-const RECORDED: [&str; 46] = [
+const RECORDED: [&str; 48] = [
     "prompt", "prompt_option", "tools", "tools_strict", "messages", "system", "images", "tool_choice", "execute",
     "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers",
     "temp", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop",
     "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier",
-    "parallel", "no_parallel", "max_calls", "no_loop_guard", "text_after_calls", "no_repair", "no_coerce", "no_normalize", "other_forms", "context_policy",
-    "constrain", "max_preamble", "max_thinking", "no_jump", "no_draft", "grammar", "json_schema",
+    "parallel", "no_parallel", "max_calls", "no_loop_guard", "text_after_calls", "no_repair", "no_coerce", "no_normalize",
+    "other_forms", "context_policy", "call_threshold", "no_call_below", "constrain", "max_preamble", "max_thinking",
+    "no_jump", "no_draft", "grammar", "json_schema",
 ];
 
 pub fn run(args: RunArgs) -> Result<u8> {
@@ -126,16 +127,16 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     if let Some(agent) = agent.as_mut().filter(|_| args.record.is_some()) {
         agent.fallbacks = None;
     }
-    let (mut session, entry) = args.model.open()?;
+    let (mut session, mut model) = args.model.open()?;
     let variables = std::mem::take(&mut input.asked.body.variables);
-    *session.options_mut() = args.generation.options(&entry, input.tool_choice, input.asked, grammar);
+    *session.options_mut() = args.generation.options(model.entry(), input.tool_choice, input.asked, grammar);
     session.options_mut().explain = args.explain;
     session.set_variables(variables);
     session.set_tools(input.tools);
-    session.set_messages(input.messages)?;
+    session.set_adopted_messages(input.messages);
     session.notices().iter().for_each(|text| notice(text));
     session.check()?;
-    args.model.load_weights(&mut session)?;
+    args.model.load_weights(&mut model, &mut session)?;
     if let Some(path) = &args.record {
         session.record(path)?;
     }
@@ -218,7 +219,7 @@ fn tell_cut(cut: Option<Cut>, session: &Session) {
             notice(&format!("the answer was cut off by the end of the context of {limit} tokens; {hint}"));
         }
         // A note has reported the constraint; no answer of the model that is asked is limited in time.
-        Some(Cut::Constraint | Cut::Time) | None => {}
+        _ => {}
     }
 }
 

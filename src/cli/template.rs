@@ -1,20 +1,20 @@
 //! `callwright template`: lists built-in formats and templates, and checks templates.
 
-use super::DONE;
 use super::model::Bars;
+use super::{DONE, notice};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::check::{Cost, Difference, MarkerTokens, Outcome, Report, RoundTrip, Subject, Turn};
 use callwright::choose::infer::Inference;
 use callwright::choose::{Choice, Clues, Origin, Writes, format_for, is_name};
 use callwright::engine::Engine;
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::llama::LoadOptions;
 use callwright::error::nearest;
 use callwright::format::{Builtin, Format, Payload};
 use callwright::message::{Arguments, Message, ToolCall};
-use callwright::models::{Gguf, Hub, Models};
+use callwright::models::{Gguf, Hub};
 use callwright::template::{ChatTemplate, ChatTemplates, Piece, RenderRequest};
-use callwright::{Error, ErrorKind};
+use callwright::{Error, ErrorKind, Model, ModelBuilder};
 use serde_json::{Map, Value, json};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ struct CheckArgs {
     #[arg(required_unless_present = "model")]
     name: Option<String>,
 
-    /// Count tokens with this model: a name from `callwright model list`, a path, or hf:ORG/REPO/FILE.gguf
+    /// Count tokens with this model: a name from `callwright model list`, a path, hf:ORG/REPO/FILE.gguf[@REVISION] or hf:ORG/REPO[:QUANT]
     #[arg(short, long, value_name = "MODEL")]
     model: Option<String>,
 
@@ -142,6 +142,7 @@ fn payload(format: &Format) -> &'static str {
         Payload::Tagged(_) => "tagged",
         Payload::Python { list: true } => "python, list",
         Payload::Python { list: false } => "python",
+        _ => "other",
     }
 }
 
@@ -204,7 +205,7 @@ fn is_gguf(path: &Path) -> bool {
 
 /// A template to check, with its format.
 struct Checked {
-    template: ChatTemplate,
+    template: Arc<ChatTemplate>,
     format: Option<Format>,
     /// The format's tool section, where it is an overlay of the template.
     section: Option<ChatTemplate>,
@@ -215,32 +216,25 @@ struct Checked {
     choice: Option<Choice>,
     /// Whether calls are text in the format, while the template writes the tools.
     calls_as_text: bool,
-    engine: Option<LlamaEngine>,
+    /// Counts tokens.
+    engine: Option<Box<dyn Engine>>,
 }
 
 impl Checked {
     fn load(args: &CheckArgs) -> Result<Checked> {
-        let counting = match &args.model {
-            Some(model) => {
-                let entry = Models::load(args.models.as_deref())?.resolve(model)?;
-                let mut hub = Hub::from_env();
-                hub.offline |= args.offline;
-                Some(vocabulary(&entry.ensure(&hub, &mut Bars::new())?)?)
-            }
-            None => None,
-        };
+        let counting = args.model.as_deref().map(|model| vocabulary(model, args)).transpose()?;
         let name = args.name.as_deref().unwrap_or_default();
-        let named = if is_gguf(Path::new(name)) { Some(vocabulary(Path::new(name))?) } else { None };
+        let named = is_gguf(Path::new(name)).then(|| vocabulary(name, args)).transpose()?;
         let carrier = named.as_ref().or(counting.as_ref().filter(|_| args.name.is_none()));
         let (template, mut format) = match carrier {
-            Some(engine) => (own_template(engine)?, None),
+            Some(engine) => (own_template(&**engine)?, None),
             None => by_name(name)?,
         };
-        let mut laid_over = format.is_some();
+        let mut overlaid = format.is_some();
         let mut variables = Map::new();
         if let Some(given) = args.format.as_deref().map(Format::load).transpose()? {
             let native = given.native_in(&template)?;
-            laid_over = native.is_none();
+            overlaid = native.is_none();
             variables = native.unwrap_or_default();
             format = Some(given);
         }
@@ -253,7 +247,7 @@ impl Checked {
         let (mut choice, mut calls_as_text) = (None, false);
         let engine = counting.or(named);
         if format.is_none() {
-            let chosen = choose(&template, engine.as_ref())?;
+            let chosen = choose(&template, engine.as_deref())?;
             format = match chosen.origin {
                 // The template without an overlay.
                 Origin::Default => Format::infer(&template).format.clone(),
@@ -262,11 +256,11 @@ impl Checked {
             if matches!(chosen.origin, Origin::Inferred | Origin::Default) {
                 inferred = Some(Format::infer(&template));
             }
-            laid_over = chosen.origin == Origin::Family && chosen.writes == Writes::Section;
+            overlaid = chosen.origin == Origin::Family && chosen.writes == Writes::Section;
             calls_as_text = chosen.origin == Origin::Family && chosen.writes == Writes::Calls;
             choice = Some(chosen);
         }
-        let section = match format.as_ref().filter(|_| laid_over) {
+        let section = match format.as_ref().filter(|_| overlaid) {
             Some(format) => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
             None => None,
         };
@@ -275,7 +269,7 @@ impl Checked {
 }
 
 /// The format that a session chooses.
-fn choose(template: &ChatTemplate, engine: Option<&LlamaEngine>) -> Result<Choice> {
+fn choose(template: &ChatTemplate, engine: Option<&dyn Engine>) -> Result<Choice> {
     let model = engine.map(Engine::model);
     let tokens = || model.into_iter().flat_map(|model| model.control_tokens.iter().chain(&model.user_defined_tokens));
     let is_token = |text: &str| tokens().any(|token| token == text);
@@ -284,10 +278,10 @@ fn choose(template: &ChatTemplate, engine: Option<&LlamaEngine>) -> Result<Choic
 }
 
 /// The chat template with that name or file; for a format, ChatML with the format as its overlay.
-fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
+fn by_name(name: &str) -> Result<(Arc<ChatTemplate>, Option<Format>)> {
     let plain = || ChatTemplates::built_in().map(|templates| templates.into_chosen(false));
     if let Some(template) = ChatTemplate::builtin(name) {
-        return Ok((template?, None));
+        return Ok((Arc::new(template?), None));
     }
     if let Some(format) = Format::builtin(name) {
         return Ok((plain()?, Some(format.clone())));
@@ -301,22 +295,27 @@ fn by_name(name: &str) -> Result<(ChatTemplate, Option<Format>)> {
     let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))?;
     let section_only = declared.is_some() && {
         let question = [Message::user("When does the ferry leave?")];
-        let written = template.render(&RenderRequest { messages: &question, ..RenderRequest::default() });
+        let written = template.render(&RenderRequest::default().with(|set| set.messages = &question));
         written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content))
     };
     Ok(match declared.filter(|_| section_only) {
         Some(format) => (plain()?, Some(format)),
-        None => (template, None),
+        None => (Arc::new(template), None),
     })
 }
 
 /// A model with only its vocabulary and chat templates loaded.
-fn vocabulary(path: &Path) -> Result<LlamaEngine> {
-    Gguf::open(path)?.check()?;
-    Ok(LlamaEngine::load(path, LoadOptions { vocabulary_only: true, ..LoadOptions::default() })?)
+fn vocabulary(name: &str, args: &CheckArgs) -> Result<Box<dyn Engine>> {
+    let mut hub = Hub::from_env();
+    hub.offline |= args.offline;
+    let options = LoadOptions { vocabulary_only: true, ..LoadOptions::default() };
+    let builder = Model::builder().hub(hub).on_download(Bars::new()).load_options(options);
+    let model = args.models.iter().fold(builder, ModelBuilder::models_file).open(name)?;
+    model.notices().iter().for_each(|text| notice(text));
+    Ok(model.engine())
 }
 
-fn own_template(engine: &LlamaEngine) -> Result<ChatTemplate> {
+fn own_template(engine: &dyn Engine) -> Result<Arc<ChatTemplate>> {
     let model = engine.model();
     Ok(ChatTemplates::from_model(&model.name, None, &model.templates)?.into_chosen(true))
 }
@@ -438,6 +437,7 @@ fn print_renders(out: &mut impl Write, report: &Report) -> Result<()> {
             // One mistake often makes everything fail.
             Outcome::Fail { error } if shown == Some(error) => (bad, "fail", "as above"),
             Outcome::Fail { error } => (bad, "fail", error.lines().next().unwrap_or_default()),
+            _ => (bad, "unknown", ""),
         };
         let gap = if more.is_empty() { 0 } else { 9 - word.len() };
         writeln!(out, "  {:names$}  {style}{word}{style:#}{:gap$}{more}", render.what, "")?;
@@ -488,7 +488,7 @@ fn print_turns(out: &mut impl Write, turns: &[Turn]) -> Result<()> {
     let labels: Vec<String> = turns.iter().map(label).collect();
     let names = width(labels.iter().map(String::as_str));
     for (turn, label) in turns.iter().zip(&labels) {
-        let Some(Difference { at, tokens, lost, earlier, later }) = &turn.differs else {
+        let Some(Difference { at, tokens, lost, earlier, later, .. }) = &turn.differs else {
             writeln!(out, "  {label:names$}  {GREEN}pass{GREEN:#}")?;
             continue;
         };
@@ -509,11 +509,11 @@ fn print_tokens(out: &mut impl Write, model: &str, markers: &[MarkerTokens], cos
     if !markers.is_empty() {
         writeln!(out, "\n{BOLD}Its markers as tokens of {model}{BOLD:#}")?;
     }
-    for MarkerTokens { marker, tokens } in markers {
+    for MarkerTokens { marker, tokens, .. } in markers {
         let style = if *tokens == 1 { GREEN } else { YELLOW };
         writeln!(out, "  {style}{tokens:>3}{style:#}  {marker}")?;
     }
     writeln!(out, "\n{BOLD}What it costs in tokens of {model}{BOLD:#}")?;
-    costs.iter().try_for_each(|Cost { what, tokens }| writeln!(out, "  {tokens:>3}  {what}"))?;
+    costs.iter().try_for_each(|Cost { what, tokens, .. }| writeln!(out, "  {tokens:>3}  {what}"))?;
     Ok(())
 }

@@ -25,7 +25,7 @@ impl Compiler {
                 vec![end.to_owned(), end.trim_start().to_owned()]
             }
             Payload::Named(named) => named.quote.iter().cloned().collect(),
-            Payload::Json(_) | Payload::Python { .. } => Vec::new(),
+            _ => Vec::new(),
         };
         let calls = format.section.iter().map(|section| &section.end).chain(&format.end).filter_map(Marker::text);
         let ends = Ends { values, calls: calls.map(str::to_owned).collect() };
@@ -90,12 +90,13 @@ impl<'c> Constraint<'c> {
             called: false,
             calls_within: None,
             marker: marker_text.trim().to_owned(),
+            by_threshold: false,
             primed: false,
             subject: Subject::Call,
             json: match &format.payload {
                 Payload::Json(_) => true,
                 Payload::Named(named) => named.quote.is_none(),
-                Payload::Tagged(_) | Payload::Python { .. } => false,
+                _ => false,
             },
             draft: true,
             last: Vec::new(),
@@ -108,7 +109,7 @@ impl<'c> Constraint<'c> {
     ///
     /// # Errors
     /// [`ErrorKind::Syntax`](crate::ErrorKind::Syntax) if the grammar is refused.
-    pub fn whole(
+    pub(crate) fn whole(
         compiler: &'c mut Compiler,
         format: &Format,
         grammar: Grammar,
@@ -140,6 +141,7 @@ impl<'c> Constraint<'c> {
             opening: String::new(),
             thinking_end: thinking_end(format),
             called: false,
+            by_threshold: false,
             subject,
             json: false,
             draft: true,

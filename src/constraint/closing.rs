@@ -40,7 +40,7 @@ const OPENING: usize = 40;
 
 /// The closing texts of a format, other than punctuation.
 #[derive(Debug, Clone, Default)]
-pub struct Ends {
+pub(crate) struct Ends {
     /// The texts after a value.
     pub values: Vec<String>,
     /// The texts after a call, and after all calls.

@@ -85,19 +85,7 @@ pub(super) fn token(id: TokenId) -> Token {
 impl Tokens {
     /// The tokens of a text that the format or a schema writes, with control tokens only if the format writes them.
     pub(super) fn tokenize(&self, text: &[u8]) -> Vec<Token> {
-        let (mut tokens, mut plain, mut at) = (Vec::new(), 0, 0);
-        while at < text.len() {
-            let Some((bytes, token)) = self.markup.iter().find(|(bytes, _)| text[at..].starts_with(bytes)) else {
-                at += 1;
-                continue;
-            };
-            tokens.extend(self.vocabulary.tokenize(&text[plain..at]));
-            tokens.push(*token);
-            at += bytes.len();
-            plain = at;
-        }
-        tokens.extend(self.vocabulary.tokenize(&text[plain..]));
-        tokens
+        self.vocabulary.tokenize_with(text, &self.markup)
     }
 }
 
@@ -106,10 +94,10 @@ impl Compiler {
     ///
     /// # Errors
     /// [`ErrorKind::Constraint`] if the vocabulary is unusable.
-    pub fn new(vocabulary: Vocabulary, markup: &[&str], ends: Ends) -> Result<Compiler> {
+    pub(crate) fn new(vocabulary: Vocabulary, markup: &[&str], ends: Ends) -> Result<Compiler> {
         let failed = |what: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Constraint, format!("the model's vocabulary cannot be constrained: {what}"))
-                .hint("use --constrain off to generate without a grammar")
+                .hint("set `Options::constrain` to off to generate without a grammar")
         };
         let written = |text: &[u8]| !text.is_empty() && markup.iter().any(|m| contains(m.as_bytes(), text));
         let mut written_tokens = Vec::new();
@@ -150,6 +138,11 @@ impl Compiler {
         tokens.trie.get_or_init(|| trie);
         let masks = Masks::new(Arc::clone(&tokens));
         Ok(Compiler { factory, own_masks: None, tokens, masks, kept: HashMap::new(), ends: Arc::new(ends) })
+    }
+
+    /// The vocabulary that it compiles for.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.tokens.vocabulary
     }
 
     pub(super) fn tokens(&self) -> &Tokens {
@@ -273,11 +266,10 @@ pub(super) fn contains(text: &[u8], part: &[u8]) -> bool {
 pub(super) fn grammar_error(why: &str) -> Error {
     let first = why.lines().next().unwrap_or(why);
     Error::new(ErrorKind::Constraint, format!("the grammar cannot be used: {first}"))
-        .hint("use --constrain off to generate without a grammar")
+        .hint("set `Options::constrain` to off to generate without a grammar")
 }
 
 /// The same for a user's grammar.
 pub(super) fn own_grammar(refused: Error) -> Error {
-    Error::new(ErrorKind::Syntax, refused.message())
-        .hint("it has to be llguidance's Lark, or GBNF; `callwright grammar --grammar FILE --check FILE` tries one")
+    Error::new(ErrorKind::Syntax, refused.message()).hint("a grammar is written in llguidance's Lark, or in GBNF")
 }

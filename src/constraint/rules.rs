@@ -19,6 +19,7 @@ pub enum Mode {
 
 /// Which calls an answer may or must contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Calls {
     /// No calls.
     Forbidden,
@@ -49,6 +50,7 @@ pub struct Rules {
 
 /// What is constrained by a grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Subject {
     /// Each call.
     Call,
@@ -61,6 +63,7 @@ pub enum Subject {
 
 /// A diagnostic of the constraint.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Notice {
     /// The tokens ran out, and the rest was closed with the shortest completion found.
     ClosedEarly(Subject),
@@ -92,20 +95,20 @@ impl std::fmt::Display for Notice {
             Notice::ClosedEarly(subject) => {
                 write!(
                     f,
-                    "the tokens ran out: the {} was closed early, with the shortest values that fit (raise --max-tokens)",
+                    "the tokens ran out: the {} was closed early, with the shortest values that fit (raise `Options::max_tokens`)",
                     subject.name()
                 )
             }
-            Notice::ThinkingClosed => f.write_str("reasoning was closed at its limit (--max-thinking)"),
+            Notice::ThinkingClosed => f.write_str("reasoning was closed at its limit (`Options::max_thinking`)"),
             Notice::Failed(why) => write!(f, "the grammar failed, and the answer continued without it: {why}"),
-            Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (--max-tokens)"),
+            Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (raise `Options::max_tokens`)"),
             Notice::CutOff(subject) => write!(
                 f,
-                "the tokens ran out within the {}: no completion was found in time (raise --max-tokens)",
+                "the tokens ran out within the {}: no completion was found in time (raise `Options::max_tokens`)",
                 subject.name()
             ),
             Notice::NumberCutOff => f.write_str(
-                "the tokens ran out within a number, which may be another one with more digits (raise --max-tokens)",
+                "the tokens ran out within a number, which may be another one with more digits (raise `Options::max_tokens`)",
             ),
         }
     }
@@ -113,7 +116,7 @@ impl std::fmt::Display for Notice {
 
 /// What to do next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Run the model.
     Sample,
     /// Append these tokens: they are forced, or close what is open.

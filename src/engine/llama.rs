@@ -3,10 +3,10 @@
 //! Its C++ exceptions and failed assertions end the process, so any possible mistake of a file or a caller is checked
 //! before: the GGUF in [`crate::models`], token ids and lengths here.
 
-pub mod parallel;
+pub(crate) mod parallel;
 mod threads;
 
-pub use super::{LoadOptions, MAX_THREADS};
+pub(crate) use super::{LoadOptions, MAX_THREADS};
 
 use self::parallel::Layout;
 use super::vocabulary::{Vocabulary, Word};
@@ -98,7 +98,7 @@ impl LlamaEngine {
 
     /// An engine with a context of its own over the same weights.
     #[must_use]
-    pub fn share(&self) -> LlamaEngine {
+    pub(crate) fn share(&self) -> LlamaEngine {
         let LoadOptions { context, threads, gpu_layers, vocabulary_only, .. } = self.options;
         let options = LoadOptions { context, threads, gpu_layers, vocabulary_only, on_progress: None };
         LlamaEngine::of(Arc::clone(&self.model), self.info.clone(), options, self.threads)
@@ -211,6 +211,10 @@ impl Engine for LlamaEngine {
         })
     }
 
+    fn sibling(&self) -> Option<Box<dyn Engine>> {
+        Some(Box::new(self.share()))
+    }
+
     fn vocabulary(&self) -> Option<Vocabulary> {
         let vocab = self.model.vocab();
         let words = (0..self.model.n_vocab()).map(|index| {
@@ -303,7 +307,7 @@ impl Engine for LlamaEngine {
 }
 
 /// The CPU features that llama.cpp was compiled to use, by its names: `AVX2`, `AMX_INT8` and so on.
-pub fn cpu_features() -> Vec<String> {
+pub(crate) fn cpu_features() -> Vec<String> {
     if backend().is_err() {
         return Vec::new();
     }
@@ -317,12 +321,12 @@ pub fn cpu_features() -> Vec<String> {
 }
 
 /// Whether this build of llama.cpp can keep layers on a GPU.
-pub fn has_gpu() -> bool {
+pub(crate) fn has_gpu() -> bool {
     backend().is_ok_and(LlamaBackend::supports_gpu_offload)
 }
 
 /// What to do about a build that does not use this CPU's vector units, such as a generic build; `None` if it uses them.
-pub fn slow_build_notice() -> Option<String> {
+pub(crate) fn slow_build_notice() -> Option<String> {
     #[cfg(target_arch = "x86_64")]
     {
         let compiled = cpu_features();
@@ -415,7 +419,7 @@ fn engine_error(error: impl std::error::Error) -> Error {
 fn create_context(model: &LlamaModel, tokens: usize, batch: usize, layout: Layout) -> Result<LlamaContext<'_>> {
     let failed = |why: &str| {
         Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {tokens} tokens: {why}"))
-            .hint("a smaller --ctx or --max-tokens needs less memory")
+            .hint("a smaller `LoadOptions::context` or `Options::max_tokens` needs less memory")
     };
     // llama.cpp takes 0 as the model's own size.
     let each = tokens.checked_next_multiple_of(CONTEXT_STEP);

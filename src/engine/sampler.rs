@@ -62,7 +62,7 @@ type Candidate = (f32, usize);
 
 /// Chooses tokens one after another.
 #[derive(Debug)]
-pub struct Sampler {
+pub(crate) struct Sampler {
     sampling: Sampling,
     random: Pcg64,
     /// Values to add to the logits of some tokens.
@@ -79,7 +79,7 @@ pub struct Sampler {
 
 impl Sampler {
     /// A sampler at the start of its random numbers.
-    pub fn new(sampling: Sampling) -> Sampler {
+    pub(crate) fn new(sampling: Sampling) -> Sampler {
         let random = Pcg64::seed_from_u64(sampling.seed);
         let (candidates, allowed) = (Vec::new(), Vec::new());
         Sampler { sampling, random, bias: Vec::new(), history: History::default(), held: false, candidates, allowed }
@@ -87,18 +87,18 @@ impl Sampler {
 
     /// Always adds these values to the logits of some tokens.
     #[must_use]
-    pub fn biased(self, bias: &[(Token, f32)]) -> Sampler {
+    pub(crate) fn biased(self, bias: &[(Token, f32)]) -> Sampler {
         Sampler { bias: bias.to_vec(), ..self }
     }
 
     /// How tokens are chosen.
-    pub fn sampling(&self) -> &Sampling {
+    pub(crate) fn sampling(&self) -> &Sampling {
         &self.sampling
     }
 
     /// Sets whether a grammar constrains the next tokens. They are not penalised: keys, quotes and tool names have to
     /// recur. Earlier text is forgotten, so that another call is as likely to begin as the first.
-    pub fn hold(&mut self, held: bool) {
+    pub(crate) fn hold(&mut self, held: bool) {
         if held && !self.held {
             self.history.clear();
         }
@@ -106,7 +106,7 @@ impl Sampler {
     }
 
     /// Records a token of the answer for the penalties.
-    pub fn wrote(&mut self, token: Token, bytes: &[u8]) {
+    pub(crate) fn wrote(&mut self, token: Token, bytes: &[u8]) {
         if !self.held && self.sampling.penalties.is_active() {
             self.history.push(token, bytes);
         }
@@ -127,7 +127,7 @@ impl Sampler {
     /// The next token for these logits; the lowest id among equals. NaN counts as impossible.
     ///
     /// The filters run in llama.cpp's order, top-k, top-p, min-p, on the probabilities before temperature.
-    pub fn sample(&mut self, logits: &[f32]) -> Token {
+    pub(crate) fn sample(&mut self, logits: &[f32]) -> Token {
         // Copying a large vocabulary's logits costs more than finding their maximum.
         if self.bias.is_empty() && (self.held || !self.sampling.penalties.is_active()) {
             return self.choose(logits);
@@ -181,7 +181,7 @@ impl Sampler {
 
     /// The next token among those whose bits are set in `mask`, 32 to a word; the first of them if the logits allow
     /// none.
-    pub fn sample_among(&mut self, logits: &[f32], mask: &[u32]) -> Token {
+    pub(crate) fn sample_among(&mut self, logits: &[f32], mask: &[u32]) -> Token {
         let mut allowed = std::mem::take(&mut self.allowed);
         allowed.clear();
         allowed.resize(logits.len(), f32::NEG_INFINITY);
@@ -206,7 +206,7 @@ impl Sampler {
     }
 
     /// The next token, but none of `banned`.
-    pub fn sample_without(&mut self, logits: &[f32], banned: &[Token]) -> Token {
+    pub(crate) fn sample_without(&mut self, logits: &[f32], banned: &[Token]) -> Token {
         let mut allowed = std::mem::take(&mut self.allowed);
         allowed.clear();
         allowed.extend_from_slice(logits);

@@ -19,7 +19,7 @@ const SCRIPT_END: Token = Token(256);
 
 /// The start of a recording.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Header {
+pub(crate) struct Header {
     /// The format's version.
     pub callwright_recording: u32,
     /// The recorded model.
@@ -78,7 +78,7 @@ impl Bytes {
 
 /// Writes a recording, one line for each generation, flushed when it is complete.
 #[derive(Debug)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     file: File,
     path: PathBuf,
 }
@@ -88,7 +88,7 @@ impl Recorder {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if the file cannot be written.
-    pub fn create(path: &Path, engine: &dyn Engine, request: Value) -> Result<Recorder> {
+    pub(crate) fn create(path: &Path, engine: &dyn Engine, request: Value) -> Result<Recorder> {
         let file = File::create(path).map_err(|error| Error::io("write", path, &error))?;
         let mut recorder = Recorder { file, path: path.to_owned() };
         recorder.line(&Header {
@@ -105,7 +105,7 @@ impl Recorder {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if the file cannot be written.
-    pub fn record(
+    pub(crate) fn record(
         &mut self,
         engine: &dyn Engine,
         text: &str,
@@ -121,7 +121,7 @@ impl Recorder {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if the file cannot be written.
-    pub fn beside(&mut self, value: &impl Serialize) -> Result<()> {
+    pub(crate) fn beside(&mut self, value: &impl Serialize) -> Result<()> {
         self.line(&Entry { beside: value })
     }
 
@@ -129,7 +129,7 @@ impl Recorder {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if the file cannot be written.
-    pub fn measured(&mut self, text: &str, tokens: usize) -> Result<()> {
+    pub(crate) fn measured(&mut self, text: &str, tokens: usize) -> Result<()> {
         self.line(&Measured { measured_sha256: sha256(text), tokens })
     }
 
@@ -199,13 +199,13 @@ impl ScriptedEngine {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if it cannot be read, [`ErrorKind::Replay`] with the line if it is not a recording.
-    pub fn replay(path: &Path) -> Result<(ScriptedEngine, Header)> {
+    pub(crate) fn replay(path: &Path) -> Result<(ScriptedEngine, Header)> {
         let text = text_file::read(path)?;
         let mut lines = text.lines().enumerate();
         let damaged = |line: usize, error: &dyn std::fmt::Display| {
             Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}"))
                 .at(crate::error::Location { file: Some(path.to_owned()), line: Some(line + 1), column: None })
-                .hint("--record FILE writes one")
+                .hint("`Session::record` writes one")
         };
         let (line, first) = lines.next().ok_or_else(|| damaged(0, &"the file is empty"))?;
         let mut header: Header = serde_json::from_str(first).map_err(|error| damaged(line, &error))?;

@@ -52,7 +52,7 @@ impl Vocabulary {
     }
 
     /// The bytes of several tokens.
-    pub fn text(&self, tokens: &[Token]) -> Vec<u8> {
+    pub(crate) fn text(&self, tokens: &[Token]) -> Vec<u8> {
         tokens.iter().flat_map(|token| self.bytes(*token)).copied().collect()
     }
 
@@ -74,6 +74,35 @@ impl Vocabulary {
             return rest.to_vec();
         }
         self.spell(text)
+    }
+
+    /// The control tokens in some texts, the longest first.
+    pub(crate) fn specials(&self, texts: &[&[u8]]) -> Vec<(Vec<u8>, Token)> {
+        let within = |text: &&[u8], word: &Word| text.windows(word.bytes.len()).any(|window| *window == *word.bytes);
+        let control =
+            self.words.iter().enumerate().filter(|(_, word)| word.control && !word.end && !word.bytes.is_empty());
+        let there = control.filter(|(_, word)| texts.iter().any(|text| within(text, word)));
+        let token = |(index, word): (usize, &Word)| Some((word.bytes.to_vec(), Token(i32::try_from(index).ok()?)));
+        let mut specials: Vec<(Vec<u8>, Token)> = there.filter_map(token).collect();
+        specials.sort_by_key(|(bytes, _)| std::cmp::Reverse(bytes.len()));
+        specials
+    }
+
+    /// The tokens of a text, with these control tokens where they are in it; the first that fits counts.
+    pub(crate) fn tokenize_with(&self, text: &[u8], specials: &[(Vec<u8>, Token)]) -> Vec<Token> {
+        let (mut tokens, mut plain, mut at) = (Vec::new(), 0, 0);
+        while at < text.len() {
+            let Some((bytes, token)) = specials.iter().find(|(bytes, _)| text[at..].starts_with(bytes)) else {
+                at += 1;
+                continue;
+            };
+            tokens.extend(self.tokenize(&text[plain..at]));
+            tokens.push(*token);
+            at += bytes.len();
+            plain = at;
+        }
+        tokens.extend(self.tokenize(&text[plain..]));
+        tokens
     }
 
     fn spells(&self, tokens: &[Token], text: &[u8]) -> bool {

@@ -1,6 +1,6 @@
 //! Replaces [`llama`](super::llama) in a build without the feature `llama`: the same names, but no engine.
 
-pub use super::{LoadOptions, MAX_THREADS};
+pub(crate) use super::{LoadOptions, MAX_THREADS};
 
 use super::{Engine, ModelInfo, Token};
 use crate::template::Piece;
@@ -23,7 +23,7 @@ impl LlamaEngine {
 
     /// An engine with a context of its own over the same weights.
     #[must_use]
-    pub fn share(&self) -> LlamaEngine {
+    pub(crate) fn share(&self) -> LlamaEngine {
         match self.0 {}
     }
 
@@ -76,44 +76,44 @@ impl Engine for LlamaEngine {
 }
 
 /// The CPU features that llama.cpp was compiled to use: none.
-pub fn cpu_features() -> Vec<String> {
+pub(crate) fn cpu_features() -> Vec<String> {
     Vec::new()
 }
 
 /// Whether this build can keep layers on a GPU: no.
-pub fn has_gpu() -> bool {
+pub(crate) fn has_gpu() -> bool {
     false
 }
 
 /// What to do about a build that leaves vector units of this CPU unused: nothing.
-pub fn slow_build_notice() -> Option<String> {
+pub(crate) fn slow_build_notice() -> Option<String> {
     None
 }
 
 /// Several parallel generations.
-pub mod parallel {
+pub(crate) mod parallel {
     use super::LlamaEngine;
     use crate::Result;
     use crate::engine::Engine;
     use std::convert::Infallible;
 
     /// Maximum sequences in one context, as with llama.cpp.
-    pub const MAX_SEQUENCES: usize = 256;
+    pub(crate) const MAX_SEQUENCES: usize = 256;
 
     /// Parallel generations; they cannot exist.
-    pub struct Sequences(Infallible);
+    pub(crate) struct Sequences(Infallible);
 
     impl Sequences {
         /// At most `count` parallel sequences with the model of `engine`.
         ///
         /// # Errors
         /// None: there is no such engine.
-        pub fn new(engine: &LlamaEngine, _count: usize) -> Result<Sequences> {
+        pub(crate) fn new(engine: &LlamaEngine, _count: usize) -> Result<Sequences> {
             match engine.0 {}
         }
 
         /// The number of sequences.
-        pub fn at_a_time(&self) -> usize {
+        pub(crate) fn at_a_time(&self) -> usize {
             match self.0 {}
         }
 
@@ -121,17 +121,17 @@ pub mod parallel {
         ///
         /// # Errors
         /// None: there are none to take.
-        pub fn take(&self) -> Result<(Box<dyn Engine>, TurnEnd)> {
+        pub(crate) fn take(&self) -> Result<(Box<dyn Engine>, TurnEnd)> {
             match self.0 {}
         }
     }
 
     /// Ends the turns of one sequence.
-    pub struct TurnEnd(Infallible);
+    pub(crate) struct TurnEnd(Infallible);
 
     impl TurnEnd {
         /// Ends the turn.
-        pub fn end(&self) {
+        pub(crate) fn end(&self) {
             match self.0 {}
         }
     }

@@ -4,7 +4,7 @@ use crate::{Error, ErrorKind, Result};
 use std::path::PathBuf;
 
 /// Its MODEL name.
-pub const NAME: &str = "bundled";
+pub(crate) const NAME: &str = "bundled";
 
 #[cfg(feature = "bundled-model")]
 const GGUF: Option<&[u8]> = Some(include_bytes!("../../models/callwright-tiny.gguf"));
@@ -12,7 +12,7 @@ const GGUF: Option<&[u8]> = Some(include_bytes!("../../models/callwright-tiny.gg
 const GGUF: Option<&[u8]> = None;
 
 /// Its size in bytes; `None` in a build without it.
-pub fn size() -> Option<u64> {
+pub(crate) fn size() -> Option<u64> {
     GGUF.and_then(|gguf| u64::try_from(gguf.len()).ok())
 }
 

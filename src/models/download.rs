@@ -184,7 +184,7 @@ impl<'a> Download<'a> {
                     .hint("check HF_ENDPOINT, and whether a proxy or login page answers instead"),
                 _ => self
                     .fail(&reason(error))
-                    .hint("check the connection and HF_ENDPOINT; --offline uses only what is in the cache"),
+                    .hint("check the connection and HF_ENDPOINT; `Hub::offline` uses only what is in the cache"),
             },
         }
     }

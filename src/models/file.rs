@@ -9,11 +9,12 @@ use toml::de::{DeTable, DeValue};
 
 use super::hub::{HubFile, is_sha256};
 use super::{ModelEntry, Sampling, Source};
+use crate::decision::CallWeights;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::message::{DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY};
 use crate::text_file;
 
-const MODEL_KEYS: [&str; 12] = [
+const MODEL_KEYS: [&str; 14] = [
     "name",
     "path",
     "repo",
@@ -25,8 +26,11 @@ const MODEL_KEYS: [&str; 12] = [
     "format",
     "context",
     "sampling",
+    "call_threshold",
+    "call_weights",
     "fallbacks",
 ];
+const WEIGHT_KEYS: [&str; 3] = ["bias", "marker", "relevance"];
 const SAMPLING_KEYS: [&str; 9] = [
     "temperature",
     "top_k",
@@ -154,6 +158,8 @@ impl File<'_> {
                 .transpose()?
                 .map(|n| n as u32),
             sampling: field("sampling").map(|(_, v)| self.sampling(v)).transpose()?.unwrap_or_default(),
+            call_threshold: field("call_threshold").map(|(_, v)| self.probability(v, "call_threshold")).transpose()?,
+            call_weights: field("call_weights").map(|(_, v)| self.weights(v)).transpose()?,
             fallbacks: field("fallbacks").map(|(_, v)| self.texts(v, "fallbacks")).transpose()?.unwrap_or_default(),
             place: Some(place),
             ..ModelEntry::new(&name, source)
@@ -240,6 +246,30 @@ impl File<'_> {
         })
     }
 
+    fn weights(&self, value: &Spanned<DeValue>) -> Result<CallWeights> {
+        const SHAPE: &str = "write call_weights = { bias = 0.5, marker = 0.1, relevance = 0.3 }";
+        let Some(table) = value.get_ref().as_table() else {
+            return Err(self.wrong(value, "\"call_weights\" is a table").hint(SHAPE));
+        };
+        if let Some((key, _)) = table.iter().find(|(key, _)| !WEIGHT_KEYS.contains(&key.get_ref().as_ref())) {
+            return Err(self.unknown(key, &WEIGHT_KEYS, "\"call_weights\""));
+        }
+        let number = |name: &str| {
+            let Some((_, value)) = field(table, name) else {
+                return Err(self.wrong(value, format!("\"call_weights\" has no {name:?}")).hint(SHAPE));
+            };
+            let parsed = float(value).filter(|number| number.is_finite());
+            parsed.ok_or_else(|| self.wrong(value, format!("{name:?} is a number")))
+        };
+        Ok(CallWeights { bias: number("bias")?, marker: number("marker")?, relevance: number("relevance")? })
+    }
+
+    fn probability(&self, value: &Spanned<DeValue>, name: &str) -> Result<f64> {
+        float(value)
+            .filter(|number| (0.0..=1.0).contains(number))
+            .ok_or_else(|| self.wrong(value, format!("{name:?} is a probability from 0 to 1")))
+    }
+
     fn last_n(&self, value: &Spanned<DeValue>) -> Result<i32> {
         let integer = value.get_ref().as_integer();
         let number = integer.and_then(|n| i32::from_str_radix(n.as_str(), n.radix()).ok()).filter(|n| *n >= -1);
@@ -282,6 +312,15 @@ impl File<'_> {
             (Some(rest), Some(home)) => home.home_dir().join(rest),
             _ => self.folder.join(path),
         }
+    }
+}
+
+/// A number with or without a fraction.
+fn float(value: &Spanned<DeValue>) -> Option<f64> {
+    match value.get_ref() {
+        DeValue::Float(number) => number.as_str().parse().ok(),
+        DeValue::Integer(number) => number.as_str().parse().ok(),
+        _ => None,
     }
 }
 

@@ -13,18 +13,17 @@ mod value;
 
 use std::path::{Path, PathBuf};
 
-pub use shards::{Shard, shard_of};
-pub use tensor::{Tensor, TensorType};
-pub use value::{Array, Strings, Value, ValueType};
+pub(crate) use shards::shard_of;
+pub(crate) use tensor::Tensor;
+pub(crate) use value::{Array, Strings, Value, ValueType};
 
 use crate::error::Result;
 
 /// The header of a GGUF file.
 #[derive(Debug, Clone)]
-pub struct Gguf {
+pub(crate) struct Gguf {
     path: PathBuf,
     file_size: u64,
-    version: u32,
     data_offset: u64,
     metadata: Vec<(String, Value)>,
     tensors: Vec<Tensor>,
@@ -32,7 +31,7 @@ pub struct Gguf {
 
 /// A chat template in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChatTemplate<'a> {
+pub(crate) struct ChatTemplate<'a> {
     /// `default`, or the name of a variant such as `tool_use`.
     pub name: &'a str,
     /// The Jinja source.
@@ -41,7 +40,7 @@ pub struct ChatTemplate<'a> {
 
 impl ChatTemplate<'_> {
     /// Whether the template mentions tools.
-    pub fn mentions_tools(&self) -> bool {
+    pub(crate) fn mentions_tools(&self) -> bool {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         self.source.match_indices("tools").any(|(at, found)| {
             let before = self.source[..at].chars().next_back();
@@ -59,7 +58,7 @@ impl Gguf {
     /// # Errors
     /// [`ErrorKind::Gguf`](crate::ErrorKind::Gguf) if the header is invalid, with what the file is instead if it is not
     /// a GGUF; [`ErrorKind::Io`](crate::ErrorKind::Io) if it cannot be read.
-    pub fn open(path: impl AsRef<Path>) -> Result<Gguf> {
+    pub(crate) fn open(path: impl AsRef<Path>) -> Result<Gguf> {
         read::read(path.as_ref())
     }
 
@@ -69,7 +68,7 @@ impl Gguf {
     ///
     /// # Errors
     /// [`ErrorKind::Gguf`](crate::ErrorKind::Gguf), with the reason.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         self.check_kind()?;
         self.check_vocabulary()?;
         self.check_hyperparameters()?;
@@ -77,68 +76,53 @@ impl Gguf {
     }
 
     /// The file.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The file's size in bytes.
-    pub fn file_size(&self) -> u64 {
+    pub(crate) fn file_size(&self) -> u64 {
         self.file_size
     }
 
-    /// The version of the GGUF format.
-    pub fn version(&self) -> u32 {
-        self.version
-    }
-
-    /// The metadata, in the order of the file.
-    pub fn metadata(&self) -> &[(String, Value)] {
-        &self.metadata
-    }
-
-    /// The tensors of this file; for a sharded model, those of this shard.
-    pub fn tensors(&self) -> &[Tensor] {
-        &self.tensors
-    }
-
     /// The value of a metadata key.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.metadata.iter().find(|(k, _)| k == key).map(|(_, value)| value)
     }
 
     /// The text of a metadata key; `None` if it is empty.
-    pub fn text(&self, key: &str) -> Option<&str> {
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
         self.get(key).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
     /// A hyperparameter, such as `context_length`, whose key starts with the architecture.
-    pub fn hyperparameter(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn hyperparameter(&self, name: &str) -> Option<&Value> {
         let key = format!("{}.{name}", self.architecture()?);
         self.get(&key)
     }
 
     /// The architecture, such as `qwen3`.
-    pub fn architecture(&self) -> Option<&str> {
+    pub(crate) fn architecture(&self) -> Option<&str> {
         self.text("general.architecture")
     }
 
     /// The model's name.
-    pub fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.text("general.name")
     }
 
     /// The licence, as the file names it.
-    pub fn license(&self) -> Option<&str> {
+    pub(crate) fn license(&self) -> Option<&str> {
         self.text("general.license").or_else(|| self.text("general.license.name"))
     }
 
     /// The context, in tokens, that the model was trained for.
-    pub fn context_length(&self) -> Option<u64> {
+    pub(crate) fn context_length(&self) -> Option<u64> {
         self.hyperparameter("context_length")?.as_u64()
     }
 
     /// The quantisation of most of the weights, such as `Q4_K_M`.
-    pub fn quantization(&self) -> Option<&str> {
+    pub(crate) fn quantization(&self) -> Option<&str> {
         let declared = self.get("general.file_type").and_then(Value::as_u64).and_then(tensor::file_type_name);
         declared.or_else(|| {
             let mut bytes: Vec<(&'static str, u64)> = Vec::new();
@@ -153,34 +137,34 @@ impl Gguf {
     }
 
     /// The number of weights in this file; for a sharded model, in this shard.
-    pub fn parameters(&self) -> u64 {
+    pub(crate) fn parameters(&self) -> u64 {
         self.tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.elements()))
     }
 
     /// The vocabulary: the bytes of each token, by its id.
-    pub fn tokens(&self) -> Option<&Strings> {
+    pub(crate) fn tokens(&self) -> Option<&Strings> {
         self.get("tokenizer.ggml.tokens")?.as_array()?.strings()
     }
 
     /// The type of each token (1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte).
-    pub fn token_types(&self) -> Option<Vec<i32>> {
+    pub(crate) fn token_types(&self) -> Option<Vec<i32>> {
         let array = self.get("tokenizer.ggml.token_type")?.as_array()?;
         Some(array.numbers().map(|n| if let Value::I32(n) = n { n } else { 0 }).collect())
     }
 
     /// The id of a special token, by llama.cpp's name: `bos`, `eos`, `eot`, `unknown`, `padding`, …
-    pub fn special_token(&self, name: &str) -> Option<u32> {
+    pub(crate) fn special_token(&self, name: &str) -> Option<u32> {
         let id = self.get(&format!("tokenizer.ggml.{name}_token_id"))?.as_u64()?;
         id.try_into().ok()
     }
 
     /// The text of a token.
-    pub fn token_text(&self, id: u32) -> Option<String> {
+    pub(crate) fn token_text(&self, id: u32) -> Option<String> {
         self.tokens()?.get(id as usize).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
     /// The chat templates in the file, the default first.
-    pub fn chat_templates(&self) -> Vec<ChatTemplate<'_>> {
+    pub(crate) fn chat_templates(&self) -> Vec<ChatTemplate<'_>> {
         const KEY: &str = "tokenizer.chat_template";
         let default = self.text(KEY).map(|source| ChatTemplate { name: "default", source });
         let named = self.metadata.iter().filter_map(|(key, value)| {
@@ -191,8 +175,11 @@ impl Gguf {
     }
 
     /// The chat template of that name; `None` or `default` is the default one.
-    pub fn chat_template(&self, name: Option<&str>) -> Option<&str> {
+    pub(crate) fn chat_template(&self, name: Option<&str>) -> Option<&str> {
         let name = name.unwrap_or("default");
         self.chat_templates().into_iter().find(|template| template.name == name).map(|template| template.source)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -295,7 +295,7 @@ impl Hub {
                 ErrorKind::ModelNotFound,
                 format!("{} of {} is not in the cache {}", name, file.repo, self.cache.display()),
             )
-            .hint("leave out --offline (and HF_HUB_OFFLINE) to download it"));
+            .hint("leave out `Hub::offline` (and HF_HUB_OFFLINE) to download it"));
         }
         #[cfg(feature = "hub")]
         return super::download::fetch(self, file, name, sum, progress);

@@ -10,7 +10,7 @@ const PREFERRED: [&str; 3] = ["Q4_K_M", "Q8_0", "Q4_0"];
 
 /// A repository, and the wanted quantization.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HubRepo {
+pub(crate) struct HubRepo {
     /// `ORG/REPO`.
     pub repo: String,
     /// Such as `Q4_K_M`; in upper or lower case.
@@ -21,7 +21,7 @@ pub struct HubRepo {
 
 impl HubRepo {
     /// Reads `hf:ORG/REPO[:QUANT][@REVISION]`; `None` for anything else, such as a file in a repository.
-    pub fn parse(model: &str) -> Option<HubRepo> {
+    pub(crate) fn parse(model: &str) -> Option<HubRepo> {
         let rest = model.strip_prefix("hf:")?;
         let (path, revision) = rest.split_once('@').unwrap_or((rest, "main"));
         let (repo, quant) = path.split_once(':').map_or((path, None), |(repo, quant)| (repo, Some(quant)));
@@ -40,7 +40,7 @@ impl HubRepo {
 
     /// Chooses one of these files: of the wanted quantization, or else of a preferred one, or else the first. Never a
     /// projector for images, nor a later shard.
-    pub fn choose<'f>(&self, files: impl IntoIterator<Item = &'f str>) -> Option<&'f str> {
+    pub(crate) fn choose<'f>(&self, files: impl IntoIterator<Item = &'f str>) -> Option<&'f str> {
         let mut models: Vec<&str> = files.into_iter().filter(|file| is_model(file)).collect();
         models.sort_unstable();
         let with = |quant: &str| models.iter().find(|file| has_quant(file, quant)).copied();
@@ -62,7 +62,7 @@ impl Hub {
     /// # Errors
     /// [`ErrorKind::ModelNotFound`] if there is no such file, or [`Hub::offline`] forbids the request;
     /// [`ErrorKind::Hub`] if the request fails.
-    pub fn choose(&self, wanted: &HubRepo) -> Result<HubFile> {
+    pub(crate) fn choose(&self, wanted: &HubRepo) -> Result<HubFile> {
         let cached = self.cached_files(wanted);
         if let Some(file) = wanted.choose(cached.iter().map(String::as_str)) {
             return wanted.file(file);
@@ -88,7 +88,7 @@ impl Hub {
         if self.offline {
             let message = format!("no file of {} is in the cache {}", wanted.repo, self.cache.display());
             return Err(Error::new(ErrorKind::ModelNotFound, message)
-                .hint("leave out --offline (and HF_HUB_OFFLINE) to download one"));
+                .hint("leave out `Hub::offline` (and HF_HUB_OFFLINE) to download one"));
         }
         #[cfg(feature = "hub")]
         return super::download::list(self, wanted);

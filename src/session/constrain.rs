@@ -10,8 +10,8 @@ use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-/// The constraint of a turn that begins with a text and may begin in reasoning, and what to tell of it; none where
-/// nothing is constrained.
+/// The constraint of an answer that begins with a text and may begin in reasoning, and its notices; none if nothing is
+/// constrained.
 pub(super) fn begin<'c>(
     compiler: &'c mut Option<Compiler>,
     engine: &dyn Engine,
@@ -21,7 +21,12 @@ pub(super) fn begin<'c>(
     (begun, thinking): (&[u8], bool),
 ) -> Result<(Option<Constraint<'c>>, Vec<String>)> {
     let nothing = tools.is_empty() && options.grammar.is_none();
-    if options.constrain == Mode::Off || nothing {
+    // Without a grammar for calls, an answer can still be required to have none.
+    let dormant = options.constrain == Mode::Off
+        && options.no_call_below.is_some()
+        && options.tool_choice == ToolChoice::Auto
+        && options.grammar.is_none();
+    if options.constrain == Mode::Off && !dormant || nothing {
         return Ok((None, Vec::new()));
     }
     if compiler.is_none() {
@@ -35,6 +40,7 @@ pub(super) fn begin<'c>(
     let rules = Rules {
         mode: options.constrain,
         calls: match options.tool_choice {
+            _ if dormant => Calls::Forbidden,
             ToolChoice::None => Calls::Forbidden,
             ToolChoice::Auto => Calls::Allowed,
             ToolChoice::Required | ToolChoice::Tool(_) => Calls::Required,
@@ -56,6 +62,9 @@ pub(super) fn begin<'c>(
     match made {
         Ok(constraint) => {
             let mut constraint = constraint.drafting(options.draft).calls_within(options.max_preamble);
+            if dormant {
+                constraint = constraint.dormant();
+            }
             constraint.prime(begun)?;
             Ok((Some(constraint), Vec::new()))
         }
@@ -80,7 +89,7 @@ pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Op
     let unenforced =
         |why: &str| Some(format!("response_format is not enforced: {why}. The answer is checked once it is written"));
     if options.constrain == Mode::Off {
-        return Ok(unenforced("--constrain is off"));
+        return Ok(unenforced("`Options::constrain` is off"));
     }
     if tools.is_empty() || options.tool_choice == ToolChoice::None {
         options.grammar = Some(json);
@@ -122,20 +131,21 @@ fn without<'c>(options: &Options, error: Error) -> Result<(Option<Constraint<'c>
     Ok((None, vec![Notice::Failed(error.message().to_owned()).to_string()]))
 }
 
-/// What a constraint has to tell once the answer is written, each thing that it does not enforce once in a session,
-/// and how the tokens that ran out showed.
+/// The notices of a constraint once the answer is written, and what the tokens that ran out did to it. What the
+/// constraint does not enforce is reported once in a session.
 pub(super) fn end(
     constraint: &Constraint<'_>,
     known: &mut Vec<Unenforced>,
     context_is_limit: bool,
 ) -> (Vec<String>, Shortage) {
     // The constraint knows how many tokens are left, and not why there are no more.
-    let option = if context_is_limit { "--ctx" } else { "--max-tokens" };
-    let told = constraint.notices().iter().map(|notice| notice.to_string().replace("--max-tokens", option));
-    let mut told: Vec<String> = told.collect();
+    let option = if context_is_limit { "`LoadOptions::context`" } else { "`Options::max_tokens`" };
+    let reported =
+        constraint.notices().iter().map(|notice| notice.to_string().replace("`Options::max_tokens`", option));
+    let mut reported: Vec<String> = reported.collect();
     for unenforced in constraint.unenforced() {
         if !known.contains(unenforced) {
-            told.push(unenforced.to_string());
+            reported.push(unenforced.to_string());
             known.push(unenforced.clone());
         }
     }
@@ -144,10 +154,10 @@ pub(super) fn end(
         no_room: notices.iter().any(|notice| matches!(notice, Notice::NoRoomForCall(_))),
         cut_off: notices.iter().any(|notice| matches!(notice, Notice::CutOff(_) | Notice::NumberCutOff)),
     };
-    (told, shortage)
+    (reported, shortage)
 }
 
-/// How tokens that ran out showed.
+/// What tokens that ran out did to an answer.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Shortage {
     /// A call was not begun.
@@ -157,8 +167,8 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// Whether a notice tells of it.
-    pub fn tells(&self) -> bool {
+    /// Whether a notice reports it.
+    pub(crate) fn is_reported(&self) -> bool {
         self.no_room || self.cut_off
     }
 }

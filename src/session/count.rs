@@ -25,7 +25,7 @@ pub(super) struct CallCount {
 
 impl CallCount {
     /// For an answer that may make so many calls, and each of them `once` or several times.
-    pub fn new(most: Option<usize>, once: bool) -> CallCount {
+    pub(crate) fn new(most: Option<usize>, once: bool) -> CallCount {
         CallCount {
             most: most.unwrap_or(usize::MAX),
             once,
@@ -41,7 +41,7 @@ impl CallCount {
     /// Takes an event, and returns those that are part of the answer: none where there are calls enough, or where the
     /// call may become the same as an earlier one. Where nothing but the next call shows that the last one has ended,
     /// that is begun in vain.
-    pub fn take(&mut self, event: Event) -> Vec<Event> {
+    pub(crate) fn take(&mut self, event: Event) -> Vec<Event> {
         if self.enough() && !matches!(event, Event::Text { .. } | Event::Reasoning { .. }) {
             return Vec::new();
         }
@@ -98,17 +98,17 @@ impl CallCount {
     }
 
     /// Whether there are enough.
-    pub fn enough(&self) -> bool {
+    pub(crate) fn enough(&self) -> bool {
         self.ended >= self.most
     }
 
     /// How many have begun.
-    pub fn begun(&self) -> usize {
+    pub(crate) fn begun(&self) -> usize {
         self.begun
     }
 
     /// How many calls the answer has at most.
-    pub fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         self.most
     }
 
@@ -118,15 +118,15 @@ impl CallCount {
     }
 
     /// That the answer was ended because it made the same call again and again.
-    pub fn repetition(&self) -> Option<String> {
+    pub(crate) fn repetition(&self) -> Option<String> {
         let call = self.repeated.as_ref()?;
         Some(match self.once {
             true => format!(
-                "the answer was ended where it made the same call again, {call}: it is made once (--no-loop-guard lets \
+                "the answer was ended where it made the same call again, {call}: it is made once (`Options::loop_guard` off lets \
                  the answer go on)"
             ),
             false => format!(
-                "the answer was ended after {SAME} times the same call, {call} (--max-calls sets another limit)"
+                "the answer was ended after {SAME} times the same call, {call} (`Options::max_calls` sets another limit)"
             ),
         })
     }

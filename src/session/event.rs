@@ -1,8 +1,9 @@
-//! What a turn says while it happens, and what it came to.
+//! The events of an answer or a run, and its result.
 
 use crate::Error;
 use crate::agent::exec::FailureKind;
 use crate::agent::turn::{Fault, FinishReason, Reason, Status};
+use crate::decision::{CallProbability, Decided};
 use crate::engine::Token;
 use crate::generate::Usage;
 use crate::message::Message;
@@ -14,36 +15,43 @@ use serde_json::{Value, json};
 /// What happens during a turn, as it happens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum Event {
     /// The model writes.
     Parsed(ParserEvent),
     /// The grammar intervened, or could not.
-    Constraint(Tagged<Told>),
-    /// What an answer took.
+    Constraint(Tagged<Notice>),
+    /// Tokens and times of an answer.
     Usage(Tagged<UsageStep>),
     /// A tool was executed.
     ToolResult(Tagged<ToolResult>),
     /// A call did not go well, and is tried again.
     Retry(Tagged<RetryStep>),
-    /// A fallback model is asked for a call.
+    /// A fallback model writes a call.
     Fallback(Tagged<FallbackStep>),
     /// The model is made to answer without tools.
     WithoutTools(Tagged<WithoutTools>),
     /// The conversation did not fit, and something was shortened or left out.
-    Context(Tagged<Told>),
+    Context(Tagged<Notice>),
     /// The conversation was adapted for the chat template, or the template leaves something of it out.
-    History(Tagged<Told>),
+    History(Tagged<Notice>),
     /// The turn is over.
     Done(Tagged<Done>),
 }
 
 impl Event {
     pub(crate) fn constraint(message: String) -> Event {
-        Event::Constraint(Tagged { r#type: "constraint", value: Told { message } })
+        Event::Constraint(Tagged { r#type: "constraint", value: Notice { message } })
     }
 
     pub(crate) fn usage(usage: Usage, model: Option<String>) -> Event {
-        Event::Usage(Tagged { r#type: "usage", value: UsageStep { model, usage } })
+        let value = UsageStep { model, usage, call_probability: None, decided: None };
+        Event::Usage(Tagged { r#type: "usage", value })
+    }
+
+    pub(crate) fn answered(usage: Usage, call_probability: Option<CallProbability>, decided: Option<Decided>) -> Event {
+        let value = UsageStep { model: None, usage, call_probability, decided };
+        Event::Usage(Tagged { r#type: "usage", value })
     }
 
     pub(crate) fn tool_result(value: ToolResult) -> Event {
@@ -63,11 +71,11 @@ impl Event {
     }
 
     pub(crate) fn context(message: String) -> Event {
-        Event::Context(Tagged { r#type: "context", value: Told { message } })
+        Event::Context(Tagged { r#type: "context", value: Notice { message } })
     }
 
     pub(crate) fn history(message: String) -> Event {
-        Event::History(Tagged { r#type: "history", value: Told { message } })
+        Event::History(Tagged { r#type: "history", value: Notice { message } })
     }
 
     pub(crate) fn done(done: Done) -> Event {
@@ -80,8 +88,9 @@ impl Event {
     }
 }
 
-/// What an answer took.
+/// Tokens and times of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct UsageStep {
     /// The model, where it is not the session's own.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,10 +98,17 @@ pub struct UsageStep {
     /// Tokens and times.
     #[serde(flatten)]
     pub usage: Usage,
+    /// How likely the answer began with a call, where the model decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call_probability: Option<CallProbability>,
+    /// What the thresholds decided because of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
 }
 
-/// What executing a call came to.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct ToolResult {
     /// The call's id.
     pub id: String,
@@ -114,6 +130,7 @@ pub struct ToolResult {
 
 /// A call that is tried again.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct RetryStep {
     /// The call's id.
     pub id: String,
@@ -126,7 +143,7 @@ pub struct RetryStep {
     /// How the call failed, where the model got the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
-    /// How often the tool has failed in a row, where another call may mend it.
+    /// How often the tool has failed in a row, if another call may repair it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failures: Option<usize>,
     /// The arguments that were generated.
@@ -136,8 +153,9 @@ pub struct RetryStep {
     pub message: String,
 }
 
-/// A fallback model that is asked for a call.
+/// A fallback model that writes a call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct FallbackStep {
     /// The call's id, which stays.
     pub id: String,
@@ -145,7 +163,7 @@ pub struct FallbackStep {
     pub tool: String,
     /// The model.
     pub model: String,
-    /// How often it is asked for this call, this time included.
+    /// The number of its attempts at this call, including this one.
     pub attempt: usize,
     /// `asked`, then `called` or `failed`; `unavailable` where the model cannot be loaded or fails, `exhausted` where
     /// no more may be spent.
@@ -159,6 +177,7 @@ pub struct FallbackStep {
 
 /// The model is made to answer without tools.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct WithoutTools {
     /// Why.
     pub reason: Reason,
@@ -184,6 +203,7 @@ impl<T> std::ops::Deref for Tagged<T> {
 
 /// The end of a turn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Done {
     /// Why.
     pub finish_reason: FinishReason,
@@ -195,15 +215,17 @@ pub struct Done {
     pub error: Option<String>,
 }
 
-/// Something to tell, in words.
+/// A report in words.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Told {
+#[non_exhaustive]
+pub struct Notice {
     /// What happened.
     pub message: String,
 }
 
 /// Something worth knowing about an answer: a repair, a problem with a call, a departure that was left.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Note {
     /// Which kind: `repair`, `problem`, `diagnostic`, `history`, `constraint`, `loop` (it repeats itself), `no_call` (why
     /// there may be none) or `answer` (why it ended); in a run also `retry`, `repeated`, `fallback`, `context` or `failure_log`.
@@ -219,13 +241,14 @@ pub struct Note {
 }
 
 impl Note {
-    pub(crate) fn plain(kind: &'static str, message: String) -> Note {
+    /// A note that is about no call.
+    pub fn plain(kind: &'static str, message: String) -> Note {
         Note { kind, call: None, repair: None, message }
     }
 }
 
 /// All that is worth knowing about a parsed answer.
-pub fn notes(parsed: &Parsed) -> Vec<Note> {
+pub(crate) fn notes(parsed: &Parsed) -> Vec<Note> {
     let repairs = parsed.repairs.iter().map(|repair| Note {
         repair: Some(repair.clone()),
         ..Note::plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
@@ -243,6 +266,7 @@ pub fn notes(parsed: &Parsed) -> Vec<Note> {
 
 /// One turn of the model.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Reply {
     /// The message that joined the conversation.
     pub message: Message,
@@ -256,6 +280,8 @@ pub struct Reply {
     pub usage: Usage,
     /// Repairs, problems and departures.
     pub notes: Vec<Note>,
+    /// The prompt, with the beginning of the answer if the tool choice determines it.
+    pub prompt: String,
     /// What the model wrote, as it is before it is parsed, with what the prompt began of it.
     pub raw: Vec<u8>,
     /// From which byte of it on the grammar closed what was open, because the tokens ran out.
@@ -267,6 +293,12 @@ pub struct Reply {
     /// What the prompt wrote of the answer before that (see
     /// [`ParserOptions::prompt_tail`](crate::parse::ParserOptions::prompt_tail)).
     pub prompt_tail: String,
+    /// How likely it began with a call, where there were tools and the model decided. After reasoning that the prompt does
+    /// not begin, it is that of the answer after it. `None` also where the format does not say how its calls begin, and in a
+    /// replay of a session that was recorded without it.
+    pub call_probability: Option<CallProbability>,
+    /// What the thresholds decided because of that.
+    pub decided: Option<Decided>,
 }
 
 impl Reply {
@@ -278,6 +310,7 @@ impl Reply {
 
 /// What cut an answer off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cut {
     /// [`Options::max_tokens`](super::Options::max_tokens).
     MaxTokens,
@@ -285,12 +318,13 @@ pub enum Cut {
     Context,
     /// The time that a run may take.
     Time,
-    /// The constraint, which left out or closed early what there were no tokens for; a note tells what.
+    /// The constraint, which left out or closed early what there were no tokens for; a note says what.
     Constraint,
 }
 
 /// What a run took of one model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct ModelUsage {
     /// The model.
     pub model: String,
@@ -308,8 +342,9 @@ impl ModelUsage {
     }
 }
 
-/// What a run came to; what was said is in the session's messages.
+/// The result of a run; its messages are in the session.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Outcome {
     /// How it ended.
     pub status: Status,
@@ -317,7 +352,7 @@ pub struct Outcome {
     pub finish_reason: FinishReason,
     /// What cut the last answer off, where its finish reason is `length`.
     pub cut: Option<Cut>,
-    /// What it took, by model, in the order in which they were asked.
+    /// What it took, by model, in the order of their first answers.
     pub models: Vec<ModelUsage>,
     /// Repairs, problems and departures, in the order in which they happened.
     pub notes: Vec<Note>,

@@ -1,7 +1,7 @@
 //! Why an answer has no call, although there are tools: what can be seen of it.
 
-use super::answer::{Ask, Written};
-use super::event::Note;
+use super::event::Reply;
+use super::prompt::AnswerRequest;
 use super::{Session, ToolChoice};
 use crate::agent::turn::FinishReason;
 use crate::message::Role;
@@ -27,20 +27,20 @@ pub(super) struct NoCall {
 
 impl Session {
     /// What can be seen of an answer to a question that has no call; `None` where no call was to be expected.
-    pub(super) fn no_call(&self, ask: &Ask, content: &str, raw: &[u8], ended: FinishReason) -> Option<NoCall> {
-        let options = &ask.options;
-        let tools = ask.shown_tools()?;
-        let to_question = ask.messages.last().is_some_and(|message| message.role == Role::User);
+    pub(super) fn no_call(&self, request: &AnswerRequest, reply: &Reply) -> Option<NoCall> {
+        let (content, raw, ended) = (&reply.message.content, &reply.raw, reply.finish_reason);
+        let options = &request.options;
+        let tools = request.shown_tools()?;
+        let to_question = request.messages.last().is_some_and(|message| message.role == Role::User);
         let whole = options.grammar.is_some() || options.response_format.is_some();
         let other = matches!(ended, FinishReason::ToolCalls | FinishReason::Cancelled | FinishReason::Error);
         if options.tool_choice != ToolChoice::Auto || !to_question || whole || other {
             return None;
         }
-        let asked = &ask.messages.last()?.content;
+        let asked = &request.messages.last()?.content;
         let named = tools.iter().map(|tool| tool.called()).filter(|name| names(content, name) && !names(asked, name));
         Some(NoCall {
-            // Reply::call_probability has its place here.
-            probability: None,
+            probability: reply.call_probability.map(|probability| probability.value()),
             other_form: self.format.other_call_in(&String::from_utf8_lossy(raw)),
             named: named.map(str::to_owned).collect(),
             ended,
@@ -49,31 +49,25 @@ impl Session {
 
     /// The note on it: in full where that is asked for, otherwise short, and only where something suggests that a call was
     /// meant or that the model is not able to call.
-    pub(super) fn tell_no_call(
-        &mut self,
-        ask: &Ask,
-        written: &Written,
-        why: &NoCall,
-        notes: &[Note],
-    ) -> Option<String> {
-        if ask.options.explain {
-            return Some(self.in_full(ask, written, why));
+    pub(super) fn note_of_no_call(&mut self, request: &AnswerRequest, reply: &Reply, why: &NoCall) -> Option<String> {
+        if request.options.explain {
+            return Some(self.in_full(request, reply, why));
         }
         if self.base {
             let note = format!(
                 "no call: {} is probably a base model, which does not call tools (--explain says more)",
                 self.engine.model().name
             );
-            return self.told_once.insert(note.clone()).then_some(note);
+            return self.reported.insert(note.clone()).then_some(note);
         }
         // A diagnostic has said what is wrong with it.
-        if notes.iter().any(|note| note.kind == "diagnostic") {
+        if reply.notes.iter().any(|note| note.kind == "diagnostic") {
             return None;
         }
         let next = "--tool-choice required makes it call, --explain says more";
         let nearly = why.probability.filter(|probability| *probability >= NEARLY);
         // Where calls in other forms are not to be looked for, they are text.
-        let other_form = why.other_form.filter(|_| ask.options.other_forms != OtherForms::Off);
+        let other_form = why.other_form.filter(|_| request.options.other_forms != OtherForms::Off);
         match (why.named.as_slice(), other_form, nearly) {
             (_, Some((format, marker)), _) => Some(format!(
                 "no call: {marker} in the answer begins a call in the format {format}, which is not read here (--format \
@@ -93,10 +87,11 @@ impl Session {
     }
 
     /// All that can be said of it, in lines.
-    fn in_full(&self, ask: &Ask, written: &Written, why: &NoCall) -> String {
+    fn in_full(&self, request: &AnswerRequest, reply: &Reply, why: &NoCall) -> String {
         let model = self.engine.model();
-        let without = self.write(&Ask { tools: Arc::new(Tools::default()), ..ask.clone() });
-        let all = written.tokens.len();
+        let plain = AnswerRequest { tools: Arc::new(Tools::default()), ..request.clone() };
+        let without = self.write(&plain, self.shown(&plain));
+        let all = reply.usage.prompt_tokens;
         let tokens = without.map(|without| all.saturating_sub(without.tokens.len()));
         let training = match &self.section {
             _ if self.base => format!("{} is probably a base model, which was not trained to call tools", model.name),

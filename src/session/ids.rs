@@ -4,7 +4,7 @@
 //! has others, and so may a model that writes ids. The conversation keeps them: only the prompt shows others.
 
 use super::Session;
-use super::answer::Ask;
+use super::prompt::AnswerRequest;
 use crate::message::{Arguments, Message, ToolCall};
 use std::collections::{HashMap, HashSet};
 
@@ -18,16 +18,20 @@ fn is_short(id: &str) -> bool {
 }
 
 impl Session {
-    /// Replaces ids that the chat template would not take, results' ids alike.
-    pub(crate) fn shorten_ids(&self, ask: &mut Ask) {
+    /// The messages with other ids, results' ids alike, if the chat template does not take those that they have.
+    pub(super) fn with_short_ids(&self, request: &AnswerRequest) -> Option<Vec<Message>> {
         let ids = |message: &Message| message.tool_calls.iter().filter_map(|call| call.id.clone()).collect::<Vec<_>>();
-        if ask.messages.iter().flat_map(ids).all(|id| is_short(&id)) || !self.demands_short_ids(ask) {
-            return;
+        let long = |call: &ToolCall| call.id.as_deref().is_some_and(|id| !is_short(id));
+        if !request.messages.iter().flat_map(|message| &message.tool_calls).any(long)
+            || !self.demands_short_ids(request)
+        {
+            return None;
         }
-        let mut taken: HashSet<String> = ask.messages.iter().flat_map(ids).filter(|id| is_short(id)).collect();
+        let mut messages = request.messages.to_vec();
+        let mut taken: HashSet<String> = messages.iter().flat_map(ids).filter(|id| is_short(id)).collect();
         let mut short: HashMap<String, String> = HashMap::new();
         let mut next = 0;
-        for id in ask.messages.iter().flat_map(ids).filter(|id| !is_short(id)).collect::<Vec<_>>() {
+        for id in messages.iter().flat_map(ids).filter(|id| !is_short(id)) {
             short.entry(id).or_insert_with(|| {
                 loop {
                     next += 1;
@@ -43,20 +47,21 @@ impl Session {
                 *id = Some(other.clone());
             }
         };
-        for message in &mut ask.messages {
+        for message in &mut messages {
             replace(&mut message.tool_call_id);
             message.tool_calls.iter_mut().for_each(|call| replace(&mut call.id));
         }
+        Some(messages)
     }
 
     /// Whether the chat template renders short ids only.
-    fn demands_short_ids(&self, ask: &Ask) -> bool {
+    fn demands_short_ids(&self, request: &AnswerRequest) -> bool {
         *self.short_ids.get_or_init(|| {
             let renders = |id: &str| {
                 let call =
                     ToolCall { id: Some(id.to_owned()), name: "probe".to_owned(), arguments: Arguments::from_text("") };
                 let messages = vec![Message::user("?"), Message::calls(vec![call]), Message::tool(id, "probe", "!")];
-                self.renders(&Ask { messages, ..ask.clone() })
+                self.renders(request, &messages)
             };
             !renders(LONG) && renders(SHORT)
         })

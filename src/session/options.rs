@@ -1,6 +1,7 @@
 //! What a session does with each turn: options, and whether the model must call.
 
 use crate::constraint::Mode;
+use crate::decision::CallWeights;
 use crate::engine::Token;
 use crate::engine::sampler::Sampling;
 use crate::grammar::Grammar;
@@ -17,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 /// Whether and what the model must call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ToolChoice {
     /// The model decides.
     #[default]
@@ -34,13 +36,13 @@ impl ToolChoice {
     ///
     /// # Errors
     /// [`ErrorKind::Tools`] when there is no such tool, or none at all to be required.
-    pub fn from_name(name: &str, tools: &Tools) -> Result<ToolChoice> {
+    pub(crate) fn from_name(name: &str, tools: &Tools) -> Result<ToolChoice> {
         match name {
             "auto" => Ok(ToolChoice::Auto),
             "none" => Ok(ToolChoice::None),
             "required" if tools.is_empty() => {
                 Err(Error::new(ErrorKind::Tools, "a tool call is required, but there are no tools")
-                    .hint("give some with --tools FILE"))
+                    .hint("`Session::set_tools` gives some"))
             }
             "required" => Ok(ToolChoice::Required),
             name if tools.get(name).is_some() => Ok(ToolChoice::Tool(name.to_owned())),
@@ -53,7 +55,7 @@ impl ToolChoice {
     ///
     /// # Errors
     /// [`ErrorKind::Tools`] when it is none of these, or names no tool.
-    pub fn from_json(choice: &Value, tools: &Tools) -> Result<ToolChoice> {
+    pub(crate) fn from_json(choice: &Value, tools: &Tools) -> Result<ToolChoice> {
         if let Some(allowed) = allowed_tools(choice) {
             return match allowed.get("mode") {
                 None | Some(Value::Null) => Ok(ToolChoice::Auto),
@@ -78,7 +80,7 @@ impl ToolChoice {
     ///
     /// # Errors
     /// [`ErrorKind::Tools`] when one of them is none of the tools, or there is no list.
-    pub fn allowed(choice: &Value, tools: &Tools) -> Result<Option<Vec<String>>> {
+    pub(crate) fn allowed(choice: &Value, tools: &Tools) -> Result<Option<Vec<String>>> {
         let Some(allowed) = allowed_tools(choice) else { return Ok(None) };
         let listed = allowed.get("tools").and_then(Value::as_array).filter(|list| !list.is_empty());
         let name = |tool: &Value| match tool.get("function").unwrap_or(tool).get("name") {
@@ -116,6 +118,7 @@ fn bad_choice(choice: &Value) -> Error {
 /// What happens where prompt and answer do not fit the context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ContextPolicy {
     /// What the model is shown of old results is shortened, then old turns are left out; each is reported. The
     /// conversation itself stays whole.
@@ -139,6 +142,17 @@ pub struct Options {
     pub stop: Vec<String>,
     /// Whether and what the model must call.
     pub tool_choice: ToolChoice,
+    /// Where the model decides whether to call, the least [probability](crate::decision) of a call at which the answer
+    /// has to be one, from 0 to 1. It applies to an answer to the user: after a tool's result the model is left alone.
+    pub call_threshold: Option<f64>,
+    /// What makes the probability of a call out of several figures; the thresholds are then about that. Without them, they
+    /// are about the probability of the start marker.
+    pub call_weights: Option<CallWeights>,
+    /// Likewise, the probability of a call below which the answer has none.
+    pub no_call_below: Option<f64>,
+    /// Whether the probability of a call is that of the whole start marker, which takes one more batch, and not only that of
+    /// the first token. A threshold measures the whole marker anyway.
+    pub measure_call: bool,
     /// The answer ends after this many calls.
     pub max_calls: Option<usize>,
     /// Whether an answer that repeats itself is ended: at a text that comes again and again, with the finish reason
@@ -190,6 +204,10 @@ impl Default for Options {
             max_tokens: 1024,
             stop: Vec::new(),
             tool_choice: ToolChoice::Auto,
+            call_threshold: None,
+            call_weights: None,
+            no_call_below: None,
+            measure_call: false,
             max_calls: None,
             loop_guard: true,
             text_after_calls: false,

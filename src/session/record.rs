@@ -6,6 +6,7 @@ use crate::agent::Agent;
 use crate::agent::exec::{Executor, Results};
 use crate::agent::turn::Limits;
 use crate::constraint::Mode;
+use crate::decision::{CallProbability, Decided};
 use crate::engine::sampler::Sampling;
 use crate::engine::scripted::{Recorder, ScriptedEngine};
 use crate::error::Location;
@@ -66,10 +67,10 @@ fn yes() -> bool {
     true
 }
 
-/// What a recording holds beside the tokens.
+/// What a recording holds in addition to the tokens.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Beside {
+pub(crate) enum Entry {
     /// A run begins, which may do this much.
     Run(Limits),
     /// How the next answer ended.
@@ -88,8 +89,13 @@ pub(crate) struct Ended {
     #[serde(flatten)]
     pub shortage: Shortage,
     /// The notices of the constraint.
-    #[serde(default)]
-    pub told: Vec<String>,
+    #[serde(default, rename = "told")]
+    pub notices: Vec<String>,
+    /// How likely a call was where the answer began, and what the thresholds decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_probability: Option<CallProbability>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
 }
 
 impl Session {
@@ -181,15 +187,15 @@ impl Session {
             ..Options::default()
         };
         let (mut limits, mut results) = (None, Vec::new());
-        for (line, beside) in header.beside {
+        for (line, entry) in header.beside {
             let place = Location { file: Some(path.to_owned()), line: Some(line), column: None };
-            let beside = serde_json::from_value(beside).map_err(|error| {
+            let entry = serde_json::from_value(entry).map_err(|error| {
                 Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}")).at(place)
             })?;
-            match beside {
-                Beside::Run(first) => drop(limits.get_or_insert(first)),
-                Beside::Ended(ended) => session.replayed.push_back(ended),
-                Beside::Executed(executed) => results.push(executed),
+            match entry {
+                Entry::Run(first) => drop(limits.get_or_insert(first)),
+                Entry::Ended(ended) => session.replayed.push_back(ended),
+                Entry::Executed(executed) => results.push(executed),
             }
         }
         let agent = limits.map(|limits| Agent { executor: Executor::repeating(results), limits, ..Agent::default() });

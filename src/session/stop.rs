@@ -12,23 +12,23 @@ pub(super) struct Stops<'a> {
 }
 
 impl<'a> Stops<'a> {
-    pub fn new(stops: &'a [String]) -> Stops<'a> {
+    pub(crate) fn new(stops: &'a [String]) -> Stops<'a> {
         Stops { stops, held: String::new(), shown: 0, found: false }
     }
 
     /// Whether the answer has ended at a stop text.
-    pub fn found(&self) -> bool {
+    pub(crate) fn found(&self) -> bool {
         self.found
     }
 
     /// How many bytes of the text may be shown in all.
-    pub fn shown(&self) -> usize {
+    pub(crate) fn shown(&self) -> usize {
         self.shown
     }
 
     /// What may be shown once `delta` has come. Of several stop texts the one that is complete first ends the answer,
     /// so that it does not matter in which pieces the text comes.
-    pub fn push(&mut self, delta: &str) -> String {
+    pub(crate) fn push(&mut self, delta: &str) -> String {
         if self.found {
             return String::new();
         }
@@ -48,7 +48,7 @@ impl<'a> Stops<'a> {
     }
 
     /// What was held back, where no more text follows it at once: the text has ended, or a call begins.
-    pub fn release(&mut self) -> String {
+    pub(crate) fn release(&mut self) -> String {
         self.shown += self.held.len();
         std::mem::take(&mut self.held)
     }

@@ -50,12 +50,11 @@ impl Turns {
         let model = engine.model();
         let (answer, question) = ("Answer of the first turn.", "Question of the second turn.");
         let messages = [Message::user("Question?"), Message::assistant(answer), Message::user(question)];
-        let request = RenderRequest {
-            messages: &messages,
-            bos_token: &model.bos,
-            eos_token: &model.eos,
-            ..RenderRequest::default()
-        };
+        let request = RenderRequest::default().with(|set| {
+            set.messages = &messages;
+            set.bos_token = &model.bos;
+            set.eos_token = &model.eos;
+        });
         let vocabulary_known = !model.control_tokens.is_empty() || !model.user_defined_tokens.is_empty();
         let text = if vocabulary_known { template.render(&request).ok().map(|prompt| prompt.text()) } else { None };
         let between = text.as_deref().and_then(|text| text.split_once(answer)?.1.split_once(question));

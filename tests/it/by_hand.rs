@@ -186,7 +186,7 @@ fn a_call_that_a_fallback_model_mended_is_left_open_as_mended() {
     let schema = r#"{"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}"#;
     let clock = format!(r#"[{{"name": "clock", "parameters": {schema}}}]"#);
     session.set_tools(Tools::from_json(&clock, "clock.json").unwrap());
-    agent.limits.tell = false;
+    agent.limits.retry = false;
     let mended = "\", \"arguments\": {\"zone\": \"UTC\"}}\n### TOOL_CALL_END ###";
     agent.fallbacks = Some(fallbacks(&[("helper", &[mended])]));
     let outcome = session.ask_and_run("?", &mut agent).unwrap();

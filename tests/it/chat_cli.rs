@@ -66,7 +66,7 @@ fn a_chat_is_saved_undone_and_loaded() {
         "cannot write ",
         " is no regular file",
         "/load FILE",
-        "there is no /sing; /help says what there is",
+        "there is no /sing; /help lists the commands",
     ] {
         assert!(err.contains(said), "{said:?} is not in {err}");
     }

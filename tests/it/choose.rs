@@ -78,7 +78,7 @@ fn conformance_families_get_their_built_in_format() {
         let found = match choice.writes {
             Writes::Template(_) => "template",
             Writes::Calls => "calls",
-            Writes::Section => "section",
+            _ => "section",
         };
         assert_eq!((choice.format.name.as_str(), choice.origin, found), (*name, Origin::Family, *writes), "{file}");
         found_families += 1;

@@ -1,11 +1,11 @@
 //! No call is cut off: whatever the schema, the format, the number of tokens and the model.
 
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, ModelInfo, Token};
+use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{End, Limits, generate};
 use callwright::grammar::{Begins, Grammar, Scope, json_grammar};
@@ -301,7 +301,13 @@ fn text_of_a_given_length_is_reckoned_with_the_fewest_tokens() {
         let tools = Tools::new([tool]).unwrap();
         let rules = rules(Mode::Strict, Calls::Required);
         let mut constraint = Constraint::new(&mut compiler, Format::delimited(), &tools, None, rules).unwrap();
-        let error = constraint.next(10).unwrap_err().to_string();
+        let mut engine = ScriptedEngine::from_texts(ModelInfo { context_train: 16_384, ..Default::default() }, [""]);
+        let cancel = AtomicBool::new(false);
+        let limits = Limits { max_tokens: 10, cancel: &cancel, until: None };
+        let made = generate(&mut engine, &[], &Sampling::default(), limits, Some(&mut constraint), &mut |_, _| {
+            ControlFlow::Continue(())
+        });
+        let error = made.unwrap_err().to_string();
         error.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).max().unwrap()
     };
     let short: usize =
@@ -412,7 +418,7 @@ fn a_number_that_the_tokens_do_not_suffice_for_is_not_whole() {
         notes,
         [
             "the answer is not whole",
-            "the tokens ran out within a number, which may be another one with more digits (raise --max-tokens)"
+            "the tokens ran out within a number, which may be another one with more digits (raise `Options::max_tokens`)"
         ]
     );
     assert_eq!(reply.finish_reason, FinishReason::Length);

@@ -1,11 +1,11 @@
 //! Answers held to a grammar: on a scripted engine whose tokens are bytes, and on the bundled model.
 
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, ModelInfo, Token};
+use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{End, Generation, Limits, generate};
 use callwright::grammar::{Begins, Grammar, Scope};
@@ -172,7 +172,7 @@ fn a_required_call_waits_for_reasoning_which_has_a_limit() {
     let (text, notices) = reasoned(&long, Rules { max_thinking: Some(20), ..rules });
     assert!(text.starts_with("Let me think. Let me") && text.contains("</think>"), "{text}");
     assert_eq!(text.find("</think>").map(|at| at < 25), Some(true), "{text}");
-    assert!(notices.iter().any(|notice| notice.contains("--max-thinking")), "{notices:?}");
+    assert!(notices.iter().any(|notice| notice.contains("`Options::max_thinking`")), "{notices:?}");
 }
 
 #[test]

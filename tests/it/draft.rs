@@ -2,10 +2,10 @@
 
 use crate::byte_tokens;
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, ModelInfo, Token};
+use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{Generation, Limits, generate};
 use callwright::models::bundled;

@@ -1,8 +1,8 @@
 //! The llama.cpp engine on the bundled model.
 
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
-use callwright::engine::{Engine, Token};
+use callwright::engine::{Engine, LoadOptions, Token};
 use callwright::generate::{End, Generation, Limits, generate};
 use callwright::models::bundled;
 use callwright::template::Piece;

@@ -394,6 +394,6 @@ fn the_built_in_tools() {
     ] {
         assert_eq!(sum(expression), value, "{expression}");
     }
-    assert!(sum(&"(".repeat(100_000)).ends_with("brackets stand more than 64 deep in each other"));
+    assert!(sum(&"(".repeat(100_000)).ends_with("brackets are nested more than 64 deep"));
     assert!(sum(&"-".repeat(100_000)).contains("a number was expected"));
 }

@@ -161,8 +161,8 @@ fn the_program_takes_gbnf_and_lark() {
 #[cfg(feature = "llama")]
 mod llama {
     use super::*;
-    use callwright::engine::llama::{LlamaEngine, LoadOptions};
-    use callwright::engine::{Engine, Token};
+    use callwright::engine::llama::LlamaEngine;
+    use callwright::engine::{Engine, LoadOptions, Token};
     use callwright::models::bundled;
     use llama_cpp_2::llama_backend::LlamaBackend;
     use llama_cpp_2::model::LlamaModel;

@@ -1,4 +1,5 @@
-//! Writes small GGUF files, in order or not.
+//! Writes small GGUF files, in order or not. Tests in `src/models/gguf` share it.
+#![allow(dead_code, unreachable_pub, reason = "each of the two uses a part")]
 
 use std::path::{Path, PathBuf};
 

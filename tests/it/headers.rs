@@ -31,15 +31,14 @@ fn tails(template: &ChatTemplate, tools: Option<&Tools>, switches: &[(&str, bool
     let variables: Map<_, _> = switches.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
     let render = |add_generation_prompt| {
         let variables = variables.clone();
-        let request = RenderRequest {
-            messages: &messages,
-            tools,
-            add_generation_prompt,
-            variables,
-            bos_token: "<s>",
-            eos_token: "</s>",
-            ..RenderRequest::default()
-        };
+        let request = RenderRequest::default().with(|set| {
+            set.messages = &messages;
+            set.tools = tools;
+            set.add_generation_prompt = add_generation_prompt;
+            set.variables = variables;
+            set.bos_token = "<s>";
+            set.eos_token = "</s>";
+        });
         template.render(&request).ok().map(|prompt| prompt.text())
     };
     let (Some(with), Some(without)) = (render(true), render(false)) else { return Vec::new() };
@@ -48,7 +47,7 @@ fn tails(template: &ChatTemplate, tools: Option<&Tools>, switches: &[(&str, bool
 }
 
 fn read(format: &Format, tail: &str, text: &str) -> (String, String) {
-    let options = ParserOptions { prompt_tail: tail.to_owned(), ..ParserOptions::default() };
+    let options = ParserOptions::default().with(|set| set.prompt_tail = tail.to_owned());
     let mut parser = Parser::new(format, None, options).unwrap();
     parser.push(text.as_bytes(), &mut |_| ());
     let message = parser.finish(&mut |_| ()).message();

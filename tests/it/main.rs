@@ -1,6 +1,7 @@
-//! One test binary, one module for each stage: linking llama.cpp once is enough. The cases are files in tests/cases.
+//! The library and the program as their users see them: one test binary, one module for each stage. The cases are files in
+//! tests/cases. Tests of what the library keeps to itself are in src/, as modules named `tests`.
 
-mod bench;
+mod bench_cli;
 mod body;
 mod by_hand;
 mod byte_tokens;
@@ -12,12 +13,12 @@ mod closing;
 mod constraint;
 #[path = "../../crates/callwright-core/tests/it/data.rs"]
 mod data;
+mod decision;
 mod docs;
 mod draft;
 mod engine;
 mod exec;
 mod gbnf;
-mod gguf;
 mod gguf_builder;
 mod grammar;
 mod headers;
@@ -32,9 +33,11 @@ mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
 mod no_call;
-mod parallel;
 mod program;
 mod reading;
+#[cfg(feature = "llama")]
+mod real;
+mod renders;
 mod repeats;
 mod run;
 mod run_cli;
@@ -46,4 +49,3 @@ mod session;
 mod stdin;
 mod tolerance;
 mod training;
-mod turn;

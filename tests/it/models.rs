@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use callwright::ErrorKind;
+use callwright::decision::CallWeights;
 use callwright::models::{Hub, Models, Source};
 
 use crate::gguf_builder::GgufBuilder;
@@ -39,6 +40,8 @@ fn a_models_toml_extends_the_built_in_one() {
     assert_eq!(own.template.as_deref(), Some("tests/cases/models/own.jinja"));
     assert_eq!(own.format.as_deref(), Some("delimited"));
     assert_eq!(own.context, Some(4096));
+    assert_eq!(own.call_threshold, Some(0.05));
+    assert_eq!(own.call_weights, Some(CallWeights { bias: -2.5, marker: 1.0, relevance: 0.3 }));
     assert_eq!(own.sampling.temperature, Some(0.0));
     assert_eq!(own.sampling.top_k, Some(40));
     assert_eq!(own.sampling.min_p, Some(0.05));

@@ -155,6 +155,38 @@ fn of_a_repository_the_file_of_a_usual_quantization_is_used() {
     assert!(ran.code != 0 && ran.err.contains(&format!("{REPO} at main has no model in GGUF form")), "{ran:?}");
 }
 
+/// The repository is resolved in one place, whichever command names it.
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn a_repository_names_a_model_in_every_command() {
+    let home = tempfile::tempdir().unwrap();
+    let content = std::fs::read("models/callwright-tiny.gguf").unwrap();
+    let server = HubServer::start(&[("tiny-F16.gguf", b"other".as_slice()), ("tiny-Q8_0.gguf", content.as_slice())]);
+    let model = format!("hf:{REPO}:q8_0");
+    let note = format!("note: {model} names no file: hf:{REPO}/tiny-Q8_0.gguf is used\n");
+    let ask = |args: &[&str]| {
+        let ran = run(program::callwright(home.path()).args(args).env("HF_ENDPOINT", &server.endpoint));
+        assert_eq!(ran.err.matches(&note).count(), 1, "{args:?}: {ran:?}");
+        ran
+    };
+    let ran = ask(&["template", "check", "hermes", "--model", &model]);
+    assert!(ran.code == 0 && ran.out.contains("What it costs in tokens of"), "{ran:?}");
+    assert!(ran.err.contains("Downloading tiny-Q8_0.gguf"), "{ran:?}");
+
+    // The file is here now, and nothing is downloaded again.
+    server.take_requests();
+    let ran = ask(&["model", "inspect", &model]);
+    assert!(ran.code == 0 && ran.out.contains("tiny-Q8_0.gguf"), "{ran:?}");
+    let out = home.path().join("bench");
+    let ran = ask(&["bench", "--limit", "1", "--model", &model, "--out", out.to_str().unwrap()]);
+    assert!(ran.code == 0 && out.join("report.json").exists(), "{ran:?}");
+    let question =
+        ["run", "Calculate 2 + 2", "--tools", "builtin", "--execute", "--model", "models/callwright-tiny.gguf"];
+    let ran = ask(&[question.as_slice(), &["--fallback-tool-models", &model]].concat());
+    assert!(ran.code < 2, "{ran:?}");
+    assert_eq!(server.take_requests(), [""; 0]);
+}
+
 #[test]
 fn inspect_shows_what_a_model_is() {
     let home = tempfile::tempdir().unwrap();

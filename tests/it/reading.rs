@@ -51,7 +51,7 @@ impl Read {
     }
 
     fn problems(&self) -> String {
-        self.parsed.calls.iter().flat_map(|call| call.problems.clone()).collect::<Vec<_>>().join("; ")
+        self.parsed.calls.iter().map(|call| call.error_text()).collect::<Vec<_>>().join("; ")
     }
 
     /// The repairs that the events name; each must have an event.
@@ -150,7 +150,7 @@ fn departures_from_the_format_are_repaired_and_reported() {
         assert!(found.parsed.calls[0].complete && found.parsed.calls[0].valid, "{text}: {}", found.problems());
         assert_eq!(found.parsed.calls[0].name, "get_weather");
         assert!(found.repairs().contains(&kind), "{kind:?}: {:?}", found.repairs());
-        let reported = read_with(ParserOptions { repair: false, ..ParserOptions::default() }, &text);
+        let reported = read_with(ParserOptions::default().with(|set| set.repair = false), &text);
         assert_eq!(reported.repairs(), [], "{text}");
         let noted = !reported.parsed.diagnostics.is_empty();
         assert!(noted, "without repairs it is reported: {text}: {:?}", reported.parsed);
@@ -188,8 +188,8 @@ fn empty_optional_arguments_are_left_out() {
         required.parsed
     );
     for options in [
-        ParserOptions { repair: false, ..ParserOptions::default() },
-        ParserOptions { coerce: false, ..ParserOptions::default() },
+        ParserOptions::default().with(|set| set.repair = false),
+        ParserOptions::default().with(|set| set.coerce = false),
     ] {
         let kept = read_with(options, &call(r#"{"city": "Oslo", "days": null}"#));
         assert_eq!(kept.arguments(), json!({"city": "Oslo", "days": null}));
@@ -215,7 +215,7 @@ fn a_call_in_another_form_is_read_and_reported() {
             _ => None,
         });
         assert_eq!(named, Some(fits), "{text}");
-        let report = ParserOptions { other_forms: OtherForms::Report, ..ParserOptions::default() };
+        let report = ParserOptions::default().with(|set| set.other_forms = OtherForms::Report);
         let reported = read_with(report, &text).parsed;
         assert_eq!((reported.content.trim(), reported.calls.len()), (text.trim(), 0));
         let diagnosed = |said: &Diagnostic| matches!(said.kind, DiagnosticKind::OtherForm { read: false, .. });
@@ -280,7 +280,7 @@ fn a_call_without_a_name_is_never_among_the_calls() {
 
 #[test]
 fn a_call_that_does_not_fit_is_invalid_and_says_why() {
-    let forbidden = ParserOptions { forbidden: true, ..ParserOptions::default() };
+    let forbidden = ParserOptions::default().with(|set| set.forbidden = true);
     for (options, text, problem) in [
         (None, call(OSLO).replace("get_weather", "get_news"), "there is no tool named \"get_news\""),
         (None, call(r#"{"city": ["Oslo"]}"#), "expected a string"),

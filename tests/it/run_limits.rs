@@ -131,7 +131,8 @@ fn what_no_other_call_can_mend_is_told_once_and_given_up() {
         ("hangs", "command = [\"sleep\", \"60\"]\ntimeout_s = 0.2"),
     ] {
         for (heeds, texts) in [(true, vec![any.as_str(), "I cannot tell."]), (false, vec![any.as_str(); 9])] {
-            let mut agent = Agent { fallbacks: Some(fallbacks(&[("helper", &[&any])])), ..Agent::default() };
+            let mut agent = Agent::default();
+            agent.fallbacks = Some(fallbacks(&[("helper", &[&any])]));
             let refused = Arc::new(Mutex::new(0));
             let asked = Arc::clone(&refused);
             agent.executor.confirm = Some(Box::new(move |_| {
@@ -324,7 +325,7 @@ fn a_run_with_fallback_models_is_not_recorded() {
 fn calls_that_are_mended_into_the_same_run_once() {
     let answer = [crate::run::call("weather", "{}"), crate::run::call("weather", "{\"town\": 1}")].join("\n");
     let (mut session, mut agent, asked) = crate::run::prepared([answer.as_str(), "Good day."]);
-    agent.limits.tell = false;
+    agent.limits.retry = false;
     let rome = crate::run::forced("Rome");
     agent.fallbacks = Some(crate::run::fallbacks(&[("helper", &[&rome, &rome])]));
     session.options_mut().logit_bias = vec![(callwright::engine::Token(1), 1.0)];

@@ -58,7 +58,10 @@ fn a_prompt_has_the_names_that_the_model_writes() {
     let mut result = Message::new(callwright::message::Role::Tool, "rain");
     result.name = Some("get weather".into());
     let messages = [asked, result];
-    let request = RenderRequest { messages: &messages, tools: Some(&tools), ..RenderRequest::default() };
+    let request = RenderRequest::default().with(|set| {
+        set.messages = &messages;
+        set.tools = Some(&tools);
+    });
     let text = template.render(&request).unwrap().text();
     assert_eq!(text.trim(), "get_weather now get_weatherunknown tool get_weather");
 }

@@ -2,7 +2,8 @@
 
 use crate::program::{callwright, run};
 use callwright::engine::Engine;
-use callwright::engine::llama::{LlamaEngine, LoadOptions};
+use callwright::engine::LoadOptions;
+use callwright::engine::llama::LlamaEngine;
 use callwright::models::bundled;
 use callwright::template::Piece;
 use serde_json::{Value, json};

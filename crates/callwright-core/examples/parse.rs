@@ -53,9 +53,9 @@ fn main() -> Result<()> {
 
     println!();
     for call in &parsed.calls {
-        match call.complete && call.valid {
+        match call.is_runnable() {
             true => println!("execute {} {}", call.name, call.arguments.to_text()),
-            false => println!("do not execute {}: {}", call.name, call.problems.join("; ")),
+            false => println!("do not execute {}: {}", call.name, call.error_text()),
         }
     }
     Ok(())

@@ -61,6 +61,7 @@ pub struct Subject<'a> {
 
 /// The findings.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// How the template renders each part of a conversation.
     pub renders: Vec<Render>,

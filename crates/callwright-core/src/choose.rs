@@ -7,6 +7,7 @@ pub mod infer;
 mod named;
 mod native;
 
+#[doc(hidden)]
 pub use named::is_name;
 
 use crate::Result;
@@ -26,6 +27,7 @@ pub struct Clues<'a> {
 
 /// Which parts of a conversation with tools the template writes, and which the format.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub enum Writes {
     /// The template writes everything, given these variables.
     Template(Map<String, Value>),
@@ -37,6 +39,7 @@ pub enum Writes {
 
 /// Where a format comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Origin {
     /// The caller requested it.
     Requested,
@@ -52,6 +55,7 @@ pub enum Origin {
 
 /// The format of a conversation.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Choice {
     /// The format.
     pub format: Format,
@@ -131,10 +135,7 @@ pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clu
         (None, []) => format!("it does not write {lacking}"),
         (None, notes) => notes.join("; "),
     };
-    let notices = vec![format!(
-        "{name}: {why}; tools and calls are written in the format {} (--format NAME|FILE gives another)",
-        choice.format.name
-    )];
+    let notices = vec![format!("{name}: {why}; tools and calls are written in the format {}", choice.format.name)];
     Ok(Choice { why, notices, ..choice })
 }
 

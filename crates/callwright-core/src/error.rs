@@ -1,10 +1,10 @@
 //! The library's error type: what failed, in which phase, where, and what to do about it.
 //!
-//! A message is a sentence that names the file, line or field at fault. A hint names the option or the edit that fixes
-//! it.
+//! A message is a sentence that names the file, line or field at fault. A hint names the edit that fixes it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The kind of failure, which determines the program's exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -99,17 +99,28 @@ impl fmt::Display for Location {
 /// The library's error.
 ///
 /// Its `Display` is complete, over several lines if that helps: place and message, then the excerpt it points
-/// at, then a hint.
+/// at, then a hint. [`source`](std::error::Error::source) is the error of the file system, or of the library that read
+/// the input, if there is one; the message already says what it says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Error(Box<Inner>);
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 struct Inner {
     kind: ErrorKind,
     message: String,
     location: Option<Location>,
     excerpt: Option<String>,
     hint: Option<String>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+/// Equal errors report the same. Their sources cannot be compared.
+impl PartialEq for Inner {
+    fn eq(&self, other: &Inner) -> bool {
+        let Inner { kind, message, location, excerpt, hint, source: _ } = self;
+        (kind, message, location) == (&other.kind, &other.message, &other.location)
+            && (excerpt, hint) == (&other.excerpt, &other.hint)
+    }
 }
 
 /// `Result` with the library's [`Error`].
@@ -118,12 +129,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of `kind`; `message` is a sentence without a full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, message: message.into(), location: None, excerpt: None, hint: None }))
+        let message = message.into();
+        Error(Box::new(Inner { kind, message, location: None, excerpt: None, hint: None, source: None }))
     }
 
     /// A file that could not be read or written: `doing` is the verb, as in "cannot *read* x".
     pub fn io(doing: &str, path: impl AsRef<Path>, source: &std::io::Error) -> Error {
-        Error::new(ErrorKind::Io, format!("cannot {doing} {}: {source}", path.as_ref().display()))
+        // It cannot be cloned.
+        let copy = match source.raw_os_error() {
+            Some(code) => std::io::Error::from_raw_os_error(code),
+            None => std::io::Error::new(source.kind(), source.to_string()),
+        };
+        Error::new(ErrorKind::Io, format!("cannot {doing} {}: {source}", path.as_ref().display())).caused_by(copy)
     }
 
     /// Sets the place of the error.
@@ -151,6 +168,13 @@ impl Error {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// Sets the error that caused this one.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
+        self.0.source = Some(Arc::new(source));
         self
     }
 
@@ -192,9 +216,14 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
 
 /// The entry of `known` that a mistyped `word` most likely means, for "did you mean".
+#[doc(hidden)]
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()

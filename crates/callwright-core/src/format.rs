@@ -7,8 +7,8 @@
 mod builtin;
 mod declaration;
 pub(crate) mod history;
-pub mod schema;
-pub mod typed;
+pub(crate) mod schema;
+pub(crate) mod typed;
 mod written;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -137,6 +137,7 @@ impl Marker {
 
 /// The part between a call's markers. The set is closed: prompt, parser, grammar and history know each kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Payload {
     /// A JSON object with the tool's name and the arguments, or an array of such objects.
     Json(JsonCall),
@@ -250,7 +251,7 @@ impl Format {
     }
 
     /// The name of the built-in format with the same markup, if there is one.
-    pub fn known_as(&self) -> Option<&'static str> {
+    pub(crate) fn known_as(&self) -> Option<&'static str> {
         let text =
             |marker: &Option<Marker>| marker.as_ref().and_then(Marker::text).unwrap_or_default().trim().to_owned();
         let same = |other: &Format| {
@@ -272,6 +273,7 @@ impl Format {
     /// assert_eq!(Format::delimited().other_call_in(text), Some(("hermes", "<tool_call>")));
     /// assert_eq!(Format::builtin("hermes").unwrap().other_call_in(text), None);
     /// ```
+    #[doc(hidden)]
     pub fn other_call_in(&self, text: &str) -> Option<(&'static str, &'static str)> {
         let own: Vec<&str> = self.reserved().collect();
         Format::builtins().iter().find_map(|builtin| {

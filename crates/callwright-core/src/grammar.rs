@@ -24,10 +24,12 @@ use std::fmt;
 use std::path::Path;
 
 pub use json::json_grammar;
+#[doc(hidden)]
 pub use schema::says_nothing;
 
 /// A part of a schema that the grammar does not enforce. It is checked after parsing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
 pub struct Unenforced {
     /// The tool with that schema; `None` for a schema without a tool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,6 +113,7 @@ impl Grammar {
 
 /// Where a grammar begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Begins {
     /// Before all markers: the grammar covers the whole text of the calls.
     Answer,
@@ -162,6 +165,7 @@ impl Format {
     ///
     /// # Errors
     /// Those of [`Format::grammar`].
+    #[doc(hidden)]
     pub fn build_grammar(&self, tools: &[&Tool], scope: Scope, check: bool) -> Result<Grammar> {
         if tools.is_empty() {
             return Err(Error::new(ErrorKind::Tools, "there is no tool to call, so there is no grammar of calls"));
@@ -175,6 +179,7 @@ impl Format {
 
 impl Declaration {
     /// Every text of the format for which a model may have its own tokens.
+    #[doc(hidden)]
     pub fn texts(&self) -> Vec<&str> {
         let around = [&self.section, &self.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
         let markers = self.start.iter().chain(&self.end).chain(around).chain(&self.markup);

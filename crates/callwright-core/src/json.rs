@@ -28,6 +28,7 @@ pub(crate) fn parse(text: &str) -> Result<Value> {
         Error::new(ErrorKind::Syntax, format!("not valid JSON: {message}"))
             .at(Location { file: None, line: Some(line), column: Some(characters + 1) })
             .excerpt(caret(source_line, line, characters))
+            .caused_by(source)
     })
 }
 

@@ -24,11 +24,17 @@ mod read;
 pub(crate) mod response;
 mod twice;
 
+#[doc(hidden)]
 pub use adopt::adopt;
-pub use body::{Body, DRY_MULTIPLIER, NO_LIMIT, PENALTY, REPEAT_PENALTY, ResponseFormat, SHARE, TEMPERATURE};
+pub use body::{Body, ResponseFormat, UnusedField};
+#[doc(hidden)]
+pub use body::{DRY_MULTIPLIER, NO_LIMIT, PENALTY, REPEAT_PENALTY, SHARE, TEMPERATURE};
 pub(crate) use complete::as_text;
+#[doc(hidden)]
 pub use complete::{Placed, complete};
-pub use order::{check_answered, check_asked, check_order, check_question, open_calls};
+#[doc(hidden)]
+pub use order::{check_answered, check_asked, check_question};
+pub use order::{check_order, open_calls};
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -218,6 +224,7 @@ impl Message {
 
 /// A history, and the other fields of a request body.
 #[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Conversation {
     /// The messages, oldest first.
     pub messages: Vec<Message>,
@@ -266,6 +273,7 @@ pub fn messages_to_json(messages: &[Message]) -> Value {
 ///
 /// # Errors
 /// [`ErrorKind::Messages`] with the place and type of the first part that is not text.
+#[doc(hidden)]
 pub fn check_text_only(messages: &[Message]) -> Result<()> {
     for (index, message) in messages.iter().enumerate() {
         let Some(parts) = &message.parts else { continue };

@@ -39,9 +39,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use text::Text;
 
-pub use calls::ParsedCall;
 pub use other_forms::OtherForms;
-pub use parsed::{Parsed, ParserOptions, ReasoningOutput, message_to_json};
+pub use parsed::{Parsed, ParsedCall, ParserOptions, ReasoningOutput, message_to_json};
 
 /// Bytes taken at a time, so that events do not accumulate.
 const BLOCK: usize = 8 << 10;
@@ -158,7 +157,7 @@ impl Parser {
         let mut calls = Calls::new(tools, options.repair, options.first_call, options.taken_ids.into_iter().collect());
         (calls.coerce, calls.normalize_names) = (options.coerce, options.normalize_names);
         (calls.forbidden, calls.any_number) = (options.forbidden, options.any_number);
-        calls.ids = matches!(&format.payload, Payload::Json(keys) if keys.id.is_some());
+        calls.writes_ids = matches!(&format.payload, Payload::Json(keys) if keys.id.is_some());
         let tail = tail::of_answer(&options.prompt_tail, format);
         Ok(Parser {
             machinery,
@@ -215,8 +214,14 @@ impl Parser {
 
     /// From here on a grammar closes what the remaining tokens do not suffice for, so a call that ends now is
     /// incomplete.
+    #[doc(hidden)]
     pub fn closing(&mut self) {
         self.calls.closing = true;
+    }
+
+    /// From here on calls are forbidden, as with [`ParserOptions::forbidden`].
+    pub fn forbid_calls(&mut self) {
+        self.calls.forbidden = true;
     }
 
     /// The text will end at a token limit, or because the caller stops it. A call is then incomplete if only the text's

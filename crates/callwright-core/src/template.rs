@@ -10,7 +10,7 @@
 //!
 //! let template = ChatTemplate::new("mine.jinja", "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}")?;
 //! let messages = [Message::system("Be brief."), Message::user("Hello")];
-//! let prompt = template.render(&RenderRequest { messages: &messages, ..RenderRequest::default() })?;
+//! let prompt = template.render(&RenderRequest::default().with(|set| set.messages = &messages))?;
 //! assert_eq!(prompt.text(), "[system] Be brief.\n[user] Hello\n");
 //! # Ok::<(), callwright_core::Error>(())
 //! ```
@@ -24,6 +24,7 @@ mod trials;
 mod variables;
 mod variants;
 
+#[doc(hidden)]
 pub use adapt::Adapted;
 pub use overlay::{CallHistory, Overlay};
 pub use probe::Capabilities;
@@ -46,6 +47,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use trials::Trials;
 use variables::CallShape;
@@ -67,10 +69,22 @@ pub struct ChatTemplate {
     /// Cached results of what the template omits.
     runs: adapt::Runs,
     one_call: OnceLock<bool>,
+    rendered: AtomicUsize,
+}
+
+/// How often a template was rendered since it was compiled.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renders {
+    /// Conversations that a caller gave.
+    pub prompts: usize,
+    /// Small or synthetic conversations that show what the template can write.
+    pub trials: usize,
 }
 
 /// What to render.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct RenderRequest<'a> {
     /// The conversation, oldest message first.
     pub messages: &'a [Message],
@@ -90,6 +104,15 @@ pub struct RenderRequest<'a> {
     pub reserved: Option<&'a Reserved>,
     /// The tool-call format to overlay on a template that does not write tools itself.
     pub overlay: Option<Overlay<'a>>,
+}
+
+impl RenderRequest<'_> {
+    /// This request after `set` has changed some of it.
+    #[must_use]
+    pub fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
+        set(&mut self);
+        self
+    }
 }
 
 /// A message with the tool names that the model uses.
@@ -168,19 +191,20 @@ impl ChatTemplate {
             trials: Trials::default(),
             runs: adapt::Runs::default(),
             one_call: OnceLock::new(),
+            rendered: AtomicUsize::new(0),
         };
         match compiled {
             Ok(()) => Ok(template),
-            Err(error) => Err(template.compile_error(&error)),
+            Err(error) => Err(template.compile_error(error)),
         }
     }
 
     /// The error in the original source: rewriting may change how a mistake looks.
-    fn compile_error(&self, error: &minijinja::Error) -> Error {
+    fn compile_error(&self, error: minijinja::Error) -> Error {
         let plain = Desugared::unchanged(&self.source);
         match jinja::environment::environment(false).template_from_named_str("chat", &self.source) {
             Err(error) => {
-                jinja::failure::Source { name: &self.name, text: &self.source, desugared: &plain }.error(&error)
+                jinja::failure::Source { name: &self.name, text: &self.source, desugared: &plain }.error(error)
             }
             Ok(_) => self.failure(error),
         }
@@ -270,6 +294,15 @@ impl ChatTemplate {
         Ok(Prompt { pieces })
     }
 
+    /// Renders a short conversation as a trial, which shows what the template writes.
+    ///
+    /// # Errors
+    /// Those of [`ChatTemplate::render`]; after another trial has shown that the template never ends, its error.
+    #[doc(hidden)]
+    pub fn render_trial(&self, request: &RenderRequest<'_>) -> Result<Prompt> {
+        self.trial(|| self.render(request))
+    }
+
     /// Renders this template as the tool section of a format.
     fn section(&self, request: &RenderRequest<'_>, tools: serde_json::Value, table: Table) -> Result<String> {
         let mut variables = Map::new();
@@ -278,13 +311,21 @@ impl ChatTemplate {
         self.evaluate(&variables, request.now, table)
     }
 
+    /// How often the template was rendered.
+    #[doc(hidden)]
+    pub fn renders(&self) -> Renders {
+        let trials = self.trials.made();
+        Renders { prompts: self.rendered.load(Ordering::Relaxed).saturating_sub(trials), trials }
+    }
+
     fn evaluate(
         &self,
         variables: &Map<String, serde_json::Value>,
         now: Option<DateTime>,
         table: Table,
     ) -> Result<String> {
-        let template = self.env.get_template("chat").map_err(|error| self.failure(&error))?;
+        self.rendered.fetch_add(1, Ordering::Relaxed);
+        let template = self.env.get_template("chat").map_err(|error| self.failure(error))?;
         let items = variables.values().filter_map(|value| value.as_array()).map(Vec::len).sum();
         let scope = Arc::new(Scope { budget: Budget::new(self.output_limit, items), now, table });
         let entries = variables.iter().map(|(name, value)| (name.clone(), Value::from_serialize(value)));
@@ -297,13 +338,13 @@ impl ChatTemplate {
             Some(late) => Err(rendered.err().filter(|error| error.detail() == late.detail()).unwrap_or(late)),
             None => rendered.map(drop),
         };
-        rendered.map_err(|error| self.failure(&error))?;
+        rendered.map_err(|error| self.failure(error))?;
         // Templates write only text, so this is lossless.
         Ok(String::from_utf8(output.bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
-    fn failure(&self, error: &minijinja::Error) -> Error {
+    fn failure(&self, error: minijinja::Error) -> Error {
         jinja::failure::Source { name: &self.name, text: &self.source, desugared: &self.desugared }.error(error)
     }
 }

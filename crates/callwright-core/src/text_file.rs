@@ -11,6 +11,6 @@ pub fn read(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|error| Error::io("read", path, &error))?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
-        Error::new(ErrorKind::Syntax, format!("not valid UTF-8 at byte {valid}")).in_file(path)
+        Error::new(ErrorKind::Syntax, format!("not valid UTF-8 at byte {valid}")).in_file(path).caused_by(error)
     })
 }

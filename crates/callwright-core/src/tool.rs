@@ -11,10 +11,13 @@
 //! let tools = Tools::from_json(r#"[{"name": "add", "parameters": {"type": "object",
 //!     "properties": {"a": {"type": "integer"}}, "required": ["a"]}}]"#, "tools.json")?;
 //! let arguments = serde_json::from_str(r#"{"a": "one"}"#).unwrap();
-//! assert_eq!(tools.problems("add", &arguments), [r#""a" is "one"; expected an integer"#]);
+//! let problems = tools.problems("add", &arguments);
+//! assert_eq!(problems[0].to_string(), r#""a" is "one"; expected an integer"#);
+//! assert_eq!(problems[0].kind(), "wrong_value");
 //! # Ok::<(), callwright_core::Error>(())
 //! ```
 
+mod checker;
 pub(crate) mod dialect;
 mod keywords;
 mod name;
@@ -28,6 +31,7 @@ mod shape;
 mod types;
 
 pub use notice::{Change, Notice};
+pub use problem::CallProblem;
 
 use crate::error::{Error, ErrorKind, Result, nearest};
 use notice::Notices;
@@ -65,6 +69,7 @@ impl Exec {
 
 /// The kind of a tool's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Output {
     /// Any text.
     #[default]
@@ -126,8 +131,8 @@ impl Tool {
     fn compile(&self, in_file: &str) -> Result<Option<jsonschema::Validator>> {
         let Some(schema) = self.schema() else { return Ok(None) };
         jsonschema::validator_for(&schema).map(Some).map_err(|error| {
-            let message = format!("{in_file}tool {:?}: {}", self.name, problem::schema_sentence(&error, "parameters"));
-            Error::new(ErrorKind::Tools, message)
+            let message = format!("{in_file}tool {:?}: {}", self.name, checker::schema_sentence(&error, "parameters"));
+            Error::new(ErrorKind::Tools, message).caused_by(error.to_owned())
         })
     }
 }
@@ -147,7 +152,7 @@ pub struct Tools {
 struct Entry {
     tool: Tool,
     // Compiled when the tool is added, in about 35 µs, so that an invalid schema is not first found in a call.
-    checker: Option<problem::Checker>,
+    checker: Option<checker::Checker>,
 }
 
 impl Tools {
@@ -188,7 +193,7 @@ impl Tools {
             }
         }
         let validator = tool.compile(&place)?;
-        let checker = validator.zip(tool.schema()).map(|(validator, schema)| problem::Checker::new(validator, &schema));
+        let checker = validator.zip(tool.schema()).map(|(validator, schema)| checker::Checker::new(validator, &schema));
         self.enter(Entry { tool, checker });
         Ok(())
     }
@@ -207,6 +212,7 @@ impl Tools {
     }
 
     /// Takes the notices, so that a session does not report them again.
+    #[doc(hidden)]
     pub fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
@@ -231,7 +237,7 @@ impl Tools {
     pub fn merge(&mut self, other: Tools) -> Result<()> {
         if let Some(entry) = other.tools.iter().find(|entry| self.by_name.contains_key(&entry.tool.name)) {
             let message = format!("there are two tools named {:?}", entry.tool.name);
-            return Err(Error::new(ErrorKind::Tools, message).hint("a tool of that name is in an earlier --tools file"));
+            return Err(Error::new(ErrorKind::Tools, message).hint("a tool of that name is in an earlier file"));
         }
         self.append(other);
         Ok(())
@@ -348,22 +354,20 @@ impl Tools {
 
     /// The problems of a call of `name` with `arguments`; empty if it is valid.
     ///
-    /// Each problem is a sentence for the model that names the place in the arguments and what was expected.
-    pub fn problems(&self, name: &str, arguments: &Map<String, Value>) -> Vec<String> {
+    /// A problem's `Display` is a sentence for the model that names the place in the arguments and what was expected.
+    pub fn problems(&self, name: &str, arguments: &Map<String, Value>) -> Vec<CallProblem> {
         let Some(index) = self.index(name) else { return vec![self.unknown(name)] };
         let Some(checker) = &self.tools[index].checker else { return Vec::new() };
-        checker.sentences(&Value::Object(arguments.clone()))
+        checker.problems(&Value::Object(arguments.clone()))
     }
 
-    fn unknown(&self, name: &str) -> String {
-        let mut names: Vec<&str> = self.iter().take(10).map(|tool| tool.name.as_str()).collect();
-        if self.len() > names.len() {
-            names.push("…");
-        }
-        match nearest(name, self.iter().map(|tool| tool.name.as_str())) {
-            _ if names.is_empty() => format!("there is no tool named {name:?}; there are no tools"),
-            Some(near) => format!("there is no tool named {name:?}; did you mean {near:?}?"),
-            None => format!("there is no tool named {name:?}; the tools are: {}", names.join(", ")),
+    fn unknown(&self, name: &str) -> CallProblem {
+        const LISTED: usize = 10;
+        CallProblem::UnknownTool {
+            name: name.to_owned(),
+            nearest: nearest(name, self.iter().map(|tool| tool.name.as_str())).map(str::to_owned),
+            tools: self.iter().take(LISTED).map(|tool| tool.name.clone()).collect(),
+            more: self.len().saturating_sub(LISTED),
         }
     }
 }
@@ -372,20 +376,21 @@ impl Tools {
 ///
 /// # Errors
 /// [`ErrorKind::Tools`] if the schema is invalid.
+#[doc(hidden)]
 pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<String>> {
     // A schema that the newest draft rejects (a list of `items`) may be of an older draft.
     let validator =
         jsonschema::validator_for(schema).or_else(|error| jsonschema::draft7::new(schema).map_err(|_| error));
     let validator = validator.map_err(|error| {
-        let message = format!("the schema is not one: {}", problem::schema_sentence(&error, "$"));
-        Error::new(ErrorKind::Tools, message)
+        let message = format!("the schema is not one: {}", checker::schema_sentence(&error, "$"));
+        Error::new(ErrorKind::Tools, message).caused_by(error.to_owned())
     })?;
     // At the top level the message is about arguments.
-    let of_value = |sentence: String| match sentence.strip_prefix("the arguments") {
-        Some(rest) => format!("the value{rest}"),
-        None => sentence,
+    let of_value = |problem: CallProblem| match problem.to_string() {
+        sentence if sentence.starts_with("the arguments") => sentence.replacen("the arguments", "the value", 1),
+        sentence => sentence,
     };
-    Ok(problem::Checker::new(validator, schema).sentences(value).into_iter().map(of_value).collect())
+    Ok(checker::Checker::new(validator, schema).problems(value).into_iter().map(of_value).collect())
 }
 
 /// The letters and digits of a name, in lower case.

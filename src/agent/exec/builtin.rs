@@ -176,7 +176,7 @@ impl Reader<'_> {
     fn deeper(&mut self, read: fn(&mut Self) -> Result<f64, String>) -> Result<f64, String> {
         self.depth += 1;
         if self.depth > DEPTH {
-            return Err(format!("brackets stand more than {DEPTH} deep in each other"));
+            return Err(format!("brackets are nested more than {DEPTH} deep"));
         }
         let value = read(self);
         self.depth -= 1;

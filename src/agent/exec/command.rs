@@ -45,7 +45,7 @@ fn running() -> MutexGuard<'static, Vec<u32>> {
 }
 
 /// Kills every tool that runs now, for a program that ends at once.
-pub fn kill_running() {
+pub(crate) fn kill_running() {
     running().iter().for_each(|&id| kill(id));
 }
 
@@ -196,7 +196,7 @@ pub(super) fn run(
     }
     match exec.output {
         Output::Json => json(name, &out, held),
-        Output::Text => Ok(cut(&out.kept, out.total, limits.max_output) + if held { HELD } else { "" }),
+        _ => Ok(cut(&out.kept, out.total, limits.max_output) + if held { HELD } else { "" }),
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Whether some answer passes the checker and fits the schemas of the case's tools.
 ///
 /// It tries the accepted values and the members of an enum. A case without expected calls has such an answer.
-pub fn reachable(case: &Case) -> bool {
+pub(crate) fn reachable(case: &Case) -> bool {
     let Some(gold) = &case.bfcl else { return true };
     if gold.category.contains("relevance") {
         return true;

@@ -7,7 +7,7 @@
 use crate::bench::exact::Exact;
 
 /// The error type where the Python checker raises an exception.
-pub const CRASH: &str = "checker_crash";
+pub(crate) const CRASH: &str = "checker_crash";
 
 type Verdict<T = ()> = Result<T, &'static str>;
 
@@ -16,7 +16,7 @@ type Verdict<T = ()> = Result<T, &'static str>;
 /// The rules depend on `category`. `tools` and `ground_truth` are the case's `function` and `ground_truth`, `answer`
 /// the decoded calls, `[{name: {parameter: value}}]`, or `None` where the model's text could not be decoded. With
 /// `underscore_to_dot`, tools are expected under their names with `_` for `.`.
-pub fn check(
+pub(crate) fn check(
     category: &str,
     tools: &Exact,
     ground_truth: &Exact,

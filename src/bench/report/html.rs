@@ -3,13 +3,12 @@
 mod data;
 mod figures;
 
-use super::{percent, remarks, seconds};
+use super::{curve, percent, remarks, seconds};
 use crate::bench::outcome::OUTCOMES;
 use crate::bench::summary::{SCORES, Summary};
 use crate::error::{Error, ErrorKind, Result};
-use minijinja::{Environment, UndefinedBehavior, Value, context};
+use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
 
-/// minijinja escapes for HTML because of this name.
 const NAME: &str = "report.html";
 const TEMPLATE: &str = include_str!("html/report.html.jinja");
 const STYLE: &str = include_str!("html/style.css");
@@ -19,7 +18,7 @@ const SCRIPT: &str = include_str!("html/script.js");
 ///
 /// # Errors
 /// [`ErrorKind::Template`] when the page's own template fails, which would be a defect of this library.
-pub fn html(summary: &Summary<'_>) -> Result<String> {
+pub(crate) fn html(summary: &Summary<'_>) -> Result<String> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.add_filter("percent", percent);
@@ -42,6 +41,9 @@ pub fn html(summary: &Summary<'_>) -> Result<String> {
         outcome_meanings => meanings.collect::<Vec<_>>(),
         ..figures::figures(summary)
     };
-    let rendered = environment.add_template(NAME, TEMPLATE).and_then(|()| environment.get_template(NAME)?.render(page));
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    let (drawing, source) = curve::DRAWING;
+    let added = environment.add_template(drawing, source).and_then(|()| environment.add_template(NAME, TEMPLATE));
+    let rendered = added.and_then(|()| environment.get_template(NAME)?.render(page));
     rendered.map_err(|error| Error::new(ErrorKind::Template, format!("cannot render {NAME}: {error:#}")))
 }

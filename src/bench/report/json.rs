@@ -16,6 +16,9 @@
 //!     answers;
 //!   - `pass_hat`: pass^1, pass^2, … and `unstable`, where there are several answers to each case;
 //!   - `tokens_per_correct`;
+//!   - `call_threshold`, `call_weights` and `no_call_below`, where they were given;
+//!   - `decision`, where enough answers have the probability of a call: `auc` (`value`, `low`, `high`), the best
+//!     `threshold`, and `recall` and `specificity` on cases that the threshold was not chosen on;
 //!   - `timing`, where answers were timed: `samples`, `first_token_p50`, `first_token_p95`, `total_p50`, `total_p95`,
 //!     `total_p99` in seconds, `prefill_rate` and `decode_rate` in tokens a second. Nothing else depends on the clock.
 //!
@@ -29,7 +32,7 @@ use crate::bench::summary::{ConfigurationSummary, SCORES, Scores, Summary};
 use serde_json::{Map, Value, json};
 
 /// report.json
-pub fn report(summary: &Summary<'_>) -> String {
+pub(crate) fn report(summary: &Summary<'_>) -> String {
     let plan = &summary.run.plan;
     let outcomes = OUTCOMES.iter().map(|row| json!({"name": row.name, "stage": row.stage, "meaning": row.meaning}));
     let report = json!({
@@ -88,6 +91,24 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         value["pass_hat"] = json!(repeats.pass_hat);
         value["unstable"] = proportion(&repeats.unstable);
     }
+    if let Some(calibration) = one.calibration() {
+        let (recall, specificity) = &calibration.held_out;
+        let auc = calibration.auc;
+        value["decision"] = json!({
+            "auc": {"value": auc.value, "low": auc.low, "high": auc.high},
+            "threshold": calibration.best.threshold,
+            "recall": proportion(recall), "specificity": proportion(specificity),
+        });
+    }
+    if let Some(threshold) = c.call_threshold {
+        value["call_threshold"] = json!(threshold);
+    }
+    if let Some(weights) = c.call_weights {
+        value["call_weights"] = json!(weights);
+    }
+    if let Some(threshold) = c.no_call_below {
+        value["no_call_below"] = json!(threshold);
+    }
     if let Some(latency) = &one.latency {
         value["timing"] = json!({
             "samples": latency.samples,
@@ -100,7 +121,7 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
 }
 
 /// outcomes.jsonl
-pub fn outcomes(summary: &Summary<'_>) -> String {
+pub(crate) fn outcomes(summary: &Summary<'_>) -> String {
     let mut text = String::new();
     for one in summary.configurations.iter().flat_map(|one| &one.samples) {
         let mut line = Map::new();

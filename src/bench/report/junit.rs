@@ -4,7 +4,7 @@ use crate::bench::outcome::{Outcome, Stage};
 use crate::bench::summary::Summary;
 
 /// junit.xml
-pub fn junit(summary: &Summary<'_>) -> String {
+pub(crate) fn junit(summary: &Summary<'_>) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     for one in &summary.configurations {
         let errors = one.samples.iter().filter(|sample| sample.scored.outcome.definition().stage == Stage::Run).count();

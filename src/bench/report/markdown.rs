@@ -5,7 +5,7 @@ use crate::bench::outcome::{OUTCOMES, markdown_table};
 use crate::bench::summary::{SCORES, Summary};
 
 /// report.md
-pub fn markdown(summary: &Summary<'_>) -> String {
+pub(crate) fn markdown(summary: &Summary<'_>) -> String {
     let plan = &summary.run.plan;
     let mut text = format!(
         "# {} cases of {}, {}\n\n",

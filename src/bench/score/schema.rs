@@ -3,36 +3,30 @@
 use super::super::outcome::Outcome;
 use super::ScoredCall;
 use crate::bench::suite::to_value;
-use crate::tool::Tools;
-use jsonschema::error::ValidationErrorKind as Kind;
+use crate::tool::{CallProblem, Tools};
 use serde_json::Value;
 
 /// The violation that is first in the table of outcomes, with a description; `None` if the arguments fit.
 pub(super) fn violation(tools: &Tools, call: &ScoredCall) -> Option<(Outcome, String)> {
-    let tool = tools.get(&call.name)?;
-    let schema = tool.schema()?;
+    let schema = tools.get(&call.name)?.schema()?;
     let arguments = to_value(call.exact.as_ref()?);
-    let mut first: Option<(Outcome, String)> = unlisted(&schema, &arguments)
+    let unlisted = unlisted(&schema, &arguments)
         .map(|name| (Outcome::UnknownArg, format!("{}: {name:?} is not a parameter", call.name)));
-    // Compiling a schema takes longer than the rest, and the parser knows already which calls fit.
-    if !call.valid
-        && let Ok(validator) = jsonschema::validator_for(&schema)
-    {
-        for error in validator.iter_errors(&arguments) {
-            let outcome = match error.kind() {
-                Kind::Required { .. } => Outcome::MissingRequiredArg,
-                Kind::AdditionalProperties { .. } | Kind::UnevaluatedProperties { .. } => Outcome::UnknownArg,
-                Kind::Enum { .. } | Kind::Constant { .. } => Outcome::EnumViolation,
-                _ => Outcome::WrongType,
-            };
-            if first.as_ref().is_none_or(|(known, _)| outcome < *known) {
-                let told = call.problems.join("; ");
-                let told = if told.is_empty() { error.to_string() } else { told };
-                first = Some((outcome, format!("{}: {told}", call.name)));
-            }
-        }
+    let worst = call.problems.iter().filter(|problem| problem.is_schema_violation()).map(outcome).min();
+    match (unlisted, worst) {
+        (Some(unlisted), Some(worst)) if unlisted.0 <= worst => Some(unlisted),
+        (_, Some(worst)) => Some((worst, format!("{}: {}", call.name, CallProblem::sentences(&call.problems)))),
+        (unlisted, None) => unlisted,
     }
-    first
+}
+
+fn outcome(problem: &CallProblem) -> Outcome {
+    match problem {
+        CallProblem::MissingArgument { .. } => Outcome::MissingRequiredArg,
+        CallProblem::UnknownArguments { .. } => Outcome::UnknownArg,
+        CallProblem::WrongValue { keyword, .. } if keyword == "enum" || keyword == "const" => Outcome::EnumViolation,
+        _ => Outcome::WrongType,
+    }
 }
 
 /// An argument that is not among the properties of a schema that does not mention additional ones.

@@ -24,7 +24,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum sequences in one context: llama.cpp's LLAMA_MAX_SEQ.
-pub const MAX_SEQUENCES: usize = 256;
+pub(crate) const MAX_SEQUENCES: usize = 256;
 
 /// Minimum number of prompt tokens for which to wait until another sequence has them.
 const WORTH_SHARING: usize = 32;
@@ -37,7 +37,7 @@ const WORTH_WAITING: f64 = 0.75;
 const ROUNDS: usize = 4;
 
 /// Parallel generations: contexts, each with some sequences.
-pub struct Sequences(Vec<Arc<Shared>>);
+pub(crate) struct Sequences(Vec<Arc<Shared>>);
 
 /// The distribution of sequences over contexts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -105,7 +105,7 @@ impl Sequences {
     ///
     /// # Errors
     /// [`ErrorKind::Engine`] if there are too many.
-    pub fn new(engine: &LlamaEngine, count: usize) -> Result<Sequences> {
+    pub(crate) fn new(engine: &LlamaEngine, count: usize) -> Result<Sequences> {
         if !(1..=MAX_SEQUENCES).contains(&count) {
             let message = format!("{count} sequences in one context; llama.cpp has 1 to {MAX_SEQUENCES}");
             return Err(Error::new(ErrorKind::Engine, message));
@@ -115,7 +115,7 @@ impl Sequences {
     }
 
     /// The number of sequences.
-    pub fn at_a_time(&self) -> usize {
+    pub(crate) fn at_a_time(&self) -> usize {
         self.0.iter().map(|shared| shared.layout.each).sum()
     }
 
@@ -123,7 +123,7 @@ impl Sequences {
     ///
     /// # Errors
     /// [`ErrorKind::Engine`] if all are taken.
-    pub fn take(&self) -> Result<(Box<dyn Engine>, TurnEnd)> {
+    pub(crate) fn take(&self) -> Result<(Box<dyn Engine>, TurnEnd)> {
         let sequence = self.0.iter().find_map(Sequence::take);
         let sequence = sequence.ok_or_else(|| Error::new(ErrorKind::Engine, "all sequences are taken"))?;
         let end = TurnEnd(Arc::clone(&sequence.shared), sequence.index);
@@ -220,11 +220,11 @@ impl Shared {
 }
 
 /// Ends the turns of one sequence, so that the others of its context no longer wait for it.
-pub struct TurnEnd(Arc<Shared>, usize);
+pub(crate) struct TurnEnd(Arc<Shared>, usize);
 
 impl TurnEnd {
     /// Ends the turn. To be called after each generation, successful or not.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.0.end_turn(self.1);
     }
 }
@@ -545,3 +545,6 @@ impl Engine for Sequence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

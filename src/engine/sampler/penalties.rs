@@ -40,7 +40,7 @@ impl Default for Penalties {
 
 impl Penalties {
     /// Whether any penalty is set.
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.counts() || self.dry_multiplier > 0.0
     }
 

@@ -350,7 +350,7 @@ impl Gguf {
     }
 
     /// The files of the model: this one, or all shards.
-    pub fn files(&self) -> Vec<PathBuf> {
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         match shard_of(&name) {
             Some(shard) if self.get("split.count").is_some() => {

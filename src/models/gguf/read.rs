@@ -184,10 +184,10 @@ fn lossy(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-fn check_version(version: [u8; 4]) -> Result<u32> {
+fn check_version(version: [u8; 4]) -> Result<()> {
     let little = u32::from_le_bytes(version);
     match little {
-        2 | 3 => Ok(little),
+        2 | 3 => Ok(()),
         1 => Err(Error::new(ErrorKind::Gguf, "a GGUF of version 1, which llama.cpp no longer reads")
             .hint("convert the model again with a current llama.cpp")),
         _ if matches!(u32::from_be_bytes(version), 1..=16) => {
@@ -222,7 +222,7 @@ fn read_header(mut reader: Reader, path: &Path) -> Result<Gguf> {
     reader.inner.seek_relative(4 - start as i64).map_err(|e| Error::io("read", path, &e))?;
     reader.at = 4;
 
-    let version = check_version(reader.array("the version")?)?;
+    check_version(reader.array("the version")?)?;
     let tensor_count = count(reader.u64("the number of tensors")?, "tensors")?;
     let entry_count = count(reader.u64("the number of metadata entries")?, "metadata entries")?;
 
@@ -254,7 +254,6 @@ fn read_header(mut reader: Reader, path: &Path) -> Result<Gguf> {
     Ok(Gguf {
         path: path.to_owned(),
         file_size: reader.file_size,
-        version,
         // MAX_HEADER bounds `at`, and `alignment` fits in 32 bits: no overflow.
         data_offset: reader.at.next_multiple_of(alignment),
         metadata,

@@ -2,7 +2,7 @@
 
 /// The parts of a sharded model's file name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shard {
+pub(crate) struct Shard {
     /// The name before the numbers.
     pub prefix: String,
     /// Which shard this is, from 1.
@@ -13,18 +13,18 @@ pub struct Shard {
 
 impl Shard {
     /// The file name of shard `index`, from 1.
-    pub fn file_name(&self, index: u32) -> String {
+    pub(crate) fn file_name(&self, index: u32) -> String {
         format!("{}-{index:05}-of-{:05}.gguf", self.prefix, self.count)
     }
 
     /// The file names of all shards, in order.
-    pub fn file_names(&self) -> impl Iterator<Item = String> + '_ {
+    pub(crate) fn file_names(&self) -> impl Iterator<Item = String> + '_ {
         (1..=self.count).map(|index| self.file_name(index))
     }
 }
 
 /// Parses a shard's file name; `None` if it is a whole model.
-pub fn shard_of(file_name: &str) -> Option<Shard> {
+pub(crate) fn shard_of(file_name: &str) -> Option<Shard> {
     let number = |digits: &str| match digits.len() {
         5 if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse::<u32>().ok(),
         _ => None,

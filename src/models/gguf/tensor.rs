@@ -2,7 +2,7 @@
 
 /// An element type of ggml: elements come in blocks of `block` elements that take `bytes` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TensorType {
+pub(crate) struct TensorType {
     /// ggml's name of it, such as `Q4_K`.
     pub name: &'static str,
     /// Elements in a block.
@@ -112,7 +112,7 @@ pub(super) fn file_type_name(id: u64) -> Option<&'static str> {
 
 /// A tensor, as described in the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tensor {
+pub(crate) struct Tensor {
     /// Its name, such as `blk.0.attn_q.weight`.
     pub name: String,
     /// Its shape, the fastest dimension first; one to four numbers.
@@ -127,7 +127,7 @@ pub struct Tensor {
 
 impl Tensor {
     /// The number of its elements.
-    pub fn elements(&self) -> u64 {
+    pub(crate) fn elements(&self) -> u64 {
         self.shape.iter().product()
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 #[allow(missing_docs)]
-pub enum ValueType {
+pub(crate) enum ValueType {
     U8 = 0,
     I8 = 1,
     U16 = 2,
@@ -44,7 +44,7 @@ impl ValueType {
 /// A value of the metadata.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)]
-pub enum Value {
+pub(crate) enum Value {
     U8(u8),
     I8(i8),
     U16(u16),
@@ -82,7 +82,7 @@ impl Value {
     }
 
     /// The value as a non-negative integer.
-    pub fn as_u64(&self) -> Option<u64> {
+    pub(crate) fn as_u64(&self) -> Option<u64> {
         match *self {
             Value::U8(n) => Some(n.into()),
             Value::U16(n) => Some(n.into()),
@@ -97,7 +97,7 @@ impl Value {
     }
 
     /// The value as text.
-    pub fn as_str(&self) -> Option<&str> {
+    pub(crate) fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) => Some(text),
             _ => None,
@@ -105,7 +105,7 @@ impl Value {
     }
 
     /// The value as an array.
-    pub fn as_array(&self) -> Option<&Array> {
+    pub(crate) fn as_array(&self) -> Option<&Array> {
         match self {
             Value::Array(array) => Some(array),
             _ => None,
@@ -115,7 +115,7 @@ impl Value {
 
 /// An array in the metadata; numbers are decoded on access.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Array {
+pub(crate) enum Array {
     /// Strings.
     Strings(Strings),
     /// Numbers of a type, little-endian.
@@ -124,20 +124,15 @@ pub enum Array {
 
 impl Array {
     /// The number of elements.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Array::Strings(strings) => strings.len(),
             Array::Numbers(kind, bytes) => bytes.len() / (kind.size().max(1) as usize),
         }
     }
 
-    /// Whether it is empty.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The strings of an array of strings.
-    pub fn strings(&self) -> Option<&Strings> {
+    pub(crate) fn strings(&self) -> Option<&Strings> {
         match self {
             Array::Strings(strings) => Some(strings),
             Array::Numbers(..) => None,
@@ -145,7 +140,7 @@ impl Array {
     }
 
     /// The numbers of an array of numbers.
-    pub fn numbers(&self) -> impl Iterator<Item = Value> + '_ {
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = Value> + '_ {
         let (kind, bytes): (_, &[u8]) = match self {
             Array::Numbers(kind, bytes) => (*kind, bytes),
             Array::Strings(_) => (ValueType::U8, &[]),
@@ -157,7 +152,7 @@ impl Array {
 /// Many strings in one allocation: a vocabulary has hundreds of thousands. They are bytes, because a token may be part
 /// of a character.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Strings {
+pub(crate) struct Strings {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
@@ -176,24 +171,24 @@ impl Strings {
     }
 
     /// The number of strings.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// Whether there are no strings.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
     /// The string at `index`.
-    pub fn get(&self, index: usize) -> Option<&[u8]> {
+    pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
         let end = *self.ends.get(index)?;
         let start = if index == 0 { 0 } else { self.ends[index - 1] };
         Some(&self.bytes[start..end])
     }
 
     /// All strings in order.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> + '_ {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
     }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 /// Token cost of one part of a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Cost {
     /// Which part.
     pub what: &'static str,
@@ -19,6 +20,7 @@ pub struct Cost {
 
 /// One of a format's markers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct MarkerTokens {
     /// The marker without white space at its edges.
     pub marker: String,

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 /// How a template renders one part of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Render {
     /// Which part.
     pub what: &'static str,
@@ -24,6 +25,7 @@ pub struct Render {
 /// How a part of a conversation was rendered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Outcome {
     /// It appears in the prompt.
     Pass,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 /// An answer with calls, written by the template and read with its format.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct RoundTrip {
     /// What the answer contains.
     pub what: &'static str,
@@ -111,7 +112,7 @@ fn problem(answer: &Message, parsed: &Parsed) -> Option<String> {
             return Some(difference(&wrote.arguments, &read.arguments));
         }
         if !read.complete || !read.valid {
-            let why = read.problems.join("; ");
+            let why = read.error_text();
             return Some(format!("the call of {} is taken for an unfinished or invalid one: {why}", wrote.name));
         }
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 /// The prompts of two consecutive turns.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Turn {
     /// Whether the model's messages have reasoning.
     pub reasoning: bool,
@@ -20,6 +21,7 @@ pub struct Turn {
 
 /// The first place where two prompts differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Difference {
     /// Byte offset.
     pub at: usize,

@@ -71,6 +71,7 @@ fn is_special(text: &str) -> bool {
 
 impl Format {
     /// The special tokens in the markers of calls.
+    #[doc(hidden)]
     pub fn special_tokens(&self) -> Vec<String> {
         let around = self.section.iter().flat_map(|section| [&section.start, &section.end]);
         let markers = around.chain(&self.start).chain(&self.end).filter_map(|marker| marker.text());

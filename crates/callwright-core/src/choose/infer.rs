@@ -19,6 +19,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// What a chat template's output shows about its format.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Inference {
     /// The format, if the template writes calls in a readable one.
     pub format: Option<Format>,
@@ -92,6 +93,6 @@ impl Format {
         let message = format!("no tool-call format can be read off the template: {}", inference.notes.join("; "));
         Err(Error::new(ErrorKind::Format, message)
             .in_file(template.name())
-            .hint("declare one in a comment {#--- callwright … ---#} at its beginning, or name one with --format"))
+            .hint("declare one in a comment {#--- callwright … ---#} at its beginning, or choose one by name"))
     }
 }

@@ -4,6 +4,7 @@ use super::{Format, declaration};
 use std::sync::OnceLock;
 
 /// A built-in format.
+#[non_exhaustive]
 pub struct Builtin {
     /// Its name for `--format`.
     pub name: &'static str,

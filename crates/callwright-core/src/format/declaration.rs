@@ -41,7 +41,8 @@ pub(super) fn read(source: &str) -> Result<Option<Declaration>> {
     };
     let reader = Reader { source, offset };
     let table = DeTable::parse(block).map_err(|error| {
-        reader.error(error.span().unwrap_or(0..0), ErrorKind::Syntax, format!("not TOML: {}", error.message().trim()))
+        let message = format!("not TOML: {}", error.message().trim());
+        reader.error(error.span().unwrap_or(0..0), ErrorKind::Syntax, message).caused_by(error)
     })?;
     reader.format(table.get_ref()).map(Some)
 }

@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result, nearest};
 use crate::json;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::fmt;
 use std::ops::RangeInclusive;
 
 /// Valid temperatures.
@@ -26,6 +27,7 @@ pub const NO_LIMIT: usize = usize::MAX;
 
 /// OpenAI's `response_format`: the answer is JSON that fits a schema, or, if there are tools, calls of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ResponseFormat {
     /// The schema; `{"type": "object"}` for any object.
     pub schema: Value,
@@ -36,6 +38,7 @@ pub struct ResponseFormat {
 
 /// The fields of a request body; `None` or empty if absent.
 #[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Body {
     /// `max_completion_tokens`, or `max_tokens`.
     pub max_tokens: Option<usize>,
@@ -71,22 +74,41 @@ pub struct Body {
     pub variables: Map<String, Value>,
     /// What was read in another form.
     pub notes: Vec<String>,
-    /// The unused fields, with the reason if there is one.
-    pub unused: Vec<String>,
+    /// The unused fields.
+    pub unused: Vec<UnusedField>,
+}
+
+/// A field of a request body that has no effect. `Display` writes its name, with the advice in parentheses.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct UnusedField {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: Value,
+    /// Why it is not used, or what to write instead; empty if nothing is known.
+    pub advice: String,
+}
+
+impl fmt::Display for UnusedField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        if self.advice.is_empty() { Ok(()) } else { write!(f, " ({})", self.advice) }
+    }
 }
 
 /// Reasons for unused fields, and replacements.
 const REASONS: [(&str, &str); 16] = [
-    ("stream", "--output events writes while the model does"),
-    ("stream_options", "--output events writes while the model does"),
+    ("stream", "events report the answer while the model writes"),
+    ("stream_options", "events report the answer while the model writes"),
     ("n", "one answer is written"),
     ("best_of", "one answer is written"),
     ("logprobs", "no probabilities are reported"),
     ("top_logprobs", "no probabilities are reported"),
-    ("system", "give a message with the role system, or --system"),
+    ("system", "give a message with the role system"),
     ("stop_sequences", "write stop"),
-    ("grammar", "give it with --grammar FILE"),
-    ("json_schema", "write response_format, or give it with --json-schema FILE"),
+    ("grammar", "it is not read from a body"),
+    ("json_schema", "write response_format"),
     ("n_predict", "write max_tokens"),
     ("num_predict", "write max_tokens"),
     ("max_new_tokens", "write max_tokens"),
@@ -94,6 +116,10 @@ const REASONS: [(&str, &str); 16] = [
     ("max_length", "write max_tokens"),
     ("options", "write its fields into the body itself"),
 ];
+
+/// Fields that a conversation has besides those of [`Body::of`].
+const CONVERSATION: [&str; 6] =
+    ["messages", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"];
 
 /// Fields that this program adds to messages, and that have no effect.
 const OWN: [&str; 5] = ["usage", "finish_reason", "status", "error", "diagnostics"];
@@ -104,7 +130,7 @@ impl Body {
     /// # Errors
     /// [`ErrorKind::Messages`] if a used field has an invalid value.
     pub fn of(conversation: &Conversation) -> Result<Body> {
-        let mut fields = Fields { left: conversation.extra.clone(), body: Body::default() };
+        let mut fields = Fields { left: conversation.extra.clone(), known: CONVERSATION.to_vec(), notes: Vec::new() };
         fields.left.retain(|_, value| !value.is_null());
         let body = Body {
             max_tokens: fields.max_tokens()?,
@@ -128,52 +154,32 @@ impl Body {
             variables: fields.variables()?,
             ..Body::default()
         };
-        let Fields { left, body: Body { notes, mut unused, .. } } = fields;
-        if let Some(model) = &conversation.model {
-            unused.insert(0, format!("model (-m chooses one, not {model:?})"));
-        }
-        unused.extend(left.iter().filter(|(name, value)| !asks_nothing(name, value)).map(|(name, _)| why(name)));
-        Ok(Body { notes, unused, ..body })
+        let Fields { left, known, notes } = fields;
+        let model = conversation.model.iter().map(|model| UnusedField {
+            name: "model".to_owned(),
+            advice: format!("another one is chosen, not {model:?}"),
+            value: model.as_str().into(),
+        });
+        let rest = left.into_iter().filter(|(name, value)| !asks_nothing(name, value)).map(|(name, value)| {
+            let advice = advice(&name, &known);
+            UnusedField { name, value, advice }
+        });
+        Ok(Body { notes, unused: model.chain(rest).collect(), ..body })
     }
 
     /// One sentence about all unused fields.
     pub fn unused_note(&self) -> Option<String> {
-        (!self.unused.is_empty()).then(|| format!("not used in the request body: {}", self.unused.join(", ")))
+        let fields: Vec<String> = self.unused.iter().map(UnusedField::to_string).collect();
+        (!fields.is_empty()).then(|| format!("not used in the request body: {}", fields.join(", ")))
     }
 }
 
-/// An unused field, with what to do instead.
-fn why(name: &str) -> String {
-    const USED: [&str; 24] = [
-        "messages",
-        "tools",
-        "tool_choice",
-        "max_tokens",
-        "max_completion_tokens",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "seed",
-        "repeat_penalty",
-        "repetition_penalty",
-        "presence_penalty",
-        "frequency_penalty",
-        "repeat_last_n",
-        "dry_multiplier",
-        "stop",
-        "logit_bias",
-        "parallel_tool_calls",
-        "response_format",
-        "chat_template_kwargs",
-        "reasoning_effort",
-        "functions",
-        "function_call",
-    ];
-    match (REASONS.iter().find(|(known, _)| *known == name), nearest(name, USED)) {
-        (Some((_, reason)), _) => format!("{name} ({reason})"),
-        (None, Some(meant)) => format!("{name} (did you mean {meant}?)"),
-        (None, None) => name.to_owned(),
+/// Why a field is not used, or which of the `known` fields it may mean.
+fn advice(name: &str, known: &[&str]) -> String {
+    match (REASONS.iter().find(|(other, _)| *other == name), nearest(name, known.iter().copied())) {
+        (Some((_, reason)), _) => (*reason).to_owned(),
+        (None, Some(meant)) => format!("did you mean {meant}?"),
+        (None, None) => String::new(),
     }
 }
 
@@ -194,23 +200,25 @@ fn asks_nothing(name: &str, value: &Value) -> bool {
 /// The fields of a body that are still unread.
 struct Fields {
     left: Map<String, Value>,
-    /// Collects notes and unused fields.
-    body: Body,
+    /// The names of all fields that are read, present or not.
+    known: Vec<&'static str>,
+    notes: Vec<String>,
 }
 
 impl Fields {
-    fn take(&mut self, name: &str) -> Option<Value> {
+    fn take(&mut self, name: &'static str) -> Option<Value> {
+        self.known.push(name);
         self.left.shift_remove(name)
     }
 
-    fn number(&mut self, name: &str, range: RangeInclusive<f32>) -> Result<Option<f32>> {
+    fn number(&mut self, name: &'static str, range: RangeInclusive<f32>) -> Result<Option<f32>> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let number = value.as_f64().map(|number| number as f32).filter(|number| range.contains(number));
         let wanted = || format!("a number from {} to {}", range.start(), range.end());
         number.map(Some).ok_or_else(|| wrong(name, &wanted(), &value))
     }
 
-    fn whole(&mut self, name: &str, range: RangeInclusive<i128>) -> Result<Option<i128>> {
+    fn whole(&mut self, name: &'static str, range: RangeInclusive<i128>) -> Result<Option<i128>> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let whole = value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from));
         // Some programs write 5 as 5.0.
@@ -226,12 +234,12 @@ impl Fields {
     /// One of two fields with the same meaning; the first if both are present and differ.
     fn either<T: PartialEq>(
         &mut self,
-        [first, second]: [&str; 2],
-        read: impl Fn(&mut Fields, &str) -> Result<Option<T>>,
+        [first, second]: [&'static str; 2],
+        read: impl Fn(&mut Fields, &'static str) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         let (one, other) = (read(self, first)?, read(self, second)?);
         if one.is_some() && other.is_some() && one != other {
-            self.body.notes.push(format!("the request body has {first} and {second}; {first} is used"));
+            self.notes.push(format!("the request body has {first} and {second}; {first} is used"));
         }
         Ok(one.or(other))
     }

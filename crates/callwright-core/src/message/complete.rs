@@ -12,6 +12,7 @@ const INTERRUPTED: &str = "interrupted: there is no result of this call";
 
 /// A message of a prompt.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Placed {
     /// The message.
     pub message: Message,

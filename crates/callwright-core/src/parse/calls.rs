@@ -1,12 +1,19 @@
-//! The calls of one text while they are being read: ids, events, reports, and how they end.
+//! The calls of one text while they are being read: what is reported, and how they end.
 
-use super::coerce::{Coercer, Coercion};
+mod ids;
+mod open;
+mod verdict;
+
+use super::coerce::Coercer;
 use super::duplicates;
-use super::event::{Diagnostic, DiagnosticKind, Event, InvalidCall, Repair, RepairKind};
+use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
 use super::names;
+use super::parsed::ParsedCall;
 use crate::format::schema;
 use crate::message::Arguments;
-use crate::tool::{Tool, Tools};
+use crate::tool::{CallProblem, Tool, Tools};
+use ids::Ids;
+use open::{Open, Out};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -18,96 +25,6 @@ const DIAGNOSTICS: usize = 100;
 const SPARE: usize = 16 << 10;
 /// Maximum length of a key in a report.
 const KEY: usize = 100;
-/// Maximum number of values per call to coerce. The others are unchanged.
-const CHANGES: usize = 512;
-/// Bytes of arguments to hold while waiting for an id that the format writes after them.
-const WAITING: usize = 1024;
-
-/// A parsed call.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ParsedCall {
-    /// The call's id: the model's own if it came in time and is unique.
-    pub id: String,
-    /// The tool's name as the model wrote it; empty if there was none.
-    pub name: String,
-    /// The arguments, repaired if possible.
-    pub arguments: Arguments,
-    /// What the model wrote for this call, markers included.
-    pub raw: String,
-    /// The byte range of `raw` in the model's text.
-    pub range: Range<usize>,
-    /// Whether the model wrote all of it. An incomplete call must not be executed.
-    pub complete: bool,
-    /// Whether name and arguments are well-formed and, if the tools are known, fit the tool's schema.
-    pub valid: bool,
-    /// Why the call is not valid, in sentences for the model.
-    pub problems: Vec<String>,
-}
-
-impl ParsedCall {
-    /// Whether the call may be handed to a program: it is complete and names a tool. It may still not fit that tool.
-    pub fn is_whole(&self) -> bool {
-        self.complete && !self.name.is_empty()
-    }
-
-    /// Whether the call may be executed: it is whole and fits its tool.
-    pub fn is_runnable(&self) -> bool {
-        self.is_whole() && self.valid
-    }
-
-    /// The call as it is reported where it is not whole.
-    pub fn invalid(&self) -> InvalidCall {
-        InvalidCall {
-            id: self.id.clone(),
-            name: self.name.clone(),
-            arguments: self.arguments.to_text(),
-            raw: self.raw.clone(),
-            error: self.problems.join("; "),
-            position: self.range.clone(),
-        }
-    }
-}
-
-/// The call being read.
-#[derive(Debug)]
-struct Open {
-    start: usize,
-    raw: Vec<u8>,
-    /// Start of the payload in `raw`.
-    payload: usize,
-    id: Option<String>,
-    name: Option<String>,
-    /// Whether the call's start was sent.
-    said: bool,
-    /// Arguments that wait, with the call's start, for the id.
-    waiting: String,
-    /// Arguments that were only found at the end of the text.
-    completed: String,
-    seen: Vec<RepairKind>,
-    /// Whether a departure was not repaired because repairs are off.
-    refused: bool,
-    /// The range of the arguments if their reader reads a translation of them: places in it are not places in the text.
-    translated: Option<Range<usize>>,
-    /// Problems of the call, in sentences.
-    blamed: Vec<String>,
-    /// Start of the arguments in the model's text, if they are passed on unchanged.
-    arguments_at: Option<usize>,
-    coercer: Option<Coercer>,
-    /// Changes to the arguments: position, number of bytes, replacement.
-    changes: Vec<(usize, usize, String)>,
-    /// The first coerced value of each kind: its position in the arguments, and its text.
-    coerced: Vec<(RepairKind, usize, String)>,
-    /// Keys that were dropped.
-    ignored: Vec<String>,
-    /// Duplicate arguments and their places, as far as the payload's reader knows.
-    again: Vec<(String, Range<usize>)>,
-}
-
-impl Open {
-    fn is_named(&self) -> bool {
-        self.name.as_ref().is_some_and(|name| !name.is_empty())
-    }
-}
 
 /// How a call ended.
 #[derive(Debug)]
@@ -131,7 +48,7 @@ pub(crate) struct Calls {
     pub coerce: bool,
     pub normalize_names: bool,
     /// Whether the format writes ids, so that a call's start waits for its id.
-    pub ids: bool,
+    pub writes_ids: bool,
     /// Whether calls are forbidden.
     pub forbidden: bool,
     /// Whether numbers may exceed what can be kept exactly.
@@ -145,10 +62,7 @@ pub(crate) struct Calls {
     /// the deltas must not get whole JSON from a cut call.
     text_ended: bool,
     tools: Option<Arc<Tools>>,
-    first: usize,
-    next: usize,
-    /// Ids that were not minted here.
-    taken: HashSet<String>,
+    ids: Ids,
     open: Option<Open>,
     /// The last call's byte buffer, for reuse.
     spare: Vec<u8>,
@@ -170,16 +84,14 @@ impl Calls {
             repair,
             coerce: true,
             normalize_names: true,
-            ids: false,
+            writes_ids: false,
             forbidden: false,
             any_number: false,
             closing: false,
             cut_off: false,
             text_ended: false,
             tools,
-            first,
-            next: first,
-            taken,
+            ids: Ids::new(first, taken),
             open: None,
             spare: Vec::new(),
             spare_text: String::new(),
@@ -191,26 +103,7 @@ impl Calls {
     /// A call begins at offset `start`.
     pub(crate) fn open(&mut self, start: usize) {
         self.doubled = false;
-        self.open = Some(Open {
-            start,
-            raw: std::mem::take(&mut self.spare),
-            payload: 0,
-            id: None,
-            name: None,
-            said: false,
-            waiting: String::new(),
-            completed: String::new(),
-            seen: Vec::new(),
-            refused: false,
-            translated: None,
-            blamed: Vec::new(),
-            arguments_at: None,
-            coercer: None,
-            changes: Vec::new(),
-            coerced: Vec::new(),
-            ignored: Vec::new(),
-            again: Vec::new(),
-        });
+        self.open = Some(Open::new(start, std::mem::take(&mut self.spare)));
     }
 
     /// Adds bytes to the open call's `raw`.
@@ -297,7 +190,7 @@ impl Calls {
     }
 
     /// Marks the open call as invalid for this reason.
-    pub(crate) fn blame(&mut self, problem: String) {
+    pub(crate) fn blame(&mut self, problem: CallProblem) {
         if let Some(open) = &mut self.open
             && !open.blamed.contains(&problem)
         {
@@ -316,9 +209,9 @@ impl Calls {
     fn report_again(&mut self, keys: &[String]) {
         let Some(open) = self.open.as_mut().filter(|_| !keys.is_empty()) else { return };
         let mut again = std::mem::take(&mut open.again);
-        let from = open.arguments_at.map_or(open.payload, |at| at.saturating_sub(open.start)).min(open.raw.len());
+        let from = open.arguments_from();
         let mut places = duplicates::places(&open.raw[from..]);
-        let (from, whole) = (open.start + from, open.start..open.start + open.raw.len());
+        let (from, whole) = (open.start + from, open.range());
         for key in keys {
             let known = again.iter().position(|(name, _)| name == key).map(|index| again.remove(index).1);
             let place = known.or_else(|| {
@@ -402,9 +295,7 @@ impl Calls {
     /// Sets the open call's id from the model; false if it is too late or not unique.
     pub(crate) fn give_id(&mut self, id: String) -> bool {
         let Some(open) = &mut self.open else { return false };
-        let number = id.strip_prefix("call").and_then(|digits| digits.parse().ok());
-        let minted = number.is_some_and(|number| (self.first..self.next).contains(&number));
-        if minted || open.id.is_some() || id.is_empty() || !self.taken.insert(id.clone()) {
+        if open.id.is_some() || id.is_empty() || !self.ids.claim(&id) {
             return false;
         }
         open.id = Some(id);
@@ -435,41 +326,39 @@ impl Calls {
         open.coercer = self.tools.as_ref().and_then(|tools| Coercer::new(tools, &name));
         // White space is not a tool name.
         open.name = Some(if name.trim().is_empty() { String::new() } else { name });
-        if (open.id.is_some() || !self.ids) && !self.text_ended {
+        if (open.id.is_some() || !self.writes_ids) && !self.text_ended {
             self.say_start();
         }
     }
 
-    /// Sends the open call's start, and the arguments that waited for it. A call without a name is not sent.
+    /// The open call, and what it needs to send its events.
+    fn sending(&mut self) -> Option<(&mut Open, Out<'_>)> {
+        let out = Out { events: &mut self.events, ids: &mut self.ids, text_ended: self.text_ended };
+        Some((self.open.as_mut()?, out))
+    }
+
+    /// Sends the open call's start, and the arguments that waited for it.
     fn say_start(&mut self) {
-        let id = self.settle_id();
-        if let Some(open) = self.open.as_mut().filter(|open| !open.said && open.is_named()) {
-            open.said = true;
-            let name = open.name.clone().unwrap_or_default();
-            let delta = std::mem::take(&mut open.waiting);
-            self.events.push(Event::CallStart { id: id.clone(), name });
-            if !delta.is_empty() {
-                self.events.push(Event::CallArguments { id, delta });
-            }
+        if let Some((open, mut out)) = self.sending() {
+            open.say_start(&mut out);
         }
     }
 
-    /// The open call's id; a new one if the model gave none.
-    fn settle_id(&mut self) -> String {
-        let given = self.open.as_ref().and_then(|open| open.id.clone());
-        let id = given.unwrap_or_else(|| self.mint());
-        if let Some(open) = &mut self.open {
-            open.id = Some(id.clone());
+    /// More of the arguments of the open call, whose name is known.
+    pub(crate) fn delta(&mut self, delta: &str) {
+        let coerce = self.repair && self.coerce;
+        if let Some((open, mut out)) = self.sending() {
+            open.delta(delta, coerce, &mut out);
         }
-        id
     }
 
-    fn mint(&mut self) -> String {
-        loop {
-            let id = minted(self.next);
-            self.next += 1;
-            if self.taken.is_empty() || !self.taken.contains(&id) {
-                return id;
+    /// Reports the first coercion of each kind.
+    fn report_coercions(&mut self) {
+        let coerced = self.open.as_mut().map(|open| std::mem::take(&mut open.coerced)).unwrap_or_default();
+        for (kind, start, written) in coerced {
+            if let Some(open) = &self.open {
+                let place = open.place_of(start, &written);
+                self.depart(kind, place);
             }
         }
     }
@@ -479,114 +368,6 @@ impl Calls {
         if let Some(open) = &mut self.open {
             open.arguments_at = Some(at);
         }
-    }
-
-    /// More of the arguments of the open call, whose name is known.
-    pub(crate) fn delta(&mut self, delta: &str) {
-        let Some(mut coercer) = self.open.as_mut().and_then(|open| open.coercer.take()) else {
-            return self.say_delta(delta);
-        };
-        let mut rest = delta;
-        while !rest.is_empty() {
-            let mut known = String::new();
-            let (taken, coercion) = coercer.push(rest, &mut known);
-            rest = &rest[taken..];
-            self.say_delta(&known);
-            if let Some(coercion) = coercion {
-                self.coerce(coercion);
-            }
-        }
-        if let Some(open) = &mut self.open {
-            open.coercer = Some(coercer);
-        }
-    }
-
-    /// Records a coercion. It is reported when the call ends, when its place is known.
-    fn coerce(&mut self, Coercion { kind, start, written, wanted }: Coercion) {
-        let size = |open: &Open| open.changes.iter().map(|(.., wanted)| wanted.len()).sum::<usize>();
-        let room = self.open.as_ref().is_some_and(|open| open.changes.len() < CHANGES && size(open) < SPARE);
-        let repair = self.repairs(kind) && room;
-        self.say_delta(if repair { &wanted } else { &written });
-        let Some(open) = &mut self.open else { return };
-        if repair {
-            open.changes.push((start, written.len(), wanted));
-        }
-        if !open.coerced.iter().any(|(other, ..)| *other == kind) {
-            open.coerced.push((kind, start, written));
-        }
-    }
-
-    /// Reports the first coercion of each kind.
-    fn report_coercions(&mut self) {
-        let coerced = self.open.as_mut().map(|open| std::mem::take(&mut open.coerced)).unwrap_or_default();
-        for (kind, start, written) in coerced {
-            self.report_coercion(kind, start, &written);
-        }
-    }
-
-    fn report_coercion(&mut self, kind: RepairKind, start: usize, written: &str) {
-        let Some(open) = &mut self.open else { return };
-        let from = open.arguments_at.map_or(open.payload, |at| at.saturating_sub(open.start)).min(open.raw.len());
-        let find = |from: usize, text: &[u8]| {
-            let found = open.raw[from..].windows(text.len().max(1)).position(|window| window == text);
-            found.map(|at| from + at..from + at + text.len())
-        };
-        let as_written = open.raw[from..].get(start..).is_some_and(|rest| rest.starts_with(written.as_bytes()));
-        let place = if as_written {
-            Some(from + start..from + start + written.len())
-        } else {
-            // Other repairs moved it, or its quotes differed.
-            find(from, written.as_bytes()).or_else(|| find(from, written.trim_matches('"').as_bytes()))
-        };
-        let place = place.unwrap_or(0..open.raw.len());
-        let place = open.start + place.start..open.start + place.end;
-        self.depart(kind, place);
-    }
-
-    fn say_delta(&mut self, delta: &str) {
-        let Some(open) = self.open.as_mut().filter(|_| !delta.is_empty()) else { return };
-        if self.text_ended {
-            open.completed.push_str(delta);
-        } else if !open.said && open.is_named() {
-            open.waiting.push_str(delta);
-            if open.waiting.len() > WAITING {
-                self.say_start();
-            }
-        } else if let Some(id) = open.id.clone().filter(|_| open.said) {
-            self.events.push(Event::CallArguments { id, delta: delta.to_owned() });
-        }
-    }
-
-    /// Sends the arguments that were only found at the end of the text.
-    fn say_completed(&mut self) {
-        let Some(open) = &mut self.open else { return };
-        let delta = std::mem::take(&mut open.completed);
-        if let Some(id) = open.id.clone().filter(|_| open.said && !delta.is_empty()) {
-            self.events.push(Event::CallArguments { id, delta });
-        }
-    }
-
-    /// The arguments are complete; returns their final text.
-    fn end_arguments(&mut self, text: String, sent: usize) -> String {
-        self.delta(&text[sent..]);
-        let mut rest = String::new();
-        let Some(open) = &mut self.open else { return text };
-        if let Some(coercer) = &mut open.coercer {
-            coercer.finish(&mut rest);
-        }
-        let changes = std::mem::take(&mut open.changes);
-        self.say_delta(&rest);
-        if changes.is_empty() {
-            return text;
-        }
-        let mut changed = String::with_capacity(text.len());
-        let mut from = 0;
-        for (start, length, wanted) in changes {
-            changed.push_str(&text[from..start]);
-            changed.push_str(&wanted);
-            from = start + length;
-        }
-        changed + &text[from..]
     }
 
     /// Closes the open call; `marker` is the end marker, if there was one.
@@ -600,113 +381,93 @@ impl Calls {
             None => (String::from_utf8_lossy(payload).into_owned(), 0, false),
         };
         if open.name.is_none() {
-            let place = open.start..open.start + open.raw.len();
             let kind = if empty { DiagnosticKind::EmptyCall } else { DiagnosticKind::MissingName };
-            self.diagnose(kind, place);
+            self.diagnose(kind, open.range());
             self.start(String::new(), 0..0);
         }
-        let text = self.end_arguments(text, sent);
-        if complete || !self.text_ended {
-            self.say_start();
-            self.say_completed();
-        } else {
-            self.settle_id();
-        }
-        self.report_coercions();
-        let object = apart.then(|| duplicates::read_object(&text));
-        let double = matches!(&object, Some(Ok((_, seen))) if seen.double) && !self.any_number;
-        let inexact = if double { duplicates::inexact_number(&text) } else { None };
-        if let Some(number) = inexact {
-            self.blame(format!("the number {} is too large to be kept exactly", shortened(number)));
-        }
-        let inexact = inexact.is_some();
-        // Without this argument the call would do something else than intended.
-        if let Some(Ok((object, _))) = &object
-            && let Some(key) = self.misplaced_argument(object)
-        {
-            self.blame(format!("the argument {key:?} is next to \"arguments\", not inside it"));
-        }
-        if let Some(Ok((_, seen))) = &object {
-            self.report_again(&seen.again);
-        }
+        let Some(written) = self.end_arguments(text, sent, apart, complete) else { return };
         self.keep(marker);
-        let Some(open) = self.open.take() else { return };
-        let said = open.said;
-        let (id, name) = (open.id.unwrap_or_default(), open.name.unwrap_or_default());
-
-        let mut problems = Vec::new();
-        if !ending.complete {
-            problems.push("the call was not written out".to_owned());
-        } else if !complete {
-            problems.push("the tokens ran out before its end, so its arguments may be cut off".to_owned());
-        }
-        if self.forbidden {
-            problems.push("no tool may be called here".to_owned());
-        }
-        if open.refused {
-            problems.push("the call departs from its format".to_owned());
-        } else if empty {
-            problems.push("there is nothing between the call's markers".to_owned());
-        } else if ending.broken && open.blamed.is_empty() {
-            problems.push("the call is not valid JSON".to_owned());
-        }
-        let blamed = !open.blamed.is_empty();
-        problems.extend(open.blamed);
-        let arguments = match object {
-            // Without repairs, nothing written is dropped.
-            Some(Ok((_, seen))) if !seen.again.is_empty() && !self.repair => Arguments::Raw(text),
-            // Nor is a value replaced by another.
-            Some(Ok(_)) if inexact => Arguments::Raw(text),
-            Some(Ok((object, _))) => {
-                if text.capacity() <= SPARE {
-                    self.spare_text = text;
-                }
-                Arguments::Object(object)
-            }
-            Some(Err(_)) if blamed => Arguments::Raw(text),
-            Some(Err(error)) => {
-                problems.push(match serde_json::from_str::<Value>(&text) {
-                    Ok(_) => "the arguments are not a JSON object".to_owned(),
-                    Err(_) => format!("the arguments are not valid JSON: {error}"),
-                });
-                Arguments::Raw(text)
-            }
-            None => Arguments::Raw(text),
+        let Some(mut open) = self.open.take() else { return };
+        let form = verdict::Form {
+            ended: ending.complete,
+            closed: self.closing,
+            forbidden: self.forbidden,
+            refused: open.refused,
+            empty,
+            broken: ending.broken,
+            blamed: std::mem::take(&mut open.blamed),
         };
-        let unread = |error: &serde_json::Error| !error.to_string().contains("number out of range");
-        if let Arguments::Raw(text) = &arguments
-            && serde_json::from_str::<Value>(text).as_ref().is_err_and(unread)
-            && !self.diagnostics.iter().any(|said| said.range.start >= open.start && said.kind.tells_of_arguments())
-        {
-            self.diagnose(DiagnosticKind::BrokenJson, open.start..open.start + open.raw.len());
+        let blamed = !form.blamed.is_empty();
+        let mut problems = form.problems();
+        let (arguments, problem, spare) = written.arguments(self.repair);
+        problems.extend(problem.filter(|_| !blamed));
+        if let Some(spare) = spare.filter(|spare| spare.capacity() <= SPARE) {
+            self.spare_text = spare;
         }
-        if name.is_empty() {
-            problems.push("the call names no tool".to_owned());
-        } else if let (Some(tools), Arguments::Object(object)) = (&self.tools, &arguments) {
-            problems.extend(tools.problems(&name, object));
-        }
+        self.diagnose_arguments(&arguments, open.range());
+        let name = open.name.take().unwrap_or_default();
+        problems.extend(verdict::of_tools(&name, &arguments, self.tools.as_deref()));
+        let (id, said, range) = (open.id.take().unwrap_or_default(), open.said, open.range());
         let valid = problems.is_empty();
-        let range = open.start..open.start + open.raw.len();
-        // Lossy conversion is several times slower, and rarely needed.
-        let raw = if open.raw.len() > SPARE {
-            let mut raw = String::from_utf8(open.raw).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into());
-            raw.shrink_to_fit();
-            raw
-        } else {
-            let raw = match std::str::from_utf8(&open.raw) {
-                Ok(raw) => raw.to_owned(),
-                Err(_) => String::from_utf8_lossy(&open.raw).into_owned(),
-            };
-            self.spare = open.raw;
-            self.spare.clear();
-            raw
-        };
+        let raw = self.raw_text(open.raw);
         let call = ParsedCall { id, name, arguments, raw, range, complete, valid, problems };
         self.events.push(match said {
             true => Event::CallEnd { id: call.id.clone(), complete, valid },
             false => Event::InvalidCall(call.invalid()),
         });
         self.done.push(call);
+    }
+
+    /// Sends and reads what remains of the open call's arguments, and reports what is wrong with them.
+    fn end_arguments(&mut self, text: String, sent: usize, apart: bool, complete: bool) -> Option<verdict::Written> {
+        let coerce = self.repair && self.coerce;
+        let (open, mut out) = self.sending()?;
+        let text = open.end_arguments(text, sent, coerce, &mut out);
+        if complete || !out.text_ended {
+            open.say_start(&mut out);
+            open.say_completed(out.events);
+        } else {
+            open.settle_id(out.ids);
+        }
+        self.report_coercions();
+        let (written, inexact) = verdict::Written::read(text, apart, self.any_number);
+        if let Some(problem) = inexact {
+            self.blame(problem);
+        }
+        // Without this argument the call would do something else than intended.
+        if let Some(name) = written.object().and_then(|object| self.misplaced_argument(object)) {
+            self.blame(CallProblem::MisplacedArgument { name: name.clone() });
+        }
+        self.report_again(written.again());
+        Some(written)
+    }
+
+    /// Reports arguments that are not JSON, if nothing in the call at `range` was reported that explains it.
+    fn diagnose_arguments(&mut self, arguments: &Arguments, range: Range<usize>) {
+        let unread = |error: &serde_json::Error| !error.to_string().contains("number out of range");
+        if let Arguments::Raw(text) = arguments
+            && serde_json::from_str::<Value>(text).as_ref().is_err_and(unread)
+            && !self.diagnostics.iter().any(|said| said.range.start >= range.start && said.kind.tells_of_arguments())
+        {
+            self.diagnose(DiagnosticKind::BrokenJson, range);
+        }
+    }
+
+    /// The text of a call. Its buffer is kept for the next call, unless it is large.
+    fn raw_text(&mut self, raw: Vec<u8>) -> String {
+        // Lossy conversion is several times slower, and rarely needed.
+        if raw.len() > SPARE {
+            let mut raw = String::from_utf8(raw).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into());
+            raw.shrink_to_fit();
+            return raw;
+        }
+        let text = match std::str::from_utf8(&raw) {
+            Ok(text) => text.to_owned(),
+            Err(_) => String::from_utf8_lossy(&raw).into_owned(),
+        };
+        self.spare = raw;
+        self.spare.clear();
+        text
     }
 
     /// A key next to the open call's arguments that is one of its tool's parameters and is missing in them.
@@ -736,20 +497,4 @@ impl Calls {
 /// A key, shortened for a report.
 fn shortened(key: &str) -> String {
     if key.len() > KEY { key.chars().take(KEY).chain(['…']).collect() } else { key.to_owned() }
-}
-
-/// Nine letters and digits, the form that the strictest chat templates require.
-fn minted(number: usize) -> String {
-    let mut digits = [b'0'; 20];
-    let mut rest = number;
-    let mut first = digits.len();
-    while rest > 0 || first > digits.len() - 5 {
-        first -= 1;
-        digits[first] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    let mut id = String::with_capacity(4 + digits.len() - first);
-    id.push_str("call");
-    id.extend(digits[first..].iter().map(|&digit| char::from(digit)));
-    id
 }

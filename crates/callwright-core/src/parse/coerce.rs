@@ -7,6 +7,7 @@
 
 use super::event::RepairKind;
 use crate::format::schema::{self, Step, Types};
+use crate::tool::CallProblem;
 use crate::tool::Tools;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -228,7 +229,7 @@ impl Coercer {
     }
 
     /// The problems of arguments that consist of this object at the current path.
-    fn problems(&self, object: Value) -> Vec<String> {
+    fn problems(&self, object: Value) -> Vec<CallProblem> {
         let around = |value, step: &Step| match step {
             Step::Member(key) => Value::from_iter([(key.clone(), value)]),
             Step::Item => json!([value]),

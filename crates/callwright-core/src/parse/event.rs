@@ -1,6 +1,7 @@
 //! The parser's events while the model writes, and its reports at the end.
 
-use serde::Serialize;
+use crate::tool::CallProblem;
+use serde::{Serialize, Serializer};
 use std::fmt;
 use std::ops::Range;
 
@@ -11,6 +12,7 @@ use std::ops::Range;
 /// [`RepairKind::DuplicateKey`] reports.)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// Text for the user.
     Text {
@@ -54,6 +56,7 @@ pub enum Event {
 
 /// A call that must not be executed: it is cut off, or names no tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct InvalidCall {
     /// The call's id, unique in the conversation.
     pub id: String,
@@ -64,10 +67,15 @@ pub struct InvalidCall {
     pub arguments: String,
     /// What the model wrote for the call, markers included.
     pub raw: String,
-    /// What is wrong with the call.
-    pub error: String,
+    /// What is wrong with the call; as JSON, sentences under `error`.
+    #[serde(rename = "error", serialize_with = "sentences")]
+    pub problems: Vec<CallProblem>,
     /// The byte range of `raw` in the model's text.
     pub position: Range<usize>,
+}
+
+fn sentences<S: Serializer>(problems: &[CallProblem], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&CallProblem::sentences(problems))
 }
 
 /// A departure from the format that was repaired.
@@ -182,6 +190,7 @@ impl RepairKind {
 
 /// An irregularity in the model's text that is neither markup nor repaired, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Diagnostic {
     /// What was found.
     #[serde(flatten)]
@@ -280,7 +289,7 @@ impl fmt::Display for Diagnostic {
                     true => write!(f, "the call of {tool} is in another form: {form}")?,
                     false => write!(f, "what looks like a call of {tool} is text, as it is in another form: {form}")?,
                 }
-                format.map_or(Ok(()), |format| write!(f, "; --format {format} fits it"))
+                format.map_or(Ok(()), |format| write!(f, "; the format {format} fits it"))
             }
             DiagnosticKind::LeftOut { count } => write!(f, "{count} more diagnostics are not listed"),
         }

@@ -318,7 +318,7 @@ fn dense(patterns: &[String], config: dense::Config, reverse: bool) -> Result<de
     builder.configure(config).syntax(syntax_config()).thompson(thompson);
     builder
         .build_many(patterns)
-        .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")))
+        .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")).caused_by(e))
 }
 
 impl Scanner {

@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 
 /// What to do with a call in another form than the format's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum OtherForms {
     /// Read it, as a repair, if it names a known tool; otherwise report it.
     #[default]

@@ -1,12 +1,22 @@
 //! Options for parsing a text, and the result.
 
-use super::{OtherForms, ParsedCall};
-use crate::message::{Message, Role, ToolCall};
-use crate::parse::event::{Diagnostic, Repair};
+use super::OtherForms;
+use super::event::{Diagnostic, InvalidCall, Repair};
+use crate::message::{Arguments, Message, Role, ToolCall};
+use crate::tool::CallProblem;
 use serde_json::{Value, json};
+use std::ops::Range;
 
 /// Parser options.
+///
+/// ```
+/// use callwright_core::ParserOptions;
+///
+/// let options = ParserOptions::default().with(|set| set.prompt_tail = "<think>\n".to_owned());
+/// assert!(options.repair);
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ParserOptions {
     /// Whether to repair departures from the format; otherwise they are only reported.
     pub repair: bool,
@@ -33,6 +43,15 @@ pub struct ParserOptions {
     pub other_forms: OtherForms,
 }
 
+impl ParserOptions {
+    /// These options after `set` has changed some.
+    #[must_use]
+    pub fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
+        set(&mut self);
+        self
+    }
+}
+
 impl Default for ParserOptions {
     fn default() -> ParserOptions {
         ParserOptions {
@@ -52,6 +71,7 @@ impl Default for ParserOptions {
 
 /// Where reasoning goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReasoningOutput {
     /// Separate from the text: [`Event::Reasoning`](super::event::Event::Reasoning), [`Parsed::reasoning`].
     Separate,
@@ -59,8 +79,60 @@ pub enum ReasoningOutput {
     InText,
 }
 
+/// A parsed call.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct ParsedCall {
+    /// The call's id: the model's own if it came in time and is unique.
+    pub id: String,
+    /// The tool's name as the model wrote it; empty if there was none.
+    pub name: String,
+    /// The arguments, repaired if possible.
+    pub arguments: Arguments,
+    /// What the model wrote for this call, markers included.
+    pub raw: String,
+    /// The byte range of `raw` in the model's text.
+    pub range: Range<usize>,
+    /// Whether the model wrote all of it. An incomplete call must not be executed.
+    pub complete: bool,
+    /// Whether name and arguments are well-formed and, if the tools are known, fit the tool's schema.
+    pub valid: bool,
+    /// Why the call is not valid.
+    pub problems: Vec<CallProblem>,
+}
+
+impl ParsedCall {
+    /// Whether the call may be handed to a program: it is complete and names a tool. It may still not fit that tool.
+    pub fn is_whole(&self) -> bool {
+        self.complete && !self.name.is_empty()
+    }
+
+    /// Whether the call may be executed: it is whole and fits its tool.
+    pub fn is_runnable(&self) -> bool {
+        self.is_whole() && self.valid
+    }
+
+    /// Why the call is not valid, in sentences for the model; empty if it is valid.
+    pub fn error_text(&self) -> String {
+        CallProblem::sentences(&self.problems)
+    }
+
+    /// The call as it is reported where it is not whole.
+    pub(crate) fn invalid(&self) -> InvalidCall {
+        InvalidCall {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            arguments: self.arguments.to_text(),
+            raw: self.raw.clone(),
+            problems: self.problems.clone(),
+            position: self.range.clone(),
+        }
+    }
+}
+
 /// The result of parsing a model's text.
 #[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
 pub struct Parsed {
     /// The text for the user.
     pub content: String,
@@ -76,6 +148,7 @@ pub struct Parsed {
 
 impl Parsed {
     /// Drops the calls after the first `most` that name a tool, and their repairs and diagnostics.
+    #[doc(hidden)]
     pub fn keep_calls(&mut self, most: usize) {
         let mut named = self.calls.iter().enumerate().filter(|(_, call)| !call.name.is_empty());
         if let Some((last, call)) = most.checked_sub(1).and_then(|last| named.nth(last))

@@ -57,7 +57,29 @@ pub(crate) trait PayloadReader: Debug + Send {
     /// With `markers` it stops before a byte that may begin a marker (`stops` has them for each context; in
     /// [`Context::Raw`] there are none). Without, the core knows that these bytes are not a marker, and all are taken,
     /// up to another call.
-    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then);
+    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+        let mut taken = 0;
+        loop {
+            let rest = &input[taken..];
+            if let Some(json) = self.as_json() {
+                let (more, then) = json.read(rest, at + taken, stops, markers, calls);
+                return (taken + more, then);
+            }
+            let (more, then) = self.read(rest, at + taken, stops, markers, calls);
+            taken += more;
+            if then != Then::More || self.as_json().is_none() {
+                return (taken, then);
+            }
+        }
+    }
+
+    /// Like [`PayloadReader::feed`], in the reader's own notation. It stops where the call turns out to be JSON.
+    fn read(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then);
+
+    /// The reader of a call that turned out to be JSON in a format of another notation.
+    fn as_json(&mut self) -> Option<&mut JsonPayload> {
+        None
+    }
 
     /// Sends the new part of the arguments, if the call's name is known. Called at the end of each piece of the model's
     /// text.

@@ -2,29 +2,32 @@
 //!
 //! Templates fail on a second system message, two user messages in a row or two calls in one turn, or silently drop
 //! them. The conversation is first rendered unchanged. Only if that fails or loses something, the [`steps`] are tried,
-//! fewest first, and the changes are reported. What a template can write is determined by rendering the conversation
-//! with other words, see [`sentinel`]; it is never guessed from the template's name.
+//! fewest first, and the changes are reported. A prompt that has the words of all messages lost nothing, see [`words`];
+//! where they are not sufficient, what a template can write is determined by rendering the conversation with other
+//! words, see [`sentinel`]. It is never guessed from the template's name.
 
 mod sentinel;
 mod steps;
+mod words;
 
 pub(super) use sentinel::Runs;
 
 use super::jinja::failure;
 use super::{ChatTemplate, Prompt, RenderRequest};
 use crate::error::Result;
-use crate::message::{Arguments, Message, Placed, Role, ToolCall};
+use crate::message::{Arguments, Message, Placed, Role, ToolCall, check_answered, complete};
 use sentinel::{Missing, What};
 use serde_json::{Map, json};
 use steps::STEPS;
 
 /// A prompt, and how the conversation was adapted for it.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Adapted {
     /// The prompt.
     pub prompt: Prompt,
-    /// The messages as passed to the template.
-    pub messages: Vec<Message>,
+    /// The messages as passed to the template, if they are not those of the request.
+    pub messages: Option<Vec<Message>>,
     /// The adaptations, and what the template drops nevertheless; each with its place.
     pub notes: Vec<String>,
 }
@@ -43,6 +46,11 @@ impl Fit {
             Err(_) => usize::MAX,
         }
     }
+
+    /// Whether no step can improve it.
+    fn is_final(&self) -> bool {
+        self.loss() == 0 || self.came.as_ref().is_err_and(failure::is_bound)
+    }
 }
 
 struct Candidate {
@@ -54,31 +62,63 @@ struct Candidate {
 impl ChatTemplate {
     /// Renders a conversation, adapted if the template cannot write it.
     ///
-    /// `placed` replaces the messages of the request. A conversation that the template can write gets exactly the
-    /// prompt of [`ChatTemplate::render`].
+    /// Calls without results and results without calls are completed first, as [`complete`] does. `places` has the
+    /// indices of the messages in the conversation, for the notes; a message without one has its index in the request.
+    /// A conversation that the template can write gets exactly the prompt of [`ChatTemplate::render`], and is rendered
+    /// once.
     ///
     /// # Errors
     /// Those of [`ChatTemplate::render`] for the original conversation, if no adaptation helps.
-    pub fn render_adapted(&self, request: &RenderRequest<'_>, placed: Vec<Placed>) -> Result<Adapted> {
-        let fit = self.fit(request, &placed);
-        let bound = fit.came.as_ref().is_err_and(failure::is_bound);
-        let first = Candidate { placed, notes: Vec::new(), fit };
-        let best = if first.fit.loss() == 0 || bound { first } else { self.search(request, first) };
-        let Candidate { placed, mut notes, fit } = best;
-        let prompt = fit.came?;
-        let named = |missing: &&Missing| missing.what != What::Tools && !placed[missing.index].inserted;
-        notes.extend(fit.missing.iter().filter(named).map(|missing| {
-            let what = missing.what.described(&placed[missing.index]);
-            format!("{what} is not in the prompt: the template leaves it out")
-        }));
-        if fit.missing.iter().any(|missing| missing.what == What::Tools) {
-            notes.push("the tools are not in the prompt: the template leaves them out".to_owned());
+    #[doc(hidden)]
+    pub fn render_adapted(&self, request: &RenderRequest<'_>, places: &[usize]) -> Result<Adapted> {
+        let place = |index: usize| places.get(index).copied().unwrap_or(index);
+        let mut first = None;
+        if check_answered(request.messages).is_ok() {
+            let fit = self.fit(request, request.messages);
+            if fit.is_final() {
+                let prompt = fit.came?;
+                let described = |missing: &Missing| (&request.messages[missing.index], place(missing.index));
+                let notes = self.notes_of(&fit.missing, |missing| Some(described(missing)));
+                return Ok(Adapted { prompt, messages: None, notes });
+            }
+            first = Some(fit);
         }
-        let notes = notes.into_iter().map(|note| format!("{}: {note}", self.name)).collect();
-        Ok(Adapted { prompt, messages: placed.into_iter().map(|placed| placed.message).collect(), notes })
+        let messages = request.messages.iter().cloned().enumerate();
+        let (placed, mut notes) = complete(messages.map(|(at, message)| Placed::new(place(at), message)).collect());
+        let fit = first.unwrap_or_else(|| self.fit_placed(request, &placed));
+        let first = Candidate { placed, notes: Vec::new(), fit };
+        let best = if first.fit.is_final() { first } else { self.search(request, first) };
+        let Candidate { placed, notes: steps, fit } = best;
+        let prompt = fit.came?;
+        notes.extend(steps.into_iter().map(|note| format!("{}: {note}", self.name)));
+        notes.extend(self.notes_of(&fit.missing, |missing| {
+            let Placed { message, at, inserted } = &placed[missing.index];
+            (!inserted).then_some((message, *at))
+        }));
+        let messages = Some(placed.into_iter().map(|placed| placed.message).collect());
+        Ok(Adapted { prompt, messages, notes })
+    }
+
+    /// Reports what is missing in a prompt; `message` gives the message and its place, if it is to be reported.
+    fn notes_of<'m>(
+        &self,
+        missing: &[Missing],
+        message: impl Fn(&Missing) -> Option<(&'m Message, usize)>,
+    ) -> Vec<String> {
+        let described = missing.iter().filter(|missing| missing.what != What::Tools).filter_map(|missing| {
+            let (message, at) = message(missing)?;
+            let what = missing.what.described(message, at);
+            Some(format!("{}: {what} is not in the prompt: the template leaves it out", self.name))
+        });
+        let mut notes: Vec<String> = described.collect();
+        if missing.iter().any(|missing| missing.what == What::Tools) {
+            notes.push(format!("{}: the tools are not in the prompt: the template leaves them out", self.name));
+        }
+        notes
     }
 
     /// Whether the template writes calls, but only one per turn.
+    #[doc(hidden)]
     pub fn writes_one_call(&self, request: &RenderRequest<'_>) -> bool {
         *self.one_call.get_or_init(|| {
             let arguments = || Arguments::Object(Map::from_iter([("value".to_owned(), json!("text"))]));
@@ -90,15 +130,23 @@ impl ChatTemplate {
             let placed: Vec<Placed> =
                 messages.into_iter().enumerate().map(|(at, message)| Placed::new(at, message)).collect();
             let split = steps::split(&placed).0;
-            self.fit(request, &placed).loss() > 0 && self.fit(request, &split).loss() == 0
+            self.fit_placed(request, &placed).loss() > 0 && self.fit_placed(request, &split).loss() == 0
         })
     }
 
-    fn fit(&self, request: &RenderRequest<'_>, placed: &[Placed]) -> Fit {
-        let messages: Vec<Message> = placed.iter().map(|placed| placed.message.clone()).collect();
-        let came = self.render(&RenderRequest { messages: &messages, ..request.clone() });
-        let missing = if came.is_ok() { self.missing(request, &messages) } else { Vec::new() };
+    fn fit(&self, request: &RenderRequest<'_>, messages: &[Message]) -> Fit {
+        let request = RenderRequest { messages, ..request.clone() };
+        let came = self.render(&request);
+        let missing = match &came {
+            Ok(prompt) if !self.shows_all(&request, &prompt.text()) => self.missing(&request, messages),
+            _ => Vec::new(),
+        };
         Fit { came, missing }
+    }
+
+    fn fit_placed(&self, request: &RenderRequest<'_>, placed: &[Placed]) -> Fit {
+        let messages: Vec<Message> = placed.iter().map(|placed| placed.message.clone()).collect();
+        self.fit(request, &messages)
     }
 
     /// The smallest set of steps with which nothing is lost, else the one with the least loss.
@@ -121,7 +169,7 @@ impl ChatTemplate {
             if idle || seen.contains(&placed) {
                 continue;
             }
-            let fit = self.fit(request, &placed);
+            let fit = self.fit_placed(request, &placed);
             seen.push(placed.clone());
             if fit.loss() < best.fit.loss() {
                 best = Candidate { placed, notes, fit };
@@ -140,7 +188,7 @@ impl What {
         matches!(self, What::Message | What::Call(_) | What::Tools)
     }
 
-    fn described(&self, Placed { message, at, .. }: &Placed) -> String {
+    fn described(&self, message: &Message, at: usize) -> String {
         match self {
             What::Message => match message.role {
                 Role::Tool => format!("the result in messages[{at}]"),

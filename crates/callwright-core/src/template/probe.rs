@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 /// What a chat template can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// The text of a system message.
     pub system: bool,

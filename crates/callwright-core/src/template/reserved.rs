@@ -69,7 +69,9 @@ impl Reserved {
         let automaton = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
             .build(strings.iter().map(|(text, _)| text))
-            .map_err(|error| Error::new(ErrorKind::Template, format!("the reserved strings are too many: {error}")))?;
+            .map_err(|error| {
+                Error::new(ErrorKind::Template, format!("the reserved strings are too many: {error}")).caused_by(error)
+            })?;
         Ok(Reserved { strings, automaton: Some(automaton) })
     }
 

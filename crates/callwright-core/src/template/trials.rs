@@ -8,7 +8,7 @@ use super::jinja::budget::processor_time;
 use super::jinja::failure;
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Processor time of all trials of a template. Trials shorter than this are not counted.
@@ -20,8 +20,16 @@ const QUICK: Duration = Duration::from_millis(50);
 pub(super) struct Trials {
     /// In microseconds.
     spent: AtomicU64,
+    made: AtomicUsize,
     /// Why there will be no more.
     over: OnceLock<String>,
+}
+
+impl Trials {
+    /// How many there were.
+    pub(super) fn made(&self) -> usize {
+        self.made.load(Ordering::Relaxed)
+    }
 }
 
 impl ChatTemplate {
@@ -34,6 +42,7 @@ impl ChatTemplate {
             return Err(Error::new(ErrorKind::Template, format!("not tried: {why}")));
         }
         let start = processor_time();
+        self.trials.made.fetch_add(1, Ordering::Relaxed);
         let result = render();
         let taken = Some(processor_time().saturating_sub(start)).filter(|taken| *taken > QUICK).unwrap_or_default();
         let taken = u64::try_from(taken.as_micros()).unwrap_or(u64::MAX);

@@ -2,6 +2,7 @@
 
 use super::ChatTemplate;
 use crate::error::Result;
+use std::sync::Arc;
 
 /// ChatML, which most models without a template follow well enough.
 const CHATML: &str = include_str!("../../templates/chatml.jinja");
@@ -16,18 +17,18 @@ impl ChatTemplate {
     }
 }
 
-/// A model's chat templates: the default one, and variants by name.
-#[derive(Debug)]
+/// A model's chat templates: the default one, and variants by name. Clones share the compiled templates.
+#[derive(Debug, Clone)]
 pub struct ChatTemplates {
-    default: ChatTemplate,
-    named: Vec<(String, ChatTemplate)>,
+    default: Arc<ChatTemplate>,
+    named: Vec<(String, Arc<ChatTemplate>)>,
     built_in: bool,
 }
 
 impl ChatTemplates {
     /// A single template for everything.
-    pub fn single(template: ChatTemplate) -> ChatTemplates {
-        ChatTemplates { default: template, named: Vec::new(), built_in: false }
+    pub fn single(template: impl Into<Arc<ChatTemplate>>) -> ChatTemplates {
+        ChatTemplates { default: template.into(), named: Vec::new(), built_in: false }
     }
 
     /// The built-in ChatML, for a model that has no template.
@@ -43,11 +44,11 @@ impl ChatTemplates {
     pub fn from_model(model: &str, default: Option<&str>, named: &[(String, String)]) -> Result<ChatTemplates> {
         let mut compiled = Vec::with_capacity(named.len());
         for (name, source) in named {
-            compiled
-                .push((name.clone(), ChatTemplate::new(format!("{model}[chat_template.{name}]"), source.as_str())?));
+            let template = ChatTemplate::new(format!("{model}[chat_template.{name}]"), source.as_str())?;
+            compiled.push((name.clone(), Arc::new(template)));
         }
         let default = match default {
-            Some(source) => ChatTemplate::new(format!("{model}[chat_template]"), source)?,
+            Some(source) => Arc::new(ChatTemplate::new(format!("{model}[chat_template]"), source)?),
             None => match compiled.iter().position(|(name, _)| name == "default") {
                 Some(index) => compiled.remove(index).1,
                 None if compiled.is_empty() => return ChatTemplates::built_in(),
@@ -64,7 +65,8 @@ impl ChatTemplates {
     }
 
     /// Like [`ChatTemplates::choose`], by value.
-    pub fn into_chosen(mut self, tools: bool) -> ChatTemplate {
+    #[doc(hidden)]
+    pub fn into_chosen(mut self, tools: bool) -> Arc<ChatTemplate> {
         match self.named.iter().position(|(name, _)| tools && name == "tool_use") {
             Some(index) => self.named.swap_remove(index).1,
             None => self.default,
@@ -73,7 +75,7 @@ impl ChatTemplates {
 
     /// The variant of that name.
     pub fn get(&self, name: &str) -> Option<&ChatTemplate> {
-        self.named.iter().find(|(known, _)| known == name).map(|(_, template)| template)
+        self.named.iter().find(|(known, _)| known == name).map(|(_, template)| &**template)
     }
 
     /// The names of the variants.
@@ -82,6 +84,7 @@ impl ChatTemplates {
     }
 
     /// Whether the model has no template and the built-in one is used; the user should know.
+    #[doc(hidden)]
     pub fn is_built_in(&self) -> bool {
         self.built_in
     }

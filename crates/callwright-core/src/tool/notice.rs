@@ -20,6 +20,7 @@ pub enum Change {
 
 /// One change, with its place and the recommended form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
 pub struct Notice {
     /// The kind of change.
     pub change: Change,

@@ -1,262 +1,262 @@
-//! Schema violations as sentences that help a small model: which argument, its value, what was expected.
+//! What can be wrong with a call, as data. `Display` writes the sentence that a model reads.
 
-use crate::json::shown;
-use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
-use jsonschema::{ValidationError, Validator};
-use serde_json::{Map, Value};
+use serde::Serialize;
+use std::fmt;
 
-/// A compiled schema that explains violations in bounded time.
+/// Why a call is not valid.
 ///
-/// Checking a value is fast. Explaining a violation tries each nested value with every alternative that accepts it, and
-/// if these refer back to the schema, the steps multiply with each level: a filter of 30 levels, about 400 bytes, would
-/// take hours. So violations that are nested too deeply to explain are only named.
-#[derive(Debug)]
-pub(super) struct Checker {
-    validator: Validator,
-    /// Maximum number of levels to explain; `None` if levels do not multiply.
-    levels: Option<u32>,
+/// `Display` writes a sentence for the model. Serialized, a problem is an object with its [kind](CallProblem::kind)
+/// under `kind` and its fields beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum CallProblem {
+    /// The text ended, or another call began, before the call was complete.
+    Incomplete,
+    /// A grammar closed the call because the tokens ran out, so its arguments may be cut off.
+    OutOfTokens,
+    /// Calls are forbidden in this answer.
+    Forbidden,
+    /// The call departs from its format, and repairs are off.
+    NotRepaired,
+    /// There is only white space between the call's markers.
+    Empty,
+    /// The call's JSON is broken beyond repair.
+    NotJson,
+    /// The call names no tool.
+    Nameless,
+    /// The text does not begin with a tool's name, as the format demands.
+    NoToolName,
+    /// The text does not begin with a tool's name and parentheses, as a format of Python calls demands.
+    NoParentheses,
+    /// There is no tool of that name.
+    UnknownTool {
+        /// The name that the model wrote.
+        name: String,
+        /// The tool that the model most likely meant.
+        nearest: Option<String>,
+        /// The names of the tools; of many, the first ones.
+        tools: Vec<String>,
+        /// How many names `tools` leaves out.
+        more: usize,
+    },
+    /// The arguments are not JSON.
+    ArgumentsNotJson {
+        /// The JSON reader's message.
+        error: String,
+    },
+    /// The arguments are JSON, but not an object.
+    ArgumentsNotObject,
+    /// The arguments nest deeper than the parser reads.
+    ArgumentsTooDeep,
+    /// The arguments are Python, but more than literals.
+    NotLiterals,
+    /// A string in the arguments is not closed.
+    UnclosedString,
+    /// A number cannot be kept exactly.
+    InexactNumber {
+        /// The number as the model wrote it, shortened if it is long.
+        number: String,
+    },
+    /// The call has a key twice.
+    DuplicateKey {
+        /// The key.
+        key: String,
+    },
+    /// The call has two keys that cannot go together, such as two for its tool's name.
+    ConflictingKey {
+        /// The second of them.
+        key: String,
+    },
+    /// An argument of the tool is next to the arguments instead of inside them.
+    MisplacedArgument {
+        /// The argument's name.
+        name: String,
+    },
+    /// An argument has no name.
+    UnnamedArgument,
+    /// An argument of a Python call has no name, and the tool has no parameter in its position.
+    PositionalArgument,
+    /// A name that no argument can have.
+    InvalidArgumentName {
+        /// The name.
+        name: String,
+    },
+    /// An argument has no value.
+    MissingValue {
+        /// The argument's name.
+        name: String,
+    },
+    /// The schema requires an argument that is missing.
+    MissingArgument {
+        /// Its path from the arguments, such as `to[0].name`.
+        path: String,
+    },
+    /// The schema does not allow arguments of these names.
+    UnknownArguments {
+        /// Their paths from the arguments.
+        paths: Vec<String>,
+    },
+    /// A value does not fit the schema.
+    WrongValue {
+        /// The value's path from the arguments; empty for the arguments themselves.
+        path: String,
+        /// The value as JSON, shortened if it is long.
+        value: String,
+        /// The keyword of JSON Schema that it violates, such as `type`, `enum` or `anyOf`.
+        keyword: String,
+        /// What the schema expects, in words.
+        expected: String,
+    },
+    /// A value violates a keyword whose expectation is not put into words here.
+    OtherViolation {
+        /// The value's path from the arguments; empty for the arguments themselves.
+        path: String,
+        /// The value as JSON, shortened if it is long.
+        value: String,
+        /// The keyword of JSON Schema.
+        keyword: String,
+        /// The schema validator's message.
+        message: String,
+    },
+    /// Values that fit the schema nowhere, and nest too deeply to find out why.
+    NoAlternative {
+        /// The arguments' names; none if the arguments are no object.
+        names: Vec<String>,
+    },
 }
 
-/// Maximum number of steps of an explanation.
-const STEPS: usize = 4096;
-
-impl Checker {
-    pub(super) fn new(validator: Validator, schema: &Value) -> Checker {
-        let mut overlaps = Overlaps { root: schema, refers: false, most: 1, steps: 0 };
-        overlaps.look(schema);
-        let levels = (overlaps.refers && overlaps.most > 1).then(|| STEPS.ilog(overlaps.most));
-        Checker { validator, levels }
+impl CallProblem {
+    /// The kind's name for programs, such as `missing_argument`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            CallProblem::Incomplete => "incomplete",
+            CallProblem::OutOfTokens => "out_of_tokens",
+            CallProblem::Forbidden => "forbidden",
+            CallProblem::NotRepaired => "not_repaired",
+            CallProblem::Empty => "empty",
+            CallProblem::NotJson => "not_json",
+            CallProblem::Nameless => "nameless",
+            CallProblem::NoToolName => "no_tool_name",
+            CallProblem::NoParentheses => "no_parentheses",
+            CallProblem::UnknownTool { .. } => "unknown_tool",
+            CallProblem::ArgumentsNotJson { .. } => "arguments_not_json",
+            CallProblem::ArgumentsNotObject => "arguments_not_object",
+            CallProblem::ArgumentsTooDeep => "arguments_too_deep",
+            CallProblem::NotLiterals => "not_literals",
+            CallProblem::UnclosedString => "unclosed_string",
+            CallProblem::InexactNumber { .. } => "inexact_number",
+            CallProblem::DuplicateKey { .. } => "duplicate_key",
+            CallProblem::ConflictingKey { .. } => "conflicting_key",
+            CallProblem::MisplacedArgument { .. } => "misplaced_argument",
+            CallProblem::UnnamedArgument => "unnamed_argument",
+            CallProblem::PositionalArgument => "positional_argument",
+            CallProblem::InvalidArgumentName { .. } => "invalid_argument_name",
+            CallProblem::MissingValue { .. } => "missing_value",
+            CallProblem::MissingArgument { .. } => "missing_argument",
+            CallProblem::UnknownArguments { .. } => "unknown_arguments",
+            CallProblem::WrongValue { .. } => "wrong_value",
+            CallProblem::OtherViolation { .. } => "other_violation",
+            CallProblem::NoAlternative { .. } => "no_alternative",
+        }
     }
 
-    /// One sentence for each violation.
-    pub(super) fn sentences(&self, value: &Value) -> Vec<String> {
-        if self.validator.is_valid(value) {
-            return Vec::new();
-        }
-        let too_deep = |value: &Value| self.levels.is_some_and(|levels| depth(value) > levels);
-        if !too_deep(value) {
-            return self.explain(value);
-        }
-        let Value::Object(arguments) = value else {
-            return vec!["the arguments fit none of the alternatives that the schema allows".to_owned()];
-        };
-        // The arguments themselves are also a level.
-        let (deep, rest): (Vec<_>, Vec<_>) = arguments
-            .clone()
-            .into_iter()
-            .partition(|(_, value)| self.levels.is_some_and(|levels| depth(value) >= levels));
-        let missing: Vec<String> =
-            deep.iter().map(|(name, _)| format!("\"{name}\" is missing; it is required")).collect();
-        let mut sentences = self.explain(&Value::Object(rest.into_iter().collect()));
-        sentences.retain(|sentence| !missing.contains(sentence));
-        if sentences.is_empty() {
-            let names = join(deep.iter().map(|(name, _)| format!("\"{name}\"")));
-            sentences.push(format!("{names} fits none of the alternatives that the schema allows"));
-        }
-        sentences
+    /// Whether the call's form is right, but its arguments violate the tool's schema.
+    pub fn is_schema_violation(&self) -> bool {
+        matches!(
+            self,
+            CallProblem::MissingArgument { .. }
+                | CallProblem::UnknownArguments { .. }
+                | CallProblem::WrongValue { .. }
+                | CallProblem::OtherViolation { .. }
+                | CallProblem::NoAlternative { .. }
+        )
     }
 
-    fn explain(&self, value: &Value) -> Vec<String> {
-        let mut sentences = Vec::new();
-        for error in self.validator.iter_errors(value) {
-            let sentence = sentence(&error, "");
-            if !sentences.contains(&sentence) {
-                sentences.push(sentence);
+    /// All problems of a call as one line of text for the model.
+    pub fn sentences(problems: &[CallProblem]) -> String {
+        let sentences: Vec<String> = problems.iter().map(CallProblem::to_string).collect();
+        sentences.join("; ")
+    }
+}
+
+impl fmt::Display for CallProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallProblem::Incomplete => f.write_str("the call was not written out"),
+            CallProblem::OutOfTokens => {
+                f.write_str("the tokens ran out before its end, so its arguments may be cut off")
             }
-        }
-        sentences
-    }
-}
-
-/// Counts how many schemas apply to the same object or list.
-struct Overlaps<'s> {
-    root: &'s Value,
-    /// Whether there is a reference; without one, levels do not repeat.
-    refers: bool,
-    most: usize,
-    steps: usize,
-}
-
-impl Overlaps<'_> {
-    fn look(&mut self, schema: &Value) {
-        match schema {
-            Value::Object(members) => {
-                self.refers |= ["$ref", "$dynamicRef", "$recursiveRef"].iter().any(|key| members.contains_key(*key));
-                for kind in ["object", "array"] {
-                    self.steps = 0;
-                    self.most = self.overlaps(schema, kind, 0).max(self.most);
-                }
-                members.values().for_each(|value| self.look(value));
-            }
-            Value::Array(items) => items.iter().for_each(|item| self.look(item)),
-            _ => {}
-        }
-    }
-
-    /// Number of subschemas that accept a value of that type.
-    fn overlaps(&mut self, schema: &Value, kind: &str, followed: usize) -> usize {
-        self.steps += 1;
-        let Value::Object(members) = schema else { return usize::from(*schema == true) };
-        if !takes(members, kind) {
-            return 0;
-        }
-        if self.steps > STEPS || followed > 16 {
-            return STEPS;
-        }
-        let several = ["anyOf", "oneOf", "allOf"].iter().filter_map(|key| members.get(*key)?.as_array()).flatten();
-        let referred = members.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
-        let parts = several.chain(referred.and_then(|pointer| self.root.pointer(pointer)));
-        let sum: usize = parts.map(|part| self.overlaps(part, kind, followed + 1)).fold(0, usize::saturating_add);
-        let own = ["properties", "patternProperties", "additionalProperties", "items", "prefixItems"];
-        sum.saturating_add(usize::from(sum == 0 || own.iter().any(|key| members.contains_key(*key)))).min(STEPS)
-    }
-}
-
-/// Whether a value of that type may fit, judging by the schema's own keywords.
-fn takes(schema: &Map<String, Value>, kind: &str) -> bool {
-    let is = |value: &Value| match value {
-        Value::Object(_) => kind == "object",
-        Value::Array(_) => kind == "array",
-        _ => false,
-    };
-    let typed = match schema.get("type") {
-        Some(Value::String(name)) => name == kind,
-        Some(Value::Array(names)) => names.iter().any(|name| name == kind),
-        _ => true,
-    };
-    let listed = schema.get("enum").and_then(Value::as_array);
-    typed && schema.get("const").is_none_or(is) && listed.is_none_or(|values| values.iter().any(is))
-}
-
-/// The nesting depth of objects and lists.
-fn depth(value: &Value) -> u32 {
-    match value {
-        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        _ => 0,
-    }
-}
-
-/// A JSON pointer as a path: `/a/0/b` → `.a[0].b`.
-pub(super) fn dotted(pointer: &str) -> String {
-    let mut path = String::new();
-    for segment in pointer.split('/').skip(1) {
-        let segment = segment.replace("~1", "/").replace("~0", "~");
-        if segment.bytes().all(|b| b.is_ascii_digit()) && !segment.is_empty() {
-            path.push_str(&format!("[{segment}]"));
-        } else {
-            path.push_str(&format!(".{segment}"));
-        }
-    }
-    path
-}
-
-/// A sentence about a schema that cannot be compiled and is called `name`.
-pub(super) fn schema_sentence(error: &ValidationError<'_>, name: &str) -> String {
-    match error.kind() {
-        Kind::Referencing(source) => format!("{name}: $ref: {source}"),
-        _ => sentence(error, name),
-    }
-}
-
-/// The path of the value at fault; starts with `root` if the value is not the arguments.
-fn path(error: &ValidationError<'_>, root: &str) -> String {
-    let path = format!("{root}{}", dotted(error.instance_path().as_str()));
-    path.strip_prefix('.').unwrap_or(&path).to_owned()
-}
-
-fn subject(error: &ValidationError<'_>, root: &str) -> String {
-    match path(error, root) {
-        path if path.is_empty() => "the arguments".to_owned(),
-        path => format!("\"{path}\""),
-    }
-}
-
-/// The name of a member of the value at fault: `"b"`, or `"a.b"` inside `a`.
-fn member(error: &ValidationError<'_>, root: &str, name: &str) -> String {
-    let path = path(error, root);
-    if path.is_empty() { format!("\"{name}\"") } else { format!("\"{path}.{name}\"") }
-}
-
-fn sentence(error: &ValidationError<'_>, root: &str) -> String {
-    let subject = subject(error, root);
-    let value = shown(error.instance());
-    let expect = |what: String| format!("{subject} is {value}; expected {what}");
-    match error.kind() {
-        Kind::Type { kind } => expect(match kind {
-            TypeKind::Single(one) => article(&one.to_string()),
-            TypeKind::Multiple(set) => join(set.iter().map(|one| article(&one.to_string()))),
-        }),
-        Kind::Required { property } => {
-            format!("{} is missing; it is required", member(error, root, property.as_str().unwrap_or_default()))
-        }
-        Kind::Enum { options } => match options.as_array() {
-            Some(options) => expect(join(options.iter().map(|option| option.to_string()))),
-            None => expect(shown(options)),
-        },
-        Kind::Constant { expected_value } => expect(shown(expected_value)),
-        Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
-            let names: Vec<_> = unexpected.iter().map(|name| member(error, root, name)).collect();
-            match names.as_slice() {
-                [name] => format!("{name} is not a known parameter; leave it out"),
-                names => format!("{} are not known parameters; leave them out", names.join(", ")),
-            }
-        }
-        Kind::Minimum { limit } => expect(format!("at least {limit}")),
-        Kind::Maximum { limit } => expect(format!("at most {limit}")),
-        Kind::ExclusiveMinimum { limit } => expect(format!("more than {limit}")),
-        Kind::ExclusiveMaximum { limit } => expect(format!("less than {limit}")),
-        Kind::MultipleOf { multiple_of } => expect(format!("a multiple of {multiple_of}")),
-        Kind::MinLength { limit } => expect(format!("at least {}", count(*limit, "character"))),
-        Kind::MaxLength { limit } => expect(format!("at most {}", count(*limit, "character"))),
-        Kind::MinItems { limit } => expect(format!("at least {}", count(*limit, "item"))),
-        Kind::MaxItems { limit } => expect(format!("at most {}", count(*limit, "item"))),
-        Kind::UniqueItems => expect("items that are all different".to_owned()),
-        Kind::Pattern { pattern } => expect(format!("text that matches the pattern {pattern}")),
-        Kind::Format { format } => expect(format!("text in the format {format}")),
-        Kind::AnyOf { context } | Kind::OneOfNotValid { context } => {
-            // Most often a schema allows one of several types; then naming the types helps most.
-            let mut options: Vec<String> = Vec::new();
-            for error in context.iter().flatten() {
-                let option = match error.kind() {
-                    Kind::Type { kind: TypeKind::Single(one) } => article(&one.to_string()),
-                    Kind::Enum { options } => match options.as_array() {
-                        Some(options) => join(options.iter().map(|option| option.to_string())),
-                        None => shown(options),
-                    },
-                    Kind::Constant { expected_value } => shown(expected_value),
-                    _ => sentence(error, root),
-                };
-                if !options.contains(&option) {
-                    options.push(option);
+            CallProblem::Forbidden => f.write_str("no tool may be called here"),
+            CallProblem::NotRepaired => f.write_str("the call departs from its format"),
+            CallProblem::Empty => f.write_str("there is nothing between the call's markers"),
+            CallProblem::NotJson => f.write_str("the call is not valid JSON"),
+            CallProblem::Nameless => f.write_str("the call names no tool"),
+            CallProblem::NoToolName => f.write_str("the call does not begin with a tool's name"),
+            CallProblem::NoParentheses => f.write_str("the call does not begin with a tool's name and parentheses"),
+            CallProblem::UnknownTool { name, nearest, tools, more } => {
+                write!(f, "there is no tool named {name:?}; ")?;
+                match nearest {
+                    _ if tools.is_empty() => f.write_str("there are no tools"),
+                    Some(nearest) => write!(f, "did you mean {nearest:?}?"),
+                    None => {
+                        let rest = if *more > 0 { ", …" } else { "" };
+                        write!(f, "the tools are: {}{rest}", tools.join(", "))
+                    }
                 }
             }
-            expect(join(options.into_iter()))
+            CallProblem::ArgumentsNotJson { error } => write!(f, "the arguments are not valid JSON: {error}"),
+            CallProblem::ArgumentsNotObject => f.write_str("the arguments are not a JSON object"),
+            CallProblem::ArgumentsTooDeep => f.write_str("the arguments nest too deep"),
+            CallProblem::NotLiterals => f.write_str("the call's arguments are more than Python's literals"),
+            CallProblem::UnclosedString => f.write_str("a string in the arguments is not closed"),
+            CallProblem::InexactNumber { number } => {
+                write!(f, "the number {number} is too large to be kept exactly")
+            }
+            CallProblem::DuplicateKey { key } => write!(f, "the call has the key {key:?} twice"),
+            CallProblem::ConflictingKey { key } => {
+                write!(f, "the call has the key {key:?} in addition to its tool's name")
+            }
+            CallProblem::MisplacedArgument { name } => {
+                write!(f, "the argument {name:?} is next to \"arguments\", not inside it")
+            }
+            CallProblem::UnnamedArgument => f.write_str("an argument has no name"),
+            CallProblem::PositionalArgument => f.write_str("an argument has no name; write name=value"),
+            CallProblem::InvalidArgumentName { name } => write!(f, "{name:?} cannot be the name of an argument"),
+            CallProblem::MissingValue { name } => write!(f, "the argument {name:?} has no value"),
+            CallProblem::MissingArgument { path } => write!(f, "\"{path}\" is missing; it is required"),
+            CallProblem::UnknownArguments { paths } => match paths.as_slice() {
+                [path] => write!(f, "\"{path}\" is not a known parameter; leave it out"),
+                paths => write!(f, "{} are not known parameters; leave them out", quoted(paths, ", ")),
+            },
+            CallProblem::WrongValue { path, value, expected, .. } => {
+                write!(f, "{} is {value}; expected {expected}", subject(path))
+            }
+            CallProblem::OtherViolation { path, value, message, .. } => {
+                write!(f, "{} is {value}: {message}", subject(path))
+            }
+            CallProblem::NoAlternative { names } => {
+                match names.as_slice() {
+                    [] => f.write_str("the arguments fit")?,
+                    [names @ .., _] if names.len() >= SHOWN => {
+                        write!(f, "{} or … fits", quoted(&names[..SHOWN], " or "))?;
+                    }
+                    names => write!(f, "{} fits", quoted(names, " or "))?,
+                }
+                f.write_str(" none of the alternatives that the schema allows")
+            }
         }
-        Kind::OneOfMultipleValid { .. } => expect("a value that fits only one of the alternatives".to_owned()),
-        _ => format!("{subject} is {value}: {error}"),
     }
 }
 
-fn article(kind: &str) -> String {
-    match kind {
-        "null" => "null".to_owned(),
-        "object" | "integer" | "array" => format!("an {kind}"),
-        _ => format!("a {kind}"),
-    }
+fn subject(path: &str) -> String {
+    if path.is_empty() { "the arguments".to_owned() } else { format!("\"{path}\"") }
 }
 
-fn count(n: u64, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
-}
+/// Maximum number of alternatives to list; hundreds do not help a model.
+pub(super) const SHOWN: usize = 20;
 
-/// Joins alternatives; hundreds do not help a model.
-fn join(options: impl Iterator<Item = String>) -> String {
-    const SHOWN: usize = 20;
-    let mut options: Vec<String> = options.collect();
-    if options.len() > SHOWN {
-        options.truncate(SHOWN);
-        options.push("…".to_owned());
-    }
-    options.join(" or ")
+fn quoted(names: &[String], between: &str) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    names.join(between)
 }

@@ -117,7 +117,8 @@ impl Toml<'_> {
     fn tools(&self) -> Result<Tools> {
         let root = DeTable::parse(self.text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
-            self.error(offset, format!("not valid TOML: {}", error.message().replace('\n', "; ")), ErrorKind::Syntax)
+            let message = format!("not valid TOML: {}", error.message().replace('\n', "; "));
+            self.error(offset, message, ErrorKind::Syntax).caused_by(error)
         })?;
         let root = root.get_ref();
         self.check_keys(root, &["tool"], "")?;

@@ -6,13 +6,17 @@
 //! What [`dialect`] translates (`dict`, `nullable`) is reported but not changed, because the model sees it in that
 //! form.
 
+mod refused;
+mod values;
+
 use super::dialect;
 use super::keywords::{Kind, kind_of};
 use super::notice::Notices;
-use super::{pattern, problem, references, types};
+use super::{pattern, references, types};
 use crate::error::nearest;
 use crate::json::shown;
 use serde_json::{Map, Value, json};
+use values::{flag, is_known, is_set, list_of, named_members, whole};
 
 const TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "object", "array", "null"];
 
@@ -34,7 +38,7 @@ pub(super) fn parameters(
     {
         object.shift_remove("$schema");
     }
-    let compiled = relaxing.compiled(&mut whole);
+    let compiled = refused::dropped(&mut whole, relaxing.notices);
     if let Value::Object(object) = whole {
         *schema = object;
     }
@@ -522,113 +526,4 @@ impl Relaxing<'_> {
             }
         }
     }
-
-    /// Drops what the validator still refuses, one keyword at a time.
-    fn compiled(&mut self, schema: &mut Value) -> Result<(), String> {
-        const TRIES: usize = 200;
-        let mut last = String::new();
-        for _ in 0..TRIES {
-            let mut standard = schema.clone();
-            dialect::standard(&mut standard);
-            let Err(error) = jsonschema::validator_for(&standard) else { return Ok(()) };
-            last = problem::schema_sentence(&error, "parameters");
-            let pointer = error.instance_path().as_str().to_owned();
-            let instead = "leave it out, or write it as JSON Schema wants it";
-            // An id changes the base of references.
-            if pointer.is_empty() && drop_ids(schema) {
-                self.notices.relaxed("", "$id", "it is left out: the schema cannot be read under it", "leave it out");
-                continue;
-            }
-            match drop_at(schema, &pointer) {
-                Some((path, key)) => self.notices.relaxed(&path, &key, format!("it is left out: {last}"), instead),
-                None => return Err(last),
-            }
-        }
-        Err(last)
-    }
-}
-
-/// Removes the value at a pointer, or the nearest existing keyword around it.
-fn drop_at(schema: &mut Value, at: &str) -> Option<(String, String)> {
-    let mut path = at;
-    while let Some((parent, key)) = path.rsplit_once('/') {
-        let key = key.replace("~1", "/").replace("~0", "~");
-        if let Some(Value::Object(object)) = schema.pointer_mut(parent)
-            && object.shift_remove(&key).is_some()
-        {
-            return Some((parent.to_owned(), key));
-        }
-        path = parent;
-    }
-    None
-}
-
-/// Removes the ids from a schema; false if there are none.
-fn drop_ids(schema: &mut Value) -> bool {
-    let Value::Object(object) = schema else { return false };
-    let mut found = object.shift_remove("$id").is_some();
-    for (_, child) in inner(object, "") {
-        found |= drop_ids(child);
-    }
-    found
-}
-
-/// Converts a list of members that each have a name to an object.
-fn named_members(list: &[Value]) -> Option<Value> {
-    let members: Option<Map<String, Value>> = list
-        .iter()
-        .map(|member| {
-            let mut member = member.as_object()?.clone();
-            let Some(Value::String(name)) = member.shift_remove("name") else { return None };
-            Some((name, Value::Object(member)))
-        })
-        .collect();
-    members.map(Value::Object)
-}
-
-fn is_known(name: &str) -> bool {
-    TYPES.contains(&name) || dialect::standard_type(name) != Some(name)
-}
-
-/// Whether no type is duplicate, by its standard name.
-fn is_set(names: &[Value]) -> bool {
-    let standard: Vec<_> = names.iter().filter_map(Value::as_str).map(dialect::standard_type).collect();
-    standard.iter().enumerate().all(|(at, name)| !standard[..at].contains(name))
-}
-
-/// A list of types, with schemas among them.
-fn list_of(names: &[Value]) -> Option<Map<String, Value>> {
-    if names.iter().all(Value::is_string) {
-        let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
-        return types::schema_of(&names.join(" | "));
-    }
-    let options: Option<Vec<Value>> = names
-        .iter()
-        .map(|one| match one {
-            Value::String(name) => types::schema_of(name).map(Value::Object),
-            Value::Null => Some(json!({"type": "null"})),
-            Value::Object(_) => Some(one.clone()),
-            _ => None,
-        })
-        .collect();
-    let options = options.filter(|options| !options.is_empty())?;
-    Some(Map::from_iter([("anyOf".to_owned(), options.into())]))
-}
-
-fn flag(text: &str) -> Option<bool> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        "true" => Some(true),
-        "false" => Some(false),
-        _ => None,
-    }
-}
-
-/// A count that may be written as text or with a zero fraction.
-fn whole(value: &Value) -> Option<u64> {
-    let number = match value {
-        Value::Number(_) => value.as_f64(),
-        Value::String(text) => text.trim().parse().ok(),
-        _ => None,
-    };
-    number.filter(|n| *n >= 0.0 && n.fract() == 0.0 && *n < 1e15).map(|n| n as u64)
 }

@@ -1,14 +1,10 @@
 //! Conversations that a chat template cannot write unchanged: their prompts and notes.
 
-use callwright_core::message::{Conversation, Message, Placed, complete};
+use callwright_core::message::{Conversation, Message};
 use callwright_core::template::{ChatTemplate, RenderRequest};
 use callwright_core::tool::Tools;
 use serde_json::Value;
 use std::path::Path;
-
-fn placed(messages: &[Message]) -> Vec<Placed> {
-    messages.iter().cloned().enumerate().map(|(at, message)| Placed::new(at, message)).collect()
-}
 
 /// Every case: the prompt and the notes, or the error. A prompt without notes is the unadapted one.
 #[test]
@@ -22,10 +18,9 @@ fn cases() {
         let case: Value = serde_json::from_str(&std::fs::read_to_string(folder.join(name)).unwrap()).unwrap();
         let template = ChatTemplate::new("chat.jinja", case["template"].as_str().unwrap()).unwrap();
         let messages = Conversation::from_value(case["messages"].clone()).unwrap().messages;
-        let (completed, mut notes) = complete(placed(&messages));
-        let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+        let request = RenderRequest::default().with(|set| set.messages = &messages);
         report.push_str(&format!("=== {name}\n"));
-        let adapted = match template.render_adapted(&request, completed) {
+        let adapted = match template.render_adapted(&request, &[]) {
             Ok(adapted) => adapted,
             Err(error) => {
                 assert_eq!(error.to_string(), template.render(&request).unwrap_err().to_string());
@@ -33,12 +28,11 @@ fn cases() {
                 continue;
             }
         };
-        notes.extend(adapted.notes);
-        if notes.is_empty() {
+        if adapted.notes.is_empty() {
             assert_eq!(adapted.prompt, template.render(&request).unwrap(), "{name}");
         }
         report.push_str(&adapted.prompt.text());
-        report.extend(notes.iter().map(|note| format!("- {note}\n")));
+        report.extend(adapted.notes.iter().map(|note| format!("- {note}\n")));
         report.push('\n');
     }
     insta::assert_snapshot!("adapted", report);
@@ -51,8 +45,8 @@ fn tools_lost_next_to_a_system_message_are_named() {
     let template = ChatTemplate::new("chat.jinja", source).unwrap();
     let tools = Tools::from_json(r#"[{"name": "clock", "description": "The time"}]"#, "tools").unwrap();
     let render = |messages: &[Message]| {
-        let request = RenderRequest { messages, tools: Some(&tools), ..RenderRequest::default() };
-        template.render_adapted(&request, placed(messages)).unwrap()
+        let request = RenderRequest::default().with(|set| (set.messages, set.tools) = (messages, Some(&tools)));
+        template.render_adapted(&request, &[]).unwrap()
     };
     assert!(render(&[Message::user("Hi")]).notes.is_empty());
     let adapted = render(&[Message::system("Be brief."), Message::user("Hi")]);
@@ -63,7 +57,50 @@ fn tools_lost_next_to_a_system_message_are_named() {
         [{{ m.role }}]{{ m.content }}{% endfor %}";
     let template = ChatTemplate::new("chat.jinja", lost).unwrap();
     let messages = [Message::user("Hi"), Message::assistant("Hello."), Message::user("Time?")];
-    let request = RenderRequest { messages: &messages, tools: Some(&tools), ..RenderRequest::default() };
-    let notes = template.render_adapted(&request, placed(&messages)).unwrap().notes;
+    let request = RenderRequest::default().with(|set| (set.messages, set.tools) = (&messages, Some(&tools)));
+    let notes = template.render_adapted(&request, &[]).unwrap().notes;
     assert_eq!(notes, ["chat.jinja: the tools are not in the prompt: the template leaves them out"]);
+}
+
+/// A template that drops what the tools returned. An answer that quotes a result does not hide that it is missing.
+#[test]
+fn a_message_that_others_quote_is_named_if_it_is_left_out() {
+    let source = "{% for m in messages %}{% if m.role != 'tool' %}[{{ m.role }}]{{ m.reasoning_content or '' }} {{ \
+        m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endif %}{% endfor %}";
+    let template = ChatTemplate::new("chat.jinja", source).unwrap();
+    let conversation = r#"[{"role": "user", "content": "The weather in Rome?"},
+        {"role": "assistant", "tool_calls": [{"id": "1", "type": "function",
+          "function": {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "sunny in Rome"},
+        {"role": "assistant", "reasoning_content": "The result is: sunny in Rome.", "content": "It is sunny in Rome."}]"#;
+    let messages = Conversation::from_value(serde_json::from_str(conversation).unwrap()).unwrap().messages;
+    let request = RenderRequest::default().with(|set| set.messages = &messages);
+    let notes = template.render_adapted(&request, &[]).unwrap().notes;
+    assert!(notes.iter().any(|note| note.contains("the result in messages[2] is shown as text")), "{notes:?}");
+}
+
+/// Words that are long enough and in order need no second rendering.
+#[test]
+fn a_conversation_with_words_of_its_own_is_rendered_once() {
+    let source = "{{ tools | tojson }}{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}{% for c in m.tool_calls \
+        or [] %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+    let template = ChatTemplate::new("chat.jinja", source).unwrap();
+    let tools = Tools::from_json(r#"[{"name": "clock", "description": "The time"}]"#, "tools").unwrap();
+    let conversation = r#"[{"role": "user", "content": "What time is it? \n"},
+        {"role": "assistant", "tool_calls": [{"id": "1", "type": "function",
+          "function": {"name": "clock", "arguments": "{\"zone\": \"UTC\", \"hours\": 24}"}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "noon"}, {"role": "assistant", "content": "It is noon."}]"#;
+    let mut messages = Conversation::from_value(serde_json::from_str(conversation).unwrap()).unwrap().messages;
+    template.capabilities();
+    let count = |messages: &[Message]| {
+        let before = template.renders();
+        let request = RenderRequest::default().with(|set| (set.messages, set.tools) = (messages, Some(&tools)));
+        assert_eq!(template.render_adapted(&request, &[]).unwrap().notes, [""; 0]);
+        let after = template.renders();
+        (after.prompts - before.prompts, after.trials - before.trials)
+    };
+    assert_eq!(count(&messages), (1, 0));
+    // A number may be anything: one rendering with other words shows whether it was written.
+    messages[2].content = "12".to_owned();
+    assert_eq!(count(&messages), (1, 1));
 }

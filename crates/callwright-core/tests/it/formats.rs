@@ -302,7 +302,7 @@ fn variations_that_models_write() {
     let mut report = String::new();
     for (name, prompt_tail, text, content, reasoning, calls) in cases {
         for piece in [1, text.len()] {
-            let options = ParserOptions { prompt_tail: prompt_tail.to_owned(), ..ParserOptions::default() };
+            let options = ParserOptions::default().with(|set| set.prompt_tail = prompt_tail.to_owned());
             let mut parser = Parser::new(Format::builtin(name).unwrap(), Some(tools()), options).unwrap();
             text.as_bytes().chunks(piece).for_each(|piece| parser.push(piece, &mut |_| ()));
             if let Some(read) = wrong(&parser.finish(&mut |_| ()), &calls, content, reasoning) {

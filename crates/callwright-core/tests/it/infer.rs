@@ -113,13 +113,12 @@ fn written(template: &ChatTemplate, message: Message) -> Option<String> {
         variables.insert(name.to_owned(), json!("none"));
     }
     let render = |messages: &[Message], add_generation_prompt| {
-        let request = RenderRequest {
-            messages,
-            tools: Some(&tools),
-            add_generation_prompt,
-            variables: variables.clone(),
-            ..RenderRequest::default()
-        };
+        let request = RenderRequest::default().with(|set| {
+            set.messages = messages;
+            set.tools = Some(&tools);
+            set.add_generation_prompt = add_generation_prompt;
+            set.variables = variables.clone();
+        });
         Some(template.render(&request).ok()?.text())
     };
     let prompt = render(std::slice::from_ref(&user), true)?;
@@ -215,6 +214,7 @@ fn shown(format: &Declaration) -> String {
         Payload::Tagged(tagged) if tagged.nested => "tagged nested",
         Payload::Tagged(_) => "tagged",
         Payload::Python { .. } => "python",
+        _ => "new",
     };
     let (start, end) = (marker(format.start.as_ref()), marker(format.end.as_ref()));
     let section = around(format.section.as_ref());

@@ -4,6 +4,7 @@ mod adapt;
 mod conformance;
 mod data;
 mod declaration;
+mod error;
 mod formats;
 mod fuzz;
 mod infer;

@@ -36,7 +36,10 @@ fn delimited() -> &'static Format {
 pub(crate) fn parse<'a>(setup: &Setup, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Parsed) {
     let format = setup.format.as_deref().unwrap_or_else(|| delimited());
     let prompt_tail = setup.prompt_tail.to_owned();
-    let options = ParserOptions { repair: setup.repair, prompt_tail, ..ParserOptions::default() };
+    let options = ParserOptions::default().with(|set| {
+        set.repair = setup.repair;
+        set.prompt_tail = prompt_tail;
+    });
     let mut parser = Parser::new(format, setup.tools.clone(), options).expect("the format is sound");
     let mut events = Vec::new();
     let mut join = |event: Event| match (events.last_mut(), event) {
@@ -102,10 +105,16 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
         }
         let starts = events.iter().filter(|e| matches!(e, Event::CallStart { id, .. } if *id == call.id)).count();
         let ends = events.iter().filter(|e| matches!(e, Event::CallEnd { id, complete, valid } if *id == call.id && *complete == call.complete && *valid == call.valid)).count();
-        let invalid = events.iter().filter(|e| matches!(e, Event::InvalidCall(said) if said.id == call.id && said.error == call.problems.join("; "))).count();
+        let invalid = events
+            .iter()
+            .filter(|e| matches!(e, Event::InvalidCall(said) if said.id == call.id && said.problems == call.problems))
+            .count();
         assert_eq!((starts, ends, invalid), if announced { (1, 1, 0) } else { (0, 0, 1) }, "{}", call.id);
         assert!(call.complete || !call.valid, "an incomplete call is never valid");
         assert_eq!(call.valid, call.problems.is_empty());
+        for problem in &call.problems {
+            assert_eq!(serde_json::to_value(problem).unwrap()["kind"], problem.kind(), "{problem}");
+        }
         assert!(call.range.start >= end && call.range.end <= input.len(), "{:?}", call.range);
         if setup.prompt_tail.is_empty() {
             assert_eq!(call.raw, String::from_utf8_lossy(&input[call.range.clone()]));
@@ -644,7 +653,10 @@ fn aliases_never_change_a_call_with_canonical_keys() {
 
 #[test]
 fn ids_continue_from_the_conversation_and_are_unique() {
-    let options = ParserOptions { first_call: 7, taken_ids: vec!["call00008".into()], ..ParserOptions::default() };
+    let options = ParserOptions::default().with(|set| {
+        set.first_call = 7;
+        set.taken_ids = vec!["call00008".into()];
+    });
     let mut parser = Parser::new(delimited(), None, options).unwrap();
     let call = "### TOOL_CALL_START ###\n{\"name\": \"f\"}\n### TOOL_CALL_END ###\n";
     parser.push(call.repeat(3).as_bytes(), &mut |_| ());

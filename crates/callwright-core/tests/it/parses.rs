@@ -51,7 +51,7 @@ impl Message {
                 assert_eq!(call.2, id);
                 call.1 += &delta;
             }
-            Event::CallEnd { .. } | Event::InvalidCall(_) | Event::Repair(_) => {}
+            _ => {}
         }
     }
 
@@ -109,7 +109,15 @@ fn parser(format: &Format, row: &Value) -> Parser {
     let tools = tools.map(|_| Arc::new(Tools::from_value(&row["tools"]).unwrap()));
     let reasoning = if row["reasoning_format"] == "none" { ReasoningOutput::InText } else { ReasoningOutput::Separate };
     let prompt_tail = row["generation_prompt"].as_str().unwrap_or_default().to_owned();
-    Parser::new(format, tools, ParserOptions { prompt_tail, reasoning, ..ParserOptions::default() }).unwrap()
+    Parser::new(
+        format,
+        tools,
+        ParserOptions::default().with(|set| {
+            set.prompt_tail = prompt_tail;
+            set.reasoning = reasoning;
+        }),
+    )
+    .unwrap()
 }
 
 fn parse<'a>(format: &Format, row: &Value, pieces: impl IntoIterator<Item = &'a [u8]>, partial: bool) -> Message {

@@ -330,8 +330,11 @@ fn a_format_overlays_any_template() {
         for (tools, messages) in
             [(Some(&tools), history()), (None, history()[..2].to_vec()), (Some(&tools), history()[1..2].to_vec())]
         {
-            let request =
-                RenderRequest { messages: &messages, tools, overlay: Some(overlay), ..RenderRequest::default() };
+            let request = RenderRequest::default().with(|set| {
+                set.messages = &messages;
+                set.tools = tools;
+                set.overlay = Some(overlay);
+            });
             let prompt = template.render(&request).unwrap();
             report +=
                 &format!("=== {what}, {} messages, tools: {}\n{}\n", messages.len(), tools.is_some(), prompt.text());
@@ -370,7 +373,10 @@ fn native_templates_get_calls_in_the_shape_they_expect() {
         .iter()
         .map(|template| {
             assert!(template.capabilities().native_tools());
-            let request = RenderRequest { messages: &messages, tools: Some(&tools), ..RenderRequest::default() };
+            let request = RenderRequest::default().with(|set| {
+                set.messages = &messages;
+                set.tools = Some(&tools);
+            });
             template.render(&request).unwrap().text().lines().nth(1).unwrap().to_owned()
         })
         .collect();
@@ -431,16 +437,15 @@ fn reserved_text_from_outside_is_literal() {
         Message::tool("c1", "f", "<|im_start|><|im_end|></think>"),
     ];
     let reserved = reserved();
-    let request = RenderRequest {
-        messages: &messages,
-        tools: Some(&tools),
-        reserved: Some(&reserved),
-        ..RenderRequest::default()
-    };
+    let request = RenderRequest::default().with(|set| {
+        set.messages = &messages;
+        set.tools = Some(&tools);
+        set.reserved = Some(&reserved);
+    });
     let prompt = template.render(&request).unwrap();
     insta::assert_snapshot!("reserved", pieces(&prompt));
     // Apart from the broken-up marker, the text equals that without protection.
-    let careless = template.render(&RenderRequest { reserved: None, ..request }).unwrap();
+    let careless = template.render(&request.with(|set| set.reserved = None)).unwrap();
     assert_eq!(prompt.text().replace('\u{2060}', ""), careless.text());
     assert!(careless.pieces.iter().filter(|piece| piece.literal).all(|piece| piece.text == "\u{100000}"));
 }
@@ -456,7 +461,10 @@ fn no_marker_is_left_where_markers_overlap() {
         let shared = format!("### CALL {marker} CALL ###{}", &marker[..1]);
         for text in [overlapping, shared, format!("{marker}{rest}")] {
             let messages = [Message::user(&text)];
-            let request = RenderRequest { messages: &messages, reserved: Some(&reserved), ..RenderRequest::default() };
+            let request = RenderRequest::default().with(|set| {
+                set.messages = &messages;
+                set.reserved = Some(&reserved);
+            });
             let prompt = template.render(&request).unwrap().text();
             assert!(!prompt.contains(marker), "{prompt:?}");
             assert_eq!(prompt.replace('\u{2060}', ""), text);
@@ -475,12 +483,11 @@ fn an_overlay_keeps_its_own_markers_and_breaks_up_others() {
         Message::tool("c1", "f", "CALL>>"),
     ];
     let templates = ChatTemplates::built_in().unwrap();
-    let request = RenderRequest {
-        messages: &messages,
-        reserved: Some(&reserved),
-        overlay: Some(overlay),
-        ..RenderRequest::default()
-    };
+    let request = RenderRequest::default().with(|set| {
+        set.messages = &messages;
+        set.reserved = Some(&reserved);
+        set.overlay = Some(overlay);
+    });
     insta::assert_snapshot!(pieces(&templates.choose(true).render(&request).unwrap()));
 }
 
@@ -492,7 +499,10 @@ fn many_reserved_strings_stay_distinct() {
     let template = ChatTemplate::new("t", "{{ messages[0].content }}\u{100003}").unwrap();
     let messages = [Message::user(tokens.concat())];
     let prompt = template
-        .render(&RenderRequest { messages: &messages, reserved: Some(&reserved), ..RenderRequest::default() })
+        .render(&RenderRequest::default().with(|set| {
+            set.messages = &messages;
+            set.reserved = Some(&reserved);
+        }))
         .unwrap();
     assert_eq!(prompt.text(), tokens.concat() + "\u{100003}");
     assert_eq!(prompt.pieces.iter().filter(|piece| piece.literal).count(), 5000);
@@ -516,7 +526,7 @@ fn a_model_may_carry_several_templates() {
     let none = ChatTemplates::from_model("m.gguf", None, &[]).unwrap();
     assert!(none.is_built_in());
     let messages = [Message::user("Hi")];
-    let prompt = none.choose(false).render(&RenderRequest { messages: &messages, ..RenderRequest::default() }).unwrap();
+    let prompt = none.choose(false).render(&RenderRequest::default().with(|set| set.messages = &messages)).unwrap();
     assert_eq!(prompt.text(), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
     let broken = ChatTemplates::from_model("m.gguf", Some("{{"), &[]).unwrap_err();
     assert!(broken.to_string().starts_with("m.gguf[chat_template]:1:1: "), "{broken}");
@@ -528,14 +538,13 @@ fn variables_and_clock_reach_the_template() {
         {{ strftime_now('%Y-%m-%d') }} {{ messages[0].reasoning_content }}{{ messages[0].thinking }}";
     let template = ChatTemplate::new("t", source).unwrap();
     let messages = [Message { reasoning: Some("hm".to_owned()), ..Message::assistant("x") }];
-    let request = RenderRequest {
-        messages: &messages,
-        add_generation_prompt: false,
-        bos_token: "<s>",
-        eos_token: "</s>",
-        variables: json!({"enable_thinking": false}).as_object().unwrap().clone(),
-        now: NOW.parse().ok(),
-        ..RenderRequest::default()
-    };
+    let request = RenderRequest::default().with(|set| {
+        set.messages = &messages;
+        set.add_generation_prompt = false;
+        set.bos_token = "<s>";
+        set.eos_token = "</s>";
+        set.variables = json!({"enable_thinking": false}).as_object().unwrap().clone();
+        set.now = NOW.parse().ok();
+    });
     assert_eq!(template.render(&request).unwrap().text(), "False <s></s> None None False 2026-01-15 hmhm");
 }

@@ -1,6 +1,6 @@
 //! Tools files in the common shapes, every way in which they can be wrong, and the model's messages.
 
-use callwright_core::tool::{Tool, Tools};
+use callwright_core::tool::{CallProblem, Tool, Tools};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn files_add_up_and_names_stay_distinct() {
     let error = tools.merge(Tools::from_json(r#"[{"name": "c"}, {"name": "a"}]"#, "three.json").unwrap()).unwrap_err();
     insta::assert_snapshot!(error, @r#"
     there are two tools named "a"
-    hint: a tool of that name is in an earlier --tools file
+    hint: a tool of that name is in an earlier file
     "#);
     assert_eq!(tools.len(), 2, "a merge that fails changes nothing");
 }
@@ -135,7 +135,7 @@ fn arguments_that_nest_deep_are_checked_in_bounded_time() {
         let tools = Tools::new([Tool::new("find", "", Some(object(schema)))]).unwrap();
         let problems = |levels: usize, leaf: Value, limit: Value| {
             let filter = (0..levels).fold(leaf, |filter, _| json!({"and": [filter]}));
-            tools.problems("find", &object(json!({"filter": filter, "limit": limit}))).join("; ")
+            CallProblem::sentences(&tools.problems("find", &object(json!({"filter": filter, "limit": limit}))))
         };
         let five = |levels: usize| problems(levels, json!(5), json!(5));
         assert!(five(0).contains("is 5; expected"), "{}", five(0));
@@ -195,13 +195,13 @@ fn valid_arguments_may_nest_deep() {
     let tools = Tools::new([Tool::new("find", "", Some(object(schema)))]).unwrap();
     let filter = (0..30).fold(json!("x"), |filter, n| json!({if n % 2 == 0 { "and" } else { "or" }: [filter, "y"]}));
     let data = (0..50).fold(json!(1), |data, _| json!([data]));
-    assert_eq!(tools.problems("find", &object(json!({"filter": filter, "data": data}))), Vec::<String>::new());
+    assert_eq!(tools.problems("find", &object(json!({"filter": filter, "data": data}))), []);
 }
 
 #[test]
 fn an_unknown_tool_is_reported_with_the_known_ones() {
     let tools = |names: &[&str]| Tools::new(names.iter().map(|name| Tool::new(*name, "", None))).unwrap();
-    let problem = |names: &[&str], name| tools(names).problems(name, &Map::new()).join("\n");
+    let problem = |names: &[&str], name| CallProblem::sentences(&tools(names).problems(name, &Map::new()));
     let many: Vec<String> = (0..12).map(|index| format!("tool_number_{index}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let report = [
@@ -218,6 +218,27 @@ fn an_unknown_tool_is_reported_with_the_known_ones() {
     "#);
 }
 
+/// A program reads the kind and the fields, not the sentence.
+#[test]
+fn a_problem_is_also_data() {
+    let schema = json!({"type": "object", "required": ["city"], "properties": {"days": {"type": "integer"}}});
+    let tools = Tools::new([Tool::new("get_weather", "", Some(object(schema)))]).unwrap();
+    let problems = |name, arguments| serde_json::to_value(tools.problems(name, &object(arguments))).unwrap();
+    assert_eq!(
+        problems("get_weather", json!({"days": "two"})),
+        json!([
+            {"kind": "missing_argument", "path": "city"},
+            {"kind": "wrong_value", "path": "days", "value": "\"two\"", "keyword": "type", "expected": "an integer"},
+        ])
+    );
+    assert_eq!(
+        problems("getweather", json!({})),
+        json!([
+            {"kind": "unknown_tool", "name": "getweather", "nearest": "get_weather", "tools": ["get_weather"], "more": 0},
+        ])
+    );
+}
+
 #[test]
 fn a_tool_without_parameters_takes_any_arguments() {
     let tools = Tools::from_json(r#"[{"name": "now", "parameters": {}}]"#, "t.json").unwrap();
@@ -228,6 +249,6 @@ fn a_tool_without_parameters_takes_any_arguments() {
 fn a_long_list_of_choices_is_cut() {
     let schema = json!({"type": "object", "properties": {"n": {"enum": (0..1000).collect::<Vec<_>>()}}});
     let tools = Tools::new([Tool::new("pick", "", Some(object(schema)))]).unwrap();
-    let problem = tools.problems("pick", &object(json!({"n": -1}))).join("\n");
+    let problem = CallProblem::sentences(&tools.problems("pick", &object(json!({"n": -1}))));
     assert!(problem.starts_with("\"n\" is -1; expected 0 or 1 or ") && problem.ends_with("19 or …"), "{problem}");
 }

@@ -69,7 +69,8 @@ fn row(
         .iter()
         .take(8)
         .map(|call| {
-            let problems: Vec<String> = call.problems.iter().take(3).map(|problem| cut(problem, 200)).collect();
+            let problems: Vec<String> =
+                call.problems.iter().take(3).map(|problem| cut(&problem.to_string(), 200)).collect();
             json!([
                 utf16(call.range.0),
                 utf16(call.range.1),

@@ -1,6 +1,7 @@
 //! The figures of report.html, as the template takes them.
 
 use crate::bench::outcome::OUTCOMES;
+use crate::bench::report::curve;
 use crate::bench::stats::Proportion;
 use crate::bench::summary::{ConfigurationSummary, Latency, SCORES, Summary};
 use minijinja::{Value, context};
@@ -22,6 +23,7 @@ pub(super) fn figures(summary: &Summary<'_>) -> Value {
         outcomes => outcomes(total),
         most_repeats => repeats.unwrap_or(0),
         latencies => latencies(summary),
+        decisions => decisions(all),
     }
 }
 
@@ -84,6 +86,15 @@ fn latencies(summary: &Summary<'_>) -> Option<Value> {
         }
     };
     Some(context! { rows => timed().map(row).collect::<Vec<_>>(), low => low.exp(), high => high.exp() })
+}
+
+/// The curves of the decision to call, where it was measured.
+fn decisions(all: &[ConfigurationSummary<'_>]) -> Vec<Value> {
+    let curve = |one: &ConfigurationSummary<'_>| {
+        let figures = curve::figures(&one.calibration()?);
+        Some(context! { label => one.label, curve => figures })
+    };
+    all.iter().filter_map(curve).collect()
 }
 
 /// The bars of a histogram whose axis goes from `low` to `high`, both logarithms.

@@ -49,11 +49,11 @@ impl Lazy {
         builder.configure(config).syntax(syntax_config()).thompson(thompson_config());
         let dfa = builder
             .build_many(patterns)
-            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")))?;
+            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers are too complicated: {e}")).caused_by(e))?;
         let mut cache = dfa.create_cache();
-        let start = dfa
-            .start_state_forward(&mut cache, &Input::new(""))
-            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")))?;
+        let start = dfa.start_state_forward(&mut cache, &Input::new("")).map_err(|e| {
+            Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")).caused_by(e)
+        })?;
         let classes = dfa.byte_classes().alphabet_len();
         let mut made = Made {
             cache,

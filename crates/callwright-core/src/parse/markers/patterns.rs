@@ -209,6 +209,7 @@ impl Marker {
                 let reason = e.to_string();
                 let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
                 Error::new(ErrorKind::Format, format!("a marker is not a valid regular expression: {reason}"))
+                    .caused_by(e)
             })?;
             let Some(length) = hir.properties().maximum_len() else {
                 return Err(Error::new(

@@ -25,9 +25,9 @@ impl Table {
     /// Copies `dfa` into a table whose states show the end of a match at once, not a byte later.
     pub(super) fn take_over(dfa: &dense::DFA<Vec<u32>>) -> Result<Table> {
         let too_many = || Error::new(ErrorKind::Format, "the markers are too complicated: more than 65,535 states");
-        let start = dfa
-            .start_state_forward(&Input::new(""))
-            .map_err(|e| Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")))?;
+        let start = dfa.start_state_forward(&Input::new("")).map_err(|e| {
+            Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")).caused_by(e)
+        })?;
         let mut ids: HashMap<StateID, State> = HashMap::from([(start, START)]);
         let mut order = vec![start];
         // One byte of each byte class.

@@ -129,7 +129,7 @@ fn quoted(value: &str) -> String {
 }
 
 impl PayloadReader for BareArguments {
-    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, _: bool, calls: &mut Calls) -> (usize, Then) {
+    fn read(&mut self, input: &[u8], at: usize, stops: &Stops, _: bool, calls: &mut Calls) -> (usize, Then) {
         if self.text.is_empty() {
             self.start = at;
         }

@@ -14,6 +14,7 @@ use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::markers::Context;
 use crate::parse::repair::{Cut, Dialect, Stops, Transducer};
 use crate::parse::trailing::{Trailing, TrailingByte};
+use crate::tool::CallProblem;
 use held::Held;
 use std::ops::Range;
 use std::sync::Arc;
@@ -345,10 +346,10 @@ impl JsonPayload {
         let slot = self.slot(calls);
         // The first value was already sent and cannot be revised.
         if slot == Slot::Ignored && (self.key == self.keys.name || self.key == self.keys.arguments) {
-            calls.blame(format!("the call has the key {:?} twice", self.key));
+            calls.blame(CallProblem::DuplicateKey { key: self.key.clone() });
         }
         if slot == Slot::Ignored && self.keys.keyed && self.level == 1 {
-            calls.blame(format!("the call has the key {:?} in addition to its tool's name", self.key));
+            calls.blame(CallProblem::ConflictingKey { key: self.key.clone() });
         }
         slot
     }
@@ -425,7 +426,7 @@ impl JsonPayload {
 }
 
 impl PayloadReader for JsonPayload {
-    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+    fn read(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
         let mut i = 0;
         while i < input.len() {
             if matches!(self.state, State::KeyText | State::Reading(_)) {

@@ -8,6 +8,7 @@ use crate::parse::event::RepairKind;
 use crate::parse::head::{HeadPlan, HeadReader, HeadStep};
 use crate::parse::markers::Context;
 use crate::parse::repair::{Dialect, Stops};
+use crate::tool::CallProblem;
 use std::sync::Arc;
 
 /// State shared by the calls of a format.
@@ -161,7 +162,7 @@ impl NamedPayload {
 }
 
 impl PayloadReader for NamedPayload {
-    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+    fn read(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
         let mut i = 0;
         while i < input.len() {
             if matches!(self.state, State::Arguments | State::AfterTail) {
@@ -215,7 +216,7 @@ impl PayloadReader for NamedPayload {
         }
         let mut ending = self.arguments.end(by, tail, at, stops, calls);
         if lost {
-            calls.blame("the call does not begin with a tool's name".to_owned());
+            calls.blame(CallProblem::NoToolName);
             (ending.broken, ending.complete) = (true, ending.complete && self.state != State::Over);
             ending.arguments = None;
         }

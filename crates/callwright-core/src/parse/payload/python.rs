@@ -9,6 +9,7 @@ use crate::parse::calls::{Calls, Ending};
 use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::markers::Context;
 use crate::parse::repair::{Cut, Dialect, Stops, Transducer};
+use crate::tool::CallProblem;
 use std::ops::Range;
 
 /// Maximum length of a name.
@@ -260,11 +261,11 @@ impl PythonPayload {
         if self.arguments.is_done() && self.state == State::Arguments {
             self.state = State::After;
             if self.arguments.is_unnamed() {
-                calls.blame("an argument has no name; write name=value".to_owned());
+                calls.blame(CallProblem::PositionalArgument);
             }
             if let Some(at) = self.arguments.broken_at() {
                 if !self.arguments.is_unnamed() {
-                    calls.blame("the call's arguments are more than Python's literals".to_owned());
+                    calls.blame(CallProblem::NotLiterals);
                 }
                 calls.diagnose(DiagnosticKind::BrokenCall, at..at + 1);
             }
@@ -274,13 +275,13 @@ impl PythonPayload {
 }
 
 impl PayloadReader for PythonPayload {
-    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+    fn as_json(&mut self) -> Option<&mut JsonPayload> {
+        self.json.as_deref_mut()
+    }
+
+    fn read(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
         let mut i = 0;
-        while i < input.len() {
-            if let Some(json) = &mut self.json {
-                let (taken, then) = json.feed(&input[i..], at + i, stops, markers, calls);
-                return (i + taken, then);
-            }
+        while i < input.len() && self.json.is_none() {
             if self.state == State::Arguments {
                 let taken = self.arguments.feed(&input[i..], at + i, stops, markers);
                 let reported = self.settle(calls);
@@ -368,7 +369,7 @@ impl PayloadReader for PythonPayload {
             State::Lost | State::Start | State::Fence | State::Comment | State::Name | State::Paren
         );
         if lost {
-            calls.blame("the call does not begin with a tool's name and parentheses".to_owned());
+            calls.blame(CallProblem::NoParentheses);
         }
         self.flush(calls);
         if by == Terminator::End

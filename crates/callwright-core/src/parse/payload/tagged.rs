@@ -16,6 +16,7 @@ use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::head::{HeadRead, HeadReader, HeadStep};
 use crate::parse::markers::Context;
 use crate::parse::repair::{Cut, Stops, Transducer};
+use crate::tool::CallProblem;
 use output::Output;
 use std::sync::Arc;
 use value::{ValueEnd, ValueReader};
@@ -190,7 +191,7 @@ impl TaggedPayload {
 
     fn begin_value(&mut self, calls: &mut Calls) {
         if self.frames.len() >= DEPTH {
-            calls.blame("the arguments nest too deep".to_owned());
+            calls.blame(CallProblem::ArgumentsTooDeep);
         }
         let key = String::from_utf8(std::mem::take(&mut self.key)).unwrap_or_default();
         let (count, kind) = match self.frames.last() {
@@ -231,7 +232,7 @@ impl TaggedPayload {
         }
         if std::mem::take(&mut self.key_open) && self.value.is_blank() {
             let key = self.key_text();
-            calls.blame(format!("the argument {key:?} has no value"));
+            calls.blame(CallProblem::MissingValue { name: key.clone() });
         }
         let value_end = if let ValueEnd::ClosedBefore(from) = end { from } else { at };
         self.value.finish(value_end, stops, &mut self.output, calls);
@@ -358,13 +359,13 @@ impl TaggedPayload {
 }
 
 impl PayloadReader for TaggedPayload {
-    fn feed(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
+    fn as_json(&mut self) -> Option<&mut JsonPayload> {
+        self.json.as_deref_mut()
+    }
+
+    fn read(&mut self, input: &[u8], at: usize, stops: &Stops, markers: bool, calls: &mut Calls) -> (usize, Then) {
         let mut i = 0;
-        while i < input.len() {
-            if let Some(json) = &mut self.json {
-                let (taken, then) = json.feed(&input[i..], at + i, stops, markers, calls);
-                return (i + taken, then);
-            }
+        while i < input.len() && self.json.is_none() {
             match self.state {
                 State::Value => {
                     let (taken, end) =
@@ -433,7 +434,7 @@ impl PayloadReader for TaggedPayload {
         let whole = self.end_open(by, tail, at, stops, calls);
         let lost = self.state == State::Lost;
         if lost {
-            calls.blame("the call does not begin with a tool's name".to_owned());
+            calls.blame(CallProblem::NoToolName);
         }
         self.output.flush(calls);
         if by == Terminator::End {

@@ -29,13 +29,13 @@ pub(in crate::template) struct Source<'a> {
 }
 
 impl Source<'_> {
-    pub(in crate::template) fn error(&self, error: &minijinja::Error) -> Error {
-        let (message, hint) = explained(error);
-        let converted = Error::new(ErrorKind::Template, message);
+    pub(in crate::template) fn error(&self, error: minijinja::Error) -> Error {
+        let (message, hint) = explained(&error);
         let offset = match error.range() {
             Some(range) => Some(self.desugared.original_offset(range.start.min(self.desugared.source.len()))),
             None => error.line().map(|line| self.line_start(line)),
         };
+        let converted = Error::new(ErrorKind::Template, message).caused_by(error);
         let converted = match offset {
             Some(offset) => self.located(converted, offset),
             None => converted.at(Location::file(self.name)),

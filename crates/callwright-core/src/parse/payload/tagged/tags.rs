@@ -4,6 +4,7 @@ use super::{Arc, Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, Ta
 use crate::format::schema::{self, Step, Types};
 use crate::format::typed;
 use crate::parse::names;
+use crate::tool::CallProblem;
 
 impl TaggedPayload {
     pub(super) fn between(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Did {
@@ -159,7 +160,7 @@ impl TaggedPayload {
         let key = self.take_type(&tag, length, calls).trim().to_owned();
         if key.is_empty() || key.starts_with('/') {
             if key.is_empty() {
-                calls.blame("an argument has no name".to_owned());
+                calls.blame(CallProblem::UnnamedArgument);
             }
             self.state = State::Between;
             self.stray(self.key_at, calls);
@@ -193,7 +194,7 @@ impl TaggedPayload {
             return self.key_read(plain.to_owned(), calls);
         }
         if !names::is_plain(&key) && !self.is_parameter(&key, calls) {
-            calls.blame(format!("{key:?} cannot be the name of an argument"));
+            calls.blame(CallProblem::InvalidArgumentName { name: key.clone() });
         }
         self.key_read(key, calls);
     }
@@ -259,7 +260,7 @@ impl TaggedPayload {
         } else if self.held == self.plan.key_start {
             self.held.clear();
             let key = self.key_text();
-            calls.blame(format!("the argument {key:?} has no value"));
+            calls.blame(CallProblem::MissingValue { name: key.clone() });
             self.begin_key(at + 1);
         } else if !self.plan.value_start.starts_with(&self.held) && !self.plan.key_start.starts_with(&self.held) {
             self.held.clear();

@@ -13,6 +13,7 @@ use crate::parse::calls::Calls;
 use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::repair::{Cut, Stops, Transducer};
 use crate::parse::text::Utf8;
+use crate::tool::CallProblem;
 use end::{Doubt, Verdict};
 use serde_json::Value;
 use std::ops::Range;
@@ -522,7 +523,7 @@ impl ValueReader {
             Sink::Json => {
                 if self.json.in_string() {
                     // It is unknown how much of the following text is inside the string.
-                    calls.blame("a string in the arguments is not closed".to_owned());
+                    calls.blame(CallProblem::UnclosedString);
                 }
                 self.json.cut(at);
                 self.pass_json(output, calls);

@@ -1,0 +1,55 @@
+//! What the validator refuses in a schema although each keyword is relaxed.
+
+use super::inner;
+use crate::tool::notice::Notices;
+use crate::tool::{checker, dialect};
+use serde_json::Value;
+
+/// Drops what the validator still refuses, one keyword at a time.
+pub(super) fn dropped(schema: &mut Value, notices: &mut Notices) -> Result<(), String> {
+    const TRIES: usize = 200;
+    let mut last = String::new();
+    for _ in 0..TRIES {
+        let mut standard = schema.clone();
+        dialect::standard(&mut standard);
+        let Err(error) = jsonschema::validator_for(&standard) else { return Ok(()) };
+        last = checker::schema_sentence(&error, "parameters");
+        let pointer = error.instance_path().as_str().to_owned();
+        let instead = "leave it out, or write it as JSON Schema wants it";
+        // An id changes the base of references.
+        if pointer.is_empty() && drop_ids(schema) {
+            notices.relaxed("", "$id", "it is left out: the schema cannot be read under it", "leave it out");
+            continue;
+        }
+        match drop_at(schema, &pointer) {
+            Some((path, key)) => notices.relaxed(&path, &key, format!("it is left out: {last}"), instead),
+            None => return Err(last),
+        }
+    }
+    Err(last)
+}
+
+/// Removes the value at a pointer, or the nearest existing keyword around it.
+fn drop_at(schema: &mut Value, at: &str) -> Option<(String, String)> {
+    let mut path = at;
+    while let Some((parent, key)) = path.rsplit_once('/') {
+        let key = key.replace("~1", "/").replace("~0", "~");
+        if let Some(Value::Object(object)) = schema.pointer_mut(parent)
+            && object.shift_remove(&key).is_some()
+        {
+            return Some((parent.to_owned(), key));
+        }
+        path = parent;
+    }
+    None
+}
+
+/// Removes the ids from a schema; false if there are none.
+fn drop_ids(schema: &mut Value) -> bool {
+    let Value::Object(object) = schema else { return false };
+    let mut found = object.shift_remove("$id").is_some();
+    for (_, child) in inner(object, "") {
+        found |= drop_ids(child);
+    }
+    found
+}

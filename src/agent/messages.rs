@@ -1,0 +1,55 @@
+//! The messages to the model about a call that failed: what was wrong, and what is expected.
+
+use crate::agent::exec::Failure;
+use crate::agent::turn::Fault;
+use crate::message::ToolCall;
+use crate::parse::ParsedCall;
+
+/// The beginning of an error in place of a result.
+pub(crate) const ERROR: &str = "error: ";
+/// For a call that was not executed because the run ended.
+pub(crate) const NOT_EXECUTED: &str = "error: this call was not executed: the run ended before";
+/// For a call that was made before.
+pub(crate) const REPEATED: &str =
+    "[This call was made before and gave the same result. Do not make it again: answer with what is known.]";
+/// For a call of a tool that fails however it is called.
+pub(crate) const UNAVAILABLE: &str = "[No other call of this tool would do better. Do not call it again: answer with what is known, or say what is missing.]";
+/// For the person, where the model was made to answer.
+pub(crate) const LOOP: &str = "the model made the same call again and again; it was made to answer without tools";
+/// For the person, where nothing more may be spent on fallback models.
+pub(crate) const EXHAUSTED: &str = "the tokens or seconds for falling back are used up";
+/// For the person, where the model had nothing to say.
+pub(crate) const EMPTY: &str = "the model's answer is empty";
+/// For the person, where a fallback model wrote only text.
+pub(crate) const NO_CALL: &str = "the model wrote no call";
+
+/// The result of a call that was not executed because of how it was written.
+pub(crate) fn not_executed(call: &ParsedCall, fault: Fault) -> String {
+    let problems = call.error_text();
+    let expected = match fault {
+        Fault::UnknownTool => "Call a tool that there is, by its exact name.",
+        Fault::Schema => "Call it again with arguments that fit.",
+        Fault::Tool => "Answer in words.",
+        _ => "Write the call again, complete and in the right format.",
+    };
+    // A problem may be a question.
+    let stop = if problems.ends_with(['.', '?', '!']) { "" } else { "." };
+    let subject = if call.name.is_empty() { "this call" } else { call.name.as_str() };
+    format!("{ERROR}{subject} was not executed: {problems}{stop} {expected}")
+}
+
+/// The result of a call whose tool failed.
+pub(crate) fn failed(failure: &Failure) -> String {
+    format!("{ERROR}{failure}")
+}
+
+/// A result without the advice after it, and the advice.
+pub(crate) fn without_advice(content: &str) -> (&str, &str) {
+    let at = [REPEATED, UNAVAILABLE].iter().find_map(|advice| content.strip_suffix(advice)?.strip_suffix('\n'));
+    content.split_at(at.map_or(content.len(), str::len))
+}
+
+/// The call as a conversation can carry it: programs refuse one without a name.
+pub(crate) fn nameable(call: ToolCall) -> ToolCall {
+    if call.name.trim().is_empty() { ToolCall { name: "invalid_call".to_owned(), ..call } } else { call }
+}

@@ -1,0 +1,90 @@
+//! What becomes of an answer: a table of answers in tests/cases/bench.
+
+use super::fake::sample;
+use crate::bench::sample::{Failure, Finish, Sample};
+use crate::bench::score::score;
+use crate::bench::suite::{Case, Suite};
+use crate::format::Format;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::path::Path;
+
+const CASES: &str = include_str!("../../../tests/cases/bench/cases.jsonl");
+const OUTCOMES: &str = include_str!("../../../tests/cases/bench/outcomes.jsonl");
+
+pub(crate) fn cases() -> Suite {
+    Suite::from_text("cases", CASES, Path::new("cases.jsonl")).unwrap()
+}
+
+#[test]
+fn answers_come_to_their_outcomes() {
+    let suite = cases();
+    let cases: HashMap<&str, &Case> = suite.cases.iter().map(|case| (case.id.as_str(), case)).collect();
+    let mut wrong = String::new();
+    let mut seen = Vec::new();
+    for line in OUTCOMES.lines().filter(|line| !line.starts_with("//")) {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let raw = row["raw"].as_str().unwrap();
+        let raw = raw.replace('«', "### TOOL_CALL_START ###\n").replace('»', "\n### TOOL_CALL_END ###");
+        let mut sample = sample(row["case"].as_str().unwrap(), &raw);
+        if row["finish"] == "length" {
+            sample.finish = Finish::Length;
+        }
+        let repair = row["repair"] != false;
+        let scored = score(cases[sample.case.as_str()], &sample, Format::delimited(), repair).unwrap();
+        let scored = serde_json::to_value(&scored).unwrap();
+        seen.push(scored["outcome"].clone());
+        for (key, expected) in row.as_object().unwrap() {
+            if !matches!(key.as_str(), "case" | "raw" | "finish" | "repair" | "cut_end") && scored[key] != *expected {
+                wrong += &format!("{line}\n  {key}: {}, {}\n", scored[key], scored["detail"]);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    for row in &crate::bench::outcome::OUTCOMES[2..] {
+        assert!(seen.contains(&json!(row.name)), "no answer comes to {}", row.name);
+    }
+}
+
+/// What a grammar wrote because the tokens ran out is nothing that the model has shown it can.
+#[test]
+fn a_call_that_was_closed_early_is_not_whole() {
+    let suite = cases();
+    let raw = "### TOOL_CALL_START ###\n{\"name\": \"book_table\", \"arguments\": {\"people\": 4, \"place\": \"Mario's\"}}\n### TOOL_CALL_END ###";
+    let mut answer = sample("call", raw);
+    answer.finish = Finish::Length;
+    for from in [raw.find("\"}}").unwrap(), 5, 0, raw.len() + 9] {
+        answer.closed_from = Some(from);
+        let scored = score(&suite.cases[0], &answer, Format::delimited(), true).unwrap();
+        assert_eq!(scored.outcome.name(), "truncated");
+        // All of it was written before the end of it was.
+        let whole = from > raw.len();
+        assert_eq!((scored.attempted, scored.schema_valid), (true, whole), "{from}: {:?}", scored.calls);
+    }
+}
+
+#[test]
+fn failures_are_outcomes() {
+    let suite = cases();
+    for (prompt_too_long, outcome) in [(true, "prompt_too_long"), (false, "infra_error")] {
+        let mut failed = sample("call", "");
+        failed.failure = Some(Failure { prompt_too_long, message: "it broke".to_owned() });
+        let scored = score(&suite.cases[0], &failed, Format::delimited(), true).unwrap();
+        assert_eq!((scored.outcome.name(), scored.detail.as_str()), (outcome, "it broke"));
+    }
+}
+
+/// BFCL's checker takes what could not be read for a decision not to call; an answer that never was decided nothing.
+#[test]
+fn no_answer_is_not_correct_where_no_call_is() {
+    let case = r#"{"id": "i_0", "prompt": "2 to the 80th?", "tools": [{"name": "power"}],
+        "bfcl": {"category": "irrelevance", "function": [{"name": "power"}], "ground_truth": []}}"#;
+    let suite = Suite::from_text("cases", &case.replace('\n', " "), Path::new("cases.jsonl")).unwrap();
+    let score = |sample: &Sample| score(&suite.cases[0], sample, Format::delimited(), true).unwrap().bfcl;
+    let mut sample = sample("i_0", "I cannot do that.");
+    assert_eq!(score(&sample), Some(None));
+    for prompt_too_long in [true, false] {
+        sample.failure = Some(Failure { prompt_too_long, message: "it broke".to_owned() });
+        assert_eq!(score(&sample), Some(Some("no_answer")));
+    }
+}

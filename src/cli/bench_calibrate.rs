@@ -1,0 +1,280 @@
+//! `callwright bench calibrate`: finds the threshold of the decision to call.
+
+use super::generation::probability;
+use super::input::{ModelOptions, positive};
+use super::run::Interrupts;
+use super::{DONE, INTERRUPTED, notice, say};
+use anyhow::Result;
+use callwright::bench::calibrate::{Calibration, FOLDS, Goal, Measurement, Point, measure};
+use callwright::bench::directory::NOW;
+use callwright::bench::report::{curve, percent, with_interval};
+use callwright::bench::stats::{Area, Proportion};
+use callwright::bench::suite::Suite;
+use callwright::models::{ModelEntry, call_settings, with_call_threshold};
+use callwright::{Error, ErrorKind};
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+/// Find the probability of a call at which an answer should have to be one: the value for --call-threshold
+#[derive(Args)]
+#[command(
+    after_help = "For each case the prompt is decoded, and no answer is generated. The cases need two kinds: those that need a call, \
+    and those that need none.\n\n\
+    Examples:\n  callwright bench calibrate -m qwen3-0.6b\n  \
+    callwright bench calibrate -m qwen3-0.6b --suite builtin --suite my-cases.jsonl --write models.toml"
+)]
+pub struct CalibrateArgs {
+    /// Measure these cases: builtin, a file, or bfcl:DIR[:CATEGORY,…]; may be repeated [default: builtin]
+    #[arg(long, alias = "tools-suite", value_name = "SUITE", help_heading = "Cases")]
+    suite: Vec<String>,
+
+    /// Measure only N of each suite's cases, with each category's share; the same ones every time
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Cases")]
+    limit: Option<usize>,
+
+    #[command(flatten)]
+    model: ModelOptions,
+
+    /// Estimate what a threshold achieves with K parts of the cases: each is judged with the threshold of the others
+    #[arg(long, value_name = "K", value_parser = folds, default_value_t = FOLDS, help_heading = "Threshold")]
+    folds: usize,
+
+    /// Choose the threshold with the greatest recall that has this specificity [default: the one with the greatest mean
+    /// of recall and specificity]
+    #[arg(long, value_name = "SHARE", value_parser = probability, help_heading = "Threshold")]
+    min_specificity: Option<f64>,
+
+    /// Write the threshold into the model's entry of this models.toml; the file and the entry are made where they are missing
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    write: Option<PathBuf>,
+
+    /// Write the curve to an HTML page
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    html: Option<PathBuf>,
+
+    /// Print one JSON object, with every case
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+fn folds(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|count| (2..=1000).contains(count))
+        .ok_or_else(|| "not a whole number from 2 to 1000".to_owned())
+}
+
+pub fn run(args: CalibrateArgs) -> Result<u8> {
+    let suite = suite(&args)?;
+    let (mut session, mut model) = args.model.open()?;
+    args.model.load_weights(&mut model, &mut session)?;
+    let entry = model.entry().clone();
+    let interrupts = Interrupts::listen()?;
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} cases, {eta} left");
+    let bar = if std::io::stderr().is_terminal() {
+        ProgressBar::new(suite.cases.len() as u64)
+    } else {
+        ProgressBar::hidden()
+    };
+    bar.set_style(style.unwrap_or(ProgressStyle::default_bar()));
+    let mut progress = |done: usize| bar.set_position(done as u64);
+    let measurement = interrupts.during(|| measure(&mut session, &suite, NOW, &interrupts.flag(), &mut progress))?;
+    bar.finish_and_clear();
+    if measurement.interrupted {
+        notice("interrupted: the cases that were measured are not enough to say anything");
+        return Ok(INTERRUPTED);
+    }
+    tell_left_out(&measurement);
+    let goal = args.min_specificity.map_or(Goal::Balanced, Goal::Specificity);
+    let calibration = Calibration::new(&measurement.cases, args.folds, goal)?;
+    let about = About {
+        entry: &entry,
+        format: &session.format().name,
+        template: session.template().name(),
+        suite: &suite.name,
+    };
+    let mut out = std::io::stdout();
+    match args.json {
+        true => writeln!(out, "{:#}", about.json(&calibration, &measurement))?,
+        false => write!(out, "{}", about.text(&calibration))?,
+    }
+    if let Some(path) = &args.html {
+        let title = format!("{} with {}: the decision to call", entry.name, about.format);
+        let page = curve::page(&title, &format!("{} cases of {}", measurement.cases.len(), suite.name), &calibration)?;
+        std::fs::write(path, page).map_err(|error| Error::io("write", path, &error))?;
+    }
+    if let Some(path) = &args.write {
+        write_entry(path, &args.model, &entry, &calibration)?;
+    }
+    Ok(DONE)
+}
+
+/// The cases of all suites together.
+fn suite(args: &CalibrateArgs) -> Result<Suite> {
+    let names = if args.suite.is_empty() { vec!["builtin".to_owned()] } else { args.suite.clone() };
+    let mut cases = Vec::new();
+    for name in &names {
+        let suite = Suite::open(name)?;
+        cases.extend(args.limit.map_or(suite.clone(), |limit| suite.limited(limit)).cases);
+    }
+    let mut ids = HashSet::new();
+    if let Some(twice) = cases.iter().find(|case| !ids.insert(case.id.as_str())) {
+        return Err(Error::new(ErrorKind::Suite, format!("the suites have two cases with the id {:?}", twice.id))
+            .hint("name each suite once")
+            .into());
+    }
+    Ok(Suite { name: names.join(" and "), cases })
+}
+
+fn tell_left_out(measurement: &Measurement) {
+    if measurement.undecided > 0 {
+        let count = measurement.undecided;
+        notice(&format!(
+            "{count} cases are left out: they have no tools, they answer a tool's result, or the answer's beginning does not say whether it is a call"
+        ));
+    }
+    if measurement.too_long > 0 {
+        notice(&format!("{} cases are left out: their prompts do not fit the context", measurement.too_long));
+    }
+}
+
+/// Writes the threshold into a models.toml, together with a template and a format that were given: it applies to those.
+fn write_entry(path: &Path, model: &ModelOptions, entry: &ModelEntry, calibration: &Calibration) -> Result<()> {
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        read => read.map_err(|error| Error::io("read", path, &error))?,
+    };
+    let mut entry = entry.clone();
+    entry.template = model.template.clone().or(entry.template);
+    entry.format = model.format.clone().or(entry.format);
+    let threshold = calibration.best.threshold;
+    let written = with_call_threshold(&text, &entry, threshold, calibration.weights);
+    std::fs::write(path, written).map_err(|error| Error::io("write", path, &error))?;
+    say(format_args!("{}: call_threshold = {threshold:?} for {}\n", path.display(), entry.name));
+    for (option, given) in [("template", &model.template), ("format", &model.format)] {
+        if let Some(given) = given {
+            notice(&format!(
+                "the threshold was measured with --{option} {given}: the entry needs {option} = {given:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What was calibrated.
+struct About<'a> {
+    entry: &'a ModelEntry,
+    format: &'a str,
+    template: &'a str,
+    suite: &'a str,
+}
+
+impl About<'_> {
+    fn text(&self, calibration: &Calibration) -> String {
+        let (needs, none) = calibration.cases;
+        let mut text = format!(
+            "{}, format {}, {}: {needs} cases that need a call, {none} that need none\n\
+             AUC {}\n",
+            self.entry.name,
+            self.format,
+            self.suite,
+            shown(&calibration.auc)
+        );
+        let alone = [
+            ("relevance of the tools", calibration.auc_relevance.as_ref()),
+            ("start marker", calibration.weights.and(Some(&calibration.auc_marker))),
+            ("first token", Some(&calibration.auc_first_token)),
+        ];
+        for (what, area) in alone {
+            text.extend(area.map(|area| format!("AUC of the {what} alone {}\n", shown(area))));
+        }
+        text.push('\n');
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        table.set_header(["threshold", "recall (95% interval)", "specificity (95% interval)"]);
+        let mut points = calibration.outline();
+        points.push(calibration.best);
+        points.sort_by(|a, b| a.threshold.total_cmp(&b.threshold));
+        points.dedup_by(|a, b| a.threshold == b.threshold);
+        for point in &points {
+            let mark = if point.threshold == calibration.best.threshold { " (best)" } else { "" };
+            table.add_row([
+                format!("{:.4e}{mark}", point.threshold),
+                with_interval(&point.recall),
+                with_interval(&point.specificity),
+            ]);
+        }
+        for index in 1..3 {
+            if let Some(column) = table.column_mut(index) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        text.extend(table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n"));
+        let (recall, specificity) = &calibration.held_out;
+        text += &format!(
+            "\nOn cases that the threshold was not chosen on ({} folds): recall {}, specificity {}, balanced accuracy {}\n\n\
+             For the entry of {} in models.toml:\n",
+            calibration.folds,
+            with_interval(recall),
+            with_interval(specificity),
+            percent((recall.share() + specificity.share()) / 2.0),
+            self.entry.name
+        );
+        text += &call_settings(calibration.best.threshold, calibration.weights);
+        text
+    }
+
+    fn json(&self, calibration: &Calibration, measurement: &Measurement) -> Value {
+        let (recall, specificity) = &calibration.held_out;
+        let area = |area: &Area| json!({"value": area.value, "low": area.low, "high": area.high});
+        json!({
+            "callwright_calibration": 1,
+            "model": self.entry.name,
+            "template": self.template,
+            "format": self.format,
+            "suite": self.suite,
+            "needs_call": calibration.cases.0,
+            "needs_none": calibration.cases.1,
+            "undecided": measurement.undecided,
+            "too_long": measurement.too_long,
+            "auc": area(&calibration.auc),
+            "auc_marker": area(&calibration.auc_marker),
+            "auc_relevance": calibration.auc_relevance.as_ref().map(area),
+            "weights": calibration.weights,
+            "auc_first_token": area(&calibration.auc_first_token),
+            "best": point_json(&calibration.best),
+            "held_out": {
+                "folds": calibration.folds,
+                "thresholds": calibration.thresholds,
+                "recall": proportion(recall),
+                "specificity": proportion(specificity),
+                "balanced_accuracy": (recall.share() + specificity.share()) / 2.0,
+            },
+            "curve": calibration.curve.iter().map(point_json).collect::<Vec<_>>(),
+            "cases": measurement.cases,
+        })
+    }
+}
+
+fn shown(area: &Area) -> String {
+    format!("{:.3} (95% interval {:.3}–{:.3})", area.value, area.low, area.high)
+}
+
+fn proportion(share: &Proportion) -> Value {
+    let Proportion { successes, trials, low, high } = share;
+    json!({"successes": successes, "trials": trials, "share": share.share(), "low": low, "high": high})
+}
+
+fn point_json(point: &Point) -> Value {
+    json!({
+        "threshold": point.threshold,
+        "recall": proportion(&point.recall),
+        "specificity": proportion(&point.specificity),
+        "balanced_accuracy": point.balanced_accuracy(),
+    })
+}

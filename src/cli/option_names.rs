@@ -1,0 +1,80 @@
+//! The names of the command line's options in the library's messages.
+//!
+//! The library's messages name its own options and methods. A person at a terminal needs the option of the command line.
+
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// What the library writes, and what the program writes in its place.
+const NAMES: [(&str, &str); 19] = [
+    ("set `Options::constrain` to off", "use --constrain off"),
+    ("`Options::constrain`", "--constrain"),
+    ("`Options::max_tokens`", "--max-tokens"),
+    ("`Options::max_thinking`", "--max-thinking"),
+    ("`Options::max_calls`", "--max-calls"),
+    ("`Limits::max_turns`", "--max-turns"),
+    ("`LoadOptions::context`", "--ctx"),
+    ("`ModelBuilder::template`", "--template NAME|FILE"),
+    ("`Hub::offline`", "--offline"),
+    ("`Session::set_tools` gives some", "give some with --tools FILE"),
+    ("`Session::record`", "--record FILE"),
+    ("`Plan::repeat`", "--repeat"),
+    (
+        "a grammar is written in llguidance's Lark, or in GBNF",
+        "it has to be llguidance's Lark, or GBNF; `callwright grammar --grammar FILE --check FILE` tries one",
+    ),
+    (
+        "it can be resumed; another directory starts a new run",
+        "--resume goes on with it, --out DIR starts one elsewhere",
+    ),
+    (
+        "a run needs a new directory, or one that a run began in",
+        "--out names a new directory, or one that a run began in",
+    ),
+    ("a run is resumed by the command that began it", "--resume needs the command that began the run"),
+    ("start a run in another directory", "start a run elsewhere with --out DIR"),
+    ("a run's directory has the file run.json", "a run's directory is what `callwright bench --out DIR` wrote"),
+    ("only runs of the same suite with the same cases", "only runs of the same suite with the same --limit"),
+];
+
+/// The text with the names of the command line's options.
+pub fn with_options(text: &str) -> Cow<'_, str> {
+    if !NAMES.iter().any(|(library, _)| text.contains(library)) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(NAMES.iter().fold(text.to_owned(), |text, (library, program)| text.replace(library, program)))
+}
+
+/// The same in these fields of a JSON object.
+pub fn in_fields(mut object: Value, fields: &[&str]) -> Value {
+    for field in fields {
+        if let Some(Value::String(text)) = object.get_mut(field) {
+            *text = with_options(text).into_owned();
+        }
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_options;
+
+    #[test]
+    fn messages_name_the_options_of_the_command_line() {
+        for (library, program) in [
+            (
+                "raise `Options::max_tokens`, or set `Options::constrain` to off",
+                "raise --max-tokens, or use --constrain off",
+            ),
+            ("not enforced: `Options::constrain` is off", "not enforced: --constrain is off"),
+            ("a larger `LoadOptions::context` gives more room", "a larger --ctx gives more room"),
+            ("missing field `context`", "missing field `context`"),
+            (
+                "another process is at work; start a run in another directory",
+                "another process is at work; start a run elsewhere with --out DIR",
+            ),
+        ] {
+            assert_eq!(with_options(library), program);
+        }
+    }
+}

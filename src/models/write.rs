@@ -1,0 +1,139 @@
+//! Writes an entry of models.toml, or a setting of one that is there, and leaves the rest of the file as it is.
+
+use super::{ModelEntry, Sampling, Source};
+use crate::decision::CallWeights;
+use toml::{Table, Value};
+
+/// The text of a models.toml with the threshold, and weights, for the calls of a model: in the model's entry, or, where
+/// there is none, in a new one with all that is known of the model.
+pub(crate) fn with_call_threshold(
+    text: &str,
+    entry: &ModelEntry,
+    threshold: f64,
+    weights: Option<CallWeights>,
+) -> String {
+    let settings = call_settings(threshold, weights);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let begins: Vec<usize> = (0..lines.len()).filter(|index| lines[*index].trim_start().starts_with('[')).collect();
+    for (place, begin) in begins.iter().enumerate() {
+        let end = begins.get(place + 1).copied().unwrap_or(lines.len());
+        let Some(name) = name_of(&lines[*begin..end].join("\n")) else { continue };
+        if name != entry.name {
+            continue;
+        }
+        let key = |line: &String| line.split('=').next().map(|key| key.trim().to_owned()).unwrap_or_default();
+        let mut own: Vec<String> = lines[*begin..end].to_vec();
+        own.retain(|line| !["call_threshold", "call_weights"].contains(&key(line).as_str()));
+        let name = own.iter().position(|line| key(line) == "name").unwrap_or(0);
+        own.splice(name + 1..name + 1, settings.lines().map(str::to_owned));
+        lines.splice(*begin..end, own);
+        return lines.join("\n") + "\n";
+    }
+    let gap = if text.trim().is_empty() { "" } else { "\n" };
+    let ended = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    format!("{text}{ended}{gap}{}{settings}", whole(entry))
+}
+
+/// The lines of an entry that set how the decision to call is taken.
+pub(crate) fn call_settings(threshold: f64, weights: Option<CallWeights>) -> String {
+    // As Rust writes a number that is read back as the same one: TOML's crate writes 1e-7 with all its zeros.
+    let weights = weights.map(|CallWeights { bias, marker, relevance }| {
+        format!("call_weights = {{ bias = {bias:?}, marker = {marker:?}, relevance = {relevance:?} }}\n")
+    });
+    format!("call_threshold = {threshold:?}\n{}", weights.unwrap_or_default())
+}
+
+/// The name in the text of one entry.
+fn name_of(text: &str) -> Option<String> {
+    let table: Table = text.parse().ok()?;
+    let name = table.get("model")?.as_array()?.first()?.get("name")?;
+    name.as_str().map(str::to_owned)
+}
+
+/// An entry with all its settings but those of the decision to call.
+fn whole(entry: &ModelEntry) -> String {
+    let mut keys: Vec<(&str, Value)> = vec![("name", entry.name.clone().into())];
+    match &entry.source {
+        Source::File(path) => {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            keys.push(("path", path.to_string_lossy().into_owned().into()));
+        }
+        Source::Hub(file) => {
+            keys.extend([("repo", file.repo.clone().into()), ("file", file.file.clone().into())]);
+            keys.push(("revision", file.revision.clone().into()));
+            match file.sha256.as_slice() {
+                [] => {}
+                [one] => keys.push(("sha256", one.clone().into())),
+                several => keys.push(("sha256", several.to_vec().into())),
+            }
+        }
+    }
+    keys.extend(entry.size.and_then(|size| i64::try_from(size).ok()).map(|size| ("size", size.into())));
+    keys.extend(entry.template.clone().map(|template| ("template", template.into())));
+    keys.extend(entry.format.clone().map(|format| ("format", format.into())));
+    keys.extend(entry.context.map(|context| ("context", i64::from(context).into())));
+    let sampling = sampling(&entry.sampling);
+    keys.extend((!sampling.is_empty()).then_some(("sampling", Value::Table(sampling))));
+    keys.extend((!entry.fallbacks.is_empty()).then(|| ("fallbacks", entry.fallbacks.clone().into())));
+    let lines = keys.into_iter().map(|(key, value)| format!("{key} = {value}\n"));
+    format!("[[model]]\n{}", lines.collect::<String>())
+}
+
+fn sampling(sampling: &Sampling) -> Table {
+    // Through text, which has only the digits of a single-precision number.
+    let number = |value: Option<f32>| value.and_then(|value| value.to_string().parse::<f64>().ok()).map(Value::from);
+    let pairs = [
+        ("temperature", number(sampling.temperature)),
+        ("top_k", sampling.top_k.map(|k| i64::from(k).into())),
+        ("top_p", number(sampling.top_p)),
+        ("min_p", number(sampling.min_p)),
+        ("repeat_penalty", number(sampling.repeat_penalty)),
+        ("presence_penalty", number(sampling.presence_penalty)),
+        ("frequency_penalty", number(sampling.frequency_penalty)),
+        ("repeat_last_n", sampling.repeat_last_n.map(|n| i64::from(n).into())),
+        ("dry_multiplier", number(sampling.dry_multiplier)),
+    ];
+    pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::{Models, file};
+    use std::path::Path;
+
+    fn read(text: &str) -> Vec<ModelEntry> {
+        file::parse(text, Path::new("models.toml"), Path::new("")).unwrap()
+    }
+
+    #[test]
+    fn the_entry_that_is_there_gets_the_threshold_and_the_rest_stays() {
+        let before = "# mine\n[[model]]\nname = \"a\" # first\npath = \"a.gguf\"\n\n[[model]]\npath = \"b.gguf\"\nname = \"b\"\n";
+        let entry = &read(before)[1];
+        let once = with_call_threshold(before, entry, 0.0125, None);
+        assert_eq!(once, before.to_owned() + "call_threshold = 0.0125\n");
+        assert_eq!(read(&once)[1].call_threshold, Some(0.0125));
+        let weights = CallWeights { bias: -2.5, marker: 0.125, relevance: 0.3 };
+        let weighted = with_call_threshold(&once, entry, 0.5, Some(weights));
+        assert_eq!((read(&weighted)[1].call_threshold, read(&weighted)[1].call_weights), (Some(0.5), Some(weights)));
+        // Weights that do not belong to the new threshold go.
+        assert_eq!(with_call_threshold(&weighted, entry, 0.0125, None), once);
+        let twice = with_call_threshold(&once, entry, 1e-7, None);
+        assert_eq!(twice, before.to_owned() + "call_threshold = 1e-7\n");
+        assert_eq!(read(&twice)[1].call_threshold, Some(1e-7));
+        assert_eq!(read(&twice)[0].call_threshold, None);
+    }
+
+    #[test]
+    fn a_missing_entry_is_written_whole() {
+        for model in ["qwen3-0.6b", "qwen2.5-7b", "mistral-7b-v0.3"] {
+            let entry = Models::builtin().unwrap().resolve(model).unwrap();
+            let text = with_call_threshold("# mine", &entry, 0.5, None);
+            assert!(text.starts_with("# mine\n\n[[model]]\n"), "{text}");
+            let mut found = read(&text).remove(0);
+            assert_eq!(found.call_threshold.take(), Some(0.5));
+            found.place = entry.place.clone();
+            assert_eq!(found, entry);
+        }
+    }
+}

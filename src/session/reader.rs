@@ -1,0 +1,83 @@
+//! Reads an answer while it is written: parses it, follows where it ends, and reports what comes.
+
+use super::event::Event;
+use super::listen::Listener;
+use crate::parse::{Parsed, Parser};
+
+/// Reads one answer.
+pub(super) struct Reader<'a> {
+    parser: Parser,
+    listener: Listener<'a>,
+    on_event: &'a mut dyn FnMut(&Event),
+    closing: bool,
+}
+
+/// What was read.
+pub(super) struct Read {
+    pub parsed: Parsed,
+    /// Whether a stop text ended the answer.
+    pub stopped: bool,
+    /// That the answer was ended because it repeats itself.
+    pub looped: Option<String>,
+    /// That the answer was ended because it made the same call again.
+    pub repetition: Option<String>,
+    /// From which byte of the text on nothing is part of the answer.
+    pub dropped_from: Option<usize>,
+}
+
+impl<'a> Reader<'a> {
+    /// A reader that ends the answer where `listener` does.
+    pub(super) fn new(parser: Parser, listener: Listener<'a>, on_event: &'a mut dyn FnMut(&Event)) -> Reader<'a> {
+        Reader { parser, listener, on_event, closing: false }
+    }
+
+    /// Reads text that the model did not write: what the prompt begins, or a marker that it left out.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let Reader { parser, listener, on_event, .. } = self;
+        parser.push(bytes, &mut |event| listener.hear(event, *on_event));
+    }
+
+    /// Reads a token of the model; whether the answer ends here.
+    pub(super) fn token(&mut self, bytes: &[u8]) -> bool {
+        self.push(bytes);
+        if !self.closing {
+            self.listener.token(bytes);
+        }
+        self.listener.is_over()
+    }
+
+    /// What comes is text, whatever it looks like.
+    pub(super) fn forbid_calls(&mut self) {
+        self.parser.forbid_calls();
+    }
+
+    /// The grammar closes what is open.
+    pub(super) fn closing(&mut self) {
+        self.closing = true;
+        self.parser.closing();
+    }
+
+    /// Whether the answer was ended because it repeats itself.
+    pub(super) fn is_looped(&self) -> bool {
+        self.listener.looped().is_some()
+    }
+
+    /// The answer was cut off.
+    pub(super) fn cut_off(&mut self) {
+        self.parser.cut_off();
+    }
+
+    /// The answer is over.
+    pub(super) fn finish(self) -> Read {
+        let Reader { parser, mut listener, on_event, .. } = self;
+        let mut parsed = parser.finish(&mut |event| listener.hear(event, on_event));
+        let dropped_from = listener.finish(&mut parsed, on_event);
+        Read {
+            parsed,
+            stopped: listener.stopped(),
+            looped: listener.looped().map(ToString::to_string),
+            repetition: listener.repetition(),
+            dropped_from,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The decision to call: its probability, and what thresholds make of it.
+
+use callwright::Tools;
+use callwright::constraint::Mode;
+use callwright::decision::{CallProbability, CallWeights, Decided};
+use callwright::engine::llama::LlamaEngine;
+use callwright::engine::scripted::ScriptedEngine;
+use callwright::engine::{LoadOptions, ModelInfo};
+use callwright::message::Message;
+use callwright::parse::OtherForms;
+use callwright::session::{Event, Options, Reply, Session, ToolChoice};
+
+/// As long as the start marker, which replaces it where an answer has to be a call.
+const TEXT: &str = "Hello, how do you feel?";
+const MARKER: &str = "### TOOL_CALL_START ###";
+const REST: &str = "\n{\"name\": \"clock\", \"arguments\": {}}\n### TOOL_CALL_END ###";
+
+fn session(texts: &[&str], options: Options) -> Session {
+    let info = ModelInfo { context_train: 16_384, ..ModelInfo::default() };
+    let engine = ScriptedEngine::from_texts(info, texts.iter().copied());
+    let mut session = Session::new(Box::new(engine), None, None).unwrap();
+    session.set_tools(Tools::from_json(r#"[{"name": "clock"}, {"name": "stopwatch"}]"#, "tools.json").unwrap());
+    *session.options_mut() = options;
+    session
+}
+
+fn ask(text: &str, options: Options) -> Reply {
+    session(&[text], options).ask("What time is it?").unwrap()
+}
+
+fn whole(probability: f64) -> Option<CallProbability> {
+    Some(CallProbability { first_token: probability, marker: Some(probability), relevance: None, weighted: None })
+}
+
+#[test]
+fn the_probability_is_there_where_the_model_decides() {
+    let call = MARKER.to_owned() + REST;
+    let measured = |choice: ToolChoice| Options { tool_choice: choice, measure_call: true, ..Options::default() };
+    assert_eq!(ask(&call, measured(ToolChoice::Auto)).call_probability, whole(1.0));
+    assert_eq!(ask(TEXT, measured(ToolChoice::Auto)).call_probability, whole(0.0));
+    assert_eq!(ask(TEXT, measured(ToolChoice::None)).call_probability, None);
+    assert_eq!(ask(REST, measured(ToolChoice::Required)).call_probability, None);
+    let first = ask(&call, Options::default()).call_probability.unwrap();
+    assert_eq!((first.first_token, first.marker), (1.0, None), "the rest of the marker is not decoded");
+    // Measuring changes nothing of the answer.
+    for constrain in [Mode::Off, Mode::Auto] {
+        let reply = ask(&call, Options { constrain, ..measured(ToolChoice::Auto) });
+        assert_eq!((reply.calls.len(), reply.raw.as_slice(), reply.decided), (1, call.as_bytes(), None));
+    }
+}
+
+#[test]
+fn it_can_be_asked_for_without_an_answer() {
+    let call = MARKER.to_owned() + REST;
+    let mut session = session(&["### Heading", &call], Options::default());
+    session.set_messages(vec![Message::user("What time is it?")]).unwrap();
+    let heading = session.call_probability().unwrap().unwrap();
+    assert_eq!((heading.first_token, heading.value()), (1.0, 0.0));
+    assert_eq!(session.call_probability().unwrap(), whole(1.0));
+    assert_eq!(session.messages().len(), 1);
+    session.set_tools(Tools::default());
+    assert_eq!(session.call_probability().unwrap(), None);
+}
+
+#[test]
+fn an_answer_at_the_threshold_is_a_call() {
+    let script = TEXT.to_owned() + REST;
+    for constrain in [Mode::Off, Mode::Auto, Mode::Strict] {
+        let with = |threshold: f64| Options {
+            call_threshold: Some(threshold),
+            constrain,
+            other_forms: OtherForms::Off,
+            ..Options::default()
+        };
+        let held = ask(&script, with(0.0));
+        assert_eq!((held.decided, held.calls.len()), (Some(Decided::Call), 1), "{constrain:?}");
+        assert!(held.raw.starts_with(MARKER.as_bytes()) && held.calls[0].valid, "{constrain:?}");
+        let free = ask(&script, with(0.01));
+        assert_eq!((free.decided, free.calls.len()), (None, 0), "{constrain:?}");
+        assert!(free.message.content.starts_with(TEXT), "{constrain:?}");
+    }
+}
+
+#[test]
+fn a_call_without_room_is_a_note_where_only_the_threshold_wants_it() {
+    let options = Options { call_threshold: Some(0.0), max_tokens: 30, ..Options::default() };
+    let reply = ask(TEXT, options);
+    assert_eq!((reply.decided, reply.calls.len()), (Some(Decided::Call), 0));
+    assert!(reply.notes[0].message.starts_with("the answer ends before a call: "), "{:?}", reply.notes);
+}
+
+#[test]
+fn an_answer_below_the_other_threshold_is_text() {
+    let script = format!("Sure. {MARKER}{REST}");
+    for constrain in [Mode::Off, Mode::Auto] {
+        let with = |threshold: Option<f64>| Options { no_call_below: threshold, constrain, ..Options::default() };
+        let free = ask(&script, with(Some(0.0)));
+        assert_eq!((free.decided, free.calls.len()), (None, 1), "{constrain:?}");
+        let held = ask(&script, with(Some(0.5)));
+        assert_eq!((held.decided, held.calls.len()), (Some(Decided::Text), 0), "{constrain:?}");
+        assert!(held.message.content.starts_with("Sure. "), "{constrain:?}");
+        let call = ask(&(MARKER.to_owned() + REST), with(Some(0.5)));
+        assert_eq!((call.decided, call.calls.len()), (None, 1), "{constrain:?}");
+    }
+}
+
+#[test]
+fn after_a_result_the_model_is_left_alone() {
+    let always = Options { call_threshold: Some(0.0), ..Options::default() };
+    let mut session = session(&[&(TEXT.to_owned() + REST), "It is noon."], always);
+    let reply = session.ask("What time is it?").unwrap();
+    assert_eq!(reply.decided, Some(Decided::Call));
+    let mut messages = session.messages().to_vec();
+    messages.push(Message::tool(reply.calls[0].id.as_str(), "clock", "12:00"));
+    session.set_messages(messages).unwrap();
+    let answer = session.respond(&mut |_| ()).unwrap();
+    assert_eq!((answer.decided, answer.message.content.as_str()), (None, "It is noon."));
+    assert_eq!(answer.call_probability.map(|probability| probability.value()), Some(0.0));
+}
+
+#[test]
+fn the_usage_event_and_a_replay_have_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("session.jsonl");
+    let options = Options { call_threshold: Some(0.0), constrain: Mode::Off, ..Options::default() };
+    let mut session = session(&[&(TEXT.to_owned() + REST)], options);
+    session.set_messages(vec![Message::user("What time is it?")]).unwrap();
+    session.record(&path).unwrap();
+    let mut usage = Vec::new();
+    let mut on_event = |event: &Event| {
+        if matches!(event, Event::Usage(_)) {
+            usage.push(serde_json::to_value(event).unwrap());
+        }
+    };
+    let reply = session.respond(&mut on_event).unwrap();
+    assert_eq!((&usage[0]["decided"], &usage[0]["call_probability"]["marker"]), (&"call".into(), &0.0.into()));
+    let again = Session::replay(&path).unwrap().respond(&mut |_| ()).unwrap();
+    assert_eq!((again.call_probability, again.decided), (reply.call_probability, reply.decided));
+    assert_eq!(again.calls[0].name, "clock");
+}
+
+/// A session of the bundled model with a weather tool.
+fn bundled() -> Session {
+    let path = callwright::models::bundled::path().unwrap();
+    let options = LoadOptions { threads: Some(1), ..LoadOptions::default() };
+    let engine = LlamaEngine::load(&path, options).unwrap();
+    let mut session = Session::new(Box::new(engine), None, None).unwrap();
+    session.set_tools(Tools::from_file("examples/weather.json").unwrap());
+    session
+}
+
+fn relevance(session: &mut Session, messages: &[Message]) -> f64 {
+    session.set_messages(messages.to_vec()).unwrap();
+    session.call_probability().unwrap().unwrap().relevance.unwrap()
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn tools_are_more_relevant_for_a_question_that_they_can_answer() {
+    let mut session = bundled();
+    let fits = relevance(&mut session, &[Message::user("What's the weather in Rome tomorrow?")]);
+    let thanks = relevance(&mut session, &[Message::user("Thank you, that was very kind of you!")]);
+    assert!(fits > 1.3 * thanks && thanks >= 0.0, "{fits} {thanks}");
+    // Neither what was measured before nor what is cached changes it.
+    let again = relevance(&mut session, &[Message::user("What's the weather in Rome tomorrow?")]);
+    assert_eq!(fits, again);
+    // Only the question counts, not the conversation before it.
+    let history = [Message::user("Hello!"), Message::assistant("Hello! How can I help?")];
+    let later =
+        relevance(&mut session, &[&history[..], &[Message::user("Thank you, that was very kind of you!")]].concat());
+    assert!(later < fits, "{later} {fits}");
+    // A question longer than what is looked at is measured, too.
+    let long = "What's the weather in Rome tomorrow? ".repeat(60);
+    assert!(relevance(&mut session, &[Message::user(long)]).is_finite());
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn weights_make_the_relevance_decide() {
+    let mut session = bundled();
+    let questions = ["What's the weather in Rome tomorrow?", "Thank you, that was very kind of you!"];
+    let [fits, thanks] = questions.map(|question| relevance(&mut session, &[Message::user(question)]));
+    let weights = CallWeights { bias: -(fits + thanks) / 2.0, marker: 0.0, relevance: 1.0 };
+    for (question, decided) in questions.into_iter().zip([Decided::Call, Decided::Text]) {
+        *session.options_mut() = Options {
+            call_weights: Some(weights),
+            call_threshold: Some(0.5),
+            no_call_below: Some(0.5),
+            max_tokens: 64,
+            ..Options::default()
+        };
+        session.set_messages(vec![Message::user(question)]).unwrap();
+        let reply = session.respond(&mut |_| ()).unwrap();
+        let found = reply.call_probability.unwrap();
+        assert_eq!(reply.decided, Some(decided), "{found:?}");
+        assert_eq!(!reply.calls.is_empty(), decided == Decided::Call, "{question}");
+        assert_eq!(found.weighted.map(|p| p >= 0.5), Some(decided == Decided::Call), "{found:?}");
+        // The answer does not depend on what was decoded to measure.
+        *session.options_mut() = Options {
+            tool_choice: if decided == Decided::Call { ToolChoice::Required } else { ToolChoice::Auto },
+            no_call_below: (decided == Decided::Text).then_some(1.0),
+            max_tokens: 64,
+            ..Options::default()
+        };
+        session.set_messages(vec![Message::user(question)]).unwrap();
+        assert_eq!(session.respond(&mut |_| ()).unwrap().raw, reply.raw);
+    }
+}
+
+#[test]
+fn weights_decide_nothing_where_a_figure_is_missing() {
+    let script = TEXT.to_owned() + REST;
+    let weights = CallWeights { bias: 100.0, marker: 0.0, relevance: 0.0 };
+    let reply = ask(&script, Options { call_threshold: Some(0.0), call_weights: Some(weights), ..Options::default() });
+    assert_eq!((reply.decided, reply.call_probability.and_then(|found| found.weighted)), (None, None));
+}

@@ -1,0 +1,44 @@
+//! A real model that `make real-models` fetches. Its tests are ignored; toolchain/outside-tests.sh runs them where the
+//! model is in the hub's cache.
+
+use crate::program::{self, run};
+use assert_cmd::Command;
+use callwright::models::Hub;
+use std::path::Path;
+
+/// The program with this machine's cache of models, and nothing else of it.
+fn callwright(home: &Path) -> Command {
+    let mut command = program::callwright(home);
+    command.env("HF_HUB_CACHE", Hub::from_env().cache);
+    command
+}
+
+#[test]
+#[ignore = "needs SmolLM2-135M: make real-models"]
+fn a_real_model_is_found_by_its_name_and_answers() {
+    let home = tempfile::tempdir().unwrap();
+    let ran = run(callwright(home.path()).args(["run", "-m", "smollm2-135m", "--offline", "-n", "16", "Say hello."]));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.to_lowercase().contains("hello"), "{}", ran.out);
+}
+
+#[test]
+#[ignore = "needs SmolLM2-135M: make real-models"]
+fn a_real_model_calls_at_the_threshold_and_decides_below_it() {
+    let home = tempfile::tempdir().unwrap();
+    let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/weather.json");
+    let ask = |threshold: &str| {
+        let mut command = callwright(home.path());
+        command.args(["run", "-m", "smollm2-135m", "--offline", "--temp", "0", "--tools", tools, "--output", "json"]);
+        let ran =
+            run(command.args(["-n", "64", "--call-threshold", threshold, "What's the weather in Oslo tomorrow?"]));
+        let document: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        (document["call_probability"].clone(), document["decided"].clone())
+    };
+    let (certain, decided) = ask("0");
+    assert_eq!(decided, "call");
+    let marker = certain["marker"].as_f64().unwrap();
+    assert!(marker > 0.0 && marker < 1.0 && certain["first_token"].as_f64().unwrap() >= marker, "{certain}");
+    let (same, decided) = ask("1");
+    assert_eq!((same, decided), (certain, serde_json::Value::Null));
+}
