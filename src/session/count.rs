@@ -113,7 +113,7 @@ impl CallCount {
     }
 
     /// Whether the answer was ended at a call that it had made before, which is not part of it.
-    pub fn dropped(&self) -> bool {
+    pub(super) fn dropped(&self) -> bool {
         self.once && self.repeated.is_some()
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Listener<'a> {
 
 impl<'a> Listener<'a> {
     /// For an answer that ends at these texts, and as the options say; at text after a call, where `ends_after_calls`.
-    pub fn new(
+    pub(super) fn new(
         stops: &'a [String],
         options: &Options,
         repeats: Option<Repeats<'a>>,
@@ -46,7 +46,7 @@ impl<'a> Listener<'a> {
     }
 
     /// Takes an event of the parser, and passes on what is part of the answer.
-    pub fn hear(&mut self, event: ParserEvent, on_event: &mut dyn FnMut(&Event)) {
+    pub(super) fn hear(&mut self, event: ParserEvent, on_event: &mut dyn FnMut(&Event)) {
         if let Some(repeats) = &mut self.repeats {
             repeats.event(&event);
         }
@@ -74,7 +74,7 @@ impl<'a> Listener<'a> {
     }
 
     /// Takes a token that the model wrote, after its events.
-    pub fn token(&mut self, bytes: &[u8]) {
+    pub(super) fn token(&mut self, bytes: &[u8]) {
         if let Some(repeats) = &mut self.repeats
             && self.looped.is_none()
         {
@@ -83,28 +83,28 @@ impl<'a> Listener<'a> {
     }
 
     /// Whether the answer ends here.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.calls.enough() || self.stops.found() || self.ended_by_text || self.looped.is_some()
     }
 
     /// The repetition that ended the answer.
-    pub fn looped(&self) -> Option<&Loop> {
+    pub(super) fn looped(&self) -> Option<&Loop> {
         self.looped.as_ref()
     }
 
     /// Whether a stop text ended the answer.
-    pub fn stopped(&self) -> bool {
+    pub(super) fn stopped(&self) -> bool {
         self.stops.found()
     }
 
     /// That the answer was ended at a call that it had made before.
-    pub fn repetition(&self) -> Option<String> {
+    pub(super) fn repetition(&self) -> Option<String> {
         self.calls.repetition()
     }
 
     /// Drops what is not part of the answer, once it was parsed to its end. Returns the byte of the model's text from which
     /// on it was dropped: text after the calls, or a call that was made before.
-    pub fn finish(&mut self, parsed: &mut Parsed, on_event: &mut dyn FnMut(&Event)) -> Option<usize> {
+    pub(super) fn finish(&mut self, parsed: &mut Parsed, on_event: &mut dyn FnMut(&Event)) -> Option<usize> {
         parsed.keep_calls(self.calls.most());
         if self.stops.found() {
             parsed.content.truncate(self.stops.shown());

@@ -50,7 +50,7 @@ pub(super) struct Repeats<'a> {
 
 impl<'a> Repeats<'a> {
     /// For an answer to `messages` that may call `tools`, and has to fit `schema`, if there is one.
-    pub fn new(messages: &[Message], tools: &'a Tools, schema: Option<&'a Value>) -> Repeats<'a> {
+    pub(super) fn new(messages: &[Message], tools: &'a Tools, schema: Option<&'a Value>) -> Repeats<'a> {
         Repeats {
             tools,
             schema,
@@ -64,7 +64,7 @@ impl<'a> Repeats<'a> {
     }
 
     /// Takes note of what a token was read as, before [`Repeats::push`].
-    pub fn event(&mut self, event: &Event) {
+    pub(super) fn event(&mut self, event: &Event) {
         match event {
             Event::CallStart { name, .. } => {
                 self.begin();
@@ -92,7 +92,7 @@ impl<'a> Repeats<'a> {
     }
 
     /// The repetition that the answer ends in with this token, where nothing explains it.
-    pub fn push(&mut self, token: &[u8]) -> Option<Loop> {
+    pub(super) fn push(&mut self, token: &[u8]) -> Option<Loop> {
         for period in 1..=self.recent.len() {
             let before = &self.recent[self.recent.len() - period];
             self.same[period] = if before == token { self.same[period] + 1 } else { 0 };

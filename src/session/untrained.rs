@@ -46,7 +46,7 @@ pub(super) struct Turns {
 
 impl Turns {
     /// The turns of a template; nothing is missing where the vocabulary is not known.
-    pub fn of(engine: &dyn Engine, template: &ChatTemplate) -> Turns {
+    pub(super) fn of(engine: &dyn Engine, template: &ChatTemplate) -> Turns {
         let model = engine.model();
         let (answer, question) = ("Answer of the first turn.", "Question of the second turn.");
         let messages = [Message::user("Question?"), Message::assistant(answer), Message::user(question)];
@@ -65,12 +65,12 @@ impl Turns {
     }
 
     /// Whether the model has none of the tokens that begin and end turns.
-    pub fn is_base(&self) -> bool {
+    pub(super) fn is_base(&self) -> bool {
         !self.known && !self.missing.is_empty()
     }
 
     /// What the user should know of a model without such tokens.
-    pub fn notice(&self, name: &str) -> Option<String> {
+    pub(super) fn notice(&self, name: &str) -> Option<String> {
         let (subject, are) = listed(&self.missing).filter(|_| self.is_base())?;
         Some(format!(
             "{name} is probably a base model, which was not trained to answer questions or to call tools: {subject} of \

@@ -114,7 +114,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub fn in_messages(messages: &[Message]) -> Asked {
+    pub(super) fn in_messages(messages: &[Message]) -> Asked {
         // The model's own messages explain nothing: a loop goes on in the next answer.
         let read = messages.iter().filter(|message| message.role != Role::Assistant);
         let users = messages.iter().filter(|message| message.role == Role::User);
@@ -128,7 +128,7 @@ impl Asked {
 
     /// Whether the conversation explains that `period` comes so often: it repeats it, or quotes it, or has it and a number
     /// of times.
-    pub fn explains(&self, period: &str, copies: usize) -> bool {
+    pub(super) fn explains(&self, period: &str, copies: usize) -> bool {
         if period.len() > LONGEST {
             return false;
         }
