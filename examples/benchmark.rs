@@ -35,6 +35,8 @@ fn main() -> Result<()> {
             repair: true,
             max_tokens: 256,
             context: None,
+            call_threshold: None,
+            no_call_below: None,
         }
         .identified()
     };
