@@ -74,14 +74,14 @@ enum Command {
         file: PathBuf,
     },
     Score(ScoreArgs),
-    Calibrate(CalibrateArgs),
+    Calibrate(Box<CalibrateArgs>),
 }
 
 pub fn run(args: BenchArgs) -> Result<u8> {
     match args.command {
         None => bench_run::run(args.run),
         Some(Command::Score(args)) => bench_score::run(args),
-        Some(Command::Calibrate(args)) => bench_calibrate::run(args),
+        Some(Command::Calibrate(args)) => bench_calibrate::run(*args),
         Some(Command::Init { file }) => init(&file),
         Some(Command::Compare { a, b, json }) => {
             let (a, b) = (open(&a)?, b.as_deref().map(open).transpose()?);

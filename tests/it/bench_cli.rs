@@ -387,12 +387,12 @@ fn a_run_goes_on_with_what_it_was_begun_with() {
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_threshold_is_found_written_and_used() {
     let home = tempfile::tempdir().unwrap();
-    let calibrate = |arguments: &[&str]| {
+    let calibrate = |folds: &str, arguments: &[&str]| {
         let mut command = callwright(home.path());
-        run(command.args(["bench", "calibrate", "--limit", "24", "--folds", "2"]).args(arguments))
+        run(command.args(["bench", "calibrate", "--limit", "24", "--folds", folds]).args(arguments))
     };
     let (models, page) = (home.path().join("models.toml"), home.path().join("curve.html"));
-    let ran = calibrate(&["--json", "--write", models.to_str().unwrap(), "--html", page.to_str().unwrap()]);
+    let ran = calibrate("2", &["--json", "--write", models.to_str().unwrap(), "--html", page.to_str().unwrap()]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     let found: Value = serde_json::from_str(&ran.out).unwrap();
     assert!(found["auc"]["value"].as_f64().unwrap() > 0.5, "{}", found["auc"]);
@@ -410,13 +410,13 @@ fn a_threshold_is_found_written_and_used() {
     let ran = run(callwright(home.path()).args(["model", "--models"]).arg(&models).arg("list"));
     assert_eq!(ran.code, 0, "{}", ran.err);
 
-    let text = calibrate(&[]);
+    let text = calibrate("2", &[]);
     assert!(text.out.contains("AUC 0.") || text.out.contains("AUC 1."), "{}", text.out);
     assert!(text.out.contains(&format!("call_threshold = {threshold:?}")), "{}", text.out);
-    let few = calibrate(&["--folds", "1000"]);
+    let few = calibrate("1000", &[]);
     assert_eq!(few.code, 2, "{}", few.err);
     assert!(few.err.contains("too few for 1000 folds"), "{}", few.err);
-    let twice = calibrate(&["--suite", "builtin", "--suite", "builtin"]);
+    let twice = calibrate("2", &["--suite", "builtin", "--suite", "builtin"]);
     assert!(twice.err.contains("two cases with the id"), "{}", twice.err);
 }
 
