@@ -12,17 +12,6 @@
 //! A failure that no other call can repair ([`Fault::Tool`]: a program that is missing, one that hangs, a person who
 //! says no) is not the model's, and no model could do better. The model learns that once; if it calls the tool again
 //! and that fails in the same way, the call is given up.
-//!
-//! ```
-//! use callwright::agent::turn::{FinishReason, Limits, Status, Step, Turn};
-//! use callwright::agent::{CallOutcome, CallState};
-//!
-//! let mut turn = Turn::new(Limits::default());
-//! let call = CallState::named("clock", "{}");
-//! assert_eq!(turn.generated(FinishReason::ToolCalls, vec![call]), Step::Execute(vec![0]));
-//! assert_eq!(turn.executed(vec![(0, CallOutcome::Done("12:00".into()))]), Step::Generate);
-//! assert_eq!(turn.generated(FinishReason::Stop, vec![]), Step::Stop(Status::Done));
-//! ```
 
 use super::call::{CallOutcome, CallState};
 use serde::{Deserialize, Serialize};

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 /// What the library writes, and what the program writes in its place.
-const NAMES: [(&str, &str); 19] = [
+const NAMES: [(&str, &str); 26] = [
     ("set `Options::constrain` to off", "use --constrain off"),
     ("`Options::constrain`", "--constrain"),
     ("`Options::max_tokens`", "--max-tokens"),
@@ -14,6 +14,13 @@ const NAMES: [(&str, &str); 19] = [
     ("`Options::max_calls`", "--max-calls"),
     ("`Limits::max_turns`", "--max-turns"),
     ("`LoadOptions::context`", "--ctx"),
+    ("`ModelBuilder::format`", "--format"),
+    ("`Options::explain`", "--explain"),
+    ("`ToolChoice::Required`", "--tool-choice required"),
+    ("`Options::call_threshold`", "--call-threshold"),
+    ("`Options::loop_guard` off", "--no-loop-guard"),
+    ("`Sampling::repeat_penalty`", "--repeat-penalty"),
+    ("`Sampling::temperature`", "--temp"),
     ("`ModelBuilder::template`", "--template NAME|FILE"),
     ("`Hub::offline`", "--offline"),
     ("`Session::set_tools` gives some", "give some with --tools FILE"),

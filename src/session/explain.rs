@@ -55,7 +55,7 @@ impl Session {
         }
         if self.base {
             let note = format!(
-                "no call: {} is probably a base model, which does not call tools (--explain says more)",
+                "no call: {} is probably a base model, which does not call tools (`Options::explain` says more)",
                 self.engine.model().name
             );
             return self.reported.insert(note.clone()).then_some(note);
@@ -64,22 +64,22 @@ impl Session {
         if reply.notes.iter().any(|note| note.kind == "diagnostic") {
             return None;
         }
-        let next = "--tool-choice required makes it call, --explain says more";
+        let next = "`ToolChoice::Required` makes it call, `Options::explain` says more";
         let nearly = why.probability.filter(|probability| *probability >= NEARLY);
         // Where calls in other forms are not to be looked for, they are text.
         let other_form = why.other_form.filter(|_| request.options.other_forms != OtherForms::Off);
         match (why.named.as_slice(), other_form, nearly) {
             (_, Some((format, marker)), _) => Some(format!(
-                "no call: {marker} in the answer begins a call in the format {format}, which is not read here (--format \
-                 {format} reads it, --explain says more)"
+                "no call: {marker} in the answer begins a call in the format {format}, which is not read here (`ModelBuilder::format` \
+                 {format} reads it, `Options::explain` says more)"
             )),
             // An answer that names several tools lists them.
             ([name], None, _) => {
                 Some(format!("no call: the answer names the tool {name}, but does not call it ({next})"))
             }
             (_, None, Some(probability)) => Some(format!(
-                "no call, but nearly: the probability of one was {probability:.2} (--call-threshold {:.2} makes it call, \
-                 --explain says more)",
+                "no call, but nearly: the probability of one was {probability:.2} (`Options::call_threshold` {:.2} makes it call, \
+                 `Options::explain` says more)",
                 floor(probability)
             )),
             _ => None,
@@ -135,17 +135,17 @@ impl Session {
             next.push("an instruct model (`callwright model list` shows some)".to_owned());
         }
         if let Some((format, _)) = why.other_form {
-            next.push(format!("--format {format}"));
+            next.push(format!("`ModelBuilder::format` {format}"));
         }
         if let Some(probability) = why.probability.filter(|probability| floor(*probability) > 0.0) {
-            next.push(format!("--call-threshold {:.2}", floor(probability)));
+            next.push(format!("`Options::call_threshold` {:.2}", floor(probability)));
         }
         if why.ended == FinishReason::Length {
-            next.push("a larger --max-tokens".to_owned());
+            next.push("a larger `Options::max_tokens`".to_owned());
         }
-        next.push("--tool-choice required, if each answer needs a call".to_owned());
+        next.push("`ToolChoice::Required`, if each answer needs a call".to_owned());
         if self.section.is_some() && !self.base && why.other_form.is_none() {
-            next.push("--format with another format".to_owned());
+            next.push("`ModelBuilder::format` with another format".to_owned());
         }
         if many {
             next.push("fewer tools".to_owned());

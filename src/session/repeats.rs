@@ -141,8 +141,8 @@ impl std::fmt::Display for Loop {
         let tokens = if self.period == 1 { "token".to_owned() } else { format!("{} tokens", self.period) };
         write!(
             f,
-            "the answer was ended because it repeats itself: the same {tokens} {} times, {shown:?} (--repeat-penalty \
-             1.1, --temp 0.7 or another --format may help; --no-loop-guard lets it go on)",
+            "the answer was ended because it repeats itself: the same {tokens} {} times, {shown:?} (`Sampling::repeat_penalty` 1.1, \
+             `Sampling::temperature` 0.7 or another `ModelBuilder::format` may help; `Options::loop_guard` off lets it go on)",
             self.copies
         )
     }

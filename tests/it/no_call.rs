@@ -24,8 +24,8 @@ fn said(reply: &Reply) -> Vec<&str> {
 
 #[test]
 fn a_call_that_was_meant_is_reported_and_an_ordinary_answer_is_not() {
-    let meant = "no call: the answer names the tool get_weather, but does not call it (--tool-choice required makes it \
-                 call, --explain says more)";
+    let meant = "no call: the answer names the tool get_weather, but does not call it (`ToolChoice::Required` makes it \
+                 call, `Options::explain` says more)";
     for (question, answer, notes) in [
         ("How warm is it?", "I will use get_weather for Oslo.", vec![meant]),
         ("How warm is it?", "It is warm.", vec![]),
@@ -61,7 +61,7 @@ fn the_whole_explanation_has_what_was_seen() {
     other.options_mut().explain = true;
     let reply = other.ask("How warm is it?").unwrap();
     assert!(said(&reply)[0].contains("begins a call in the format mistral"), "{:?}", reply.notes);
-    assert!(said(&reply)[0].contains("to try: --format mistral"), "{:?}", reply.notes);
+    assert!(said(&reply)[0].contains("to try: `ModelBuilder::format` mistral"), "{:?}", reply.notes);
 }
 
 /// A model with a vocabulary that lacks the markers of ChatML.
@@ -89,7 +89,7 @@ fn a_base_model_is_named_and_its_turn_ends_at_a_marker_in_plain_text() {
     assert!(session.notices().iter().any(|said| said == notice), "{:?}", session.notices());
     let reply = session.ask("How warm is it?").unwrap();
     assert_eq!((reply.message.content.as_str(), reply.finish_reason), ("It is warm.", FinishReason::Stop));
-    let note = "no call: base is probably a base model, which does not call tools (--explain says more)";
+    let note = "no call: base is probably a base model, which does not call tools (`Options::explain` says more)";
     assert_eq!(said(&reply), [note]);
     assert_eq!(said(&session.ask("And now?").unwrap()), [""; 0], "it is reported once");
 

@@ -46,7 +46,7 @@ fn an_answer_that_repeats_itself_is_ended_and_reported() {
         assert_eq!((reply.cut, reply.message.content.trim_end()), (None, shown.trim_end()));
         assert!(shown.starts_with("Well. I can't. ") && shown.len() < 100, "{shown}");
         let note = "the answer was ended because it repeats itself: the same 9 tokens 7 times, \" I can't.\" \
-                    (--repeat-penalty 1.1, --temp 0.7 or another --format may help; --no-loop-guard lets it go on)";
+                    (`Sampling::repeat_penalty` 1.1, `Sampling::temperature` 0.7 or another `ModelBuilder::format` may help; `Options::loop_guard` off lets it go on)";
         assert_eq!(notes(&reply, "loop"), [note]);
     }
     let mut free = session(&text, Mode::Auto);
@@ -92,7 +92,7 @@ fn a_call_that_was_made_before_ends_the_answer_and_is_not_part_of_it() {
         assert_eq!((reply.calls.len(), reply.finish_reason), (2, FinishReason::ToolCalls));
         assert_eq!(shown.trim(), "[weather][weather]");
         let note = "the answer was ended where it made the same call again, weather {\"city\": \"Oslo\"}: it is made once \
-                    (--no-loop-guard lets the answer go on)";
+                    (`Options::loop_guard` off lets the answer go on)";
         assert_eq!(notes(&reply, "answer"), [note]);
         let dropped = &reply.raw[reply.dropped_from.unwrap()..];
         assert!(String::from_utf8_lossy(dropped).contains("Oslo"), "{:?}", reply.dropped_from);
