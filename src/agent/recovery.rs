@@ -117,7 +117,7 @@ impl Run<'_> {
         {
             self.note("fallback", error.to_string());
         }
-        self.turn.fell_back(FallbackResult::Called(other))
+        self.turn.fell_back(FallbackResult::Called(other.into()))
     }
 
     /// Adds what a fallback model took and its notes to the run's, and returns its call.

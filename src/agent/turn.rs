@@ -105,7 +105,7 @@ impl Fault {
 #[non_exhaustive]
 pub enum FallbackResult {
     /// It wrote a call.
-    Called(CallState),
+    Called(Box<CallState>),
     /// It wrote none.
     NoCall,
     /// It cannot be loaded, or failed.
@@ -349,7 +349,7 @@ impl Turn {
     /// A fallback model has answered, after [`Step::FallBack`].
     pub(crate) fn fell_back(&mut self, result: FallbackResult) -> Step {
         match result {
-            FallbackResult::Called(call) => self.replace(Some(call)),
+            FallbackResult::Called(call) => self.replace(Some(*call)),
             FallbackResult::NoCall => self.replace(None),
             FallbackResult::Unavailable => {
                 if let Recovery::Model { model, .. } = self.recovery {

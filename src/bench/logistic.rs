@@ -63,9 +63,8 @@ fn solve(mut matrix: [[f64; 3]; 3], mut right: [f64; 3]) -> Option<[f64; 3]> {
                 continue;
             }
             let factor = matrix[row][column] / matrix[column][column];
-            for k in 0..3 {
-                matrix[row][k] -= factor * matrix[column][k];
-            }
+            let pivot = matrix[column];
+            matrix[row].iter_mut().zip(pivot).for_each(|(value, pivot)| *value -= factor * pivot);
             right[row] -= factor * right[column];
         }
     }

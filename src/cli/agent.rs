@@ -128,12 +128,8 @@ impl AgentOptions {
             fallback_attempts: self.fallback_attempts.unwrap_or(default.fallback_attempts),
             ..default
         };
-        let mut agent = Agent::default();
-        agent.executor = executor;
-        agent.limits = limits;
-        agent.fallbacks = self.fallbacks(model)?;
-        agent.failure_log.clone_from(&self.failure_log);
-        Ok(agent)
+        let (fallbacks, failure_log) = (self.fallbacks(model)?, self.failure_log.clone());
+        Ok(Agent { executor, limits, fallbacks, failure_log, ..Agent::default() })
     }
 
     /// Who is asked whether a tool may run, and for the results of tools that nothing runs; Ctrl-C instead of an answer

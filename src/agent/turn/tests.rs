@@ -101,7 +101,7 @@ fn given(turn: &mut Turn, text: &str) -> Step {
             "nothing" => FallbackResult::NoCall,
             "unavailable" => FallbackResult::Unavailable,
             "exhausted" => FallbackResult::Exhausted,
-            text => FallbackResult::Called(call(text)),
+            text => FallbackResult::Called(call(text).into()),
         }),
         other => panic!("nothing is called {other}"),
     }
@@ -168,7 +168,7 @@ fn result_of(turn: &mut Turn, step: &Step, choice: u32, executed: &mut usize) ->
             0 => FallbackResult::NoCall,
             1 => FallbackResult::Unavailable,
             2 => FallbackResult::Exhausted,
-            _ => FallbackResult::Called(one(choice >> 3)),
+            _ => FallbackResult::Called(one(choice >> 3).into()),
         }),
         Step::Stop(_) => unreachable!("the run is over"),
     }
