@@ -15,6 +15,5 @@ mod recovery;
 mod run;
 pub mod turn;
 
-pub use call::{CallOutcome, CallState};
 pub use other_models::{Fallbacks, OpenModel};
 pub use run::Agent;

@@ -97,13 +97,13 @@ impl<'c> Constraint<'c> {
 
     /// Constrains nothing until [`Constraint::decide`] is called.
     #[must_use]
-    pub fn dormant(mut self) -> Constraint<'c> {
+    pub(crate) fn dormant(mut self) -> Constraint<'c> {
         self.phase = Phase::Off;
         self
     }
 
     /// Requires or forbids calls in an answer that has not begun; false if it cannot, because its calls have no grammar.
-    pub fn decide(&mut self, decided: Decided) -> bool {
+    pub(crate) fn decide(&mut self, decided: Decided) -> bool {
         match (decided, &self.phase) {
             (Decided::Call, Phase::Text(_)) => {
                 self.rules.calls = Calls::Required;

@@ -78,7 +78,7 @@ impl CallWeights {
     }
 
     /// The probability that a call is needed; `None` where a figure is not known.
-    pub fn apply(&self, found: &CallProbability) -> Option<f64> {
+    pub(crate) fn apply(&self, found: &CallProbability) -> Option<f64> {
         let [marker, relevance] = CallWeights::features(found)?;
         let x = self.bias + self.marker * marker + self.relevance * relevance;
         Some(1.0 / (1.0 + (-x).exp()))
@@ -97,7 +97,7 @@ pub enum Decided {
 
 /// The probabilities of a call that decide about an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Thresholds {
+pub(crate) struct Thresholds {
     /// At or above this, the answer has to be a call.
     pub call: Option<f64>,
     /// Below this, it has no call.
@@ -106,12 +106,12 @@ pub struct Thresholds {
 
 impl Thresholds {
     /// Whether there is any.
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.call.is_some() || self.text.is_some()
     }
 
     /// What they decide; `None` leaves it to the model.
-    pub fn decide(&self, probability: f64) -> Option<Decided> {
+    pub(crate) fn decide(&self, probability: f64) -> Option<Decided> {
         if self.call.is_some_and(|least| probability >= least) {
             return Some(Decided::Call);
         }
@@ -121,7 +121,7 @@ impl Thresholds {
 
 /// How a format's calls begin, in one model's tokens.
 #[derive(Debug)]
-pub struct Opening {
+pub(crate) struct Opening {
     /// The marker as the tokenizer writes it.
     path: Vec<Token>,
     /// For each token of the path: which tokens continue the marker there.
@@ -139,7 +139,7 @@ pub struct Opening {
 
 impl Opening {
     /// The beginning of a format's calls; `None` if the format does not say how they begin.
-    pub fn new(vocabulary: &Vocabulary, format: &Format) -> Option<Opening> {
+    pub(crate) fn new(vocabulary: &Vocabulary, format: &Format) -> Option<Opening> {
         let text = |marker: &Marker| marker.text().unwrap_or_default().trim().as_bytes().to_vec();
         let section = format.section.iter().map(|section| text(&section.start));
         let mut markers: Vec<Vec<u8>> = section.chain(format.start.iter().map(text)).collect();
@@ -285,7 +285,7 @@ impl Distribution<'_> {
 }
 
 /// The decision of one answer.
-pub struct Decision<'o> {
+pub(crate) struct Decision<'o> {
     opening: &'o Opening,
     /// Whether the whole marker is asked for.
     follow: bool,
@@ -313,7 +313,7 @@ enum Place {
 impl<'o> Decision<'o> {
     /// A decision at the beginning of an answer; `thinking` if that begins with reasoning. `follow` asks for the whole
     /// marker; any threshold does, too.
-    pub fn new(opening: &'o Opening, follow: bool, thresholds: Thresholds, thinking: bool) -> Decision<'o> {
+    pub(crate) fn new(opening: &'o Opening, follow: bool, thresholds: Thresholds, thinking: bool) -> Decision<'o> {
         let place = if thinking { Place::Reasoning } else { Place::Here };
         let follow = follow || thresholds.any();
         Decision {
@@ -342,17 +342,17 @@ impl<'o> Decision<'o> {
     }
 
     /// The probability, once the answer has begun.
-    pub fn found(&self) -> Option<CallProbability> {
+    pub(crate) fn found(&self) -> Option<CallProbability> {
         self.found
     }
 
     /// What the thresholds decided.
-    pub fn decided(&self) -> Option<Decided> {
+    pub(crate) fn decided(&self) -> Option<Decided> {
         self.decided.get()
     }
 
     /// The same, to be read while the answer is generated.
-    pub fn watched(&self) -> Rc<Cell<Option<Decided>>> {
+    pub(crate) fn watched(&self) -> Rc<Cell<Option<Decided>>> {
         Rc::clone(&self.decided)
     }
 

@@ -125,7 +125,7 @@ pub fn generate(
 
 /// What has a say in which tokens an answer gets.
 #[derive(Default)]
-pub struct Guides<'g, 'c> {
+pub(crate) struct Guides<'g, 'c> {
     /// Holds calls, or the whole answer, to a grammar.
     pub constraint: Option<&'g mut Constraint<'c>>,
     /// Measures how likely the answer begins with a call, and may decide for a call or for text.

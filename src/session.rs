@@ -327,7 +327,7 @@ impl Session {
 
     /// Replaces the conversation with messages in which nothing has to be put in order: those that [`adopt`] returned,
     /// or a part of [`Session::messages`].
-    pub fn set_adopted_messages(&mut self, messages: Vec<Message>) {
+    pub(crate) fn set_adopted_messages(&mut self, messages: Vec<Message>) {
         if !messages.starts_with(&self.messages) {
             self.cuts = context::Cuts::default();
             self.reported.clear();
@@ -336,7 +336,7 @@ impl Session {
     }
 
     /// Adds a message to the conversation, such as the result of a call.
-    pub fn push_message(&mut self, message: Message) {
+    pub(crate) fn push_message(&mut self, message: Message) {
         self.messages_mut().push(message);
     }
 

@@ -2,12 +2,11 @@
 
 use super::messages;
 use super::turn::Fault;
-use crate::message::{Arguments, Message, ToolCall};
+use crate::message::{Message, ToolCall};
 
 /// What has become of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CallOutcome {
+pub(crate) enum CallOutcome {
     /// The tool returned this result.
     Done(String),
     /// There is no result.
@@ -23,14 +22,14 @@ pub enum CallOutcome {
 
 impl CallOutcome {
     /// A failure.
-    pub fn failed(fault: Fault, error: impl Into<String>) -> CallOutcome {
+    pub(crate) fn failed(fault: Fault, error: impl Into<String>) -> CallOutcome {
         CallOutcome::Failed { fault, error: error.into() }
     }
 }
 
 /// A call of an answer, from what the model wrote to its result.
 #[derive(Debug, Clone, PartialEq)]
-pub struct CallState {
+pub(crate) struct CallState {
     pub(super) call: ToolCall,
     /// The text that the model wrote for the call.
     pub(super) written: String,
@@ -45,19 +44,24 @@ pub struct CallState {
 
 impl CallState {
     /// A call that can be executed.
-    pub fn new(call: ToolCall) -> CallState {
+    pub(crate) fn new(call: ToolCall) -> CallState {
         let counted_as = call.name.clone();
         CallState { call, written: String::new(), outcome: None, original: None, advice: None, counted_as }
     }
 
     /// The same call with a tool's name and the text of its arguments only.
-    pub fn named(tool: impl Into<String>, arguments: &str) -> CallState {
-        CallState::new(ToolCall { id: None, name: tool.into(), arguments: Arguments::from_text(arguments) })
+    #[cfg(test)]
+    pub(crate) fn named(tool: impl Into<String>, arguments: &str) -> CallState {
+        CallState::new(ToolCall {
+            id: None,
+            name: tool.into(),
+            arguments: crate::message::Arguments::from_text(arguments),
+        })
     }
 
     /// The same call with something wrong in how it was written: it is not executed.
     #[must_use]
-    pub fn failed(mut self, fault: Fault, error: impl Into<String>) -> CallState {
+    pub(crate) fn failed(mut self, fault: Fault, error: impl Into<String>) -> CallState {
         self.outcome = Some(CallOutcome::failed(fault, error));
         self
     }
@@ -69,13 +73,8 @@ impl CallState {
         self
     }
 
-    /// What has become of the call; `None` if it was not executed yet.
-    pub fn outcome(&self) -> Option<&CallOutcome> {
-        self.outcome.as_ref()
-    }
-
     /// What is wrong with the call, if anything is.
-    pub fn fault(&self) -> Option<Fault> {
+    pub(crate) fn fault(&self) -> Option<Fault> {
         match self.outcome {
             Some(CallOutcome::Failed { fault, .. }) => Some(fault),
             _ => None,

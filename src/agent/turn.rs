@@ -102,8 +102,7 @@ impl Fault {
 
 /// What a fallback model did.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum FallbackResult {
+pub(crate) enum FallbackResult {
     /// It wrote a call.
     Called(Box<CallState>),
     /// It wrote none.
@@ -116,7 +115,7 @@ pub enum FallbackResult {
 
 /// What the model learns before it writes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Advice {
+pub(crate) enum Advice {
     /// What was wrong with this call, the tool's n-th failure in a row.
     Failed {
         /// The call's place in the answer.

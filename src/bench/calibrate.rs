@@ -26,7 +26,7 @@ const MOST_POINTS: usize = 256;
 
 /// How likely a call is in one case.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// The case's id.
     pub case: String,
     /// Its category.
@@ -109,7 +109,7 @@ pub(crate) fn measured(case: &Case, call_probability: CallProbability) -> Measur
 
 /// What a threshold has to achieve.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Goal {
+pub(crate) enum Goal {
     /// The greatest mean of recall and specificity.
     Balanced,
     /// The greatest recall where the specificity is at least this share.
@@ -118,7 +118,7 @@ pub enum Goal {
 
 /// A threshold, and what it does.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
+pub(crate) struct Point {
     /// At or above this probability, a call is made.
     pub threshold: f64,
     /// Of the cases that need a call, those at or above it.
@@ -129,14 +129,14 @@ pub struct Point {
 
 impl Point {
     /// The mean of recall and specificity.
-    pub fn balanced_accuracy(&self) -> f64 {
+    pub(crate) fn balanced_accuracy(&self) -> f64 {
         (self.recall.share() + self.specificity.share()) / 2.0
     }
 }
 
 /// A threshold with the evidence for it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Calibration {
+pub(crate) struct Calibration {
     /// The number of cases that need a call, and that need none.
     pub cases: (usize, usize),
     /// The weights of the figures, fitted to all cases, where the relevance of the tools is known for each.
@@ -168,7 +168,7 @@ impl Calibration {
     /// # Errors
     /// [`ErrorKind::Suite`] where there are too few cases that need a call, or that need none; or where no threshold has the
     /// specificity.
-    pub fn new(cases: &[Measured], folds: usize, goal: Goal) -> Result<Calibration> {
+    pub(crate) fn new(cases: &[Measured], folds: usize, goal: Goal) -> Result<Calibration> {
         let needs = cases.iter().filter(|case| case.needs_call).count();
         let counts = (needs, cases.len() - needs);
         for (count, what) in [(counts.0, "that need a call"), (counts.1, "that need none")] {
@@ -232,7 +232,7 @@ impl Calibration {
     }
 
     /// The points that show the curve: for each of some recalls, the highest threshold that reaches it.
-    pub fn outline(&self) -> Vec<Point> {
+    pub(crate) fn outline(&self) -> Vec<Point> {
         let reaching = |least: &f64| self.curve.iter().rev().find(|point| point.recall.share() >= *least).copied();
         let mut points: Vec<Point> =
             [0.99, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5, 0.25].iter().filter_map(reaching).collect();

@@ -145,7 +145,7 @@ pub(crate) fn holm(p_values: &[f64]) -> Vec<f64> {
 
 /// The area under an ROC curve with its 95% interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Area {
+pub(crate) struct Area {
     /// The probability that a positive has a higher value than a negative, where a tie counts half.
     pub value: f64,
     /// The interval's lower end.

@@ -74,7 +74,7 @@ pub struct ConfigurationSummary<'a> {
 impl ConfigurationSummary<'_> {
     /// What a threshold of the decision to call would achieve, on the first answer to each case; `None` where too few
     /// answers have a probability.
-    pub fn calibration(&self) -> Option<Calibration> {
+    pub(crate) fn calibration(&self) -> Option<Calibration> {
         let first = self.samples.iter().filter(|one| one.sample.repeat == 0);
         let cases: Vec<Measured> =
             first.filter_map(|one| Some(measured(one.case, one.sample.call_probability?))).collect();

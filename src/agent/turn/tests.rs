@@ -1,7 +1,7 @@
 //! Every path through a run's decisions, and random ones: each ends within its limits.
 
+use crate::agent::call::{CallOutcome, CallState};
 use callwright::agent::turn::{Advice, FallbackResult, Fault, FinishReason, Limits, Reason, Status, Step, Turn};
-use callwright::agent::{CallOutcome, CallState};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 

@@ -17,7 +17,7 @@ const SIDE: f64 = 320.0;
 ///
 /// # Errors
 /// [`ErrorKind::Template`] when the page's own template fails, which would be a defect of this library.
-pub fn page(title: &str, about: &str, calibration: &Calibration) -> Result<String> {
+pub(crate) fn page(title: &str, about: &str, calibration: &Calibration) -> Result<String> {
     let page =
         context! { style => Value::from_safe_string(STYLE.to_owned()), title, about, curve => figures(calibration) };
     let mut environment = Environment::new();
