@@ -2,7 +2,7 @@
 //!
 //! [`turn`] decides what comes next, without a model, a tool or a clock; the run does it. [`exec`] runs the tools. A call
 //! that keeps failing is recovered in steps: the model gets the error, the call is generated alone under the grammar, and
-//! other models try ([`fallback`]). [`CallState`] is the state of a call on its way through all of them.
+//! other models try ([`fallback`]). `CallState` is the state of a call on its way through all of them.
 
 mod call;
 pub mod exec;

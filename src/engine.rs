@@ -22,7 +22,7 @@ pub(crate) const MAX_THREADS: usize = 512;
 pub struct LoadOptions {
     /// The context's size in tokens; by default what each prompt needs, up to what the model was trained for.
     pub context: Option<usize>,
-    /// Threads, at most [`MAX_THREADS`]; by default the fastest of a few measured counts.
+    /// Threads, at most 512; by default the fastest of a few measured counts.
     pub threads: Option<usize>,
     /// Layers to keep on the GPU; by default all, if the build has a GPU backend.
     pub gpu_layers: Option<u32>,

@@ -124,7 +124,7 @@ impl Model {
     }
 
     /// Loads the GGUF again with other options, for example its weights after its vocabulary. Sessions keep the engines
-    /// that they have; see [`Session::set_engine`].
+    /// that they have; see `Session::set_engine`.
     ///
     /// # Errors
     /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when it cannot be loaded.

@@ -209,7 +209,7 @@ impl Models {
         Ok(models)
     }
 
-    /// The built-in models, extended by [`Models::user_file`] if it exists, and then by `extra`.
+    /// The built-in models, extended by `Models::user_file` if it exists, and then by `extra`.
     ///
     /// # Errors
     /// Those of [`Models::with_file`].
@@ -250,7 +250,7 @@ impl Models {
     /// A file on the hub may not be downloaded yet.
     ///
     /// # Errors
-    /// Those of [`Models::resolve`], and those of [`Hub::choose`] if only a repository is named.
+    /// Those of [`Models::resolve`], and those of `Hub::choose` if only a repository is named.
     pub fn find(&self, model: &str, hub: &Hub) -> Result<Found> {
         let Some(wanted) = HubRepo::parse(model).filter(|_| self.get(model).is_none()) else {
             return Ok(Found { entry: self.resolve(model)?, notice: None });

@@ -27,13 +27,13 @@ pub struct Plan {
     pub callwright_bench: u32,
     /// The program's version.
     pub callwright: String,
-    /// The version of the outcomes' meanings, [`SCORER`].
+    /// The version of the outcomes' meanings, `SCORER`.
     pub scorer: u32,
     /// The command line, if there was one.
     pub command: Vec<String>,
     /// The suite's name.
     pub suite: String,
-    /// [`Suite::sha256`]
+    /// The hash of the suite's lines.
     pub suite_sha256: String,
     /// The number of cases.
     pub cases: usize,

@@ -3,7 +3,7 @@
 //! | file | |
 //! |---|---|
 //! | `report.md` | the figures as Markdown |
-//! | `report.json` | the same for programs; [`json`] describes it |
+//! | `report.json` | the same for programs; `json` describes it |
 //! | `outcomes.jsonl` | the outcome of each answer, one a line |
 //! | `junit.xml` | a test for each answer |
 //! | `report.html` | one file for people: figures, and every answer with why it failed |

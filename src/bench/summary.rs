@@ -154,7 +154,7 @@ pub(crate) const SCORES: [ScoreDefinition; 8] = [
     definition("bfcl", "BFCL", "answers that BFCL's checker accepts, among all of its cases"),
 ];
 
-/// The scores of some answers, in the order of [`SCORES`]. Without trials there is no score.
+/// The scores of some answers, in the order of `SCORES`. Without trials there is no score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores([Proportion; SCORES.len()]);
 
@@ -205,7 +205,7 @@ impl<'a> Summary<'a> {
     /// Scores a run.
     ///
     /// # Errors
-    /// [`ErrorKind::Suite`](crate::ErrorKind::Suite) when the run was scored by another version; see [`rescored`].
+    /// [`ErrorKind::Suite`](crate::ErrorKind::Suite) when the run was scored by another version; score it again first.
     pub fn new(run: &'a RunDirectory) -> Result<Summary<'a>> {
         if run.plan.scorer != SCORER {
             let (run_scorer, path) = (run.plan.scorer, run.path().display());

@@ -16,7 +16,7 @@ impl Compiler {
     /// The compiler for a format's calls.
     ///
     /// # Errors
-    /// Those of [`Compiler::new`].
+    /// Those of `Compiler::new`.
     pub fn for_format(vocabulary: Vocabulary, format: &Format) -> Result<Compiler> {
         let values = match &format.payload {
             // A closing tag with the key differs for each key; its beginning is enough.

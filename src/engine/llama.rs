@@ -55,7 +55,7 @@ pub struct LlamaEngine {
 }
 
 impl LlamaEngine {
-    /// Loads the GGUF at `path`, which must have passed [`Gguf::check`](crate::models::gguf::Gguf::check).
+    /// Loads the GGUF at `path`, which must have passed `Gguf::check`.
     ///
     /// # Errors
     /// [`ErrorKind::Gguf`] with llama.cpp's message if it refuses the file.

@@ -1,7 +1,7 @@
 //! Roles, messages, calls and results. OpenAI's JSON is the input and output form.
 //!
 //! Histories come from many programs, and the parser accepts whatever a person could read. [`Conversation::notes`]
-//! lists what was read in another form, [`adopt`] fixes ids and results, and [`complete`] gives the order that chat
+//! lists what was read in another form, `adopt` fixes ids and results, and `complete` gives the order that chat
 //! templates need. Only a file that is not a conversation is refused. [`check_text_only`] refuses images and other
 //! parts that are not text, for callers that want this.
 //!

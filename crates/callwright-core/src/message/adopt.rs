@@ -22,7 +22,7 @@ const SHORTEST_ID: usize = 4;
 /// - A user message that answers an open call becomes a tool message if it is headed by the call's id or its tool's
 ///   name, is JSON, or is headed like a result. Prose stays the user's, even if the model continues after it.
 ///
-/// Results that answer no call, and calls without a result, are unchanged: see [`complete`](super::complete).
+/// Results that answer no call, and calls without a result, are unchanged: see `complete`.
 ///
 /// ```
 /// use callwright_core::message::{Conversation, Role, adopt};
