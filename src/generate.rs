@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Prompt tokens decoded between two checks of the cancel flag.
-const PROMPT_CHUNK: usize = 512;
+pub(crate) const PROMPT_CHUNK: usize = 512;
 /// After more pending tokens than this there is no draft: all must fit into one batch.
 const DRAFT_BEHIND: usize = 256;
 

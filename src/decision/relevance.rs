@@ -8,7 +8,8 @@
 
 use super::Distribution;
 use crate::Result;
-use crate::engine::{Engine, Token};
+use crate::engine::{Engine, Token, common};
+use crate::generate::PROMPT_CHUNK;
 use std::ops::Range;
 
 /// The most tokens of a question that are looked at: its last ones.
@@ -47,12 +48,12 @@ impl Question {
             return Ok(None);
         };
         let tokens = start - shift..question.end - shift;
-        let common = crate::engine::common(engine.cached(), without_tools);
+        let common = common(engine.cached(), without_tools);
         engine.reserve(without_tools.len())?;
         engine.truncate(common.min(tokens.start - 1));
         let mut without = Vec::with_capacity(tokens.len());
         let cached = engine.cached().len();
-        for batch in batches(cached, tokens.end, 512, &tokens) {
+        for batch in batches(cached, tokens.end, PROMPT_CHUNK, &tokens) {
             decode(engine, without_tools, batch, &mut without)?;
         }
         Ok(Some(Question { tokens: start..question.end, without, with: Vec::new() }))

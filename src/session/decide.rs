@@ -79,6 +79,9 @@ impl Session {
         if self.without_tools.is_none() && self.engine.can_draft() {
             self.without_tools = self.engine.sibling();
         }
+        if self.without_tools.is_none() {
+            return Ok(None);
+        }
         let mut plain = request.clone();
         plain.tools = nothing();
         // A prompt that the template cannot write without tools cannot be compared.
