@@ -102,6 +102,8 @@ pub mod generate;
 mod hash;
 mod model;
 pub mod models;
+#[cfg(feature = "serve")]
+mod serve;
 pub mod session;
 
 use callwright_core::text_file;

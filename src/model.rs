@@ -93,7 +93,8 @@ impl Model {
         self.start_on(self.engine(), template, format)
     }
 
-    fn start_on(
+    /// The same on another engine.
+    pub(crate) fn start_on(
         &self,
         engine: Box<dyn Engine>,
         template: Option<ChatTemplate>,

@@ -469,7 +469,7 @@ fn loading_bar() -> Option<Box<dyn FnMut(f32) + Send>> {
     }))
 }
 
-fn threads(text: &str) -> Result<usize, String> {
+pub fn threads(text: &str) -> Result<usize, String> {
     let count = positive(text).ok().filter(|count| *count <= MAX_THREADS);
     count.ok_or_else(|| format!("not a whole number from 1 to {MAX_THREADS}"))
 }
@@ -478,7 +478,7 @@ fn threads(text: &str) -> Result<usize, String> {
 const ALL_LAYERS: u32 = 9999;
 
 /// As llama.cpp takes it: a number, or a word for all that there is room for, which is what is tried.
-fn gpu_layers(text: &str) -> Result<u32, String> {
+pub fn gpu_layers(text: &str) -> Result<u32, String> {
     match text {
         "all" | "auto" | "-1" => Ok(ALL_LAYERS),
         text => text.parse().map_err(|_| "not a whole number from 0 up, or all".to_owned()),

@@ -24,6 +24,8 @@ mod reading;
 mod render;
 mod run;
 mod sampling;
+#[cfg(feature = "serve")]
+mod serve;
 mod stdin;
 mod template;
 
@@ -65,6 +67,8 @@ struct Cli {
 enum Command {
     Run(Box<run::RunArgs>),
     Chat(Box<chat::ChatArgs>),
+    #[cfg(feature = "serve")]
+    Serve(Box<serve::ServeArgs>),
     Render(render::RenderArgs),
     Parse(parse::ParseArgs),
     Grammar(grammar::GrammarArgs),
@@ -95,6 +99,8 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => run::run(*args),
         Command::Chat(args) => chat::run(*args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::run(*args),
         Command::Render(args) => render::run(args),
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),

@@ -1,0 +1,240 @@
+//! `callwright serve`.
+
+use super::generation::Constrain;
+use super::input::{positive, threads};
+use super::{DONE, notice};
+use crate::serve::{ServeOptions, Server};
+use anyhow::Result;
+use callwright::models::Hub;
+use callwright::session::{ContextPolicy, Options};
+use callwright::{Error, ErrorKind};
+use clap::Args;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The variable of the environment that has the key.
+const KEY: &str = "CALLWRIGHT_API_KEY";
+
+/// Serve models over HTTP, as OpenAI's and Anthropic's APIs do
+#[derive(Args)]
+#[command(after_help = "Example:\n  callwright serve -m qwen3-0.6b --port 8080\n  \
+    curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'")]
+pub struct ServeArgs {
+    /// Serve this model: a name from `callwright model list`, a path, or hf:ORG/REPO[:QUANT]; may be repeated, each is loaded when it is first requested [default: the bundled model]
+    #[arg(short, long, value_name = "MODEL", help_heading = "Model")]
+    model: Vec<String>,
+
+    /// Add this models.toml to the built-in one and to $XDG_CONFIG_HOME/callwright/models.toml
+    #[arg(long, value_name = "FILE", help_heading = "Model")]
+    models: Option<PathBuf>,
+
+    /// Use only local files; never access the network
+    #[arg(long, help_heading = "Model")]
+    offline: bool,
+
+    /// Use this chat template: a built-in name or a Jinja file [default: each model's own]
+    #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
+    template: Option<String>,
+
+    /// Use this tool-call format: a built-in name or a file [default: the template's own, or delimited]
+    #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
+    format: Option<String>,
+
+    /// Give each request a context of at most N tokens [default: what the model was trained for]
+    #[arg(short, long, alias = "ctx-size", value_name = "N", help_heading = "Model", value_parser = positive, allow_negative_numbers = true)]
+    ctx: Option<usize>,
+
+    /// Decode with N threads [default: the fastest of a few timed counts]
+    #[arg(short, long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
+
+    /// Keep N layers on the GPU, in a build with GPU support; all or -1 keeps all [default: all]
+    #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Model", value_parser = super::input::gpu_layers, allow_negative_numbers = true)]
+    gpu_layers: Option<u32>,
+
+    /// Keep loaded models within this size, such as 8G; the one that was not used for the longest time is released
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Model")]
+    memory_budget: Option<u64>,
+
+    /// Listen at this address, or at the address of this name
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", help_heading = "Server")]
+    host: String,
+
+    /// Listen at this port; 0 takes a free one
+    #[arg(long, value_name = "N", default_value_t = 8080, help_heading = "Server")]
+    port: u16,
+
+    /// Require the API key in this file; the environment variable CALLWRIGHT_API_KEY does the same
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    api_key_file: Option<PathBuf>,
+
+    /// Serve other machines without an API key
+    #[arg(long, help_heading = "Server")]
+    no_auth: bool,
+
+    /// Let web pages of this origin use the server, such as http://localhost:3000; may be repeated
+    #[arg(long, value_name = "ORIGIN", help_heading = "Server")]
+    cors: Vec<String>,
+
+    /// Answer up to N requests at the same time, for each model
+    #[arg(long, alias = "np", value_name = "N", default_value = "4", help_heading = "Server", value_parser = positive)]
+    parallel: usize,
+
+    /// Let N more requests wait; further ones get status 429
+    #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Server")]
+    queue: usize,
+
+    /// End a request after this many seconds, waiting included; its client gets what was written
+    #[arg(long, value_name = "SECONDS", default_value = "600", help_heading = "Server", value_parser = seconds)]
+    timeout: Duration,
+
+    /// After a signal to end, let running answers go on for this many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", help_heading = "Server", value_parser = seconds)]
+    grace: Duration,
+
+    /// Refuse request bodies larger than this
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size, help_heading = "Server")]
+    max_body: u64,
+
+    /// Log the bodies of requests, which have what users write
+    #[arg(long, help_heading = "Server")]
+    log_requests: bool,
+
+    /// End an answer after N tokens where the request has no limit of its own
+    #[arg(short = 'n', long, value_name = "N", default_value = "4096", help_heading = "Answers", value_parser = positive)]
+    max_tokens: usize,
+
+    /// Constrain calls to the format and the tools' schemas; strict: refuse a request for which that is impossible
+    #[arg(long, value_name = "off|auto|strict", default_value = "auto", help_heading = "Answers")]
+    constrain: Constrain,
+
+    /// Require a call in an answer to the user where the probability of one is at least P, from 0 to 1 [default: the model's in models.toml, or never]
+    #[arg(long, value_name = "P", value_parser = super::generation::probability, help_heading = "Answers")]
+    call_threshold: Option<f64>,
+
+    /// Seed the random numbers of requests without a seed with N
+    #[arg(short, long, value_name = "N", default_value_t = 0, help_heading = "Answers")]
+    seed: u64,
+}
+
+pub fn run(args: ServeArgs) -> Result<u8> {
+    let (host, host_name) = address(&args.host)?;
+    let api_key = key(args.api_key_file.as_ref())?;
+    if !host.is_loopback() && api_key.is_none() && !args.no_auth {
+        let message = format!("other machines could use the server at {host} without an API key");
+        return Err(Error::new(ErrorKind::Config, message)
+            .hint("give a key with --api-key-file FILE, or --no-auth if everybody may use it")
+            .into());
+    }
+    let mut defaults = Options::default();
+    defaults.context = ContextPolicy::Error;
+    defaults.constrain = args.constrain.into();
+    defaults.call_threshold = args.call_threshold;
+    defaults.sampling.seed = args.seed;
+    let mut hub = Hub::from_env();
+    hub.offline |= args.offline;
+    let with_key = api_key.is_some();
+    let options = ServeOptions {
+        models: args.model,
+        models_file: args.models,
+        hub,
+        template: args.template,
+        format: args.format,
+        context: args.ctx,
+        threads: args.threads,
+        gpu_layers: args.gpu_layers,
+        defaults,
+        max_tokens: args.max_tokens,
+        parallel: args.parallel,
+        queue: args.queue,
+        memory_budget: args.memory_budget,
+        host,
+        host_name,
+        port: args.port,
+        api_key,
+        cors: args.cors,
+        max_body: usize::try_from(args.max_body).unwrap_or(usize::MAX),
+        timeout: args.timeout,
+        grace: args.grace,
+        log_requests: args.log_requests,
+        notice,
+    };
+    Server::run(options, |address, models| ready(address, models, with_key))?;
+    Ok(DONE)
+}
+
+/// Says where the server is and how to try it.
+fn ready(address: SocketAddr, models: &[String], with_key: bool) {
+    let key = if with_key { " -H \"Authorization: Bearer $KEY\"" } else { "" };
+    let body = r#"{"messages": [{"role": "user", "content": "What time is it in Oslo?"}], "tools": [{"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}]}"#;
+    let mut out = std::io::stdout().lock();
+    // Nobody may read it.
+    let _ = writeln!(
+        out,
+        "callwright serves {} at http://{address}\n\nTry it in a browser, or:\n  curl http://{address}/v1/chat/completions{key} -d '{body}'\n",
+        models.join(", ")
+    );
+    let _ = out.flush();
+}
+
+/// An address, and the name that it was given by.
+fn address(host: &str) -> Result<(IpAddr, Option<String>)> {
+    if let Ok(address) = host.trim_matches(['[', ']']).parse() {
+        return Ok((address, None));
+    }
+    let found = (host, 0).to_socket_addrs().ok().and_then(|mut found| found.next());
+    let found = found.ok_or_else(|| {
+        Error::new(ErrorKind::Config, format!("--host {host}: there is no such address"))
+            .hint("127.0.0.1 serves this machine only, 0.0.0.0 all that reach it")
+    })?;
+    Ok((found.ip(), Some(host.to_owned())))
+}
+
+/// The key from the file, or else from the environment.
+fn key(file: Option<&PathBuf>) -> Result<Option<String>> {
+    let (key, place) = match file {
+        Some(path) => (super::input::read_text(path)?, path.display().to_string()),
+        None => match std::env::var(KEY) {
+            Ok(key) => (key, KEY.to_owned()),
+            Err(_) => return Ok(None),
+        },
+    };
+    let key = key.trim();
+    if key.is_empty() || key.contains(char::is_whitespace) {
+        return Err(Error::new(ErrorKind::Config, format!("{place} has no API key"))
+            .hint("a key is one word, such as what `openssl rand -hex 32` prints")
+            .into());
+    }
+    Ok(Some(key.to_owned()))
+}
+
+/// A size in bytes, with or without a unit.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || "not a size, such as 512M or 8G".to_owned();
+    let number = text.trim_end_matches(['B', 'b']).trim_end_matches(['i']);
+    let (number, unit) = match number.char_indices().last() {
+        Some((at, unit)) if unit.is_ascii_alphabetic() => (&number[..at], unit.to_ascii_uppercase()),
+        _ => (number, ' '),
+    };
+    let shift = match unit {
+        ' ' => 0,
+        'K' => 10,
+        'M' => 20,
+        'G' => 30,
+        'T' => 40,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let bytes = number * (1u64 << shift) as f64;
+    if bytes >= 1.0 && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(wrong()) }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| *seconds >= 0.0);
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration
+        .filter(|duration| *duration <= Duration::from_secs(7 * 24 * 3600))
+        .ok_or_else(|| "not a number of seconds".to_owned())
+}

@@ -1,0 +1,221 @@
+//! The paths of the server, one file for each dialect.
+
+mod anthropic;
+mod chat;
+mod completions;
+mod prompts;
+mod responses;
+mod server;
+
+use super::job::{Job, Work};
+use super::refusal::Refusal;
+use super::updates::{Answer, Inbox, Update, channel};
+use super::{Server, guard};
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::sse::{Event as Sse, KeepAlive};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Router, middleware};
+use futures_util::stream;
+use serde_json::{Map, Value};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long a client may take for the body of a request.
+const BODY: Duration = Duration::from_secs(60);
+
+/// All paths.
+pub(super) fn routes(server: Arc<Server>) -> Router {
+    Router::new()
+        .route("/", get(server::page))
+        .route("/health", get(server::health))
+        .route("/v1/health", get(server::health))
+        .route("/metrics", get(server::metrics))
+        .route("/v1/models", get(server::models))
+        .route("/models", get(server::models))
+        .route("/v1/models/{id}", get(server::model))
+        .route("/v1/chat/completions", post(chat::completions))
+        .route("/chat/completions", post(chat::completions))
+        .route("/v1/completions", post(completions::completions))
+        .route("/v1/responses", post(responses::responses))
+        .route("/v1/messages", post(anthropic::messages))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
+        .route("/tokenize", post(prompts::tokenize))
+        .route("/detokenize", post(prompts::detokenize))
+        .route("/apply-template", post(prompts::apply_template))
+        .fallback(server::unknown)
+        .method_not_allowed_fallback(server::wrong_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(&server), guard::check))
+        .with_state(server)
+}
+
+/// The whole body of a request.
+async fn body(server: &Server, body: Body) -> Result<Bytes, Refusal> {
+    let most = server.options.max_body;
+    match tokio::time::timeout(BODY, to_bytes(body, most)).await {
+        Ok(Ok(bytes)) => {
+            if server.options.log_requests {
+                tracing::info!(body = %String::from_utf8_lossy(&bytes), "request");
+            }
+            Ok(bytes)
+        }
+        Ok(Err(error)) => {
+            let too_large =
+                std::error::Error::source(&error).is_some_and(|source| source.to_string().contains("limit"));
+            if too_large {
+                let message = format!("the request body has more than {most} bytes (--max-body)");
+                return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message));
+            }
+            Err(Refusal::invalid(format!("the request body cannot be read: {error}")))
+        }
+        Err(_) => {
+            let message = format!("the request body did not arrive within {} seconds", BODY.as_secs());
+            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
+        }
+    }
+}
+
+/// What a request is about, in any dialect.
+struct Asked {
+    work: Work,
+    /// The model that it names.
+    model: Option<String>,
+}
+
+/// A request that waits for its answer, or is being answered.
+struct Running {
+    inbox: Inbox,
+    /// The name of the model that answers.
+    model: String,
+}
+
+/// Reads a body and puts its request into the queue of its model.
+async fn ask<D: Send + 'static>(
+    server: &Arc<Server>,
+    request: Request,
+    read: impl FnOnce(Map<String, Value>) -> Result<(Asked, D), Refusal> + Send + 'static,
+) -> Result<(Running, D), Refusal> {
+    if server.is_ending() {
+        return Err(Refusal::unavailable("the server is ending"));
+    }
+    let bytes = body(server, request.into_body()).await?;
+    let until = Instant::now() + server.options.timeout;
+    let server = Arc::clone(server);
+    // Reading a large body and loading a model both take a while.
+    blocking(move || {
+        let (Asked { mut work, model }, more) = read(super::job::object(&bytes)?)?;
+        let (slot, note) = server.pool.find(model.as_deref())?;
+        if let (Work::Chat(chat), Some(note)) = (&mut work, note) {
+            chat.notes.push(note);
+        }
+        let host = server.pool.host(slot, &server)?;
+        let (outbox, inbox) = channel();
+        server.watch(&inbox);
+        host.push(Job { work, outbox, until }).map_err(|full| Refusal {
+            retry_after: Some(full.seconds),
+            ..Refusal::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "queue_full",
+                format!("too many requests wait already; try again in about {} seconds", full.seconds),
+            )
+        })?;
+        Ok((Running { inbox, model: slot.id.clone() }, more))
+    })
+    .await
+}
+
+/// Does work that takes a while; a panic in it ends the request and nothing else.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Refusal> + Send + 'static) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+        let message = "reading this request ended with an error of this program";
+        Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message))
+    })
+}
+
+/// The whole answer.
+async fn whole(mut inbox: Inbox) -> Result<Answer, Refusal> {
+    while let Some(update) = inbox.next().await {
+        match update {
+            Update::Done(answer) => return Ok(*answer),
+            Update::Failed(refusal) => return Err(refusal),
+            _ => {}
+        }
+    }
+    Err(Refusal::unavailable("the answer was ended: its model was released or the server is ending"))
+}
+
+/// How a dialect writes a stream of events.
+trait Dialect: Send + 'static {
+    /// What is sent before the first update.
+    fn begin(&mut self) -> Vec<Sse>;
+    /// What is sent for an update; nothing follows the one for the end.
+    fn update(&mut self, update: Update) -> Vec<Sse>;
+}
+
+/// Streams an answer. The first update is waited for, so that a request which cannot be answered gets an HTTP error.
+async fn streamed(mut inbox: Inbox, mut dialect: impl Dialect) -> Result<Response, Refusal> {
+    let first = match inbox.next().await {
+        Some(Update::Failed(refusal)) => return Err(refusal),
+        Some(update) => update,
+        None => return Err(Refusal::unavailable("the answer was ended before it began")),
+    };
+    let mut ready: VecDeque<Sse> = dialect.begin().into();
+    let over = |update: &Update| matches!(update, Update::Done(_) | Update::Failed(_));
+    let ended = over(&first);
+    ready.extend(dialect.update(first));
+    let events = stream::unfold(
+        (inbox, dialect, ready, ended),
+        move |(mut inbox, mut dialect, mut ready, mut ended)| async move {
+            loop {
+                if let Some(event) = ready.pop_front() {
+                    return Some((Ok::<Sse, Infallible>(event), (inbox, dialect, ready, ended)));
+                }
+                if ended {
+                    return None;
+                }
+                let update = inbox.next().await.unwrap_or_else(|| {
+                    Update::Failed(Refusal::unavailable("the answer was ended: the server is ending"))
+                });
+                ended = matches!(update, Update::Done(_) | Update::Failed(_));
+                ready.extend(dialect.update(update));
+            }
+        },
+    );
+    let sse = axum::response::sse::Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(10)));
+    let mut response = sse.into_response();
+    // Some proxies collect a response otherwise.
+    response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+/// An event with JSON, without a name.
+fn data(value: &Value) -> Sse {
+    Sse::default().data(value.to_string())
+}
+
+/// An event with JSON and the name that is its type.
+fn named(value: &Value) -> Sse {
+    Sse::default().event(value["type"].as_str().unwrap_or_default()).data(value.to_string())
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// An id that no other object of this server has.
+fn new_id(prefix: &str) -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let nanoseconds =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    format!("{prefix}{nanoseconds:016x}{number:06x}")
+}
+
+/// The state that handlers get.
+type Shared = State<Arc<Server>>;

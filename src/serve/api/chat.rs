@@ -1,0 +1,140 @@
+//! OpenAI's chat completions.
+
+use super::super::job::{Chat, ServerFields, Work};
+use super::super::updates::{Answer, Call, Finish, Update};
+use super::{Asked, Dialect, Refusal, Shared, Sse, ask, data, new_id, now, streamed, whole};
+use crate::generate::Usage;
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+pub(super) async fn completions(State(server): Shared, request: Request) -> Result<Response, Refusal> {
+    let (running, fields) = ask(&server, request, read).await?;
+    let form = Form { id: new_id("chatcmpl-"), created: now(), model: running.model };
+    if fields.stream {
+        let stream = Stream { form, include_usage: fields.include_usage };
+        return streamed(running.inbox, stream).await;
+    }
+    let answer = whole(running.inbox).await?;
+    Ok(Json(form.whole(&answer)).into_response())
+}
+
+/// Reads a request.
+pub(super) fn read(mut body: Map<String, Value>) -> Result<(Asked, ServerFields), Refusal> {
+    let mut fields = ServerFields::take(&mut body)?;
+    let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
+    let chat = Chat::read(body, std::mem::take(&mut fields.own))?;
+    Ok((Asked { work: Work::Chat(Box::new(chat)), model }, fields))
+}
+
+fn call(call: &Call) -> Value {
+    json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}})
+}
+
+/// Tokens in OpenAI's form.
+pub(super) fn usage(usage: &Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    })
+}
+
+pub(super) fn finish_reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::ToolCalls => "tool_calls",
+        Finish::Length => "length",
+    }
+}
+
+/// What all parts of a response have in common.
+struct Form {
+    id: String,
+    created: u64,
+    model: String,
+}
+
+impl Form {
+    fn object(&self, kind: &str) -> Value {
+        json!({"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": []})
+    }
+
+    fn whole(&self, answer: &Answer) -> Value {
+        let calls: Vec<Value> = answer.calls.iter().map(call).collect();
+        let content = match answer.content.is_empty() && !calls.is_empty() {
+            true => Value::Null,
+            false => json!(answer.content),
+        };
+        let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+        if let Some(reasoning) = &answer.reasoning {
+            message["reasoning_content"] = json!(reasoning);
+        }
+        if !calls.is_empty() {
+            message["tool_calls"] = json!(calls);
+        }
+        let mut whole = self.object("chat.completion");
+        whole["choices"] = json!([{
+            "index": 0,
+            "message": message,
+            "logprobs": null,
+            "finish_reason": finish_reason(answer.finish),
+        }]);
+        whole["usage"] = usage(&answer.usage);
+        whole["callwright"] = json!(answer.more);
+        whole
+    }
+}
+
+/// A response in chunks.
+struct Stream {
+    form: Form,
+    include_usage: bool,
+}
+
+impl Stream {
+    fn chunk(&self, delta: &Value, finish_reason: Option<&str>) -> Value {
+        let mut chunk = self.form.object("chat.completion.chunk");
+        chunk["choices"] = json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason}]);
+        chunk
+    }
+
+    fn delta(&self, delta: &Value) -> Vec<Sse> {
+        vec![data(&self.chunk(delta, None))]
+    }
+}
+
+impl Dialect for Stream {
+    fn begin(&mut self) -> Vec<Sse> {
+        self.delta(&json!({"role": "assistant", "content": ""}))
+    }
+
+    fn update(&mut self, update: Update) -> Vec<Sse> {
+        match update {
+            Update::Text(text) => self.delta(&json!({"content": text})),
+            Update::Reasoning(text) => self.delta(&json!({"reasoning_content": text})),
+            Update::Call { index, id, name } => self.delta(&json!({"tool_calls": [
+                {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
+            ]})),
+            Update::Arguments { index, delta } => {
+                self.delta(&json!({"tool_calls": [{"index": index, "function": {"arguments": delta}}]}))
+            }
+            Update::CallEnd => Vec::new(),
+            Update::Done(answer) => {
+                let mut last = self.chunk(&json!({}), Some(finish_reason(answer.finish)));
+                last["callwright"] = json!(answer.more);
+                let mut events = vec![data(&last)];
+                if self.include_usage {
+                    let mut chunk = self.form.object("chat.completion.chunk");
+                    chunk["usage"] = usage(&answer.usage);
+                    events.push(data(&chunk));
+                }
+                events.push(Sse::default().data("[DONE]"));
+                events
+            }
+            Update::Failed(refusal) => vec![data(&refusal.openai()), Sse::default().data("[DONE]")],
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Prompts and tokens, without generating: the paths that llama-server has.
+
+use super::super::job::{Chat, ServerFields, object};
+use super::super::pool::Host;
+use super::{Refusal, Shared, blocking, body};
+use crate::engine::Token;
+use crate::template::Piece;
+use axum::Json;
+use axum::extract::{Request, State};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Reads a body, finds its model, and answers with what `work` makes of both.
+pub(super) async fn with_model(
+    server: Arc<super::Server>,
+    request: Request,
+    work: impl FnOnce(Map<String, Value>, &Host, &super::Server) -> Result<Value, Refusal> + Send + 'static,
+) -> Result<Json<Value>, Refusal> {
+    let bytes = body(&server, request.into_body()).await?;
+    blocking(move || {
+        let body = object(&bytes)?;
+        let (slot, _) = server.pool.find(body.get("model").and_then(Value::as_str))?;
+        let host = server.pool.host(slot, &server)?;
+        work(body, &host, &server).map(Json)
+    })
+    .await
+}
+
+/// A text → its tokens.
+pub(super) async fn tokenize(State(server): Shared, request: Request) -> Result<Json<Value>, Refusal> {
+    with_model(server, request, |body, host, _| {
+        let Some(text) = body.get("content").and_then(Value::as_str) else {
+            return Err(Refusal::invalid("content is missing; expected a text"));
+        };
+        let flag = |name: &str, default| body.get(name).and_then(Value::as_bool).unwrap_or(default);
+        let (special, pieces) = (flag("parse_special", true), flag("with_pieces", false));
+        let begin = flag("add_special", false);
+        host.at_desk(|session| {
+            let engine = &*session.engine;
+            let mut tokens = engine.tokenize(&[Piece { text: text.to_owned(), literal: !special }])?;
+            // The engine adds the token that begins a sequence, where the model has one.
+            let own = engine.tokenize(&[])?;
+            if !begin && tokens.starts_with(&own) {
+                tokens.drain(..own.len());
+            }
+            let shown = |token: &Token| match pieces {
+                false => json!(token),
+                true => json!({"id": token, "piece": String::from_utf8_lossy(engine.token_bytes(*token))}),
+            };
+            Ok(json!({"tokens": tokens.iter().map(shown).collect::<Vec<Value>>()}))
+        })
+    })
+    .await
+}
+
+/// Tokens → their text.
+pub(super) async fn detokenize(State(server): Shared, request: Request) -> Result<Json<Value>, Refusal> {
+    with_model(server, request, |body, host, _| {
+        let tokens: Option<Vec<Token>> =
+            body.get("tokens").and_then(|tokens| serde_json::from_value(tokens.clone()).ok());
+        let Some(tokens) = tokens else {
+            return Err(Refusal::invalid("tokens is missing; expected a list of token ids"));
+        };
+        let bytes = host.at_desk(|session| {
+            tokens.iter().flat_map(|token| session.engine.token_bytes(*token).to_vec()).collect::<Vec<u8>>()
+        });
+        Ok(json!({"content": String::from_utf8_lossy(&bytes)}))
+    })
+    .await
+}
+
+/// A conversation → the prompt that the model gets.
+pub(super) async fn apply_template(State(server): Shared, request: Request) -> Result<Json<Value>, Refusal> {
+    with_model(server, request, |mut body, host, server| {
+        let own = ServerFields::take(&mut body)?.own;
+        let chat = Chat::read(body, own)?;
+        prompt(chat, host, server).map(|(prompt, _)| json!({"prompt": prompt}))
+    })
+    .await
+}
+
+/// The prompt of a conversation, and how many tokens it has.
+pub(super) fn prompt(chat: Chat, host: &Host, server: &super::Server) -> Result<(String, usize), Refusal> {
+    host.at_desk(|session| {
+        let defaults = &server.options.defaults;
+        *session.options_mut() = chat.options(host.model().entry(), defaults, server.options.max_tokens);
+        session.set_tools(chat.tools);
+        session.set_adopted_messages(chat.messages);
+        let written = session.prompt();
+        session.notices.clear();
+        let (prompt, tokens) = written?;
+        Ok((prompt.text(), tokens.len()))
+    })
+}

@@ -1,0 +1,59 @@
+//! What the server says of itself.
+
+use super::{Refusal, Shared};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{Html, IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// The page for people.
+pub(super) async fn page() -> Html<&'static str> {
+    Html(include_str!("../page.html"))
+}
+
+/// Whether requests are taken.
+pub(super) async fn health(State(server): Shared) -> Response {
+    if server.is_ending() {
+        return Refusal::unavailable("the server is ending").into_response();
+    }
+    Json(json!({"status": "ok"})).into_response()
+}
+
+pub(super) async fn metrics(State(server): Shared) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], server.metrics.text(&server.pool)).into_response()
+}
+
+pub(super) async fn models(State(server): Shared) -> Json<Value> {
+    let models: Vec<Value> = server.pool.slots().iter().map(|slot| one(&server, slot)).collect();
+    Json(json!({"object": "list", "data": models}))
+}
+
+pub(super) async fn model(State(server): Shared, Path(id): Path<String>) -> Result<Json<Value>, Refusal> {
+    let slot = server.pool.slots().iter().find(|slot| slot.id == id);
+    slot.map(|slot| Json(one(&server, slot))).ok_or_else(|| {
+        let message = format!("there is no model {id:?} here; there are: {}", server.pool.names().join(", "));
+        Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message)
+    })
+}
+
+fn one(server: &super::Server, slot: &super::super::pool::Slot) -> Value {
+    json!({
+        "id": slot.id,
+        "object": "model",
+        "created": slot.created,
+        "owned_by": "callwright",
+        "loaded": server.pool.is_loaded(slot),
+    })
+}
+
+pub(super) async fn unknown(method: Method, uri: Uri) -> Refusal {
+    let message = format!("{method} {} is no path of this server; the API begins at /v1", uri.path());
+    Refusal::new(StatusCode::NOT_FOUND, "unknown_path", message)
+}
+
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+    let message = format!("{} does not take {method}", uri.path());
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+}

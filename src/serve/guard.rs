@@ -1,0 +1,103 @@
+//! Who may use the server.
+//!
+//! A server on this machine is in reach of every web page that its user opens. So a request that a page of another
+//! origin makes is refused, unless that origin is allowed, and so is a host name that is not this server's (a page can
+//! have its own name resolve to this machine's address). Other machines need a key.
+
+use super::refusal::Refusal;
+use super::{ServeOptions, Server};
+use axum::extract::{Request, State};
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::net::IpAddr;
+use std::sync::Arc;
+use subtle::ConstantTimeEq;
+
+/// Paths that need no key: the state of the server, and the page, which asks for one.
+const OPEN: [&str; 2] = ["/health", "/"];
+
+/// Who may use the server.
+pub(super) struct Guard {
+    key: Option<String>,
+    cors: Vec<String>,
+    host_name: Option<String>,
+}
+
+impl Guard {
+    pub(super) fn new(options: &ServeOptions) -> Guard {
+        Guard { key: options.api_key.clone(), cors: options.cors.clone(), host_name: options.host_name.clone() }
+    }
+
+    /// Whether a request may go on.
+    fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        let host = text(header::HOST).unwrap_or_default();
+        if self.key.is_none() && !self.is_own(host) {
+            let message = format!(
+                "the host {host:?} is not this server: use its address, localhost, or the name given with --host"
+            );
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "unknown_host", message));
+        }
+        if let Some(origin) = text(header::ORIGIN)
+            && !self.allows(origin)
+            && origin.split_once("://").map(|(_, rest)| rest) != Some(host)
+        {
+            let message = format!("pages of {origin} may not use this server; --cors {origin} allows it");
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "origin_not_allowed", message));
+        }
+        let Some(key) = &self.key else { return Ok(()) };
+        if OPEN.contains(&path) {
+            return Ok(());
+        }
+        let bearer = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+        let given = bearer.or_else(|| text(HeaderName::from_static("x-api-key"))).unwrap_or_default();
+        if bool::from(given.trim().as_bytes().ct_eq(key.as_bytes())) {
+            return Ok(());
+        }
+        let message = "the API key is missing or wrong; send it as `Authorization: Bearer KEY` or `x-api-key: KEY`";
+        Err(Refusal::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message))
+    }
+
+    /// Whether a client may call this server so. An address cannot be made to resolve to another one.
+    fn is_own(&self, host: &str) -> bool {
+        let name = match host.strip_prefix('[') {
+            Some(rest) => rest.split(']').next().unwrap_or_default(),
+            None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+        };
+        name.is_empty()
+            || name.eq_ignore_ascii_case("localhost")
+            || name.parse::<IpAddr>().is_ok()
+            || self.host_name.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(name))
+    }
+
+    fn allows(&self, origin: &str) -> bool {
+        self.cors.iter().any(|allowed| allowed == "*" || allowed == origin)
+    }
+}
+
+/// Lets a request through or refuses it, answers what browsers ask before one, and counts it.
+pub(super) async fn check(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let allowed = origin.filter(|origin| origin.to_str().is_ok_and(|origin| server.guard.allows(origin)));
+    let path = request.uri().path().to_owned();
+    let mut response = if request.method() == Method::OPTIONS && allowed.is_some() {
+        StatusCode::NO_CONTENT.into_response()
+    } else if let Err(refusal) = server.guard.check(&path, request.headers()) {
+        // Anthropic's clients read errors in their own form.
+        if path.starts_with("/v1/messages") { refusal.response(refusal.anthropic()) } else { refusal.into_response() }
+    } else {
+        next.run(request).await
+    };
+    let headers = response.headers_mut();
+    if let Some(origin) = allowed {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*, Authorization"));
+    }
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    server.metrics.request(response.status().as_u16());
+    response
+}

@@ -1,0 +1,309 @@
+//! What a client asks for, whatever the dialect of its request.
+
+use super::refusal::Refusal;
+use super::updates::Outbox;
+use crate::constraint::Mode;
+use crate::engine::Token;
+use crate::engine::sampler::Sampling;
+use crate::message::{Body, Conversation, Message, adopt, check_asked};
+use crate::models::{self, ModelEntry};
+use crate::session::{Options, ToolChoice};
+use crate::tool::Tools;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::time::Instant;
+
+/// One request, and where its answer goes.
+pub(super) struct Job {
+    pub work: Work,
+    pub outbox: Outbox,
+    /// When it is to be over.
+    pub until: Instant,
+}
+
+/// What is to be generated.
+pub(super) enum Work {
+    /// An answer in a conversation.
+    Chat(Box<Chat>),
+    /// The continuation of a text.
+    Text(Box<Text>),
+}
+
+/// The name of the body in messages about it.
+const BODY: &str = "request body";
+
+/// Limits of what a body may hold; beyond them a prompt is no work for a local model.
+const MESSAGES: usize = 10_000;
+const TOOLS: usize = 1_000;
+
+/// An answer in a conversation.
+pub(super) struct Chat {
+    pub messages: Vec<Message>,
+    pub tools: Tools,
+    pub tool_choice: ToolChoice,
+    pub body: Body,
+    pub own: Own,
+    /// What is worth knowing about the request.
+    pub notes: Vec<String>,
+}
+
+/// The continuation of a text.
+pub(super) struct Text {
+    pub prompt: String,
+    pub body: Body,
+    pub echo: bool,
+}
+
+/// The field `callwright` of a body: what other servers do not have.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Own {
+    /// A built-in format in place of the template's.
+    pub format: Option<String>,
+    /// `off`, `auto` or `strict`.
+    pub constrain: Option<Constrain>,
+    /// See [`Options::call_threshold`].
+    pub call_threshold: Option<f64>,
+    /// See [`Options::no_call_below`].
+    pub no_call_below: Option<f64>,
+    /// See [`Options::max_calls`].
+    pub max_calls: Option<usize>,
+    /// When a stream has the arguments of a call.
+    pub stream_arguments: Option<StreamArguments>,
+    /// Whether the response has the prompt, the model's own text, and the tokens of both.
+    pub trace: bool,
+}
+
+/// How far a model is held to the format's grammar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Constrain {
+    Off,
+    Auto,
+    Strict,
+}
+
+/// When a stream has the arguments of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum StreamArguments {
+    /// While the model writes them.
+    Written,
+    /// Once the call is complete.
+    Complete,
+}
+
+/// Fields that a server honours, and that are no part of an answer.
+const OF_SERVERS: [&str; 11] = [
+    "callwright",
+    "logprobs",
+    "metadata",
+    "n",
+    "prompt_cache_key",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "stream",
+    "stream_options",
+    "user",
+];
+
+/// The fields that a server honours.
+#[derive(Debug, Default)]
+pub(super) struct ServerFields {
+    pub stream: bool,
+    /// Whether a stream ends with the usage.
+    pub include_usage: bool,
+    pub own: Own,
+}
+
+impl ServerFields {
+    /// Takes the fields out of a body.
+    ///
+    /// # Errors
+    /// A refusal if one has a value that is not possible.
+    pub(super) fn take(fields: &mut Map<String, Value>) -> Result<ServerFields, Refusal> {
+        let mut taken: Map<String, Value> = Map::new();
+        for name in OF_SERVERS {
+            if let Some(value) = fields.shift_remove(name).filter(|value| !value.is_null()) {
+                taken.insert(name.to_owned(), value);
+            }
+        }
+        let flag = |value: Option<&Value>, name: &str| match value {
+            None => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(other) => Err(Refusal::invalid(format!("{name} is {}; expected true or false", shown(other)))),
+        };
+        if let Some(count) = taken.get("n").filter(|count| count.as_f64() != Some(1.0)) {
+            let message = format!("n is {}; this server writes one answer for each request", shown(count));
+            return Err(Refusal::invalid(message));
+        }
+        if flag(taken.get("logprobs"), "logprobs").unwrap_or(true) {
+            return Err(Refusal::invalid("logprobs: this server does not report the probabilities of tokens"));
+        }
+        let own = match taken.get("callwright") {
+            None => Own::default(),
+            Some(value) => serde_json::from_value(value.clone())
+                .map_err(|error| Refusal::invalid(format!("callwright: {error}")))?,
+        };
+        let include_usage = taken.get("stream_options").and_then(|options| options.get("include_usage"));
+        Ok(ServerFields {
+            stream: flag(taken.get("stream"), "stream")?,
+            include_usage: flag(include_usage, "stream_options.include_usage")?,
+            own,
+        })
+    }
+}
+
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+/// A body as a JSON object.
+///
+/// # Errors
+/// A refusal that says where it is no JSON, or that it is no object.
+pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
+    let text = std::str::from_utf8(body).map_err(|error| {
+        Refusal::invalid(format!("the request body is not UTF-8: byte {} is wrong", error.valid_up_to()))
+    })?;
+    if text.trim().is_empty() {
+        return Err(Refusal::invalid("the request body is empty; expected a JSON object"));
+    }
+    match serde_json::from_str(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(other) => Err(Refusal::invalid(format!("the request body is {}; expected a JSON object", shown(&other)))),
+        Err(error) => Err(Refusal::invalid(format!("the request body is not JSON: {error}"))),
+    }
+}
+
+impl Chat {
+    /// Reads a body of OpenAI's chat completions, without the fields of [`ServerFields`].
+    ///
+    /// # Errors
+    /// A refusal for what is not readable in it.
+    pub(super) fn read(fields: Map<String, Value>, own: Own) -> Result<Chat, Refusal> {
+        if !fields.contains_key("messages") {
+            return Err(Refusal::invalid("messages is missing; expected a list of messages"));
+        }
+        let conversation = Conversation::from_json(&Value::Object(fields).to_string(), BODY)?;
+        if conversation.messages.len() > MESSAGES {
+            return Err(Refusal::invalid(format!("messages: more than {MESSAGES}")));
+        }
+        let mut body = Body::of(&conversation)?;
+        body.unused.retain(|field| field.name != "model");
+        let mut tools = match &conversation.tools {
+            Some(tools) => Tools::from_value(tools)?,
+            None => Tools::default(),
+        };
+        if tools.len() > TOOLS {
+            return Err(Refusal::invalid(format!("tools: more than {TOOLS}")));
+        }
+        let choice = match &conversation.tool_choice {
+            None => ToolChoice::Auto,
+            Some(choice) => {
+                let read = ToolChoice::from_json(choice, &tools)?;
+                if let Some(allowed) = ToolChoice::allowed(choice, &tools)? {
+                    tools = tools.only(&allowed);
+                }
+                read
+            }
+        };
+        let (messages, adopted) = adopt(conversation.messages);
+        check_asked(&messages)?;
+        let unused = body.unused_note();
+        let notes = conversation.notes.into_iter().chain(std::mem::take(&mut body.notes)).chain(unused).chain(adopted);
+        let notes = notes.collect();
+        Ok(Chat { messages, tools, tool_choice: choice, body, own, notes })
+    }
+
+    /// The options of the answer: the request's, or else the model's, or else the server's.
+    pub(super) fn options(&self, entry: &ModelEntry, defaults: &Options, max_tokens: usize) -> Options {
+        let mut options = options(&self.body, entry, defaults, max_tokens);
+        let own = &self.own;
+        options.tool_choice = self.tool_choice.clone();
+        options.max_calls = match self.body.parallel_tool_calls {
+            Some(false) => Some(1),
+            _ => own.max_calls.or(options.max_calls),
+        };
+        options.response_format.clone_from(&self.body.response_format);
+        if own.format.is_none() {
+            options.call_threshold = options.call_threshold.or(entry.call_threshold);
+            options.call_weights = entry.call_weights;
+        }
+        options.call_threshold = own.call_threshold.or(options.call_threshold);
+        options.no_call_below = own.no_call_below.or(options.no_call_below);
+        options.constrain = match own.constrain {
+            None => options.constrain,
+            Some(Constrain::Off) => Mode::Off,
+            Some(Constrain::Auto) => Mode::Auto,
+            Some(Constrain::Strict) => Mode::Strict,
+        };
+        options
+    }
+
+    /// Whether a call is streamed only once it is complete: where the client's own limit may cut it.
+    pub(super) fn holds_calls(&self) -> bool {
+        match self.own.stream_arguments {
+            Some(when) => when == StreamArguments::Complete,
+            None => self.body.max_tokens.is_some_and(|tokens| tokens != crate::message::NO_LIMIT),
+        }
+    }
+}
+
+impl Text {
+    /// Reads a body of OpenAI's completions, without the fields of [`ServerFields`].
+    ///
+    /// # Errors
+    /// A refusal for what is not readable in it.
+    pub(super) fn read(mut fields: Map<String, Value>) -> Result<Text, Refusal> {
+        let prompt = match fields.shift_remove("prompt") {
+            Some(Value::String(prompt)) => prompt,
+            Some(Value::Array(prompts)) if prompts.len() == 1 && prompts[0].is_string() => {
+                prompts[0].as_str().unwrap_or_default().to_owned()
+            }
+            None => return Err(Refusal::invalid("prompt is missing; expected a text")),
+            Some(other) => {
+                return Err(Refusal::invalid(format!("prompt is {}; expected one text", shown(&other))));
+            }
+        };
+        let echo = fields.shift_remove("echo").and_then(|echo| echo.as_bool()).unwrap_or(false);
+        let mut conversation = Conversation::default();
+        conversation.extra = fields;
+        conversation.extra.shift_remove("model");
+        let body = Body::of(&conversation)?;
+        Ok(Text { prompt, body, echo })
+    }
+
+    /// The options of the answer.
+    pub(super) fn options(&self, entry: &ModelEntry, defaults: &Options, max_tokens: usize) -> Options {
+        options(&self.body, entry, defaults, max_tokens)
+    }
+}
+
+/// The options that a body, a model and a server have in common.
+fn options(body: &Body, entry: &ModelEntry, defaults: &Options, max_tokens: usize) -> Options {
+    let sampling = models::Sampling {
+        temperature: body.temperature,
+        top_k: body.top_k,
+        top_p: body.top_p,
+        min_p: body.min_p,
+        repeat_penalty: body.repeat_penalty,
+        presence_penalty: body.presence_penalty,
+        frequency_penalty: body.frequency_penalty,
+        repeat_last_n: body.repeat_last_n,
+        dry_multiplier: body.dry_multiplier,
+    };
+    let seed = body.seed.unwrap_or(defaults.sampling.seed);
+    Options {
+        sampling: Sampling { seed, ..Sampling::from(sampling.or(&entry.sampling)) },
+        max_tokens: body.max_tokens.unwrap_or(max_tokens),
+        stop: body.stop.clone(),
+        logit_bias: body.logit_bias.iter().map(|(id, bias)| (Token(*id), *bias)).collect(),
+        ..defaults.clone()
+    }
+}

@@ -1,0 +1,257 @@
+//! The models that are served: loaded when they are first asked for, released when others need their memory.
+
+use super::job::Job;
+use super::queue::{Full, Queue};
+use super::refusal::Refusal;
+use super::worker::{self, Shared};
+use super::{ServeOptions, Server};
+use crate::error::nearest;
+use crate::models::bundled;
+use crate::session::Session;
+use crate::{Model, Result};
+use axum::http::StatusCode;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long a request may wait until a loaded model that no longer fits is idle.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(30);
+
+/// All models that are served.
+pub(super) struct Pool {
+    slots: Vec<Slot>,
+    began: Instant,
+    /// Held while a model is loaded or released.
+    loading: Mutex<()>,
+}
+
+/// One model, loaded or not.
+pub(super) struct Slot {
+    /// What clients call it.
+    pub id: String,
+    /// What it is opened by.
+    name: String,
+    /// When it was given, in seconds since 1970.
+    pub created: u64,
+    /// When it was last used, in milliseconds since the server began.
+    used: AtomicU64,
+    host: Mutex<Option<Arc<Host>>>,
+}
+
+/// A loaded model with its workers.
+pub(super) struct Host {
+    shared: Arc<Shared>,
+    /// A session without a place in the queue: it writes and counts prompts, and does not generate.
+    desk: Mutex<Session>,
+    /// The size of its file in bytes.
+    size: u64,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Pool {
+    /// The models by name; none is loaded yet.
+    ///
+    /// # Errors
+    /// None at present.
+    pub(super) fn new(options: &ServeOptions) -> Result<Pool> {
+        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let slot = |name: &String| Slot {
+            id: id(name),
+            name: name.clone(),
+            created: seconds,
+            used: AtomicU64::new(0),
+            host: Mutex::default(),
+        };
+        let bundled = [bundled::NAME.to_owned()];
+        let names = if options.models.is_empty() { &bundled[..] } else { &options.models };
+        Ok(Pool { slots: names.iter().map(slot).collect(), began: Instant::now(), loading: Mutex::default() })
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.slots.iter().map(|slot| slot.id.clone()).collect()
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// Loads the first model, so that a server that is ready has one.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    pub(super) fn load_first(&self, server: &Server) -> Result<()> {
+        let host = Host::open(&self.slots[0].name, server)?;
+        *lock(&self.slots[0].host) = Some(Arc::new(host));
+        Ok(())
+    }
+
+    /// The model that a request names, and a note where it is another one: a server of one model takes every name.
+    pub(super) fn find(&self, asked: Option<&str>) -> std::result::Result<(&Slot, Option<String>), Refusal> {
+        let first = &self.slots[0];
+        let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok((first, None)) };
+        if let Some(slot) = self.slots.iter().find(|slot| slot.id == asked || slot.name == asked) {
+            return Ok((slot, None));
+        }
+        if self.slots.len() == 1 {
+            return Ok((first, Some(format!("this server has one model, {}, and not {asked:?}", first.id))));
+        }
+        let names = self.names();
+        let meant = match nearest(asked, names.iter().map(String::as_str)) {
+            Some(meant) => format!("; did you mean {meant}?"),
+            None => String::new(),
+        };
+        let message = format!("there is no model {asked:?} here{meant} There are: {}", names.join(", "));
+        Err(Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message))
+    }
+
+    /// The loaded model; loads it where that is needed. Blocks.
+    pub(super) fn host(&self, slot: &Slot, server: &Server) -> std::result::Result<Arc<Host>, Refusal> {
+        slot.used.store(self.began.elapsed().as_millis() as u64 + 1, Ordering::Relaxed);
+        if let Some(host) = &*lock(&slot.host) {
+            return Ok(Arc::clone(host));
+        }
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another request may have loaded it meanwhile.
+        if let Some(host) = &*lock(&slot.host) {
+            return Ok(Arc::clone(host));
+        }
+        self.make_room(slot, server)?;
+        let host = Arc::new(Host::open(&slot.name, server)?);
+        *lock(&slot.host) = Some(Arc::clone(&host));
+        Ok(host)
+    }
+
+    /// Releases the models that were not used for the longest time, until one more fits the budget.
+    fn make_room(&self, wanted: &Slot, server: &Server) -> std::result::Result<(), Refusal> {
+        let Some(budget) = server.options.memory_budget else { return Ok(()) };
+        let size = Host::size_of(&wanted.name, server);
+        loop {
+            let mut loaded: Vec<(&Slot, Arc<Host>)> =
+                self.slots.iter().filter_map(|slot| Some((slot, lock(&slot.host).clone()?))).collect();
+            let total: u64 = loaded.iter().map(|(_, host)| host.size).sum();
+            if loaded.is_empty() || total + size <= budget {
+                return Ok(());
+            }
+            loaded.sort_by_key(|(slot, _)| slot.used.load(Ordering::Relaxed));
+            let idle = |(_, host): &&(&Slot, Arc<Host>)| host.shared.queue.is_idle_within(Duration::ZERO);
+            let until = Instant::now() + WAIT_FOR_ROOM;
+            let (slot, host) = loop {
+                if let Some(found) = loaded.iter().find(idle) {
+                    break found;
+                }
+                if Instant::now() >= until {
+                    let message = "all loaded models are busy, and another one does not fit --memory-budget";
+                    return Err(Refusal::unavailable(message));
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            };
+            *lock(&slot.host) = None;
+            host.close();
+            tracing::debug!(model = slot.id, "released");
+        }
+    }
+
+    /// Ends all workers once they have answered.
+    pub(super) fn close(&self) {
+        for slot in &self.slots {
+            if let Some(host) = lock(&slot.host).take() {
+                host.close();
+            }
+        }
+    }
+
+    /// How many requests wait and run, for each loaded model.
+    pub(super) fn load(&self) -> Vec<(String, usize, usize)> {
+        let load = |slot: &Slot| {
+            let (waiting, running) = lock(&slot.host).as_ref()?.shared.queue.load();
+            Some((slot.id.clone(), waiting, running))
+        };
+        self.slots.iter().filter_map(load).collect()
+    }
+
+    /// Whether a model is loaded.
+    pub(super) fn is_loaded(&self, slot: &Slot) -> bool {
+        lock(&slot.host).is_some()
+    }
+}
+
+impl Host {
+    fn open(name: &str, server: &Server) -> Result<Host> {
+        let options = &server.options;
+        let builder = Model::builder().hub(options.hub.clone()).load_options(options.load_options());
+        let builder = options.models_file.iter().fold(builder, |builder, file| builder.models_file(file));
+        let builder = options.template.iter().fold(builder, crate::ModelBuilder::template);
+        let builder = options.format.iter().fold(builder, crate::ModelBuilder::format);
+        let model = Arc::new(builder.open(name)?);
+        model.notices().iter().for_each(|text| (options.notice)(text));
+        let desk = model.session()?;
+        desk.notices().iter().for_each(|text| (options.notice)(text));
+        let sequences = model.sequences(options.parallel)?;
+        let count = sequences.at_a_time();
+        let size = std::fs::metadata(model.path()).map_or(0, |data| data.len());
+        let shared = Arc::new(Shared {
+            model,
+            queue: Queue::new(options.queue),
+            sequences,
+            defaults: options.defaults.clone(),
+            max_tokens: options.max_tokens,
+            metrics: server.metrics.clone(),
+        });
+        let start = |number: usize| {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new().name(format!("answers-{number}")).spawn(move || worker::work(&shared, number))
+        };
+        let workers = (0..count).map(start).collect::<std::io::Result<Vec<_>>>().map_err(|error| {
+            crate::Error::new(crate::ErrorKind::Engine, format!("cannot start a thread for answers: {error}"))
+        })?;
+        Ok(Host { shared, desk: Mutex::new(desk), size, workers: Mutex::new(workers) })
+    }
+
+    /// The size of a model's file, if it is here.
+    fn size_of(name: &str, server: &Server) -> u64 {
+        let models = crate::models::Models::load(server.options.models_file.as_deref());
+        let path = models
+            .and_then(|models| models.find(name, &server.options.hub))
+            .ok()
+            .and_then(|found| found.entry.local(&server.options.hub));
+        path.and_then(|path| std::fs::metadata(path).ok()).map_or(0, |data| data.len())
+    }
+
+    pub(super) fn model(&self) -> &Model {
+        &self.shared.model
+    }
+
+    /// Adds a request to the queue.
+    pub(super) fn push(&self, job: Job) -> std::result::Result<(), Full> {
+        let kind = worker::kind(&job.work);
+        self.shared.queue.push(job, kind)
+    }
+
+    /// Does something with the session that does not generate.
+    pub(super) fn at_desk<T>(&self, work: impl FnOnce(&mut Session) -> T) -> T {
+        work(&mut lock(&self.desk))
+    }
+
+    fn close(&self) {
+        self.shared.queue.close();
+        for worker in std::mem::take(&mut *lock(&self.workers)) {
+            // A worker catches what happens in a request.
+            let _ = worker.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What clients call a model: its name, or the name of its file.
+fn id(name: &str) -> String {
+    let path = Path::new(name);
+    match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+        true => path.file_stem().map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned()),
+        false => name.to_owned(),
+    }
+}

@@ -1,0 +1,140 @@
+//! The requests that wait for one model, in the order in which they came.
+
+use super::job::Job;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a request has in common with others, so that a worker has the beginning of its prompt in the cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Kind {
+    /// A hash of the tools.
+    pub tools: u64,
+    /// A hash of how the conversation begins.
+    pub conversation: u64,
+}
+
+impl Kind {
+    /// How much two requests have in common.
+    fn likeness(self, other: Kind) -> usize {
+        if self.tools != other.tools { 0 } else { 1 + usize::from(self.conversation == other.conversation) }
+    }
+}
+
+/// A bounded queue with several workers.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// How many may wait.
+    limit: usize,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Job>,
+    /// The idle workers, and the kind of the last request of each.
+    idle: Vec<(usize, Kind)>,
+    /// Jobs that were handed to a worker which has not taken them yet.
+    handed: Vec<(usize, Job)>,
+    running: usize,
+    closed: bool,
+    /// How long a request took lately, in seconds.
+    typical: f64,
+}
+
+/// The queue is full; it has room after about so many seconds.
+#[derive(Debug)]
+pub(super) struct Full {
+    pub seconds: u64,
+}
+
+impl Queue {
+    pub(super) fn new(limit: usize) -> Queue {
+        Queue { state: Mutex::default(), changed: Condvar::new(), limit }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a request. An idle worker takes it at once: the one whose last request was most like it.
+    pub(super) fn push(&self, job: Job, kind: Kind) -> Result<(), Full> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Full { seconds: 1 });
+        }
+        // A client that has gone no longer waits.
+        state.waiting.retain(|job| job.outbox.is_wanted());
+        let best = state.idle.iter().enumerate().max_by_key(|(_, (_, known))| known.likeness(kind)).map(|(at, _)| at);
+        if let Some(best) = best {
+            let (worker, _) = state.idle.remove(best);
+            state.handed.push((worker, job));
+            drop(state);
+            self.changed.notify_all();
+            return Ok(());
+        }
+        if state.waiting.len() >= self.limit {
+            let ahead = state.waiting.len() as f64 / state.running.max(1) as f64;
+            return Err(Full { seconds: (state.typical * ahead).ceil().clamp(1.0, 600.0) as u64 });
+        }
+        state.waiting.push_back(job);
+        Ok(())
+    }
+
+    /// The next request for a worker; `None` once the queue is closed and empty. `known` is the kind of its last one.
+    pub(super) fn next(&self, worker: usize, known: Kind) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.waiting.pop_front() {
+                state.running += 1;
+                return Some(job);
+            }
+            if state.closed {
+                return None;
+            }
+            state.idle.push((worker, known));
+            loop {
+                if let Some(at) = state.handed.iter().position(|(to, _)| *to == worker) {
+                    state.running += 1;
+                    return Some(state.handed.swap_remove(at).1);
+                }
+                if state.closed {
+                    return None;
+                }
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// That a worker is done with a request that it began then.
+    pub(super) fn done(&self, began: Instant) {
+        let mut state = self.lock();
+        state.running -= 1;
+        let seconds = began.elapsed().as_secs_f64();
+        state.typical = if state.typical == 0.0 { seconds } else { 0.8 * state.typical + 0.2 * seconds };
+    }
+
+    /// How many requests wait, and how many are being answered.
+    pub(super) fn load(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.waiting.len() + state.handed.len(), state.running)
+    }
+
+    /// Lets no more requests in; the workers end once they have answered those that are there.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until nothing waits or runs, but no longer than `most`.
+    pub(super) fn is_idle_within(&self, most: Duration) -> bool {
+        let until = Instant::now() + most;
+        while self.load() != (0, 0) {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        true
+    }
+}

@@ -1,0 +1,262 @@
+//! What a client gets of an answer while it is generated, and how it knows that the client is gone.
+
+use super::refusal::Refusal;
+use crate::generate::Usage;
+use crate::parse::event::Event as Parsed;
+use crate::parse::{ParsedCall, message_to_json};
+use crate::session::{Event, FinishReason, Note, Reply};
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// A step of an answer.
+#[derive(Debug)]
+pub(super) enum Update {
+    Reasoning(String),
+    Text(String),
+    /// A call begins, the one numbered `index` of the answer.
+    Call {
+        index: usize,
+        id: String,
+        name: String,
+    },
+    Arguments {
+        index: usize,
+        delta: String,
+    },
+    /// The arguments of the last call are over.
+    CallEnd,
+    /// The answer is over.
+    Done(Box<Answer>),
+    /// There is none.
+    Failed(Refusal),
+}
+
+/// An answer that is over.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    pub content: String,
+    pub reasoning: Option<String>,
+    /// The calls that a client may execute, if they are valid.
+    pub calls: Vec<Call>,
+    pub finish: Finish,
+    pub usage: Usage,
+    /// What only this server says about an answer.
+    pub more: Map<String, Value>,
+}
+
+/// A complete call.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub id: String,
+    pub name: String,
+    /// JSON text, as it was streamed.
+    pub arguments: String,
+    pub valid: bool,
+}
+
+/// Why an answer is over, as clients of OpenAI's API know it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Finish {
+    #[default]
+    Stop,
+    ToolCalls,
+    /// It was cut off: by a limit, by a loop, or because the server ended it.
+    Length,
+}
+
+impl Answer {
+    /// The answer of a session. `notes` were known before it.
+    pub(super) fn new(
+        reply: Reply,
+        written: Vec<(String, String)>,
+        notes: Vec<String>,
+        trace: Option<Value>,
+    ) -> Answer {
+        let notes: Vec<Note> = notes.into_iter().map(|note| Note::plain("request", note)).chain(reply.notes).collect();
+        let mut message = message_to_json(&reply.message, &reply.calls);
+        let whole: Vec<ParsedCall> = reply.calls.into_iter().filter(ParsedCall::is_whole).collect();
+        let finish = match reply.finish_reason {
+            FinishReason::Stop => Finish::Stop,
+            FinishReason::ToolCalls if whole.is_empty() => Finish::Stop,
+            FinishReason::ToolCalls => Finish::ToolCalls,
+            _ => Finish::Length,
+        };
+        let (repairs, notes): (Vec<Note>, Vec<Note>) = notes.into_iter().partition(|note| note.kind == "repair");
+        let invalid =
+            whole.iter().filter(|call| !call.valid).map(|call| json!({"id": call.id, "error": call.error_text()}));
+        let fields = [
+            ("finish_reason", json!(reply.finish_reason)),
+            ("invalid_tool_calls", message["invalid_tool_calls"].take()),
+            ("misfits", invalid.collect()),
+            ("repairs", json!(repairs)),
+            ("notes", json!(notes)),
+            ("call_probability", json!(reply.call_probability)),
+            ("decided", json!(reply.decided)),
+            ("usage", json!(reply.usage)),
+            ("trace", trace.unwrap_or_default()),
+        ];
+        let mut written: HashMap<String, String> = written.into_iter().collect();
+        let call = |call: ParsedCall| Call {
+            arguments: written.remove(&call.id).unwrap_or_else(|| call.arguments.to_text()),
+            id: call.id,
+            name: call.name,
+            valid: call.valid,
+        };
+        let empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        let more = fields.into_iter().filter(|(_, value)| !empty(value));
+        let more: Map<String, Value> = more.map(|(name, value)| (name.to_owned(), value)).collect();
+        let calls = whole.into_iter().map(call).collect();
+        Answer {
+            content: reply.message.content,
+            reasoning: reply.message.reasoning,
+            calls,
+            finish,
+            usage: reply.usage,
+            more,
+        }
+    }
+}
+
+/// The updates of one answer, on their way to a client, and whether they are still wanted.
+pub(super) struct Outbox {
+    updates: UnboundedSender<Update>,
+    cancel: Arc<AtomicBool>,
+}
+
+/// Where a client gets the updates of its answer. Dropping it ends the answer.
+pub(super) struct Inbox {
+    updates: UnboundedReceiver<Update>,
+    cancel: Arc<AtomicBool>,
+}
+
+/// Both ends. They are not bounded, so that a client that reads slowly does not keep a place; an answer is not long.
+pub(super) fn channel() -> (Outbox, Inbox) {
+    let (send, receive) = unbounded_channel();
+    let cancel = Arc::new(AtomicBool::new(false));
+    (Outbox { updates: send, cancel: Arc::clone(&cancel) }, Inbox { updates: receive, cancel })
+}
+
+impl Inbox {
+    /// Raised to end the answer.
+    pub(super) fn cancel_flag(&self) -> Weak<AtomicBool> {
+        Arc::downgrade(&self.cancel)
+    }
+
+    /// The next update; `None` after the last.
+    pub(super) async fn next(&mut self) -> Option<Update> {
+        self.updates.recv().await
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.cancel.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Outbox {
+    pub(super) fn send(&self, update: Update) {
+        // A client that is gone has raised the flag.
+        let _ = self.updates.send(update);
+    }
+
+    /// Raised when the client is gone, or to end the answer.
+    pub(super) fn cancel(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancel)
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.cancel.load(Ordering::Relaxed)
+    }
+}
+
+/// Turns a session's events into updates. A call that is cut off is not among them where calls are held until they are
+/// complete; otherwise its arguments end where the model stopped, and are no JSON.
+pub(super) struct Streamer<'a> {
+    outbox: &'a Outbox,
+    hold: bool,
+    /// How many calls were sent.
+    sent: usize,
+    /// The calls that have not ended: id, name, and the arguments that were not sent.
+    open: Vec<Open>,
+    /// The calls that are complete: their ids, and their arguments as they were written.
+    arguments: Vec<(String, String)>,
+}
+
+struct Open {
+    id: String,
+    name: String,
+    index: Option<usize>,
+    held: Vec<String>,
+    arguments: String,
+}
+
+impl<'a> Streamer<'a> {
+    pub(super) fn new(outbox: &'a Outbox, hold: bool) -> Streamer<'a> {
+        Streamer { outbox, hold, sent: 0, open: Vec::new(), arguments: Vec::new() }
+    }
+
+    /// The calls that were complete, with their arguments as they were written: a whole answer has the same text as a
+    /// stream.
+    pub(super) fn into_arguments(self) -> Vec<(String, String)> {
+        self.arguments
+    }
+
+    pub(super) fn event(&mut self, event: &Event) {
+        let Event::Parsed(event) = event else { return };
+        match event {
+            Parsed::Text { delta } => self.outbox.send(Update::Text(delta.clone())),
+            Parsed::Reasoning { delta } => self.outbox.send(Update::Reasoning(delta.clone())),
+            Parsed::CallStart { id, name } => {
+                self.open.push(Open {
+                    id: id.clone(),
+                    name: name.clone(),
+                    index: None,
+                    held: Vec::new(),
+                    arguments: String::new(),
+                });
+                if !self.hold {
+                    self.release(self.open.len() - 1);
+                }
+            }
+            Parsed::CallArguments { id, delta } => {
+                let Some(at) = self.open.iter().position(|open| open.id == *id) else { return };
+                self.open[at].held.push(delta.clone());
+                self.open[at].arguments.push_str(delta);
+                if !self.hold {
+                    self.release(at);
+                }
+            }
+            Parsed::CallEnd { id, complete, .. } => {
+                let Some(at) = self.open.iter().position(|open| open.id == *id) else { return };
+                if *complete {
+                    self.release(at);
+                }
+                let open = self.open.remove(at);
+                if open.index.is_some() {
+                    self.outbox.send(Update::CallEnd);
+                }
+                if *complete {
+                    self.arguments.push((open.id, open.arguments));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends what is known of a call.
+    fn release(&mut self, at: usize) {
+        let open = &mut self.open[at];
+        let index = *open.index.get_or_insert_with(|| {
+            self.outbox.send(Update::Call { index: self.sent, id: open.id.clone(), name: open.name.clone() });
+            self.sent += 1;
+            self.sent - 1
+        });
+        for delta in open.held.drain(..) {
+            self.outbox.send(Update::Arguments { index, delta });
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Answers the requests for one model, one after the other, each with a session on one sequence of the model's context.
+
+use super::job::{Chat, Text, Work};
+use super::metrics::Metrics;
+use super::queue::{Kind, Queue};
+use super::refusal::Refusal;
+use super::updates::{Answer, Finish, Outbox, Streamer, Update};
+use crate::engine::llama::parallel::{Sequences, TurnEnd};
+use crate::engine::sampler::Sampler;
+use crate::engine::{Engine, Token};
+use crate::format::Format;
+use crate::generate::{End, Guides, Limits, generate_with};
+use crate::session::{FinishReason, Options, Reply, Session};
+use crate::template::Piece;
+use crate::{Error, ErrorKind, Model, Result};
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// How many sessions a worker keeps: one for each format and each set of variables of the chat template.
+const SESSIONS: usize = 8;
+
+/// What the workers of one model share.
+pub(super) struct Shared {
+    pub model: Arc<Model>,
+    pub queue: Queue,
+    pub sequences: Sequences,
+    pub defaults: Options,
+    pub max_tokens: usize,
+    pub metrics: Metrics,
+}
+
+/// What a request has in common with others.
+pub(super) fn kind(work: &Work) -> Kind {
+    let hash = |value: &dyn Fn(&mut DefaultHasher)| {
+        let mut hasher = DefaultHasher::new();
+        value(&mut hasher);
+        hasher.finish()
+    };
+    match work {
+        Work::Chat(chat) => Kind {
+            tools: hash(&|hasher| chat.tools.iter().for_each(|tool| tool.name.hash(hasher))),
+            conversation: hash(&|hasher| {
+                chat.messages.iter().take(2).for_each(|message| message.content.hash(hasher));
+            }),
+        },
+        Work::Text(_) => Kind::default(),
+    }
+}
+
+/// Answers requests until the queue is closed. The sequence, and with it the KV cache, stays between them.
+pub(super) fn work(shared: &Shared, number: usize) {
+    let mut known = Kind::default();
+    let mut worker: Option<Worker<'_>> = None;
+    while let Some(job) = shared.queue.next(number, known) {
+        let began = Instant::now();
+        if job.outbox.is_wanted() {
+            known = kind(&job.work);
+            // What went wrong in one request ends neither the worker nor another request.
+            let answered = catch_unwind(AssertUnwindSafe(|| {
+                if worker.is_none() {
+                    worker = Some(Worker::new(shared)?);
+                }
+                worker.as_mut().map_or(Ok(None), |worker| worker.answer(job.work, &job.outbox, job.until).map(Some))
+            }));
+            if let Some(worker) = &worker {
+                worker.turn.end();
+            }
+            match answered {
+                Ok(Ok(Some(answer))) => {
+                    shared.metrics.answered(&answer);
+                    job.outbox.send(Update::Done(Box::new(answer)));
+                }
+                Ok(Ok(None)) => {}
+                Ok(Err(error)) => job.outbox.send(Update::Failed(error.into())),
+                Err(_) => {
+                    worker = None;
+                    shared.metrics.restarted();
+                    job.outbox.send(Update::Failed(Refusal::unavailable(
+                        "the thread that generated this answer ended with an error of this program; it is restarted",
+                    )));
+                }
+            }
+        }
+        shared.queue.done(began);
+    }
+}
+
+struct Worker<'s> {
+    shared: &'s Shared,
+    /// Lent to the session that answers.
+    engine: Box<dyn Engine>,
+    turn: TurnEnd,
+    /// By format and variables.
+    sessions: HashMap<(Option<String>, String), Tooled>,
+}
+
+/// A session, and the tools that it was given, as JSON.
+struct Tooled {
+    session: Session,
+    tools: String,
+    /// What is worth knowing about the tools.
+    notes: Vec<String>,
+}
+
+impl<'s> Worker<'s> {
+    fn new(shared: &'s Shared) -> Result<Worker<'s>> {
+        let (engine, turn) = shared.sequences.take()?;
+        Ok(Worker { shared, engine, turn, sessions: HashMap::new() })
+    }
+
+    fn answer(&mut self, work: Work, outbox: &Outbox, until: Instant) -> Result<Answer> {
+        match work {
+            Work::Chat(chat) => self.chat(*chat, outbox, until),
+            Work::Text(text) => self.text(&text, outbox, until),
+        }
+    }
+
+    fn chat(&mut self, chat: Chat, outbox: &Outbox, until: Instant) -> Result<Answer> {
+        let shared = self.shared;
+        let mut options = chat.options(shared.model.entry(), &shared.defaults, shared.max_tokens);
+        options.cancel = outbox.cancel();
+        let variables = &chat.body.variables;
+        let key = (chat.own.format.clone(), Value::Object(variables.clone()).to_string());
+        if !self.sessions.contains_key(&key) {
+            if self.sessions.len() >= SESSIONS {
+                self.sessions.clear();
+            }
+            let tooled = session(&shared.model, chat.own.format.as_deref(), variables)?;
+            self.sessions.insert(key.clone(), tooled);
+        }
+        let Some(Tooled { session, tools, notes }) = self.sessions.get_mut(&key) else {
+            return Err(Error::new(ErrorKind::Engine, "there is no session for this request"));
+        };
+        let holds_calls = chat.holds_calls();
+        let asked = chat.tools.to_json().to_string();
+        if *tools != asked {
+            session.notices.clear();
+            session.set_tools(chat.tools);
+            (*tools, *notes) = (asked, session.notices.clone());
+        }
+        *session.options_mut() = options;
+        session.set_adopted_messages(chat.messages);
+        let mut request = session.request()?;
+        request.until = Some(until);
+        let mut streamer = Streamer::new(outbox, holds_calls);
+        std::mem::swap(&mut session.engine, &mut self.engine);
+        // The engine has to come back before anything else may fail.
+        let reply = catch_unwind(AssertUnwindSafe(|| session.answer(&request, &mut |event| streamer.event(event))));
+        std::mem::swap(&mut session.engine, &mut self.engine);
+        let reply = reply.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let written = streamer.into_arguments();
+        let trace = chat.own.trace.then(|| trace(&*self.engine, &reply));
+        let notes = chat.notes.into_iter().chain(notes.iter().cloned()).collect();
+        Ok(Answer::new(reply, written, notes, trace))
+    }
+
+    /// Continues a text, without a template.
+    fn text(&mut self, text: &Text, outbox: &Outbox, until: Instant) -> Result<Answer> {
+        let shared = self.shared;
+        let options = text.options(shared.model.entry(), &shared.defaults, shared.max_tokens);
+        let engine = &mut *self.engine;
+        let prompt = engine.tokenize(&[Piece { text: text.prompt.clone(), literal: false }])?;
+        let limit = engine.context_limit();
+        if prompt.is_empty() {
+            return Err(Error::new(ErrorKind::Messages, "prompt is empty: there is nothing to continue"));
+        }
+        if prompt.len() >= limit {
+            let message = format!("the prompt has {} tokens and the context {limit}", prompt.len());
+            return Err(Error::new(ErrorKind::ContextOverflow, message).hint("shorten the prompt"));
+        }
+        let cancel = outbox.cancel();
+        let limits = Limits { max_tokens: options.max_tokens, cancel: &cancel, until: Some(until) };
+        let mut writer = TextWriter::new(&options.stop, outbox);
+        if text.echo {
+            writer.echo(&text.prompt);
+        }
+        let sampler = Sampler::new(options.sampling).biased(&options.logit_bias);
+        let generation =
+            generate_with(engine, &prompt, sampler, limits, Guides::default(), &mut |_, _| (), &mut |bytes, _| {
+                writer.token(bytes)
+            })?;
+        let (content, stopped) = writer.finish();
+        let reason = match generation.end {
+            _ if stopped => FinishReason::Stop,
+            End::EndOfTurn | End::Stopped => FinishReason::Stop,
+            End::Cancelled => FinishReason::Cancelled,
+            End::Length | End::Late => FinishReason::Length,
+        };
+        let mut more = Map::new();
+        more.insert("finish_reason".to_owned(), json!(reason));
+        more.insert("usage".to_owned(), json!(generation.usage));
+        if let Some(note) = text.body.unused_note() {
+            more.insert("notes".to_owned(), json!([{"kind": "request", "message": note}]));
+        }
+        let finish = if reason == FinishReason::Stop { Finish::Stop } else { Finish::Length };
+        Ok(Answer { content, finish, usage: generation.usage, more, ..Answer::default() })
+    }
+}
+
+/// A session of the model, which gets its engine for each answer.
+fn session(model: &Model, format: Option<&str>, variables: &Map<String, Value>) -> Result<Tooled> {
+    // A name only: a path would let a client read files.
+    let format = format.map(|name| match Format::builtin(name) {
+        Some(_) => Format::load(name),
+        None => Err(Error::new(ErrorKind::Format, format!("callwright.format: there is no built-in format {name:?}"))),
+    });
+    let format = format.transpose()?;
+    let mut session = model.start_on(model.engine(), None, format)?;
+    session.notices.clear();
+    session.set_variables(variables.clone());
+    let notes = session.notices.clone();
+    Ok(Tooled { session, tools: String::from("[]"), notes })
+}
+
+/// The prompt, what the model wrote, and the tokens of both.
+fn trace(engine: &dyn Engine, reply: &Reply) -> Value {
+    let shown = |tokens: &[Token]| -> Value {
+        tokens.iter().map(|token| String::from_utf8_lossy(engine.token_bytes(*token)).into_owned()).collect()
+    };
+    let prompt = engine.tokenize(&[Piece { text: reply.prompt.clone(), literal: false }]).unwrap_or_default();
+    json!({
+        "prompt": reply.prompt,
+        "prompt_tokens": shown(&prompt),
+        "raw": String::from_utf8_lossy(&reply.raw),
+        "tokens": shown(&reply.tokens),
+    })
+}
+
+/// Writes the continuation of a text: whole characters, up to a stop text.
+struct TextWriter<'a> {
+    stops: &'a [String],
+    outbox: &'a Outbox,
+    /// The text, stop texts left out.
+    text: String,
+    /// How much of it was sent.
+    sent: usize,
+    /// The beginning of a character.
+    pending: Vec<u8>,
+    stopped: bool,
+}
+
+impl<'a> TextWriter<'a> {
+    fn new(stops: &'a [String], outbox: &'a Outbox) -> TextWriter<'a> {
+        TextWriter { stops, outbox, text: String::new(), sent: 0, pending: Vec::new(), stopped: false }
+    }
+
+    fn echo(&mut self, prompt: &str) {
+        self.text.push_str(prompt);
+        self.send(self.text.len());
+    }
+
+    fn token(&mut self, bytes: &[u8]) -> ControlFlow<()> {
+        self.pending.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.pending) {
+            Ok(_) => self.pending.len(),
+            // Bytes that can never become a character are replaced.
+            Err(error) => error.error_len().map_or(error.valid_up_to(), |length| error.valid_up_to() + length),
+        };
+        let more: Vec<u8> = self.pending.drain(..whole).collect();
+        self.text.push_str(&String::from_utf8_lossy(&more));
+        let unsent = &self.text[self.sent..];
+        if let Some(at) = self.stops.iter().filter_map(|stop| unsent.find(stop.as_str())).min() {
+            self.text.truncate(self.sent + at);
+            self.stopped = true;
+            return ControlFlow::Break(());
+        }
+        let begins = |at: &usize| self.stops.iter().any(|stop| stop.starts_with(&unsent[*at..]));
+        let safe = unsent.char_indices().map(|(at, _)| at).find(begins).unwrap_or(unsent.len());
+        self.send(self.sent + safe);
+        ControlFlow::Continue(())
+    }
+
+    fn send(&mut self, to: usize) {
+        if to > self.sent {
+            self.outbox.send(Update::Text(self.text[self.sent..to].to_owned()));
+            self.sent = to;
+        }
+    }
+
+    fn finish(mut self) -> (String, bool) {
+        if !self.stopped && !self.pending.is_empty() {
+            self.text.push_str(&String::from_utf8_lossy(&self.pending));
+        }
+        self.send(self.text.len());
+        (self.text, self.stopped)
+    }
+}
