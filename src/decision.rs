@@ -200,7 +200,7 @@ impl Opening {
     /// `None` if the engine cannot go back.
     fn follow(&self, engine: &mut dyn Engine, first: CallProbability, logits: &[f32]) -> Result<Option<f64>> {
         let before = engine.cached().len();
-        if !engine.can_draft() || before + self.path.len() + 1 > engine.context_limit() {
+        if !engine.can_truncate() || before + self.path.len() + 1 > engine.context_limit() {
             return Ok(first.marker);
         }
         let distribution = Distribution::new(logits);

@@ -112,13 +112,18 @@ pub trait Engine: Send {
     /// One logit for each token of the vocabulary, for the token after the last decoded one.
     fn logits(&self) -> &[f32];
 
-    /// Whether [`Engine::truncate`] can drop only the last tokens, so that some may be decoded as a draft.
+    /// Whether [`Engine::truncate`] can drop only the last tokens, so that some may be decoded to be measured.
+    fn can_truncate(&self) -> bool {
+        self.can_draft()
+    }
+
+    /// Whether tokens may be decoded as a draft: they can be dropped, and it is worth the time.
     fn can_draft(&self) -> bool {
         false
     }
 
     /// Appends at most a few hundred tokens, and keeps the logits after each, from the one numbered `first` on: see
-    /// [`Engine::logits_at`]. Only called if [`Engine::can_draft`] is true.
+    /// [`Engine::logits_at`]. Only called if [`Engine::can_truncate`] is true.
     ///
     /// # Errors
     /// Those of [`Engine::decode`].

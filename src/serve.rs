@@ -12,6 +12,7 @@ mod connections;
 mod guard;
 mod job;
 mod metrics;
+mod names;
 mod pool;
 mod queue;
 mod refusal;

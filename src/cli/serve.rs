@@ -128,10 +128,12 @@ pub fn run(args: ServeArgs) -> Result<u8> {
             .hint("give a key with --api-key-file FILE, or --no-auth if everybody may use it")
             .into());
     }
-    let mut defaults = Options::default();
-    defaults.context = ContextPolicy::Error;
-    defaults.constrain = args.constrain.into();
-    defaults.call_threshold = args.call_threshold;
+    let mut defaults = Options {
+        context: ContextPolicy::Error,
+        constrain: args.constrain.into(),
+        call_threshold: args.call_threshold,
+        ..Options::default()
+    };
     defaults.sampling.seed = args.seed;
     let mut hub = Hub::from_env();
     hub.offline |= args.offline;

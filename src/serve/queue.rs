@@ -84,25 +84,23 @@ impl Queue {
     /// The next request for a worker; `None` once the queue is closed and empty. `known` is the kind of its last one.
     pub(super) fn next(&self, worker: usize, known: Kind) -> Option<Job> {
         let mut state = self.lock();
+        if let Some(job) = state.waiting.pop_front() {
+            state.running += 1;
+            return Some(job);
+        }
+        if state.closed {
+            return None;
+        }
+        state.idle.push((worker, known));
         loop {
-            if let Some(job) = state.waiting.pop_front() {
+            if let Some(at) = state.handed.iter().position(|(to, _)| *to == worker) {
                 state.running += 1;
-                return Some(job);
+                return Some(state.handed.swap_remove(at).1);
             }
             if state.closed {
                 return None;
             }
-            state.idle.push((worker, known));
-            loop {
-                if let Some(at) = state.handed.iter().position(|(to, _)| *to == worker) {
-                    state.running += 1;
-                    return Some(state.handed.swap_remove(at).1);
-                }
-                if state.closed {
-                    return None;
-                }
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 

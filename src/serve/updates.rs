@@ -1,5 +1,6 @@
 //! What a client gets of an answer while it is generated, and how it knows that the client is gone.
 
+use super::names::with_fields;
 use super::refusal::Refusal;
 use crate::generate::Usage;
 use crate::parse::event::Event as Parsed;
@@ -75,7 +76,8 @@ impl Answer {
         notes: Vec<String>,
         trace: Option<Value>,
     ) -> Answer {
-        let notes: Vec<Note> = notes.into_iter().map(|note| Note::plain("request", note)).chain(reply.notes).collect();
+        let notes = notes.into_iter().map(|note| Note::plain("request", note)).chain(reply.notes);
+        let notes = notes.map(|note| Note { message: with_fields(&note.message), ..note });
         let mut message = message_to_json(&reply.message, &reply.calls);
         let whole: Vec<ParsedCall> = reply.calls.into_iter().filter(ParsedCall::is_whole).collect();
         let finish = match reply.finish_reason {
@@ -84,7 +86,7 @@ impl Answer {
             FinishReason::ToolCalls => Finish::ToolCalls,
             _ => Finish::Length,
         };
-        let (repairs, notes): (Vec<Note>, Vec<Note>) = notes.into_iter().partition(|note| note.kind == "repair");
+        let (repairs, notes): (Vec<Note>, Vec<Note>) = notes.partition(|note| note.kind == "repair");
         let invalid =
             whole.iter().filter(|call| !call.valid).map(|call| json!({"id": call.id, "error": call.error_text()}));
         let fields = [

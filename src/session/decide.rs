@@ -76,7 +76,7 @@ impl Session {
         else {
             return Ok(None);
         };
-        if self.without_tools.is_none() && self.engine.can_draft() {
+        if self.without_tools.is_none() && self.engine.can_truncate() {
             self.without_tools = self.engine.sibling();
         }
         if self.without_tools.is_none() {

@@ -45,6 +45,8 @@ mod run_context;
 mod run_limits;
 mod sampling;
 mod schemas;
+#[cfg(feature = "serve")]
+mod serve;
 mod session;
 mod stdin;
 mod tolerance;

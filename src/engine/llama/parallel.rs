@@ -431,7 +431,7 @@ impl Engine for Sequence {
         let shared = Arc::clone(&self.shared);
         let mut state = shared.lock();
         // A model that cannot drop only its last tokens cannot share a prefix.
-        let shares = self.words.can_draft();
+        let shares = self.can_truncate();
         while !state.sequences[self.index].in_turn
             && (state.wanted_room() > state.room || shares && state.prefix_is_coming(prompt))
         {
@@ -490,6 +490,16 @@ impl Engine for Sequence {
 
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
         self.decode_all(tokens, tokens.len().saturating_sub(1))
+    }
+
+    fn sibling(&self) -> Option<Box<dyn Engine>> {
+        let options = LoadOptions { context: self.shared.context, ..LoadOptions::default() };
+        let (model, info) = (Arc::clone(&self.shared.model), self.shared.info.clone());
+        Some(Box::new(LlamaEngine::of(model, info, options, self.shared.layout.threads)))
+    }
+
+    fn can_truncate(&self) -> bool {
+        self.words.can_draft()
     }
 
     fn can_draft(&self) -> bool {
