@@ -24,7 +24,7 @@ impl Server {
 
     fn start_in(home: tempfile::TempDir, options: &[&str]) -> Server {
         // The number of threads is given, so that nothing is timed.
-        let mut command = Command::from(program(home.path()));
+        let mut command = program(home.path());
         command.args(["serve", "--port", "0", "--threads", "1"]).args(options);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = String::new();
