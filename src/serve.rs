@@ -50,6 +50,8 @@ pub(crate) struct ServeOptions {
     pub defaults: Options,
     /// The longest answer where the request has no limit, in tokens.
     pub max_tokens: usize,
+    /// The seed of requests without one; a random one each if `None`.
+    pub seed: Option<u64>,
     /// How many requests are answered at the same time, for each model.
     pub parallel: usize,
     /// How many requests may wait, for each model.
@@ -57,8 +59,8 @@ pub(crate) struct ServeOptions {
     /// Bytes of model files to keep loaded.
     pub memory_budget: Option<u64>,
     pub host: IpAddr,
-    /// The name by which a client may call the host, where it is given as a name.
-    pub host_name: Option<String>,
+    /// The names by which clients may call the server, beside its addresses and `localhost`.
+    pub host_names: Vec<String>,
     pub port: u16,
     /// The key that a client must present.
     pub api_key: Option<String>,

@@ -66,6 +66,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 8080, help_heading = "Server")]
     port: u16,
 
+    /// Let clients call the server by this name too, such as the name of a container; may be repeated
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    allow_host: Vec<String>,
+
     /// Require the API key in this file; the environment variable CALLWRIGHT_API_KEY does the same
     #[arg(long, value_name = "FILE", help_heading = "Server")]
     api_key_file: Option<PathBuf>,
@@ -114,9 +118,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "P", value_parser = super::generation::probability, help_heading = "Answers")]
     call_threshold: Option<f64>,
 
-    /// Seed the random numbers of requests without a seed with N
-    #[arg(short, long, value_name = "N", default_value_t = 0, help_heading = "Answers")]
-    seed: u64,
+    /// Seed the random numbers of requests without a seed with N [default: another seed for each, which is reported]
+    #[arg(short, long, value_name = "N", help_heading = "Answers")]
+    seed: Option<u64>,
 }
 
 pub fn run(args: ServeArgs) -> Result<u8> {
@@ -128,13 +132,12 @@ pub fn run(args: ServeArgs) -> Result<u8> {
             .hint("give a key with --api-key-file FILE, or --no-auth if everybody may use it")
             .into());
     }
-    let mut defaults = Options {
+    let defaults = Options {
         context: ContextPolicy::Error,
         constrain: args.constrain.into(),
         call_threshold: args.call_threshold,
         ..Options::default()
     };
-    defaults.sampling.seed = args.seed;
     let mut hub = Hub::from_env();
     hub.offline |= args.offline;
     let with_key = api_key.is_some();
@@ -149,11 +152,12 @@ pub fn run(args: ServeArgs) -> Result<u8> {
         gpu_layers: args.gpu_layers,
         defaults,
         max_tokens: args.max_tokens,
+        seed: args.seed,
         parallel: args.parallel,
         queue: args.queue,
         memory_budget: args.memory_budget,
         host,
-        host_name,
+        host_names: host_name.into_iter().chain(args.allow_host).collect(),
         port: args.port,
         api_key,
         cors: args.cors,

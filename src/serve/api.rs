@@ -26,6 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+/// After this time a stream begins without its first update, so that proxies and clients see that it is alive.
+const FIRST_UPDATE: Duration = Duration::from_secs(5);
 /// How long a client may take for the body of a request.
 const BODY: Duration = Duration::from_secs(60);
 
@@ -137,6 +139,9 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Refusal> +
     })
 }
 
+/// Why an answer has no end: its request was dropped while it waited.
+const ENDED: &str = "the answer was ended before it began: the server is ending";
+
 /// The whole answer.
 async fn whole(mut inbox: Inbox) -> Result<Answer, Refusal> {
     while let Some(update) = inbox.next().await {
@@ -146,7 +151,7 @@ async fn whole(mut inbox: Inbox) -> Result<Answer, Refusal> {
             _ => {}
         }
     }
-    Err(Refusal::unavailable("the answer was ended: its model was released or the server is ending"))
+    Err(Refusal::unavailable(ENDED))
 }
 
 /// How a dialect writes a stream of events.
@@ -157,17 +162,18 @@ trait Dialect: Send + 'static {
     fn update(&mut self, update: Update) -> Vec<Sse>;
 }
 
-/// Streams an answer. The first update is waited for, so that a request which cannot be answered gets an HTTP error.
+/// Streams an answer. The first update is waited for, so that a request which cannot be answered gets an HTTP error, but
+/// not for long.
 async fn streamed(mut inbox: Inbox, mut dialect: impl Dialect) -> Result<Response, Refusal> {
-    let first = match inbox.next().await {
-        Some(Update::Failed(refusal)) => return Err(refusal),
-        Some(update) => update,
-        None => return Err(Refusal::unavailable("the answer was ended before it began")),
+    let first = match tokio::time::timeout(FIRST_UPDATE, inbox.next()).await {
+        Ok(Some(Update::Failed(refusal))) => return Err(refusal),
+        Ok(Some(update)) => Some(update),
+        Ok(None) => return Err(Refusal::unavailable(ENDED)),
+        Err(_) => None,
     };
     let mut ready: VecDeque<Sse> = dialect.begin().into();
-    let over = |update: &Update| matches!(update, Update::Done(_) | Update::Failed(_));
-    let ended = over(&first);
-    ready.extend(dialect.update(first));
+    let ended = matches!(first, Some(Update::Done(_)));
+    ready.extend(first.into_iter().flat_map(|update| dialect.update(update)));
     let events = stream::unfold(
         (inbox, dialect, ready, ended),
         move |(mut inbox, mut dialect, mut ready, mut ended)| async move {
@@ -178,9 +184,7 @@ async fn streamed(mut inbox: Inbox, mut dialect: impl Dialect) -> Result<Respons
                 if ended {
                     return None;
                 }
-                let update = inbox.next().await.unwrap_or_else(|| {
-                    Update::Failed(Refusal::unavailable("the answer was ended: the server is ending"))
-                });
+                let update = inbox.next().await.unwrap_or_else(|| Update::Failed(Refusal::unavailable(ENDED)));
                 ended = matches!(update, Update::Done(_) | Update::Failed(_));
                 ready.extend(dialect.update(update));
             }

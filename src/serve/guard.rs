@@ -22,12 +22,12 @@ const OPEN: [&str; 2] = ["/health", "/"];
 pub(super) struct Guard {
     key: Option<String>,
     cors: Vec<String>,
-    host_name: Option<String>,
+    host_names: Vec<String>,
 }
 
 impl Guard {
     pub(super) fn new(options: &ServeOptions) -> Guard {
-        Guard { key: options.api_key.clone(), cors: options.cors.clone(), host_name: options.host_name.clone() }
+        Guard { key: options.api_key.clone(), cors: options.cors.clone(), host_names: options.host_names.clone() }
     }
 
     /// Whether a request may go on.
@@ -36,7 +36,7 @@ impl Guard {
         let host = text(header::HOST).unwrap_or_default();
         if self.key.is_none() && !self.is_own(host) {
             let message = format!(
-                "the host {host:?} is not this server: use its address, localhost, or the name given with --host"
+                "the host {host:?} is not known to be this server: use its address or localhost, or start it with --allow-host NAME"
             );
             return Err(Refusal::new(StatusCode::FORBIDDEN, "unknown_host", message));
         }
@@ -69,7 +69,7 @@ impl Guard {
         name.is_empty()
             || name.eq_ignore_ascii_case("localhost")
             || name.parse::<IpAddr>().is_ok()
-            || self.host_name.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(name))
+            || self.host_names.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
 
     fn allows(&self, origin: &str) -> bool {

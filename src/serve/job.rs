@@ -298,9 +298,8 @@ fn options(body: &Body, entry: &ModelEntry, defaults: &Options, max_tokens: usiz
         repeat_last_n: body.repeat_last_n,
         dry_multiplier: body.dry_multiplier,
     };
-    let seed = body.seed.unwrap_or(defaults.sampling.seed);
     Options {
-        sampling: Sampling { seed, ..Sampling::from(sampling.or(&entry.sampling)) },
+        sampling: Sampling::from(sampling.or(&entry.sampling)),
         max_tokens: body.max_tokens.unwrap_or(max_tokens),
         stop: body.stop.clone(),
         logit_bias: body.logit_bias.iter().map(|(id, bias)| (Token(*id), *bias)).collect(),

@@ -197,6 +197,7 @@ impl Host {
             sequences,
             defaults: options.defaults.clone(),
             max_tokens: options.max_tokens,
+            seed: options.seed,
             metrics: server.metrics.clone(),
         });
         let start = |number: usize| {

@@ -15,7 +15,7 @@ use crate::template::Piece;
 use crate::{Error, ErrorKind, Model, Result};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,7 +31,19 @@ pub(super) struct Shared {
     pub sequences: Sequences,
     pub defaults: Options,
     pub max_tokens: usize,
+    /// The seed of requests without one; a random one each if `None`.
+    pub seed: Option<u64>,
     pub metrics: Metrics,
+}
+
+impl Shared {
+    /// Seeds a request, and returns the seed if it has a say in the answer.
+    fn seed(&self, options: &mut Options, asked: Option<u64>) -> Option<(String, Value)> {
+        // Within the integers that every JSON reader has.
+        let random = || RandomState::new().hash_one(std::thread::current().id()) >> 11;
+        options.sampling.seed = asked.or(self.seed).unwrap_or_else(random);
+        (options.sampling.temperature > 0.0).then(|| ("seed".to_owned(), json!(options.sampling.seed)))
+    }
 }
 
 /// What a request has in common with others.
@@ -58,7 +70,10 @@ pub(super) fn work(shared: &Shared, number: usize) {
     let mut worker: Option<Worker<'_>> = None;
     while let Some(job) = shared.queue.next(number, known) {
         let began = Instant::now();
-        if job.outbox.is_wanted() {
+        if job.until <= began {
+            let message = "the request waited until its time was over (--timeout)";
+            job.outbox.send(Update::Failed(Refusal::unavailable(message)));
+        } else if job.outbox.is_wanted() {
             known = kind(&job.work);
             // What went wrong in one request ends neither the worker nor another request.
             let answered = catch_unwind(AssertUnwindSafe(|| {
@@ -123,6 +138,7 @@ impl<'s> Worker<'s> {
     fn chat(&mut self, chat: Chat, outbox: &Outbox, until: Instant) -> Result<Answer> {
         let shared = self.shared;
         let mut options = chat.options(shared.model.entry(), &shared.defaults, shared.max_tokens);
+        let seed = shared.seed(&mut options, chat.body.seed);
         options.cancel = outbox.cancel();
         let variables = &chat.body.variables;
         let key = (chat.own.format.clone(), Value::Object(variables.clone()).to_string());
@@ -156,13 +172,16 @@ impl<'s> Worker<'s> {
         let written = streamer.into_arguments();
         let trace = chat.own.trace.then(|| trace(&*self.engine, &reply));
         let notes = chat.notes.into_iter().chain(notes.iter().cloned()).collect();
-        Ok(Answer::new(reply, written, notes, trace))
+        let mut answer = Answer::new(reply, written, notes, trace);
+        answer.more.extend(seed);
+        Ok(answer)
     }
 
     /// Continues a text, without a template.
     fn text(&mut self, text: &Text, outbox: &Outbox, until: Instant) -> Result<Answer> {
         let shared = self.shared;
-        let options = text.options(shared.model.entry(), &shared.defaults, shared.max_tokens);
+        let mut options = text.options(shared.model.entry(), &shared.defaults, shared.max_tokens);
+        let seed = shared.seed(&mut options, text.body.seed);
         let engine = &mut *self.engine;
         let prompt = engine.tokenize(&[Piece { text: text.prompt.clone(), literal: false }])?;
         let limit = engine.context_limit();
@@ -197,6 +216,7 @@ impl<'s> Worker<'s> {
         if let Some(note) = text.body.unused_note() {
             more.insert("notes".to_owned(), json!([{"kind": "request", "message": note}]));
         }
+        more.extend(seed);
         let finish = if reason == FinishReason::Stop { Finish::Stop } else { Finish::Length };
         Ok(Answer { content, finish, usage: generation.usage, more, ..Answer::default() })
     }

@@ -26,7 +26,7 @@ pub(super) async fn responses(State(server): Shared, request: Request) -> Result
             update => output.step(update),
         }
     }
-    Err(Refusal::unavailable("the answer was ended: the server is ending"))
+    Err(Refusal::unavailable(super::ENDED))
 }
 
 /// What a request says beside its conversation.
