@@ -247,14 +247,14 @@ fn indices(vocabulary: &Vocabulary, fit: impl Fn(&[u8]) -> bool) -> Vec<usize> {
 }
 
 /// A model's distribution of the next token.
-struct Distribution<'l> {
+pub(crate) struct Distribution<'l> {
     logits: &'l [f32],
     greatest: f64,
     total: f64,
 }
 
 impl Distribution<'_> {
-    fn new(logits: &[f32]) -> Distribution<'_> {
+    pub(crate) fn new(logits: &[f32]) -> Distribution<'_> {
         let greatest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
         let total = logits.iter().map(|logit| (f64::from(*logit) - greatest).exp()).filter(|p| p.is_finite()).sum();
         Distribution { logits, greatest, total }
@@ -266,7 +266,7 @@ impl Distribution<'_> {
     }
 
     /// The logarithm of a token's probability.
-    fn logarithm(&self, token: Token) -> f64 {
+    pub(crate) fn logarithm(&self, token: Token) -> f64 {
         let index = usize::try_from(token.0).unwrap_or(usize::MAX);
         let logit = self.logits.get(index).map_or(f64::NEG_INFINITY, |logit| f64::from(*logit));
         let logarithm = logit - self.greatest - self.total.ln();
@@ -276,6 +276,18 @@ impl Distribution<'_> {
     /// The probability of these tokens together.
     fn of(&self, indices: &[usize]) -> f64 {
         indices.iter().map(|index| self.at(*index)).sum::<f64>().min(1.0)
+    }
+
+    /// The `count` likeliest tokens, the first one first.
+    pub(crate) fn best(&self, count: usize) -> Vec<Token> {
+        let by_logit = |a: &usize, b: &usize| self.logits[*b].total_cmp(&self.logits[*a]).then(a.cmp(b));
+        let mut order: Vec<usize> = (0..self.logits.len()).collect();
+        if count < order.len() {
+            order.select_nth_unstable_by(count, by_logit);
+            order.truncate(count);
+        }
+        order.sort_unstable_by(by_logit);
+        order.into_iter().filter_map(|index| i32::try_from(index).ok().map(Token)).collect()
     }
 
     fn likeliest(&self, indices: &[usize]) -> Option<(Token, f64)> {

@@ -1,6 +1,7 @@
 //! The generation loop: decodes the part of the prompt that is not in the context, then samples until generation ends.
 
 mod draft;
+mod probabilities;
 
 use crate::Result;
 use crate::constraint::{Constraint, Step};
@@ -8,6 +9,8 @@ use crate::decision::{Decided, Decision, batches};
 use crate::engine::sampler::{Sampler, Sampling};
 use crate::engine::{Engine, Token, common};
 use draft::Drafter;
+pub(crate) use probabilities::Probabilities;
+pub use probabilities::{Likely, TokenProbability};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::{AddAssign, ControlFlow};
@@ -119,17 +122,19 @@ pub fn generate(
     constraint: Option<&mut Constraint<'_>>,
     on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
 ) -> Result<Generation> {
-    let guides = Guides { constraint, decision: None };
+    let guides = Guides { constraint, ..Guides::default() };
     generate_with(engine, prompt, Sampler::new(*sampling), limits, guides, &mut |_, _| (), on_token)
 }
 
-/// What has a say in which tokens an answer gets.
+/// What has a say in which tokens an answer gets, or looks on.
 #[derive(Default)]
 pub(crate) struct Guides<'g, 'c> {
     /// Holds calls, or the whole answer, to a grammar.
     pub constraint: Option<&'g mut Constraint<'c>>,
     /// Measures how likely the answer begins with a call, and may decide for a call or for text.
     pub decision: Option<&'g mut Decision<'c>>,
+    /// Gets the probability of each token; it has no say.
+    pub probabilities: Option<&'g Probabilities>,
 }
 
 /// Like [`generate`], with the caller's sampler and guides, and with `on_prompt` called before each batch of the prompt with the
@@ -146,7 +151,7 @@ pub(crate) fn generate_with(
     on_prompt: &mut dyn FnMut(usize, usize),
     on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
 ) -> Result<Generation> {
-    let Guides { mut constraint, mut decision } = guides;
+    let Guides { mut constraint, mut decision, probabilities } = guides;
     let started = Instant::now();
     let mut tokens = Vec::new();
     let mut usage = Usage { prompt_tokens: prompt.len(), ..Usage::default() };
@@ -273,6 +278,9 @@ pub(crate) fn generate_with(
                 break 'answer End::EndOfTurn;
             }
             tokens.push(*token);
+            if let Some(probabilities) = probabilities {
+                probabilities.add(engine, *token, (!forced).then(|| drafts.logits(engine)));
+            }
             drafts.drafter.push(*token);
             if !forced {
                 sampler.hold(constraint.as_ref().is_some_and(|constraint| constraint.holds()));

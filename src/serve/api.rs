@@ -11,6 +11,7 @@ use super::job::{Job, Work};
 use super::refusal::Refusal;
 use super::updates::{Answer, Inbox, Update, channel};
 use super::{Server, guard};
+use crate::generate::TokenProbability;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -142,11 +143,13 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Refusal> +
 /// Why an answer has no end: its request was dropped while it waited.
 const ENDED: &str = "the answer was ended before it began: the server is ending";
 
-/// The whole answer.
-async fn whole(mut inbox: Inbox) -> Result<Answer, Refusal> {
+/// The whole answer, and its tokens where their probabilities are asked for.
+async fn whole(mut inbox: Inbox) -> Result<(Answer, Vec<TokenProbability>), Refusal> {
+    let mut tokens = Vec::new();
     while let Some(update) = inbox.next().await {
         match update {
-            Update::Done(answer) => return Ok(*answer),
+            Update::Token(token) => tokens.push(token),
+            Update::Done(answer) => return Ok((*answer, tokens)),
             Update::Failed(refusal) => return Err(refusal),
             _ => {}
         }

@@ -43,6 +43,8 @@ pub(super) struct Chat {
     pub tool_choice: ToolChoice,
     pub body: Body,
     pub own: Own,
+    /// See [`Options::logprobs`].
+    pub logprobs: Option<usize>,
     /// What is worth knowing about the request.
     pub notes: Vec<String>,
 }
@@ -52,6 +54,8 @@ pub(super) struct Text {
     pub prompt: String,
     pub body: Body,
     pub echo: bool,
+    /// See [`Options::logprobs`].
+    pub logprobs: Option<usize>,
 }
 
 /// The field `callwright` of a body: what other servers do not have.
@@ -94,7 +98,7 @@ pub(super) enum StreamArguments {
 }
 
 /// Fields that a server honours, and that are no part of an answer.
-const OF_SERVERS: [&str; 11] = [
+const OF_SERVERS: [&str; 12] = [
     "callwright",
     "logprobs",
     "metadata",
@@ -105,6 +109,7 @@ const OF_SERVERS: [&str; 11] = [
     "store",
     "stream",
     "stream_options",
+    "top_logprobs",
     "user",
 ];
 
@@ -112,6 +117,8 @@ const OF_SERVERS: [&str; 11] = [
 #[derive(Debug, Default)]
 pub(super) struct ServerFields {
     pub stream: bool,
+    /// The number of likeliest tokens to report with each token.
+    pub logprobs: Option<usize>,
     /// Whether a stream ends with the usage.
     pub include_usage: bool,
     pub own: Own,
@@ -138,9 +145,6 @@ impl ServerFields {
             let message = format!("n is {}; this server writes one answer for each request", shown(count));
             return Err(Refusal::invalid(message));
         }
-        if flag(taken.get("logprobs"), "logprobs").unwrap_or(true) {
-            return Err(Refusal::invalid("logprobs: this server does not report the probabilities of tokens"));
-        }
         let own = match taken.get("callwright") {
             None => Own::default(),
             Some(value) => serde_json::from_value(value.clone())
@@ -149,9 +153,24 @@ impl ServerFields {
         let include_usage = taken.get("stream_options").and_then(|options| options.get("include_usage"));
         Ok(ServerFields {
             stream: flag(taken.get("stream"), "stream")?,
+            logprobs: logprobs(&taken)?,
             include_usage: flag(include_usage, "stream_options.include_usage")?,
             own,
         })
+    }
+}
+
+/// How many of the likeliest tokens are asked for: of completions `logprobs` is the number, of chats `top_logprobs`.
+fn logprobs(fields: &Map<String, Value>) -> Result<Option<usize>, Refusal> {
+    let count = |name: &str, value: &Value| match value.as_u64() {
+        Some(count @ 0..=20) => Ok(Some(count as usize)),
+        _ => Err(Refusal::invalid(format!("{name} is {}; expected a number from 0 to 20", shown(value)))),
+    };
+    match (fields.get("logprobs"), fields.get("top_logprobs")) {
+        (None | Some(Value::Bool(false)), _) => Ok(None),
+        (Some(Value::Bool(true)), None) => Ok(Some(0)),
+        (Some(Value::Bool(true)), Some(top)) => count("top_logprobs", top),
+        (Some(number), _) => count("logprobs", number),
     }
 }
 
@@ -218,13 +237,14 @@ impl Chat {
         let unused = body.unused_note();
         let notes = conversation.notes.into_iter().chain(std::mem::take(&mut body.notes)).chain(unused).chain(adopted);
         let notes = notes.collect();
-        Ok(Chat { messages, tools, tool_choice: choice, body, own, notes })
+        Ok(Chat { messages, tools, tool_choice: choice, body, own, logprobs: None, notes })
     }
 
     /// The options of the answer: the request's, or else the model's, or else the server's.
     pub(super) fn options(&self, entry: &ModelEntry, defaults: &Options, max_tokens: usize) -> Options {
         let mut options = options(&self.body, entry, defaults, max_tokens);
         let own = &self.own;
+        options.logprobs = self.logprobs;
         options.tool_choice = self.tool_choice.clone();
         options.max_calls = match self.body.parallel_tool_calls {
             Some(false) => Some(1),
@@ -276,7 +296,7 @@ impl Text {
         conversation.extra = fields;
         conversation.extra.shift_remove("model");
         let body = Body::of(&conversation)?;
-        Ok(Text { prompt, body, echo })
+        Ok(Text { prompt, body, echo, logprobs: None })
     }
 
     /// The options of the answer.

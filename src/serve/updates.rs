@@ -2,7 +2,7 @@
 
 use super::names::with_fields;
 use super::refusal::Refusal;
-use crate::generate::Usage;
+use crate::generate::{TokenProbability, Usage};
 use crate::parse::event::Event as Parsed;
 use crate::parse::{ParsedCall, message_to_json};
 use crate::session::{Event, FinishReason, Note, Reply};
@@ -29,6 +29,8 @@ pub(super) enum Update {
     },
     /// The arguments of the last call are over.
     CallEnd,
+    /// A token of what comes, with its probability.
+    Token(TokenProbability),
     /// The answer is over.
     Done(Box<Answer>),
     /// There is none.
@@ -208,7 +210,11 @@ impl<'a> Streamer<'a> {
     }
 
     pub(super) fn event(&mut self, event: &Event) {
-        let Event::Parsed(event) = event else { return };
+        let event = match event {
+            Event::Parsed(event) => event,
+            Event::Token(token) => return self.outbox.send(Update::Token((**token).clone())),
+            _ => return,
+        };
         match event {
             Parsed::Text { delta } => self.outbox.send(Update::Text(delta.clone())),
             Parsed::Reasoning { delta } => self.outbox.send(Update::Reasoning(delta.clone())),

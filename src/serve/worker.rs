@@ -9,7 +9,7 @@ use crate::engine::llama::parallel::{Sequences, TurnEnd};
 use crate::engine::sampler::Sampler;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
-use crate::generate::{End, Guides, Limits, generate_with};
+use crate::generate::{End, Guides, Limits, Probabilities, generate_with};
 use crate::session::{FinishReason, Options, Reply, Session};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Model, Result};
@@ -198,11 +198,13 @@ impl<'s> Worker<'s> {
         if text.echo {
             writer.echo(&text.prompt);
         }
+        let probabilities = text.logprobs.map(Probabilities::new);
+        let guides = Guides { probabilities: probabilities.as_ref(), ..Guides::default() };
         let sampler = Sampler::new(options.sampling).biased(&options.logit_bias);
-        let generation =
-            generate_with(engine, &prompt, sampler, limits, Guides::default(), &mut |_, _| (), &mut |bytes, _| {
-                writer.token(bytes)
-            })?;
+        let generation = generate_with(engine, &prompt, sampler, limits, guides, &mut |_, _| (), &mut |bytes, _| {
+            probabilities.iter().flat_map(Probabilities::take).for_each(|token| outbox.send(Update::Token(token)));
+            writer.token(bytes)
+        })?;
         let (content, stopped) = writer.finish();
         let reason = match generation.end {
             _ if stopped => FinishReason::Stop,

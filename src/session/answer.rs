@@ -14,7 +14,7 @@ use crate::constraint::Mode;
 use crate::decision::{Decided, Decision};
 use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
-use crate::generate::{End, Generation, Guides, Limits, generate_with};
+use crate::generate::{End, Generation, Guides, Limits, Probabilities, generate_with};
 use crate::parse::{OtherForms, Parser, ParserOptions};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -68,6 +68,7 @@ impl Session {
         let decided = decision.as_ref().map(Decision::watched).unwrap_or_default();
         decided.set(repeated.as_ref().and_then(|ended| ended.decided));
         let mut count = 0;
+        let probabilities = options.logprobs.map(Probabilities::new);
         let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: request.until };
         let room = self.engine.context_limit().saturating_sub(written.tokens.len());
         let context_is_limit = room < options.max_tokens;
@@ -77,13 +78,21 @@ impl Session {
             &written.tokens,
             Sampler::new(options.sampling).biased(&options.logit_bias),
             limits,
-            Guides { constraint: constraint.as_mut(), decision: decision.as_mut() },
+            Guides {
+                constraint: constraint.as_mut(),
+                decision: decision.as_mut(),
+                probabilities: probabilities.as_ref(),
+            },
             self.on_prompt.as_mut().unwrap_or(&mut unwatched),
             &mut |bytes, closing| {
                 if closing || closed_from.is_some_and(|from| from <= count) {
                     reader.closing();
                 }
                 count += 1;
+                probabilities
+                    .iter()
+                    .flat_map(Probabilities::take)
+                    .for_each(|token| reader.report(&Event::token(token)));
                 if decided.get() == Some(Decided::Text) {
                     reader.forbid_calls();
                 }

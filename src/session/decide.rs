@@ -108,7 +108,7 @@ impl Session {
         let mut decision = Decision::new(opening, true, Thresholds::default(), written.thinking)
             .weighing(request.options.call_weights, question);
         let limits = Limits { max_tokens: 0, cancel: &request.options.cancel, until: request.until };
-        let guides = Guides { constraint: None, decision: Some(&mut decision) };
+        let guides = Guides { decision: Some(&mut decision), ..Guides::default() };
         let mut unwatched: super::OnPrompt = Box::new(|_, _| ());
         let on_prompt = self.on_prompt.as_mut().unwrap_or(&mut unwatched);
         let sampler = Sampler::new(request.options.sampling);

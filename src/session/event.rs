@@ -5,7 +5,7 @@ use crate::agent::exec::FailureKind;
 use crate::agent::turn::{Fault, FinishReason, Reason, Status};
 use crate::decision::{CallProbability, Decided};
 use crate::engine::Token;
-use crate::generate::Usage;
+use crate::generate::{TokenProbability, Usage};
 use crate::message::Message;
 use crate::parse::event::{Diagnostic, Event as ParserEvent, Repair};
 use crate::parse::{Parsed, ParsedCall};
@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 pub enum Event {
     /// The model writes.
     Parsed(ParserEvent),
+    /// The model wrote a token: see [`Options::logprobs`](super::Options::logprobs).
+    Token(Tagged<TokenProbability>),
     /// The grammar intervened, or could not.
     Constraint(Tagged<Notice>),
     /// Tokens and times of an answer.
@@ -42,6 +44,10 @@ pub enum Event {
 impl Event {
     pub(crate) fn constraint(message: String) -> Event {
         Event::Constraint(Tagged { r#type: "constraint", value: Notice { message } })
+    }
+
+    pub(crate) fn token(value: TokenProbability) -> Event {
+        Event::Token(Tagged { r#type: "token", value })
     }
 
     pub(crate) fn usage(usage: Usage, model: Option<String>) -> Event {

@@ -153,6 +153,9 @@ pub struct Options {
     /// Whether the probability of a call is that of the whole start marker, which takes one more batch, and not only that of
     /// the first token. A threshold measures the whole marker anyway.
     pub measure_call: bool,
+    /// Whether events report each token with its probability, and with that of so many of the likeliest tokens in its
+    /// place.
+    pub logprobs: Option<usize>,
     /// The answer ends after this many calls.
     pub max_calls: Option<usize>,
     /// Whether an answer that repeats itself is ended: at a text that comes again and again, with the finish reason
@@ -208,6 +211,7 @@ impl Default for Options {
             call_weights: None,
             no_call_below: None,
             measure_call: false,
+            logprobs: None,
             max_calls: None,
             loop_guard: true,
             text_after_calls: false,

@@ -46,6 +46,11 @@ impl<'a> Reader<'a> {
         self.listener.is_over()
     }
 
+    /// Passes on an event that is not the parser's.
+    pub(super) fn report(&mut self, event: &Event) {
+        (self.on_event)(event);
+    }
+
     /// What comes is text, whatever it looks like.
     pub(super) fn forbid_calls(&mut self) {
         self.parser.forbid_calls();

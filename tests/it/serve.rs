@@ -441,6 +441,36 @@ fn ten_streams_at_a_time_are_what_each_is_alone() {
     assert_eq!(together, alone);
 }
 
+#[test]
+fn tokens_have_their_probabilities() {
+    let server = Server::start(&[]);
+    let body = with(&weather(), json!({"logprobs": true, "top_logprobs": 2}));
+    let whole = server.chat(&body).json();
+    let tokens = whole["choices"][0]["logprobs"]["content"].as_array().unwrap().clone();
+    assert_eq!(tokens.len() as u64, whole["usage"]["completion_tokens"].as_u64().unwrap());
+    let text: String = tokens.iter().map(|token| token["token"].as_str().unwrap()).collect();
+    assert!(text.contains("get_weather") && text.contains("Beijing"), "{text}");
+    let sampled: Vec<&Value> = tokens.iter().filter(|token| token["top_logprobs"] != json!([])).collect();
+    assert!(!sampled.is_empty() && sampled.len() < tokens.len());
+    for token in sampled {
+        let top = token["top_logprobs"].as_array().unwrap();
+        let logprobs: Vec<f64> = top.iter().map(|token| token["logprob"].as_f64().unwrap()).collect();
+        assert!(logprobs.len() == 2 && logprobs[0] >= logprobs[1] && logprobs[0] <= 0.0, "{token}");
+    }
+    let events = server.chat(&with(&body, json!({"stream": true}))).events();
+    let streamed: Vec<Value> = events
+        .iter()
+        .filter_map(|event| event["choices"].get(0)?["logprobs"]["content"].as_array())
+        .flatten()
+        .cloned()
+        .collect();
+    assert_eq!(streamed, tokens);
+    let text = server.post("/v1/completions", &json!({"prompt": "Once", "max_tokens": 5, "logprobs": 1})).json();
+    let logprobs = &text["choices"][0]["logprobs"];
+    let joined: String = logprobs["tokens"].as_array().unwrap().iter().map(|token| token.as_str().unwrap()).collect();
+    assert_eq!(text["choices"][0]["text"], joined);
+}
+
 /// Sends a request and returns the connection once its answer has begun.
 fn begun(server: &Server, path: &str, body: &Value) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(&server.at).unwrap();

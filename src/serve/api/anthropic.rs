@@ -17,7 +17,7 @@ pub(super) async fn messages(State(server): Shared, request: Request) -> Respons
         if stream {
             return streamed(running.inbox, form).await;
         }
-        let answer = whole(running.inbox).await?;
+        let (answer, _) = whole(running.inbox).await?;
         Ok(Json(form.whole(&answer)).into_response())
     };
     answered.await.unwrap_or_else(|refusal: Refusal| refusal.response(refusal.anthropic()))
@@ -259,6 +259,7 @@ impl Dialect for Form {
                 vec![self.delta(&json!({"type": "input_json_delta", "partial_json": delta}))]
             }
             Update::CallEnd => self.end_block(),
+            Update::Token(_) => Vec::new(),
             Update::Done(answer) => {
                 let mut events = self.end_block();
                 events.push(named(&json!({

@@ -3,7 +3,7 @@
 use super::super::job::{Chat, ServerFields, Work};
 use super::super::updates::{Answer, Call, Finish, Update};
 use super::{Asked, Dialect, Refusal, Shared, Sse, ask, data, new_id, now, streamed, whole};
-use crate::generate::Usage;
+use crate::generate::{TokenProbability, Usage};
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -13,23 +13,34 @@ pub(super) async fn completions(State(server): Shared, request: Request) -> Resu
     let (running, fields) = ask(&server, request, read).await?;
     let form = Form { id: new_id("chatcmpl-"), created: now(), model: running.model };
     if fields.stream {
-        let stream = Stream { form, include_usage: fields.include_usage };
+        let tokens = fields.logprobs.is_some().then(Vec::new);
+        let stream = Stream { form, include_usage: fields.include_usage, tokens };
         return streamed(running.inbox, stream).await;
     }
-    let answer = whole(running.inbox).await?;
-    Ok(Json(form.whole(&answer)).into_response())
+    let (answer, tokens) = whole(running.inbox).await?;
+    let mut whole = form.whole(&answer);
+    if fields.logprobs.is_some() {
+        whole["choices"][0]["logprobs"] = logprobs(&tokens);
+    }
+    Ok(Json(whole).into_response())
 }
 
 /// Reads a request.
 pub(super) fn read(mut body: Map<String, Value>) -> Result<(Asked, ServerFields), Refusal> {
     let mut fields = ServerFields::take(&mut body)?;
     let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
-    let chat = Chat::read(body, std::mem::take(&mut fields.own))?;
+    let mut chat = Chat::read(body, std::mem::take(&mut fields.own))?;
+    chat.logprobs = fields.logprobs;
     Ok((Asked { work: Work::Chat(Box::new(chat)), model }, fields))
 }
 
 fn call(call: &Call) -> Value {
     json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}})
+}
+
+/// Probabilities in OpenAI's form: of all tokens that the model wrote, those of calls and reasoning too.
+fn logprobs(tokens: &[TokenProbability]) -> Value {
+    json!({"content": tokens, "refusal": null})
 }
 
 /// Tokens in OpenAI's form.
@@ -92,16 +103,20 @@ impl Form {
 struct Stream {
     form: Form,
     include_usage: bool,
+    /// The tokens that no chunk has yet, where they are asked for.
+    tokens: Option<Vec<TokenProbability>>,
 }
 
 impl Stream {
-    fn chunk(&self, delta: &Value, finish_reason: Option<&str>) -> Value {
+    fn chunk(&mut self, delta: &Value, finish_reason: Option<&str>) -> Value {
+        let tokens = self.tokens.as_mut().map(std::mem::take).filter(|tokens| !tokens.is_empty());
+        let logprobs = tokens.map(|tokens| logprobs(&tokens));
         let mut chunk = self.form.object("chat.completion.chunk");
-        chunk["choices"] = json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason}]);
+        chunk["choices"] = json!([{"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}]);
         chunk
     }
 
-    fn delta(&self, delta: &Value) -> Vec<Sse> {
+    fn delta(&mut self, delta: &Value) -> Vec<Sse> {
         vec![data(&self.chunk(delta, None))]
     }
 }
@@ -122,6 +137,10 @@ impl Dialect for Stream {
                 self.delta(&json!({"tool_calls": [{"index": index, "function": {"arguments": delta}}]}))
             }
             Update::CallEnd => Vec::new(),
+            Update::Token(token) => {
+                self.tokens.get_or_insert_default().push(token);
+                Vec::new()
+            }
             Update::Done(answer) => {
                 let mut last = self.chunk(&json!({}), Some(finish_reason(answer.finish)));
                 last["callwright"] = json!(answer.more);

@@ -263,7 +263,7 @@ impl Output {
                 }
             }
             Update::CallEnd => self.end_item(),
-            Update::Done(_) | Update::Failed(_) => {}
+            Update::Token(_) | Update::Done(_) | Update::Failed(_) => {}
         }
     }
 
