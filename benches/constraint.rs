@@ -6,18 +6,16 @@
 //! calls and formats that are in the file `CALLWRIGHT_BENCH_JOURNAL` are not run again, and new ones are added to it.
 
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
+use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{Limits, generate};
 use callwright::message::{Arguments, ToolCall};
-use callwright::models::bundled;
 use callwright::parse::{Parser, ParserOptions};
 use callwright::template::Piece;
 use callwright::tool::Tool;
-use callwright::{Result, Tools};
+use callwright::{Model, Result, Tools};
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::sampling::LlamaSampler;
@@ -45,14 +43,12 @@ fn main() {
     let quick = !std::env::args().any(|argument| argument == "--bench");
     let limit = std::env::var("CALLWRIGHT_BENCH_CASES").ok().and_then(|n| n.parse().ok());
     let limit = limit.unwrap_or(if quick { 5 } else { 1000 });
-    let path = match std::env::var_os("CALLWRIGHT_BENCH_MODEL") {
-        Some(path) => PathBuf::from(path),
-        None => bundled::path().expect("the bundled model can be unpacked"),
-    };
+    let model = std::env::var("CALLWRIGHT_BENCH_MODEL").unwrap_or_else(|_| "bundled".to_owned());
     let cases = cases();
     let cases = &cases[..limit.min(cases.len())];
-    let mut engine = LlamaEngine::load(&path, LoadOptions::default()).expect("the model loads");
-    println!("{}, {} threads, {} cases", path.display(), engine.threads(), cases.len());
+    let model = Model::open(&model).expect("the model loads");
+    let mut engine = model.engine();
+    println!("{}, {} threads, {} cases", model.path().display(), model.threads(), cases.len());
 
     let vocabulary = engine.vocabulary().expect("a model has a vocabulary");
     let mut compiler = compiler(&vocabulary, Format::delimited());
@@ -77,25 +73,25 @@ fn main() {
         println!("random weights, calls required, 256 tokens:");
     }
     if wanted("calls") {
-        sound(&mut engine, &mut compiler, Format::delimited(), cases);
+        sound(&mut *engine, &mut compiler, Format::delimited(), cases);
     }
     for name in Format::names().filter(|name| *name != "delimited" && wanted("formats")) {
         let format = Format::builtin(name).expect("its name is listed");
         let mut compiler = self::compiler(&vocabulary, format);
-        sound(&mut engine, &mut compiler, format, &cases[..cases.len().min(100)]);
+        sound(&mut *engine, &mut compiler, format, &cases[..cases.len().min(100)]);
     }
 
     if wanted("jump") {
-        jump_forward(&mut engine, &mut compiler, &vocabulary, cases);
+        jump_forward(&mut *engine, &mut compiler, &vocabulary, cases);
     }
     if wanted("canonical") {
         canonical(&vocabulary, cases);
     }
     if wanted("outside") {
-        outside(&mut engine, &mut compiler, &vocabulary, &cases[0].tools);
+        outside(&mut *engine, &mut compiler, &vocabulary, &cases[0].tools);
     }
     if wanted("gbnf") {
-        gbnf(&path, &vocabulary, &mut compiler, cases);
+        gbnf(model.path(), &vocabulary, &mut compiler, cases);
     }
 }
 
@@ -194,7 +190,7 @@ fn prompt() -> Vec<Token> {
 }
 
 /// Calls of a model that writes at random: complete, read without a repair, and valid.
-fn sound(engine: &mut LlamaEngine, compiler: &mut Compiler, format: &Format, cases: &[Case]) {
+fn sound(engine: &mut dyn Engine, compiler: &mut Compiler, format: &Format, cases: &[Case]) {
     let journal = std::env::var_os("CALLWRIGHT_BENCH_JOURNAL").map(PathBuf::from);
     let written = journal.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
     let mut lines: Vec<String> = Vec::new();
@@ -261,7 +257,7 @@ fn sound(engine: &mut LlamaEngine, compiler: &mut Compiler, format: &Format, cas
 
 /// An engine with a script, which computes all the same where it has a model.
 struct Told<'e> {
-    model: Option<&'e mut LlamaEngine>,
+    model: Option<&'e mut dyn Engine>,
     info: ModelInfo,
     vocabulary: Vocabulary,
     text: Vec<Token>,
@@ -274,7 +270,7 @@ struct Told<'e> {
 }
 
 impl Told<'_> {
-    fn new<'e>(model: Option<&'e mut LlamaEngine>, vocabulary: &Vocabulary, text: Vec<Token>) -> Told<'e> {
+    fn new<'e>(model: Option<&'e mut dyn Engine>, vocabulary: &Vocabulary, text: Vec<Token>) -> Told<'e> {
         let logits = vec![f32::NEG_INFINITY; vocabulary.words.len()];
         let info = ModelInfo { context_train: 32_768, ..ModelInfo::default() };
         Told {
@@ -352,7 +348,7 @@ fn say(engine: &mut Told<'_>, constraint: Option<&mut Constraint<'_>>) -> (Vec<T
 }
 
 /// The same calls with forced tokens appended, and with the model asked for each.
-fn jump_forward(engine: &mut LlamaEngine, compiler: &mut Compiler, vocabulary: &Vocabulary, cases: &[Case]) {
+fn jump_forward(engine: &mut dyn Engine, compiler: &mut Compiler, vocabulary: &Vocabulary, cases: &[Case]) {
     let format = Format::delimited();
     let mut ratios = Vec::new();
     let mut seconds = [0.0; 2];
@@ -416,7 +412,7 @@ fn canonical(vocabulary: &Vocabulary, cases: &[Case]) {
 }
 
 /// What the constraint takes for a token of text, in addition to the model's own time.
-fn outside(engine: &mut LlamaEngine, compiler: &mut Compiler, vocabulary: &Vocabulary, tools: &Tools) {
+fn outside(engine: &mut dyn Engine, compiler: &mut Compiler, vocabulary: &Vocabulary, tools: &Tools) {
     // More than `say` lets it write.
     let mut told = Told::new(None, vocabulary, vocabulary.tokenize("It is a fine day. ".repeat(500).as_bytes()));
     let mut time = |constraint: Option<&mut Constraint<'_>>| {

@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     for one in &summary.configurations {
         println!("{}", one.label);
         for (score, share) in one.scores.iter() {
-            let share = share.map_or_else(|| "none".to_owned(), |share| report::with_interval(&share));
+            let share = share.map_or_else(|| "none".to_owned(), |share| share.to_string());
             println!("  {:<24} {share}", score.title);
         }
     }

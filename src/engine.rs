@@ -1,11 +1,11 @@
 //! The interface to a model: tokens in, logits out.
 //!
-//! [`llama::LlamaEngine`] runs a GGUF. [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
+//! llama.cpp runs a GGUF: see [`Model`](crate::Model). [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
 //! everything above can be tested, and a run repeated, without a model. [`generate()`](crate::generate::generate) is
 //! the one loop that drives either.
 
 #[cfg_attr(not(feature = "llama"), path = "engine/without_llama.rs")]
-pub mod llama;
+pub(crate) mod llama;
 pub mod sampler;
 pub mod scripted;
 pub mod vocabulary;

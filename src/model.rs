@@ -168,6 +168,11 @@ impl Model {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many threads decode; see [`LoadOptions::threads`].
+    pub fn threads(&self) -> usize {
+        self.lock().threads()
+    }
+
     /// What a user should know about how the model was found.
     pub fn notices(&self) -> &[String] {
         &self.notices

@@ -37,7 +37,7 @@ mod builtin;
 mod command;
 mod function;
 
-pub use builtin::BUILTIN;
+pub(crate) use builtin::BUILTIN;
 pub(crate) use command::kill_running;
 pub(crate) use command::without_marks;
 pub use function::Function;
@@ -189,7 +189,7 @@ impl Executor {
     }
 
     /// Gives each call of the tool `name` this result; the tool is not run, whatever its file says.
-    pub fn give(&mut self, name: impl Into<String>, result: impl Into<String>) {
+    pub(crate) fn give(&mut self, name: impl Into<String>, result: impl Into<String>) {
         self.given.insert(name.into(), result.into());
     }
 

@@ -48,7 +48,7 @@ impl Batch {
             Ok(text) => text.clone(),
             Err(failure) => messages::failed(failure),
         };
-        Event::tool_result(ToolResult {
+        Event::ToolResult(ToolResult {
             id: call.id.clone().unwrap_or_default(),
             name: call.name.clone(),
             ok: result.is_ok(),

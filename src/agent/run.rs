@@ -158,7 +158,7 @@ impl Run<'_> {
                             self.failure.clone().unwrap_or_default()
                         }
                     };
-                    (self.on_event)(&Event::without_tools(WithoutTools { reason, message }));
+                    (self.on_event)(&Event::WithoutTools(WithoutTools { reason, message }));
                     if reason == Reason::Loop {
                         self.note("loop", messages::LOOP.to_owned());
                     }
@@ -220,7 +220,7 @@ impl Run<'_> {
             };
             let Some(call) = self.turn.call_mut(index) else { continue };
             call.advice = text;
-            (self.on_event)(&Event::retry(RetryStep {
+            (self.on_event)(&Event::Retry(RetryStep {
                 id: call.id(),
                 tool: call.call.name.clone(),
                 step,
@@ -279,7 +279,7 @@ impl Run<'_> {
                 Err(error) => self.note("failure_log", error.to_string()),
             }
         }
-        (self.on_event)(&Event::done(Done { finish_reason: self.finish, status: Some(status), error: None }));
+        (self.on_event)(&Event::Done(Done { finish_reason: self.finish, status: Some(status), error: None }));
         self.outcome(status, failure, None)
     }
 

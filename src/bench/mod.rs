@@ -34,11 +34,9 @@ pub use self::{
     ask::SessionAnswers,
     configuration::Configuration,
     directory::{Plan, RunDirectory},
-    outcome::Outcome,
     run::{Answer, Answerer, Progress, run},
-    sample::{Sample, Timing},
-    score::Scored,
+    sample::Timing,
     stats::Proportion,
     suite::{Case, Suite},
-    summary::{ConfigurationSummary, ScoreDefinition, ScoredSample, Scores, Summary},
+    summary::{ConfigurationSummary, ScoreDefinition, Scores, Summary},
 };

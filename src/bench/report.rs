@@ -8,14 +8,13 @@
 //! | `junit.xml` | a test for each answer |
 //! | `report.html` | one file for people: figures, and every answer with why it failed |
 
-pub mod curve;
+pub(crate) mod curve;
 mod html;
 pub(crate) mod json;
 mod junit;
 mod markdown;
 
 use super::bfcl::reachable;
-use super::stats::Proportion;
 use super::summary::Summary;
 use crate::error::Result;
 use std::path::PathBuf;
@@ -48,11 +47,6 @@ pub fn write(summary: &Summary<'_>) -> Result<Vec<PathBuf>> {
 /// A share in per cent, for tables.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
-}
-
-/// A share with its interval: `83.3% (71.9–90.7)`.
-pub fn with_interval(score: &Proportion) -> String {
-    format!("{} ({:.1}–{:.1})", percent(score.share()), 100.0 * score.low, 100.0 * score.high)
 }
 
 /// Seconds, in a suitable unit.

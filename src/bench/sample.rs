@@ -40,8 +40,7 @@ pub struct Timing {
 
 /// One answer: a line of samples.jsonl.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Sample {
+pub(crate) struct Sample {
     /// The case's id.
     pub case: String,
     /// The configuration's id: a hash of all its fields, including the hashes of the GGUF and the chat template.

@@ -142,7 +142,7 @@ impl Suite {
     ///
     /// # Errors
     /// Those of [`Suite::open`].
-    pub fn from_text(name: &str, text: &str, file: &Path) -> Result<Suite> {
+    pub(crate) fn from_text(name: &str, text: &str, file: &Path) -> Result<Suite> {
         let mut cases: Vec<Case> = Vec::new();
         let mut ids = HashSet::new();
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);

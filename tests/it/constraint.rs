@@ -1,15 +1,13 @@
 //! Answers held to a grammar: on a scripted engine whose tokens are bytes, and on the bundled model.
 
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
+use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{End, Generation, Limits, generate};
 use callwright::grammar::{Begins, Grammar, Scope};
-use callwright::models::bundled;
 use callwright::parse::{Parsed, Parser, ParserOptions};
 use callwright::{ErrorKind, Session, Tools};
 use std::ops::ControlFlow;
@@ -123,8 +121,7 @@ fn no_call_is_cut_off_whatever_the_budget() {
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_model_that_writes_at_random_makes_calls_that_fit() {
-    let mut engine =
-        LlamaEngine::load(&bundled::path().unwrap(), LoadOptions { threads: Some(1), ..Default::default() }).unwrap();
+    let mut engine = crate::bundled::one_thread();
     let format = Format::delimited();
     let mut compiler = Compiler::for_format(engine.vocabulary().unwrap(), format).unwrap();
     let tools = tools();
@@ -132,7 +129,7 @@ fn a_model_that_writes_at_random_makes_calls_that_fit() {
         let sampling = Sampling { temperature: 5.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
         let mut constraint =
             Constraint::new(&mut compiler, format, &tools, None, rules(Mode::Strict, Calls::Required)).unwrap();
-        let (generation, text) = write(&mut engine, &mut constraint, sampling, 120);
+        let (generation, text) = write(&mut *engine, &mut constraint, sampling, 120);
         let parsed = parse(&text, self::tools());
         assert!(!parsed.calls.is_empty() && parsed.repairs.is_empty() && parsed.diagnostics.is_empty(), "{text}");
         assert!(parsed.calls.iter().all(|call| call.complete && call.valid), "{seed} {:?} {text}", generation.end);

@@ -3,9 +3,8 @@
 use callwright::Tools;
 use callwright::constraint::Mode;
 use callwright::decision::{CallProbability, CallWeights, Decided};
-use callwright::engine::llama::LlamaEngine;
+use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
-use callwright::engine::{LoadOptions, ModelInfo};
 use callwright::message::Message;
 use callwright::parse::OtherForms;
 use callwright::session::{Event, Options, Reply, Session, ToolChoice};
@@ -141,10 +140,7 @@ fn the_usage_event_and_a_replay_have_it() {
 
 /// A session of the bundled model with a weather tool.
 fn bundled() -> Session {
-    let path = callwright::models::bundled::path().unwrap();
-    let options = LoadOptions { threads: Some(1), ..LoadOptions::default() };
-    let engine = LlamaEngine::load(&path, options).unwrap();
-    let mut session = Session::new(Box::new(engine), None, None).unwrap();
+    let mut session = Session::new(crate::bundled::one_thread(), None, None).unwrap();
     session.set_tools(Tools::from_file("examples/weather.json").unwrap());
     session
 }

@@ -1,14 +1,13 @@
 //! Drafts from the prompt: they change how often the model is asked, and nothing else.
 
+use crate::bundled::one_thread;
 use crate::byte_tokens;
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
+use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{Generation, Limits, generate};
-use callwright::models::bundled;
 use callwright::template::Piece;
 use callwright::{Result, Session, Tools};
 use std::ops::ControlFlow;
@@ -153,10 +152,6 @@ fn what_is_sampled_is_the_same_with_and_without_drafts() {
     assert!(drafted > 300 && saved * 2 > drafted, "{drafted} {saved}");
 }
 
-fn load() -> LlamaEngine {
-    LlamaEngine::load(&bundled::path().unwrap(), LoadOptions { threads: Some(1), ..Default::default() }).unwrap()
-}
-
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_bundled_model_answers_the_same_with_and_without_drafts() {
@@ -167,7 +162,7 @@ fn the_bundled_model_answers_the_same_with_and_without_drafts() {
     ];
     let mut answers = Vec::new();
     for draft in [false, true] {
-        let mut session = Session::new(Box::new(load()), None, None).unwrap();
+        let mut session = Session::new(one_thread(), None, None).unwrap();
         session.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
         session.options_mut().max_tokens = 120;
         session.options_mut().draft = draft;
@@ -187,7 +182,7 @@ fn the_bundled_model_answers_the_same_with_and_without_drafts() {
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_batch_has_the_logits_behind_each_of_its_tokens() {
     let tokens: Vec<Token> = (0..40).map(|i| Token(100 + i * 7 % 900)).collect();
-    let (mut single, mut batch) = (load(), load());
+    let (mut single, mut batch) = (one_thread(), one_thread());
     for engine in [&mut single, &mut batch] {
         engine.reserve(tokens.len()).unwrap();
         engine.decode(&tokens[..30]).unwrap();
@@ -213,7 +208,7 @@ fn a_batch_has_the_logits_behind_each_of_its_tokens() {
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn decoding_beyond_what_was_reserved_is_an_error_and_loses_nothing() {
-    let mut engine = load();
+    let mut engine = one_thread();
     let tokens: Vec<Token> = (0..300).map(|i| Token(100 + i)).collect();
     let error = engine.decode(&tokens[..1]).unwrap_err();
     assert_eq!(error.to_string(), "nothing to decode into: no room was reserved");
