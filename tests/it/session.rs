@@ -399,8 +399,8 @@ fn what_is_no_recording_is_said_with_its_line() {
 #[test]
 fn a_token_that_ends_both_turn_and_call_is_the_end_marker() {
     let text = "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>{\"zone\": \"UTC\"}";
-    let info = ModelInfo { context_train: 8192, ..ModelInfo::default() };
-    let engine = ScriptedEngine::from_texts(info, [text]).with_end_text("<|call|>");
+    let info = ModelInfo { context_train: 8192, eos: "<|call|>".into(), ..ModelInfo::default() };
+    let engine = ScriptedEngine::from_texts(info, [text]);
     let format = Format::builtin("gpt-oss").unwrap().clone();
     let mut session = Session::new(Box::new(engine), None, Some(format)).unwrap();
     session.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
