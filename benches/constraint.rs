@@ -123,7 +123,10 @@ fn compiler(vocabulary: &Vocabulary, format: &Format) -> Compiler {
 
 fn rules(jump: bool, calls: Calls) -> Rules {
     let mode = if calls == Calls::Required { Mode::Strict } else { Mode::Auto };
-    Rules { mode, calls, max_calls: Some(1), max_preamble: 0, max_thinking: None, jump, thinking: false }
+    let mut rules = Rules::default();
+    (rules.mode, rules.calls) = (mode, calls);
+    (rules.max_calls, rules.jump) = (Some(1), jump);
+    rules
 }
 
 /// The non-live cases that have answers.
@@ -201,20 +204,19 @@ fn sound(engine: &mut dyn Engine, compiler: &mut Compiler, format: &Format, case
             lines.push(done.to_owned());
             continue;
         }
-        let sampling = Sampling {
-            temperature: 1.0,
-            top_k: 1000,
-            top_p: 1.0,
-            min_p: 0.0,
-            seed: seed as u64,
-            ..Sampling::default()
-        };
+        let sampling = Sampling::default().with(|sampling| {
+            sampling.temperature = 1.0;
+            sampling.top_k = 1000;
+            sampling.top_p = 1.0;
+            sampling.min_p = 0.0;
+            sampling.seed = seed as u64;
+        });
         let tools = Arc::new(Tools::from_value(&case.tools.to_json()).expect("they were tools"));
         let mut text = Vec::new();
         let outcome =
             Constraint::new(compiler, format, &tools, None, rules(true, Calls::Required)).and_then(|mut c| {
                 let cancel = AtomicBool::new(false);
-                let limits = Limits { max_tokens: 256, cancel: &cancel, until: None };
+                let limits = Limits::new(256, &cancel);
                 let generation = generate(engine, &prompt(), &sampling, limits, Some(&mut c), &mut |bytes, _| {
                     text.extend_from_slice(bytes);
                     ControlFlow::Continue(())
@@ -339,7 +341,7 @@ impl Engine for Told<'_> {
 /// What an engine with a script writes, and how long that took.
 fn say(engine: &mut Told<'_>, constraint: Option<&mut Constraint<'_>>) -> (Vec<Token>, Duration) {
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: 1024, cancel: &cancel, until: None };
+    let limits = Limits::new(1024, &cancel);
     engine.truncate(0);
     let generation =
         generate(engine, &prompt(), &Sampling::default(), limits, constraint, &mut |_, _| ControlFlow::Continue(()));
@@ -429,8 +431,8 @@ fn outside(engine: &mut dyn Engine, compiler: &mut Compiler, vocabulary: &Vocabu
         without = without.min(time(None));
     }
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: 64, cancel: &cancel, until: None };
-    let sampling = Sampling { temperature: 20.0, ..Sampling::default() };
+    let limits = Limits::new(64, &cancel);
+    let sampling = Sampling::default().with(|sampling| sampling.temperature = 20.0);
     let plain = generate(engine, &prompt(), &sampling, limits, None, &mut |_, _| ControlFlow::Continue(()));
     let usage = plain.expect("generation works").usage;
     let step = usage.completion_time / usage.completion_tokens.max(1) as u32;

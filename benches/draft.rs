@@ -49,7 +49,7 @@ fn on_cpu() -> f64 {
 }
 
 fn load(model: &str) -> Box<dyn Engine> {
-    let options = LoadOptions { threads: Some(1), ..LoadOptions::default() };
+    let options = LoadOptions::default().with(|options| options.threads = Some(1));
     Model::builder().load_options(options).open(model).expect("the model loads").engine()
 }
 
@@ -96,19 +96,19 @@ fn masks(engine: &mut dyn Engine) {
     let tools = Tools::from_json(TOOLS, "tools").expect("they are tools");
     let (mut masks, mut total, mut tokens) = (Vec::new(), 0.0, 0);
     for seed in 0..8 {
-        let rules = Rules {
-            mode: Mode::Strict,
-            calls: Calls::Required,
-            max_calls: Some(1),
-            max_preamble: 0,
-            max_thinking: None,
-            jump: true,
-            thinking: false,
-        };
-        let sampling = Sampling { temperature: 1.0, top_k: 1000, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
+        let mut rules = Rules::default();
+        (rules.mode, rules.calls) = (Mode::Strict, Calls::Required);
+        rules.max_calls = Some(1);
+        let sampling = Sampling::default().with(|sampling| {
+            sampling.temperature = 1.0;
+            sampling.top_k = 1000;
+            sampling.top_p = 1.0;
+            sampling.min_p = 0.0;
+            sampling.seed = seed;
+        });
         let mut constraint = Constraint::new(&mut compiler, format, &tools, None, rules).expect("it has a grammar");
         let cancel = AtomicBool::new(false);
-        let limits = Limits { max_tokens: 96, cancel: &cancel, until: None };
+        let limits = Limits::new(96, &cancel);
         let prompt: Vec<Token> = (0..64).map(|i| Token(100 + i * 37 % 900)).collect();
         let started = on_cpu();
         let made =

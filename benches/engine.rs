@@ -33,7 +33,7 @@ fn main() {
     let prompt: Vec<Token> = (0..DEPTH).map(|i| Token(100 + (i * 37 % 1000) as i32)).collect();
     let mut bare = Bare::load(model.path(), threads);
     // Nearly uniform, so that no end of turn is likely to come early.
-    let varied = Sampling { temperature: 20.0, ..Sampling::default() };
+    let varied = Sampling::default().with(|sampling| sampling.temperature = 20.0);
     let samplings = [("greedy", Sampling::default()), ("top-k, top-p, min-p", varied)];
     let mut bare_rates = Vec::new();
     let mut rates = [const { Vec::new() }; 2];
@@ -61,7 +61,7 @@ fn median(values: &mut [f64]) -> f64 {
 fn engine_rate(engine: &mut dyn Engine, prompt: &[Token], sampling: Sampling) -> f64 {
     engine.truncate(0);
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: TOKENS, cancel: &cancel, until: None };
+    let limits = Limits::new(TOKENS, &cancel);
     let generation = generate(engine, prompt, &sampling, limits, None, &mut |bytes, _| {
         std::hint::black_box(bytes);
         ControlFlow::Continue(())

@@ -19,6 +19,7 @@ pub(crate) const MAX_THREADS: usize = 512;
 
 /// How a model is loaded.
 #[derive(Default)]
+#[non_exhaustive]
 pub struct LoadOptions {
     /// The context's size in tokens; by default what each prompt needs, up to what the model was trained for.
     pub context: Option<usize>,
@@ -30,6 +31,15 @@ pub struct LoadOptions {
     pub vocabulary_only: bool,
     /// Called with the loaded share, from 0 to 1.
     pub on_progress: Option<Box<dyn FnMut(f32) + Send>>,
+}
+
+impl LoadOptions {
+    /// These options after `set` has changed some.
+    #[must_use]
+    pub fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
+        set(&mut self);
+        self
+    }
 }
 
 /// A token's id in the model's vocabulary.

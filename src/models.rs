@@ -48,6 +48,7 @@ pub enum Source {
 
 /// Sampling parameters that a model's makers recommend; the caller chooses the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Sampling {
     /// Temperature; 0 is greedy.
     pub temperature: Option<f32>,
@@ -89,6 +90,7 @@ impl Sampling {
 
 /// A model, and how to use it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct ModelEntry {
     /// Its name in models.toml, or the requested MODEL.
     pub name: String,
@@ -132,7 +134,7 @@ impl ModelEntry {
     }
 
     /// The path of the model's file, if it is on this machine. Uses no network.
-    pub fn local(&self, hub: &Hub) -> Option<PathBuf> {
+    pub(crate) fn local(&self, hub: &Hub) -> Option<PathBuf> {
         match &self.source {
             Source::File(path) => path.is_file().then(|| path.clone()),
             Source::Hub(file) => hub.cached(file),

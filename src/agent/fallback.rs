@@ -13,6 +13,7 @@ use std::time::Duration;
 
 /// What one run may spend on fallback models.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Limits {
     /// Tokens of prompts and answers together; an answer is ended where they are used up.
     pub max_tokens: usize,

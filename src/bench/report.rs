@@ -23,25 +23,28 @@ pub(crate) use html::html;
 pub(crate) use junit::junit;
 pub(crate) use markdown::markdown;
 
-/// Writes all reports into the run's directory and returns their paths.
-///
-/// # Errors
-/// [`ErrorKind::Io`](crate::ErrorKind::Io) when one cannot be written.
-pub fn write(summary: &Summary<'_>) -> Result<Vec<PathBuf>> {
-    let files = [
-        ("report.md", markdown(summary)),
-        ("report.json", json::report(summary)),
-        ("outcomes.jsonl", json::outcomes(summary)),
-        ("junit.xml", junit(summary)),
-        ("report.html", html(summary)?),
-    ];
-    files
-        .into_iter()
-        .map(|(name, text)| {
-            summary.run.write(name, &text)?;
-            Ok(summary.run.path().join(name))
-        })
-        .collect()
+impl Summary<'_> {
+    /// Writes all reports into the run's directory and returns their paths: report.html, report.md, report.json,
+    /// outcomes.jsonl and junit.xml.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when one cannot be written.
+    pub fn write_reports(&self) -> Result<Vec<PathBuf>> {
+        let files = [
+            ("report.md", markdown(self)),
+            ("report.json", json::report(self)),
+            ("outcomes.jsonl", json::outcomes(self)),
+            ("junit.xml", junit(self)),
+            ("report.html", html(self)?),
+        ];
+        files
+            .into_iter()
+            .map(|(name, text)| {
+                self.run.write(name, &text)?;
+                Ok(self.run.path().join(name))
+            })
+            .collect()
+    }
 }
 
 /// A share in per cent, for tables.

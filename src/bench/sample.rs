@@ -29,6 +29,7 @@ pub(crate) struct Failure {
 
 /// How long an answer took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Timing {
     /// Seconds until the prompt was decoded and the first token chosen.
     pub first_token: f64,

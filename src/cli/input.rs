@@ -204,7 +204,7 @@ impl ConversationOptions {
             }
             None => Tools::default(),
         };
-        let mut executor = Executor::new();
+        let mut executor = Executor::default();
         tools.append(self.tools.unreported(&mut executor)?);
         let mut tools = self.tools.reported(tools)?;
         let mut asked = Asked {

@@ -117,7 +117,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     }
     let format = format(args.template.as_deref(), &args.format)?;
     let options = options(&args.prompt_tail, args.reasoning, args.repair, args.other_forms);
-    let tools = args.tools.read(&mut Executor::new())?;
+    let tools = args.tools.read(&mut Executor::default())?;
     let tools = (!args.tools.files.is_empty()).then(|| Arc::new(tools));
     let mut out = std::io::stdout();
     let mut failed = None;

@@ -31,6 +31,7 @@ pub enum Calls {
 
 /// The rules for one answer.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Rules {
     /// How strictly the model is constrained.
     pub mode: Mode,
@@ -46,6 +47,20 @@ pub struct Rules {
     pub jump: bool,
     /// Whether the prompt has begun reasoning.
     pub thinking: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            mode: Mode::default(),
+            calls: Calls::Allowed,
+            max_calls: None,
+            max_preamble: 0,
+            max_thinking: None,
+            jump: true,
+            thinking: false,
+        }
+    }
 }
 
 /// What is constrained by a grammar.

@@ -40,7 +40,9 @@ fn read(cases: &str) -> Vec<Case> {
 }
 
 fn rules(mode: Mode, calls: Calls) -> Rules {
-    Rules { mode, calls, max_calls: None, max_preamble: 0, max_thinking: None, jump: true, thinking: false }
+    let mut rules = Rules::default();
+    (rules.mode, rules.calls) = (mode, calls);
+    rules
 }
 
 /// What came of a generation: the text, the notices, and how it ended; nothing else where a required call has no room.
@@ -53,7 +55,7 @@ struct Written {
 
 fn write(engine: &mut dyn Engine, constraint: &mut Constraint<'_>, sampling: Sampling, max_tokens: usize) -> Written {
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens, cancel: &cancel, until: None };
+    let limits = Limits::new(max_tokens, &cancel);
     let mut text = Vec::new();
     let made = generate(engine, &[Token(65), Token(66)], &sampling, limits, Some(constraint), &mut |bytes, _| {
         text.extend_from_slice(bytes);
@@ -136,7 +138,7 @@ fn whatever_the_format_a_model_that_writes_at_random_closes_its_calls() {
         for budget in (0..rounds).flat_map(|_| [64, 96, 128, 256]) {
             let case = &cases[seed as usize % cases.len()];
             let temperature = 1.0 + (seed % 2) as f32;
-            let sampling = Sampling { temperature, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
+            let sampling = crate::bundled::unfiltered(temperature, seed);
             seed += 1;
             let rules = rules(Mode::Strict, Calls::Required);
             let mut constraint = Constraint::new(&mut compiler, format, &case.tools, None, rules).unwrap();
@@ -299,7 +301,7 @@ fn text_of_a_given_length_is_reckoned_with_the_fewest_tokens() {
         let mut constraint = Constraint::new(&mut compiler, Format::delimited(), &tools, None, rules).unwrap();
         let mut engine = ScriptedEngine::from_texts(ModelInfo { context_train: 16_384, ..Default::default() }, [""]);
         let cancel = AtomicBool::new(false);
-        let limits = Limits { max_tokens: 10, cancel: &cancel, until: None };
+        let limits = Limits::new(10, &cancel);
         let made = generate(&mut engine, &[], &Sampling::default(), limits, Some(&mut constraint), &mut |_, _| {
             ControlFlow::Continue(())
         });

@@ -27,7 +27,9 @@ fn tools() -> Tools {
 }
 
 fn rules(mode: Mode, calls: Calls) -> Rules {
-    Rules { mode, calls, max_calls: None, max_preamble: 0, max_thinking: None, jump: true, thinking: false }
+    let mut rules = Rules::default();
+    (rules.mode, rules.calls) = (mode, calls);
+    rules
 }
 
 fn write(
@@ -37,7 +39,7 @@ fn write(
     max_tokens: usize,
 ) -> (Generation, String) {
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens, cancel: &cancel, until: None };
+    let limits = Limits::new(max_tokens, &cancel);
     let mut text = Vec::new();
     let prompt = [Token(1), Token(2), Token(3)];
     let generation = generate(engine, &prompt, &sampling, limits, Some(constraint), &mut |bytes, _| {
@@ -126,7 +128,7 @@ fn a_model_that_writes_at_random_makes_calls_that_fit() {
     let mut compiler = Compiler::for_format(engine.vocabulary().unwrap(), format).unwrap();
     let tools = tools();
     for seed in 0..20 {
-        let sampling = Sampling { temperature: 5.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
+        let sampling = crate::bundled::unfiltered(5.0, seed);
         let mut constraint =
             Constraint::new(&mut compiler, format, &tools, None, rules(Mode::Strict, Calls::Required)).unwrap();
         let (generation, text) = write(&mut *engine, &mut constraint, sampling, 120);
@@ -162,11 +164,12 @@ fn reasoned(script: &str, rules: Rules) -> (String, Vec<String>) {
 #[test]
 fn a_required_call_waits_for_reasoning_which_has_a_limit() {
     let long = format!("{}</think>", "Let me think. ".repeat(10));
-    let rules = Rules { thinking: true, ..rules(Mode::Strict, Calls::Required) };
+    let mut rules = rules(Mode::Strict, Calls::Required);
+    rules.thinking = true;
     let (text, notices) = reasoned(&long, rules.clone());
     assert!(text.starts_with(&format!("{long}<tool_call>\n{{\"name\": \"clock\"")), "{text}");
     assert!(notices.iter().all(|notice| !notice.contains("reasoning")), "{notices:?}");
-    let (text, notices) = reasoned(&long, Rules { max_thinking: Some(20), ..rules });
+    let (text, notices) = reasoned(&long, rules);
     assert!(text.starts_with("Let me think. Let me") && text.contains("</think>"), "{text}");
     assert_eq!(text.find("</think>").map(|at| at < 25), Some(true), "{text}");
     assert!(notices.iter().any(|notice| notice.contains("`Options::max_thinking`")), "{notices:?}");
@@ -174,7 +177,8 @@ fn a_required_call_waits_for_reasoning_which_has_a_limit() {
 
 #[test]
 fn text_before_a_required_call_is_bounded() {
-    let rules = Rules { max_preamble: 8, ..rules(Mode::Strict, Calls::Required) };
+    let mut rules = rules(Mode::Strict, Calls::Required);
+    rules.max_preamble = 8;
     let (text, _) = reasoned("Of course, gladly.", rules);
     assert!(text.starts_with("Of cours<tool_call>\n{\"name\": \"clock\""), "{text}");
 }

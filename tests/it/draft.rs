@@ -101,18 +101,12 @@ fn write(
     draft: bool,
 ) -> Generation {
     let tools = Tools::from_json(TOOLS, "tools.json").unwrap();
-    let rules = Rules {
-        mode: Mode::Strict,
-        calls: Calls::Required,
-        max_calls: Some(2),
-        max_preamble: 0,
-        max_thinking: None,
-        jump: true,
-        thinking: false,
-    };
+    let mut rules = Rules::default();
+    (rules.mode, rules.calls) = (Mode::Strict, Calls::Required);
+    rules.max_calls = Some(2);
     let mut constraint = Constraint::new(compiler, format, &tools, None, rules).unwrap().drafting(draft);
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: 300, cancel: &cancel, until: None };
+    let limits = Limits::new(300, &cancel);
     let made =
         generate(engine, prompt, &sampling, limits, Some(&mut constraint), &mut |_, _| ControlFlow::Continue(()));
     made.unwrap()
@@ -126,7 +120,7 @@ fn what_is_sampled_is_the_same_with_and_without_drafts() {
         let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
         for seed in 0..12 {
             let temperature = (seed % 3) as f32;
-            let sampling = Sampling { temperature, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
+            let sampling = crate::bundled::unfiltered(temperature, seed);
             // The prompt has what the model is likely to say.
             let first = write(&mut Repeater::new(false), &mut compiler, format, &[Token(65)], sampling, true);
             assert_eq!((first.usage.drafted_tokens, first.usage.proposed_tokens), (0, 0));

@@ -79,7 +79,7 @@ fn only_whole_and_valid_calls_are_runnable() {
     ] {
         let format = Format::builtin("hermes").unwrap().clone();
         let tools = Tools::from_json(tools, "tools").unwrap();
-        let options = Options { constrain: Mode::Off, ..Options::default() };
+        let options = Options::default().with(|options| options.constrain = Mode::Off);
         let builder = Session::builder().engine(scripted(text)).options(options);
         let mut session = builder.format(format).tools(tools).build().unwrap();
         let reply = session.ask("Go").unwrap();

@@ -36,7 +36,7 @@ fn a_call_that_was_meant_is_reported_and_an_ordinary_answer_is_not() {
     }
     // Neither where there is a call, nor where none may be, nor after results.
     let mut calls = scripted("main", [weather("Oslo").as_str()]);
-    calls.set_tools(weather_tool(&mut Executor::new()).0);
+    calls.set_tools(weather_tool(&mut Executor::default()).0);
     assert_eq!(said(&calls.ask("How warm is it?").unwrap()), [""; 0]);
     let mut none = session("I will use get_weather for Oslo.");
     none.options_mut().tool_choice = ToolChoice::None;

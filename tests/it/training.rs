@@ -109,7 +109,7 @@ fn any_schema_becomes_a_signature() {
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn token_ids_are_those_that_training_used() {
-    let options = LoadOptions { vocabulary_only: true, ..LoadOptions::default() };
+    let options = LoadOptions::default().with(|options| options.vocabulary_only = true);
     let engine = crate::bundled::load(options);
     let rows = include_str!("../cases/model/token-ids.jsonl");
     assert_eq!(rows.lines().count(), 1000);

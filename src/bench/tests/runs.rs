@@ -6,7 +6,7 @@ use crate::bench::compare::{Comparison, compare};
 use crate::bench::configuration::{Configuration, labels};
 use crate::bench::directory::{Plan, RunDirectory};
 use crate::bench::parallel::{AnswererMaker, Open, run_parallel};
-use crate::bench::report::{self, html, json, junit, markdown};
+use crate::bench::report::{html, json, junit, markdown};
 use crate::bench::run::{Answer, Answerer, Progress, run};
 use crate::bench::suite::{Case, Suite};
 use crate::bench::summary::{Summary, rescored};
@@ -216,7 +216,7 @@ fn reports() {
         insta::assert_snapshot!("report.json", json::report(&summary));
         insta::assert_snapshot!("junit.xml", junit(&summary));
     });
-    let files = report::write(&summary).unwrap();
+    let files = summary.write_reports().unwrap();
     assert!(files.iter().all(|file| file.metadata().unwrap().len() > 100));
     let lines = std::fs::read_to_string(directory.path().join("outcomes.jsonl")).unwrap();
     assert_eq!(lines.lines().count(), 36);
