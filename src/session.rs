@@ -191,6 +191,8 @@ impl Session {
         if templates.is_built_in() && origin == Origin::Default {
             // The notice above says so.
             tool_notices.clear();
+        } else if origin == Origin::Default {
+            tool_notices.iter_mut().for_each(|notice| notice.push_str(" (`ModelBuilder::format` gives another)"));
         }
         tool_notices.extend(untrained::notice(&*engine, &format));
         let section = match writes {

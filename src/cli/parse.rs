@@ -2,6 +2,7 @@
 
 use super::generation::OtherFormsArg;
 use super::input::ToolsOptions;
+use super::option_names::in_fields;
 use super::stdin::{Source, batch};
 use super::{DONE, notice};
 use anyhow::Result;
@@ -260,7 +261,7 @@ fn with_notes(mut value: Value, notes: &[session::Note], origin: Option<&str>) -
     if let Some(origin) = origin {
         value["format"] = json!(origin);
     }
-    value["diagnostics"] = json!(notes);
+    value["diagnostics"] = notes.iter().map(|note| in_fields(json!(note), &["message"])).collect();
     value
 }
 

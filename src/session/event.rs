@@ -7,7 +7,7 @@ use crate::decision::{CallProbability, Decided};
 use crate::engine::Token;
 use crate::generate::Usage;
 use crate::message::Message;
-use crate::parse::event::{Diagnostic, Event as ParserEvent, Repair};
+use crate::parse::event::{Diagnostic, DiagnosticKind, Event as ParserEvent, Repair};
 use crate::parse::{Parsed, ParsedCall};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -216,8 +216,13 @@ pub(crate) fn notes(parsed: &Parsed) -> Vec<Note> {
         repair: Some(repair.clone()),
         ..Note::plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
     });
-    let diagnostics =
-        parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| Note::plain("diagnostic", diagnostic.to_string()));
+    let diagnostics = parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| {
+        let how = match diagnostic.kind {
+            DiagnosticKind::OtherForm { format: Some(_), .. } => " (`ModelBuilder::format` sets it)",
+            _ => "",
+        };
+        Note::plain("diagnostic", format!("{diagnostic}{how}"))
+    });
     let problems = parsed.calls.iter().flat_map(|call| {
         call.problems.iter().map(move |problem| Note {
             call: Some(call.id.clone()),

@@ -187,10 +187,9 @@ fn a_call_in_another_format_is_read_or_reported() {
     };
     let nothing = (0, Vec::<String>::new());
     let repaired = "byte 0: repaired another form than the format's".to_owned();
-    let said = "byte 0: the call of clock is in another form: hermes; the format hermes fits it".to_owned();
+    let said = "byte 0: the call of clock is in another form: hermes; the format hermes fits it (`ModelBuilder::format` sets it)".to_owned();
     assert_eq!(answer(foreign, true, OtherForms::Read), (1, vec![repaired, said]));
-    let said =
-        "byte 0: what looks like a call of clock is text, as it is in another form: hermes; the format hermes fits it";
+    let said = "byte 0: what looks like a call of clock is text, as it is in another form: hermes; the format hermes fits it (`ModelBuilder::format` sets it)";
     assert_eq!(answer(foreign, true, OtherForms::Report), (0, vec![said.to_owned()]));
     assert_eq!(answer(foreign, true, OtherForms::Off), nothing);
     assert_eq!(answer("It is noon.", true, OtherForms::Read), nothing);
