@@ -1,6 +1,7 @@
 //! Rules for a constrained answer, and the diagnostics it produces.
 
 use crate::engine::Token;
+use crate::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 /// How strictly the model is constrained.
@@ -100,6 +101,24 @@ impl Subject {
         match self {
             Subject::Call => "call",
             Subject::Answer { .. } => "answer",
+        }
+    }
+
+    /// The error that nothing is begun that needs `needed` tokens, if that is known, with `left` remaining.
+    pub(super) fn too_few(self, needed: Option<usize>, left: usize) -> Error {
+        let what = self.name();
+        let tokens = if left == 1 { "1 token is".to_owned() } else { format!("{left} tokens are") };
+        match needed {
+            Some(needed) => {
+                let message =
+                    format!("{tokens} left, too few for a complete {what}: the shortest one found takes {needed}");
+                Error::new(ErrorKind::Constraint, message).hint("raise `Options::max_tokens` or `LoadOptions::context`")
+            }
+            None => {
+                let message = format!("{tokens} left, and no {what} is known to fit");
+                Error::new(ErrorKind::Constraint, message)
+                    .hint("raise `Options::max_tokens`, make the schema simpler, or set `Options::constrain` to off")
+            }
         }
     }
 }
