@@ -390,8 +390,8 @@ fn canonical(vocabulary: &Vocabulary, cases: &[Case]) {
             let rules = rules(true, Calls::Required);
             let Ok(mut constraint) = Constraint::new(&mut compiler, format, &case.tools, None, rules) else { continue };
             let (said, _) = say(&mut Told::new(None, vocabulary, text.clone()), Some(&mut constraint));
-            // Where the grammar writes something else (an id, another notation of a number), what the engine is told
-            // to say does not fit, and what it says is no tokenizer's work.
+            // Where the grammar writes something else (an id, another notation of a number), the script
+            // of the engine does not fit, and what it writes is no tokenizer's work.
             if !said.iter().flat_map(|token| vocabulary.bytes(*token)).eq(written.as_bytes()) {
                 other += 1;
                 continue;

@@ -173,7 +173,7 @@ fn answers() {
         println!(
             "  {}: {same} of {} answers are the same; {tokens} tokens, {forced} forced, {drafted} of {proposed} proposed \
              were right; time with drafts ÷ without: {:.2}",
-            if again { "the question again, behind its call" } else { "a question" },
+            if again { "the question again, after its call" } else { "a question" },
             QUESTIONS.len(),
             seconds[1] / seconds[0]
         );

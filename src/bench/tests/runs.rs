@@ -306,7 +306,7 @@ fn runs_are_compared_case_by_case() {
     let apart = make(&folder.path().join("apart"), &suite, &[3.0, 4.0], 3, 8, None);
     assert!(compare(&many, &apart).unwrap_err().to_string().contains("no configurations that belong together"));
 
-    // Two templates of one name: told from each other by what they are, as long as that is the same.
+    // Two templates of one name: distinguished by what they are, as long as that is the same.
     let templates = |name: &str, hashes: [&str; 2], right| {
         let template = |hash: &str| {
             let template_sha256 = hash.to_owned();

@@ -305,55 +305,9 @@ impl JsonPayload {
         self.taken()
     }
 
+    /// What taking a byte comes to.
     fn taken(&self) -> Step {
         if self.over { Step::Over } else { Step::Taken }
-    }
-
-    /// Where a key may begin, or the object end.
-    fn before_key(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Step {
-        match byte {
-            b'"' | b'\'' => {
-                self.key_at = at;
-                self.state = State::KeyText;
-                return Step::Again;
-            }
-            b'}' if self.state == State::Key && !self.depart(RepairKind::TrailingComma, at, calls) => {}
-            b'}' => self.end_object(stops, calls),
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => {
-                self.key_at = at;
-                if self.depart(RepairKind::UnquotedKey, at, calls) {
-                    self.key.clear();
-                    self.state = State::KeyWord;
-                    return Step::Again;
-                }
-            }
-            _ => self.lose(at, calls),
-        }
-        self.taken()
-    }
-
-    /// After the value of a key.
-    fn after_value(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Step {
-        match byte {
-            b',' => self.state = State::Key,
-            b'}' => self.end_object(stops, calls),
-            b'"' | b'\'' => {
-                if self.depart(RepairKind::MissingComma, at, calls) {
-                    self.state = State::Key;
-                    return Step::Again;
-                }
-            }
-            b'`' if self.trailing.fenced && self.depart(RepairKind::MissingBrackets, at, calls) => {
-                self.level = 1;
-                self.end_object(stops, calls);
-                return Step::Again;
-            }
-            _ if self.open_ended && self.repair => self.over = true,
-            _ => {
-                self.depart(RepairKind::StrayText, at, calls);
-            }
-        }
-        self.taken()
     }
 
     /// The use of the value of the key just read.
