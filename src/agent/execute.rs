@@ -185,7 +185,7 @@ mod tests {
         let (mut agent, mut events) = (Agent::default(), Vec::new());
         let mut on_event = |event: &Event| events.push(event.clone());
         let mut run = Run::new(&mut session, &mut agent, Limits::default(), &mut on_event);
-        let error = run.execute(&[0]).err().expect("there are no calls");
+        let error = run.execute(&[0]).expect_err("there are no calls");
         assert_eq!(error.message(), "the answer has no call 0, which is to be executed");
         assert!(!run.executed && events.is_empty());
     }
