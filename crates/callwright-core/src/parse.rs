@@ -31,7 +31,7 @@ use crate::tool::Tools;
 use calls::Calls;
 use event::{Event, RepairKind};
 use machinery::Machinery;
-use markers::{Candidate, Context, Markers, START, Scanner, State};
+use markers::{Candidate, Context, START, Scanner, State};
 use other_calls::{Bracket, Forms};
 use other_forms::look::Lines;
 use payload::{PayloadReader, Terminator, Then};
@@ -363,102 +363,89 @@ impl Parser {
                 continue;
             }
             if self.scan == START {
-                let (taken, may_be_marker) = self.before_marker(&machinery.markers, input);
+                let any = self.payload.is_none() && self.context() == Context::AnyForm;
+                let (taken, again) = if self.payload.is_some() {
+                    self.feed(input, self.at, true)
+                } else {
+                    let markers = &machinery.markers;
+                    if let Some(blank) = self.before_json(input, markers.scanner(Context::Text)) {
+                        self.at += blank;
+                        input = &input[blank..];
+                        continue;
+                    }
+                    let mut lines = Lines::default();
+                    let look = |byte, at: usize| match self.pending {
+                        // Whether these bytes begin reasoning is not yet known.
+                        true => Candidate::Stop,
+                        false => self.candidate(byte, &input[..at], &mut lines),
+                    };
+                    let plain = match any {
+                        true => markers.plain_in_any_form(input, look),
+                        false => markers.scanner(self.context()).plain(input),
+                    };
+                    self.push_prose(&input[..plain]);
+                    (plain, None)
+                };
+                self.at += taken;
                 input = &input[taken..];
-                if !may_be_marker || input.is_empty() {
+                if let Some(from) = again {
+                    self.look_again(from, &[]);
                     continue;
                 }
+                if self.payload.as_ref().is_some_and(|payload| payload.is_over(self.at)) {
+                    self.end_call(Terminator::Text, &[], &[]);
+                    continue;
+                }
+                let Some(&next) = input.first() else { break };
+                // The bytes before it may have begun reasoning.
+                if self.context() == Context::AnyForm && matches!(next, b'(' | b'{') {
+                    match self.bracket(next) {
+                        Bracket::Text => {
+                            self.push_prose(&[next]);
+                            self.at += 1;
+                            input = &input[1..];
+                            continue;
+                        }
+                        Bracket::Begun => continue,
+                        Bracket::Unknown => {}
+                    }
+                }
             }
-            let taken = self.scan(&machinery.markers, input);
-            input = &input[taken..];
-        }
-    }
-
-    /// Takes bytes that belong to no marker. Returns how many, and whether the next ones may begin one.
-    // Plain text was measured to take 6% longer with a call of this for each piece.
-    #[inline(always)]
-    fn before_marker(&mut self, markers: &Markers, input: &[u8]) -> (usize, bool) {
-        let any = self.payload.is_none() && self.context() == Context::AnyForm;
-        let (taken, again) = if self.payload.is_some() {
-            self.feed(input, self.at, true)
-        } else {
-            if let Some(blank) = self.before_json(input, markers.scanner(Context::Text)) {
-                self.at += blank;
-                return (blank, false);
+            let scanner = machinery.markers.scanner(self.context());
+            let longest = self.longest(scanner, input);
+            let before = self.held.len();
+            let mut count = 0;
+            let mut walk = scanner.walk();
+            while let Some(&byte) = input.get(count) {
+                self.scan = walk.step(self.scan, byte);
+                count += 1;
+                if let Some(pattern) = walk.matched(self.scan) {
+                    self.candidate = Some((pattern, before + count));
+                }
+                let decided = match self.candidate {
+                    Some((_, end)) => !walk.can_go_on(self.scan) || before + count >= end + longest,
+                    None => self.scan == START || before + count >= 2 * longest,
+                };
+                if decided {
+                    break;
+                }
             }
-            let mut lines = Lines::default();
-            let look = |byte, at: usize| match self.pending {
-                // Whether these bytes begin reasoning is not yet known.
-                true => Candidate::Stop,
-                false => self.candidate(byte, &input[..at], &mut lines),
-            };
-            let plain = match any {
-                true => markers.plain_in_any_form(input, look),
-                false => markers.scanner(self.context()).plain(input),
-            };
-            self.push_prose(&input[..plain]);
-            (plain, None)
-        };
-        self.at += taken;
-        if let Some(from) = again {
-            self.look_again(from, &[]);
-            return (taken, false);
-        }
-        if self.payload.as_ref().is_some_and(|payload| payload.is_over(self.at)) {
-            self.end_call(Terminator::Text, &[], &[]);
-            return (taken, false);
-        }
-        // The bytes before it may have begun reasoning.
-        let bracket = input.get(taken).copied().filter(|next| matches!(next, b'(' | b'{'));
-        let Some(next) = bracket.filter(|_| self.context() == Context::AnyForm) else { return (taken, true) };
-        match self.bracket(next) {
-            Bracket::Text => {
-                self.push_prose(&[next]);
-                self.at += 1;
-                (taken + 1, false)
-            }
-            Bracket::Begun => (taken, false),
-            Bracket::Unknown => (taken, true),
-        }
-    }
-
-    /// Holds bytes that may be a marker until that is decided. Returns how many it took.
-    #[inline(always)]
-    fn scan(&mut self, markers: &Markers, input: &[u8]) -> usize {
-        let scanner = markers.scanner(self.context());
-        let longest = self.longest(scanner, input);
-        let before = self.held.len();
-        let mut count = 0;
-        let mut walk = scanner.walk();
-        while let Some(&byte) = input.get(count) {
-            self.scan = walk.step(self.scan, byte);
-            count += 1;
-            if let Some(pattern) = walk.matched(self.scan) {
-                self.candidate = Some((pattern, before + count));
-            }
-            let decided = match self.candidate {
-                Some((_, end)) => !walk.can_go_on(self.scan) || before + count >= end + longest,
-                None => self.scan == START || before + count >= 2 * longest,
-            };
-            if decided {
-                break;
+            self.held.extend_from_slice(&input[..count]);
+            self.at += count;
+            input = &input[count..];
+            let can_go_on = self.candidate.is_some() && walk.can_go_on(self.scan);
+            drop(walk);
+            match self.candidate {
+                Some((pattern, end)) if !can_go_on || self.held.len() >= end + longest => {
+                    self.resolve(pattern, end);
+                }
+                Some(_) => {}
+                None if self.scan == START => self.release(self.held.len()),
+                // Release in blocks, so that a long run of possible markers takes linear time.
+                None if self.held.len() >= 2 * longest => self.release_front(longest),
+                None => {}
             }
         }
-        self.held.extend_from_slice(&input[..count]);
-        self.at += count;
-        let can_go_on = self.candidate.is_some() && walk.can_go_on(self.scan);
-        drop(walk);
-        match self.candidate {
-            Some((pattern, end)) if !can_go_on || self.held.len() >= end + longest => {
-                self.resolve(pattern, end);
-            }
-            Some(_) => {}
-            None if self.scan == START => self.release(self.held.len()),
-            // Release in blocks, so that a long run of possible markers takes linear time.
-            None if self.held.len() >= 2 * longest => self.release_front(longest),
-            None => {}
-        }
-        count
     }
 
     /// Maximum length of a marker that begins with the first held byte, or with the first of `input`. Only calls in

@@ -160,33 +160,26 @@ impl ValueReader {
                     After::Doubt { .. } | After::Text => {}
                 }
             }
-            if self.repair && !self.in_string() {
-                match self.unclosed_end(rest, line, from, given, calls) {
-                    Verdict::Wait => wait = true,
-                    Verdict::Part => {}
-                    ended => return ended,
+            if !self.repair || self.in_string() {
+                continue;
+            }
+            let line = line || !self.plan.lines || self.is_settled();
+            match self.is_marker(rest, line) {
+                Is::Yes => return Verdict::End(ValueEnd::Marker(from)),
+                Is::Perhaps => wait = true,
+                Is::No => {}
+            }
+            match self.next_key(rest, line, given, calls) {
+                (Is::Yes, key) => {
+                    let at = from + self.plan.key_start.len();
+                    let end = at + key.len() + self.plan.key_end.len();
+                    return Verdict::End(ValueEnd::Key { key, at, end });
                 }
+                (Is::Perhaps, _) => wait = true,
+                (Is::No, _) => {}
             }
         }
         if wait { Verdict::Wait } else { Verdict::Part }
-    }
-
-    /// Whether the call's end marker or the next key is at `from`, so that the value lacks its closing tag.
-    fn unclosed_end(&self, rest: &[u8], line: bool, from: usize, given: &[String], calls: &Calls) -> Verdict {
-        let line = line || !self.plan.lines || self.is_settled();
-        let marker = self.is_marker(rest, line);
-        if marker == Is::Yes {
-            return Verdict::End(ValueEnd::Marker(from));
-        }
-        match self.next_key(rest, line, given, calls) {
-            (Is::Yes, key) => {
-                let at = from + self.plan.key_start.len();
-                let end = at + key.len() + self.plan.key_end.len();
-                Verdict::End(ValueEnd::Key { key, at, end })
-            }
-            (next, _) if marker == Is::Perhaps || next == Is::Perhaps => Verdict::Wait,
-            _ => Verdict::Part,
-        }
     }
 
     fn cdata_end(&self, held: &[u8]) -> Verdict {
