@@ -6,18 +6,16 @@
 //! calls and formats that are in the file `CALLWRIGHT_BENCH_JOURNAL` are not run again, and new ones are added to it.
 
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
+use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{Limits, generate};
 use callwright::message::{Arguments, ToolCall};
-use callwright::models::bundled;
 use callwright::parse::{Parser, ParserOptions};
 use callwright::template::Piece;
 use callwright::tool::Tool;
-use callwright::{Result, Tools};
+use callwright::{Model, Result, Tools};
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::sampling::LlamaSampler;
@@ -45,14 +43,12 @@ fn main() {
     let quick = !std::env::args().any(|argument| argument == "--bench");
     let limit = std::env::var("CALLWRIGHT_BENCH_CASES").ok().and_then(|n| n.parse().ok());
     let limit = limit.unwrap_or(if quick { 5 } else { 1000 });
-    let path = match std::env::var_os("CALLWRIGHT_BENCH_MODEL") {
-        Some(path) => PathBuf::from(path),
-        None => bundled::path().expect("the bundled model can be unpacked"),
-    };
+    let model = std::env::var("CALLWRIGHT_BENCH_MODEL").unwrap_or_else(|_| "bundled".to_owned());
     let cases = cases();
     let cases = &cases[..limit.min(cases.len())];
-    let mut engine = LlamaEngine::load(&path, LoadOptions::default()).expect("the model loads");
-    println!("{}, {} threads, {} cases", path.display(), engine.threads(), cases.len());
+    let model = Model::open(&model).expect("the model loads");
+    let mut engine = model.engine();
+    println!("{}, {} threads, {} cases", model.path().display(), model.threads(), cases.len());
 
     let vocabulary = engine.vocabulary().expect("a model has a vocabulary");
     let mut compiler = compiler(&vocabulary, Format::delimited());
@@ -77,25 +73,25 @@ fn main() {
         println!("random weights, calls required, 256 tokens:");
     }
     if wanted("calls") {
-        sound(&mut engine, &mut compiler, Format::delimited(), cases);
+        sound(&mut *engine, &mut compiler, Format::delimited(), cases);
     }
     for name in Format::names().filter(|name| *name != "delimited" && wanted("formats")) {
         let format = Format::builtin(name).expect("its name is listed");
         let mut compiler = self::compiler(&vocabulary, format);
-        sound(&mut engine, &mut compiler, format, &cases[..cases.len().min(100)]);
+        sound(&mut *engine, &mut compiler, format, &cases[..cases.len().min(100)]);
     }
 
     if wanted("jump") {
-        jump_forward(&mut engine, &mut compiler, &vocabulary, cases);
+        jump_forward(&mut *engine, &mut compiler, &vocabulary, cases);
     }
     if wanted("canonical") {
         canonical(&vocabulary, cases);
     }
     if wanted("outside") {
-        outside(&mut engine, &mut compiler, &vocabulary, &cases[0].tools);
+        outside(&mut *engine, &mut compiler, &vocabulary, &cases[0].tools);
     }
     if wanted("gbnf") {
-        gbnf(&path, &vocabulary, &mut compiler, cases);
+        gbnf(model.path(), &vocabulary, &mut compiler, cases);
     }
 }
 
@@ -127,7 +123,10 @@ fn compiler(vocabulary: &Vocabulary, format: &Format) -> Compiler {
 
 fn rules(jump: bool, calls: Calls) -> Rules {
     let mode = if calls == Calls::Required { Mode::Strict } else { Mode::Auto };
-    Rules { mode, calls, max_calls: Some(1), max_preamble: 0, max_thinking: None, jump, thinking: false }
+    let mut rules = Rules::default();
+    (rules.mode, rules.calls) = (mode, calls);
+    (rules.max_calls, rules.jump) = (Some(1), jump);
+    rules
 }
 
 /// The non-live cases that have answers.
@@ -194,7 +193,7 @@ fn prompt() -> Vec<Token> {
 }
 
 /// Calls of a model that writes at random: complete, read without a repair, and valid.
-fn sound(engine: &mut LlamaEngine, compiler: &mut Compiler, format: &Format, cases: &[Case]) {
+fn sound(engine: &mut dyn Engine, compiler: &mut Compiler, format: &Format, cases: &[Case]) {
     let journal = std::env::var_os("CALLWRIGHT_BENCH_JOURNAL").map(PathBuf::from);
     let written = journal.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
     let mut lines: Vec<String> = Vec::new();
@@ -205,20 +204,19 @@ fn sound(engine: &mut LlamaEngine, compiler: &mut Compiler, format: &Format, cas
             lines.push(done.to_owned());
             continue;
         }
-        let sampling = Sampling {
-            temperature: 1.0,
-            top_k: 1000,
-            top_p: 1.0,
-            min_p: 0.0,
-            seed: seed as u64,
-            ..Sampling::default()
-        };
+        let sampling = Sampling::default().with(|sampling| {
+            sampling.temperature = 1.0;
+            sampling.top_k = 1000;
+            sampling.top_p = 1.0;
+            sampling.min_p = 0.0;
+            sampling.seed = seed as u64;
+        });
         let tools = Arc::new(Tools::from_value(&case.tools.to_json()).expect("they were tools"));
         let mut text = Vec::new();
         let outcome =
             Constraint::new(compiler, format, &tools, None, rules(true, Calls::Required)).and_then(|mut c| {
                 let cancel = AtomicBool::new(false);
-                let limits = Limits { max_tokens: 256, cancel: &cancel, until: None };
+                let limits = Limits::new(256, &cancel);
                 let generation = generate(engine, &prompt(), &sampling, limits, Some(&mut c), &mut |bytes, _| {
                     text.extend_from_slice(bytes);
                     ControlFlow::Continue(())
@@ -261,7 +259,7 @@ fn sound(engine: &mut LlamaEngine, compiler: &mut Compiler, format: &Format, cas
 
 /// An engine with a script, which computes all the same where it has a model.
 struct Told<'e> {
-    model: Option<&'e mut LlamaEngine>,
+    model: Option<&'e mut dyn Engine>,
     info: ModelInfo,
     vocabulary: Vocabulary,
     text: Vec<Token>,
@@ -274,7 +272,7 @@ struct Told<'e> {
 }
 
 impl Told<'_> {
-    fn new<'e>(model: Option<&'e mut LlamaEngine>, vocabulary: &Vocabulary, text: Vec<Token>) -> Told<'e> {
+    fn new<'e>(model: Option<&'e mut dyn Engine>, vocabulary: &Vocabulary, text: Vec<Token>) -> Told<'e> {
         let logits = vec![f32::NEG_INFINITY; vocabulary.words.len()];
         let info = ModelInfo { context_train: 32_768, ..ModelInfo::default() };
         Told {
@@ -343,7 +341,7 @@ impl Engine for Told<'_> {
 /// What an engine with a script writes, and how long that took.
 fn say(engine: &mut Told<'_>, constraint: Option<&mut Constraint<'_>>) -> (Vec<Token>, Duration) {
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: 1024, cancel: &cancel, until: None };
+    let limits = Limits::new(1024, &cancel);
     engine.truncate(0);
     let generation =
         generate(engine, &prompt(), &Sampling::default(), limits, constraint, &mut |_, _| ControlFlow::Continue(()));
@@ -352,7 +350,7 @@ fn say(engine: &mut Told<'_>, constraint: Option<&mut Constraint<'_>>) -> (Vec<T
 }
 
 /// The same calls with forced tokens appended, and with the model asked for each.
-fn jump_forward(engine: &mut LlamaEngine, compiler: &mut Compiler, vocabulary: &Vocabulary, cases: &[Case]) {
+fn jump_forward(engine: &mut dyn Engine, compiler: &mut Compiler, vocabulary: &Vocabulary, cases: &[Case]) {
     let format = Format::delimited();
     let mut ratios = Vec::new();
     let mut seconds = [0.0; 2];
@@ -392,8 +390,8 @@ fn canonical(vocabulary: &Vocabulary, cases: &[Case]) {
             let rules = rules(true, Calls::Required);
             let Ok(mut constraint) = Constraint::new(&mut compiler, format, &case.tools, None, rules) else { continue };
             let (said, _) = say(&mut Told::new(None, vocabulary, text.clone()), Some(&mut constraint));
-            // Where the grammar writes something else (an id, another notation of a number), what the engine is told
-            // to say does not fit, and what it says is no tokenizer's work.
+            // Where the grammar writes something else (an id, another notation of a number), the script
+            // of the engine does not fit, and what it writes is no tokenizer's work.
             if !said.iter().flat_map(|token| vocabulary.bytes(*token)).eq(written.as_bytes()) {
                 other += 1;
                 continue;
@@ -416,7 +414,7 @@ fn canonical(vocabulary: &Vocabulary, cases: &[Case]) {
 }
 
 /// What the constraint takes for a token of text, in addition to the model's own time.
-fn outside(engine: &mut LlamaEngine, compiler: &mut Compiler, vocabulary: &Vocabulary, tools: &Tools) {
+fn outside(engine: &mut dyn Engine, compiler: &mut Compiler, vocabulary: &Vocabulary, tools: &Tools) {
     // More than `say` lets it write.
     let mut told = Told::new(None, vocabulary, vocabulary.tokenize("It is a fine day. ".repeat(500).as_bytes()));
     let mut time = |constraint: Option<&mut Constraint<'_>>| {
@@ -433,8 +431,8 @@ fn outside(engine: &mut LlamaEngine, compiler: &mut Compiler, vocabulary: &Vocab
         without = without.min(time(None));
     }
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: 64, cancel: &cancel, until: None };
-    let sampling = Sampling { temperature: 20.0, ..Sampling::default() };
+    let limits = Limits::new(64, &cancel);
+    let sampling = Sampling::default().with(|sampling| sampling.temperature = 20.0);
     let plain = generate(engine, &prompt(), &sampling, limits, None, &mut |_, _| ControlFlow::Continue(()));
     let usage = plain.expect("generation works").usage;
     let step = usage.completion_time / usage.completion_tokens.max(1) as u32;

@@ -5,16 +5,13 @@
 //! always the bundled model's: random weights repeat nothing.
 
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::{Engine, LoadOptions, Token};
 use callwright::format::Format;
 use callwright::generate::{Limits, generate};
 use callwright::message::Message;
-use callwright::models::bundled;
-use callwright::{Session, Tools};
+use callwright::{Model, Session, Tools};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -36,14 +33,11 @@ const QUESTIONS: [&str; 6] = [
 ];
 
 fn main() {
-    let path = match std::env::var_os("CALLWRIGHT_BENCH_MODEL") {
-        Some(path) => PathBuf::from(path),
-        None => bundled::path().expect("the bundled model can be unpacked"),
-    };
-    let mut engine = load(&path);
-    println!("{}, one thread, times of CPU", path.display());
-    batches(&mut engine);
-    masks(&mut engine);
+    let model = std::env::var("CALLWRIGHT_BENCH_MODEL").unwrap_or_else(|_| "bundled".to_owned());
+    let mut engine = load(&model);
+    println!("{}, one thread, times of CPU", model);
+    batches(&mut *engine);
+    masks(&mut *engine);
     drop(engine);
     answers();
 }
@@ -54,8 +48,9 @@ fn on_cpu() -> f64 {
     stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1e9
 }
 
-fn load(path: &Path) -> LlamaEngine {
-    LlamaEngine::load(path, LoadOptions { threads: Some(1), ..LoadOptions::default() }).expect("the model loads")
+fn load(model: &str) -> Box<dyn Engine> {
+    let options = LoadOptions::default().with(|options| options.threads = Some(1));
+    Model::builder().load_options(options).open(model).expect("the model loads").engine()
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -64,7 +59,7 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// The time of a batch with all its logits, in steps of one token.
-fn batches(engine: &mut LlamaEngine) {
+fn batches(engine: &mut dyn Engine) {
     let tokens: Vec<Token> = (0..DEPTH).map(|i| Token(100 + (i * 37 % 900) as i32)).collect();
     engine.reserve(DEPTH + 64).expect("there is memory");
     engine.decode(&tokens).expect("decoding works");
@@ -94,26 +89,26 @@ fn batches(engine: &mut LlamaEngine) {
 
 /// How much of the time goes into masks, with the model's calls chosen nearly at random, so that many are needed: all
 /// that could be gained by computing them while the model decodes.
-fn masks(engine: &mut LlamaEngine) {
+fn masks(engine: &mut dyn Engine) {
     let vocabulary = engine.vocabulary().expect("a model has a vocabulary");
     let format = Format::delimited();
     let mut compiler = Compiler::for_format(vocabulary, format).expect("the vocabulary is usable");
     let tools = Tools::from_json(TOOLS, "tools").expect("they are tools");
     let (mut masks, mut total, mut tokens) = (Vec::new(), 0.0, 0);
     for seed in 0..8 {
-        let rules = Rules {
-            mode: Mode::Strict,
-            calls: Calls::Required,
-            max_calls: Some(1),
-            max_preamble: 0,
-            max_thinking: None,
-            jump: true,
-            thinking: false,
-        };
-        let sampling = Sampling { temperature: 1.0, top_k: 1000, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
+        let mut rules = Rules::default();
+        (rules.mode, rules.calls) = (Mode::Strict, Calls::Required);
+        rules.max_calls = Some(1);
+        let sampling = Sampling::default().with(|sampling| {
+            sampling.temperature = 1.0;
+            sampling.top_k = 1000;
+            sampling.top_p = 1.0;
+            sampling.min_p = 0.0;
+            sampling.seed = seed;
+        });
         let mut constraint = Constraint::new(&mut compiler, format, &tools, None, rules).expect("it has a grammar");
         let cancel = AtomicBool::new(false);
-        let limits = Limits { max_tokens: 96, cancel: &cancel, until: None };
+        let limits = Limits::new(96, &cancel);
         let prompt: Vec<Token> = (0..64).map(|i| Token(100 + i * 37 % 900)).collect();
         let started = on_cpu();
         let made =
@@ -135,8 +130,7 @@ fn masks(engine: &mut LlamaEngine) {
 
 /// Answers of the bundled model, with drafts and without: to a question, and to the same again after its call.
 fn answers() {
-    let engine = load(&bundled::path().expect("the bundled model can be unpacked"));
-    let mut session = Session::new(Box::new(engine), None, None).expect("it has a template");
+    let mut session = Session::new(load("bundled"), None, None).expect("it has a template");
     session.set_tools(Tools::from_json(TOOLS, "tools").expect("they are tools"));
     for again in [false, true] {
         let (mut seconds, mut counts, mut same) = ([0.0; 2], [0; 4], 0);
@@ -179,7 +173,7 @@ fn answers() {
         println!(
             "  {}: {same} of {} answers are the same; {tokens} tokens, {forced} forced, {drafted} of {proposed} proposed \
              were right; time with drafts ÷ without: {:.2}",
-            if again { "the question again, behind its call" } else { "a question" },
+            if again { "the question again, after its call" } else { "a question" },
             QUESTIONS.len(),
             seconds[1] / seconds[0]
         );

@@ -7,15 +7,14 @@
 //!
 //! `CALLWRIGHT_BENCH_MODEL=FILE.gguf cargo bench --bench engine`; without it, the bundled model.
 
-use callwright::engine::llama::LlamaEngine;
+use callwright::Model;
 use callwright::engine::sampler::Sampling;
-use callwright::engine::{Engine, LoadOptions, Token};
+use callwright::engine::{Engine, Token};
 use callwright::generate::{Limits, generate};
-use callwright::models::bundled;
 use llama_cpp_sys_2 as sys;
 use std::ffi::CString;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -26,24 +25,22 @@ const ROUNDS: usize = 11;
 fn main() {
     // `cargo test --benches` only wants to know that it runs.
     let rounds = if std::env::args().any(|argument| argument == "--bench") { ROUNDS } else { 1 };
-    let path = match std::env::var_os("CALLWRIGHT_BENCH_MODEL") {
-        Some(path) => PathBuf::from(path),
-        None => bundled::path().expect("the bundled model can be unpacked"),
-    };
-    let mut engine = LlamaEngine::load(&path, LoadOptions::default()).expect("the model loads");
-    let threads = engine.threads();
-    println!("{}, {threads} threads", path.display());
+    let model = std::env::var("CALLWRIGHT_BENCH_MODEL").unwrap_or_else(|_| "bundled".to_owned());
+    let model = Model::open(&model).expect("the model loads");
+    let mut engine = model.engine();
+    let threads = model.threads();
+    println!("{}, {threads} threads", model.path().display());
     let prompt: Vec<Token> = (0..DEPTH).map(|i| Token(100 + (i * 37 % 1000) as i32)).collect();
-    let mut bare = Bare::load(&path, threads);
+    let mut bare = Bare::load(model.path(), threads);
     // Nearly uniform, so that no end of turn is likely to come early.
-    let varied = Sampling { temperature: 20.0, ..Sampling::default() };
+    let varied = Sampling::default().with(|sampling| sampling.temperature = 20.0);
     let samplings = [("greedy", Sampling::default()), ("top-k, top-p, min-p", varied)];
     let mut bare_rates = Vec::new();
     let mut rates = [const { Vec::new() }; 2];
     let mut ratios = [const { Vec::new() }; 2];
     for _ in 0..rounds {
         for (i, (_, sampling)) in samplings.iter().enumerate() {
-            let (rate, bare_rate) = (engine_rate(&mut engine, &prompt, *sampling), bare.rate(&prompt));
+            let (rate, bare_rate) = (engine_rate(&mut *engine, &prompt, *sampling), bare.rate(&prompt));
             rates[i].push(rate);
             bare_rates.push(bare_rate);
             ratios[i].push(rate / bare_rate);
@@ -61,10 +58,10 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// Tokens per second of the engine's own loop, after the prompt.
-fn engine_rate(engine: &mut LlamaEngine, prompt: &[Token], sampling: Sampling) -> f64 {
+fn engine_rate(engine: &mut dyn Engine, prompt: &[Token], sampling: Sampling) -> f64 {
     engine.truncate(0);
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: TOKENS, cancel: &cancel, until: None };
+    let limits = Limits::new(TOKENS, &cancel);
     let generation = generate(engine, prompt, &sampling, limits, None, &mut |bytes, _| {
         std::hint::black_box(bytes);
         ControlFlow::Continue(())

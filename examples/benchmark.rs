@@ -4,7 +4,7 @@
 //! $ cargo run --release --example benchmark
 //! ```
 
-use callwright::bench::{Answerer, Configuration, Plan, RunDirectory, SessionAnswers, Suite, Summary, report, run};
+use callwright::bench::{Answerer, Configuration, Plan, RunDirectory, SessionAnswers, Suite, Summary, run};
 use callwright::constraint::Mode;
 use callwright::{Result, Session};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     };
     let configurations = vec![configuration(Mode::Off), configuration(Mode::Strict)];
 
-    let suite = Suite::builtin()?.limited(20);
+    let suite = Suite::open("builtin")?.limited(20);
     let plan = Plan::new(&suite, configurations, 1);
     let now = plan.now.clone();
     let path = std::env::temp_dir().join(format!("callwright-benchmark-{}", std::process::id()));
@@ -38,11 +38,11 @@ fn main() -> Result<()> {
     for one in &summary.configurations {
         println!("{}", one.label);
         for (score, share) in one.scores.iter() {
-            let share = share.map_or_else(|| "none".to_owned(), |share| report::with_interval(&share));
+            let share = share.map_or_else(|| "none".to_owned(), |share| share.to_string());
             println!("  {:<24} {share}", score.title);
         }
     }
-    report::write(&summary)?;
+    summary.write_reports()?;
     println!("every answer: {}", path.join("report.html").display());
     Ok(())
 }

@@ -13,29 +13,26 @@ mod compiler;
 mod digits;
 mod forced;
 mod masks;
+mod openings;
 mod rules;
+mod sampling;
 mod tree;
 mod trigger;
 
 use crate::decision::Decided;
 use crate::engine::Token;
-use crate::engine::sampler::Sampler;
-use crate::grammar::{Grammar, Unenforced};
+use crate::grammar::Unenforced;
 use crate::{Error, ErrorKind, Result};
-use call::{Call, SPARE, Taken};
+use call::{Call, SPARE};
 use compiler::{grammar_error, id, token};
-use digits::Digits;
 use forced::{jump, up_to};
-use std::time::{Duration, Instant};
+use openings::Openings;
+use std::time::Duration;
 use trigger::{Hit, Trigger};
 
 pub use compiler::Compiler;
 pub(crate) use rules::Step;
 pub use rules::{Calls, Mode, Notice, Rules, Subject};
-
-/// Maximum number of tokens to try that the grammar allows but that leave no room for a completion, before the call is
-/// closed.
-const TRIES: usize = 4;
 
 enum Phase {
     /// In reasoning, with its length in tokens.
@@ -55,29 +52,20 @@ pub struct Constraint<'c> {
     compiler: &'c mut Compiler,
     rules: Rules,
     phase: Phase,
-    calls: Trigger,
+    openings: Openings,
     thinking: Trigger,
-    /// The grammars of the markers in `calls`, in their order.
-    grammars: Vec<Grammar>,
-    /// Whether calls begin with their own text instead of a marker.
-    bare: bool,
-    opening: String,
     thinking_end: String,
     /// The grammar of the whole answer, while reasoning precedes it.
     after_reasoning: Option<Box<Call>>,
     called: bool,
     /// Maximum number of tokens of text before a call that the model may make, if limited.
     calls_within: Option<usize>,
-    /// The marker that begins a call or a section of calls.
-    marker: String,
     /// Whether a call is required because of its probability, and not by the caller.
     by_threshold: bool,
     /// Whether the prompt begins the call.
     primed: bool,
     /// What is constrained.
     subject: Subject,
-    /// Whether calls are written as JSON.
-    json: bool,
     draft: bool,
     /// The last two tokens, as context for the tokenizer.
     last: Vec<Token>,
@@ -128,7 +116,7 @@ impl<'c> Constraint<'c> {
 
     /// The parts of the tools' schemas that are only checked after parsing.
     pub(crate) fn unenforced(&self) -> &[Unenforced] {
-        self.grammars.first().map_or(&[], |grammar| &grammar.unenforced)
+        self.openings.grammar(0).map_or(&[], |grammar| &grammar.unenforced)
     }
 
     /// The diagnostics of the constraint.
@@ -189,7 +177,7 @@ impl<'c> Constraint<'c> {
                     // For a user's grammar, not every text has a known completion.
                     let unknown = needed.is_none() && self.subject == Subject::Answer { json: false };
                     if !unknown && needed.is_none_or(|needed| needed > left) {
-                        return Err(too_few(self.subject, needed, left));
+                        return Err(self.subject.too_few(needed, left));
                     }
                 }
                 if call.is_due(left, tokens, &self.last) {
@@ -208,8 +196,8 @@ impl<'c> Constraint<'c> {
 
     /// Begins a call: its marker and the text that the grammar forces after it, tokenised together.
     fn begin_call(&mut self, left: usize) -> Result<Step> {
-        let opening = self.opening.clone();
-        let call = match self.calls.look(opening.as_bytes()) {
+        let opening = self.openings.text.clone();
+        let call = match self.openings.look(opening.as_bytes()) {
             Some(hit) => self.open(hit, opening.as_bytes())?,
             None => None,
         };
@@ -252,9 +240,9 @@ impl<'c> Constraint<'c> {
         let required = self.rules.calls == Calls::Required && !self.by_threshold;
         let demanded = required || self.rules.mode == Mode::Strict;
         if demanded && !self.called {
-            return Err(too_few(self.subject, needed, left));
+            return Err(self.subject.too_few(needed, left));
         }
-        self.notices.push(Notice::NoRoomForCall(too_few(self.subject, needed, left).message().to_owned()));
+        self.notices.push(Notice::NoRoomForCall(self.subject.too_few(needed, left).message().to_owned()));
         self.phase = Phase::Over;
         Ok(Step::Finished)
     }
@@ -292,54 +280,6 @@ impl<'c> Constraint<'c> {
         self.notices.contains(&Notice::ClosedEarly(self.subject))
     }
 
-    /// Samples a fitting token, with `left` tokens remaining, and takes it; if none fits in the remaining tokens,
-    /// returns what to do instead.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Constraint`] in strict mode, if the grammar engine fails.
-    pub(crate) fn sample(
-        &mut self,
-        sampler: &mut Sampler,
-        logits: &[f32],
-        left: usize,
-    ) -> Result<std::result::Result<Token, Step>> {
-        let mut banned: Vec<Token> = Vec::new();
-        loop {
-            sampler.hold(self.holds());
-            let mut chosen =
-                if banned.is_empty() { sampler.sample(logits) } else { sampler.sample_without(logits, &banned) };
-            let ends = self.is_end(chosen);
-            if let Phase::Call(call) = &mut self.phase
-                && (banned.contains(&chosen) || !call.fits(chosen, ends, self.compiler.tokens()))
-            {
-                match self.masked(sampler, logits, &banned, left)? {
-                    Some(Ok(token)) => chosen = token,
-                    Some(Err(instead)) => return Ok(Err(instead)),
-                    // The call may end here, and the model has ended it.
-                    None => continue,
-                }
-            }
-            if self.is_end(chosen) {
-                if self.must_go_on() {
-                    banned.push(chosen);
-                    continue;
-                }
-                return Ok(Ok(chosen));
-            }
-            match self.accept(chosen, left)? {
-                Accepted::Yes => return Ok(Ok(chosen)),
-                Accepted::No => banned.push(chosen),
-                Accepted::Instead(step) => return Ok(Err(step)),
-            }
-            if banned.len() >= TRIES && matches!(self.phase, Phase::Call(_)) {
-                return self.close(left).map(Err);
-            }
-            if banned.len() > 64 {
-                self.fail("the model excludes every token that fits")?;
-            }
-        }
-    }
-
     /// Records that the tokens have run out, and whether some forced ones are `missing`.
     pub(super) fn out_of_tokens(&mut self, missing: bool) {
         let Phase::Call(call) = &mut self.phase else { return };
@@ -371,110 +311,6 @@ impl<'c> Constraint<'c> {
         self.draft && matches!(self.phase, Phase::Call(_))
     }
 
-    fn is_end(&self, token: Token) -> bool {
-        let words = &self.compiler.tokens().vocabulary.words;
-        usize::try_from(token.0).ok().and_then(|index| words.get(index)).is_some_and(|word| word.end)
-    }
-
-    /// Whether the answer must not end yet, although no grammar requires this.
-    fn must_go_on(&self) -> bool {
-        matches!(self.phase, Phase::Text(_) | Phase::Thinking(_)) && self.rules.calls == Calls::Required && !self.called
-    }
-
-    /// Whether the answer may only contain calls.
-    fn only_calls(&self) -> bool {
-        // The grammars of an answer that a threshold decides about allow text after calls.
-        self.rules.mode == Mode::Strict && self.rules.calls == Calls::Required && !self.by_threshold
-    }
-
-    /// Samples among the fitting tokens, or returns what to do if there are none; `None` if the call was ended instead,
-    /// because it may end here.
-    fn masked(
-        &mut self,
-        sampler: &mut Sampler,
-        logits: &[f32],
-        banned: &[Token],
-        left: usize,
-    ) -> Result<Option<std::result::Result<Token, Step>>> {
-        let only_calls = self.only_calls();
-        let Phase::Call(call) = &mut self.phase else { return Ok(None) };
-        if !only_calls && call.may_end() {
-            self.leave();
-            return Ok(None);
-        }
-        let started = Instant::now();
-        let mask = call.mask(self.compiler.masks(), self.compiler.tokens());
-        self.mask_times.push(started.elapsed());
-        match mask {
-            Ok(mut mask) => {
-                for token in banned {
-                    mask.disallow_token(id(*token));
-                }
-                if mask.is_zero() {
-                    return self.close(left).map(|instead| Some(Err(instead)));
-                }
-                Ok(Some(Ok(sampler.sample_among(logits, mask.as_slice()))))
-            }
-            Err(error) => {
-                self.fail(&error)?;
-                Ok(None)
-            }
-        }
-    }
-
-    /// Takes a token that the grammar allows, unless the remaining tokens do not suffice for a completion.
-    fn accept(&mut self, chosen: Token, left: usize) -> Result<Accepted> {
-        let tokens = self.compiler.tokens();
-        match &mut self.phase {
-            Phase::Text(_) | Phase::Thinking(_) => {
-                let Some(hit) = self.calls.look(tokens.vocabulary.bytes(chosen)) else {
-                    self.commit(chosen)?;
-                    return Ok(Accepted::Yes);
-                };
-                if self.rules.calls == Calls::Forbidden || self.is_too_late() {
-                    return Ok(Accepted::No);
-                }
-                let bytes = tokens.vocabulary.bytes(chosen).to_vec();
-                let Some(call) = self.open(hit, &bytes)? else { return Ok(Accepted::No) };
-                let last: Vec<Token> = self.last.last().into_iter().copied().chain([chosen]).collect();
-                let needed = call.completion(self.compiler.tokens(), &last).map(|completion| completion.len() + 1);
-                if needed.is_none_or(|needed| needed > left) {
-                    return self.no_room(needed, left).map(Accepted::Instead);
-                }
-                self.enter(call);
-                self.remember(chosen);
-                Ok(Accepted::Yes)
-            }
-            Phase::Call(call) => match call.take(chosen, left - 1, tokens, &self.last) {
-                Ok(Taken::Yes) => {
-                    self.remember(chosen);
-                    Ok(Accepted::Yes)
-                }
-                // The previous calls are whole.
-                Ok(Taken::NoRoom) if self.subject == Subject::Call && call.may_end() => {
-                    self.no_room(None, left).map(Accepted::Instead)
-                }
-                Ok(Taken::NoRoom) => {
-                    self.closes_early();
-                    Ok(Accepted::No)
-                }
-                Err(error) => {
-                    self.fail(&error)?;
-                    Ok(Accepted::Yes)
-                }
-            },
-            Phase::Over | Phase::Off => Ok(Accepted::Yes),
-        }
-    }
-
-    /// Whether so much text has been written that no call may begin.
-    fn is_too_late(&self) -> bool {
-        let (Phase::Text(length), Some(most)) = (&self.phase, self.calls_within) else { return false };
-        // The tokens of the marker itself are no text before it, except the one that completes it.
-        let marker = self.compiler.tokens().tokenize(self.marker.as_bytes()).len().saturating_sub(1);
-        self.rules.calls == Calls::Allowed && !self.called && length.saturating_sub(marker) > most
-    }
-
     fn remember(&mut self, token: Token) {
         if self.last.len() == 2 {
             self.last.remove(0);
@@ -491,18 +327,18 @@ impl<'c> Constraint<'c> {
                 Ok(()) => Ok(()),
                 Err(error) => self.fail(&error),
             },
-            Phase::Thinking(_) | Phase::Text(_) if self.calls.look(bytes).is_some() => {
+            Phase::Thinking(_) | Phase::Text(_) if self.openings.look(bytes).is_some() => {
                 let bytes = bytes.to_vec();
                 self.read(&bytes)
             }
             Phase::Thinking(_) | Phase::Text(_) => {
-                self.calls.push(bytes);
+                self.openings.push(bytes);
                 let hit = self.thinking.look(bytes);
                 self.thinking.push(bytes);
                 match (&mut self.phase, hit.map(|hit| hit.which)) {
                     (Phase::Thinking(_), Some(0)) => {
                         self.phase = self.after_reasoning.take().map_or(Phase::Text(0), Phase::Call);
-                        self.calls.reset();
+                        self.openings.reset();
                     }
                     (Phase::Text(_), Some(1)) => self.phase = Phase::Thinking(0),
                     (Phase::Thinking(length) | Phase::Text(length), _) => *length += 1,
@@ -516,8 +352,8 @@ impl<'c> Constraint<'c> {
 
     /// Scans text in which a call may begin.
     fn read(&mut self, text: &[u8]) -> Result<()> {
-        let Some(hit) = self.calls.look(text) else {
-            self.calls.push(text);
+        let Some(hit) = self.openings.look(text) else {
+            self.openings.push(text);
             return Ok(());
         };
         match self.open(hit, text)? {
@@ -531,22 +367,10 @@ impl<'c> Constraint<'c> {
     /// Opens the call after a marker and feeds it the bytes after the marker; `None` if the grammar does not allow
     /// them.
     fn open(&mut self, hit: Hit, bytes: &[u8]) -> Result<Option<Call>> {
-        let Some(grammar) = self.grammars.get(hit.which) else { return Ok(None) };
-        let begun = match self.compiler.begin(&grammar.lark) {
-            Ok(begun) => begun,
-            Err(error) => {
-                self.failed(&error)?;
-                return Ok(None);
-            }
-        };
-        // A call without a marker begins with its own text, which was matched as the marker.
-        let mut following = Vec::new();
-        if self.bare {
-            following.extend_from_slice(self.opening.as_bytes());
+        match self.openings.open(self.compiler, hit, bytes) {
+            Ok(call) => Ok(call),
+            Err(error) => self.failed(&error).map(|()| None),
         }
-        following.extend_from_slice(&bytes[bytes.len().saturating_sub(hit.following)..]);
-        let digits = if self.json { Digits::new(&grammar.lark, false) } else { None };
-        Ok(Call::begin(begun, hit.which, self.compiler.tokens(), &following, digits))
     }
 
     fn enter(&mut self, call: Call) {
@@ -557,14 +381,14 @@ impl<'c> Constraint<'c> {
     /// After the calls.
     fn leave(&mut self) {
         self.phase = if self.only_calls() { Phase::Over } else { Phase::Text(0) };
-        self.calls.reset();
+        self.openings.reset();
         self.thinking.reset();
     }
 
     /// The constraint cannot continue: an error in strict mode, otherwise constraining ends.
     fn fail(&mut self, why: &str) -> Result<()> {
         if let Phase::Call(call) = &self.phase
-            && let Some(grammar) = self.grammars.get(call.grammar)
+            && let Some(grammar) = self.openings.grammar(call.grammar)
         {
             self.compiler.forget(&grammar.lark);
         }
@@ -579,28 +403,4 @@ impl<'c> Constraint<'c> {
         self.notices.push(Notice::Failed(error.message().to_owned()));
         Ok(())
     }
-}
-
-/// The error that nothing is begun that needs `needed` tokens, if that is known, with `left` remaining.
-fn too_few(subject: Subject, needed: Option<usize>, left: usize) -> Error {
-    let what = subject.name();
-    let tokens = if left == 1 { "1 token is".to_owned() } else { format!("{left} tokens are") };
-    match needed {
-        Some(needed) => {
-            let message =
-                format!("{tokens} left, too few for a complete {what}: the shortest one found takes {needed}");
-            Error::new(ErrorKind::Constraint, message).hint("raise `Options::max_tokens` or `LoadOptions::context`")
-        }
-        None => {
-            let message = format!("{tokens} left, and no {what} is known to fit");
-            Error::new(ErrorKind::Constraint, message)
-                .hint("raise `Options::max_tokens`, make the schema simpler, or set `Options::constrain` to off")
-        }
-    }
-}
-
-enum Accepted {
-    Yes,
-    No,
-    Instead(Step),
 }

@@ -31,6 +31,7 @@ const REASONS: f64 = 0.5;
 
 /// The probability that an answer begins with a call.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct CallProbability {
     /// That of the first token: of all tokens that a call may begin with. Other text may begin with some of them, too, so
     /// it is an upper bound where no white space precedes the call.

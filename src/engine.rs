@@ -1,11 +1,11 @@
 //! The interface to a model: tokens in, logits out.
 //!
-//! [`llama::LlamaEngine`] runs a GGUF. [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
+//! llama.cpp runs a GGUF: see [`Model`](crate::Model). [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
 //! everything above can be tested, and a run repeated, without a model. [`generate()`](crate::generate::generate) is
 //! the one loop that drives either.
 
 #[cfg_attr(not(feature = "llama"), path = "engine/without_llama.rs")]
-pub mod llama;
+pub(crate) mod llama;
 pub mod sampler;
 pub mod scripted;
 pub mod vocabulary;
@@ -19,6 +19,7 @@ pub(crate) const MAX_THREADS: usize = 512;
 
 /// How a model is loaded.
 #[derive(Default)]
+#[non_exhaustive]
 pub struct LoadOptions {
     /// The context's size in tokens; by default what each prompt needs, up to what the model was trained for.
     pub context: Option<usize>,
@@ -30,6 +31,15 @@ pub struct LoadOptions {
     pub vocabulary_only: bool,
     /// Called with the loaded share, from 0 to 1.
     pub on_progress: Option<Box<dyn FnMut(f32) + Send>>,
+}
+
+impl LoadOptions {
+    /// These options after `set` has changed some.
+    #[must_use]
+    pub fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
+        set(&mut self);
+        self
+    }
 }
 
 /// A token's id in the model's vocabulary.

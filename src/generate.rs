@@ -41,6 +41,7 @@ pub enum End {
 
 /// The result of one generation.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct Generation {
     /// The tokens generated, without the one that ended the turn.
     pub tokens: Vec<Token>,
@@ -56,6 +57,7 @@ pub struct Generation {
 
 /// Tokens and times of one generation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
@@ -97,6 +99,7 @@ fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S
 
 /// Limits of one generation.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Limits<'a> {
     /// Maximum number of tokens.
     pub max_tokens: usize,
@@ -104,6 +107,13 @@ pub struct Limits<'a> {
     pub cancel: &'a AtomicBool,
     /// The deadline, after which no more tokens are generated: [`End::Late`].
     pub until: Option<Instant>,
+}
+
+impl<'a> Limits<'a> {
+    /// Limits without a deadline.
+    pub fn new(max_tokens: usize, cancel: &'a AtomicBool) -> Limits<'a> {
+        Limits { max_tokens, cancel, until: None }
+    }
 }
 
 /// Generates after `prompt`. Passes each token to `on_token` as it comes, and whether the grammar closes what is open

@@ -129,7 +129,7 @@ impl Model {
     ///
     /// # Errors
     /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when it cannot be loaded.
-    pub fn reload(&mut self, options: LoadOptions) -> Result<()> {
+    pub(crate) fn reload(&mut self, options: LoadOptions) -> Result<()> {
         let engine = load(&self.path, &self.entry, options)?;
         // Without the weights, the length of the context is not known.
         self.info = engine.model().clone();
@@ -167,6 +167,11 @@ impl Model {
 
     fn lock(&self) -> MutexGuard<'_, LlamaEngine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many threads decode; see [`LoadOptions::threads`].
+    pub fn threads(&self) -> usize {
+        self.lock().threads()
     }
 
     /// What a user should know about how the model was found.
@@ -246,4 +251,29 @@ impl ModelBuilder {
 fn load(path: &Path, entry: &ModelEntry, options: LoadOptions) -> Result<LlamaEngine> {
     let context = options.context.or(entry.context.map(|context| context as usize));
     LlamaEngine::load(path, LoadOptions { context, ..options })
+}
+
+#[cfg(all(test, feature = "llama"))]
+mod tests {
+    use super::*;
+
+    /// A given template and format are read once, when the model is opened.
+    #[test]
+    fn the_files_of_a_model_are_read_when_it_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let [template, format] = ["chat.jinja", "mine.jinja"].map(|name| folder.path().join(name));
+        std::fs::write(&template, "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}").unwrap();
+        std::fs::write(&format, Format::builtin("hermes").unwrap().source()).unwrap();
+        let vocabulary = LoadOptions { vocabulary_only: true, ..LoadOptions::default() };
+        let builder = Model::builder().template(template.to_str().unwrap()).format(format.to_str().unwrap());
+        let mut model = builder.load_options(vocabulary).open("bundled").unwrap();
+        drop(folder);
+        let sessions = [model.session().unwrap(), model.session().unwrap()];
+        assert!(std::ptr::eq(sessions[0].template(), sessions[1].template()), "they share it");
+        model.reload(LoadOptions::default()).unwrap();
+        let mut session = model.session().unwrap();
+        assert!(session.template().name().ends_with("chat.jinja"));
+        session.options_mut().max_tokens = 1;
+        session.ask("Hello").unwrap();
+    }
 }

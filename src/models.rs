@@ -15,7 +15,7 @@
 //! # Ok::<(), callwright::Error>(())
 //! ```
 
-pub mod bundled;
+pub(crate) mod bundled;
 #[cfg(feature = "hub")]
 mod download;
 mod file;
@@ -48,6 +48,7 @@ pub enum Source {
 
 /// Sampling parameters that a model's makers recommend; the caller chooses the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Sampling {
     /// Temperature; 0 is greedy.
     pub temperature: Option<f32>,
@@ -89,6 +90,7 @@ impl Sampling {
 
 /// A model, and how to use it.
 #[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
 pub struct ModelEntry {
     /// Its name in models.toml, or the requested MODEL.
     pub name: String,
@@ -132,7 +134,7 @@ impl ModelEntry {
     }
 
     /// The path of the model's file, if it is on this machine. Uses no network.
-    pub fn local(&self, hub: &Hub) -> Option<PathBuf> {
+    pub(crate) fn local(&self, hub: &Hub) -> Option<PathBuf> {
         match &self.source {
             Source::File(path) => path.is_file().then(|| path.clone()),
             Source::Hub(file) => hub.cached(file),
@@ -189,8 +191,7 @@ pub struct Models {
 
 /// A model that was found.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct Found {
+pub(crate) struct Found {
     /// What models.toml says of it, and its file.
     pub entry: ModelEntry,
     /// Which file of a repository is used, if the name left it open.
@@ -251,7 +252,7 @@ impl Models {
     ///
     /// # Errors
     /// Those of [`Models::resolve`], and those of `Hub::choose` if only a repository is named.
-    pub fn find(&self, model: &str, hub: &Hub) -> Result<Found> {
+    pub(crate) fn find(&self, model: &str, hub: &Hub) -> Result<Found> {
         let Some(wanted) = HubRepo::parse(model).filter(|_| self.get(model).is_none()) else {
             return Ok(Found { entry: self.resolve(model)?, notice: None });
         };
@@ -260,13 +261,13 @@ impl Models {
         Ok(Found { entry: self.resolve(&file)?, notice })
     }
 
-    /// Finds a model without the hub's list of files: by its name, its path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
+    /// Finds a model without asking the hub: by its name, its path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`.
     ///
-    /// A file on the hub may not be downloaded yet. [`Models::find`] also takes a repository.
+    /// A file on the hub may not be downloaded yet. [`Model::open`](crate::Model::open) also takes a repository without a file.
     ///
     /// # Errors
     /// [`ErrorKind::ModelNotFound`] if it is neither a name nor an existing file, with the name that may be meant;
-    /// [`ErrorKind::Config`] if the text after `hf:` names no file; those of [`bundled::path`].
+    /// [`ErrorKind::Config`] if the text after `hf:` names no file; [`ErrorKind::Io`] if the bundled model cannot be unpacked.
     pub fn resolve(&self, model: &str) -> Result<ModelEntry> {
         if let Some(entry) = self.get(model) {
             return Ok(entry.clone());

@@ -24,6 +24,7 @@ use crate::models::Hub;
 use crate::session::Options;
 use crate::{Error, ErrorKind, Result};
 use guard::Guard;
+pub(crate) use job::StreamArguments;
 use metrics::Metrics;
 use pool::Pool;
 use std::net::{IpAddr, SocketAddr};
@@ -52,6 +53,8 @@ pub(crate) struct ServeOptions {
     pub max_tokens: usize,
     /// The seed of requests without one; a random one each if `None`.
     pub seed: Option<u64>,
+    /// When a stream has the arguments of a call.
+    pub stream_arguments: StreamArguments,
     /// How many requests are answered at the same time, for each model.
     pub parallel: usize,
     /// How many requests may wait, for each model.

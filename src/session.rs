@@ -46,7 +46,7 @@ pub use crate::agent::turn::FinishReason;
 pub use builder::SessionBuilder;
 pub(crate) use event::notes;
 pub use event::{
-    Cut, Done, Event, FallbackStep, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, Tagged, ToolResult, UsageStep,
+    Cut, Done, Event, FallbackStep, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, ToolResult, UsageStep,
     WithoutTools,
 };
 pub use options::{ContextPolicy, Options, ToolChoice};
@@ -191,6 +191,8 @@ impl Session {
         if templates.is_built_in() && origin == Origin::Default {
             // The notice above says so.
             tool_notices.clear();
+        } else if origin == Origin::Default {
+            tool_notices.iter_mut().for_each(|notice| notice.push_str(" (`ModelBuilder::format` gives another)"));
         }
         tool_notices.extend(untrained::notice(&*engine, &format));
         let section = match writes {
@@ -367,7 +369,7 @@ impl Session {
     }
 
     /// How many tokens the context holds, and whether the model was trained for more.
-    pub fn context_limit(&self) -> (usize, bool) {
+    pub(crate) fn context_limit(&self) -> (usize, bool) {
         let limit = self.engine.context_limit();
         (limit, limit < self.engine.model().context_train)
     }
@@ -451,7 +453,7 @@ impl Session {
     pub fn respond(&mut self, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
         let reply = self.request().and_then(|request| self.answer(&request, on_event));
         let reply = reply.inspect_err(|error| on_event(&Event::failed(error, None)))?;
-        on_event(&Event::done(Done { finish_reason: reply.finish_reason, status: None, error: None }));
+        on_event(&Event::Done(Done { finish_reason: reply.finish_reason, status: None, error: None }));
         self.push_message(reply.message.clone());
         Ok(reply)
     }

@@ -18,7 +18,7 @@
 //!     b: f64,
 //! }
 //!
-//! let mut executor = Executor::new();
+//! let mut executor = Executor::default();
 //! let add = executor.function("add", "Adds two numbers", |sum: Sum| Ok::<_, String>(sum.a + sum.b));
 //! assert_eq!(add.parameters.as_ref().unwrap()["required"], serde_json::json!(["a", "b"]));
 //! let tools = callwright::Tools::new([add])?;
@@ -37,7 +37,7 @@ mod builtin;
 mod command;
 mod function;
 
-pub use builtin::BUILTIN;
+pub(crate) use builtin::BUILTIN;
 pub(crate) use command::kill_running;
 pub(crate) use command::without_marks;
 pub use function::Function;
@@ -150,6 +150,7 @@ pub struct Executor {
 }
 
 impl Default for Executor {
+    /// Runs the programs that tools files name.
     fn default() -> Executor {
         Executor {
             functions: HashMap::new(),
@@ -173,11 +174,6 @@ impl fmt::Debug for Executor {
 }
 
 impl Executor {
-    /// An executor that runs the programs that tools files name.
-    pub fn new() -> Executor {
-        Executor::default()
-    }
-
     /// An executor that runs nothing: each time it gives the next of these results.
     pub(crate) fn repeating(results: Vec<Results>) -> Executor {
         Executor { recorded: Some(Mutex::new(results.into())), ..Executor::default() }
@@ -189,7 +185,7 @@ impl Executor {
     }
 
     /// Gives each call of the tool `name` this result; the tool is not run, whatever its file says.
-    pub fn give(&mut self, name: impl Into<String>, result: impl Into<String>) {
+    pub(crate) fn give(&mut self, name: impl Into<String>, result: impl Into<String>) {
         self.given.insert(name.into(), result.into());
     }
 

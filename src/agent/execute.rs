@@ -48,7 +48,7 @@ impl Batch {
             Ok(text) => text.clone(),
             Err(failure) => messages::failed(failure),
         };
-        Event::tool_result(ToolResult {
+        Event::ToolResult(ToolResult {
             id: call.id.clone().unwrap_or_default(),
             name: call.name.clone(),
             ok: result.is_ok(),
@@ -167,4 +167,26 @@ impl Run<'_> {
 /// Whether a call is left to the caller of the run.
 fn left_open(result: &Result<String, Failure>) -> bool {
     matches!(result, Err(Failure { kind: FailureKind::LeftOpen, .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::Agent;
+    use crate::agent::turn::Limits;
+    use crate::engine::ModelInfo;
+    use crate::engine::scripted::ScriptedEngine;
+    use crate::session::Session;
+
+    #[test]
+    fn a_call_that_the_answer_does_not_have_is_an_error_and_no_other_call_runs() {
+        let engine = ScriptedEngine::from_texts(ModelInfo { context_train: 4096, ..ModelInfo::default() }, []);
+        let mut session = Session::builder().engine(engine).build().unwrap();
+        let (mut agent, mut events) = (Agent::default(), Vec::new());
+        let mut on_event = |event: &Event| events.push(event.clone());
+        let mut run = Run::new(&mut session, &mut agent, Limits::default(), &mut on_event);
+        let error = run.execute(&[0]).expect_err("there are no calls");
+        assert_eq!(error.message(), "the answer has no call 0, which is to be executed");
+        assert!(!run.executed && events.is_empty());
+    }
 }

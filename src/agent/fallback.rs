@@ -13,6 +13,7 @@ use std::time::Duration;
 
 /// What one run may spend on fallback models.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct Limits {
     /// Tokens of prompts and answers together; an answer is ended where they are used up.
     pub max_tokens: usize,
@@ -78,7 +79,7 @@ impl Rates {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] when it cannot be written; the call is counted nevertheless.
-    pub fn count(&mut self, model: &str, tool: &str, good: bool) -> Result<()> {
+    pub(crate) fn count(&mut self, model: &str, tool: &str, good: bool) -> Result<()> {
         let rate = self.rates.entry(model.to_owned()).or_default().entry(tool.to_owned()).or_default();
         rate.all += 1;
         rate.good += u32::from(good);
@@ -89,7 +90,7 @@ impl Rates {
 
 /// The models that try a call of `tool`, in order: those of `own`'s family first, then those that did better, then as
 /// they were given.
-pub fn order(models: &[String], own: &str, tool: &str, rates: &Rates) -> Vec<String> {
+pub(crate) fn order(models: &[String], own: &str, tool: &str, rates: &Rates) -> Vec<String> {
     let mut order: Vec<&String> = models.iter().filter(|model| *model != own).collect();
     order.sort_by(|a, b| {
         let other_family = |model: &str| family(model) != family(own);

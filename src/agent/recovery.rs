@@ -43,7 +43,7 @@ impl Run<'_> {
         };
         let own = self.own.clone();
         let other = parsed.map(|parsed| self.other_call(index, &parsed, "regenerated", &own, &request));
-        (self.on_event)(&Event::retry(RetryStep {
+        (self.on_event)(&Event::Retry(RetryStep {
             id: call.id.unwrap_or_default(),
             tool: call.name,
             step: "regenerated",
@@ -68,7 +68,7 @@ impl Run<'_> {
         }
         let Some(model) = self.order.get(place).cloned() else { return self.turn.fell_back(exhausted) };
         let step = |outcome, arguments, message| {
-            Event::fallback(FallbackStep {
+            Event::Fallback(FallbackStep {
                 id: call.id.clone().unwrap_or_default(),
                 tool: call.name.clone(),
                 model: model.clone(),

@@ -68,31 +68,15 @@ impl Session {
                 .hint("a recording holds what one model says"));
         }
         let mut limits = agent.limits.clone();
-        let own = self.engine.model().name.clone();
-        limits.fallback_models = agent.fallbacks.as_ref().map_or(0, |fallbacks| fallbacks.number(&own));
+        let own = &self.engine.model().name;
+        limits.fallback_models = agent.fallbacks.as_ref().map_or(0, |fallbacks| fallbacks.number(own));
         if let Some(recorder) = &mut self.recorder {
             recorder.beside(&Entry::Run(limits.clone()))?;
         }
         if let Some(fallbacks) = &mut agent.fallbacks {
             fallbacks.begin();
         }
-        let mut run = Run {
-            turn: Turn::new(limits),
-            own,
-            answer: None,
-            executed: false,
-            failure: None,
-            finish: FinishReason::Stop,
-            cut: None,
-            usage: Vec::new(),
-            notes: Vec::new(),
-            attempts: Vec::new(),
-            fallback: None,
-            order: Vec::new(),
-            session: self,
-            agent,
-            on_event,
-        };
+        let mut run = Run::new(self, agent, limits, on_event);
         let ended = match run.drive() {
             Ok(status) => Ok(run.stop(status)),
             Err(error) if run.usage.is_empty() => {
@@ -140,7 +124,32 @@ pub(super) struct OpenAnswer {
     pub ran: Vec<(ToolCall, Result<String, Failure>)>,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        session: &'a mut Session,
+        agent: &'a mut Agent,
+        limits: Limits,
+        on_event: &'a mut dyn FnMut(&Event),
+    ) -> Run<'a> {
+        Run {
+            turn: Turn::new(limits),
+            own: session.engine.model().name.clone(),
+            answer: None,
+            executed: false,
+            failure: None,
+            finish: FinishReason::Stop,
+            cut: None,
+            usage: Vec::new(),
+            notes: Vec::new(),
+            attempts: Vec::new(),
+            fallback: None,
+            order: Vec::new(),
+            session,
+            agent,
+            on_event,
+        }
+    }
+
     fn drive(&mut self) -> Result<Status> {
         let mut step = Step::Generate;
         loop {
@@ -158,7 +167,7 @@ impl Run<'_> {
                             self.failure.clone().unwrap_or_default()
                         }
                     };
-                    (self.on_event)(&Event::without_tools(WithoutTools { reason, message }));
+                    (self.on_event)(&Event::WithoutTools(WithoutTools { reason, message }));
                     if reason == Reason::Loop {
                         self.note("loop", messages::LOOP.to_owned());
                     }
@@ -220,7 +229,7 @@ impl Run<'_> {
             };
             let Some(call) = self.turn.call_mut(index) else { continue };
             call.advice = text;
-            (self.on_event)(&Event::retry(RetryStep {
+            (self.on_event)(&Event::Retry(RetryStep {
                 id: call.id(),
                 tool: call.call.name.clone(),
                 step,
@@ -279,7 +288,7 @@ impl Run<'_> {
                 Err(error) => self.note("failure_log", error.to_string()),
             }
         }
-        (self.on_event)(&Event::done(Done { finish_reason: self.finish, status: Some(status), error: None }));
+        (self.on_event)(&Event::Done(Done { finish_reason: self.finish, status: Some(status), error: None }));
         self.outcome(status, failure, None)
     }
 

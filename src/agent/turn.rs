@@ -39,6 +39,7 @@ pub enum FinishReason {
 
 /// What a run may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Limits {
     /// At most this many answers of the model.
     pub max_turns: usize,

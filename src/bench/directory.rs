@@ -119,7 +119,7 @@ pub struct RunDirectory {
     /// The cases.
     pub suite: Suite,
     /// The answers so far, in the order in which they arrived.
-    pub samples: Vec<Sample>,
+    pub(crate) samples: Vec<Sample>,
     /// The prompts' texts, by hash.
     pub prompts: HashMap<String, String>,
     /// What the user should know about the directory's state.
@@ -283,7 +283,7 @@ impl RunDirectory {
     }
 
     /// The directory's path.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 

@@ -4,7 +4,7 @@
 //! 2. [`Configuration`]: a model with a template, a format and options. A [`Plan`] has those to measure.
 //! 3. [`run()`] asks the model, through an [`Answerer`] such as [`SessionAnswers`], and keeps each answer in a
 //!    [`RunDirectory`].
-//! 4. [`Summary`]: the outcome of each answer and the run's figures, with their intervals; [`report`] writes them.
+//! 4. [`Summary`]: the outcome of each answer and the run's figures, with their intervals. [`Summary::write_reports`] writes them.
 //! 5. `bench calibrate` finds the threshold of the decision to call.
 //!
 //! No answer is dropped: the raw text of each is kept, and a failure of the engine is an outcome. The reports print the
@@ -20,7 +20,7 @@ pub(crate) mod exact;
 mod logistic;
 pub(crate) mod outcome;
 pub(crate) mod parallel;
-pub mod report;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod sample;
 pub(crate) mod score;
@@ -34,11 +34,9 @@ pub use self::{
     ask::SessionAnswers,
     configuration::Configuration,
     directory::{Plan, RunDirectory},
-    outcome::Outcome,
     run::{Answer, Answerer, Progress, run},
-    sample::{Sample, Timing},
-    score::Scored,
+    sample::Timing,
     stats::Proportion,
     suite::{Case, Suite},
-    summary::{ConfigurationSummary, ScoreDefinition, ScoredSample, Scores, Summary},
+    summary::{ConfigurationSummary, ScoreDefinition, Scores, Summary},
 };

@@ -5,9 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The outcome of one sample: the first of these, in this order, whose meaning fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "OUTCOMES has the meanings")]
-#[non_exhaustive]
-pub enum Outcome {
+pub(crate) enum Outcome {
     InfraError,
     PromptTooLong,
     Loop,
@@ -146,7 +144,7 @@ impl Outcome {
     }
 
     /// Its name in files and reports.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         self.definition().name
     }
 }

@@ -8,14 +8,13 @@
 //! | `junit.xml` | a test for each answer |
 //! | `report.html` | one file for people: figures, and every answer with why it failed |
 
-pub mod curve;
+pub(crate) mod curve;
 mod html;
 pub(crate) mod json;
 mod junit;
 mod markdown;
 
 use super::bfcl::reachable;
-use super::stats::Proportion;
 use super::summary::Summary;
 use crate::error::Result;
 use std::path::PathBuf;
@@ -24,35 +23,33 @@ pub(crate) use html::html;
 pub(crate) use junit::junit;
 pub(crate) use markdown::markdown;
 
-/// Writes all reports into the run's directory and returns their paths.
-///
-/// # Errors
-/// [`ErrorKind::Io`](crate::ErrorKind::Io) when one cannot be written.
-pub fn write(summary: &Summary<'_>) -> Result<Vec<PathBuf>> {
-    let files = [
-        ("report.md", markdown(summary)),
-        ("report.json", json::report(summary)),
-        ("outcomes.jsonl", json::outcomes(summary)),
-        ("junit.xml", junit(summary)),
-        ("report.html", html(summary)?),
-    ];
-    files
-        .into_iter()
-        .map(|(name, text)| {
-            summary.run.write(name, &text)?;
-            Ok(summary.run.path().join(name))
-        })
-        .collect()
+impl Summary<'_> {
+    /// Writes all reports into the run's directory and returns their paths: report.html, report.md, report.json,
+    /// outcomes.jsonl and junit.xml.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) when one cannot be written.
+    pub fn write_reports(&self) -> Result<Vec<PathBuf>> {
+        let files = [
+            ("report.md", markdown(self)),
+            ("report.json", json::report(self)),
+            ("outcomes.jsonl", json::outcomes(self)),
+            ("junit.xml", junit(self)),
+            ("report.html", html(self)?),
+        ];
+        files
+            .into_iter()
+            .map(|(name, text)| {
+                self.run.write(name, &text)?;
+                Ok(self.run.path().join(name))
+            })
+            .collect()
+    }
 }
 
 /// A share in per cent, for tables.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
-}
-
-/// A share with its interval: `83.3% (71.9–90.7)`.
-pub fn with_interval(score: &Proportion) -> String {
-    format!("{} ({:.1}–{:.1})", percent(score.share()), 100.0 * score.low, 100.0 * score.high)
 }
 
 /// Seconds, in a suitable unit.

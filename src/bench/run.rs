@@ -25,6 +25,7 @@ pub trait Answerer {
 
 /// One answer.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Answer {
     /// The text of the prompt.
     pub prompt: String,

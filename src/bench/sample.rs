@@ -29,6 +29,7 @@ pub(crate) struct Failure {
 
 /// How long an answer took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Timing {
     /// Seconds until the prompt was decoded and the first token chosen.
     pub first_token: f64,
@@ -40,8 +41,7 @@ pub struct Timing {
 
 /// One answer: a line of samples.jsonl.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Sample {
+pub(crate) struct Sample {
     /// The case's id.
     pub case: String,
     /// The configuration's id: a hash of all its fields, including the hashes of the GGUF and the chat template.

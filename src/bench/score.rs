@@ -31,8 +31,7 @@ const MORE_CALLS: usize = 3;
 
 /// A scored answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Scored {
+pub(crate) struct Scored {
     /// The outcome.
     pub outcome: Outcome,
     /// The reason in a sentence; empty where the answer is correct.

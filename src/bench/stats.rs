@@ -26,6 +26,13 @@ impl Proportion {
     }
 }
 
+/// The share with its interval: `83.3% (71.9–90.7)`.
+impl std::fmt::Display for Proportion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:.1}% ({:.1}–{:.1})", 100.0 * self.share(), 100.0 * self.low, 100.0 * self.high)
+    }
+}
+
 /// Wilson's score interval (1927), which is sound with few trials and at 0% and 100%.
 pub(crate) fn wilson(successes: usize, trials: usize) -> Proportion {
     let share = successes as f64 / trials.max(1) as f64;

@@ -26,6 +26,7 @@ const CALL_KEYS: [&str; 4] = ["name", "arguments", "accept", "optional"];
 
 /// The cases to ask.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Suite {
     /// The name by which it was opened.
     pub name: String,
@@ -107,7 +108,7 @@ impl Suite {
     ///
     /// # Errors
     /// None: the tests read the built-in file.
-    pub fn builtin() -> Result<Suite> {
+    pub(crate) fn builtin() -> Result<Suite> {
         Suite::from_text("builtin", BUILTIN, Path::new("<built-in suite>"))
     }
 
@@ -142,7 +143,7 @@ impl Suite {
     ///
     /// # Errors
     /// Those of [`Suite::open`].
-    pub fn from_text(name: &str, text: &str, file: &Path) -> Result<Suite> {
+    pub(crate) fn from_text(name: &str, text: &str, file: &Path) -> Result<Suite> {
         let mut cases: Vec<Case> = Vec::new();
         let mut ids = HashSet::new();
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -27,8 +27,7 @@ pub struct Summary<'a> {
 
 /// A sample with its outcome.
 #[derive(Debug)]
-#[non_exhaustive]
-pub struct ScoredSample<'a> {
+pub(crate) struct ScoredSample<'a> {
     /// The case.
     pub case: &'a Case,
     /// The answer.
@@ -46,9 +45,9 @@ pub struct ConfigurationSummary<'a> {
     /// Its label, unique in the run.
     pub label: String,
     /// Its answers, in the suite's order.
-    pub samples: Vec<ScoredSample<'a>>,
+    pub(crate) samples: Vec<ScoredSample<'a>>,
     /// The number of answers with each outcome, in the table's order.
-    pub outcomes: [usize; OUTCOMES.len()],
+    pub(crate) outcomes: [usize; OUTCOMES.len()],
     /// The scores over all categories.
     pub scores: Scores,
     /// The scores of each of the run's categories.

@@ -128,7 +128,7 @@ pub fn tell_lacking(run: &RunDirectory) {
 pub fn show(summary: &Summary<'_>, json: bool) -> Result<()> {
     let mut out = std::io::stdout();
     write!(out, "{}", if json { report::json::report(summary) } else { table(summary) })?;
-    let files = report::write(summary)?;
+    let files = summary.write_reports()?;
     if let Some(page) = files.last().filter(|_| !json) {
         writeln!(out, "\nEvery answer, and why it failed: {}", page.display())?;
     }

@@ -7,7 +7,7 @@ use super::{DONE, INTERRUPTED, notice, say};
 use anyhow::Result;
 use callwright::bench::calibrate::{Calibration, FOLDS, Goal, Measurement, Point, measure};
 use callwright::bench::directory::NOW;
-use callwright::bench::report::{curve, percent, with_interval};
+use callwright::bench::report::{curve, percent};
 use callwright::bench::stats::{Area, Proportion};
 use callwright::bench::suite::Suite;
 use callwright::models::{ModelEntry, call_settings, with_call_threshold};
@@ -205,8 +205,8 @@ impl About<'_> {
             let mark = if point.threshold == calibration.best.threshold { " (best)" } else { "" };
             table.add_row([
                 format!("{:.4e}{mark}", point.threshold),
-                with_interval(&point.recall),
-                with_interval(&point.specificity),
+                point.recall.to_string(),
+                point.specificity.to_string(),
             ]);
         }
         for index in 1..3 {
@@ -220,8 +220,8 @@ impl About<'_> {
             "\nOn cases that the threshold was not chosen on ({} folds): recall {}, specificity {}, balanced accuracy {}\n\n\
              For the entry of {} in models.toml:\n",
             calibration.folds,
-            with_interval(recall),
-            with_interval(specificity),
+            recall,
+            specificity,
             percent((recall.share() + specificity.share()) / 2.0),
             self.entry.name
         );

@@ -2,7 +2,7 @@
 
 use callwright::bench::compare::Comparison;
 use callwright::bench::outcome::{OUTCOMES, Outcome};
-use callwright::bench::report::{percent, seconds, with_interval};
+use callwright::bench::report::{percent, seconds};
 use callwright::bench::summary::{SCORES, Summary};
 use comfy_table::{CellAlignment, Table, presets};
 
@@ -22,7 +22,7 @@ pub fn table(summary: &Summary<'_>) -> String {
     table.set_header(header);
     for one in &summary.configurations {
         let score = |key| one.scores.get(key);
-        let mut row = vec![one.label.clone(), score("accuracy").map_or("–".to_owned(), |score| with_interval(&score))];
+        let mut row = vec![one.label.clone(), score("accuracy").map_or("–".to_owned(), |score| score.to_string())];
         row.extend(
             shown
                 .iter()

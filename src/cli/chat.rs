@@ -94,63 +94,121 @@ pub fn run(args: ChatArgs) -> Result<u8> {
         }
     }
     say(format_args!("{} · /help lists the commands\n", model.entry().name));
-    let mut forced = None;
+    let mut chat = Chat { session, agent, interrupts, forced: None, waiting: false };
     // `-` is standard input, which is read in any case.
-    let mut waiting = false;
     if let Some(prompt) = args.conversation.question().filter(|prompt| *prompt != "-") {
-        waiting = ask(&mut session, &mut agent, &interrupts, prompt, &mut forced);
+        chat.ask(prompt);
     }
-    let terminal = std::io::stdin().is_terminal();
-    let mut status = DONE;
-    loop {
-        let text = match lines.next() {
-            Ok(text) => text,
-            Err(ReadlineError::Interrupted) => {
-                say(format_args!("Ctrl-D ends the conversation\n"));
-                continue;
-            }
-            Err(ReadlineError::Eof) => break,
-            // One line; those after it can be read.
-            Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
-                complain(&error.to_string());
-                continue;
-            }
-            Err(error) => return Err(terminal_error(error).into()),
-        };
-        let text = text.trim();
-        if text.is_empty() {
-            continue;
-        }
-        lines.remember(text);
-        if let Some(pasted) = text.strip_prefix('/') {
-            let (command, rest) = pasted.split_once('\n').unwrap_or((pasted, ""));
-            lines.put_back(rest);
-            let before = session.messages().len();
-            let obeyed = obey(&mut session, command, &mut forced);
-            waiting &= session.messages().len() == before;
-            match obeyed {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => complain(&error.to_string()),
-            }
-        } else if waiting && !terminal {
-            // Whoever wrote it could not know of the calls; as a message it would take the place of their results.
-            complain(&format!("the chat ends before {text:?}: the calls before it wait for their results"));
-            status = CALLS;
-            break;
-        } else {
-            waiting = ask(&mut session, &mut agent, &interrupts, text, &mut forced);
-        }
-    }
-    if waiting && !terminal {
-        status = CALLS;
-    }
+    let status = chat.talk(&mut lines, std::io::stdin().is_terminal())?;
     if let Some(path) = history
         && let Err(error) = save_history(&mut lines, &path)
     {
         notice(&error.to_string());
     }
     Ok(status)
+}
+
+/// A conversation at the terminal.
+struct Chat {
+    session: Session,
+    agent: Agent,
+    interrupts: Interrupts,
+    /// The tool that the next answer calls.
+    forced: Option<ToolChoice>,
+    /// Whether calls wait for their results.
+    waiting: bool,
+}
+
+impl Chat {
+    /// Takes lines until they end or one of them ends the chat; returns the exit status.
+    fn talk(&mut self, lines: &mut Lines, terminal: bool) -> Result<u8> {
+        loop {
+            let text = match lines.next() {
+                Ok(text) => text,
+                Err(ReadlineError::Interrupted) => {
+                    say(format_args!("Ctrl-D ends the conversation\n"));
+                    continue;
+                }
+                Err(ReadlineError::Eof) => break,
+                // One line; those after it can be read.
+                Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    complain(&error.to_string());
+                    continue;
+                }
+                Err(error) => return Err(terminal_error(error).into()),
+            };
+            let text = text.trim();
+            if text.is_empty() {
+                continue;
+            }
+            lines.remember(text);
+            if let Some(pasted) = text.strip_prefix('/') {
+                let (command, rest) = pasted.split_once('\n').unwrap_or((pasted, ""));
+                lines.put_back(rest);
+                let before = self.session.messages().len();
+                let obeyed = obey(&mut self.session, command, &mut self.forced);
+                self.waiting &= self.session.messages().len() == before;
+                match obeyed {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => complain(&error.to_string()),
+                }
+            } else if self.waiting && !terminal {
+                // Whoever wrote it could not know of the calls; as a message it would take the place of their results.
+                complain(&format!("the chat ends before {text:?}: the calls before it wait for their results"));
+                break;
+            } else {
+                self.ask(text);
+            }
+        }
+        Ok(if self.waiting && !terminal { CALLS } else { DONE })
+    }
+
+    /// Asks the model; whatever comes of it, the conversation can go on. An answer calls the tool that is forced, if there
+    /// is one, and ends that.
+    fn ask(&mut self, prompt: &str) {
+        let Chat { session, agent, interrupts, forced, waiting } = self;
+        let usual = session.options().tool_choice.clone();
+        if let Some(choice) = &*forced {
+            session.options_mut().tool_choice = choice.clone();
+        }
+        let before = session.messages().len();
+        let question = Message::user(prompt);
+        if open_calls(session.messages()).is_ok_and(|open| open.is_empty()) {
+            session.push_message(question);
+        } else {
+            // The line may be the result of a call that waits for it.
+            let messages = [session.messages(), &[question]].concat();
+            if let Err(error) = session.set_messages(messages) {
+                complain(&error.to_string());
+            }
+        }
+        let mut printer = Printer::new(Output::Text);
+        let cancel = interrupts.flag();
+        let outcome = interrupts.during(|| {
+            session.run(agent, &mut |event| {
+                if !printer.event(event) {
+                    cancel.store(true, Ordering::Relaxed);
+                }
+            })
+        });
+        session.options_mut().tool_choice = usual;
+        *waiting = match outcome {
+            Ok(outcome) => {
+                *forced = None;
+                tell_run(&outcome, session, ANSWER);
+                outcome.status == Status::ToolCalls
+            }
+            Err(error) => {
+                complain(&error.to_string());
+                if session.messages().len() <= before + 1 {
+                    // Nothing was answered: remove the question, too.
+                    session.set_adopted_messages(session.messages()[..before].to_vec());
+                }
+                false
+            }
+        };
+    }
 }
 
 /// Writes a file whole or not at all; one that is there only with `over`.
@@ -190,57 +248,6 @@ fn save_history(lines: &mut Lines, path: &Path) -> Result<(), Error> {
     lines
         .save_history(path)
         .map_err(|error| Error::new(ErrorKind::Io, format!("cannot write {}: {error}", path.display())))
-}
-
-/// Asks the model; whatever comes of it, the conversation can go on. An answer calls the tool that is forced, if there
-/// is one, and ends that. Returns whether calls wait for their results.
-fn ask(
-    session: &mut Session,
-    agent: &mut Agent,
-    interrupts: &Interrupts,
-    prompt: &str,
-    forced: &mut Option<ToolChoice>,
-) -> bool {
-    let usual = session.options().tool_choice.clone();
-    if let Some(choice) = &*forced {
-        session.options_mut().tool_choice = choice.clone();
-    }
-    let before = session.messages().len();
-    let question = Message::user(prompt);
-    if open_calls(session.messages()).is_ok_and(|open| open.is_empty()) {
-        session.push_message(question);
-    } else {
-        // The line may be the result of a call that waits for it.
-        let messages = [session.messages(), &[question]].concat();
-        if let Err(error) = session.set_messages(messages) {
-            complain(&error.to_string());
-        }
-    }
-    let mut printer = Printer::new(Output::Text);
-    let cancel = interrupts.flag();
-    let outcome = interrupts.during(|| {
-        session.run(agent, &mut |event| {
-            if !printer.event(event) {
-                cancel.store(true, Ordering::Relaxed);
-            }
-        })
-    });
-    session.options_mut().tool_choice = usual;
-    match outcome {
-        Ok(outcome) => {
-            *forced = None;
-            tell_run(&outcome, session, ANSWER);
-            outcome.status == Status::ToolCalls
-        }
-        Err(error) => {
-            complain(&error.to_string());
-            if session.messages().len() <= before + 1 {
-                // Nothing was answered: remove the question, too.
-                session.set_adopted_messages(session.messages()[..before].to_vec());
-            }
-            false
-        }
-    }
 }
 
 /// Does what a line with a slash says; false when that is to end.

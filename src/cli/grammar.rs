@@ -138,7 +138,7 @@ impl GrammarArgs {
             let grammar = json_grammar(&read_schema(path)?, true).map_err(|error| error.in_file(path))?;
             return Ok((grammar, Vec::new()));
         }
-        let tools = self.tools.unreported(&mut Executor::new())?;
+        let tools = self.tools.unreported(&mut Executor::default())?;
         let notices = tools.notices().to_vec();
         let tools = self.tools.reported(tools)?;
         let only = match ToolChoice::from_name(&self.tool_choice, &tools)? {

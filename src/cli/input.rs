@@ -3,7 +3,7 @@
 use super::model::Bars;
 use super::sampling::Replaced;
 use super::stdin::{ask, beside, read_stdin, without_mark};
-use super::{advice, notice, notice_once};
+use super::{notice, notice_once, option_names};
 use anyhow::Result;
 use callwright::agent::OpenModel;
 use callwright::agent::exec::{BUILTIN, Executor};
@@ -204,7 +204,7 @@ impl ConversationOptions {
             }
             None => Tools::default(),
         };
-        let mut executor = Executor::new();
+        let mut executor = Executor::default();
         tools.append(self.tools.unreported(&mut executor)?);
         let mut tools = self.tools.reported(tools)?;
         let mut asked = Asked {
@@ -242,7 +242,7 @@ impl ConversationOptions {
         }
         let (mut messages, notices) = adopt(conversation.messages);
         let notes = conversation.notes.iter().chain(&asked.body.notes);
-        notes.chain(&advice::unused_note(&asked.body)).chain(&notices).for_each(|text| notice(text));
+        notes.chain(&option_names::unused_note(&asked.body)).chain(&notices).for_each(|text| notice(text));
         if let Some(system) = &self.system {
             messages.retain(|message| message.role != Role::System);
             messages.insert(0, Message::system(system));

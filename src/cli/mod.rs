@@ -1,7 +1,6 @@
 //! The command line: all that concerns the terminal and not the library. It names the library as its users do.
 #![allow(unreachable_pub)]
 
-mod advice;
 mod agent;
 mod ask;
 mod bench;
@@ -158,7 +157,7 @@ fn complain(text: &str) {
 /// Reports what the user should know and is not a failure.
 fn notice(text: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default();
-    say(format_args!("{style}note:{style:#} {}\n", with_options(&advice::with_option(text))));
+    say(format_args!("{style}note:{style:#} {}\n", with_options(text)));
 }
 
 /// Reports a fact that does not change while the program runs, only once.

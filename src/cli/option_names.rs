@@ -2,11 +2,12 @@
 //!
 //! The library's messages name its own options and methods. A person at a terminal needs the option of the command line.
 
+use callwright::message::Body;
 use serde_json::Value;
 use std::borrow::Cow;
 
 /// What the library writes, and what the program writes in its place.
-const NAMES: [(&str, &str); 26] = [
+const NAMES: [(&str, &str); 27] = [
     ("set `Options::constrain` to off", "use --constrain off"),
     ("`Options::constrain`", "--constrain"),
     ("`Options::max_tokens`", "--max-tokens"),
@@ -14,6 +15,7 @@ const NAMES: [(&str, &str); 26] = [
     ("`Options::max_calls`", "--max-calls"),
     ("`Limits::max_turns`", "--max-turns"),
     ("`LoadOptions::context`", "--ctx"),
+    ("`ModelBuilder::format` gives", "--format NAME|FILE gives"),
     ("`ModelBuilder::format`", "--format"),
     ("`Options::explain`", "--explain"),
     ("`ToolChoice::Required`", "--tool-choice required"),
@@ -44,6 +46,28 @@ const NAMES: [(&str, &str); 26] = [
     ("only runs of the same suite with the same cases", "only runs of the same suite with the same --limit"),
 ];
 
+/// Options in place of fields of a request body that are not used.
+const FIELDS: [(&str, &str); 5] = [
+    ("stream", "--output events writes while the model does"),
+    ("stream_options", "--output events writes while the model does"),
+    ("system", "give a message with the role system, or --system"),
+    ("grammar", "give it with --grammar FILE"),
+    ("json_schema", "write response_format, or give it with --json-schema FILE"),
+];
+
+/// One sentence about the fields of a request body that are not used.
+pub fn unused_note(body: &Body) -> Option<String> {
+    let mut body = body.clone();
+    for field in &mut body.unused {
+        if let Some((_, option)) = FIELDS.iter().find(|(name, _)| *name == field.name) {
+            field.advice = (*option).to_owned();
+        } else if field.name == "model" {
+            field.advice = format!("-m chooses one, not {}", field.value);
+        }
+    }
+    body.unused_note()
+}
+
 /// The text with the names of the command line's options.
 pub fn with_options(text: &str) -> Cow<'_, str> {
     if !NAMES.iter().any(|(library, _)| text.contains(library)) {
@@ -64,7 +88,8 @@ pub fn in_fields(mut object: Value, fields: &[&str]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::with_options;
+    use super::{Body, unused_note, with_options};
+    use callwright::message::Conversation;
 
     #[test]
     fn messages_name_the_options_of_the_command_line() {
@@ -77,11 +102,27 @@ mod tests {
             ("a larger `LoadOptions::context` gives more room", "a larger --ctx gives more room"),
             ("missing field `context`", "missing field `context`"),
             (
+                "written in the format delimited (`ModelBuilder::format` gives another)",
+                "written in the format delimited (--format NAME|FILE gives another)",
+            ),
+            ("hermes fits it (`ModelBuilder::format` sets it)", "hermes fits it (--format sets it)"),
+            (
                 "another process is at work; start a run in another directory",
                 "another process is at work; start a run elsewhere with --out DIR",
             ),
         ] {
             assert_eq!(with_options(library), program);
         }
+    }
+
+    #[test]
+    fn unused_fields_name_the_options_in_their_place() {
+        let body = r#"{"messages": [{"role": "user", "content": "Hi"}], "model": "m", "stream": true, "n": 2}"#;
+        let body = Body::of(&Conversation::from_json(body, "body.json").unwrap()).unwrap();
+        assert_eq!(
+            unused_note(&body).unwrap(),
+            "not used in the request body: model (-m chooses one, not \"m\"), \
+            stream (--output events writes while the model does), n (one answer is written)"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use super::generation::OtherFormsArg;
 use super::input::ToolsOptions;
+use super::option_names::in_fields;
 use super::stdin::{Source, batch};
 use super::{DONE, notice};
 use anyhow::Result;
@@ -117,7 +118,7 @@ pub fn run(args: ParseArgs) -> Result<u8> {
     }
     let format = format(args.template.as_deref(), &args.format)?;
     let options = options(&args.prompt_tail, args.reasoning, args.repair, args.other_forms);
-    let tools = args.tools.read(&mut Executor::new())?;
+    let tools = args.tools.read(&mut Executor::default())?;
     let tools = (!args.tools.files.is_empty()).then(|| Arc::new(tools));
     let mut out = std::io::stdout();
     let mut failed = None;
@@ -260,7 +261,7 @@ fn with_notes(mut value: Value, notes: &[session::Note], origin: Option<&str>) -
     if let Some(origin) = origin {
         value["format"] = json!(origin);
     }
-    value["diagnostics"] = json!(notes);
+    value["diagnostics"] = notes.iter().map(|note| in_fields(json!(note), &["message"])).collect();
     value
 }
 

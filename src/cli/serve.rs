@@ -3,12 +3,12 @@
 use super::generation::Constrain;
 use super::input::{positive, threads};
 use super::{DONE, notice};
-use crate::serve::{ServeOptions, Server};
+use crate::serve::{ServeOptions, Server, StreamArguments};
 use anyhow::Result;
 use callwright::models::Hub;
 use callwright::session::{ContextPolicy, Options};
 use callwright::{Error, ErrorKind};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -118,9 +118,29 @@ pub struct ServeArgs {
     #[arg(long, value_name = "P", value_parser = super::generation::probability, help_heading = "Answers")]
     call_threshold: Option<f64>,
 
+    /// Stream a call once it is complete, so that no client gets one that is cut off, or its arguments as they are written
+    #[arg(long, value_name = "complete|written", default_value = "complete", help_heading = "Answers")]
+    stream_arguments: StreamArgumentsArg,
+
     /// Seed the random numbers of requests without a seed with N [default: another seed for each, which is reported]
     #[arg(short, long, value_name = "N", help_heading = "Answers")]
     seed: Option<u64>,
+}
+
+/// When a stream has the arguments of a call.
+#[derive(Clone, Copy, ValueEnum)]
+enum StreamArgumentsArg {
+    Complete,
+    Written,
+}
+
+impl From<StreamArgumentsArg> for StreamArguments {
+    fn from(given: StreamArgumentsArg) -> StreamArguments {
+        match given {
+            StreamArgumentsArg::Complete => StreamArguments::Complete,
+            StreamArgumentsArg::Written => StreamArguments::Written,
+        }
+    }
 }
 
 pub fn run(args: ServeArgs) -> Result<u8> {
@@ -153,6 +173,7 @@ pub fn run(args: ServeArgs) -> Result<u8> {
         defaults,
         max_tokens: args.max_tokens,
         seed: args.seed,
+        stream_arguments: args.stream_arguments.into(),
         parallel: args.parallel,
         queue: args.queue,
         memory_budget: args.memory_budget,

@@ -4,13 +4,14 @@ use super::call::Call;
 use super::closing::Ends;
 use super::compiler::{Compiler, grammar_error, own_grammar};
 use super::digits::Digits;
+use super::openings::Openings;
 use super::trigger::Trigger;
 use super::{Calls, Constraint, Mode, Phase, Rules, Subject};
 use crate::Result;
 use crate::engine::vocabulary::Vocabulary;
 use crate::format::{Format, Marker, Payload};
-use crate::grammar::{Begins, Grammar, Scope};
-use crate::tool::{Tool, Tools};
+use crate::grammar::Grammar;
+use crate::tool::Tools;
 
 impl Compiler {
     /// The compiler for a format's calls.
@@ -47,41 +48,13 @@ impl<'c> Constraint<'c> {
         only: Option<&str>,
         rules: Rules,
     ) -> Result<Constraint<'c>> {
-        let tools: Vec<&Tool> = tools.iter().filter(|tool| only.is_none_or(|only| tool.name == only)).collect();
-        let bare = Marker::Literal(format.opening(None));
-        let markers: Vec<(&Marker, Begins)> = match (&format.section, &format.start) {
-            (Some(section), Some(start)) => vec![(&section.start, Begins::Section), (start, Begins::Call)],
-            (Some(section), None) => vec![(&section.start, Begins::Section)],
-            (None, Some(start)) => vec![(start, Begins::Call)],
-            (None, None) => vec![(&bare, Begins::Call)],
-        };
-        let marker_text = markers.first().and_then(|(marker, _)| marker.text()).unwrap_or_default();
-        let only_calls = rules.calls == Calls::Required && rules.mode == Mode::Strict;
-        let build = |check: bool| -> Result<Vec<Grammar>> {
-            let scopes =
-                markers.iter().map(|(_, begins)| Scope { begins: *begins, max_calls: rules.max_calls, only_calls });
-            scopes.map(|scope| format.build_grammar(&tools, scope, check)).collect()
-        };
-        let mut grammars = Vec::new();
-        if rules.calls != Calls::Forbidden {
-            grammars = build(false)?;
-            let compiled = grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()));
-            if compiled.is_err() {
-                grammars = build(true)?;
-                grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()))?;
-            }
-        }
-        let is_bare = format.start.is_none() && format.section.is_none();
+        let openings = Openings::new(compiler, format, tools, only, &rules)?;
         let thinking_markers: Vec<&Marker> =
             format.reasoning.iter().flat_map(|around| [&around.end, &around.start]).collect();
-        let calls = Trigger::new(&markers.iter().map(|(marker, _)| *marker).collect::<Vec<_>>(), is_bare)?;
         let phase = if rules.thinking { Phase::Thinking(0) } else { Phase::Text(0) };
         Ok(Constraint {
-            calls,
+            openings,
             thinking: Trigger::new(&thinking_markers, false)?,
-            grammars,
-            bare: is_bare,
-            opening: format.opening(None),
             thinking_end: thinking_end(format),
             after_reasoning: None,
             compiler,
@@ -89,15 +62,9 @@ impl<'c> Constraint<'c> {
             phase,
             called: false,
             calls_within: None,
-            marker: marker_text.trim().to_owned(),
             by_threshold: false,
             primed: false,
             subject: Subject::Call,
-            json: match &format.payload {
-                Payload::Json(_) => true,
-                Payload::Named(named) => named.quote.is_none(),
-                _ => false,
-            },
             draft: true,
             last: Vec::new(),
             notices: Vec::new(),
@@ -128,22 +95,17 @@ impl<'c> Constraint<'c> {
         };
         Ok(Constraint {
             calls_within: None,
-            marker: String::new(),
             primed: after_reasoning.is_none(),
             after_reasoning,
             compiler,
             rules: Rules { mode: Mode::Strict, calls: Calls::Required, max_calls: None, max_preamble: 0, ..rules },
             phase,
-            calls: Trigger::new(&[], false)?,
+            openings: Openings::none(grammar)?,
             thinking: Trigger::new(&format.reasoning.iter().map(|around| &around.end).collect::<Vec<_>>(), false)?,
-            grammars: vec![grammar],
-            bare: false,
-            opening: String::new(),
             thinking_end: thinking_end(format),
             called: false,
             by_threshold: false,
             subject,
-            json: false,
             draft: true,
             last: Vec::new(),
             notices: Vec::new(),

@@ -141,7 +141,7 @@ impl Compiler {
     }
 
     /// The vocabulary that it compiles for.
-    pub fn vocabulary(&self) -> &Vocabulary {
+    pub(crate) fn vocabulary(&self) -> &Vocabulary {
         &self.tokens.vocabulary
     }
 

@@ -1,6 +1,7 @@
 //! Rules for a constrained answer, and the diagnostics it produces.
 
 use crate::engine::Token;
+use crate::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 /// How strictly the model is constrained.
@@ -31,6 +32,7 @@ pub enum Calls {
 
 /// The rules for one answer.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Rules {
     /// How strictly the model is constrained.
     pub mode: Mode,
@@ -46,6 +48,20 @@ pub struct Rules {
     pub jump: bool,
     /// Whether the prompt has begun reasoning.
     pub thinking: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            mode: Mode::default(),
+            calls: Calls::Allowed,
+            max_calls: None,
+            max_preamble: 0,
+            max_thinking: None,
+            jump: true,
+            thinking: false,
+        }
+    }
 }
 
 /// What is constrained by a grammar.
@@ -85,6 +101,24 @@ impl Subject {
         match self {
             Subject::Call => "call",
             Subject::Answer { .. } => "answer",
+        }
+    }
+
+    /// The error that nothing is begun that needs `needed` tokens, if that is known, with `left` remaining.
+    pub(super) fn too_few(self, needed: Option<usize>, left: usize) -> Error {
+        let what = self.name();
+        let tokens = if left == 1 { "1 token is".to_owned() } else { format!("{left} tokens are") };
+        match needed {
+            Some(needed) => {
+                let message =
+                    format!("{tokens} left, too few for a complete {what}: the shortest one found takes {needed}");
+                Error::new(ErrorKind::Constraint, message).hint("raise `Options::max_tokens` or `LoadOptions::context`")
+            }
+            None => {
+                let message = format!("{tokens} left, and no {what} is known to fit");
+                Error::new(ErrorKind::Constraint, message)
+                    .hint("raise `Options::max_tokens`, make the schema simpler, or set `Options::constrain` to off")
+            }
         }
     }
 }

@@ -41,7 +41,7 @@ const LONG_CONTEXT: usize = 16 * 1024;
 const ONLY_VOCABULARY: &str = "only the vocabulary was loaded: there is nothing to decode with";
 
 /// A loaded GGUF.
-pub struct LlamaEngine {
+pub(crate) struct LlamaEngine {
     // Before `model`: fields drop in this order, and the context points into the model.
     context: Option<LlamaContext<'static>>,
     model: Arc<LlamaModel>,
@@ -59,7 +59,7 @@ impl LlamaEngine {
     ///
     /// # Errors
     /// [`ErrorKind::Gguf`] with llama.cpp's message if it refuses the file.
-    pub fn load(path: &Path, mut options: LoadOptions) -> Result<LlamaEngine> {
+    pub(crate) fn load(path: &Path, mut options: LoadOptions) -> Result<LlamaEngine> {
         let started = Instant::now();
         let backend = backend()?;
         if std::str::from_utf8(path.as_os_str().as_encoded_bytes()).is_err() {
@@ -105,7 +105,7 @@ impl LlamaEngine {
     }
 
     /// How many threads decode.
-    pub fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.threads
     }
 

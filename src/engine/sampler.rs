@@ -13,6 +13,7 @@ pub use penalties::Penalties;
 
 /// How to choose the next token.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Sampling {
     /// 0 always takes the likeliest token; higher values vary more.
     pub temperature: f32,
@@ -27,6 +28,15 @@ pub struct Sampling {
     /// Penalties for tokens that have already occurred.
     #[serde(default, skip_serializing_if = "Penalties::is_default")]
     pub penalties: Penalties,
+}
+
+impl Sampling {
+    /// This sampling after `set` has changed parts of it.
+    #[must_use]
+    pub fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
+        set(&mut self);
+        self
+    }
 }
 
 impl Default for Sampling {

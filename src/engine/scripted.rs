@@ -165,13 +165,8 @@ pub struct ScriptedEngine {
 }
 
 impl ScriptedEngine {
-    /// Gives the end-of-turn token a text, as in some models.
-    pub fn with_end_text(mut self, text: &str) -> ScriptedEngine {
-        self.vocabulary.insert(self.end, text.as_bytes().to_vec());
-        self
-    }
-
     /// An engine that answers the first prompt with the first text, and so on; after the last, with nothing.
+    /// The token that ends a turn has the text [`ModelInfo::eos`].
     ///
     /// ```
     /// use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
@@ -188,8 +183,9 @@ impl ScriptedEngine {
             })
             .collect();
         let context_limit = info.context_train;
+        let bytes = (0..=255u8).map(|byte| (Token(i32::from(byte)), vec![byte]));
         ScriptedEngine {
-            vocabulary: (0..=255u8).map(|byte| (Token(i32::from(byte)), vec![byte])).collect(),
+            vocabulary: bytes.chain([(SCRIPT_END, info.eos.clone().into_bytes())]).collect(),
             any_prompt: true,
             ..ScriptedEngine::new(info, context_limit, SCRIPT_END, generations)
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Turns plain text into tokens, never into special tokens.
-pub type Tokenize = dyn Fn(&[u8]) -> Vec<Token> + Send + Sync;
+pub(crate) type Tokenize = dyn Fn(&[u8]) -> Vec<Token> + Send + Sync;
 
 /// One token of a [`Vocabulary`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl fmt::Debug for Vocabulary {
 }
 
 impl Vocabulary {
-    /// A vocabulary; `tokenize` must not look for special tokens.
+    /// A vocabulary; `tokenize` turns plain text into tokens, and must never look for special ones.
     pub fn new(words: Vec<Word>, tokenize: Arc<Tokenize>) -> Vocabulary {
         Vocabulary { words: words.into(), tokenize }
     }

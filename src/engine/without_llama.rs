@@ -9,14 +9,14 @@ use std::convert::Infallible;
 use std::path::Path;
 
 /// A loaded GGUF; it cannot exist.
-pub struct LlamaEngine(Infallible);
+pub(crate) struct LlamaEngine(Infallible);
 
 impl LlamaEngine {
     /// Always fails: this build cannot run a GGUF.
     ///
     /// # Errors
     /// [`ErrorKind::Engine`], always.
-    pub fn load(path: &Path, _options: LoadOptions) -> Result<LlamaEngine> {
+    pub(crate) fn load(path: &Path, _options: LoadOptions) -> Result<LlamaEngine> {
         Err(Error::new(ErrorKind::Engine, format!("this build cannot run {}: it has no llama.cpp", path.display()))
             .hint("build with the feature llama, which is on by default: `cargo install callwright`"))
     }
@@ -28,7 +28,7 @@ impl LlamaEngine {
     }
 
     /// How many threads decode.
-    pub fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         match self.0 {}
     }
 }

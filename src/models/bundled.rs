@@ -21,7 +21,7 @@ pub(crate) fn size() -> Option<u64> {
 /// # Errors
 /// [`ErrorKind::ModelNotFound`] in a build without the feature `bundled-model`, [`ErrorKind::Io`] if the cache
 /// directory cannot be written.
-pub fn path() -> Result<PathBuf> {
+pub(crate) fn path() -> Result<PathBuf> {
     let Some(gguf) = GGUF else {
         return Err(Error::new(ErrorKind::ModelNotFound, "this build has no bundled model")
             .hint("name a model with -m; `callwright model list` shows some"));

@@ -15,6 +15,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// A file on the hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HubFile {
     /// The repository, `ORG/REPO`.
     pub repo: String,
@@ -145,6 +146,7 @@ impl Progress for () {
 
 /// The hub's address, and its cache.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Hub {
     /// The hub's address, without a slash at the end.
     pub endpoint: String,

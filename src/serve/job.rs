@@ -90,11 +90,11 @@ pub(super) enum Constrain {
 /// When a stream has the arguments of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum StreamArguments {
+pub(crate) enum StreamArguments {
+    /// Once the call is complete: a call that is cut off is not in the stream.
+    Complete,
     /// While the model writes them.
     Written,
-    /// Once the call is complete.
-    Complete,
 }
 
 /// Fields that a server honours, and that are no part of an answer.
@@ -266,12 +266,9 @@ impl Chat {
         options
     }
 
-    /// Whether a call is streamed only once it is complete: where the client's own limit may cut it.
-    pub(super) fn holds_calls(&self) -> bool {
-        match self.own.stream_arguments {
-            Some(when) => when == StreamArguments::Complete,
-            None => self.body.max_tokens.is_some_and(|tokens| tokens != crate::message::NO_LIMIT),
-        }
+    /// Whether a call is streamed only once it is complete.
+    pub(super) fn holds_calls(&self, default: StreamArguments) -> bool {
+        self.own.stream_arguments.unwrap_or(default) == StreamArguments::Complete
     }
 }
 

@@ -198,6 +198,7 @@ impl Host {
             defaults: options.defaults.clone(),
             max_tokens: options.max_tokens,
             seed: options.seed,
+            stream_arguments: options.stream_arguments,
             metrics: server.metrics.clone(),
         });
         let start = |number: usize| {

@@ -212,7 +212,7 @@ impl<'a> Streamer<'a> {
     pub(super) fn event(&mut self, event: &Event) {
         let event = match event {
             Event::Parsed(event) => event,
-            Event::Token(token) => return self.outbox.send(Update::Token((**token).clone())),
+            Event::Token(token) => return self.outbox.send(Update::Token(token.clone())),
             _ => return,
         };
         match event {

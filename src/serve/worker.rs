@@ -1,6 +1,6 @@
 //! Answers the requests for one model, one after the other, each with a session on one sequence of the model's context.
 
-use super::job::{Chat, Text, Work};
+use super::job::{Chat, StreamArguments, Text, Work};
 use super::metrics::Metrics;
 use super::queue::{Kind, Queue};
 use super::refusal::Refusal;
@@ -33,6 +33,7 @@ pub(super) struct Shared {
     pub max_tokens: usize,
     /// The seed of requests without one; a random one each if `None`.
     pub seed: Option<u64>,
+    pub stream_arguments: StreamArguments,
     pub metrics: Metrics,
 }
 
@@ -152,7 +153,7 @@ impl<'s> Worker<'s> {
         let Some(Tooled { session, tools, notes }) = self.sessions.get_mut(&key) else {
             return Err(Error::new(ErrorKind::Engine, "there is no session for this request"));
         };
-        let holds_calls = chat.holds_calls();
+        let holds_calls = chat.holds_calls(shared.stream_arguments);
         let asked = chat.tools.to_json().to_string();
         if *tools != asked {
             session.notices.clear();

@@ -92,7 +92,7 @@ impl Session {
                 probabilities
                     .iter()
                     .flat_map(Probabilities::take)
-                    .for_each(|token| reader.report(&Event::token(token)));
+                    .for_each(|token| reader.report(&Event::Token(token)));
                 if decided.get() == Some(Decided::Text) {
                     reader.forbid_calls();
                 }

@@ -7,90 +7,65 @@ use crate::decision::{CallProbability, Decided};
 use crate::engine::Token;
 use crate::generate::{TokenProbability, Usage};
 use crate::message::Message;
-use crate::parse::event::{Diagnostic, Event as ParserEvent, Repair};
+use crate::parse::event::{Diagnostic, DiagnosticKind, Event as ParserEvent, Repair};
 use crate::parse::{Parsed, ParsedCall};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 /// What happens during a turn, as it happens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
+#[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// The model writes.
-    Parsed(ParserEvent),
     /// The model wrote a token: see [`Options::logprobs`](super::Options::logprobs).
-    Token(Tagged<TokenProbability>),
+    Token(TokenProbability),
     /// The grammar intervened, or could not.
-    Constraint(Tagged<Notice>),
+    Constraint(Notice),
     /// Tokens and times of an answer.
-    Usage(Tagged<UsageStep>),
+    Usage(UsageStep),
     /// A tool was executed.
-    ToolResult(Tagged<ToolResult>),
+    ToolResult(ToolResult),
     /// A call did not go well, and is tried again.
-    Retry(Tagged<RetryStep>),
+    Retry(RetryStep),
     /// A fallback model writes a call.
-    Fallback(Tagged<FallbackStep>),
+    Fallback(FallbackStep),
     /// The model is made to answer without tools.
-    WithoutTools(Tagged<WithoutTools>),
+    WithoutTools(WithoutTools),
     /// The conversation did not fit, and something was shortened or left out.
-    Context(Tagged<Notice>),
+    Context(Notice),
     /// The conversation was adapted for the chat template, or the template leaves something of it out.
-    History(Tagged<Notice>),
+    History(Notice),
     /// The turn is over.
-    Done(Tagged<Done>),
+    Done(Done),
+    /// The model writes. Such an event has its own type.
+    #[serde(untagged)]
+    Parsed(ParserEvent),
 }
 
 impl Event {
     pub(crate) fn constraint(message: String) -> Event {
-        Event::Constraint(Tagged { r#type: "constraint", value: Notice { message } })
-    }
-
-    pub(crate) fn token(value: TokenProbability) -> Event {
-        Event::Token(Tagged { r#type: "token", value })
+        Event::Constraint(Notice { message })
     }
 
     pub(crate) fn usage(usage: Usage, model: Option<String>) -> Event {
-        let value = UsageStep { model, usage, call_probability: None, decided: None };
-        Event::Usage(Tagged { r#type: "usage", value })
+        Event::Usage(UsageStep { model, usage, call_probability: None, decided: None })
     }
 
     pub(crate) fn answered(usage: Usage, call_probability: Option<CallProbability>, decided: Option<Decided>) -> Event {
-        let value = UsageStep { model: None, usage, call_probability, decided };
-        Event::Usage(Tagged { r#type: "usage", value })
-    }
-
-    pub(crate) fn tool_result(value: ToolResult) -> Event {
-        Event::ToolResult(Tagged { r#type: "tool_result", value })
-    }
-
-    pub(crate) fn retry(value: RetryStep) -> Event {
-        Event::Retry(Tagged { r#type: "retry", value })
-    }
-
-    pub(crate) fn fallback(value: FallbackStep) -> Event {
-        Event::Fallback(Tagged { r#type: "fallback", value })
-    }
-
-    pub(crate) fn without_tools(value: WithoutTools) -> Event {
-        Event::WithoutTools(Tagged { r#type: "without_tools", value })
+        Event::Usage(UsageStep { model: None, usage, call_probability, decided })
     }
 
     pub(crate) fn context(message: String) -> Event {
-        Event::Context(Tagged { r#type: "context", value: Notice { message } })
+        Event::Context(Notice { message })
     }
 
     pub(crate) fn history(message: String) -> Event {
-        Event::History(Tagged { r#type: "history", value: Notice { message } })
-    }
-
-    pub(crate) fn done(done: Done) -> Event {
-        Event::Done(Tagged { r#type: "done", value: done })
+        Event::History(Notice { message })
     }
 
     /// The end of a turn that failed.
     pub(crate) fn failed(error: &Error, status: Option<Status>) -> Event {
-        Event::done(Done { finish_reason: FinishReason::Error, status, error: Some(error.to_string()) })
+        Event::Done(Done { finish_reason: FinishReason::Error, status, error: Some(error.to_string()) })
     }
 }
 
@@ -191,22 +166,6 @@ pub struct WithoutTools {
     pub message: String,
 }
 
-/// A value that says in its JSON which event it is.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Tagged<T> {
-    r#type: &'static str,
-    #[serde(flatten)]
-    value: T,
-}
-
-impl<T> std::ops::Deref for Tagged<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value
-    }
-}
-
 /// The end of a turn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -248,7 +207,7 @@ pub struct Note {
 
 impl Note {
     /// A note that is about no call.
-    pub fn plain(kind: &'static str, message: String) -> Note {
+    pub(crate) fn plain(kind: &'static str, message: String) -> Note {
         Note { kind, call: None, repair: None, message }
     }
 }
@@ -259,8 +218,13 @@ pub(crate) fn notes(parsed: &Parsed) -> Vec<Note> {
         repair: Some(repair.clone()),
         ..Note::plain("repair", format!("byte {}: repaired {}", repair.range.start, repair.kind.describe()))
     });
-    let diagnostics =
-        parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| Note::plain("diagnostic", diagnostic.to_string()));
+    let diagnostics = parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| {
+        let how = match diagnostic.kind {
+            DiagnosticKind::OtherForm { format: Some(_), .. } => " (`ModelBuilder::format` sets it)",
+            _ => "",
+        };
+        Note::plain("diagnostic", format!("{diagnostic}{how}"))
+    });
     let problems = parsed.calls.iter().flat_map(|call| {
         call.problems.iter().map(move |problem| Note {
             call: Some(call.id.clone()),

@@ -1,6 +1,6 @@
 //! Why an answer has no call, although there are tools: what can be seen of it.
 
-use super::event::Reply;
+use super::event::{Cut, Reply};
 use super::prompt::AnswerRequest;
 use super::{Session, ToolChoice};
 use crate::agent::turn::FinishReason;
@@ -34,7 +34,8 @@ impl Session {
         let to_question = request.messages.last().is_some_and(|message| message.role == Role::User);
         let whole = options.grammar.is_some() || options.response_format.is_some();
         let other = matches!(ended, FinishReason::ToolCalls | FinishReason::Cancelled | FinishReason::Error);
-        if options.tool_choice != ToolChoice::Auto || !to_question || whole || other {
+        // A call that was cut off is one.
+        if options.tool_choice != ToolChoice::Auto || !to_question || whole || other || !reply.calls.is_empty() {
             return None;
         }
         let asked = &request.messages.last()?.content;
@@ -60,8 +61,9 @@ impl Session {
             );
             return self.reported.insert(note.clone()).then_some(note);
         }
-        // A diagnostic has said what is wrong with it.
-        if reply.notes.iter().any(|note| note.kind == "diagnostic") {
+        // A diagnostic has said what is wrong with it, or the constraint that there was no room for a call.
+        let no_room = reply.cut == Some(Cut::Constraint);
+        if no_room || reply.notes.iter().any(|note| note.kind == "diagnostic") {
             return None;
         }
         let next = "`ToolChoice::Required` makes it call, `Options::explain` says more";

@@ -129,7 +129,13 @@ pub enum ContextPolicy {
 }
 
 /// What a session does with each turn.
+///
+/// ```
+/// use callwright::session::Options;
+/// let options = Options::default().with(|options| options.max_tokens = 200);
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Options {
     /// How tokens are chosen.
     pub sampling: Sampling,
@@ -197,6 +203,15 @@ pub struct Options {
     pub now: Option<DateTime>,
     /// Raised to end a generation, from a signal handler or another thread.
     pub cancel: Arc<AtomicBool>,
+}
+
+impl Options {
+    /// These options after `set` has changed some.
+    #[must_use]
+    pub fn with(mut self, set: impl FnOnce(&mut Self)) -> Self {
+        set(&mut self);
+        self
+    }
 }
 
 impl Default for Options {

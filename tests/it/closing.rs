@@ -1,15 +1,13 @@
 //! No call is cut off: whatever the schema, the format, the number of tokens and the model.
 
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
+use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{End, Limits, generate};
 use callwright::grammar::{Begins, Grammar, Scope, json_grammar};
-use callwright::models::bundled;
 use callwright::parse::{Parsed, Parser, ParserOptions};
 use callwright::session::{FinishReason, ToolChoice};
 use callwright::tool::Tool;
@@ -42,7 +40,9 @@ fn read(cases: &str) -> Vec<Case> {
 }
 
 fn rules(mode: Mode, calls: Calls) -> Rules {
-    Rules { mode, calls, max_calls: None, max_preamble: 0, max_thinking: None, jump: true, thinking: false }
+    let mut rules = Rules::default();
+    (rules.mode, rules.calls) = (mode, calls);
+    rules
 }
 
 /// What came of a generation: the text, the notices, and how it ended; nothing else where a required call has no room.
@@ -55,7 +55,7 @@ struct Written {
 
 fn write(engine: &mut dyn Engine, constraint: &mut Constraint<'_>, sampling: Sampling, max_tokens: usize) -> Written {
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens, cancel: &cancel, until: None };
+    let limits = Limits::new(max_tokens, &cancel);
     let mut text = Vec::new();
     let made = generate(engine, &[Token(65), Token(66)], &sampling, limits, Some(constraint), &mut |bytes, _| {
         text.extend_from_slice(bytes);
@@ -128,8 +128,7 @@ fn whatever_the_schema_a_call_is_complete_or_not_begun() {
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn whatever_the_format_a_model_that_writes_at_random_closes_its_calls() {
     let rounds = std::env::var("CALLWRIGHT_CLOSING_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    let mut engine =
-        LlamaEngine::load(&bundled::path().unwrap(), LoadOptions { threads: Some(1), ..Default::default() }).unwrap();
+    let mut engine = crate::bundled::one_thread();
     let vocabulary = engine.vocabulary().unwrap();
     let cases = cases();
     let (mut wrong, mut calls, mut seed) = (Vec::new(), 0, 0);
@@ -139,11 +138,11 @@ fn whatever_the_format_a_model_that_writes_at_random_closes_its_calls() {
         for budget in (0..rounds).flat_map(|_| [64, 96, 128, 256]) {
             let case = &cases[seed as usize % cases.len()];
             let temperature = 1.0 + (seed % 2) as f32;
-            let sampling = Sampling { temperature, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
+            let sampling = crate::bundled::unfiltered(temperature, seed);
             seed += 1;
             let rules = rules(Mode::Strict, Calls::Required);
             let mut constraint = Constraint::new(&mut compiler, format, &case.tools, None, rules).unwrap();
-            let Written { text, told: notices, .. } = write(&mut engine, &mut constraint, sampling, budget);
+            let Written { text, told: notices, .. } = write(&mut *engine, &mut constraint, sampling, budget);
             let parsed = parse(format, &case.tools, &text);
             calls += parsed.calls.len();
             let told = !parsed.calls.is_empty() || notices.iter().any(|n| n.contains("tokens are left"));
@@ -293,8 +292,7 @@ fn a_second_call_is_begun_only_where_there_is_room_for_it() {
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn text_of_a_given_length_is_reckoned_with_the_fewest_tokens() {
-    let engine =
-        LlamaEngine::load(&bundled::path().unwrap(), LoadOptions { threads: Some(1), ..Default::default() }).unwrap();
+    let engine = crate::bundled::one_thread();
     let mut compiler = Compiler::for_format(engine.vocabulary().unwrap(), Format::delimited()).unwrap();
     let mut needed = |schema: &str| {
         let tool = Tool::new("f", "", Some(serde_json::from_str(schema).unwrap()));
@@ -303,7 +301,7 @@ fn text_of_a_given_length_is_reckoned_with_the_fewest_tokens() {
         let mut constraint = Constraint::new(&mut compiler, Format::delimited(), &tools, None, rules).unwrap();
         let mut engine = ScriptedEngine::from_texts(ModelInfo { context_train: 16_384, ..Default::default() }, [""]);
         let cancel = AtomicBool::new(false);
-        let limits = Limits { max_tokens: 10, cancel: &cancel, until: None };
+        let limits = Limits::new(10, &cancel);
         let made = generate(&mut engine, &[], &Sampling::default(), limits, Some(&mut constraint), &mut |_, _| {
             ControlFlow::Continue(())
         });

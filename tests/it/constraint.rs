@@ -1,15 +1,13 @@
 //! Answers held to a grammar: on a scripted engine whose tokens are bytes, and on the bundled model.
 
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
+use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{End, Generation, Limits, generate};
 use callwright::grammar::{Begins, Grammar, Scope};
-use callwright::models::bundled;
 use callwright::parse::{Parsed, Parser, ParserOptions};
 use callwright::{ErrorKind, Session, Tools};
 use std::ops::ControlFlow;
@@ -29,7 +27,9 @@ fn tools() -> Tools {
 }
 
 fn rules(mode: Mode, calls: Calls) -> Rules {
-    Rules { mode, calls, max_calls: None, max_preamble: 0, max_thinking: None, jump: true, thinking: false }
+    let mut rules = Rules::default();
+    (rules.mode, rules.calls) = (mode, calls);
+    rules
 }
 
 fn write(
@@ -39,7 +39,7 @@ fn write(
     max_tokens: usize,
 ) -> (Generation, String) {
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens, cancel: &cancel, until: None };
+    let limits = Limits::new(max_tokens, &cancel);
     let mut text = Vec::new();
     let prompt = [Token(1), Token(2), Token(3)];
     let generation = generate(engine, &prompt, &sampling, limits, Some(constraint), &mut |bytes, _| {
@@ -123,16 +123,15 @@ fn no_call_is_cut_off_whatever_the_budget() {
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_model_that_writes_at_random_makes_calls_that_fit() {
-    let mut engine =
-        LlamaEngine::load(&bundled::path().unwrap(), LoadOptions { threads: Some(1), ..Default::default() }).unwrap();
+    let mut engine = crate::bundled::one_thread();
     let format = Format::delimited();
     let mut compiler = Compiler::for_format(engine.vocabulary().unwrap(), format).unwrap();
     let tools = tools();
     for seed in 0..20 {
-        let sampling = Sampling { temperature: 5.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
+        let sampling = crate::bundled::unfiltered(5.0, seed);
         let mut constraint =
             Constraint::new(&mut compiler, format, &tools, None, rules(Mode::Strict, Calls::Required)).unwrap();
-        let (generation, text) = write(&mut engine, &mut constraint, sampling, 120);
+        let (generation, text) = write(&mut *engine, &mut constraint, sampling, 120);
         let parsed = parse(&text, self::tools());
         assert!(!parsed.calls.is_empty() && parsed.repairs.is_empty() && parsed.diagnostics.is_empty(), "{text}");
         assert!(parsed.calls.iter().all(|call| call.complete && call.valid), "{seed} {:?} {text}", generation.end);
@@ -165,11 +164,12 @@ fn reasoned(script: &str, rules: Rules) -> (String, Vec<String>) {
 #[test]
 fn a_required_call_waits_for_reasoning_which_has_a_limit() {
     let long = format!("{}</think>", "Let me think. ".repeat(10));
-    let rules = Rules { thinking: true, ..rules(Mode::Strict, Calls::Required) };
+    let mut rules = rules(Mode::Strict, Calls::Required);
+    rules.thinking = true;
     let (text, notices) = reasoned(&long, rules.clone());
     assert!(text.starts_with(&format!("{long}<tool_call>\n{{\"name\": \"clock\"")), "{text}");
     assert!(notices.iter().all(|notice| !notice.contains("reasoning")), "{notices:?}");
-    let (text, notices) = reasoned(&long, Rules { max_thinking: Some(20), ..rules });
+    let (text, notices) = reasoned(&long, rules);
     assert!(text.starts_with("Let me think. Let me") && text.contains("</think>"), "{text}");
     assert_eq!(text.find("</think>").map(|at| at < 25), Some(true), "{text}");
     assert!(notices.iter().any(|notice| notice.contains("`Options::max_thinking`")), "{notices:?}");
@@ -177,7 +177,8 @@ fn a_required_call_waits_for_reasoning_which_has_a_limit() {
 
 #[test]
 fn text_before_a_required_call_is_bounded() {
-    let rules = Rules { max_preamble: 8, ..rules(Mode::Strict, Calls::Required) };
+    let mut rules = rules(Mode::Strict, Calls::Required);
+    rules.max_preamble = 8;
     let (text, _) = reasoned("Of course, gladly.", rules);
     assert!(text.starts_with("Of cours<tool_call>\n{\"name\": \"clock\""), "{text}");
 }

@@ -3,9 +3,8 @@
 use callwright::Tools;
 use callwright::constraint::Mode;
 use callwright::decision::{CallProbability, CallWeights, Decided};
-use callwright::engine::llama::LlamaEngine;
+use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
-use callwright::engine::{LoadOptions, ModelInfo};
 use callwright::message::Message;
 use callwright::parse::OtherForms;
 use callwright::session::{Event, Options, Reply, Session, ToolChoice};
@@ -28,23 +27,31 @@ fn ask(text: &str, options: Options) -> Reply {
     session(&[text], options).ask("What time is it?").unwrap()
 }
 
-fn whole(probability: f64) -> Option<CallProbability> {
-    Some(CallProbability { first_token: probability, marker: Some(probability), relevance: None, weighted: None })
+/// The probabilities of the first token and of the whole marker; the others are not measured here.
+fn measures(found: Option<CallProbability>) -> (f64, f64) {
+    let found = found.expect("it was measured");
+    assert_eq!((found.relevance, found.weighted), (None, None));
+    (found.first_token, found.marker.expect("the whole marker was measured"))
 }
 
 #[test]
 fn the_probability_is_there_where_the_model_decides() {
     let call = MARKER.to_owned() + REST;
-    let measured = |choice: ToolChoice| Options { tool_choice: choice, measure_call: true, ..Options::default() };
-    assert_eq!(ask(&call, measured(ToolChoice::Auto)).call_probability, whole(1.0));
-    assert_eq!(ask(TEXT, measured(ToolChoice::Auto)).call_probability, whole(0.0));
+    let measured = |choice: ToolChoice| {
+        Options::default().with(|options| {
+            options.tool_choice = choice;
+            options.measure_call = true;
+        })
+    };
+    assert_eq!(measures(ask(&call, measured(ToolChoice::Auto)).call_probability), (1.0, 1.0));
+    assert_eq!(measures(ask(TEXT, measured(ToolChoice::Auto)).call_probability), (0.0, 0.0));
     assert_eq!(ask(TEXT, measured(ToolChoice::None)).call_probability, None);
     assert_eq!(ask(REST, measured(ToolChoice::Required)).call_probability, None);
     let first = ask(&call, Options::default()).call_probability.unwrap();
     assert_eq!((first.first_token, first.marker), (1.0, None), "the rest of the marker is not decoded");
     // Measuring changes nothing of the answer.
     for constrain in [Mode::Off, Mode::Auto] {
-        let reply = ask(&call, Options { constrain, ..measured(ToolChoice::Auto) });
+        let reply = ask(&call, measured(ToolChoice::Auto).with(|options| options.constrain = constrain));
         assert_eq!((reply.calls.len(), reply.raw.as_slice(), reply.decided), (1, call.as_bytes(), None));
     }
 }
@@ -56,7 +63,7 @@ fn it_can_be_asked_for_without_an_answer() {
     session.set_messages(vec![Message::user("What time is it?")]).unwrap();
     let heading = session.call_probability().unwrap().unwrap();
     assert_eq!((heading.first_token, heading.value()), (1.0, 0.0));
-    assert_eq!(session.call_probability().unwrap(), whole(1.0));
+    assert_eq!(measures(session.call_probability().unwrap()), (1.0, 1.0));
     assert_eq!(session.messages().len(), 1);
     session.set_tools(Tools::default());
     assert_eq!(session.call_probability().unwrap(), None);
@@ -66,11 +73,12 @@ fn it_can_be_asked_for_without_an_answer() {
 fn an_answer_at_the_threshold_is_a_call() {
     let script = TEXT.to_owned() + REST;
     for constrain in [Mode::Off, Mode::Auto, Mode::Strict] {
-        let with = |threshold: f64| Options {
-            call_threshold: Some(threshold),
-            constrain,
-            other_forms: OtherForms::Off,
-            ..Options::default()
+        let with = |threshold: f64| {
+            Options::default().with(|options| {
+                options.call_threshold = Some(threshold);
+                options.constrain = constrain;
+                options.other_forms = OtherForms::Off;
+            })
         };
         let held = ask(&script, with(0.0));
         assert_eq!((held.decided, held.calls.len()), (Some(Decided::Call), 1), "{constrain:?}");
@@ -83,7 +91,10 @@ fn an_answer_at_the_threshold_is_a_call() {
 
 #[test]
 fn a_call_without_room_is_a_note_where_only_the_threshold_wants_it() {
-    let options = Options { call_threshold: Some(0.0), max_tokens: 30, ..Options::default() };
+    let options = Options::default().with(|options| {
+        options.call_threshold = Some(0.0);
+        options.max_tokens = 30;
+    });
     let reply = ask(TEXT, options);
     assert_eq!((reply.decided, reply.calls.len()), (Some(Decided::Call), 0));
     assert!(reply.notes[0].message.starts_with("the answer ends before a call: "), "{:?}", reply.notes);
@@ -93,7 +104,12 @@ fn a_call_without_room_is_a_note_where_only_the_threshold_wants_it() {
 fn an_answer_below_the_other_threshold_is_text() {
     let script = format!("Sure. {MARKER}{REST}");
     for constrain in [Mode::Off, Mode::Auto] {
-        let with = |threshold: Option<f64>| Options { no_call_below: threshold, constrain, ..Options::default() };
+        let with = |threshold: Option<f64>| {
+            Options::default().with(|options| {
+                options.no_call_below = threshold;
+                options.constrain = constrain;
+            })
+        };
         let free = ask(&script, with(Some(0.0)));
         assert_eq!((free.decided, free.calls.len()), (None, 1), "{constrain:?}");
         let held = ask(&script, with(Some(0.5)));
@@ -106,7 +122,7 @@ fn an_answer_below_the_other_threshold_is_text() {
 
 #[test]
 fn after_a_result_the_model_is_left_alone() {
-    let always = Options { call_threshold: Some(0.0), ..Options::default() };
+    let always = Options::default().with(|options| options.call_threshold = Some(0.0));
     let mut session = session(&[&(TEXT.to_owned() + REST), "It is noon."], always);
     let reply = session.ask("What time is it?").unwrap();
     assert_eq!(reply.decided, Some(Decided::Call));
@@ -122,7 +138,10 @@ fn after_a_result_the_model_is_left_alone() {
 fn the_usage_event_and_a_replay_have_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("session.jsonl");
-    let options = Options { call_threshold: Some(0.0), constrain: Mode::Off, ..Options::default() };
+    let options = Options::default().with(|options| {
+        options.call_threshold = Some(0.0);
+        options.constrain = Mode::Off;
+    });
     let mut session = session(&[&(TEXT.to_owned() + REST)], options);
     session.set_messages(vec![Message::user("What time is it?")]).unwrap();
     session.record(&path).unwrap();
@@ -141,10 +160,7 @@ fn the_usage_event_and_a_replay_have_it() {
 
 /// A session of the bundled model with a weather tool.
 fn bundled() -> Session {
-    let path = callwright::models::bundled::path().unwrap();
-    let options = LoadOptions { threads: Some(1), ..LoadOptions::default() };
-    let engine = LlamaEngine::load(&path, options).unwrap();
-    let mut session = Session::new(Box::new(engine), None, None).unwrap();
+    let mut session = Session::new(crate::bundled::one_thread(), None, None).unwrap();
     session.set_tools(Tools::from_file("examples/weather.json").unwrap());
     session
 }
@@ -182,13 +198,12 @@ fn weights_make_the_relevance_decide() {
     let [fits, thanks] = questions.map(|question| relevance(&mut session, &[Message::user(question)]));
     let weights = CallWeights { bias: -(fits + thanks) / 2.0, marker: 0.0, relevance: 1.0 };
     for (question, decided) in questions.into_iter().zip([Decided::Call, Decided::Text]) {
-        *session.options_mut() = Options {
-            call_weights: Some(weights),
-            call_threshold: Some(0.5),
-            no_call_below: Some(0.5),
-            max_tokens: 64,
-            ..Options::default()
-        };
+        *session.options_mut() = Options::default().with(|options| {
+            options.call_weights = Some(weights);
+            options.call_threshold = Some(0.5);
+            options.no_call_below = Some(0.5);
+            options.max_tokens = 64;
+        });
         session.set_messages(vec![Message::user(question)]).unwrap();
         let reply = session.respond(&mut |_| ()).unwrap();
         let found = reply.call_probability.unwrap();
@@ -196,12 +211,11 @@ fn weights_make_the_relevance_decide() {
         assert_eq!(!reply.calls.is_empty(), decided == Decided::Call, "{question}");
         assert_eq!(found.weighted.map(|p| p >= 0.5), Some(decided == Decided::Call), "{found:?}");
         // The answer does not depend on what was decoded to measure.
-        *session.options_mut() = Options {
-            tool_choice: if decided == Decided::Call { ToolChoice::Required } else { ToolChoice::Auto },
-            no_call_below: (decided == Decided::Text).then_some(1.0),
-            max_tokens: 64,
-            ..Options::default()
-        };
+        *session.options_mut() = Options::default().with(|options| {
+            options.tool_choice = if decided == Decided::Call { ToolChoice::Required } else { ToolChoice::Auto };
+            options.no_call_below = (decided == Decided::Text).then_some(1.0);
+            options.max_tokens = 64;
+        });
         session.set_messages(vec![Message::user(question)]).unwrap();
         assert_eq!(session.respond(&mut |_| ()).unwrap().raw, reply.raw);
     }
@@ -211,6 +225,12 @@ fn weights_make_the_relevance_decide() {
 fn weights_decide_nothing_where_a_figure_is_missing() {
     let script = TEXT.to_owned() + REST;
     let weights = CallWeights { bias: 100.0, marker: 0.0, relevance: 0.0 };
-    let reply = ask(&script, Options { call_threshold: Some(0.0), call_weights: Some(weights), ..Options::default() });
+    let reply = ask(
+        &script,
+        Options::default().with(|options| {
+            options.call_threshold = Some(0.0);
+            options.call_weights = Some(weights);
+        }),
+    );
     assert_eq!((reply.decided, reply.call_probability.and_then(|found| found.weighted)), (None, None));
 }

@@ -1,14 +1,13 @@
 //! Drafts from the prompt: they change how often the model is asked, and nothing else.
 
+use crate::bundled::one_thread;
 use crate::byte_tokens;
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::llama::LlamaEngine;
 use callwright::engine::sampler::Sampling;
 use callwright::engine::vocabulary::Vocabulary;
-use callwright::engine::{Engine, LoadOptions, ModelInfo, Token};
+use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{Generation, Limits, generate};
-use callwright::models::bundled;
 use callwright::template::Piece;
 use callwright::{Result, Session, Tools};
 use std::ops::ControlFlow;
@@ -102,18 +101,12 @@ fn write(
     draft: bool,
 ) -> Generation {
     let tools = Tools::from_json(TOOLS, "tools.json").unwrap();
-    let rules = Rules {
-        mode: Mode::Strict,
-        calls: Calls::Required,
-        max_calls: Some(2),
-        max_preamble: 0,
-        max_thinking: None,
-        jump: true,
-        thinking: false,
-    };
+    let mut rules = Rules::default();
+    (rules.mode, rules.calls) = (Mode::Strict, Calls::Required);
+    rules.max_calls = Some(2);
     let mut constraint = Constraint::new(compiler, format, &tools, None, rules).unwrap().drafting(draft);
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: 300, cancel: &cancel, until: None };
+    let limits = Limits::new(300, &cancel);
     let made =
         generate(engine, prompt, &sampling, limits, Some(&mut constraint), &mut |_, _| ControlFlow::Continue(()));
     made.unwrap()
@@ -127,7 +120,7 @@ fn what_is_sampled_is_the_same_with_and_without_drafts() {
         let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
         for seed in 0..12 {
             let temperature = (seed % 3) as f32;
-            let sampling = Sampling { temperature, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
+            let sampling = crate::bundled::unfiltered(temperature, seed);
             // The prompt has what the model is likely to say.
             let first = write(&mut Repeater::new(false), &mut compiler, format, &[Token(65)], sampling, true);
             assert_eq!((first.usage.drafted_tokens, first.usage.proposed_tokens), (0, 0));
@@ -153,10 +146,6 @@ fn what_is_sampled_is_the_same_with_and_without_drafts() {
     assert!(drafted > 300 && saved * 2 > drafted, "{drafted} {saved}");
 }
 
-fn load() -> LlamaEngine {
-    LlamaEngine::load(&bundled::path().unwrap(), LoadOptions { threads: Some(1), ..Default::default() }).unwrap()
-}
-
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn the_bundled_model_answers_the_same_with_and_without_drafts() {
@@ -167,7 +156,7 @@ fn the_bundled_model_answers_the_same_with_and_without_drafts() {
     ];
     let mut answers = Vec::new();
     for draft in [false, true] {
-        let mut session = Session::new(Box::new(load()), None, None).unwrap();
+        let mut session = Session::new(one_thread(), None, None).unwrap();
         session.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
         session.options_mut().max_tokens = 120;
         session.options_mut().draft = draft;
@@ -187,7 +176,7 @@ fn the_bundled_model_answers_the_same_with_and_without_drafts() {
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn a_batch_has_the_logits_behind_each_of_its_tokens() {
     let tokens: Vec<Token> = (0..40).map(|i| Token(100 + i * 7 % 900)).collect();
-    let (mut single, mut batch) = (load(), load());
+    let (mut single, mut batch) = (one_thread(), one_thread());
     for engine in [&mut single, &mut batch] {
         engine.reserve(tokens.len()).unwrap();
         engine.decode(&tokens[..30]).unwrap();
@@ -213,7 +202,7 @@ fn a_batch_has_the_logits_behind_each_of_its_tokens() {
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn decoding_beyond_what_was_reserved_is_an_error_and_loses_nothing() {
-    let mut engine = load();
+    let mut engine = one_thread();
     let tokens: Vec<Token> = (0..300).map(|i| Token(100 + i)).collect();
     let error = engine.decode(&tokens[..1]).unwrap_err();
     assert_eq!(error.to_string(), "nothing to decode into: no room was reserved");

@@ -27,11 +27,11 @@ fn run(exec: Exec) -> Result<String, Failure> {
 
 fn run_with(exec: Exec, arguments: &str) -> Result<String, Failure> {
     let never = AtomicBool::new(false);
-    Executor::new().run(&tools(exec), &[call("tool", arguments)], &never, &mut |_, _| ()).remove(0)
+    Executor::default().run(&tools(exec), &[call("tool", arguments)], &never, &mut |_, _| ()).remove(0)
 }
 
 fn limited(change: impl FnOnce(&mut Executor)) -> Executor {
-    let mut executor = Executor::new();
+    let mut executor = Executor::default();
     change(&mut executor);
     executor
 }
@@ -79,7 +79,7 @@ fn a_tool_runs_where_its_file_says() {
     let path = folder.path().join("tools.toml");
     std::fs::write(&path, "[[tool]]\nname = \"tool\"\ncommand = [\"./where.sh\"]\ncwd = \"here\"\n").unwrap();
     let tools = Tools::from_file(&path).unwrap();
-    let ran = Executor::new().run(&tools, &[call("tool", "{}")], &AtomicBool::new(false), &mut |_, _| ());
+    let ran = Executor::default().run(&tools, &[call("tool", "{}")], &AtomicBool::new(false), &mut |_, _| ());
     assert_eq!(ran[0].as_deref(), Ok("here"));
 }
 
@@ -223,7 +223,7 @@ fn calls_run_at_the_same_time_and_end_in_order() {
     let tools = tools(shell("sed 's/.*: *\\([0-9.]*\\).*/\\1/' | { read -r n; sleep \"$n\"; echo \"$n\"; }"));
     let calls: Vec<ToolCall> = ["0.6", "0.1", "0.3"].iter().map(|n| call("tool", &format!("{{\"n\":{n}}}"))).collect();
     let mut told = Vec::new();
-    let results = Executor::new().run(&tools, &calls, &AtomicBool::new(false), &mut |index, result| {
+    let results = Executor::default().run(&tools, &calls, &AtomicBool::new(false), &mut |index, result| {
         told.push((index, result.clone()));
     });
     let texts: Vec<&str> = results.iter().map(|result| result.as_deref().unwrap()).collect();
@@ -328,7 +328,7 @@ fn a_time_limit_may_be_as_long_as_it_likes() {
 #[test]
 fn a_tool_that_nothing_can_run() {
     let tools = Tools::new([Tool { name: "plain".into(), ..Tool::default() }]).unwrap();
-    let results = Executor::new().run(
+    let results = Executor::default().run(
         &tools,
         &[call("plain", "{}"), call("other", "{}")],
         &AtomicBool::new(false),
@@ -340,8 +340,8 @@ fn a_tool_that_nothing_can_run() {
 
 #[test]
 fn the_built_in_tools() {
-    let mut executor = Executor::new();
-    let tools = Tools::new(callwright::agent::exec::BUILTIN.map(|name| executor.builtin(name).unwrap())).unwrap();
+    let mut executor = Executor::default();
+    let tools = Tools::new(["clock", "calculator"].map(|name| executor.builtin(name).unwrap())).unwrap();
     assert!(executor.builtin("format_disk").is_none());
     let run = |name: &str, arguments: &str| {
         executor.run(&tools, &[call(name, arguments)], &AtomicBool::new(false), &mut |_, _| ()).remove(0)

@@ -161,9 +161,8 @@ fn the_program_takes_gbnf_and_lark() {
 #[cfg(feature = "llama")]
 mod llama {
     use super::*;
-    use callwright::engine::llama::LlamaEngine;
-    use callwright::engine::{Engine, LoadOptions, Token};
-    use callwright::models::bundled;
+    use callwright::Model;
+    use callwright::engine::Token;
     use llama_cpp_2::llama_backend::LlamaBackend;
     use llama_cpp_2::model::LlamaModel;
     use llama_cpp_2::model::params::LlamaModelParams;
@@ -196,13 +195,13 @@ mod llama {
 
     #[test]
     fn llama_cpp_says_the_same() {
-        let path = bundled::path().unwrap();
-        let engine = LlamaEngine::load(&path, LoadOptions { threads: Some(1), ..Default::default() }).unwrap();
+        let model = Model::open("bundled").unwrap();
+        let engine = model.engine();
         let vocabulary = engine.vocabulary().unwrap();
         // The engine has started llama.cpp; this only says so, and must not stop it.
         let backend = ManuallyDrop::new(LlamaBackend {});
         let params = LlamaModelParams::default().with_vocab_only(true);
-        let model = LlamaModel::load_from_file(&backend, &path, &params).unwrap();
+        let model = LlamaModel::load_from_file(&backend, model.path(), &params).unwrap();
         let mut compared = 0;
         for (grammar, good, bad) in CASES {
             for text in good.iter().chain(*bad) {

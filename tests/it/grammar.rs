@@ -2,7 +2,6 @@
 
 use crate::byte_tokens;
 use callwright::constraint::{Calls, Compiler, Constraint, Mode, Rules};
-use callwright::engine::sampler::Sampling;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
@@ -150,15 +149,10 @@ fn tools(random: &mut Random) -> Tools {
 fn trouble(format: &Format, seed: u64, budget: usize) -> Option<String> {
     let mut random = Random(seed);
     let tools = tools(&mut random);
-    let rules = Rules {
-        mode: Mode::Strict,
-        calls: Calls::Required,
-        max_calls: Some(1 + random.below(3)),
-        max_preamble: 0,
-        max_thinking: None,
-        jump: random.below(4) > 0,
-        thinking: false,
-    };
+    let mut rules = Rules::default();
+    (rules.mode, rules.calls) = (Mode::Strict, Calls::Required);
+    rules.max_calls = Some(1 + random.below(3));
+    rules.jump = random.below(4) > 0;
     let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
     let shown = tools.to_json().to_string();
     let mut constraint = match Constraint::new(&mut compiler, format, &tools, None, rules) {
@@ -166,8 +160,8 @@ fn trouble(format: &Format, seed: u64, budget: usize) -> Option<String> {
         Err(error) => return Some(format!("{error}\n{shown}")),
     };
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens: budget, cancel: &cancel, until: None };
-    let sampling = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Sampling::default() };
+    let limits = Limits::new(budget, &cancel);
+    let sampling = crate::bundled::unfiltered(1.0, seed);
     let mut text = Vec::new();
     let mut engine = Babbler::new(seed);
     let made = generate(&mut engine, &[Token(65)], &sampling, limits, Some(&mut constraint), &mut |bytes, _| {

@@ -26,7 +26,8 @@ impl Setup {
         let server = HubServer::start(&[(FILE, &content)]);
         let cache = tempfile::tempdir().unwrap();
         let retry_pause = Duration::from_millis(5);
-        let hub = Hub { endpoint: server.endpoint.clone(), retry_pause, ..Hub::new(cache.path().join("hub")) };
+        let mut hub = Hub::new(cache.path().join("hub"));
+        (hub.endpoint, hub.retry_pause) = (server.endpoint.clone(), retry_pause);
         Setup { server, hub, content, _cache: cache }
     }
 
@@ -92,7 +93,8 @@ fn a_download_lands_in_the_standard_cache_and_is_not_repeated() {
     let mut log = Log::default();
     assert_eq!(setup.hub.pull(&setup.file(), &mut log).unwrap(), path);
     assert_eq!(log.0, ["verifying", "verified 1200000", &done]);
-    let by_commit = HubFile { revision: COMMIT.into(), ..setup.file() };
+    let mut by_commit = setup.file();
+    by_commit.revision = COMMIT.into();
     assert_eq!(setup.hub.cached(&by_commit), Some(path.clone()));
     assert_eq!(setup.server.take_requests(), [""; 0]);
 }
@@ -176,7 +178,8 @@ fn content_of_another_commit_is_not_fetched_again() {
     setup.server.take_requests();
 
     // With its sum, it is known to be the same file.
-    let known = HubFile { sha256: vec![sha256(&setup.content)], ..setup.file() };
+    let mut known = setup.file();
+    known.sha256 = vec![sha256(&setup.content)];
     assert_eq!(setup.hub.cached(&known), Some(elsewhere.join(FILE)));
     // Without, the hub says so.
     assert_eq!(setup.pull().unwrap(), path);
@@ -187,7 +190,8 @@ fn content_of_another_commit_is_not_fetched_again() {
 #[test]
 fn a_wrong_sum_is_told_before_the_download_where_the_hub_publishes_one() {
     let setup = Setup::new();
-    let file = HubFile { sha256: vec!["0".repeat(64)], ..setup.file() };
+    let mut file = setup.file();
+    file.sha256 = vec!["0".repeat(64)];
     let error = setup.hub.pull(&file, &mut ()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Hub);
     assert_eq!(setup.server.take_ranges(), [""; 0]);
@@ -203,7 +207,8 @@ fn content_with_a_wrong_sum_is_removed() {
         setup.server.change(|hub| {
             hub.etags.insert(FILE.into(), tag.clone());
         });
-        let file = HubFile { sha256: sums.clone(), ..setup.file() };
+        let mut file = setup.file();
+        file.sha256 = sums.clone();
         let error = setup.hub.pull(&file, &mut ()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Hub, "{error}");
         assert!(error.message().contains(&sha256(&setup.content)), "{error}");
@@ -235,7 +240,8 @@ fn a_model_in_shards_is_pulled_whole() {
     let second = vec![3; 5000];
     let server = HubServer::start(&[("m-00001-of-00002.gguf", &first), ("m-00002-of-00002.gguf", &second)]);
     let cache = tempfile::tempdir().unwrap();
-    let hub = Hub { endpoint: server.endpoint.clone(), ..Hub::new(cache.path()) };
+    let mut hub = Hub::new(cache.path());
+    hub.endpoint = server.endpoint.clone();
     let file = HubFile::parse(&format!("{REPO}/m-00002-of-00002.gguf")).unwrap();
     let mut log = Log::default();
     let path = hub.pull(&file, &mut log).unwrap();
@@ -273,7 +279,8 @@ fn what_goes_wrong_with_a_hub() {
     pull("no such file", &setup.hub, &format!("{REPO}/model-q4_0.gguf"));
     pull("nothing like it", &setup.hub, &format!("{REPO}/something-quite-different.gguf"));
     pull("no such repository", &setup.hub, &format!("org/other/{FILE}"));
-    let offline = Hub { offline: true, ..setup.hub.clone() };
+    let mut offline = setup.hub.clone();
+    offline.offline = true;
     setup.server.take_requests();
     pull("offline", &offline, &right);
     assert_eq!(setup.server.take_requests(), [""; 0]);
@@ -311,7 +318,8 @@ fn a_hub_that_cannot_be_reached() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let hub = Hub { endpoint: endpoint.clone(), ..setup.hub.clone() };
+    let mut hub = setup.hub.clone();
+    hub.endpoint = endpoint.clone();
     let error = hub.pull(&setup.file(), &mut ()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Hub);
     // The rest of the sentence is the operating system's.

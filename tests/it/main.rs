@@ -3,6 +3,7 @@
 
 mod bench_cli;
 mod body;
+mod bundled;
 mod by_hand;
 mod byte_tokens;
 mod chat_cli;

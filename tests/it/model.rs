@@ -1,7 +1,6 @@
 //! From a model's name to a session.
 
 use callwright::constraint::Mode;
-use callwright::engine::LoadOptions;
 use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::format::Format;
@@ -30,27 +29,6 @@ fn sessions_of_one_model_answer_alike_in_different_threads() {
     assert_eq!(alone.len(), 1);
     let both = std::thread::scope(|scope| [scope.spawn(ask), scope.spawn(ask)].map(|thread| thread.join().unwrap()));
     assert_eq!(both, [alone.clone(), alone]);
-}
-
-/// A given template and format are read once, when the model is opened.
-#[test]
-#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
-fn the_files_of_a_model_are_read_when_it_is_opened() {
-    let folder = tempfile::tempdir().unwrap();
-    let [template, format] = ["chat.jinja", "mine.jinja"].map(|name| folder.path().join(name));
-    std::fs::write(&template, "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}").unwrap();
-    std::fs::write(&format, Format::builtin("hermes").unwrap().source()).unwrap();
-    let vocabulary = LoadOptions { vocabulary_only: true, ..LoadOptions::default() };
-    let builder = Model::builder().template(template.to_str().unwrap()).format(format.to_str().unwrap());
-    let mut model = builder.load_options(vocabulary).open("bundled").unwrap();
-    drop(folder);
-    let sessions = [model.session().unwrap(), model.session().unwrap()];
-    assert!(std::ptr::eq(sessions[0].template(), sessions[1].template()), "they share it");
-    model.reload(LoadOptions::default()).unwrap();
-    let mut session = model.session().unwrap();
-    assert!(session.template().name().ends_with("chat.jinja"));
-    session.options_mut().max_tokens = 1;
-    session.ask("Hello").unwrap();
 }
 
 #[test]
@@ -101,7 +79,7 @@ fn only_whole_and_valid_calls_are_runnable() {
     ] {
         let format = Format::builtin("hermes").unwrap().clone();
         let tools = Tools::from_json(tools, "tools").unwrap();
-        let options = Options { constrain: Mode::Off, ..Options::default() };
+        let options = Options::default().with(|options| options.constrain = Mode::Off);
         let builder = Session::builder().engine(scripted(text)).options(options);
         let mut session = builder.format(format).tools(tools).build().unwrap();
         let reply = session.ask("Go").unwrap();

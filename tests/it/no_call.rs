@@ -3,6 +3,7 @@
 use crate::run::{scripted, weather, weather_tool};
 use callwright::Tools;
 use callwright::agent::exec::Executor;
+use callwright::constraint::Mode;
 use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
 use callwright::message::Conversation;
 use callwright::session::{FinishReason, Reply, Session, ToolChoice};
@@ -36,8 +37,14 @@ fn a_call_that_was_meant_is_reported_and_an_ordinary_answer_is_not() {
     }
     // Neither where there is a call, nor where none may be, nor after results.
     let mut calls = scripted("main", [weather("Oslo").as_str()]);
-    calls.set_tools(weather_tool(&mut Executor::new()).0);
+    calls.set_tools(weather_tool(&mut Executor::default()).0);
     assert_eq!(said(&calls.ask("How warm is it?").unwrap()), [""; 0]);
+    let mut cut_off = session(&weather("Oslo"));
+    cut_off.options_mut().max_tokens = weather("Oslo").len() - 30;
+    cut_off.options_mut().constrain = Mode::Off;
+    cut_off.options_mut().explain = true;
+    let reply = cut_off.ask("How warm is it?").unwrap();
+    assert_eq!((reply.calls.len(), said(&reply).len()), (1, 0), "{:?}", reply.notes);
     let mut none = session("I will use get_weather for Oslo.");
     none.options_mut().tool_choice = ToolChoice::None;
     none.options_mut().explain = true;

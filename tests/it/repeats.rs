@@ -15,7 +15,7 @@ const SORRY: &str = "I can't. ";
 
 fn session(text: &str, constrain: Mode) -> Session {
     let mut session = scripted("main", [text]);
-    session.set_tools(weather_tool(&mut Executor::new()).0);
+    session.set_tools(weather_tool(&mut Executor::default()).0);
     session.options_mut().constrain = constrain;
     session.options_mut().max_tokens = 100_000;
     session
@@ -133,7 +133,7 @@ fn text_after_a_call_ends_the_answer_where_calls_are_constrained() {
     let engine =
         ScriptedEngine::from_texts(ModelInfo { context_train: 100_000, ..ModelInfo::default() }, [text.as_str()]);
     let mut declared = Session::new(Box::new(engine), None, Some(format)).unwrap();
-    declared.set_tools(weather_tool(&mut Executor::new()).0);
+    declared.set_tools(weather_tool(&mut Executor::default()).0);
     for mut session in [wanted, session(&text, Mode::Off), declared] {
         let (reply, shown) = ask(&mut session, "Weather?");
         assert_eq!((reply.calls.len(), reply.dropped_from), (3, None), "{reply:?}");

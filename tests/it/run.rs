@@ -3,7 +3,7 @@
 
 use callwright::agent::exec::Executor;
 use callwright::agent::fallback::{Limits as Spending, Rates};
-use callwright::agent::turn::{FinishReason, Limits, Status};
+use callwright::agent::turn::{FinishReason, Status};
 use callwright::agent::{Agent, Fallbacks};
 use callwright::constraint::Mode;
 use callwright::engine::ModelInfo;
@@ -330,7 +330,9 @@ fn cell(fault: &Fault, parallel: bool, with_fallback: bool) -> String {
     session.set_tools(naughty(&log));
     session.options_mut().max_tokens = 1000;
     let mut agent = Agent::default();
-    agent.limits = Limits { regenerate: false, fallback_attempts: 1, max_turns: 8, ..Limits::default() };
+    agent.limits.regenerate = false;
+    agent.limits.fallback_attempts = 1;
+    agent.limits.max_turns = 8;
     agent.failure_log = Some(folder.path().join("failures"));
     let other_call = match (fault.other_call, fault.name) {
         (None, _) => String::new(),
@@ -452,10 +454,12 @@ fn fallback_models_stay_loaded_within_their_memory_and_are_learned_of() {
     let loads = Arc::new(Mutex::new(Vec::new()));
     let rescued = |learned: bool| {
         let (mut session, mut agent, _) = prepared([bad.as_str(), "Sunny.", bad.as_str(), "Sunny again."]);
-        agent.limits = Limits { max_tool_failures: 1, fallback_attempts: 1, ..agent.limits };
+        agent.limits.max_tool_failures = 1;
+        agent.limits.fallback_attempts = 1;
         let loading = Arc::clone(&loads);
         let models = vec!["bad".to_owned(), "good".to_owned()];
-        let limits = Spending { memory: 100, ..Spending::default() };
+        let mut limits = Spending::default();
+        limits.memory = 100;
         let open = Box::new(move |name: &str| {
             loading.lock().unwrap().push(name.to_owned());
             let city = if name == "good" { "Rome" } else { "Atlantis" };
@@ -690,7 +694,7 @@ fn an_answer_that_goes_on_with_the_same_call_is_ended() {
     let mut session = scripted("main", [answer.as_str()]);
     session.options_mut().loop_guard = false;
     session.options_mut().max_tokens = 100_000;
-    session.set_tools(weather_tool(&mut Executor::new()).0);
+    session.set_tools(weather_tool(&mut Executor::default()).0);
     let reply = session.ask("Weather?").unwrap();
     assert_eq!((reply.calls.len(), reply.finish_reason), (16, FinishReason::ToolCalls));
     let said = "the answer was ended after 16 times the same call, weather {\"city\": \"Oslo\"} (`Options::max_calls` sets another limit)";
@@ -699,6 +703,6 @@ fn an_answer_that_goes_on_with_the_same_call_is_ended() {
     let answer = (0..30).map(|city| weather(&format!("City {city}"))).collect::<Vec<_>>().join("\n");
     let mut session = scripted("main", [answer.as_str()]);
     session.options_mut().max_tokens = 100_000;
-    session.set_tools(weather_tool(&mut Executor::new()).0);
+    session.set_tools(weather_tool(&mut Executor::default()).0);
     assert_eq!(session.ask("Weather?").unwrap().calls.len(), 30);
 }

@@ -6,7 +6,7 @@ use crate::run::{
     weather, weather_tool,
 };
 use callwright::agent::fallback::Limits as Spending;
-use callwright::agent::turn::{FinishReason, Limits, Status};
+use callwright::agent::turn::{FinishReason, Status};
 use callwright::agent::{Agent, Fallbacks};
 use callwright::constraint::Mode;
 use callwright::engine::sampler::Sampling;
@@ -160,10 +160,12 @@ fn what_no_other_call_can_mend_is_told_once_and_given_up() {
 fn helped(says: &str, fallback_attempts: usize, max_tokens: usize) -> (Outcome, Vec<String>, usize) {
     let bad = call("weather", "{}");
     let (mut session, mut agent, _) = prepared([bad.as_str(), "No."]);
-    agent.limits = Limits { max_tool_failures: 1, fallback_attempts, ..agent.limits };
+    agent.limits.max_tool_failures = 1;
+    agent.limits.fallback_attempts = fallback_attempts;
     let says = says.to_owned();
     let open = move |name: &str| Ok((scripted(name, vec![says.as_str(); 9]), 1));
-    let limits = Spending { max_tokens, ..Spending::default() };
+    let mut limits = Spending::default();
+    limits.max_tokens = max_tokens;
     agent.fallbacks = Some(Fallbacks::new(vec!["helper".into()], limits, Box::new(open)));
     let (outcome, events) = run(&mut session, &mut agent, "?");
     let steps =
@@ -204,7 +206,8 @@ fn a_fallback_models_answer_ends_where_its_time_does() {
         session.options_mut().constrain = Mode::Off;
         Ok((session, 1))
     };
-    let limits = Spending { max_time: Duration::from_millis(500), ..Spending::default() };
+    let mut limits = Spending::default();
+    limits.max_time = Duration::from_millis(500);
     agent.fallbacks = Some(Fallbacks::new(vec!["helper".into()], limits, Box::new(open)));
     let started = Instant::now();
     let (outcome, events) = run(&mut session, &mut agent, "?");

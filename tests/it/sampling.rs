@@ -5,7 +5,6 @@ use crate::run::{scripted, weather};
 use callwright::Tools;
 use callwright::constraint::Mode;
 use callwright::engine::Token;
-use callwright::engine::sampler::Penalties;
 use callwright::message::Message;
 use callwright::parse::event::Event as Parsed;
 use callwright::session::{Event, FinishReason, Reply, Session};
@@ -78,7 +77,7 @@ fn a_recording_is_repeated_with_its_stop_texts_and_penalties() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
     let mut first = session("One, two, three.", &["thr"]);
-    first.options_mut().sampling.penalties = Penalties { presence: 1.0, ..Penalties::default() };
+    first.options_mut().sampling.penalties.presence = 1.0;
     first.record(&path).unwrap();
     let (reply, shown) = respond(&mut first);
     let (again, shown_again) = respond(&mut Session::replay(&path).unwrap());

@@ -91,7 +91,8 @@ fn what_a_notation_cannot_hold_to_is_said() {
 fn answer(schema: &Value, says: &str) -> Reply {
     let info = ModelInfo { context_train: 16_384, ..ModelInfo::default() };
     let mut session = Session::new(Box::new(ScriptedEngine::from_texts(info, [says])), None, None).unwrap();
-    *session.options_mut() = Options { grammar: Some(json_grammar(schema, false).unwrap()), ..Options::default() };
+    *session.options_mut() =
+        Options::default().with(|options| options.grammar = Some(json_grammar(schema, false).unwrap()));
     session.ask("Well?").unwrap()
 }
 

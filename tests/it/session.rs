@@ -187,10 +187,9 @@ fn a_call_in_another_format_is_read_or_reported() {
     };
     let nothing = (0, Vec::<String>::new());
     let repaired = "byte 0: repaired another form than the format's".to_owned();
-    let said = "byte 0: the call of clock is in another form: hermes; the format hermes fits it".to_owned();
+    let said = "byte 0: the call of clock is in another form: hermes; the format hermes fits it (`ModelBuilder::format` sets it)".to_owned();
     assert_eq!(answer(foreign, true, OtherForms::Read), (1, vec![repaired, said]));
-    let said =
-        "byte 0: what looks like a call of clock is text, as it is in another form: hermes; the format hermes fits it";
+    let said = "byte 0: what looks like a call of clock is text, as it is in another form: hermes; the format hermes fits it (`ModelBuilder::format` sets it)";
     assert_eq!(answer(foreign, true, OtherForms::Report), (0, vec![said.to_owned()]));
     assert_eq!(answer(foreign, true, OtherForms::Off), nothing);
     assert_eq!(answer("It is noon.", true, OtherForms::Read), nothing);
@@ -399,8 +398,8 @@ fn what_is_no_recording_is_said_with_its_line() {
 #[test]
 fn a_token_that_ends_both_turn_and_call_is_the_end_marker() {
     let text = "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>{\"zone\": \"UTC\"}";
-    let info = ModelInfo { context_train: 8192, ..ModelInfo::default() };
-    let engine = ScriptedEngine::from_texts(info, [text]).with_end_text("<|call|>");
+    let info = ModelInfo { context_train: 8192, eos: "<|call|>".into(), ..ModelInfo::default() };
+    let engine = ScriptedEngine::from_texts(info, [text]);
     let format = Format::builtin("gpt-oss").unwrap().clone();
     let mut session = Session::new(Box::new(engine), None, Some(format)).unwrap();
     session.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());

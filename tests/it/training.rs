@@ -1,10 +1,7 @@
 //! The bundled model and the Python that makes it: neither may drift from what the engine does.
 
 use crate::program::{callwright, run};
-use callwright::engine::Engine;
 use callwright::engine::LoadOptions;
-use callwright::engine::llama::LlamaEngine;
-use callwright::models::bundled;
 use callwright::template::Piece;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -112,8 +109,8 @@ fn any_schema_becomes_a_signature() {
 #[test]
 #[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
 fn token_ids_are_those_that_training_used() {
-    let options = LoadOptions { vocabulary_only: true, ..LoadOptions::default() };
-    let engine = LlamaEngine::load(&bundled::path().unwrap(), options).unwrap();
+    let options = LoadOptions::default().with(|options| options.vocabulary_only = true);
+    let engine = crate::bundled::load(options);
     let rows = include_str!("../cases/model/token-ids.jsonl");
     assert_eq!(rows.lines().count(), 1000);
     for row in rows.lines() {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Their names.
-pub const BUILTIN: [&str; 2] = ["clock", "calculator"];
+pub(crate) const BUILTIN: [&str; 2] = ["clock", "calculator"];
 
 /// How deep brackets may nest.
 const DEPTH: usize = 64;
@@ -25,7 +25,7 @@ struct Calculation {
 }
 
 impl Executor {
-    /// Adds a built-in tool; `None` if there is none of that name. See [`BUILTIN`].
+    /// Adds a built-in tool; `None` if there is none of that name. There are `clock` and `calculator`.
     pub fn builtin(&mut self, name: &str) -> Option<Tool> {
         match name {
             "clock" => Some(self.function(name, "The date and time now", |clock: Clock| time(clock.zone.as_deref()))),

@@ -1,6 +1,6 @@
 //! The curve of the decision to call: recall against specificity over all thresholds.
 
-use super::{percent, with_interval};
+use super::percent;
 use crate::bench::calibrate::{Calibration, Point};
 use crate::error::{Error, ErrorKind, Result};
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value, context};
@@ -37,8 +37,8 @@ pub(super) fn figures(calibration: &Calibration) -> Value {
     let row = |point: &Point| {
         context! {
             threshold => format!("{:.4e}", point.threshold),
-            recall => with_interval(&point.recall),
-            specificity => with_interval(&point.specificity),
+            recall => point.recall.to_string(),
+            specificity => point.specificity.to_string(),
             best => point.threshold == calibration.best.threshold,
         }
     };
@@ -55,8 +55,8 @@ pub(super) fn figures(calibration: &Calibration) -> Value {
         needs => calibration.cases.0,
         none => calibration.cases.1,
         folds => calibration.folds,
-        recall => with_interval(recall),
-        specificity => with_interval(specificity),
+        recall => recall.to_string(),
+        specificity => specificity.to_string(),
         balanced => percent((recall.share() + specificity.share()) / 2.0),
         points => points.iter().map(row).collect::<Vec<_>>(),
     }

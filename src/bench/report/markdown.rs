@@ -1,6 +1,6 @@
 //! The figures as Markdown.
 
-use super::{percent, remarks, seconds, with_interval};
+use super::{percent, remarks, seconds};
 use crate::bench::outcome::{OUTCOMES, markdown_table};
 use crate::bench::summary::{SCORES, Summary};
 
@@ -80,7 +80,7 @@ fn scores(summary: &Summary<'_>, text: &mut String) {
     let row = |one: &crate::bench::summary::ConfigurationSummary<'_>| {
         let mut row = vec![one.label.clone()];
         row.extend(
-            shown.iter().map(|score| one.scores.get(score.key).map_or("–".to_owned(), |score| with_interval(&score))),
+            shown.iter().map(|score| one.scores.get(score.key).map_or("–".to_owned(), |score| score.to_string())),
         );
         row
     };
@@ -97,7 +97,7 @@ fn categories(summary: &Summary<'_>, text: &mut String) {
     let row = |one: &crate::bench::summary::ConfigurationSummary<'_>| {
         let mut row = vec![one.label.clone()];
         row.extend(one.by_category.iter().map(|scores| match scores.get("accuracy") {
-            Some(score) => format!("{} of {}, {}", score.successes, score.trials, with_interval(&score)),
+            Some(score) => format!("{} of {}, {}", score.successes, score.trials, score),
             None => "–".to_owned(),
         }));
         row
@@ -156,7 +156,7 @@ fn repeats(summary: &Summary<'_>, text: &mut String) {
         let repeats = one.repeats.as_ref()?;
         let mut row = vec![one.label.clone()];
         row.extend((0..most).map(|k| repeats.pass_hat.get(k).map_or("–".to_owned(), |share| percent(*share))));
-        row.push(with_interval(&repeats.unstable));
+        row.push(repeats.unstable.to_string());
         Some(row)
     };
     *text += "## Several answers to each case\n\npass^k: the estimated probability that k answers to a case are all correct.\n\n";

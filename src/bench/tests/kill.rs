@@ -3,7 +3,6 @@
 use super::fake::{Fake, configuration};
 use super::runs::make;
 use crate::bench::directory::{Plan, RunDirectory};
-use crate::bench::report;
 use crate::bench::run::{Answerer, run};
 use crate::bench::suite::Suite;
 use crate::bench::summary::Summary;
@@ -33,7 +32,7 @@ fn a_run_to_be_killed() {
     let mut open =
         |_: usize| Ok(Box::new(Fake { delay: Duration::from_millis(4), right: 6, seconds: 0.0 }) as Box<dyn Answerer>);
     assert!(run(&mut directory, &mut open, &mut |_| (), &AtomicBool::new(false)).unwrap());
-    report::write(&Summary::new(&directory).unwrap()).unwrap();
+    Summary::new(&directory).unwrap().write_reports().unwrap();
 }
 
 fn start(path: &Path) -> std::process::Child {
@@ -88,7 +87,7 @@ fn a_run_that_is_killed_loses_nothing() {
     assert_eq!(std::fs::read_to_string(&journal).unwrap().lines().count(), CASES);
 
     let directory = make(&whole, &suite(), &[0.0], 1, 6, None);
-    report::write(&Summary::new(&directory).unwrap()).unwrap();
+    Summary::new(&directory).unwrap().write_reports().unwrap();
     for file in ["report.md", "report.json", "outcomes.jsonl", "junit.xml", "report.html"] {
         let text = |folder: &Path| std::fs::read_to_string(folder.join(file)).unwrap();
         assert!(text(&killed) == text(&whole), "{file} differs");

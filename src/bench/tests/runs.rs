@@ -6,7 +6,7 @@ use crate::bench::compare::{Comparison, compare};
 use crate::bench::configuration::{Configuration, labels};
 use crate::bench::directory::{Plan, RunDirectory};
 use crate::bench::parallel::{AnswererMaker, Open, run_parallel};
-use crate::bench::report::{self, html, json, junit, markdown};
+use crate::bench::report::{html, json, junit, markdown};
 use crate::bench::run::{Answer, Answerer, Progress, run};
 use crate::bench::suite::{Case, Suite};
 use crate::bench::summary::{Summary, rescored};
@@ -216,7 +216,7 @@ fn reports() {
         insta::assert_snapshot!("report.json", json::report(&summary));
         insta::assert_snapshot!("junit.xml", junit(&summary));
     });
-    let files = report::write(&summary).unwrap();
+    let files = summary.write_reports().unwrap();
     assert!(files.iter().all(|file| file.metadata().unwrap().len() > 100));
     let lines = std::fs::read_to_string(directory.path().join("outcomes.jsonl")).unwrap();
     assert_eq!(lines.lines().count(), 36);
@@ -306,7 +306,7 @@ fn runs_are_compared_case_by_case() {
     let apart = make(&folder.path().join("apart"), &suite, &[3.0, 4.0], 3, 8, None);
     assert!(compare(&many, &apart).unwrap_err().to_string().contains("no configurations that belong together"));
 
-    // Two templates of one name: told from each other by what they are, as long as that is the same.
+    // Two templates of one name: distinguished by what they are, as long as that is the same.
     let templates = |name: &str, hashes: [&str; 2], right| {
         let template = |hash: &str| {
             let template_sha256 = hash.to_owned();

@@ -19,6 +19,7 @@ const DRY_LONGEST: usize = 64;
 /// nor do those of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Penalties {
     /// Divides the logit of each token that has occurred, or multiplies it if it is negative; 1 changes nothing.
     pub repeat: f32,

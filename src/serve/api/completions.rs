@@ -102,7 +102,7 @@ impl Dialect for Form {
             }
             Update::Token(token) => {
                 let mut chunk = self.choice("", None);
-                chunk["choices"][0]["logprobs"] = logprobs(&[token.clone()], self.offset);
+                chunk["choices"][0]["logprobs"] = logprobs(std::slice::from_ref(&token), self.offset);
                 self.offset += token.token.token.len();
                 vec![data(&chunk)]
             }

@@ -5,48 +5,15 @@ use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::markers::{Context, Found, Scanner, Side};
 use crate::parse::payload::Terminator;
 use serde_json::Value;
+use std::ops::Range;
 
 impl Parser {
     /// A marker outside calls; `at` is the offset of `held`. False if it is just text.
     pub(super) fn marker_in_prose(&mut self, held: &[u8], found: &mut Found) -> bool {
-        let marker = &held[found.start..found.end];
         let place = self.at + found.start..self.at + found.end;
         match found.sign.side {
-            Side::End => {
-                if self.other_end(held, *found) {
-                    return true;
-                }
-                if found.start == 0
-                    && self.calls.repair
-                    && let Some(blank) = self.text.right_after_call()
-                {
-                    let blank = std::mem::take(blank);
-                    return self.calls.extend_last(&blank, marker);
-                }
-                self.calls.diagnose(DiagnosticKind::StrayEndMarker, place);
-                return false;
-            }
-            Side::Start | Side::Bare => {
-                if !found.sign.exact && !self.calls.repair {
-                    let kind = DiagnosticKind::NotRepaired { repair: RepairKind::NearMissMarker };
-                    self.calls.diagnose(kind, place);
-                    return false;
-                }
-                let bare = found.sign.side == Side::Bare;
-                let marked = bare && self.text.follows_markup(&held[..found.start]);
-                let in_line = bare && !marked && !self.is_bare_call(held, found.start);
-                if in_line && !self.is_call_in_line(held, found.start) {
-                    return false;
-                }
-                if marked {
-                    self.text.keep_blank();
-                }
-                self.leave_prose(&held[..found.start]);
-                self.begin_call(marker, *found, place.start);
-                if in_line {
-                    self.report_in_line(&held[found.start..], place);
-                }
-            }
+            Side::End => return self.end_marker_in_prose(held, *found, place),
+            Side::Start | Side::Bare => return self.start_marker(held, *found, place),
             Side::ReasoningStart | Side::ReasoningEnd | Side::Hidden if !self.separate => return false,
             Side::ReasoningStart => {
                 self.begin_reasoning(&held[..found.start]);
@@ -90,6 +57,46 @@ impl Parser {
                     prose.markup_here();
                 }
             }
+        }
+        true
+    }
+
+    /// An end marker without an open call: it may belong to a call in another form, or to the last call.
+    fn end_marker_in_prose(&mut self, held: &[u8], found: Found, place: Range<usize>) -> bool {
+        if self.other_end(held, found) {
+            return true;
+        }
+        if found.start == 0
+            && self.calls.repair
+            && let Some(blank) = self.text.right_after_call()
+        {
+            let blank = std::mem::take(blank);
+            return self.calls.extend_last(&blank, &held[found.start..found.end]);
+        }
+        self.calls.diagnose(DiagnosticKind::StrayEndMarker, place);
+        false
+    }
+
+    /// The start of a call, with a marker or bare; false if it is just text.
+    fn start_marker(&mut self, held: &[u8], found: Found, place: Range<usize>) -> bool {
+        if !found.sign.exact && !self.calls.repair {
+            let kind = DiagnosticKind::NotRepaired { repair: RepairKind::NearMissMarker };
+            self.calls.diagnose(kind, place);
+            return false;
+        }
+        let bare = found.sign.side == Side::Bare;
+        let marked = bare && self.text.follows_markup(&held[..found.start]);
+        let in_line = bare && !marked && !self.is_bare_call(held, found.start);
+        if in_line && !self.is_call_in_line(held, found.start) {
+            return false;
+        }
+        if marked {
+            self.text.keep_blank();
+        }
+        self.leave_prose(&held[..found.start]);
+        self.begin_call(&held[found.start..found.end], found, place.start);
+        if in_line {
+            self.report_in_line(&held[found.start..], place);
         }
         true
     }

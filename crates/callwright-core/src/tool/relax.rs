@@ -15,7 +15,7 @@ use super::notice::Notices;
 use super::{pattern, references, types};
 use crate::error::nearest;
 use crate::json::shown;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 use values::{flag, is_known, is_set, list_of, named_members, whole};
 
 const TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "object", "array", "null"];
@@ -174,91 +174,81 @@ impl Relaxing<'_> {
             self.notices.read(path, key, "null is read as not given", "leave it out");
             return Fate::Drop;
         }
-        let wanted = match kind {
-            Kind::Other | Kind::Type => return Fate::Keep,
-            Kind::Required => return self.required(key, value, path),
-            Kind::Pattern => return self.pattern(value, path),
-            Kind::Draft => return self.draft_name(key, value, path),
-            Kind::Schema => match value {
-                Value::Object(_) | Value::Bool(_) => return Fate::Keep,
-                Value::Array(list)
-                    if key == "items" && list.iter().all(|item| item.is_object() || item.is_boolean()) =>
-                {
-                    return Fate::Keep;
-                }
-                Value::String(text) if flag(text).is_some() => return self.flag(key, value, path),
-                Value::String(text) => match types::schema_of(text) {
-                    Some(named) => return self.become_read(key, value, Value::Object(named), path),
-                    None => "a schema",
-                },
-                _ => "a schema",
-            },
-            Kind::Schemas => match value {
-                Value::Array(list) if !list.is_empty() => return Fate::Keep,
-                Value::Object(_) => return self.become_read(key, value, json!([value]), path),
-                _ => "a list of schemas that is not empty",
-            },
-            Kind::Members => match value {
-                Value::Object(_) => return self.members(key, value, path),
-                Value::Array(list) if list.is_empty() => {
-                    self.notices.read(path, key, "[] is read as {}", "write {}");
-                    return Fate::Become(json!({}));
-                }
-                Value::Array(list) => match named_members(list) {
-                    Some(members) => {
-                        self.notices.read(
-                            path,
-                            key,
-                            "a list is read as an object, by each \"name\"",
-                            "write an object",
-                        );
-                        return Fate::Become(members);
-                    }
-                    None => "an object of schemas",
-                },
-                _ => "an object of schemas",
-            },
-            Kind::Count => match whole(value) {
-                Some(count) if value.is_number() && json!(count) == *value => return Fate::Keep,
-                Some(_) if value.is_f64() => return Fate::Keep,
-                Some(count) => return self.become_read(key, value, json!(count), path),
-                None => "a whole number from 0 up",
-            },
-            Kind::Number => match value {
-                Value::Bool(_) if key.starts_with("exclusive") => return Fate::Keep,
-                Value::Number(number) if key != "multipleOf" || number.as_f64().is_some_and(|n| n > 0.0) => {
-                    return Fate::Keep;
-                }
-                Value::String(text) => match serde_json::from_str::<Value>(text.trim()).ok().filter(Value::is_number) {
-                    Some(number) if key != "multipleOf" || number.as_f64().is_some_and(|n| n > 0.0) => {
-                        return self.become_read(key, value, number, path);
-                    }
-                    _ => "a number",
-                },
-                _ if key == "multipleOf" => "a number above 0",
-                _ => "a number",
-            },
-            Kind::Flag => match value {
-                Value::Bool(_) => return Fate::Keep,
-                Value::String(text) if flag(text).is_some() => return self.flag(key, value, path),
-                _ => "true or false",
-            },
-            Kind::Text => match value {
-                Value::String(_) => return Fate::Keep,
-                _ => "a text",
-            },
-            Kind::Values => match value {
-                Value::Array(list) if key != "enum" || !list.is_empty() => return Fate::Keep,
-                Value::Object(map) if key == "enum" && !map.is_empty() => {
-                    let values: Vec<Value> = map.keys().map(|key| key.as_str().into()).collect();
-                    return self.become_read(key, value, values.into(), path);
-                }
-                Value::Array(_) | Value::Object(_) => "a list that is not empty",
-                _ => "a list",
-            },
+        let fate = match kind {
+            Kind::Other | Kind::Type => Ok(Fate::Keep),
+            Kind::Required => Ok(self.required(key, value, path)),
+            Kind::Pattern => Ok(self.pattern(value, path)),
+            Kind::Draft => Ok(self.draft_name(key, value, path)),
+            Kind::Schema | Kind::Schemas | Kind::Members => self.schemas(kind, key, value, path),
+            Kind::Count | Kind::Number | Kind::Flag | Kind::Text | Kind::Values => self.plain(kind, key, value, path),
         };
-        self.notices.relaxed(path, key, format!("{} is left out", shown(value)), format!("write {wanted}"));
-        Fate::Drop
+        fate.unwrap_or_else(|wanted| {
+            self.notices.relaxed(path, key, format!("{} is left out", shown(value)), format!("write {wanted}"));
+            Fate::Drop
+        })
+    }
+
+    /// A keyword whose value has schemas; if its value cannot be read, what to write.
+    fn schemas(&mut self, kind: Kind, key: &str, value: &Value, path: &str) -> Result<Fate, &'static str> {
+        match (kind, value) {
+            (Kind::Schema, Value::Object(_) | Value::Bool(_)) => Ok(Fate::Keep),
+            (Kind::Schema, Value::Array(list))
+                if key == "items" && list.iter().all(|item| item.is_object() || item.is_boolean()) =>
+            {
+                Ok(Fate::Keep)
+            }
+            (Kind::Schema, Value::String(text)) if flag(text).is_some() => Ok(self.flag(key, value, path)),
+            (Kind::Schema, Value::String(text)) => match types::schema_of(text) {
+                Some(named) => Ok(self.become_read(key, value, Value::Object(named), path)),
+                None => Err("a schema"),
+            },
+            (Kind::Schema, _) => Err("a schema"),
+            (Kind::Schemas, Value::Array(list)) if !list.is_empty() => Ok(Fate::Keep),
+            (Kind::Schemas, Value::Object(_)) => Ok(self.become_read(key, value, json!([value]), path)),
+            (Kind::Schemas, _) => Err("a list of schemas that is not empty"),
+            (_, Value::Object(_)) => Ok(self.members(key, value, path)),
+            (_, Value::Array(list)) if list.is_empty() => {
+                self.notices.read(path, key, "[] is read as {}", "write {}");
+                Ok(Fate::Become(json!({})))
+            }
+            (_, Value::Array(list)) => {
+                let members = named_members(list).ok_or("an object of schemas")?;
+                self.notices.read(path, key, "a list is read as an object, by each \"name\"", "write an object");
+                Ok(Fate::Become(members))
+            }
+            _ => Err("an object of schemas"),
+        }
+    }
+
+    /// A keyword whose value has no schemas; if its value cannot be read, what to write.
+    fn plain(&mut self, kind: Kind, key: &str, value: &Value, path: &str) -> Result<Fate, &'static str> {
+        let fits = |number: &Number| key != "multipleOf" || number.as_f64().is_some_and(|n| n > 0.0);
+        match (kind, value) {
+            (Kind::Count, _) => match whole(value) {
+                Some(count) if value.is_number() && json!(count) == *value => Ok(Fate::Keep),
+                Some(_) if value.is_f64() => Ok(Fate::Keep),
+                Some(count) => Ok(self.become_read(key, value, json!(count), path)),
+                None => Err("a whole number from 0 up"),
+            },
+            (Kind::Number, Value::Bool(_)) if key.starts_with("exclusive") => Ok(Fate::Keep),
+            (Kind::Number, Value::Number(number)) if fits(number) => Ok(Fate::Keep),
+            (Kind::Number, Value::String(text)) => {
+                let number = serde_json::from_str::<Number>(text.trim()).ok().filter(fits).ok_or("a number")?;
+                Ok(self.become_read(key, value, Value::Number(number), path))
+            }
+            (Kind::Number, _) => Err(if key == "multipleOf" { "a number above 0" } else { "a number" }),
+            (Kind::Flag, Value::Bool(_)) | (Kind::Text, Value::String(_)) => Ok(Fate::Keep),
+            (Kind::Flag, Value::String(text)) if flag(text).is_some() => Ok(self.flag(key, value, path)),
+            (Kind::Flag, _) => Err("true or false"),
+            (Kind::Text, _) => Err("a text"),
+            (_, Value::Array(list)) if key != "enum" || !list.is_empty() => Ok(Fate::Keep),
+            (_, Value::Object(map)) if key == "enum" && !map.is_empty() => {
+                let values: Vec<Value> = map.keys().map(|key| key.as_str().into()).collect();
+                Ok(self.become_read(key, value, values.into(), path))
+            }
+            (_, Value::Array(_) | Value::Object(_)) => Err("a list that is not empty"),
+            _ => Err("a list"),
+        }
     }
 
     fn become_read(&mut self, key: &str, from: &Value, to: Value, path: &str) -> Fate {

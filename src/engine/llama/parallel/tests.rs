@@ -29,7 +29,7 @@ fn prompt(engine: &LlamaEngine, times: usize, end: &str) -> Vec<Token> {
 
 fn write(engine: &mut dyn Engine, prompt: &[Token], max_tokens: usize) -> Generation {
     let cancel = AtomicBool::new(false);
-    let limits = Limits { max_tokens, cancel: &cancel, until: None };
+    let limits = Limits::new(max_tokens, &cancel);
     generate(engine, prompt, &Sampling::default(), limits, None, &mut |_, _| ControlFlow::Continue(())).unwrap()
 }
 

@@ -176,39 +176,8 @@ fn declaration(
     }
 
     let mut markup = markup(turn, reasoning);
-    let thinking = reasoning.map_or("", |found| found.start.as_str());
     let heads = both.as_ref().map(|(first, second, ..)| (&first.kind, &second.kind));
-    let (start, end) = (&frame.parts.start, &frame.parts.end);
-    let mut declaration = match &first.kind {
-        Kind::Json { name, arguments, id, .. } => {
-            let (name, arguments, id) = (name.clone(), arguments.clone(), id.clone());
-            framed(&frame, Payload::Json(JsonCall { name, arguments, id, array: frame.list, keyed: false }), start, end)
-        }
-        Kind::Keyed => {
-            let keys = JsonCall { array: frame.list, keyed: true, ..JsonCall::default() };
-            framed(&frame, Payload::Json(keys), start, end)
-        }
-        Kind::Python => framed(&frame, Payload::Python { list: frame.list }, start, end),
-        Kind::Named { head, quote, bare_keys, .. } => {
-            let cut = split_start(&frame.parts, &[thinking, &markup.join("")]);
-            let tag = tags(end).first().map_or(end.len(), |tag| tag.start);
-            // White space alone belongs to the marker.
-            let tail = if end[..tag].trim().is_empty() { 0 } else { tag };
-            let payload = Payload::Named(NamedCall {
-                head: declared_head(&start[cut..], head, heads, notes),
-                tail: end[..tail].to_owned(),
-                quote: quote.clone(),
-                bare_keys: *bare_keys,
-            });
-            framed(&frame, payload, &start[..cut], &end[tail..])
-        }
-        Kind::Tagged { .. } => {
-            let mut call = tagged.clone()?;
-            let cut = split_start(&frame.parts, &[&call.key_start, thinking]);
-            call.head = declared_head(&start[cut..], &call.head.forms[0], heads, notes);
-            wrapped(framed(&frame, Payload::Tagged(call), &start[..cut], end))
-        }
-    };
+    let mut declaration = declared(&frame, &first.kind, heads, tagged.as_ref(), &markup, reasoning, notes)?;
     if declaration.start.is_none() && !matches!(declaration.payload, Payload::Json(_) | Payload::Python { list: true })
     {
         notes.push("its calls have no start marker, and cannot be distinguished from text".to_owned());
@@ -225,6 +194,50 @@ fn declaration(
     let end = last(&one, &first, &FIRST);
     let sample = &one[first.unit.start - before.len()..end];
     Some((declaration, format!("{sample}{}", without_end(&one[end..], &turn.end))))
+}
+
+/// The declaration of calls of a kind, between the markers of a frame. `kinds` are those of the two calls of an answer.
+fn declared(
+    frame: &Frame,
+    kind: &Kind,
+    kinds: Option<(&Kind, &Kind)>,
+    tagged: Option<&TaggedCall>,
+    markup: &[String],
+    reasoning: Option<&Reasoning>,
+    notes: &mut Vec<String>,
+) -> Option<Declaration> {
+    let thinking = reasoning.map_or("", |found| found.start.as_str());
+    let (start, end) = (&frame.parts.start, &frame.parts.end);
+    Some(match kind {
+        Kind::Json { name, arguments, id, .. } => {
+            let (name, arguments, id) = (name.clone(), arguments.clone(), id.clone());
+            framed(frame, Payload::Json(JsonCall { name, arguments, id, array: frame.list, keyed: false }), start, end)
+        }
+        Kind::Keyed => {
+            let keys = JsonCall { array: frame.list, keyed: true, ..JsonCall::default() };
+            framed(frame, Payload::Json(keys), start, end)
+        }
+        Kind::Python => framed(frame, Payload::Python { list: frame.list }, start, end),
+        Kind::Named { head, quote, bare_keys, .. } => {
+            let cut = split_start(&frame.parts, &[thinking, &markup.join("")]);
+            let tag = tags(end).first().map_or(end.len(), |tag| tag.start);
+            // White space alone belongs to the marker.
+            let tail = if end[..tag].trim().is_empty() { 0 } else { tag };
+            let payload = Payload::Named(NamedCall {
+                head: declared_head(&start[cut..], head, kinds, notes),
+                tail: end[..tail].to_owned(),
+                quote: quote.clone(),
+                bare_keys: *bare_keys,
+            });
+            framed(frame, payload, &start[..cut], &end[tail..])
+        }
+        Kind::Tagged { .. } => {
+            let mut call = tagged.cloned()?;
+            let cut = split_start(&frame.parts, &[&call.key_start, thinking]);
+            call.head = declared_head(&start[cut..], &call.head.forms[0], kinds, notes);
+            wrapped(framed(frame, Payload::Tagged(call), &start[..cut], end))
+        }
+    })
 }
 
 /// The special tokens that the source writes in cases not rendered here, such as built-in tools. If calls have no

@@ -264,25 +264,8 @@ impl JsonPayload {
                 b'\n' => self.state = State::Start,
                 _ => {}
             },
-            State::FirstKey | State::Key => match byte {
-                _ if blank => {}
-                b'"' | b'\'' => {
-                    self.key_at = at;
-                    self.state = State::KeyText;
-                    return Step::Again;
-                }
-                b'}' if self.state == State::Key && !self.depart(RepairKind::TrailingComma, at, calls) => {}
-                b'}' => self.end_object(stops, calls),
-                b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => {
-                    self.key_at = at;
-                    if self.depart(RepairKind::UnquotedKey, at, calls) {
-                        self.key.clear();
-                        self.state = State::KeyWord;
-                        return Step::Again;
-                    }
-                }
-                _ => self.lose(at, calls),
-            },
+            State::FirstKey | State::Key if blank => {}
+            State::FirstKey | State::Key => return self.before_key(byte, at, stops, calls),
             State::KeyWord => {
                 if (byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-')) && self.key.len() < 64 {
                     self.key.push(char::from(byte));
@@ -305,26 +288,8 @@ impl JsonPayload {
             },
             State::Value(_) if blank => {}
             State::Value(slot) => return self.begin_value(slot, byte, at, calls),
-            State::AfterValue => match byte {
-                _ if blank => {}
-                b',' => self.state = State::Key,
-                b'}' => self.end_object(stops, calls),
-                b'"' | b'\'' => {
-                    if self.depart(RepairKind::MissingComma, at, calls) {
-                        self.state = State::Key;
-                        return Step::Again;
-                    }
-                }
-                b'`' if self.trailing.fenced && self.depart(RepairKind::MissingBrackets, at, calls) => {
-                    self.level = 1;
-                    self.end_object(stops, calls);
-                    return Step::Again;
-                }
-                _ if self.open_ended && self.repair => self.over = true,
-                _ => {
-                    self.depart(RepairKind::StrayText, at, calls);
-                }
-            },
+            State::AfterValue if blank => {}
+            State::AfterValue => return self.after_value(byte, at, stops, calls),
             State::After => return self.after(byte, at, calls),
             // As in the transducer, a line break ends a string.
             State::Lost { .. } if self.open_ended && byte == b'\n' => self.over = true,
@@ -337,6 +302,11 @@ impl JsonPayload {
             // The transducers handle these states; their bytes never get here.
             State::KeyText | State::Reading(_) => {}
         }
+        self.taken()
+    }
+
+    /// What taking a byte comes to.
+    fn taken(&self) -> Step {
         if self.over { Step::Over } else { Step::Taken }
     }
 

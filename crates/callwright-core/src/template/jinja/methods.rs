@@ -73,62 +73,14 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
             let (characters,): (Option<&str>,) = from_args(arguments)?;
             Value::from(strip(text, characters, method != "rstrip", method != "lstrip"))
         }
-        "split" | "rsplit" => {
-            let (separator, limit, kwargs): (Option<Value>, Option<Value>, Kwargs) = optional_kwargs(arguments)?;
-            let separator = separator.or(kwargs.get("sep")?).filter(|value| !value.is_none());
-            let limit = limit.or(kwargs.get("maxsplit")?).map(i64::try_from).transpose()?;
-            kwargs.assert_all_used()?;
-            let limit = limit.and_then(|limit| usize::try_from(limit).ok());
-            let parts = match &separator {
-                None => split_white_space(text, limit, method == "rsplit"),
-                Some(separator) => {
-                    let separator = separator.as_str().ok_or_else(|| invalid("the separator of split must be text"))?;
-                    if separator.is_empty() {
-                        return Err(invalid("empty separator"));
-                    }
-                    match (method, limit) {
-                        ("split", None) => text.split(separator).collect(),
-                        ("split", Some(limit)) => text.splitn(limit.saturating_add(1), separator).collect(),
-                        (_, limit) => {
-                            let limit = limit.unwrap_or(usize::MAX).saturating_add(1);
-                            let mut parts: Vec<_> = text.rsplitn(limit, separator).collect();
-                            parts.reverse();
-                            parts
-                        }
-                    }
-                }
-            };
-            parts.into_iter().map(Value::from).collect()
-        }
-        "partition" | "rpartition" => {
-            let (separator,): (&str,) = from_args(arguments)?;
-            if separator.is_empty() {
-                return Err(invalid("empty separator"));
-            }
-            let parts = match method {
-                "partition" => text.split_once(separator).map_or([text, "", ""], |(a, b)| [a, separator, b]),
-                _ => text.rsplit_once(separator).map_or(["", "", text], |(a, b)| [a, separator, b]),
-            };
-            Tuple::value(parts.into_iter().map(Value::from).collect())
-        }
+        "split" | "rsplit" => split(text, method, arguments)?,
+        "partition" | "rpartition" => partition(text, method, arguments)?,
         "splitlines" => {
             let (keep, _, kwargs) = optional_kwargs(arguments)?;
             let keep = keep.or(kwargs.get("keepends")?).is_some_and(|keep| keep.is_true());
             split_lines(text, keep).into_iter().map(Value::from).collect()
         }
-        "find" | "rfind" | "index" | "rindex" => {
-            let (wanted, from, to): (&str, Option<Value>, Option<Value>) = from_args(arguments)?;
-            let (part, before) = part(text, from, to)?;
-            let found = part.and_then(|part| {
-                let at = if method.starts_with('r') { part.rfind(wanted) } else { part.find(wanted) };
-                at.map(|at| before + part[..at].chars().count())
-            });
-            match found {
-                Some(index) => Value::from(index),
-                None if method.ends_with("find") => Value::from(-1),
-                None => return Err(invalid("substring not found")),
-            }
-        }
+        "find" | "rfind" | "index" | "rindex" => find(text, method, arguments)?,
         "count" => {
             let (wanted, from, to): (&str, Option<Value>, Option<Value>) = from_args(arguments)?;
             Value::from(match part(text, from, to)?.0 {
@@ -137,55 +89,9 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
                 Some(part) => part.matches(wanted).count(),
             })
         }
-        "startswith" | "endswith" => {
-            let (wanted, from, to): (Value, Option<Value>, Option<Value>) = from_args(arguments)?;
-            let part = part(text, from, to)?.0;
-            let fits = |wanted: &Value| -> Result<bool, Error> {
-                let wanted =
-                    wanted.as_str().ok_or_else(|| invalid("startswith and endswith require text, or a tuple of it"))?;
-                Ok(part.is_some_and(|part| match method {
-                    "startswith" => part.starts_with(wanted),
-                    _ => part.ends_with(wanted),
-                }))
-            };
-            let fits = match wanted.kind() {
-                // Other engines accept a list, which Python does not, as a tuple.
-                ValueKind::Seq => {
-                    wanted.try_iter()?.map(|wanted| fits(&wanted)).collect::<Result<Vec<_>, _>>()?.contains(&true)
-                }
-                _ => fits(&wanted)?,
-            };
-            Value::from(fits)
-        }
-        "replace" => {
-            let (named, positional) = keywords(arguments)?;
-            let (old, new, count): (&str, &str, Option<i64>) = from_args(positional)?;
-            let count = count.or(named.get("count")?);
-            named.assert_all_used()?;
-            let count = count.and_then(|count| usize::try_from(count).ok());
-            budget.check(text.len())?;
-            let places = text.matches(old).take(count.unwrap_or(usize::MAX)).count();
-            budget.check(text.len().saturating_add(places.saturating_mul(new.len())))?;
-            Value::from(match count {
-                Some(count) => text.replacen(old, new, count),
-                None => text.replace(old, new),
-            })
-        }
-        "join" => {
-            let (items,): (&Value,) = from_args(arguments)?;
-            if items.is_none() {
-                return Err(invalid("none is not iterable"));
-            }
-            let mut out = String::new();
-            for (index, item) in items.try_iter()?.enumerate() {
-                if index > 0 {
-                    out.push_str(text);
-                }
-                budget.check(out.len())?;
-                out.push_str(item.as_str().ok_or_else(|| invalid("join: an item is not text"))?);
-            }
-            Value::from(out)
-        }
+        "startswith" | "endswith" => has_affix(text, method, arguments)?,
+        "replace" => replace(text, arguments, budget)?,
+        "join" => join(text, arguments, budget)?,
         "removeprefix" => {
             let (prefix,): (&str,) = from_args(arguments)?;
             Value::from(text.strip_prefix(prefix).unwrap_or(text))
@@ -193,17 +99,6 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
         "removesuffix" => {
             let (suffix,): (&str,) = from_args(arguments)?;
             Value::from(text.strip_suffix(suffix).unwrap_or(text))
-        }
-        "isnumeric" => every(text, char::is_numeric),
-        "isdigit" | "isdecimal" => {
-            every(text, |c| c.is_numeric() && (is_decimal(c) || method == "isdigit" && is_digit(c)))
-        }
-        "istitle" => Value::from(is_title(text)),
-        "isprintable" => Value::from(text.chars().all(python::is_printable)),
-        "isidentifier" => {
-            let begins = |c: char| c.is_alphabetic() || c == '_';
-            let rest = |c: char| begins(c) || c.is_numeric();
-            Value::from(text.starts_with(begins) && text.chars().all(rest))
         }
         "title" => Value::from(title(text)),
         "expandtabs" => {
@@ -214,11 +109,6 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
             budget.check(text.matches('\t').count().saturating_mul(size).saturating_add(text.len()))?;
             Value::from(expand_tabs(text, size))
         }
-        "isalpha" => every(text, char::is_alphabetic),
-        "isalnum" => every(text, char::is_alphanumeric),
-        "isspace" => every(text, white_space),
-        "isupper" => Value::from(text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)),
-        "islower" => Value::from(text.chars().any(char::is_lowercase) && !text.chars().any(char::is_uppercase)),
         "casefold" => Value::from(text.to_lowercase().replace('ß', "ss")),
         "swapcase" => Value::from(
             text.chars()
@@ -243,8 +133,143 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
             budget.check(width)?;
             Value::from(pad(text, method, width, fill))
         }
-        _ => return Ok(None),
+        _ => return Ok(is(text, method)),
     }))
+}
+
+/// The methods that say what a text consists of; `None` for any other.
+fn is(text: &str, method: &str) -> Option<Value> {
+    Some(match method {
+        "isnumeric" => every(text, char::is_numeric),
+        "isdigit" | "isdecimal" => {
+            every(text, |c| c.is_numeric() && (is_decimal(c) || method == "isdigit" && is_digit(c)))
+        }
+        "istitle" => Value::from(is_title(text)),
+        "isprintable" => Value::from(text.chars().all(python::is_printable)),
+        "isidentifier" => {
+            let begins = |c: char| c.is_alphabetic() || c == '_';
+            let rest = |c: char| begins(c) || c.is_numeric();
+            Value::from(text.starts_with(begins) && text.chars().all(rest))
+        }
+        "isalpha" => every(text, char::is_alphabetic),
+        "isalnum" => every(text, char::is_alphanumeric),
+        "isspace" => every(text, white_space),
+        "isupper" => Value::from(text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)),
+        "islower" => Value::from(text.chars().any(char::is_lowercase) && !text.chars().any(char::is_uppercase)),
+        _ => return None,
+    })
+}
+
+/// `split` and `rsplit`.
+fn split(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error> {
+    let (separator, limit, kwargs): (Option<Value>, Option<Value>, Kwargs) = optional_kwargs(arguments)?;
+    let separator = separator.or(kwargs.get("sep")?).filter(|value| !value.is_none());
+    let limit = limit.or(kwargs.get("maxsplit")?).map(i64::try_from).transpose()?;
+    kwargs.assert_all_used()?;
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+    let parts = match &separator {
+        None => split_white_space(text, limit, method == "rsplit"),
+        Some(separator) => {
+            let separator = separator.as_str().ok_or_else(|| invalid("the separator of split must be text"))?;
+            if separator.is_empty() {
+                return Err(invalid("empty separator"));
+            }
+            match (method, limit) {
+                ("split", None) => text.split(separator).collect(),
+                ("split", Some(limit)) => text.splitn(limit.saturating_add(1), separator).collect(),
+                (_, limit) => {
+                    let limit = limit.unwrap_or(usize::MAX).saturating_add(1);
+                    let mut parts: Vec<_> = text.rsplitn(limit, separator).collect();
+                    parts.reverse();
+                    parts
+                }
+            }
+        }
+    };
+    Ok(parts.into_iter().map(Value::from).collect())
+}
+
+/// `partition` and `rpartition`.
+fn partition(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error> {
+    let (separator,): (&str,) = from_args(arguments)?;
+    if separator.is_empty() {
+        return Err(invalid("empty separator"));
+    }
+    let parts = match method {
+        "partition" => text.split_once(separator).map_or([text, "", ""], |(a, b)| [a, separator, b]),
+        _ => text.rsplit_once(separator).map_or(["", "", text], |(a, b)| [a, separator, b]),
+    };
+    Ok(Tuple::value(parts.into_iter().map(Value::from).collect()))
+}
+
+/// `find`, `index`, and both from the right.
+fn find(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error> {
+    let (wanted, from, to): (&str, Option<Value>, Option<Value>) = from_args(arguments)?;
+    let (part, before) = part(text, from, to)?;
+    let found = part.and_then(|part| {
+        let at = if method.starts_with('r') { part.rfind(wanted) } else { part.find(wanted) };
+        at.map(|at| before + part[..at].chars().count())
+    });
+    match found {
+        Some(index) => Ok(Value::from(index)),
+        None if method.ends_with("find") => Ok(Value::from(-1)),
+        None => Err(invalid("substring not found")),
+    }
+}
+
+/// `startswith` and `endswith`.
+fn has_affix(text: &str, method: &str, arguments: &[Value]) -> Result<Value, Error> {
+    let (wanted, from, to): (Value, Option<Value>, Option<Value>) = from_args(arguments)?;
+    let part = part(text, from, to)?.0;
+    let fits = |wanted: &Value| -> Result<bool, Error> {
+        let wanted =
+            wanted.as_str().ok_or_else(|| invalid("startswith and endswith require text, or a tuple of it"))?;
+        Ok(part.is_some_and(|part| match method {
+            "startswith" => part.starts_with(wanted),
+            _ => part.ends_with(wanted),
+        }))
+    };
+    let fits = match wanted.kind() {
+        // Other engines accept a list, which Python does not, as a tuple.
+        ValueKind::Seq => {
+            wanted.try_iter()?.map(|wanted| fits(&wanted)).collect::<Result<Vec<_>, _>>()?.contains(&true)
+        }
+        _ => fits(&wanted)?,
+    };
+    Ok(Value::from(fits))
+}
+
+/// `replace`.
+fn replace(text: &str, arguments: &[Value], budget: &Budget) -> Result<Value, Error> {
+    let (named, positional) = keywords(arguments)?;
+    let (old, new, count): (&str, &str, Option<i64>) = from_args(positional)?;
+    let count = count.or(named.get("count")?);
+    named.assert_all_used()?;
+    let count = count.and_then(|count| usize::try_from(count).ok());
+    budget.check(text.len())?;
+    let places = text.matches(old).take(count.unwrap_or(usize::MAX)).count();
+    budget.check(text.len().saturating_add(places.saturating_mul(new.len())))?;
+    Ok(Value::from(match count {
+        Some(count) => text.replacen(old, new, count),
+        None => text.replace(old, new),
+    }))
+}
+
+/// `join`; `text` is the separator.
+fn join(text: &str, arguments: &[Value], budget: &Budget) -> Result<Value, Error> {
+    let (items,): (&Value,) = from_args(arguments)?;
+    if items.is_none() {
+        return Err(invalid("none is not iterable"));
+    }
+    let mut out = String::new();
+    for (index, item) in items.try_iter()?.enumerate() {
+        if index > 0 {
+            out.push_str(text);
+        }
+        budget.check(out.len())?;
+        out.push_str(item.as_str().ok_or_else(|| invalid("join: an item is not text"))?);
+    }
+    Ok(Value::from(out))
 }
 
 /// `text[from:to]`, if `from` is not past the end, and the number of characters before it.

@@ -13,6 +13,53 @@ use std::borrow::Cow;
 const OTHER_KEYS: [&str; 4] = ["function", "tool_call", "id", "type"];
 
 impl JsonPayload {
+    /// Where a key may begin, or the object end.
+    pub(super) fn before_key(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Step {
+        match byte {
+            b'"' | b'\'' => {
+                self.key_at = at;
+                self.state = State::KeyText;
+                return Step::Again;
+            }
+            b'}' if self.state == State::Key && !self.depart(RepairKind::TrailingComma, at, calls) => {}
+            b'}' => self.end_object(stops, calls),
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'$' => {
+                self.key_at = at;
+                if self.depart(RepairKind::UnquotedKey, at, calls) {
+                    self.key.clear();
+                    self.state = State::KeyWord;
+                    return Step::Again;
+                }
+            }
+            _ => self.lose(at, calls),
+        }
+        self.taken()
+    }
+
+    /// After the value of a key.
+    pub(super) fn after_value(&mut self, byte: u8, at: usize, stops: &Stops, calls: &mut Calls) -> Step {
+        match byte {
+            b',' => self.state = State::Key,
+            b'}' => self.end_object(stops, calls),
+            b'"' | b'\'' => {
+                if self.depart(RepairKind::MissingComma, at, calls) {
+                    self.state = State::Key;
+                    return Step::Again;
+                }
+            }
+            b'`' if self.trailing.fenced && self.depart(RepairKind::MissingBrackets, at, calls) => {
+                self.level = 1;
+                self.end_object(stops, calls);
+                return Step::Again;
+            }
+            _ if self.open_ended && self.repair => self.over = true,
+            _ => {
+                self.depart(RepairKind::StrayText, at, calls);
+            }
+        }
+        self.taken()
+    }
+
     /// Handles what the active transducer did: reports, the end of a value. True if there was a report.
     pub(super) fn settle(&mut self, stops: &Stops, calls: &mut Calls) -> bool {
         if self.state == State::Reading(Slot::ArgumentsText) {

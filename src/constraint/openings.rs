@@ -1,0 +1,135 @@
+//! How calls begin: their markers, and the grammar that goes with each.
+
+use super::call::Call;
+use super::compiler::{Compiler, Tokens};
+use super::digits::Digits;
+use super::trigger::{Hit, Trigger};
+use super::{Calls, Mode, Rules};
+use crate::Result;
+use crate::format::{Format, Marker, Payload};
+use crate::grammar::{Begins, Grammar, Scope};
+use crate::tool::{Tool, Tools};
+
+/// The beginnings of calls in one answer.
+pub(super) struct Openings {
+    markers: Trigger,
+    /// The grammars of the markers, in their order.
+    grammars: Vec<Grammar>,
+    /// Whether calls begin with their own text instead of a marker.
+    bare: bool,
+    /// The text that begins a call.
+    pub text: String,
+    /// The marker that begins a call or a section of calls.
+    marker: String,
+    /// Whether calls are written as JSON.
+    json: bool,
+}
+
+impl Openings {
+    /// The beginnings of calls of `tools`.
+    ///
+    /// # Errors
+    /// Those of [`Constraint::new`](super::Constraint::new).
+    pub(super) fn new(
+        compiler: &mut Compiler,
+        format: &Format,
+        tools: &Tools,
+        only: Option<&str>,
+        rules: &Rules,
+    ) -> Result<Openings> {
+        let tools: Vec<&Tool> = tools.iter().filter(|tool| only.is_none_or(|only| tool.name == only)).collect();
+        let own_text = Marker::Literal(format.opening(None));
+        let markers: Vec<(&Marker, Begins)> = match (&format.section, &format.start) {
+            (Some(section), Some(start)) => vec![(&section.start, Begins::Section), (start, Begins::Call)],
+            (Some(section), None) => vec![(&section.start, Begins::Section)],
+            (None, Some(start)) => vec![(start, Begins::Call)],
+            (None, None) => vec![(&own_text, Begins::Call)],
+        };
+        let marker_text = markers.first().and_then(|(marker, _)| marker.text()).unwrap_or_default();
+        let only_calls = rules.calls == Calls::Required && rules.mode == Mode::Strict;
+        let build = |check: bool| -> Result<Vec<Grammar>> {
+            let scopes =
+                markers.iter().map(|(_, begins)| Scope { begins: *begins, max_calls: rules.max_calls, only_calls });
+            scopes.map(|scope| format.build_grammar(&tools, scope, check)).collect()
+        };
+        let mut grammars = Vec::new();
+        if rules.calls != Calls::Forbidden {
+            grammars = build(false)?;
+            let compiled = grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()));
+            if compiled.is_err() {
+                grammars = build(true)?;
+                grammars.first().map_or(Ok(()), |first| compiler.matcher(&first.lark).map(|_| ()))?;
+            }
+        }
+        let bare = format.start.is_none() && format.section.is_none();
+        Ok(Openings {
+            markers: Trigger::new(&markers.iter().map(|(marker, _)| *marker).collect::<Vec<_>>(), bare)?,
+            grammars,
+            bare,
+            text: format.opening(None),
+            marker: marker_text.trim().to_owned(),
+            json: match &format.payload {
+                Payload::Json(_) => true,
+                Payload::Named(named) => named.quote.is_none(),
+                _ => false,
+            },
+        })
+    }
+
+    /// For an answer that one grammar covers: no call begins in it.
+    ///
+    /// # Errors
+    /// None: there are no markers.
+    pub(super) fn none(grammar: Grammar) -> Result<Openings> {
+        Ok(Openings {
+            markers: Trigger::new(&[], false)?,
+            grammars: vec![grammar],
+            bare: false,
+            text: String::new(),
+            marker: String::new(),
+            json: false,
+        })
+    }
+
+    /// The marker that these bytes would complete.
+    pub(super) fn look(&self, bytes: &[u8]) -> Option<Hit> {
+        self.markers.look(bytes)
+    }
+
+    /// Text outside of calls.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.markers.push(bytes);
+    }
+
+    /// Text begins again.
+    pub(super) fn reset(&mut self) {
+        self.markers.reset();
+    }
+
+    /// The grammar of a marker.
+    pub(super) fn grammar(&self, which: usize) -> Option<&Grammar> {
+        self.grammars.get(which)
+    }
+
+    /// Number of tokens of the marker.
+    pub(super) fn marker_tokens(&self, tokens: &Tokens) -> usize {
+        tokens.tokenize(self.marker.as_bytes()).len()
+    }
+
+    /// The call after a marker, with the bytes after the marker; `None` if the grammar does not allow them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Constraint`](crate::ErrorKind::Constraint) if the grammar is refused.
+    pub(super) fn open(&self, compiler: &mut Compiler, hit: Hit, bytes: &[u8]) -> Result<Option<Call>> {
+        let Some(grammar) = self.grammars.get(hit.which) else { return Ok(None) };
+        let begun = compiler.begin(&grammar.lark)?;
+        // A call without a marker begins with its own text, which was matched as the marker.
+        let mut following = Vec::new();
+        if self.bare {
+            following.extend_from_slice(self.text.as_bytes());
+        }
+        following.extend_from_slice(&bytes[bytes.len().saturating_sub(hit.following)..]);
+        let digits = if self.json { Digits::new(&grammar.lark, false) } else { None };
+        Ok(Call::begin(begun, hit.which, compiler.tokens(), &following, digits))
+    }
+}
