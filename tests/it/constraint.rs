@@ -169,6 +169,7 @@ fn a_required_call_waits_for_reasoning_which_has_a_limit() {
     let (text, notices) = reasoned(&long, rules.clone());
     assert!(text.starts_with(&format!("{long}<tool_call>\n{{\"name\": \"clock\"")), "{text}");
     assert!(notices.iter().all(|notice| !notice.contains("reasoning")), "{notices:?}");
+    rules.max_thinking = Some(20);
     let (text, notices) = reasoned(&long, rules);
     assert!(text.starts_with("Let me think. Let me") && text.contains("</think>"), "{text}");
     assert_eq!(text.find("</think>").map(|at| at < 25), Some(true), "{text}");
