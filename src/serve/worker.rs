@@ -227,6 +227,8 @@ fn trace(engine: &dyn Engine, format: &Format, reply: &Reply) -> Value {
     let of_model = model.control_tokens.iter().chain(&model.user_defined_tokens).map(String::as_str);
     let occurs = |marker: &&str| !marker.is_empty() && (raw.contains(*marker) || reply.prompt.contains(*marker));
     let markers: BTreeSet<&str> = format.reserved().chain(of_model).filter(occurs).collect();
+    let calls = reply.calls.iter().map(|call| json!({"id": call.id, "start": call.range.start, "end": call.range.end}));
+    let calls: Value = calls.collect();
     let forced: Value = reply.forced.iter().map(|run| json!([run.start, run.end])).collect();
     json!({
         "format": format.name,
@@ -235,6 +237,7 @@ fn trace(engine: &dyn Engine, format: &Format, reply: &Reply) -> Value {
         "raw": raw,
         "tokens": shown(&reply.tokens),
         "forced": forced,
+        "calls": calls,
         "markers": markers,
     })
 }

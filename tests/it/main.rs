@@ -45,6 +45,8 @@ mod run_context;
 mod run_limits;
 mod sampling;
 mod schemas;
+#[cfg(all(feature = "serve", feature = "bundled-model", feature = "llama"))]
+mod serve_page;
 mod session;
 mod stdin;
 mod tolerance;

@@ -8,9 +8,9 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// What the page may do: it has its own style and script, and asks this server.
+/// What the page may do: it has its own style, script and icon, and asks this server.
 const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
-    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The page for people.
 pub(super) async fn page() -> Response {
