@@ -13,7 +13,7 @@ pub(crate) use probabilities::Probabilities;
 pub use probabilities::{Likely, TokenProbability};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::ops::{AddAssign, ControlFlow};
+use std::ops::{AddAssign, ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,8 @@ pub struct Generation {
     pub end_token: Option<Token>,
     /// The first token that the grammar wrote to close what was open, because the tokens ran out.
     pub closed_from: Option<usize>,
+    /// Which of the tokens were forced.
+    pub forced: Vec<Range<usize>>,
     /// Tokens and times.
     pub usage: Usage,
 }
@@ -205,7 +207,7 @@ pub(crate) fn generate_with(
     on_prompt(unread, unread);
     usage.prompt_time = started.elapsed();
     if let Some(end) = came? {
-        return Ok(Generation { tokens, end, end_token: None, closed_from: None, usage });
+        return Ok(Generation { tokens, end, end_token: None, closed_from: None, forced: Vec::new(), usage });
     }
 
     let started = Instant::now();
@@ -216,6 +218,7 @@ pub(crate) fn generate_with(
     let mut end_token = None;
     let mut cut = false;
     let mut closed_from = None;
+    let mut runs: Vec<Range<usize>> = Vec::new();
     let mut drafts = Drafts::new(prompt);
     // The time that was spent only to measure, which does not belong to the answer.
     let mut measuring = Duration::ZERO;
@@ -282,6 +285,8 @@ pub(crate) fn generate_with(
                 }
             }
         }
+        let (from, to) = (tokens.len(), tokens.len() + generated.len());
+        runs.extend(forced.then_some(from..to));
         for token in &generated {
             if engine.is_end(*token) {
                 end_token = Some(*token);
@@ -320,7 +325,10 @@ pub(crate) fn generate_with(
     }
     usage.completion_time = started.elapsed().saturating_sub(measuring);
     usage.completion_tokens = tokens.len();
-    Ok(Generation { tokens, end, end_token, closed_from, usage })
+    // The answer may have ended inside the last run.
+    runs.iter_mut().for_each(|run| run.end = run.end.min(tokens.len()));
+    runs.retain(|run| !run.is_empty());
+    Ok(Generation { tokens, end, end_token, closed_from, forced: runs, usage })
 }
 
 /// Measures how likely the answer begins with a call, and applies what the thresholds decide; returns the tokens that

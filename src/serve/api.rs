@@ -48,6 +48,7 @@ pub(super) fn routes(server: Arc<Server>) -> Router {
         .route("/v1/responses", post(responses::responses))
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
+        .route("/callwright/formats", get(server::formats))
         .route("/tokenize", post(prompts::tokenize))
         .route("/detokenize", post(prompts::detokenize))
         .route("/apply-template", post(prompts::apply_template))

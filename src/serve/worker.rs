@@ -14,7 +14,7 @@ use crate::session::{FinishReason, Options, Reply, Session};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Model, Result};
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -171,7 +171,7 @@ impl<'s> Worker<'s> {
         std::mem::swap(&mut session.engine, &mut self.engine);
         let reply = reply.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let written = streamer.into_arguments();
-        let trace = chat.own.trace.then(|| trace(&*self.engine, &reply));
+        let trace = chat.own.trace.then(|| trace(&*self.engine, &session.format, &reply));
         let notes = chat.notes.into_iter().chain(notes.iter().cloned()).collect();
         let mut answer = Answer::new(reply, written, notes, trace);
         answer.more.extend(seed);
@@ -240,18 +240,38 @@ fn session(model: &Model, format: Option<&str>, variables: &Map<String, Value>) 
     Ok(Tooled { session, tools: String::from("[]"), notes })
 }
 
-/// The prompt, what the model wrote, and the tokens of both.
-fn trace(engine: &dyn Engine, reply: &Reply) -> Value {
+/// The prompt, what the model wrote, the tokens of both, and what shows where the markup is in them.
+fn trace(engine: &dyn Engine, format: &Format, reply: &Reply) -> Value {
     let shown = |tokens: &[Token]| -> Value {
         tokens.iter().map(|token| String::from_utf8_lossy(engine.token_bytes(*token)).into_owned()).collect()
     };
-    let prompt = engine.tokenize(&[Piece { text: reply.prompt.clone(), literal: false }]).unwrap_or_default();
+    let raw = String::from_utf8_lossy(&reply.raw);
+    let model = engine.model();
+    let of_model = model.control_tokens.iter().chain(&model.user_defined_tokens).map(String::as_str);
+    let occurs = |marker: &&str| !marker.is_empty() && (raw.contains(*marker) || reply.prompt.contains(*marker));
+    let markers: BTreeSet<&str> = format.reserved().chain(of_model).filter(occurs).collect();
+    let calls = reply.calls.iter().map(|call| json!({"id": call.id, "start": call.range.start, "end": call.range.end}));
+    let calls: Value = calls.collect();
+    let forced: Value = reply.forced.iter().map(|run| json!([run.start, run.end])).collect();
     json!({
+        "format": format.name,
         "prompt": reply.prompt,
-        "prompt_tokens": shown(&prompt),
-        "raw": String::from_utf8_lossy(&reply.raw),
+        "prompt_tokens": shown(&prompt(engine, reply)),
+        "raw": raw,
         "tokens": shown(&reply.tokens),
+        "forced": forced,
+        "calls": calls,
+        "markers": markers,
     })
+}
+
+/// The tokens of an answer's prompt. The engine has those that were decoded: text of a message is other tokens than markup
+/// that reads the same.
+fn prompt(engine: &dyn Engine, reply: &Reply) -> Vec<Token> {
+    match engine.cached().get(..reply.usage.prompt_tokens) {
+        Some(tokens) => tokens.to_vec(),
+        None => engine.tokenize(&[Piece { text: reply.prompt.clone(), literal: false }]).unwrap_or_default(),
+    }
 }
 
 /// Writes the continuation of a text: whole characters, up to a stop text.

@@ -197,6 +197,7 @@ impl Answered<'_> {
             closed_from,
             dropped_from,
             tokens: generation.tokens,
+            forced: generation.forced,
             prompt_tail,
             call_probability: ended.call_probability,
             decided: ended.decided,

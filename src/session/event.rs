@@ -11,6 +11,7 @@ use crate::parse::event::{Diagnostic, DiagnosticKind, Event as ParserEvent, Repa
 use crate::parse::{Parsed, ParsedCall};
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::ops::Range;
 
 /// What happens during a turn, as it happens.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -260,6 +261,8 @@ pub struct Reply {
     pub dropped_from: Option<usize>,
     /// The tokens of it that the model wrote.
     pub tokens: Vec<Token>,
+    /// Which of these tokens were forced, by index; none in a replay.
+    pub forced: Vec<Range<usize>>,
     /// What the prompt wrote of the answer before that (see
     /// [`ParserOptions::prompt_tail`](crate::parse::ParserOptions::prompt_tail)).
     pub prompt_tail: String,

@@ -107,8 +107,18 @@ fn options(text: &str) -> Vec<&str> {
 #[test]
 fn every_option_exists() {
     let home = tempfile::tempdir().unwrap();
-    let commands =
-        ["run", "chat", "serve", "render", "parse", "grammar", "bench", "bench calibrate", "template check", "model pull"];
+    let commands = [
+        "run",
+        "chat",
+        "serve",
+        "render",
+        "parse",
+        "grammar",
+        "bench",
+        "bench calibrate",
+        "template check",
+        "model pull",
+    ];
     let help: Vec<String> =
         commands.map(|command| run(callwright(home.path()).args(command.split(' ')).arg("--help")).out).to_vec();
     let known: Vec<&str> = help.iter().flat_map(|help| options(help)).collect();

@@ -46,8 +46,10 @@ mod run_context;
 mod run_limits;
 mod sampling;
 mod schemas;
-#[cfg(feature = "serve")]
+#[cfg(all(feature = "serve", feature = "bundled-model"))]
 mod serve;
+#[cfg(all(feature = "serve", feature = "bundled-model"))]
+mod serve_page;
 mod session;
 mod stdin;
 mod tolerance;

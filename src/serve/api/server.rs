@@ -1,15 +1,30 @@
 //! What the server says of itself.
 
 use super::{Refusal, Shared};
+use crate::format::Format;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Value, json};
 
+/// What the page may do: it has its own style, script and icon, and asks this server.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+    connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
 /// The page for people.
-pub(super) async fn page() -> Html<&'static str> {
-    Html(include_str!("../page.html"))
+pub(super) async fn page() -> Response {
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, Html(include_str!("../page.html"))).into_response()
+}
+
+/// The names of the formats that the field `callwright.format` of a request may have.
+pub(super) async fn formats() -> Json<Value> {
+    Json(json!({"formats": Format::names().collect::<Vec<&str>>()}))
 }
 
 /// Whether requests are taken.
