@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Requests per second and time to first token beside llama-server, in alternation, with the same GGUF.
 
-usage: throughput.py CALLWRIGHT LLAMA_SERVER GGUF [--template FILE] [--rounds N] [--clients N] [--requests N]
+usage: throughput.py CALLWRIGHT LLAMA_SERVER GGUF [--rounds N] [--clients N] [--requests N]
 
 Each server answers several requests at a time (4) of more clients (8). All requests share a section of about 1,000 tokens.
-`free` has it as a system message and lets the model write up to 48 tokens. `call` has it as tools and requires a call. A model whose chat
-template has no tools needs another one for that, with --template; both servers get it.
+It is a system message that describes tools. `free` lets the model write up to 48 tokens. `call` constrains the answer to a call of one of
+these tools, by the JSON schema of a call, which both servers turn into a grammar.
 """
 
 import argparse
@@ -41,14 +41,31 @@ def tools():
     return made
 
 
+def call_schema():
+    """The schema of a call of one of the tools; what the model may write at length is bounded."""
+    calls = []
+    for tool in tools():
+        text = {"type": "string", "maxLength": 40}
+        arguments = {"city": text, "date": text, "limit": {"type": "integer", "minimum": 1, "maximum": 50}}
+        arguments = {"type": "object", "properties": arguments, "required": ["city", "date"], "additionalProperties": False}
+        properties = {"name": {"const": tool["function"]["name"]}, "arguments": arguments}
+        call = {"type": "object", "properties": properties, "required": ["name", "arguments"]}
+        calls.append({**call, "additionalProperties": False})
+    return {"name": "call", "strict": True, "schema": {"anyOf": calls}}
+
+
+CALL = call_schema()
+
+
 def body(kind, number):
     question = f"What's the weather in {PLACES[number % len(PLACES)]} on day {number}?"
     messages = [{"role": "user", "content": question}]
-    common = {"temperature": 0, "stream": True, "stream_options": {"include_usage": True}, "model": "any"}
-    if kind == "call":
-        return {**common, "messages": messages, "tools": tools(), "tool_choice": "required", "max_tokens": 256}
     system = {"role": "system", "content": "You may use these tools.\n" + json.dumps(tools())}
-    return {**common, "messages": [system, *messages], "max_tokens": 48}
+    common = {"temperature": 0, "stream": True, "stream_options": {"include_usage": True}, "model": "any"}
+    common["messages"] = [system, *messages]
+    if kind == "free":
+        return {**common, "max_tokens": 48}
+    return {**common, "max_tokens": 256, "response_format": {"type": "json_schema", "json_schema": CALL}}
 
 
 def ask(kind, number):
@@ -114,8 +131,10 @@ def measure(kind, clients, requests, offset):
     for thread in threads:
         thread.join()
     seconds = time.perf_counter() - began
-    first = statistics.median(result[0] for result in results)
-    return requests / seconds, first, sum(result[2] for result in results) / seconds
+    first = sorted(result[0] for result in results)
+    longest = first[int(0.95 * (len(first) - 1))]
+    tokens = sum(result[2] for result in results) / seconds
+    return requests / seconds, tokens, statistics.median(first), statistics.mean(first), longest
 
 
 def main():
@@ -123,7 +142,6 @@ def main():
     parser.add_argument("callwright")
     parser.add_argument("llama_server")
     parser.add_argument("gguf")
-    parser.add_argument("--template")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--requests", type=int, default=32)
@@ -133,9 +151,6 @@ def main():
         "callwright": [args.callwright, "serve", "-m", args.gguf, "--ctx", "4096", *port, *parallel],
         "llama-server": [args.llama_server, "-m", args.gguf, "-c", str(4 * 4096), "--jinja", *port, *parallel],
     }
-    if args.template:
-        commands["callwright"] += ["--template", args.template]
-        commands["llama-server"] += ["--chat-template-file", args.template]
     version = subprocess.run([args.llama_server, "--version"], capture_output=True, text=True)
     print(re.search(r"version: .*", version.stdout + version.stderr).group(0), "| load", os.getloadavg())
     found = {(name, kind): [] for name in commands for kind in ("free", "call")}
@@ -148,13 +163,14 @@ def main():
             finally:
                 server.terminate()
                 server.wait()
-    print("| | requests per second | time to first token, p50 | tokens per second |\n|---|--:|--:|--:|")
+    print("| | requests per second | tokens per second | time to first token, p50 | mean | p95 |\n|---|--:|--:|--:|--:|--:|")
     for kind in ("free", "call"):
         rows = {name: [statistics.median(column) for column in zip(*found[name, kind])] for name in commands}
-        for name, (rate, first, tokens) in rows.items():
-            print(f"| {kind}, {name} | {rate:.2f} | {1000 * first:.0f} ms | {tokens:.0f} |")
-        ratio = [mine / theirs for mine, theirs in zip(rows["callwright"], rows["llama-server"])]
-        print(f"| {kind}, ratio | {ratio[0]:.2f} | {ratio[1]:.2f} | {ratio[2]:.2f} |")
+        for name, (rate, tokens, *first) in rows.items():
+            times = " | ".join(f"{seconds:.2f} s" for seconds in first)
+            print(f"| {kind}, {name} | {rate:.2f} | {tokens:.0f} | {times} |")
+        ratios = [mine / theirs for mine, theirs in zip(rows["callwright"], rows["llama-server"])]
+        print(f"| {kind}, ratio | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
     print("load", os.getloadavg())
 
 
