@@ -8,7 +8,7 @@ use crate::engine::sampler::Sampling;
 use crate::error::{Error, ErrorKind, Result};
 use crate::parse::OtherForms;
 use crate::parse::event::Event as Parsed;
-use crate::session::{ContextPolicy, Event, FinishReason, Options, Session};
+use crate::session::{ContextPolicy, Event, FinishReason, Options, Session, ToolChoice};
 use crate::tool::Tools;
 use serde_json::Value;
 use std::sync::Arc;
@@ -74,6 +74,8 @@ impl SessionAnswers {
             sampling: Sampling { seed, ..configuration.sampling },
             max_tokens: configuration.max_tokens,
             constrain: configuration.constrain,
+            // Without tools no call can be required.
+            tool_choice: if case.tools.is_empty() { ToolChoice::Auto } else { configuration.tool_choice.clone() },
             call_threshold: configuration.call_threshold,
             call_weights: configuration.call_weights,
             no_call_below: configuration.no_call_below,

@@ -4,7 +4,7 @@ use crate::constraint::Mode;
 use crate::decision::CallWeights;
 use crate::engine::sampler::Sampling;
 use crate::hash::sha256;
-use crate::session::Session;
+use crate::session::{Session, ToolChoice};
 use serde::{Deserialize, Serialize};
 
 /// One way to ask the cases: everything that determines the answers, so that they can be reproduced.
@@ -28,6 +28,9 @@ pub struct Configuration {
     pub format_declaration: String,
     /// Whether calls were constrained to the format.
     pub constrain: Mode,
+    /// Whether an answer had to be a call. A case without tools is asked as with [`ToolChoice::Auto`].
+    #[serde(default, skip_serializing_if = "is_auto")]
+    pub tool_choice: ToolChoice,
     /// The sampling options; the seed is the run's.
     pub sampling: Sampling,
     /// Whether departures from the format were repaired.
@@ -48,7 +51,12 @@ pub struct Configuration {
 }
 
 /// The dimensions of the matrix, in the order in which labels name them.
-pub(crate) const DIMENSIONS: [&str; 6] = ["model", "template", "format", "constrain", "temp", "repair"];
+pub(crate) const DIMENSIONS: [&str; 7] = ["model", "template", "format", "constrain", "tool-choice", "temp", "repair"];
+
+/// Earlier runs have no choice, and their ids are hashes without it.
+fn is_auto(choice: &ToolChoice) -> bool {
+    *choice == ToolChoice::Auto
+}
 
 impl Configuration {
     /// A model, which `session` runs, with the session's template, format, sampling and token limit. Calls are
@@ -64,6 +72,7 @@ impl Configuration {
             format: format.name.clone(),
             format_declaration: format.to_toml(),
             constrain: Mode::Auto,
+            tool_choice: ToolChoice::Auto,
             sampling: options.sampling,
             repair: true,
             max_tokens: options.max_tokens,
@@ -84,11 +93,17 @@ impl Configuration {
     }
 
     /// The value in each of the [`DIMENSIONS`].
-    pub(crate) fn values(&self) -> [String; 6] {
+    pub(crate) fn values(&self) -> [String; 7] {
         let mode = match self.constrain {
             Mode::Off => "off",
             Mode::Auto => "auto",
             Mode::Strict => "strict",
+        };
+        let choice = match &self.tool_choice {
+            ToolChoice::Auto => "auto",
+            ToolChoice::None => "none",
+            ToolChoice::Required => "required",
+            ToolChoice::Tool(name) => name,
         };
         let model = self.model.rsplit('/').next().unwrap_or(&self.model);
         [
@@ -96,6 +111,7 @@ impl Configuration {
             self.template.rsplit('/').next().unwrap_or(&self.template).to_owned(),
             self.format.clone(),
             mode.to_owned(),
+            choice.to_owned(),
             self.sampling.temperature.to_string(),
             if self.repair { "on" } else { "off" }.to_owned(),
         ]
@@ -121,10 +137,10 @@ impl Configuration {
 /// Distinct labels for the configurations of a run: their values in the dimensions that vary, or the model's name where
 /// none does.
 pub(crate) fn labels(configurations: &[Configuration]) -> Vec<String> {
-    let values: Vec<[String; 6]> = configurations.iter().map(Configuration::values).collect();
+    let values: Vec<[String; 7]> = configurations.iter().map(Configuration::values).collect();
     let varies = |dimension: usize| values.iter().any(|row| row[dimension] != values[0][dimension]);
     let varying: Vec<usize> = (0..DIMENSIONS.len()).filter(|dimension| varies(*dimension)).collect();
-    let label = |row: &[String; 6]| {
+    let label = |row: &[String; 7]| {
         let part = |dimension: &usize| match DIMENSIONS[*dimension] {
             "model" | "format" => row[*dimension].clone(),
             name => format!("{name} {}", row[*dimension]),

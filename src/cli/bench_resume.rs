@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The options that determine the run, with their defaults where clap does not know them.
-const DECIDING: [(&str, Option<&str>); 16] = [
+const DECIDING: [(&str, Option<&str>); 17] = [
     ("suite", None),
     ("limit", None),
     ("repeat", None),
@@ -24,6 +24,7 @@ const DECIDING: [(&str, Option<&str>); 16] = [
     ("template", None),
     ("format", None),
     ("constrain", Some("auto")),
+    ("tool_choice", Some("auto")),
     ("temp", None),
     ("repair", Some("on")),
     ("call_threshold", None),

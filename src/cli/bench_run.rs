@@ -25,6 +25,7 @@ use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
 use callwright::hash::sha256_of;
 use callwright::models::{Hub, Models, bundled};
+use callwright::session::ToolChoice;
 use callwright::{Error, ErrorKind, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -76,6 +77,10 @@ pub struct RunArgs {
     /// Constrain calls to the format and the tools' schemas [default: auto]
     #[arg(long, value_name = "off|auto|strict", help_heading = "Matrix")]
     constrain: Vec<Constrain>,
+
+    /// Let the model decide whether to call, or require a call in each case that has tools [default: auto]
+    #[arg(long, value_name = "auto|required", help_heading = "Matrix")]
+    tool_choice: Vec<Choice>,
 
     /// Sample with this temperature [default: the model's in models.toml, or 0]
     #[arg(long, value_name = "X", value_parser = temperature, help_heading = "Matrix", allow_negative_numbers = true)]
@@ -153,6 +158,12 @@ enum Preset {
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Choice {
+    Auto,
+    Required,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Repair {
     On,
     Off,
@@ -211,15 +222,6 @@ impl RunArgs {
             Some(Preset::Formats) => ["hermes", "delimited"].map(str::to_owned).to_vec(),
             None => self.format.clone(),
         };
-        let modes = match self.preset {
-            Some(Preset::Formats) => vec![Mode::Off, Mode::Strict],
-            None if self.constrain.is_empty() => vec![Mode::Auto],
-            None => self.constrain.iter().map(|constrain| Mode::from(*constrain)).collect(),
-        };
-        let repairs: Vec<bool> = match self.repair.as_slice() {
-            [] => vec![true],
-            list => list.iter().map(|repair| *repair == Repair::On).collect(),
-        };
         let models: Vec<String> =
             if self.model.is_empty() { vec![bundled::NAME.to_owned()] } else { self.model.clone() };
         let mut configurations: Vec<(Configuration, Loaded)> = Vec::new();
@@ -234,17 +236,7 @@ impl RunArgs {
                 for format in or_none(&formats) {
                     let loaded = Loaded { model: model.clone(), template: template.clone(), format };
                     let (base, temperature) = self.described(&loaded, &hash, case)?;
-                    let temperatures = if self.temp.is_empty() { vec![temperature] } else { self.temp.clone() };
-                    for constrain in &modes {
-                        for temperature in &temperatures {
-                            for repair in &repairs {
-                                let sampling = Sampling { temperature: *temperature, ..base.sampling };
-                                let one =
-                                    Configuration { constrain: *constrain, repair: *repair, sampling, ..base.clone() };
-                                configurations.push((one.identified(), loaded.clone()));
-                            }
-                        }
-                    }
+                    configurations.extend(self.combined(&base, temperature).map(|one| (one, loaded.clone())));
                 }
             }
         }
@@ -265,6 +257,36 @@ impl RunArgs {
         Ok(configurations)
     }
 
+    /// All combinations of the options that need no other session.
+    fn combined(&self, base: &Configuration, temperature: f32) -> impl Iterator<Item = Configuration> {
+        let modes = match self.preset {
+            Some(Preset::Formats) => vec![Mode::Off, Mode::Strict],
+            None if self.constrain.is_empty() => vec![Mode::Auto],
+            None => self.constrain.iter().map(|constrain| Mode::from(*constrain)).collect(),
+        };
+        let choices = if self.tool_choice.is_empty() { vec![Choice::Auto] } else { self.tool_choice.clone() };
+        let temperatures = if self.temp.is_empty() { vec![temperature] } else { self.temp.clone() };
+        let repairs = if self.repair.is_empty() { vec![Repair::On] } else { self.repair.clone() };
+        let mut combined = Vec::new();
+        for constrain in modes {
+            for choice in &choices {
+                let tool_choice = match choice {
+                    Choice::Auto => ToolChoice::Auto,
+                    Choice::Required => ToolChoice::Required,
+                };
+                for temperature in &temperatures {
+                    for repair in &repairs {
+                        let sampling = Sampling { temperature: *temperature, ..base.sampling };
+                        let (tool_choice, repair) = (tool_choice.clone(), *repair == Repair::On);
+                        let one = Configuration { constrain, tool_choice, repair, sampling, ..base.clone() };
+                        combined.push(one.identified());
+                    }
+                }
+            }
+        }
+        combined.into_iter()
+    }
+
     /// The first option of the matrix with a repeated value, and the value.
     fn given_twice(&self) -> Option<(&'static str, String)> {
         fn named<V: ValueEnum>(values: &[V]) -> Vec<String> {
@@ -275,6 +297,7 @@ impl RunArgs {
             ("template", self.template.clone()),
             ("format", self.format.clone()),
             ("constrain", named(&self.constrain)),
+            ("tool-choice", named(&self.tool_choice)),
             ("temp", self.temp.iter().map(ToString::to_string).collect()),
             ("repair", named(&self.repair)),
         ];

@@ -208,7 +208,10 @@ mod tests {
             "six": {"type": "array", "items": {"type": "string"}, "minItems": 100},
             "code": {"type": "string", "pattern": "^(ab)*$"},
             "pad": {"type": "string", "minLength": 300},
-            "style": {"enum": ["a a a a a a a"]}
+            "style": {"enum": ["a a a a a a a"]},
+            "map": {"type": "object"},
+            "rows": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            "tree": {"$ref": "#"}
         }}}]))
         .unwrap();
         for (before, token, ends) in [
@@ -220,6 +223,15 @@ mod tests {
             (r#"{"pad": ""#, "x", false),
             (r#"{"style": ""#, "a ", false),
             (r#"{"other": ""#, "a ", true),
+            // The same member again, whatever it has.
+            (r#"{"map": {"#, r#""k": "v", "#, true),
+            (r#"{"map": {"#, r#""k": [1, 1], "#, true),
+            (r#"{"rows": ["#, "[1, 1], ", false),
+            // Deeper and deeper, digits, white space.
+            ("", r#"{"map": "#, true),
+            ("", r#"{"tree": "#, false),
+            (r#"{"map": {"k": 1"#, "0", true),
+            (r#"{"map": {"k": 1"#, " ", true),
         ] {
             let mut repeats = Repeats::new(&[], &tools, None);
             let id = String::from("call00001");

@@ -282,6 +282,8 @@ fn wrong_options_are_told() {
         (&["--temp", "0", "--temp", "0"], "a configuration is there twice"),
         (&["--temp", "0.5", "--temp", "0.5"], "--temp 0.5 was given twice"),
         (&["--constrain", "off", "--constrain", "off"], "--constrain off was given twice"),
+        (&["--tool-choice", "auto", "--tool-choice", "auto"], "--tool-choice auto was given twice"),
+        (&["--tool-choice", "none"], "invalid value 'none'"),
         (&["--resume"], "--resume DIR"),
         (&["--resume", "nowhere"], "there is no run in nowhere"),
         (&["--resume", "a", "--out", "b"], "--resume a and --out b are two runs"),
@@ -381,6 +383,39 @@ fn a_run_goes_on_with_what_it_was_begun_with() {
     let other = run(callwright(home.path()).args(["bench", "-m", "other.gguf", "--seed", "0", "--resume"]).arg(&out));
     assert_eq!(other.code, 2, "{}", other.out);
     assert!(other.err.contains("begun with other options: --model bundled, not --model other.gguf\n"), "{}", other.err);
+}
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn a_call_is_required_where_there_are_tools() {
+    let home = tempfile::tempdir().unwrap();
+    let suite = home.path().join("cases.jsonl");
+    let tool = r#"[{"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}, "required": ["a"]}}]"#;
+    let case = |id: &str, tools: &str| {
+        format!("{{\"id\": \"{id}\", \"prompt\": \"Thanks!\", \"tools\": {tools}, \"expected\": []}}\n")
+    };
+    std::fs::write(&suite, case("with", tool) + &case("without", "[]")).unwrap();
+    let out = home.path().join("run");
+    let began = ["bench", "--max-tokens", "64", "--tool-choice", "auto", "--tool-choice", "required", "--suite"];
+    let ran = run(callwright(home.path()).args(began).arg(&suite).arg("--out").arg(&out));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.contains("tool-choice required: 2 answers; call_when_none_needed 1\n"), "{}", ran.out);
+    let plan: Value = serde_json::from_str(&std::fs::read_to_string(out.join("run.json")).unwrap()).unwrap();
+    let choice = |index: usize| plan["configurations"][index]["tool_choice"].as_str();
+    assert_eq!((choice(0), choice(1)), (None, Some("required")));
+    let report = std::fs::read_to_string(out.join("report.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["configurations"][1]["tool_choice"], "required");
+    assert!(std::fs::read_to_string(out.join("report.md")).unwrap().contains("tool choice required"));
+    let within = run(callwright(home.path()).args(["bench", "compare"]).arg(&out));
+    assert!(within.out.starts_with("tool-choice auto → tool-choice required: "), "{}", within.out);
+    // A resumed run has the choices of its start, and no others.
+    std::fs::write(out.join("samples.jsonl"), "").unwrap();
+    let resumed = run(callwright(home.path()).args(["bench", "--resume"]).arg(&out));
+    assert!(resumed.out.contains("tool-choice required: 2 answers; call_when_none_needed 1\n"), "{}", resumed.out);
+    let other = run(callwright(home.path()).args(["bench", "--tool-choice", "auto", "--resume"]).arg(&out));
+    assert_eq!(other.code, 2, "{}", other.out);
+    assert!(other.err.contains("--tool-choice auto --tool-choice required, not --tool-choice auto"), "{}", other.err);
 }
 
 #[test]

@@ -71,6 +71,17 @@ fn a_value_that_repeats_itself_is_ended_where_no_schema_asks_for_it() {
     asked.set_tools(Tools::from_json(tools, "tools").unwrap());
     let (reply, _) = ask(&mut asked, "Hi");
     assert!(reply.finish_reason == FinishReason::ToolCalls && reply.calls[0].valid, "{:?}", reply.notes);
+    // The same member of an object again and again is a loop, although the schema allows any member.
+    let tools =
+        r#"[{"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "object"}}}}]"#;
+    let call = weather("Rome").replace("\"Rome\"", &format!("{{{}\"a\": 1}}", r#""ace": "five", "#.repeat(60)));
+    for constrain in [Mode::Off, Mode::Auto] {
+        let mut looping = session(&call, constrain);
+        looping.set_tools(Tools::from_json(tools, "tools").unwrap());
+        let (reply, _) = ask(&mut looping, "Hi");
+        assert_eq!(reply.finish_reason, FinishReason::Loop);
+        assert!(!reply.calls[0].complete && notes(&reply, "loop").len() == 1, "{reply:?}");
+    }
 }
 
 #[test]

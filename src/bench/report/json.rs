@@ -7,7 +7,7 @@
 //! - `outcomes`: the table, each with `name`, `stage`, `meaning`, in order; `scores`: each with `key`, `meaning`;
 //! - `configurations`: a list of objects with
 //!   - `id`, `label`, and the fields `model`, `model_sha256`, `template`, `template_sha256`, `format`, `constrain`,
-//!     `repair`, `max_tokens`, `sampling`;
+//!     `tool_choice`, `repair`, `max_tokens`, `sampling`;
 //!   - `samples`: how many answers;
 //!   - `scores`: by key, `successes`, `trials`, `share`, and the 95% interval `low` and `high`; a score without
 //!     trials is left out;
@@ -74,7 +74,8 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         "id": c.id, "label": one.label,
         "model": c.model, "model_sha256": c.model_sha256,
         "template": c.template, "template_sha256": c.template_sha256,
-        "format": c.format, "constrain": c.constrain, "repair": c.repair, "max_tokens": c.max_tokens,
+        "format": c.format, "constrain": c.constrain, "tool_choice": c.tool_choice, "repair": c.repair,
+        "max_tokens": c.max_tokens,
         "sampling": sampling,
         "samples": one.samples.len(),
         "scores": scores(&one.scores),

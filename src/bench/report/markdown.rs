@@ -37,7 +37,7 @@ pub(crate) fn markdown(summary: &Summary<'_>) -> String {
     for one in &summary.configurations {
         let c = one.configuration;
         text += &format!(
-            "- **{}**: `{}` model {} (SHA-256 {}), template {} ({}), format {}, constrain {}, repair {}, at most {} tokens, \
+            "- **{}**: `{}` model {} (SHA-256 {}), template {} ({}), format {}, constrain {}, tool choice {}, repair {}, at most {} tokens, \
              temperature {}, top-k {}, top-p {}, min-p {}, seed {}\n",
             one.label,
             c.id,
@@ -47,7 +47,8 @@ pub(crate) fn markdown(summary: &Summary<'_>) -> String {
             &c.template_sha256.get(..12).unwrap_or(&c.template_sha256),
             c.format,
             c.values()[3],
-            c.values()[5],
+            c.values()[4],
+            c.values()[6],
             c.max_tokens,
             c.sampling.temperature,
             c.sampling.top_k,

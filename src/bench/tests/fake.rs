@@ -8,6 +8,7 @@ use crate::bench::suite::Case;
 use crate::constraint::Mode;
 use crate::engine::sampler::Sampling;
 use crate::format::Format;
+use crate::session::ToolChoice;
 use std::time::Duration;
 
 /// A sample whose tokens are its bytes.
@@ -45,6 +46,7 @@ pub(crate) fn configuration(model: &str, temperature: f32) -> Configuration {
         format: "delimited".to_owned(),
         format_declaration: Format::delimited().to_toml(),
         constrain: Mode::Off,
+        tool_choice: ToolChoice::Auto,
         sampling: Sampling { temperature, ..Sampling::default() },
         repair: true,
         max_tokens: 512,

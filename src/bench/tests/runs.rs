@@ -10,6 +10,7 @@ use crate::bench::report::{html, json, junit, markdown};
 use crate::bench::run::{Answer, Answerer, Progress, run};
 use crate::bench::suite::{Case, Suite};
 use crate::bench::summary::{Summary, rescored};
+use crate::session::ToolChoice;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -437,5 +438,21 @@ fn labels_say_what_varies() {
     assert_eq!(label(&[configuration("a.gguf", 0.0), other]), ["a.gguf, delimited", "b.gguf, hermes"]);
     let twin = configuration("elsewhere/a.gguf", 1.0);
     let twins = [&hot, &twin].map(|one| format!("a.gguf ({})", one.id));
-    assert_eq!(label(&[hot, twin]), twins);
+    assert_eq!(label(&[hot.clone(), twin]), twins);
+    let required = Configuration { tool_choice: ToolChoice::Required, ..hot.clone() }.identified();
+    assert_eq!(label(&[hot, required]), ["tool-choice auto", "tool-choice required"]);
+}
+
+#[test]
+fn a_configuration_from_before_there_was_a_tool_choice_is_the_same() {
+    let auto = configuration("a.gguf", 0.0);
+    let written = serde_json::to_value(&auto).unwrap();
+    assert!(written.get("tool_choice").is_none(), "{written}");
+    let read: Configuration = serde_json::from_value(written).unwrap();
+    assert_eq!((read.identified(), auto.tool_choice.clone()), (auto.clone(), ToolChoice::Auto));
+    let required = Configuration { tool_choice: ToolChoice::Required, ..auto.clone() }.identified();
+    assert_ne!(required.id, auto.id);
+    let written = serde_json::to_value(&required).unwrap();
+    assert_eq!(written["tool_choice"], "required");
+    assert_eq!(serde_json::from_value::<Configuration>(written).unwrap(), required);
 }

@@ -14,16 +14,21 @@ const LONGEST: usize = 1024;
 const PRESCRIBED: [&str; 6] = ["enum", "const", "pattern", "minLength", "format", "contentEncoding"];
 
 /// Whether a schema explains that the text which is being written at the end of `json` repeats `period`: it asks for
-/// long texts or long lists, or prescribes the text. A list of numbers may always be long.
+/// long texts or long lists, or prescribes the text. A list of numbers may always be long. Nothing explains that an object
+/// has the same member again, or that a number has the same digits again and again.
 pub(super) fn by_schema(schema: &Value, json: &str, period: &str) -> bool {
-    let place = Place::at_end(json);
+    let place = Place::at_end(json, json.len().saturating_sub(period.len()));
     if place.in_string && !period.contains('"') {
         let Some(schema) = at(schema, &place.steps) else { return true };
         return PRESCRIBED.iter().any(|keyword| schema.get(keyword).is_some()) || is_composed(schema);
     }
-    // The items of a list repeat themselves, or the digits of a number.
-    let Some(list) = place.steps.iter().rposition(|step| *step == Step::Item) else { return true };
-    let Some(schema) = at(schema, &place.steps[..list]) else { return true };
+    let structured = period.contains([',', '"', '[', ']', '{', '}']);
+    let Some((within, before)) = place.steps[..place.lowest].split_last().filter(|_| structured) else { return false };
+    // A schema that refers to itself describes any depth.
+    let Some(schema) = at(schema, before) else { return place.deeper || *within == Step::Item };
+    if place.deeper || *within != Step::Item {
+        return false;
+    }
     let items = schema.get("items").unwrap_or(&Value::Null);
     let texts = ["string", "object"].iter().any(|kind| items.get("type").is_some_and(|found| found == kind));
     schema.get("minItems").is_some() || !texts || PRESCRIBED.iter().any(|keyword| items.get(keyword).is_some())
@@ -66,14 +71,25 @@ struct Place {
     steps: Vec<Step>,
     /// Whether it is within a text that is a value.
     in_string: bool,
+    /// The fewest steps into the value at the last bytes: these are in that object or list.
+    lowest: usize,
+    /// Whether the last bytes opened more objects and lists than they closed.
+    deeper: bool,
 }
 
 impl Place {
-    /// The end of `json`, which may be anywhere in it.
-    fn at_end(json: &str) -> Place {
+    /// The end of `json`, which may be anywhere in it. The last bytes are those from `from` on.
+    fn at_end(json: &str, from: usize) -> Place {
         let mut place = Place::default();
         let (mut text, mut escaped, mut string) = (String::new(), false, false);
-        for c in json.chars() {
+        // The number of steps at `from`.
+        let mut depth = usize::MAX;
+        place.lowest = usize::MAX;
+        for (index, c) in json.char_indices() {
+            if index >= from {
+                depth = if depth == usize::MAX { place.steps.len() } else { depth };
+                place.lowest = place.lowest.min(place.steps.len());
+            }
             match c {
                 _ if escaped => {
                     escaped = false;
@@ -98,7 +114,10 @@ impl Place {
                 _ => {}
             }
         }
+        let length = place.steps.len();
         place.in_string = string;
+        place.deeper = depth < length;
+        place.lowest = place.lowest.min(length);
         place
     }
 }
