@@ -8,9 +8,9 @@
 //!
 //! let models = Models::builtin()?;
 //! let entry = models.resolve("qwen3-0.6b")?;
-//! match entry.local(&Hub::from_env()) {
-//!     Some(path) => println!("{} is at {}", entry.name, path.display()),
-//!     None => println!("{} is not here yet", entry.name),
+//! match entry.require_local(&Hub::from_env()) {
+//!     Ok(path) => println!("{} is at {}", entry.name, path.display()),
+//!     Err(missing) => println!("{missing}"),
 //! }
 //! # Ok::<(), callwright::Error>(())
 //! ```

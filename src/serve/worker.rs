@@ -1,6 +1,6 @@
 //! Answers the requests for one model, one after the other, each with a session on one sequence of the model's context.
 
-use super::job::{Chat, StreamArguments, Text, Work};
+use super::job::{Chat, Job, StreamArguments, Text, Work};
 use super::metrics::Metrics;
 use super::queue::{Kind, Queue};
 use super::refusal::Refusal;
@@ -69,40 +69,53 @@ pub(super) fn kind(work: &Work) -> Kind {
 pub(super) fn work(shared: &Shared, number: usize) {
     let mut known = Kind::default();
     let mut worker: Option<Worker<'_>> = None;
-    while let Some(job) = shared.queue.next(number, known) {
+    while let Some(Job { work, outbox, until }) = shared.queue.next(number, known) {
         let began = Instant::now();
-        if job.until <= began {
+        let last = if until <= began {
             let message = "the request waited until its time was over (--timeout)";
-            job.outbox.send(Update::Failed(Refusal::unavailable(message)));
-        } else if job.outbox.is_wanted() {
-            known = kind(&job.work);
-            // What went wrong in one request ends neither the worker nor another request.
-            let answered = catch_unwind(AssertUnwindSafe(|| {
-                if worker.is_none() {
-                    worker = Some(Worker::new(shared)?);
-                }
-                worker.as_mut().map_or(Ok(None), |worker| worker.answer(job.work, &job.outbox, job.until).map(Some))
-            }));
-            if let Some(worker) = &worker {
-                worker.turn.end();
-            }
-            match answered {
-                Ok(Ok(Some(answer))) => {
-                    shared.metrics.answered(&answer);
-                    job.outbox.send(Update::Done(Box::new(answer)));
-                }
-                Ok(Ok(None)) => {}
-                Ok(Err(error)) => job.outbox.send(Update::Failed(error.into())),
-                Err(_) => {
-                    worker = None;
-                    shared.metrics.restarted();
-                    job.outbox.send(Update::Failed(Refusal::unavailable(
-                        "the thread that generated this answer ended with an error of this program; it is restarted",
-                    )));
-                }
-            }
-        }
+            Some(Update::Failed(Refusal::unavailable(message)))
+        } else if outbox.is_wanted() {
+            known = kind(&work);
+            Some(answer(&mut worker, shared, work, &outbox, until))
+        } else {
+            None
+        };
+        // Before the client knows, so that its next request finds a free worker.
         shared.queue.done(began);
+        last.into_iter().for_each(|update| outbox.send(update));
+    }
+}
+
+/// Answers one request. What goes wrong in it ends neither the thread nor another request.
+fn answer<'s>(
+    worker: &mut Option<Worker<'s>>,
+    shared: &'s Shared,
+    work: Work,
+    outbox: &Outbox,
+    until: Instant,
+) -> Update {
+    let answered = catch_unwind(AssertUnwindSafe(|| {
+        let worker = match worker {
+            Some(worker) => worker,
+            None => worker.insert(Worker::new(shared)?),
+        };
+        worker.answer(work, outbox, until)
+    }));
+    if let Some(worker) = worker {
+        worker.turn.end();
+    }
+    match answered {
+        Ok(Ok(answer)) => {
+            shared.metrics.answered(&answer);
+            Update::Done(Box::new(answer))
+        }
+        Ok(Err(error)) => Update::Failed(error.into()),
+        Err(_) => {
+            *worker = None;
+            shared.metrics.restarted();
+            let message = "generating this answer ended with an error of this program; its thread is restarted";
+            Update::Failed(Refusal::unavailable(message))
+        }
     }
 }
 

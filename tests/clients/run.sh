@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Real clients against `callwright serve` with the bundled model: OpenAI's and Anthropic's libraries for Python, OpenAI's
-# for JavaScript, LangChain, and canitoolcall's probe of an endpoint. What cannot be installed here is skipped, and said so.
+# for JavaScript, LangChain, rig for Rust, and canitoolcall's probe of an endpoint. What cannot be installed here is skipped, and said so.
 # usage: tests/clients/run.sh PROGRAM
 set -euo pipefail
 program=$1
@@ -39,4 +39,11 @@ if command -v npm >/dev/null && (cd "$work" && npm install --silent --no-audit -
     node "$work/clients.mjs" "$url"
 else
     skipped "the client for JavaScript (openai)"
+fi
+
+export CARGO_TARGET_DIR=$work/rig
+if cargo fetch --quiet --locked --manifest-path "$here/rig/Cargo.toml" 2>"$work/rig.log"; then
+    cargo run --quiet --locked --manifest-path "$here/rig/Cargo.toml" -- "$url"
+else
+    skipped "the client for Rust (rig)"
 fi
