@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).parent
-INSTALL_S, LIST_S = 240, 60
+INSTALL_S, LIST_S = 400, 120
 
 
 def servers():
@@ -34,8 +34,17 @@ def servers():
         yield index, package, (rest[0] if rest else None), rest[1:], environment
 
 
-def quiet(command, limit, **options):
-    return subprocess.run(command, timeout=limit, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+def quiet(command, limit):
+    """Runs an installer; its last line of complaint where it fails."""
+    ran = subprocess.run(command, timeout=limit, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+    if ran.returncode:
+        raise RuntimeError("does not install: " + last_line(ran.stderr))
+
+
+def last_line(text):
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors or lines or ["no message"])[-1]
 
 
 def install(index, package, program, home):
@@ -55,9 +64,12 @@ def install(index, package, program, home):
 
 def listed(command, home, environment):
     """The tools that a server lists over standard input and output."""
-    environment = {**os.environ, "HOME": str(home), "PYTHONPATH": str(home), "NO_COLOR": "1", **environment}
+    # A package from an index is given nothing of the environment that it does not need.
+    inherited = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+    environment = {**inherited, "HOME": str(home), "PYTHONPATH": str(home), "NO_COLOR": "1", **environment}
+    complaints = tempfile.TemporaryFile("w+", errors="replace")
     process = subprocess.Popen(command, cwd=home, env=environment, text=True, stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+                               stdout=subprocess.PIPE, stderr=complaints, start_new_session=True)
     timer = threading.Timer(LIST_S, process.kill)
     timer.start()
     try:
@@ -75,7 +87,8 @@ def listed(command, home, environment):
                     if "result" not in message:
                         raise RuntimeError(f"error {message.get('error')}")
                     return message["result"]
-            raise RuntimeError("no answer")
+            complaints.seek(0)
+            raise RuntimeError("no answer: " + last_line(complaints.read()))
 
         client = {"name": "callwright-bench", "version": "0"}
         send({"id": 1, "method": "initialize", "params": {
@@ -107,7 +120,7 @@ def collect(server, folder, out):
         path.write_text(json.dumps(listed(command, home, environment), indent=1))
         return name, None
     except (OSError, ValueError, KeyError, RuntimeError, subprocess.SubprocessError) as error:
-        return name, f"{type(error).__name__}: {error}".replace("\n", " ")[:100]
+        return name, f"{type(error).__name__}: {error}".replace("\n", " ")[:240]
 
 
 def read(callwright, path):

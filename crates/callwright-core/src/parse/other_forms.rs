@@ -187,6 +187,10 @@ impl Own {
 const BLANK: &str = r"[ \t\r\n]*";
 const STRING: &str = r#""[^"\\{}\[\]()\r\n<>`#|]+""#;
 const WORD: &str = "[A-Za-z0-9_.:/-]+";
+/// A first argument of a Python call without its name: a text or a number. As in `STRING`, without what begins a marker.
+const POSITIONAL: &str = r#"(?:"[^"\\{}\[\]()\r\n<>`#|]*"|'[^'\\{}\[\]()\r\n<>`#|]*'|-?[0-9][0-9.]*)"#;
+/// What may follow a Python call that is not prose: `f("x") reads x` stays text.
+const ENDS: &str = r"[ \t]*(?:[\r\n,;\]`]|\z)";
 pub(crate) const NAME_KEYS: [&str; 6] = ["name", "tool_name", "function_name", "function", "tool", "action"];
 pub(crate) const ARGUMENT_KEYS: [&str; 6] = ["arguments", "parameters", "params", "args", "input", "action_input"];
 const LISTS: &str = "tool_calls|function_calls|calls|tools";
@@ -215,7 +219,9 @@ pub(super) fn patterns(own: &Own) -> (Signs, Signs) {
         ),
         (
             sign(Side::Other(PYTHON), Lookahead::All),
-            format!(r"\({BLANK}(?:[A-Za-z_][A-Za-z0-9_]*[ ]*=[^=]|\)[ \t]*(?:[\r\n,;\]`]|\z))"),
+            format!(
+                r"\({BLANK}(?:[A-Za-z_][A-Za-z0-9_]*[ ]*=[^=]|(?:{POSITIONAL}{BLANK})?\){ENDS}|{POSITIONAL}{BLANK},)"
+            ),
         ),
     ];
     // Forms whose calls begin alike share a pattern; otherwise the automaton would repeat the states of that beginning.
