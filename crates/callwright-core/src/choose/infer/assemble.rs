@@ -33,9 +33,7 @@ pub fn infer(template: &ChatTemplate) -> Inference {
     let mut inference = Inference { format: None, reasoning: around, parallel: false, notes: Vec::new(), headers };
     let found = declaration(&renders, &turn, reasoning.as_ref(), &mut inference);
     let Some((declaration, sample)) = found else { return inference };
-    // The prompt without any switch: an answer of unknown origin most likely follows it.
-    let reasoning_open = reasoning.is_some_and(|found| found.is_opened_by(&turn.prompt));
-    let declaration = Declaration { reasoning: inference.reasoning.clone(), reasoning_open, ..declaration };
+    let declaration = Declaration { reasoning: inference.reasoning.clone(), ..declaration };
     if says_a_sentinel(&declaration) {
         inference.notes.push("it writes parts of a call in a place that no payload kind supports".to_owned());
         return inference;

@@ -123,12 +123,6 @@ fn split_texts(source: &str) -> Vec<String> {
 }
 
 impl Reasoning {
-    /// Whether a prompt ends inside the reasoning.
-    pub fn is_opened_by(&self, prompt: &str) -> bool {
-        let start = self.start.trim();
-        !start.is_empty() && prompt.trim_end().ends_with(start)
-    }
-
     /// The text without reasoning at its beginning that was opened and closed, or only closed.
     pub fn strip<'a>(&self, text: &'a str) -> &'a str {
         let (start, end) = (self.start.trim(), self.end.trim());
