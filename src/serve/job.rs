@@ -27,6 +27,9 @@ pub(super) enum Work {
     Chat(Box<Chat>),
     /// The continuation of a text.
     Text(Box<Text>),
+    /// Panics.
+    #[cfg(test)]
+    Panic,
 }
 
 /// The name of the body in messages about it.

@@ -61,7 +61,7 @@ pub(super) fn kind(work: &Work) -> Kind {
                 chat.messages.iter().take(2).for_each(|message| message.content.hash(hasher));
             }),
         },
-        Work::Text(_) => Kind::default(),
+        _ => Kind::default(),
     }
 }
 
@@ -146,6 +146,8 @@ impl<'s> Worker<'s> {
         match work {
             Work::Chat(chat) => self.chat(*chat, outbox, until),
             Work::Text(text) => self.text(&text, outbox, until),
+            #[cfg(test)]
+            Work::Panic => panic!("a request that panics"),
         }
     }
 
@@ -346,3 +348,6 @@ impl<'a> TextWriter<'a> {
         (self.text, self.stopped)
     }
 }
+
+#[cfg(all(test, feature = "bundled-model"))]
+mod tests;
