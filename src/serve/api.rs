@@ -64,7 +64,7 @@ async fn body(server: &Server, body: Body) -> Result<Bytes, Refusal> {
     match tokio::time::timeout(BODY, to_bytes(body, most)).await {
         Ok(Ok(bytes)) => {
             if server.options.log_requests {
-                tracing::info!(body = %String::from_utf8_lossy(&bytes), "request");
+                (server.options.notice)(&format!("request: {}", String::from_utf8_lossy(&bytes)));
             }
             Ok(bytes)
         }

@@ -524,6 +524,18 @@ fn a_signal_lets_running_answers_end() {
 }
 
 #[test]
+fn what_users_write_is_logged_only_where_that_is_asked_for() {
+    for (options, logged) in [(&["--log-requests"][..], true), (&["-v"], false)] {
+        let mut server = Server::start(options);
+        server.chat(&weather());
+        server.signal();
+        let mut error = String::new();
+        server.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        assert_eq!(error.contains("Beijing"), logged, "{error}");
+    }
+}
+
+#[test]
 fn a_time_limit_ends_an_answer_with_what_was_written() {
     let server = Server::start(&["--timeout", "0.5"]);
     let body = with(&endless(), json!({"stream": false, "max_tokens": 100_000}));
