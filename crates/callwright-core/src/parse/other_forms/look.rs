@@ -115,7 +115,12 @@ impl Before<'_> {
             let Some(begin) = back(line - 1, blank) else { return Before::Unknown };
             line = begin;
         }
-        if text[line - 1] == b'\n' { Before::Name(&text[name..]) } else { Before::Other }
+        match text[line - 1] {
+            // White space after a call is not text, so what follows it may begin a line.
+            byte if byte != b'\n' && byte.is_ascii_control() || !text[name].is_ascii() => Before::Unknown,
+            b'\n' => Before::Name(&text[name..]),
+            _ => Before::Other,
+        }
     }
 }
 
