@@ -86,7 +86,7 @@
 #![deny(missing_docs)]
 #![warn(unreachable_pub)]
 // What only the program uses is dead in a library without it.
-#![cfg_attr(not(feature = "cli"), allow(dead_code))]
+#![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
 
 #[cfg(any(feature = "cli", test))]
 extern crate self as callwright;
