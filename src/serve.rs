@@ -124,7 +124,7 @@ impl Server {
         let address = listener.local_addr().unwrap_or(address);
         let guard = Guard::new(&options);
         let metrics = Metrics::default();
-        let pool = Pool::new(&options)?;
+        let pool = Pool::new(&options);
         let server = Arc::new(Server {
             options,
             pool,

@@ -18,7 +18,7 @@ pub(crate) mod prompt;
 mod reader;
 pub(crate) mod record;
 mod repeats;
-mod stop;
+pub(crate) mod stop;
 mod untrained;
 
 #[cfg(doc)]

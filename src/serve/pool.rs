@@ -52,10 +52,7 @@ pub(super) struct Host {
 
 impl Pool {
     /// The models by name; none is loaded yet.
-    ///
-    /// # Errors
-    /// None at present.
-    pub(super) fn new(options: &ServeOptions) -> Result<Pool> {
+    pub(super) fn new(options: &ServeOptions) -> Pool {
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let slot = |name: &String| Slot {
             id: id(name),
@@ -66,7 +63,7 @@ impl Pool {
         };
         let bundled = [bundled::NAME.to_owned()];
         let names = if options.models.is_empty() { &bundled[..] } else { &options.models };
-        Ok(Pool { slots: names.iter().map(slot).collect(), began: Instant::now(), loading: Mutex::default() })
+        Pool { slots: names.iter().map(slot).collect(), began: Instant::now(), loading: Mutex::default() }
     }
 
     pub(super) fn names(&self) -> Vec<String> {

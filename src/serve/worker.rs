@@ -10,6 +10,7 @@ use crate::engine::sampler::Sampler;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
 use crate::generate::{End, Guides, Limits, Probabilities, generate_with};
+use crate::session::stop::Stops;
 use crate::session::{FinishReason, Options, Reply, Session};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Model, Result};
@@ -212,7 +213,7 @@ impl<'s> Worker<'s> {
         let limits = Limits { max_tokens: options.max_tokens, cancel: &cancel, until: Some(until) };
         let mut writer = TextWriter::new(&options.stop, outbox);
         if text.echo {
-            writer.echo(&text.prompt);
+            writer.write(&text.prompt);
         }
         let probabilities = text.logprobs.map(Probabilities::new);
         let guides = Guides { probabilities: probabilities.as_ref(), ..Guides::default() };
@@ -291,25 +292,16 @@ fn prompt(engine: &dyn Engine, reply: &Reply) -> Vec<Token> {
 
 /// Writes the continuation of a text: whole characters, up to a stop text.
 struct TextWriter<'a> {
-    stops: &'a [String],
+    stops: Stops<'a>,
     outbox: &'a Outbox,
-    /// The text, stop texts left out.
     text: String,
-    /// How much of it was sent.
-    sent: usize,
     /// The beginning of a character.
     pending: Vec<u8>,
-    stopped: bool,
 }
 
 impl<'a> TextWriter<'a> {
     fn new(stops: &'a [String], outbox: &'a Outbox) -> TextWriter<'a> {
-        TextWriter { stops, outbox, text: String::new(), sent: 0, pending: Vec::new(), stopped: false }
-    }
-
-    fn echo(&mut self, prompt: &str) {
-        self.text.push_str(prompt);
-        self.send(self.text.len());
+        TextWriter { stops: Stops::new(stops), outbox, text: String::new(), pending: Vec::new() }
     }
 
     fn token(&mut self, bytes: &[u8]) -> ControlFlow<()> {
@@ -320,32 +312,23 @@ impl<'a> TextWriter<'a> {
             Err(error) => error.error_len().map_or(error.valid_up_to(), |length| error.valid_up_to() + length),
         };
         let more: Vec<u8> = self.pending.drain(..whole).collect();
-        self.text.push_str(&String::from_utf8_lossy(&more));
-        let unsent = &self.text[self.sent..];
-        if let Some(at) = self.stops.iter().filter_map(|stop| unsent.find(stop.as_str())).min() {
-            self.text.truncate(self.sent + at);
-            self.stopped = true;
-            return ControlFlow::Break(());
-        }
-        let begins = |at: &usize| self.stops.iter().any(|stop| stop.starts_with(&unsent[*at..]));
-        let safe = unsent.char_indices().map(|(at, _)| at).find(begins).unwrap_or(unsent.len());
-        self.send(self.sent + safe);
-        ControlFlow::Continue(())
+        let shown = self.stops.push(&String::from_utf8_lossy(&more));
+        self.write(&shown);
+        if self.stops.found() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    fn send(&mut self, to: usize) {
-        if to > self.sent {
-            self.outbox.send(Update::Text(self.text[self.sent..to].to_owned()));
-            self.sent = to;
+    fn write(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.text.push_str(text);
+            self.outbox.send(Update::Text(text.to_owned()));
         }
     }
 
+    /// The text, and whether a stop text ended it.
     fn finish(mut self) -> (String, bool) {
-        if !self.stopped && !self.pending.is_empty() {
-            self.text.push_str(&String::from_utf8_lossy(&self.pending));
-        }
-        self.send(self.text.len());
-        (self.text, self.stopped)
+        let rest = self.stops.push(&String::from_utf8_lossy(&self.pending)) + &self.stops.release();
+        self.write(&rest);
+        (self.text, self.stops.found())
     }
 }
 

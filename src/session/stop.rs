@@ -2,7 +2,7 @@
 
 /// Looks for stop texts in the text of an answer, which comes in pieces. Text that may be the beginning of a stop text
 /// is held back, so that none of it is shown.
-pub(super) struct Stops<'a> {
+pub(crate) struct Stops<'a> {
     stops: &'a [String],
     /// Text that may be the beginning of a stop text.
     held: String,

@@ -69,7 +69,7 @@ fn read(mut body: Map<String, Value>, generates: bool) -> Result<(Asked, bool), 
         }
         set("tool_choice", tool_choice(&choice)?);
     }
-    // Templates that let the model reason may be told not to.
+    // It switches reasoning off in a template that has such a switch.
     if thinking.is_some_and(|thinking| thinking.get("type").is_some_and(|kind| kind == "disabled")) {
         set("reasoning_effort", json!("none"));
     }
