@@ -258,7 +258,7 @@ fn sound(engine: &mut dyn Engine, compiler: &mut Compiler, format: &Format, case
 }
 
 /// An engine with a script, which computes all the same where it has a model.
-struct Told<'e> {
+struct Dictated<'e> {
     model: Option<&'e mut dyn Engine>,
     info: ModelInfo,
     vocabulary: Vocabulary,
@@ -271,11 +271,11 @@ struct Told<'e> {
     tired: bool,
 }
 
-impl Told<'_> {
-    fn new<'e>(model: Option<&'e mut dyn Engine>, vocabulary: &Vocabulary, text: Vec<Token>) -> Told<'e> {
+impl Dictated<'_> {
+    fn new<'e>(model: Option<&'e mut dyn Engine>, vocabulary: &Vocabulary, text: Vec<Token>) -> Dictated<'e> {
         let logits = vec![f32::NEG_INFINITY; vocabulary.words.len()];
         let info = ModelInfo { context_train: 32_768, ..ModelInfo::default() };
-        Told {
+        Dictated {
             model,
             info,
             vocabulary: vocabulary.clone(),
@@ -289,7 +289,7 @@ impl Told<'_> {
     }
 }
 
-impl Engine for Told<'_> {
+impl Engine for Dictated<'_> {
     fn model(&self) -> &ModelInfo {
         &self.info
     }
@@ -339,7 +339,7 @@ impl Engine for Told<'_> {
 }
 
 /// What an engine with a script writes, and how long that took.
-fn say(engine: &mut Told<'_>, constraint: Option<&mut Constraint<'_>>) -> (Vec<Token>, Duration) {
+fn say(engine: &mut Dictated<'_>, constraint: Option<&mut Constraint<'_>>) -> (Vec<Token>, Duration) {
     let cancel = AtomicBool::new(false);
     let limits = Limits::new(1024, &cancel);
     engine.truncate(0);
@@ -362,7 +362,8 @@ fn jump_forward(engine: &mut dyn Engine, compiler: &mut Compiler, vocabulary: &V
         for jump in if index % 2 == 0 { [false, true] } else { [true, false] } {
             let rules = rules(jump, Calls::Required);
             let mut constraint = Constraint::new(compiler, format, &case.tools, None, rules).expect("it has a grammar");
-            let (_, time) = say(&mut Told::new(Some(&mut *engine), vocabulary, text.clone()), Some(&mut constraint));
+            let (_, time) =
+                say(&mut Dictated::new(Some(&mut *engine), vocabulary, text.clone()), Some(&mut constraint));
             times[usize::from(jump)] = time.as_secs_f64();
         }
         ratios.push(times[1] / times[0]);
@@ -389,7 +390,7 @@ fn canonical(vocabulary: &Vocabulary, cases: &[Case]) {
             let text = vocabulary.tokenize(written.as_bytes());
             let rules = rules(true, Calls::Required);
             let Ok(mut constraint) = Constraint::new(&mut compiler, format, &case.tools, None, rules) else { continue };
-            let (said, _) = say(&mut Told::new(None, vocabulary, text.clone()), Some(&mut constraint));
+            let (said, _) = say(&mut Dictated::new(None, vocabulary, text.clone()), Some(&mut constraint));
             // Where the grammar writes something else (an id, another notation of a number), the script
             // of the engine does not fit, and what it writes is no tokenizer's work.
             if !said.iter().flat_map(|token| vocabulary.bytes(*token)).eq(written.as_bytes()) {
@@ -416,7 +417,7 @@ fn canonical(vocabulary: &Vocabulary, cases: &[Case]) {
 /// What the constraint takes for a token of text, in addition to the model's own time.
 fn outside(engine: &mut dyn Engine, compiler: &mut Compiler, vocabulary: &Vocabulary, tools: &Tools) {
     // More than `say` lets it write.
-    let mut told = Told::new(None, vocabulary, vocabulary.tokenize("It is a fine day. ".repeat(500).as_bytes()));
+    let mut told = Dictated::new(None, vocabulary, vocabulary.tokenize("It is a fine day. ".repeat(500).as_bytes()));
     let mut time = |constraint: Option<&mut Constraint<'_>>| {
         let (tokens, time) = say(&mut told, constraint);
         time / tokens.len() as u32
@@ -460,7 +461,7 @@ fn gbnf(path: &Path, vocabulary: &Vocabulary, compiler: &mut Compiler, cases: &[
         let rules = rules(false, Calls::Required);
         let mut constraint =
             Constraint::new(compiler, Format::delimited(), &case.tools, None, rules).expect("it has a grammar");
-        let mut told = Told::new(None, vocabulary, vocabulary.tokenize(text.as_bytes()));
+        let mut told = Dictated::new(None, vocabulary, vocabulary.tokenize(text.as_bytes()));
         told.tired = true;
         say(&mut told, Some(&mut constraint));
         masks.extend_from_slice(constraint.mask_times());
