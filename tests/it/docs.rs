@@ -105,6 +105,7 @@ fn options(text: &str) -> Vec<&str> {
 }
 
 #[test]
+#[cfg_attr(not(feature = "serve"), ignore = "needs the feature serve: the documentation has its options")]
 fn every_option_exists() {
     let home = tempfile::tempdir().unwrap();
     let commands = [
