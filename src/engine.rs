@@ -6,6 +6,8 @@
 
 #[cfg_attr(not(feature = "llama"), path = "engine/without_llama.rs")]
 pub(crate) mod llama;
+#[cfg_attr(not(feature = "llama"), allow(dead_code))]
+pub(crate) mod prompt_cache;
 pub mod sampler;
 pub mod scripted;
 pub mod vocabulary;
@@ -13,6 +15,8 @@ pub mod vocabulary;
 use crate::Result;
 use crate::template::Piece;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// Maximum number of threads: ggml's `GGML_MAX_N_THREADS`.
 pub(crate) const MAX_THREADS: usize = 512;
@@ -23,14 +27,32 @@ pub(crate) const MAX_THREADS: usize = 512;
 pub struct LoadOptions {
     /// The context's size in tokens; by default what each prompt needs, up to what the model was trained for.
     pub context: Option<usize>,
-    /// Threads, at most 512; by default the fastest of a few measured counts.
+    /// Threads that decode, at most 512; by default the number that was measured as the fastest on this machine.
     pub threads: Option<usize>,
+    /// Threads that read prompts, at most 512; by default `threads`, or else all cores.
+    pub prompt_threads: Option<usize>,
     /// Layers to keep on the GPU; by default all, if the build has a GPU backend.
     pub gpu_layers: Option<u32>,
+    /// Tokens of a prompt that are decoded at a time; by default 512.
+    pub batch: Option<usize>,
+    /// How attention is computed.
+    pub flash_attention: FlashAttention,
+    /// How the keys in the KV cache are stored; by default as [`CacheType::F16`].
+    pub cache_type_k: Option<CacheType>,
+    /// How the values in the KV cache are stored; by default as [`CacheType::F16`].
+    pub cache_type_v: Option<CacheType>,
+    /// Read the file into memory instead of mapping it.
+    pub no_mmap: bool,
+    /// Keep the weights in memory: the system must not move them to disk.
+    pub mlock: bool,
+    /// Where prompts that were read are kept on disk, and for later; by default nowhere.
+    pub prompt_cache: Option<PromptFolder>,
+    /// Bytes of memory for prompts that are no longer in a context; by default none.
+    pub prompt_memory: u64,
     /// Only the vocabulary: enough to render and count, not to decode.
     pub vocabulary_only: bool,
     /// Called with the loaded share, from 0 to 1.
-    pub on_progress: Option<Box<dyn FnMut(f32) + Send>>,
+    pub on_progress: Option<Box<dyn FnMut(f32) + Send + Sync>>,
 }
 
 impl LoadOptions {
@@ -40,6 +62,64 @@ impl LoadOptions {
         set(&mut self);
         self
     }
+
+    /// The same options for another load, which reports no progress.
+    #[must_use]
+    pub(crate) fn again(&self) -> LoadOptions {
+        let prompt_cache = self.prompt_cache.clone();
+        LoadOptions { prompt_cache, on_progress: None, ..*self }
+    }
+}
+
+/// A folder with prompts that were read, for later runs that begin alike. Several programs may share it.
+///
+/// Its files have what users wrote, and are readable by their owner alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PromptFolder {
+    /// The folder; it is made when it is needed.
+    pub folder: PathBuf,
+    /// Bytes to keep; what was not used for the longest time is removed.
+    pub budget: u64,
+    /// Keep all prompts, not only those that took more than half a second to read.
+    pub always: bool,
+}
+
+impl PromptFolder {
+    /// A folder with up to 4 GiB.
+    pub fn new(folder: impl Into<PathBuf>) -> PromptFolder {
+        PromptFolder { folder: folder.into(), budget: 4 << 30, always: false }
+    }
+}
+
+/// How attention is computed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FlashAttention {
+    /// On the CPU, flash attention for prompts, and full attention for the answer: each is the faster one there, and the
+    /// number of threads does not change the result. On a GPU, and beyond 16,384 tokens, as llama.cpp decides.
+    #[default]
+    Auto,
+    /// Always flash attention. On the CPU, the number of threads then changes the last bits of the result.
+    On,
+    /// Never, up to 16,384 tokens; a prompt takes longer, and needs less memory while it is read.
+    Off,
+}
+
+/// How the KV cache stores a number. Fewer bits need less memory, and lose some accuracy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+#[non_exhaustive]
+pub enum CacheType {
+    F32,
+    F16,
+    Bf16,
+    Q8_0,
+    Q5_1,
+    Q5_0,
+    Q4_1,
+    Q4_0,
+    Iq4Nl,
 }
 
 /// A token's id in the model's vocabulary.
@@ -145,6 +225,14 @@ pub trait Engine: Send {
     fn logits_at(&self, _index: usize) -> &[f32] {
         self.logits()
     }
+
+    /// Looks for what was read of earlier prompts, and continues from the longest beginning of `prompt` that is worth it,
+    /// in place of what is in the context. No more than `most` tokens are of use.
+    fn recall(&mut self, _prompt: &[Token], _most: usize) {}
+
+    /// Called after each generation: what is in the context now may be kept for later prompts. Reading the prompt took
+    /// `reading`.
+    fn remember(&mut self, _reading: Duration) {}
 
     /// Called before each generation, for an engine that replays a record.
     ///

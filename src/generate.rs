@@ -174,10 +174,10 @@ pub(crate) fn generate_with(
     engine.reserve(prompt.len() + max_tokens.max(ahead))?;
 
     let mut question = decision.as_deref_mut().and_then(Decision::question);
-    let common = common(engine.cached(), prompt);
     // The last prompt token's logits are needed, and the question's, and the cache does not keep them.
     let cacheable = question.as_ref().map_or(prompt.len().saturating_sub(1), |question| question.cacheable());
-    engine.truncate(common.min(cacheable));
+    engine.recall(prompt, cacheable);
+    engine.truncate(common(engine.cached(), prompt).min(cacheable));
     usage.cached_tokens = engine.cached().len();
 
     let ended = || {
@@ -325,6 +325,7 @@ pub(crate) fn generate_with(
     }
     usage.completion_time = started.elapsed().saturating_sub(measuring);
     usage.completion_tokens = tokens.len();
+    engine.remember(usage.prompt_time);
     // The answer may have ended inside the last run.
     runs.iter_mut().for_each(|run| run.end = run.end.min(tokens.len()));
     runs.retain(|run| !run.is_empty());

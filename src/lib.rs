@@ -93,6 +93,7 @@ extern crate self as callwright;
 
 pub mod agent;
 pub mod bench;
+mod cache;
 #[cfg(feature = "cli")]
 mod cli;
 pub mod constraint;

@@ -43,10 +43,8 @@ pub(crate) struct ServeOptions {
     /// A template and a format in place of the models' own.
     pub template: Option<String>,
     pub format: Option<String>,
-    /// The context of each request, in tokens.
-    pub context: Option<usize>,
-    pub threads: Option<usize>,
-    pub gpu_layers: Option<u32>,
+    /// How models are loaded; the context is that of each request.
+    pub load: LoadOptions,
     /// What a request does not say about its answer.
     pub defaults: Options,
     /// The longest answer where the request has no limit, in tokens.
@@ -79,17 +77,6 @@ pub(crate) struct ServeOptions {
     pub log_requests: bool,
     /// Called with what a user should know.
     pub notice: fn(&str),
-}
-
-impl ServeOptions {
-    fn load_options(&self) -> LoadOptions {
-        LoadOptions {
-            context: self.context,
-            threads: self.threads,
-            gpu_layers: self.gpu_layers,
-            ..LoadOptions::default()
-        }
-    }
 }
 
 /// What all requests share.

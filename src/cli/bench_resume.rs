@@ -77,8 +77,8 @@ pub fn resumed(mut args: RunArgs) -> Result<(RunArgs, Option<Suite>)> {
     whole.json |= args.json;
     whole.offline |= args.offline;
     whole.models = args.models.or(whole.models);
-    whole.threads = args.threads.or(whole.threads);
-    whole.gpu_layers = args.gpu_layers.or(whole.gpu_layers);
+    whole.hardware.threads = args.hardware.threads.or(whole.hardware.threads);
+    whole.hardware.gpu_layers = args.hardware.gpu_layers.or(whole.hardware.gpu_layers);
     whole.baseline = args.baseline.or(whole.baseline);
     if !args.fail_under.is_empty() {
         whole.fail_under = args.fail_under;

@@ -4,6 +4,7 @@ use super::bench::{show, tell_lacking};
 use super::bench_resume::{resumed, with_options};
 use super::bench_table::comparison;
 use super::generation::{Constrain, OtherFormsArg, probability};
+use super::hardware::HardwareOptions;
 use super::input::{ModelOptions, positive};
 use super::run::Interrupts;
 use super::sampling::temperature;
@@ -123,13 +124,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Model")]
     ctx: Option<usize>,
 
-    /// Decode with N threads [default: the fastest of a few timed counts]
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Model")]
-    pub threads: Option<usize>,
-
-    /// Keep N layers on the GPU, in a build with GPU support [default: all]
-    #[arg(long, value_name = "N", help_heading = "Model")]
-    pub gpu_layers: Option<u32>,
+    #[command(flatten)]
+    pub hardware: HardwareOptions,
 
     /// Write the answers and reports to DIR [default: bench-DATE-TIME]
     #[arg(long, value_name = "DIR", help_heading = "Output")]
@@ -207,8 +203,7 @@ impl RunArgs {
             template: loaded.template.clone(),
             format: loaded.format.clone(),
             ctx: self.ctx,
-            threads: self.threads,
-            gpu_layers: self.gpu_layers,
+            hardware: self.hardware.clone(),
         }
     }
 

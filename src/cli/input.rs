@@ -1,5 +1,6 @@
 //! The options that `run` and `render` share: which model, which conversation.
 
+use super::hardware::HardwareOptions;
 use super::model::Bars;
 use super::sampling::Replaced;
 use super::stdin::{ask, beside, read_stdin, without_mark};
@@ -50,13 +51,8 @@ pub struct ModelOptions {
     #[arg(short, long, alias = "ctx-size", value_name = "N", help_heading = "Model", value_parser = positive, allow_negative_numbers = true)]
     pub ctx: Option<usize>,
 
-    /// Decode with N threads [default: the fastest of a few timed counts]
-    #[arg(short, long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
-    pub threads: Option<usize>,
-
-    /// Keep N layers on the GPU, in a build with GPU support; all or -1 keeps all [default: all]
-    #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Model", value_parser = gpu_layers, allow_negative_numbers = true)]
-    pub gpu_layers: Option<u32>,
+    #[command(flatten)]
+    pub hardware: HardwareOptions,
 }
 
 /// What to do with parts of messages that are no text.
@@ -372,13 +368,13 @@ impl ModelOptions {
     /// Reports options that do not suit this machine or this build.
     fn check_machine(&self) {
         let cores = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
-        if let Some(threads) = self.threads.filter(|threads| *threads > cores) {
+        if let Some(threads) = self.hardware.threads.filter(|threads| *threads > cores) {
             notice_once(&format!(
                 "--threads {threads} is more than this machine runs at a time ({cores}); \
                  they wait for each other, and decoding becomes many times slower"
             ));
         }
-        if self.gpu_layers.is_some_and(|layers| layers > 0) && !has_gpu() {
+        if self.hardware.gpu_layers.is_some_and(|layers| layers > 0) && !has_gpu() {
             notice_once(
                 "--gpu-layers means nothing here: this build runs models on the CPU only, \
                  or has found no GPU; the features cuda, vulkan, rocm and metal build it for one",
@@ -407,13 +403,11 @@ impl ModelOptions {
     }
 
     fn load_options(&self, vocabulary_only: bool) -> LoadOptions {
-        LoadOptions {
-            context: self.ctx,
-            threads: self.threads,
-            gpu_layers: self.gpu_layers,
-            vocabulary_only,
-            on_progress: loading_bar(),
-        }
+        self.hardware.load_options().with(|load| {
+            load.context = self.ctx;
+            load.vocabulary_only = vocabulary_only;
+            load.on_progress = loading_bar();
+        })
     }
 
     /// What models.toml says of the model.
@@ -448,7 +442,7 @@ pub fn find(models: &Models, model: &str, hub: &Hub) -> Result<ModelEntry> {
 }
 
 /// Shows how far loading is, on a terminal and once it takes a noticeable time.
-fn loading_bar() -> Option<Box<dyn FnMut(f32) + Send>> {
+fn loading_bar() -> Option<Box<dyn FnMut(f32) + Send + Sync>> {
     if !std::io::stderr().is_terminal() {
         return None;
     }

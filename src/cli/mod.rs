@@ -9,9 +9,11 @@ mod bench_resume;
 mod bench_run;
 mod bench_score;
 mod bench_table;
+mod cache;
 mod chat;
 mod generation;
 mod grammar;
+mod hardware;
 mod input;
 mod lines;
 mod llama_args;
@@ -68,12 +70,13 @@ enum Command {
     Chat(Box<chat::ChatArgs>),
     #[cfg(feature = "serve")]
     Serve(Box<serve::ServeArgs>),
-    Render(render::RenderArgs),
+    Render(Box<render::RenderArgs>),
     Parse(parse::ParseArgs),
     Grammar(grammar::GrammarArgs),
     Template(template::TemplateArgs),
     Model(model::ModelArgs),
     Bench(Box<bench::BenchArgs>),
+    Cache(cache::CacheArgs),
 }
 
 /// Parses the command line, runs the command, and returns the exit status.
@@ -100,11 +103,12 @@ pub fn main() -> ExitCode {
         Command::Chat(args) => chat::run(*args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(*args),
-        Command::Render(args) => render::run(args),
+        Command::Render(args) => render::run(*args),
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),
         Command::Template(args) => template::run(args),
         Command::Bench(args) => bench::run(*args),
+        Command::Cache(args) => cache::run(args),
         Command::Model(args) => model::run(args, Some(&callwright::engine::llama::cpu_features())),
     };
     match result {
@@ -185,4 +189,25 @@ fn log(verbose: u8) {
         // It would report errors of standard error to standard error, and panic.
         .log_internal_errors(false)
         .init();
+}
+
+/// A size in bytes, with or without a unit.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || "not a size, such as 512M or 8G".to_owned();
+    let number = text.trim_end_matches(['B', 'b']).trim_end_matches(['i']);
+    let (number, unit) = match number.char_indices().last() {
+        Some((at, unit)) if unit.is_ascii_alphabetic() => (&number[..at], unit.to_ascii_uppercase()),
+        _ => (number, ' '),
+    };
+    let shift = match unit {
+        ' ' => 0,
+        'K' => 10,
+        'M' => 20,
+        'G' => 30,
+        'T' => 40,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let bytes = number * (1u64 << shift) as f64;
+    if bytes >= 1.0 && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(wrong()) }
 }

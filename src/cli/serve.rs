@@ -1,8 +1,9 @@
 //! `callwright serve`.
 
 use super::generation::Constrain;
-use super::input::{positive, threads};
-use super::{DONE, notice};
+use super::hardware::HardwareOptions;
+use super::input::positive;
+use super::{DONE, notice, size};
 use crate::serve::{ServeOptions, Server, StreamArguments};
 use anyhow::Result;
 use callwright::models::Hub;
@@ -46,13 +47,8 @@ pub struct ServeArgs {
     #[arg(short, long, alias = "ctx-size", value_name = "N", help_heading = "Model", value_parser = positive, allow_negative_numbers = true)]
     ctx: Option<usize>,
 
-    /// Decode with N threads [default: the fastest of a few timed counts]
-    #[arg(short, long, value_name = "N", help_heading = "Model", value_parser = threads, allow_negative_numbers = true)]
-    threads: Option<usize>,
-
-    /// Keep N layers on the GPU, in a build with GPU support; all or -1 keeps all [default: all]
-    #[arg(long, alias = "n-gpu-layers", value_name = "N", help_heading = "Model", value_parser = super::input::gpu_layers, allow_negative_numbers = true)]
-    gpu_layers: Option<u32>,
+    #[command(flatten)]
+    hardware: HardwareOptions,
 
     /// Keep loaded models within this size, such as 8G; the one that was not used for the longest time is released
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Model")]
@@ -167,9 +163,7 @@ pub fn run(args: ServeArgs) -> Result<u8> {
         hub,
         template: args.template,
         format: args.format,
-        context: args.ctx,
-        threads: args.threads,
-        gpu_layers: args.gpu_layers,
+        load: args.hardware.load_options().with(|load| load.context = args.ctx),
         defaults,
         max_tokens: args.max_tokens,
         seed: args.seed,
@@ -235,27 +229,6 @@ fn key(file: Option<&PathBuf>) -> Result<Option<String>> {
             .into());
     }
     Ok(Some(key.to_owned()))
-}
-
-/// A size in bytes, with or without a unit.
-fn size(text: &str) -> Result<u64, String> {
-    let wrong = || "not a size, such as 512M or 8G".to_owned();
-    let number = text.trim_end_matches(['B', 'b']).trim_end_matches(['i']);
-    let (number, unit) = match number.char_indices().last() {
-        Some((at, unit)) if unit.is_ascii_alphabetic() => (&number[..at], unit.to_ascii_uppercase()),
-        _ => (number, ' '),
-    };
-    let shift = match unit {
-        ' ' => 0,
-        'K' => 10,
-        'M' => 20,
-        'G' => 30,
-        'T' => 40,
-        _ => return Err(wrong()),
-    };
-    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
-    let bytes = number * (1u64 << shift) as f64;
-    if bytes >= 1.0 && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

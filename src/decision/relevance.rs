@@ -8,6 +8,7 @@
 
 use super::Distribution;
 use crate::Result;
+use crate::engine::prompt_cache::PROMPT_BLOCK;
 use crate::engine::{Engine, Token, common};
 use crate::generate::PROMPT_CHUNK;
 use std::ops::Range;
@@ -90,13 +91,25 @@ pub(crate) struct Batch {
 }
 
 /// Batches of the tokens in `from..to`: those before which a token of the question comes are small, and keep their logits.
+///
+/// The others end at multiples of `most`, and the last tokens of a prompt are a batch of their own that begins at a multiple of
+/// [`PROMPT_BLOCK`]. So a prompt whose beginning comes from a cache is decoded in the same way as without.
 pub(crate) fn batches(from: usize, to: usize, most: usize, question: &Range<usize>) -> Vec<Batch> {
     let (start, end) =
         (question.start.saturating_sub(1).clamp(from, to), question.end.saturating_sub(1).clamp(from, to));
+    let last = to.saturating_sub(1) / PROMPT_BLOCK * PROMPT_BLOCK;
     let mut batches = Vec::new();
-    for (part, most, kept) in [(from..start, most, false), (start..end, BATCH, true), (end..to, most, false)] {
-        let first = part.clone().step_by(most.max(1));
-        batches.extend(first.map(|first| Batch { tokens: first..(first + most).min(part.end), kept }));
+    for (part, kept) in [(from..start, false), (start..end, true), (end..to, false)] {
+        let mut first = part.start;
+        while first < part.end {
+            let mut next = if kept { first + BATCH } else { first / most * most + most };
+            if !kept && first < last {
+                next = next.min(last);
+            }
+            let next = next.min(part.end);
+            batches.push(Batch { tokens: first..next, kept });
+            first = next;
+        }
     }
     batches
 }
@@ -143,8 +156,10 @@ mod tests {
         assert_eq!(ranges(batches(0, 10, 512, &(4..7))), [(0..3, false), (3..6, true), (6..10, false)]);
         assert_eq!(
             ranges(batches(3, 700, 512, &(4..70))),
-            [(3..35, true), (35..67, true), (67..69, true), (69..581, false), (581..700, false)]
+            [(3..35, true), (35..67, true), (67..69, true), (69..512, false), (512..640, false), (640..700, false)]
         );
+        assert_eq!(ranges(batches(0, 1025, 512, &(0..0))), [(0..512, false), (512..1024, false), (1024..1025, false)]);
+        assert_eq!(ranges(batches(64, 128, 512, &(0..0))), [(64..128, false)]);
         assert_eq!(ranges(batches(8, 10, 512, &(4..7))), [(8..10, false)]);
         assert_eq!(ranges(batches(0, 0, 512, &(0..0))), []);
     }

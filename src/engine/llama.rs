@@ -3,55 +3,69 @@
 //! Its C++ exceptions and failed assertions end the process, so any possible mistake of a file or a caller is checked
 //! before: the GGUF in [`crate::models`], token ids and lengths here.
 
+mod context;
 pub(crate) mod parallel;
+mod state;
 mod threads;
 
 pub(crate) use super::{LoadOptions, MAX_THREADS};
 
+use self::context::{Context, Shape};
 use self::parallel::Layout;
+use self::threads::Threads;
+use super::prompt_cache::{Disk, PROMPT_BLOCK, PromptCache, WORTH, Wanted};
 use super::vocabulary::{Vocabulary, Word};
-use super::{Engine, ModelInfo, Token};
+use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
-use llama_cpp_2::context::LlamaContext;
-use llama_cpp_2::context::params::LlamaContextParams;
 use llama_cpp_2::llama_backend::LlamaBackend;
-use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
 use llama_cpp_2::token_type::LlamaTokenAttr;
+use llama_cpp_sys_2 as sys;
 use std::cell::OnceCell;
 use std::ffi::{CStr, c_char, c_void};
-use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Maximum tokens decoded in one call. llama.cpp's own default for the physical batch.
 const BATCH: usize = 512;
-/// llama.cpp rounds contexts up to a multiple of this.
-const CONTEXT_STEP: usize = 256;
 
-/// Up to this many tokens the CPU computes attention in full. From 512 tokens on, flash attention divides a decoding
-/// step among the threads, so that their number changes the result, and its speed was measured at 0.6. Beyond this
-/// limit, the score matrices would take gigabytes.
+/// Up to this many tokens the CPU computes attention in full while it decodes an answer. Flash attention divides such a step
+/// among the threads from 512 tokens on, so that their number changes the result, and its speed was measured at 0.4.
+/// Beyond this limit, the score matrices would take gigabytes.
 const LONG_CONTEXT: usize = 16 * 1024;
+/// From this many tokens at a time on, a prompt is read with flash attention: up to twice as fast.
+const FLASH_FROM: usize = 256;
+/// Each step of a model smaller than this is over before a second thread has begun, and a prompt before it has moved to
+/// another context.
+const SMALL: u64 = 32 << 20;
+/// The version of llama.cpp's package, which what is kept on disk belongs to.
+const LLAMA: &str = "0.1.161";
 
 const ONLY_VOCABULARY: &str = "only the vocabulary was loaded: there is nothing to decode with";
 
 /// A loaded GGUF.
 pub(crate) struct LlamaEngine {
-    // Before `model`: fields drop in this order, and the context points into the model.
-    context: Option<LlamaContext<'static>>,
+    context: Option<Context>,
+    /// Where a long prompt is read. While it is there, it has the sequence, and `context` is empty.
+    flash: Option<Context>,
+    /// Whether sequences can move between the two.
+    can_move: bool,
     model: Arc<LlamaModel>,
     info: ModelInfo,
     options: LoadOptions,
-    threads: usize,
+    threads: Arc<Threads>,
     cached: Vec<Token>,
     pieces: Vec<OnceCell<Box<[u8]>>>,
     /// The rows of the last batch's tokens that have logits.
-    rows: Vec<i32>,
+    rows: Vec<usize>,
+    /// What was read of earlier prompts, by any engine of the model.
+    prompts: Option<Arc<PromptCache>>,
+    /// A number of tokens after which the state is kept, since another prompt has begun with the same ones.
+    checkpoint: usize,
 }
 
 impl LlamaEngine {
@@ -65,7 +79,10 @@ impl LlamaEngine {
         if std::str::from_utf8(path.as_os_str().as_encoded_bytes()).is_err() {
             return Err(Error::new(ErrorKind::Gguf, format!("the path {} is not UTF-8", path.display())));
         }
-        let mut params = LlamaModelParams::default().with_vocab_only(options.vocabulary_only);
+        let mut params = LlamaModelParams::default()
+            .with_vocab_only(options.vocabulary_only)
+            .with_use_mmap(!options.no_mmap)
+            .with_use_mlock(options.mlock);
         if let Some(layers) = options.gpu_layers {
             params = params.with_n_gpu_layers(layers);
         }
@@ -76,37 +93,48 @@ impl LlamaEngine {
             });
         }
         let model = LlamaModel::load_from_file(backend, path, &params).map_err(|error| {
-            Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {}", path.display(), because(&error)))
+            let why = because(&error.to_string());
+            Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {why}", path.display()))
                 .hint("use -vv to see llama.cpp's messages while loading")
         })?;
         let info = describe(&model, path);
+        let threads = Threads::new(&info, model.size(), &options);
+        let prompts = prompts(path, &info, &options, can_truncate(&model));
         let model = Arc::new(model);
-        let threads = match options.threads {
-            Some(threads) => threads.clamp(1, MAX_THREADS),
-            None if options.vocabulary_only => 1,
-            None => threads::measured(|threads| one_token_steps(&model, Layout::alone(threads))),
-        };
-        tracing::debug!(model = info.name, threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
-        Ok(LlamaEngine::of(model, info, options, threads))
+        tracing::debug!(model = info.name, ?threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
+        Ok(LlamaEngine { prompts, ..LlamaEngine::of(model, info, options, Arc::new(threads)) })
     }
 
     /// An engine for a loaded model, which other engines may share.
-    fn of(model: Arc<LlamaModel>, info: ModelInfo, options: LoadOptions, threads: usize) -> LlamaEngine {
+    fn of(model: Arc<LlamaModel>, info: ModelInfo, options: LoadOptions, threads: Arc<Threads>) -> LlamaEngine {
         let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
-        LlamaEngine { context: None, model, info, options, threads, cached: Vec::new(), pieces, rows: Vec::new() }
+        LlamaEngine {
+            context: None,
+            flash: None,
+            can_move: moves(&model, &options),
+            model,
+            info,
+            options,
+            threads,
+            cached: Vec::new(),
+            pieces,
+            rows: Vec::new(),
+            prompts: None,
+            checkpoint: 0,
+        }
     }
 
     /// An engine with a context of its own over the same weights.
     #[must_use]
     pub(crate) fn share(&self) -> LlamaEngine {
-        let LoadOptions { context, threads, gpu_layers, vocabulary_only, .. } = self.options;
-        let options = LoadOptions { context, threads, gpu_layers, vocabulary_only, on_progress: None };
-        LlamaEngine::of(Arc::clone(&self.model), self.info.clone(), options, self.threads)
+        let (model, threads) = (Arc::clone(&self.model), Arc::clone(&self.threads));
+        let other = LlamaEngine::of(model, self.info.clone(), self.options.again(), threads);
+        LlamaEngine { prompts: self.prompts.clone(), ..other }
     }
 
     /// How many threads decode.
     pub(crate) fn threads(&self) -> usize {
-        self.threads
+        self.threads.decode()
     }
 
     /// The number of contexts that can decode in parallel, each with one thread.
@@ -115,20 +143,71 @@ impl LlamaEngine {
         if on_gpu || self.options.threads.is_some() {
             return 1;
         }
-        std::thread::available_parallelism().map_or(1, usize::from)
+        threads::cores()
     }
 
-    fn new_context(&mut self, tokens: usize) -> Result<()> {
-        let context = create_context(&self.model, tokens, BATCH, Layout::alone(self.threads))?;
-        // SAFETY: the context borrows the model, which lives in an `Arc` that is neither moved out nor replaced while
-        // `self` lives, and `context` is declared before `model`, so that it is dropped first.
-        self.context = Some(unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) });
-        self.cached.clear();
+    fn new_context(&self, tokens: usize, flash_attention: sys::llama_flash_attn_type) -> Result<Context> {
+        let (threads, prompt_threads) = (self.threads.decode(), self.threads.prompt());
+        let shape = Shape { tokens, sequences: 1, threads, prompt_threads, flash_attention };
+        Context::new(&self.model, shape, &self.options)
+    }
+
+    /// The context that has the sequence.
+    fn current(&mut self) -> Option<&mut Context> {
+        self.flash.as_mut().or(self.context.as_mut())
+    }
+
+    /// The sequence's state; `None` if there is none, or it cannot be written.
+    fn state(&mut self) -> Option<Vec<u8>> {
+        if self.cached.is_empty() { None } else { self.current()?.state(0) }
+    }
+
+    /// Goes on with a state, or with nothing if that is impossible.
+    fn set_state(&mut self, tokens: &[Token], state: &[u8]) {
+        self.flash = None;
         self.rows.clear();
-        Ok(())
+        self.cached.clear();
+        if self.context.as_mut().is_some_and(|context| context.set_state(0, state)) {
+            self.cached.extend_from_slice(tokens);
+        }
     }
 
-    /// Decodes at most [`BATCH`] tokens, with logits after those from the one numbered `first` on.
+    /// Moves the sequence to where `tokens` more are decoded the fastest.
+    fn move_for(&mut self, tokens: usize) {
+        let Some(context) = self.context.as_mut().filter(|_| self.can_move) else { return };
+        if self.flash.is_none() && tokens >= FLASH_FROM && context.is_full_attention() {
+            let room = context.room();
+            let state = self.state();
+            // Without memory for a second context, the first one does.
+            let Ok(mut flash) = self.new_context(room, sys::LLAMA_FLASH_ATTN_TYPE_ENABLED) else {
+                self.can_move = false;
+                return;
+            };
+            if self.cached.is_empty() || state.is_some_and(|state| flash.set_state(0, &state)) {
+                self.flash = Some(flash);
+            } else {
+                self.can_move = false;
+            }
+        } else if (tokens < PROMPT_BLOCK || !self.cached.len().is_multiple_of(PROMPT_BLOCK))
+            && let Some(mut flash) = self.flash.take()
+        {
+            let state = flash.state(0);
+            let moved = self.context.as_mut().zip(state).is_some_and(|(context, state)| context.set_state(0, &state));
+            tracing::debug!(tokens = self.cached.len(), moved, "moved the sequence out of flash attention");
+            if !moved {
+                // Then it stays where it is.
+                self.can_move = false;
+                self.context = Some(flash);
+            }
+        }
+    }
+
+    /// Tokens that may be decoded at a time.
+    fn batch(&self) -> usize {
+        self.options.batch.unwrap_or(BATCH)
+    }
+
+    /// Decodes tokens of at most one batch, with logits after those from the one numbered `first` on.
     fn decode_batch(&mut self, tokens: &[Token], first: usize) -> Result<()> {
         let error = |message: String| Err(Error::new(ErrorKind::Engine, message));
         let vocabulary = self.model.n_vocab();
@@ -138,31 +217,29 @@ impl LlamaEngine {
         if self.options.vocabulary_only {
             return error(ONLY_VOCABULARY.to_owned());
         }
-        let Some(context) = &mut self.context else {
+        let batch = self.batch();
+        self.move_for(tokens.len());
+        let Some(context) = self.flash.as_mut().or(self.context.as_mut()) else {
             return error("nothing to decode into: no room was reserved".to_owned());
         };
-        let (size, wanted) = (context.n_ctx() as usize, self.cached.len() + tokens.len());
+        let (size, wanted) = (context.room(), self.cached.len() + tokens.len());
         if wanted > size {
-            // A larger context would be a new, empty one.
+            // A larger context would be a new one.
             return error(format!("{wanted} tokens do not fit into the {size} that were reserved"));
         }
-        if tokens.len() > BATCH {
-            return error(format!("{} tokens are more than the {BATCH} of one batch", tokens.len()));
+        if tokens.len() > batch {
+            return error(format!("{} tokens are more than the {batch} of one batch", tokens.len()));
         }
-        let mut batch = LlamaBatch::new(tokens.len(), 1);
         self.rows.clear();
         for (i, token) in tokens.iter().enumerate() {
-            let position = i32::try_from(self.cached.len() + i).unwrap_or(i32::MAX);
-            let wanted = i >= first;
-            batch.add(LlamaToken(token.0), position, &[0], wanted).map_err(engine_error)?;
-            if wanted {
-                self.rows.push(i32::try_from(i).unwrap_or(i32::MAX));
-            }
+            context.add(*token, self.cached.len() + i, 0, i >= first);
         }
-        if let Err(error) = context.decode(&mut batch) {
-            context.clear_kv_cache();
+        self.rows.extend(first..tokens.len());
+        if let Err(error) = context.decode() {
+            context.clear();
             self.cached.clear();
-            return Err(engine_error(error));
+            self.rows.clear();
+            return Err(error);
         }
         self.cached.extend_from_slice(tokens);
         Ok(())
@@ -240,14 +317,19 @@ impl Engine for LlamaEngine {
         if self.options.vocabulary_only {
             return Err(Error::new(ErrorKind::Engine, ONLY_VOCABULARY));
         }
-        let size = self.context.as_ref().map_or(0, |context| context.n_ctx() as usize);
+        let size = self.context.as_ref().map_or(0, Context::room);
         if tokens <= size {
             return Ok(());
         }
         // A conversation that outgrows its context doubles it, so that few turns need a new one.
         let wanted = tokens.max(2 * size).min(self.context_limit().max(tokens));
-        self.context = None;
-        self.new_context(self.options.context.unwrap_or(wanted).max(tokens))
+        let size = self.options.context.unwrap_or(wanted).max(tokens);
+        let (state, cached) = (self.state(), std::mem::take(&mut self.cached));
+        // First, so that both need not fit into memory.
+        (self.context, self.flash) = (None, None);
+        self.context = Some(self.new_context(size, self.options.flash_attention(size))?);
+        self.set_state(&cached, &state.unwrap_or_default());
+        Ok(())
     }
 
     fn context_limit(&self) -> usize {
@@ -262,27 +344,69 @@ impl Engine for LlamaEngine {
         if len >= self.cached.len() {
             return;
         }
-        let Some(context) = &mut self.context else { return };
-        let from = u32::try_from(len).ok();
+        let Some(context) = self.current() else { return };
         // Recurrent models and sliding windows cannot drop a part of a sequence.
-        let kept = if from.is_some_and(|from| context.kv_cache_seq_rm(0, Some(from), None).is_ok()) {
-            len
-        } else {
-            context.clear_kv_cache();
-            0
-        };
+        let kept = if context.truncate(0, len) { len } else { 0 };
+        if kept == 0 {
+            context.clear();
+        }
         self.cached.truncate(kept);
     }
 
+    fn recall(&mut self, prompt: &[Token], most: usize) {
+        let Some(prompts) = self.prompts.clone() else { return };
+        let shared = common(&self.cached, prompt);
+        if self.cached.len() >= shared + WORTH {
+            let (context, cached) = (self.flash.as_mut().or(self.context.as_mut()), &self.cached);
+            prompts.keep(cached, || context?.state(0));
+        }
+        let can_truncate = self.can_truncate();
+        let whole = shared == self.cached.len() && shared <= most;
+        let mut have = if can_truncate || whole { shared.min(most) } else { 0 };
+        if let Some((gain, entry)) = prompts.find(Wanted { prompt, have, most })
+            && entry.tokens.len() <= self.context.as_ref().map_or(0, Context::room)
+        {
+            self.set_state(&entry.tokens, &entry.state);
+            self.truncate(gain);
+            have = self.cached.len();
+        }
+        // Only a model that cannot truncate needs states in the middle of a prompt.
+        let known = if can_truncate { 0 } else { prompts.known(prompt).max(shared).min(most) };
+        self.checkpoint = if known >= have + WORTH { known } else { 0 };
+    }
+
+    fn remember(&mut self, reading: Duration) {
+        if let Some(prompts) = self.prompts.clone()
+            && prompts.is_worth_writing(&self.cached, reading)
+            && let Some(state) = self.state()
+        {
+            prompts.write(&self.cached, state);
+        }
+        let (model, options) = (&self.model, &self.options);
+        let found = self.threads.measure(|threads| one_token_steps(model, Layout::alone(threads), options));
+        if let (Some(threads), Some(context)) = (found, &mut self.context) {
+            context.set_threads(threads);
+        }
+    }
+
     fn decode(&mut self, tokens: &[Token]) -> Result<()> {
-        for chunk in tokens.chunks(BATCH) {
+        let ahead = self.checkpoint.saturating_sub(self.cached.len());
+        if (1..tokens.len()).contains(&ahead) {
+            self.checkpoint = 0;
+            self.decode(&tokens[..ahead])?;
+            if let (Some(prompts), Some(state)) = (self.prompts.clone(), self.state()) {
+                prompts.keep_beginning(&self.cached, state);
+            }
+            return self.decode(&tokens[ahead..]);
+        }
+        for chunk in tokens.chunks(self.batch()) {
             self.decode_batch(chunk, chunk.len() - 1)?;
         }
         Ok(())
     }
 
     fn can_draft(&self) -> bool {
-        !self.model.is_recurrent() && !self.model.is_hybrid()
+        can_truncate(&self.model)
     }
 
     fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
@@ -290,20 +414,73 @@ impl Engine for LlamaEngine {
     }
 
     fn logits_at(&self, index: usize) -> &[f32] {
-        match (&self.context, self.rows.get(index)) {
-            (Some(context), Some(row)) => context.get_logits_ith(*row),
+        match (self.flash.as_ref().or(self.context.as_ref()), self.rows.get(index)) {
+            (Some(context), Some(row)) => context.logits(*row),
             _ => &[],
         }
     }
 
     fn logits(&self) -> &[f32] {
-        match &self.context {
-            Some(context) if !self.cached.is_empty() => {
-                self.rows.last().map_or(&[], |row| context.get_logits_ith(*row))
-            }
+        match self.flash.as_ref().or(self.context.as_ref()) {
+            Some(context) if !self.cached.is_empty() => self.rows.last().map_or(&[], |row| context.logits(*row)),
             _ => &[],
         }
     }
+}
+
+impl LoadOptions {
+    /// llama.cpp's flash attention in contexts of so many tokens that decode answers.
+    fn flash_attention(&self, tokens: usize) -> sys::llama_flash_attn_type {
+        let on_gpu = cfg!(any(feature = "cuda", feature = "metal", feature = "vulkan", feature = "rocm"));
+        // Values of fewer bits need flash attention.
+        let whole = matches!(self.cache_type_v, None | Some(CacheType::F16 | CacheType::F32 | CacheType::Bf16));
+        match self.flash_attention {
+            FlashAttention::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
+            _ if on_gpu || !whole || tokens > LONG_CONTEXT => sys::LLAMA_FLASH_ATTN_TYPE_AUTO,
+            _ => sys::LLAMA_FLASH_ATTN_TYPE_DISABLED,
+        }
+    }
+}
+
+impl CacheType {
+    fn ggml(self) -> sys::ggml_type {
+        match self {
+            CacheType::F32 => sys::GGML_TYPE_F32,
+            CacheType::F16 => sys::GGML_TYPE_F16,
+            CacheType::Bf16 => sys::GGML_TYPE_BF16,
+            CacheType::Q8_0 => sys::GGML_TYPE_Q8_0,
+            CacheType::Q5_1 => sys::GGML_TYPE_Q5_1,
+            CacheType::Q5_0 => sys::GGML_TYPE_Q5_0,
+            CacheType::Q4_1 => sys::GGML_TYPE_Q4_1,
+            CacheType::Q4_0 => sys::GGML_TYPE_Q4_0,
+            CacheType::Iq4Nl => sys::GGML_TYPE_IQ4_NL,
+        }
+    }
+}
+
+/// Whether long prompts are read in another context than answers.
+fn moves(model: &LlamaModel, options: &LoadOptions) -> bool {
+    options.flash_attention == FlashAttention::Auto && model.size() >= SMALL
+}
+
+/// Whether a sequence of the model can drop its last tokens.
+fn can_truncate(model: &LlamaModel) -> bool {
+    !model.is_recurrent() && !model.is_hybrid()
+}
+
+/// What was read of earlier prompts, if the options keep any.
+fn prompts(path: &Path, info: &ModelInfo, options: &LoadOptions, can_truncate: bool) -> Option<Arc<PromptCache>> {
+    if options.vocabulary_only || (options.prompt_cache.is_none() && options.prompt_memory == 0) {
+        return None;
+    }
+    // All that a state depends on.
+    let cell = (options.cache_type_k, options.cache_type_v, options.flash_attention, options.gpu_layers);
+    let file = crate::cache::fingerprint(path).ok();
+    let disk = options.prompt_cache.as_ref().zip(file).map(|(cache, file)| {
+        let key = crate::hash::sha256(format!("{file} {LLAMA} {} {cell:?}", cpu_features().join(" ")).as_bytes());
+        Disk::new(cache.folder.clone(), &key[..16], &info.name, cache.budget, cache.always)
+    });
+    Some(Arc::new(PromptCache::new(options.prompt_memory, disk, can_truncate)))
 }
 
 /// The CPU features that llama.cpp was compiled to use, by its names: `AVX2`, `AMX_INT8` and so on.
@@ -313,7 +490,7 @@ pub(crate) fn cpu_features() -> Vec<String> {
     }
     // SAFETY: returns a pointer to a static string that the next call overwrites; it is copied at once, and the
     // backends that it queries are loaded.
-    let text = unsafe { CStr::from_ptr(llama_cpp_sys_2::llama_print_system_info()) }.to_string_lossy();
+    let text = unsafe { CStr::from_ptr(sys::llama_print_system_info()) }.to_string_lossy();
     // One section per backend: `CPU : SSE3 = 1 | AVX2 = 1 | `.
     let cpu = text.split("CPU : ").nth(1).unwrap_or_default();
     let features = cpu.split('|').filter_map(|feature| feature.trim().strip_suffix(" = 1"));
@@ -357,7 +534,7 @@ fn backend() -> Result<&'static LlamaBackend> {
     static BACKEND: OnceLock<std::result::Result<LlamaBackend, String>> = OnceLock::new();
     let backend = BACKEND.get_or_init(|| {
         // SAFETY: the callback is a static function that is safe to call from any thread.
-        unsafe { llama_cpp_sys_2::llama_log_set(Some(log), std::ptr::null_mut()) };
+        unsafe { sys::llama_log_set(Some(log), std::ptr::null_mut()) };
         #[cfg(feature = "portable")]
         load_cpu_backends();
         LlamaBackend::init().map_err(|error| error.to_string())
@@ -386,14 +563,14 @@ static COMPLAINTS: Mutex<String> = Mutex::new(String::new());
 const COMPLAINTS_KEPT: usize = 400;
 
 /// llama.cpp returns null or a number and logs the reason: keep it for the error message.
-unsafe extern "C" fn log(level: llama_cpp_sys_2::ggml_log_level, text: *const c_char, _: *mut c_void) {
+unsafe extern "C" fn log(level: sys::ggml_log_level, text: *const c_char, _: *mut c_void) {
     if text.is_null() {
         return;
     }
     // SAFETY: llama.cpp passes a NUL-terminated string that lives for the call.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     let text = text.trim_end();
-    if level == llama_cpp_sys_2::GGML_LOG_LEVEL_ERROR {
+    if level == sys::GGML_LOG_LEVEL_ERROR {
         let mut complaints = COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner);
         if complaints.len() + text.len() < COMPLAINTS_KEPT {
             if !complaints.is_empty() {
@@ -405,60 +582,26 @@ unsafe extern "C" fn log(level: llama_cpp_sys_2::ggml_log_level, text: *const c_
     tracing::debug!(target: "llama.cpp", "{text}");
 }
 
-/// llama.cpp's messages since the last call, or the binding's error if there are none.
-fn because(error: &dyn std::error::Error) -> String {
+/// llama.cpp's messages since the last call, or `otherwise` if there are none.
+fn because(otherwise: &str) -> String {
     let complaints = std::mem::take(&mut *COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner));
-    if complaints.is_empty() { error.to_string() } else { complaints }
-}
-
-fn engine_error(error: impl std::error::Error) -> Error {
-    Error::new(ErrorKind::Engine, format!("llama.cpp failed while decoding: {}", because(&error)))
-}
-
-/// One of the contexts of `layout`, whose sequences have up to `tokens` each.
-fn create_context(model: &LlamaModel, tokens: usize, batch: usize, layout: Layout) -> Result<LlamaContext<'_>> {
-    let failed = |why: &str| {
-        Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {tokens} tokens: {why}"))
-            .hint("a smaller `LoadOptions::context` or `Options::max_tokens` needs less memory")
-    };
-    // llama.cpp takes 0 as the model's own size.
-    let each = tokens.checked_next_multiple_of(CONTEXT_STEP);
-    let size = each.and_then(|size| size.checked_mul(layout.each)).and_then(|size| u32::try_from(size).ok());
-    let size = size.and_then(NonZeroU32::new).ok_or_else(|| failed("that is more than it can count"))?;
-    let batch = u32::try_from(batch).unwrap_or(u32::MAX);
-    let threads = i32::try_from(layout.threads).unwrap_or(i32::MAX);
-    let flash_attention = if cfg!(any(feature = "cuda", feature = "metal", feature = "vulkan", feature = "rocm"))
-        || tokens > LONG_CONTEXT
-    {
-        llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_AUTO
-    } else {
-        llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_DISABLED
-    };
-    let params = LlamaContextParams::default()
-        .with_n_ctx(Some(size))
-        .with_n_seq_max(u32::try_from(layout.each).unwrap_or(u32::MAX))
-        .with_n_batch(batch)
-        .with_n_ubatch(batch)
-        .with_flash_attention_policy(flash_attention)
-        .with_n_threads(threads)
-        .with_n_threads_batch(threads);
-    model.new_context(backend()?, params).map_err(|error| failed(&because(&error)))
+    if complaints.is_empty() { otherwise.to_owned() } else { complaints }
 }
 
 /// A closure that decodes a token of each sequence of one context, and returns the time.
-fn one_token_steps(model: &LlamaModel, layout: Layout) -> Option<impl FnMut() -> Option<std::time::Duration>> {
-    let sequences = layout.each;
-    let mut context = create_context(model, CONTEXT_STEP, sequences, layout).ok()?;
+fn one_token_steps(
+    model: &Arc<LlamaModel>,
+    layout: Layout,
+    options: &LoadOptions,
+) -> Option<impl FnMut() -> Option<Duration> + use<>> {
+    let mut context = Context::new(model, layout.shape(1, options), options).ok()?;
     let mut position = 0;
     Some(move || {
-        let mut batch = LlamaBatch::new(sequences, 1);
-        for sequence in 0..sequences {
-            batch.add(LlamaToken(0), position, &[i32::try_from(sequence).ok()?], true).ok()?;
-        }
+        (0..layout.each).for_each(|sequence| context.add(Token(0), position, sequence, true));
         position += 1;
         let started = Instant::now();
-        context.decode(&mut batch).ok()?;
-        context.synchronize();
+        context.decode().ok()?;
+        context.finish();
         Some(started.elapsed())
     })
 }
@@ -498,3 +641,6 @@ fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
         user_defined_tokens: marked(LlamaTokenAttr::UserDefined),
     }
 }
+
+#[cfg(all(test, feature = "bundled-model"))]
+mod tests;

@@ -26,8 +26,7 @@ pub(crate) fn path() -> Result<PathBuf> {
         return Err(Error::new(ErrorKind::ModelNotFound, "this build has no bundled model")
             .hint("name a model with -m; `callwright model list` shows some"));
     };
-    let cache = directories::ProjectDirs::from("", "", "callwright").map(|dirs| dirs.cache_dir().to_owned());
-    let cache = cache.unwrap_or_else(|| std::env::temp_dir().join("callwright"));
+    let cache = crate::cache::folder().unwrap_or_else(|| std::env::temp_dir().join("callwright"));
     let path = cache.join("callwright-tiny.gguf");
     // Comparing a few megabytes takes a millisecond, and replaces a damaged or outdated file.
     if std::fs::read(&path).is_ok_and(|there| there == gguf) {
@@ -36,10 +35,6 @@ pub(crate) fn path() -> Result<PathBuf> {
     let failed = |error: &std::io::Error| {
         Error::io("unpack the bundled model to", &path, error).hint("XDG_CACHE_HOME names another cache directory")
     };
-    std::fs::create_dir_all(&cache).map_err(|error| failed(&error))?;
-    // Written to a temporary file and renamed: another process sees the old file or the whole new one.
-    let mut file = tempfile::NamedTempFile::new_in(&cache).map_err(|error| failed(&error))?;
-    std::io::Write::write_all(&mut file, gguf).map_err(|error| failed(&error))?;
-    file.persist(&path).map_err(|error| failed(&error.error))?;
+    crate::cache::write(&path, gguf).map_err(|error| failed(&error))?;
     Ok(path)
 }

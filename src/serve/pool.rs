@@ -177,7 +177,7 @@ impl Pool {
 impl Host {
     fn open(name: &str, server: &Server) -> Result<Host> {
         let options = &server.options;
-        let builder = Model::builder().hub(options.hub.clone()).load_options(options.load_options());
+        let builder = Model::builder().hub(options.hub.clone()).load_options(options.load.again());
         let builder = options.models_file.iter().fold(builder, |builder, file| builder.models_file(file));
         let builder = options.template.iter().fold(builder, crate::ModelBuilder::template);
         let builder = options.format.iter().fold(builder, crate::ModelBuilder::format);

@@ -9,25 +9,21 @@
 //! processor's caches, so there is little to share, and llama.cpp's attention over several sequences costs more than
 //! decoding them one by one; a context per core waits for no other core.
 
-use super::threads::{BUDGET, median};
-use super::{BATCH, LlamaEngine, LoadOptions, create_context, engine_error, one_token_steps};
+use super::context::{Context, Shape};
+use super::threads::{BUDGET, Threads, median};
+use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, can_truncate, moves, one_token_steps};
+use crate::engine::prompt_cache::{PromptCache, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token, common};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
-use llama_cpp_2::context::LlamaContext;
-use llama_cpp_2::llama_batch::LlamaBatch;
 use llama_cpp_2::model::LlamaModel;
-use llama_cpp_2::token::LlamaToken;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum sequences in one context: llama.cpp's LLAMA_MAX_SEQ.
 pub(crate) const MAX_SEQUENCES: usize = 256;
-
-/// Minimum number of prompt tokens for which to wait until another sequence has them.
-const WORTH_SHARING: usize = 32;
 
 /// Decoding a token of each of several sequences in one context must take less than this share of the time with
 /// separate contexts: shared ones also wait for one another's prompts and samplers, which one-token steps do not
@@ -46,31 +42,43 @@ pub(super) struct Layout {
     pub contexts: usize,
     /// Sequences in each.
     pub each: usize,
-    /// Threads of each.
+    /// Threads that decode in each.
     pub threads: usize,
+    /// Threads that read prompts in each.
+    pub prompt_threads: usize,
 }
 
 impl Layout {
     /// One sequence, with `threads` threads.
     pub(super) fn alone(threads: usize) -> Layout {
-        Layout { contexts: 1, each: 1, threads }
+        Layout { contexts: 1, each: 1, threads, prompt_threads: threads }
+    }
+
+    /// One of its contexts, whose sequences have up to `tokens` each.
+    pub(super) fn shape(self, tokens: usize, options: &LoadOptions) -> Shape {
+        let Layout { each: sequences, threads, prompt_threads, .. } = self;
+        Shape { tokens, sequences, threads, prompt_threads, flash_attention: options.flash_attention(tokens) }
     }
 }
 
 struct Shared {
-    // Before `model`, which the context points into.
     state: Mutex<State>,
     changed: Condvar,
     model: Arc<LlamaModel>,
     info: ModelInfo,
     layout: Layout,
-    /// `--ctx`, if given.
-    context: Option<usize>,
+    options: LoadOptions,
+    threads: Arc<Threads>,
+    prompts: Option<Arc<PromptCache>>,
 }
 
 struct State {
     /// `None` until a sequence needs space.
-    context: Option<LlamaContext<'static>>,
+    context: Option<Context>,
+    /// Where long pieces of a prompt are read, one at a time; it is empty between two.
+    flash: Option<Context>,
+    /// Whether sequences can be moved there and back.
+    can_move: bool,
     /// Capacity of each sequence in tokens.
     room: usize,
     sequences: Vec<SequenceState>,
@@ -133,31 +141,42 @@ impl Sequences {
 
 /// The layout for at most `count` sequences that decodes the most tokens per second.
 fn fastest_layout(engine: &LlamaEngine, count: usize) -> Layout {
-    let together = Layout { contexts: 1, each: count, threads: engine.threads };
+    let (threads, prompt_threads) = (engine.threads.decode(), engine.threads.prompt());
+    let together = Layout { contexts: 1, each: count, threads, prompt_threads };
     let contexts = engine.contexts_at_a_time().min(count);
     if contexts == 1 {
         return together;
     }
-    let apart = Layout { contexts, each: 1, threads: 1 };
+    let apart = Layout { contexts, each: 1, threads: 1, prompt_threads: 1 };
+    let measure = || if faster(engine, together, apart) == together { 1 } else { contexts };
+    match engine.threads.once(&format!("contexts for {count} sequences"), measure) {
+        1 => together,
+        _ => apart,
+    }
+}
+
+/// Which of two layouts decodes the most tokens per second.
+fn faster(engine: &LlamaEngine, together: Layout, apart: Layout) -> Layout {
     let (mut shared, mut alone) = (Duration::MAX, Duration::MAX);
     let began = Instant::now();
     // Alternately, and the best of each: other programs can only make a step longer.
     for _ in 0..ROUNDS {
-        let times = (time_of_token(&engine.model, together), time_of_token(&engine.model, apart));
+        let times = (time_of_token(engine, together), time_of_token(engine, apart));
         let (Some(with_others), Some(by_itself)) = times else { return together };
         (shared, alone) = (shared.min(with_others), alone.min(by_itself));
         if began.elapsed() > BUDGET {
             break;
         }
     }
-    tracing::debug!(?shared, ?alone, contexts, count, "timed a token in one context and in several");
+    tracing::debug!(?shared, ?alone, ?together, ?apart, "timed a token in one context and in several");
     if shared < alone.mul_f64(WORTH_WAITING) { together } else { apart }
 }
 
 /// The time per token while all contexts of `layout` decode; `None` if one cannot.
-fn time_of_token(model: &LlamaModel, layout: Layout) -> Option<Duration> {
+fn time_of_token(engine: &LlamaEngine, layout: Layout) -> Option<Duration> {
+    let (model, options) = (&engine.model, &engine.options);
     let steps: Option<Vec<Duration>> = std::thread::scope(|scope| {
-        let timed = || median(&mut one_token_steps(model, layout)?, Instant::now());
+        let timed = || median(&mut one_token_steps(model, layout, options)?, Instant::now());
         let threads: Vec<_> = (0..layout.contexts).map(|_| scope.spawn(timed)).collect();
         threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
     });
@@ -168,13 +187,16 @@ fn time_of_token(model: &LlamaModel, layout: Layout) -> Option<Duration> {
 impl Shared {
     fn new(engine: &LlamaEngine, layout: Layout) -> Shared {
         let sequences = (0..layout.each).map(|_| SequenceState::default()).collect();
+        let can_move = moves(&engine.model, &engine.options);
         Shared {
-            state: Mutex::new(State { context: None, room: 0, sequences }),
+            state: Mutex::new(State { context: None, flash: None, can_move, room: 0, sequences }),
             changed: Condvar::new(),
             model: Arc::clone(&engine.model),
             info: engine.info.clone(),
             layout,
-            context: engine.options.context,
+            options: engine.options.again(),
+            threads: Arc::clone(&engine.threads),
+            prompts: engine.prompts.clone(),
         }
     }
 
@@ -187,25 +209,103 @@ impl Shared {
     }
 
     fn limit(&self) -> usize {
-        self.context.unwrap_or(self.info.context_train)
+        self.options.context.unwrap_or(self.info.context_train)
     }
 
-    /// Recreates the context with space for at least `needed` tokens of each sequence; its content is lost.
+    /// Makes a context with space for at least `needed` tokens of each sequence, with what was in the old one.
     fn grow(&self, state: &mut State, needed: usize) -> Result<()> {
         let wished = state.wanted_room().max(needed);
         // As for a single sequence, doubling avoids frequent growth.
         let doubled = wished.max(2 * state.room).min(self.limit().max(wished));
-        state.lose_all();
-        (state.context, state.room) = (None, 0);
-        let make = |tokens| create_context(&self.model, tokens, BATCH, self.layout);
+        let State { context, sequences, .. } = state;
+        let states: Vec<Option<Vec<u8>>> = match context {
+            Some(context) => {
+                let has = |sequence: &SequenceState| !sequence.cached.is_empty();
+                sequences.iter().enumerate().map(|(i, one)| has(one).then(|| context.state(i)).flatten()).collect()
+            }
+            None => vec![None; sequences.len()],
+        };
+        (state.context, state.flash, state.room) = (None, None, 0);
+        let make = |tokens| Context::new(&self.model, self.layout.shape(tokens, &self.options), &self.options);
         // If there is not enough memory for what the others want, there may be for this one.
-        let context = make(doubled).or_else(|_| make(wished)).or_else(|_| make(needed))?;
-        // SAFETY: the context borrows the model, which lives in an `Arc` in the same struct. It is never replaced, and
-        // is declared after the state, so that the context is dropped first.
-        let context = unsafe { std::mem::transmute::<LlamaContext<'_>, LlamaContext<'static>>(context) };
-        state.room = context.n_ctx() as usize / self.layout.each;
+        let made = make(doubled).or_else(|_| make(wished)).or_else(|_| make(needed));
+        let mut context = match made {
+            Ok(context) => context,
+            Err(error) => {
+                state.lose_all();
+                return Err(error);
+            }
+        };
+        for (index, (sequence, old)) in state.sequences.iter_mut().zip(states).enumerate() {
+            if !old.is_some_and(|old| context.set_state(index, &old)) {
+                sequence.cached.clear();
+            }
+        }
+        state.room = context.room();
         state.context = Some(context);
         Ok(())
+    }
+
+    /// Decodes all requests.
+    fn decode(&self, state: &mut State) {
+        let mut wanted: Vec<(usize, Wanted)> = Vec::new();
+        for index in 0..state.sequences.len() {
+            let Some(request) = state.sequences[index].wanted.take() else { continue };
+            match self.read_with_flash(state, index, &request) {
+                Some(logits) => state.sequences[index].answer = Some(Ok(logits)),
+                None => wanted.push((index, request)),
+            }
+        }
+        let decoded = match &mut state.context {
+            Some(context) => batches(context, &wanted),
+            None => Err(Error::new(ErrorKind::Engine, "nothing to decode into: no room was reserved")),
+        };
+        match decoded {
+            Ok(answers) => {
+                for ((index, _), answer) in wanted.iter().zip(answers) {
+                    state.sequences[*index].answer = Some(Ok(answer));
+                }
+            }
+            Err(error) => {
+                if let Some(context) = &mut state.context {
+                    context.clear();
+                }
+                state.lose_all();
+                for (index, _) in wanted {
+                    state.sequences[index].answer = Some(Err(error.message().to_owned()));
+                }
+            }
+        }
+    }
+
+    /// Decodes a long piece of a prompt in a context with flash attention, and moves the sequence there and back; `None` if
+    /// that is not faster, or not possible.
+    fn read_with_flash(&self, state: &mut State, index: usize, wanted: &Wanted) -> Option<Vec<Vec<f32>>> {
+        let State { context: Some(context), flash, room, can_move, .. } = state else { return None };
+        if !*can_move || wanted.tokens.len() < FLASH_FROM || !context.is_full_attention() {
+            return None;
+        }
+        if flash.is_none() {
+            let flash_attention = llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_ENABLED;
+            let shape =
+                Shape { tokens: *room, sequences: 1, flash_attention, ..self.layout.shape(*room, &self.options) };
+            *flash = Context::new(&self.model, shape, &self.options).ok();
+        }
+        let flash = flash.as_mut()?;
+        let mut read = || {
+            if wanted.from > 0 && !context.state(index).is_some_and(|before| flash.set_state(0, &before)) {
+                return None;
+            }
+            let request = Wanted { tokens: wanted.tokens.clone(), ..*wanted };
+            let logits = batches(flash, &[(0, request)]).ok()?.pop()?;
+            let after = flash.state(0)?;
+            context.set_state(index, &after).then_some(logits)
+        };
+        let read: Option<Vec<Vec<f32>>> = read();
+        flash.clear();
+        // A state that cannot be moved once never can be.
+        state.can_move = read.is_some();
+        read
     }
 
     fn end_turn(&self, index: usize) {
@@ -248,43 +348,44 @@ impl Sequence {
         let index = state.sequences.iter().position(|sequence| !sequence.taken)?;
         state.sequences[index].taken = true;
         drop(state);
-        let words = LlamaEngine::of(Arc::clone(&shared.model), shared.info.clone(), LoadOptions::default(), 1);
+        let (model, threads) = (Arc::clone(&shared.model), Arc::clone(&shared.threads));
+        let words = LlamaEngine::of(model, shared.info.clone(), LoadOptions::default(), threads);
         Some(Sequence { words, shared: Arc::clone(shared), index, cached: Vec::new(), logits: Vec::new() })
     }
 
-    fn number(&self) -> u32 {
-        u32::try_from(self.index).unwrap_or(u32::MAX)
-    }
-
     /// Copies the beginning of `prompt` from another sequence of the context that has more of it.
-    fn take_prefix(&mut self, state: &mut State, prompt: &[Token]) -> Result<()> {
+    fn take_prefix(&mut self, state: &mut State, prompt: &[Token]) {
         let (other, length) = state.longest_prefix(prompt);
-        let Some(context) = &mut state.context else { return Ok(()) };
-        if length < common(&self.cached, prompt) + WORTH_SHARING {
-            return Ok(());
+        let Some(context) = &mut state.context else { return };
+        if length < common(&self.cached, prompt) + WORTH {
+            return;
         }
-        let (from, to) = (i32::try_from(other).unwrap_or(i32::MAX), i32::try_from(self.index).unwrap_or(i32::MAX));
-        let _ = context.clear_kv_cache_seq(Some(self.number()), None, None);
-        // With separate sequences, llama.cpp copies a whole one or nothing.
-        context.copy_kv_cache_seq(from, to, None, None).map_err(engine_error)?;
+        context.copy(other, self.index);
         self.cached.clone_from(&state.sequences[other].cached);
         state.sequences[self.index].cached.clone_from(&self.cached);
         self.keep_first(state, length);
-        Ok(())
+    }
+
+    /// Keeps in memory what the prompt does not go on from.
+    fn set_aside(&self, state: &mut State, prompt: &[Token]) {
+        let Some(prompts) = &self.shared.prompts else { return };
+        let State { context: Some(context), sequences, .. } = state else { return };
+        let shared = common(&self.cached, prompt);
+        let elsewhere =
+            sequences.iter().enumerate().any(|(i, one)| i != self.index && one.cached.starts_with(&self.cached));
+        if self.cached.len() >= shared + WORTH && !elsewhere {
+            prompts.keep(&self.cached, || context.state(self.index));
+        }
     }
 
     /// Drops all but the first `len` tokens, or all of them.
     fn keep_first(&mut self, state: &mut State, len: usize) {
         let Some(context) = &mut state.context else { return };
-        let number = Some(self.number());
-        let kept = match context.clear_kv_cache_seq(number, u32::try_from(len).ok(), None) {
-            Ok(true) => len,
-            // Recurrent models and sliding windows cannot drop a part, but can always drop everything.
-            _ => {
-                let _ = context.clear_kv_cache_seq(number, None, None);
-                0
-            }
-        };
+        // Recurrent models and sliding windows cannot drop a part, but can always drop everything.
+        let kept = if context.truncate(self.index, len) { len } else { 0 };
+        if kept == 0 {
+            context.truncate(self.index, 0);
+        }
         self.cached.truncate(kept);
         state.sequences[self.index].cached.truncate(kept);
     }
@@ -338,71 +439,37 @@ impl State {
     /// Whether a generating sequence will soon have a longer prefix of `prompt` than any has now.
     fn prefix_is_coming(&self, prompt: &[Token]) -> bool {
         let coming = self.sequences.iter().filter(|one| one.in_turn).map(|one| common(&one.prompt, prompt)).max();
-        coming.is_some_and(|coming| coming >= self.longest_prefix(prompt).1 + WORTH_SHARING)
-    }
-
-    /// Decodes all requests.
-    fn decode(&mut self) {
-        let wanted: Vec<(usize, Wanted)> = self
-            .sequences
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(index, sequence)| Some((index, sequence.wanted.take()?)))
-            .collect();
-        let decoded = match &mut self.context {
-            Some(context) => batches(context, &wanted),
-            None => Err(Error::new(ErrorKind::Engine, "nothing to decode into: no room was reserved")),
-        };
-        match decoded {
-            Ok(answers) => {
-                for ((index, _), answer) in wanted.iter().zip(answers) {
-                    self.sequences[*index].answer = Some(Ok(answer));
-                }
-            }
-            Err(error) => {
-                if let Some(context) = &mut self.context {
-                    context.clear_kv_cache();
-                }
-                self.lose_all();
-                for (index, _) in wanted {
-                    self.sequences[index].answer = Some(Err(error.message().to_owned()));
-                }
-            }
-        }
+        coming.is_some_and(|coming| coming >= self.longest_prefix(prompt).1 + WORTH)
     }
 }
 
 /// Decodes all requests, in batches that llama.cpp accepts; returns the requested logits of each.
-fn batches(context: &mut LlamaContext<'_>, wanted: &[(usize, Wanted)]) -> Result<Vec<Vec<Vec<f32>>>> {
+fn batches(context: &mut Context, wanted: &[(usize, Wanted)]) -> Result<Vec<Vec<Vec<f32>>>> {
     let mut answers = vec![Vec::new(); wanted.len()];
-    let mut batch = LlamaBatch::new(BATCH, 1);
     // The rows of the batch with logits, and the request that each belongs to.
-    let mut requests: Vec<(i32, usize)> = Vec::new();
-    let mut flush = |batch: &mut LlamaBatch, requests: &mut Vec<(i32, usize)>| -> Result<()> {
-        if batch.n_tokens() > 0 {
-            context.decode(batch).map_err(engine_error)?;
+    let mut requests: Vec<(usize, usize)> = Vec::new();
+    let mut flush = |context: &mut Context, requests: &mut Vec<(usize, usize)>| -> Result<()> {
+        if context.waiting() > 0 {
+            context.decode()?;
             for (row, place) in requests.drain(..) {
-                answers[place].push(context.get_logits_ith(row).to_vec());
+                answers[place].push(context.logits(row).to_vec());
             }
-            batch.clear();
         }
         Ok(())
     };
-    for (place, (index, wanted)) in wanted.iter().enumerate() {
-        let sequence = i32::try_from(*index).unwrap_or(i32::MAX);
+    for (place, (sequence, wanted)) in wanted.iter().enumerate() {
         for (i, token) in wanted.tokens.iter().enumerate() {
-            if usize::try_from(batch.n_tokens()).is_ok_and(|tokens| tokens >= BATCH) {
-                flush(&mut batch, &mut requests)?;
+            if context.waiting() >= BATCH {
+                flush(context, &mut requests)?;
             }
-            let position = i32::try_from(wanted.from + i).unwrap_or(i32::MAX);
             let asks = i >= wanted.first;
             if asks {
-                requests.push((batch.n_tokens(), place));
+                requests.push((context.waiting(), place));
             }
-            batch.add(LlamaToken(token.0), position, &[sequence], asks).map_err(engine_error)?;
+            context.add(*token, wanted.from + i, *sequence, asks);
         }
     }
-    flush(&mut batch, &mut requests)?;
+    flush(context, &mut requests)?;
     Ok(answers)
 }
 
@@ -441,10 +508,46 @@ impl Engine for Sequence {
         let mine = &mut state.sequences[self.index];
         mine.in_turn = true;
         mine.prompt = prompt.to_vec();
+        self.set_aside(&mut state, prompt);
         if shares {
-            self.take_prefix(&mut state, prompt)?;
+            self.take_prefix(&mut state, prompt);
         }
         Ok(())
+    }
+
+    fn recall(&mut self, prompt: &[Token], most: usize) {
+        let shared = Arc::clone(&self.shared);
+        let Some(prompts) = &shared.prompts else { return };
+        let mut state = shared.lock();
+        self.notice_losses(&state);
+        let State { context: Some(context), sequences, room, .. } = &mut *state else { return };
+        let kept = common(&self.cached, prompt);
+        let whole = kept == self.cached.len() && kept <= most;
+        let have = if self.can_truncate() || whole { kept.min(most) } else { 0 };
+        // An entry may be longer than what was reserved for this prompt.
+        if let Some((gain, entry)) = prompts.find(Sought { prompt, have, most })
+            && entry.tokens.len() <= *room
+        {
+            self.cached.clear();
+            if context.set_state(self.index, &entry.state) {
+                self.cached.extend_from_slice(&entry.tokens);
+            }
+            sequences[self.index].cached.clone_from(&self.cached);
+            self.keep_first(&mut state, gain);
+        }
+    }
+
+    fn remember(&mut self, reading: Duration) {
+        let shared = Arc::clone(&self.shared);
+        let Some(prompts) = shared.prompts.as_ref().filter(|prompts| prompts.is_worth_writing(&self.cached, reading))
+        else {
+            return;
+        };
+        let mut state = shared.lock();
+        self.notice_losses(&state);
+        if let Some(state) = state.context.as_mut().and_then(|context| context.state(self.index)) {
+            prompts.write(&self.cached, state);
+        }
     }
 
     fn reserve(&mut self, tokens: usize) -> Result<()> {
@@ -493,18 +596,17 @@ impl Engine for Sequence {
     }
 
     fn sibling(&self) -> Option<Box<dyn Engine>> {
-        let options = LoadOptions { context: self.shared.context, ..LoadOptions::default() };
         let (model, info) = (Arc::clone(&self.shared.model), self.shared.info.clone());
-        Some(Box::new(LlamaEngine::of(model, info, options, self.shared.layout.threads)))
+        Some(Box::new(LlamaEngine::of(model, info, self.shared.options.again(), Arc::clone(&self.shared.threads))))
     }
 
     fn can_truncate(&self) -> bool {
-        self.words.can_draft()
+        can_truncate(&self.shared.model)
     }
 
     fn can_draft(&self) -> bool {
         // llama.cpp decodes sequences with different numbers of tokens one after the other.
-        self.shared.layout.each == 1 && self.words.can_draft()
+        self.shared.layout.each == 1 && self.can_truncate()
     }
 
     fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
@@ -529,7 +631,7 @@ impl Engine for Sequence {
                 break Err("the turn was ended while it decoded".to_owned());
             }
             if state.is_complete() {
-                state.decode();
+                shared.decode(&mut state);
                 shared.changed.notify_all();
                 continue;
             }

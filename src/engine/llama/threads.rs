@@ -1,23 +1,141 @@
-//! Measures how many threads decode fastest.
+//! How many threads decode fastest.
 //!
-//! llama.cpp's threads spin at barriers. With a thread per core on a busy machine, or with more than one on a model of
-//! a few megabytes, each step waits for the slowest thread: six times slower was observed. The number of cores cannot
-//! show this; a few timed steps can.
+//! llama.cpp's threads wait for one another many times in each step. With a thread per core on a busy machine, or with more
+//! than one on a model of a few megabytes, each step waits for the slowest: six times slower was observed. So no more threads
+//! are used than cores are free when the model is loaded. Of these, a few timed steps show the best number. They are timed
+//! once, after the first answer, and remembered.
 
+use super::{LLAMA, MAX_THREADS, SMALL};
+use crate::cache;
+use crate::engine::{LoadOptions, ModelInfo};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Timed steps per count; the median ignores one that was disturbed.
 const STEPS: usize = 5;
 /// Time after which steps are no longer repeated.
 pub(super) const BUDGET: Duration = Duration::from_millis(300);
+/// The file of the cache with what was measured.
+const FILE: &str = "threads.json";
+
+/// How many threads work on a model.
+#[derive(Debug)]
+pub(super) struct Threads {
+    /// The number that decodes, once it is known.
+    decode: OnceLock<usize>,
+    /// Until then.
+    guess: usize,
+    prompt: usize,
+    /// Cores that nobody else used when the model was loaded.
+    free: usize,
+    key: String,
+    /// Whether one measures.
+    measuring: Mutex<()>,
+}
+
+impl Threads {
+    /// What the options say, or was measured before for such a model on this machine; `size` is the size of its weights in
+    /// bytes.
+    pub(super) fn new(info: &ModelInfo, size: u64, options: &LoadOptions) -> Threads {
+        let cores = cores();
+        let given = options.threads.map(|threads| threads.clamp(1, MAX_THREADS));
+        let key = format!(
+            "{} of {size} bytes on {cores} cores of {}, llama.cpp {LLAMA}, {} {:?}",
+            info.architecture,
+            cpu(),
+            env!("CARGO_PKG_VERSION"),
+            options.gpu_layers
+        );
+        let free = free_cores();
+        let known = given.or_else(|| Some(remembered(&key)?.min(free))).or(options.vocabulary_only.then_some(1));
+        let decode = known.map_or_else(OnceLock::new, OnceLock::from);
+        let guess = if size < SMALL { 1 } else { free };
+        let prompt = options.prompt_threads.or(given).unwrap_or(free).clamp(1, MAX_THREADS);
+        Threads { decode, guess, prompt, free, key, measuring: Mutex::new(()) }
+    }
+
+    /// The number that decodes.
+    pub(super) fn decode(&self) -> usize {
+        self.decode.get().copied().unwrap_or(self.guess)
+    }
+
+    /// The number that reads prompts.
+    pub(super) fn prompt(&self) -> usize {
+        self.prompt
+    }
+
+    /// Measures the number that decodes, if it is not known; returns it, if it is another than before.
+    pub(super) fn measure<S>(&self, start: impl Fn(usize) -> Option<S>) -> Option<usize>
+    where
+        S: FnMut() -> Option<Duration>,
+    {
+        let _measuring = self.measuring.try_lock().ok()?;
+        // On a busy machine, nothing is learned for other days.
+        if self.decode.get().is_some() || self.free < cores() {
+            return None;
+        }
+        let threads = measured(start);
+        remember(&self.key, threads);
+        let _ = self.decode.set(threads);
+        (threads != self.guess).then_some(threads)
+    }
+
+    /// Something else that was measured for the model on this machine, or is now.
+    pub(super) fn once(&self, what: &str, measure: impl FnOnce() -> usize) -> usize {
+        let key = format!("{}: {what}", self.key);
+        remembered(&key).unwrap_or_else(|| {
+            let found = measure();
+            if self.free == cores() {
+                remember(&key, found);
+            }
+            found
+        })
+    }
+}
+
+/// The number of cores that this process may use.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// How many of these nobody else uses now; at least one. All where the system does not say.
+fn free_cores() -> usize {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let all = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
+    // This thread is one of the running ones.
+    let running = stat.lines().find_map(|line| line.strip_prefix("procs_running ")?.trim().parse::<usize>().ok());
+    let others = running.map_or(0, |running| running.saturating_sub(1));
+    if all == 0 { cores() } else { all.saturating_sub(others).clamp(1, cores()) }
+}
+
+/// The processor's name, where the system tells it in a file.
+fn cpu() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = info.lines().find(|line| line.starts_with("model name") || line.starts_with("CPU part"));
+    name.and_then(|line| line.split_once(':')).map_or(std::env::consts::ARCH, |(_, name)| name.trim()).to_owned()
+}
+
+fn remembered(key: &str) -> Option<usize> {
+    let known: BTreeMap<String, usize> = cache::read_json(FILE)?;
+    known.get(key).copied().filter(|count| (1..=MAX_THREADS).contains(count))
+}
+
+fn remember(key: &str, count: usize) {
+    // Threads of this process take turns; what another process writes at the same time may be lost, and is measured again.
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known: BTreeMap<String, usize> = cache::read_json(FILE).unwrap_or_default();
+    known.insert(key.to_owned(), count);
+    cache::write_json(FILE, &known);
+}
 
 /// The fastest number of threads, out of all cores and repeated halves.
 ///
 /// `start` prepares a count and returns the closure that times one step. If either returns `None`, the count is
 /// skipped.
-pub(super) fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> Option<S>) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let counts = std::iter::successors(Some(cores), |count| (*count > 1).then_some(count / 2));
+fn measured<S: FnMut() -> Option<Duration>>(start: impl Fn(usize) -> Option<S>) -> usize {
+    let counts = std::iter::successors(Some(cores()), |count| (*count > 1).then_some(count / 2));
     let began = Instant::now();
     let mut timed: Vec<(Duration, usize)> = Vec::new();
     for count in counts {

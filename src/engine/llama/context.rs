@@ -1,0 +1,302 @@
+//! A context of llama.cpp: the KV cache of some sequences, and the threads that compute.
+//!
+//! llama-cpp-2's own type keeps its pointer to itself, and so has no way to the number of threads, to threads that outlive a
+//! step, and to a sequence's state as bytes. What it wraps is little: these few calls.
+
+use super::state::{self, Layout};
+use super::{BATCH, backend, because};
+use crate::engine::{LoadOptions, Token};
+use crate::{Error, ErrorKind, Result};
+use llama_cpp_2::model::LlamaModel;
+use llama_cpp_sys_2 as sys;
+use std::num::NonZeroU32;
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// llama.cpp rounds contexts up to a multiple of this.
+const STEP: usize = 256;
+/// How long an idle thread spins before it sleeps, in llama.cpp's unit: some milliseconds, so that choosing a token does not
+/// put the others to sleep. llama.cpp's own 50 keep a core busy for a tenth of a second.
+const POLL: u32 = 1;
+
+/// What a context is made for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Shape {
+    /// Tokens of each sequence.
+    pub tokens: usize,
+    /// The number of sequences.
+    pub sequences: usize,
+    /// Threads that decode one token of each sequence.
+    pub threads: usize,
+    /// Threads that read a prompt.
+    pub prompt_threads: usize,
+    /// How llama.cpp computes attention.
+    pub flash_attention: sys::llama_flash_attn_type,
+}
+
+/// Some sequences of a model.
+pub(super) struct Context {
+    raw: NonNull<sys::llama_context>,
+    pool: Option<NonNull<sys::ggml_threadpool>>,
+    /// The context points into it.
+    model: Arc<LlamaModel>,
+    shape: Shape,
+    // The next batch, kept for its space. The pointers of `lists` lead to `ids`, or to `first`.
+    tokens: Vec<sys::llama_token>,
+    positions: Vec<sys::llama_pos>,
+    counts: Vec<i32>,
+    ids: Vec<sys::llama_seq_id>,
+    wanted: Vec<i8>,
+}
+
+// SAFETY: llama.cpp binds a context to no thread, and all calls that change it take `&mut self`.
+unsafe impl Send for Context {}
+
+/// llama.cpp writes to the model where it makes a context, so only one is made at a time.
+static MAKING: Mutex<()> = Mutex::new(());
+
+impl Context {
+    /// # Errors
+    /// [`ErrorKind::Engine`] if there is not enough memory.
+    pub(super) fn new(model: &Arc<LlamaModel>, shape: Shape, options: &LoadOptions) -> Result<Context> {
+        backend()?;
+        let failed = |why: &str| {
+            Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {} tokens: {why}", shape.tokens))
+                .hint("a smaller `LoadOptions::context` or `Options::max_tokens` needs less memory")
+        };
+        // llama.cpp takes 0 as the model's own size.
+        let size = shape.tokens.checked_next_multiple_of(STEP).and_then(|size| size.checked_mul(shape.sequences));
+        let size = size.and_then(|size| u32::try_from(size).ok()).and_then(NonZeroU32::new);
+        let size = size.ok_or_else(|| failed("that is more than it can count"))?;
+        let batch = u32::try_from(options.batch.unwrap_or(BATCH).max(shape.sequences)).unwrap_or(u32::MAX);
+        // SAFETY: a function without arguments that returns a struct.
+        let mut params = unsafe { sys::llama_context_default_params() };
+        params.n_ctx = size.get();
+        params.n_seq_max = u32::try_from(shape.sequences).unwrap_or(u32::MAX);
+        (params.n_batch, params.n_ubatch) = (batch, batch);
+        params.flash_attn_type = shape.flash_attention;
+        (params.n_threads, params.n_threads_batch) = (number(shape.threads), number(shape.prompt_threads));
+        if let Some(kind) = options.cache_type_k {
+            params.type_k = kind.ggml();
+        }
+        if let Some(kind) = options.cache_type_v {
+            params.type_v = kind.ggml();
+        }
+        params.no_perf = true;
+        let raw = {
+            let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the model lives in the `Arc` that the context keeps; `MAKING` excludes a second writer.
+            unsafe { sys::llama_init_from_model(raw_model(model), params) }
+        };
+        let Some(raw) = NonNull::new(raw) else { return Err(failed(&because("no reason given"))) };
+        let mut context = Context {
+            raw,
+            pool: None,
+            model: Arc::clone(model),
+            shape,
+            tokens: Vec::new(),
+            positions: Vec::new(),
+            counts: Vec::new(),
+            ids: Vec::new(),
+            wanted: Vec::new(),
+        };
+        context.start_threads();
+        Ok(context)
+    }
+
+    /// Starts threads that outlive a step. Without them, llama.cpp starts new ones for each.
+    fn start_threads(&mut self) {
+        let threads = self.shape.threads.max(self.shape.prompt_threads);
+        if threads < 2 {
+            return;
+        }
+        // SAFETY: a function of numbers that returns a struct.
+        let mut params = unsafe { sys::ggml_threadpool_params_default(number(threads)) };
+        params.poll = POLL;
+        // SAFETY: the parameters are copied. A pool that could not be made is null.
+        self.pool = NonNull::new(unsafe { sys::ggml_threadpool_new(&raw mut params) });
+        if let Some(pool) = self.pool {
+            // SAFETY: both live until `drop`, which frees the context first.
+            unsafe { sys::llama_attach_threadpool(self.raw.as_ptr(), pool.as_ptr(), pool.as_ptr()) };
+        }
+    }
+
+    /// Sets how many threads decode; at most as many as the context was made with.
+    pub(super) fn set_threads(&mut self, threads: usize) {
+        self.shape.threads = threads;
+        // SAFETY: it sets two numbers of the context.
+        unsafe { sys::llama_set_n_threads(self.raw.as_ptr(), number(threads), number(self.shape.prompt_threads)) };
+    }
+
+    /// The number of tokens that each sequence has room for.
+    pub(super) fn room(&self) -> usize {
+        // SAFETY: it reads a number of the context.
+        unsafe { sys::llama_n_ctx(self.raw.as_ptr()) as usize / self.shape.sequences }
+    }
+
+    /// Adds a token to the next batch, and says whether its logits are wanted.
+    pub(super) fn add(&mut self, token: Token, position: usize, sequence: usize, wanted: bool) {
+        self.tokens.push(token.0);
+        self.positions.push(number(position));
+        self.counts.push(1);
+        self.ids.push(number(sequence));
+        self.wanted.push(i8::from(wanted));
+    }
+
+    /// The number of tokens in the next batch.
+    pub(super) fn waiting(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Decodes the batch: tokens of the vocabulary, at most as many as a batch may have, each at the end of its sequence,
+    /// within its room.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`] with llama.cpp's message.
+    pub(super) fn decode(&mut self) -> Result<()> {
+        let mut lists: Vec<*mut sys::llama_seq_id> = self.ids.iter_mut().map(ptr::from_mut).collect();
+        let batch = sys::llama_batch {
+            n_tokens: number(self.tokens.len()),
+            token: self.tokens.as_mut_ptr(),
+            embd: ptr::null_mut(),
+            pos: self.positions.as_mut_ptr(),
+            n_seq_id: self.counts.as_mut_ptr(),
+            seq_id: lists.as_mut_ptr(),
+            logits: self.wanted.as_mut_ptr(),
+        };
+        // SAFETY: each list of the batch has an element for each of its tokens, and outlives the call.
+        let status = unsafe { sys::llama_decode(self.raw.as_ptr(), batch) };
+        self.tokens.clear();
+        self.positions.clear();
+        self.counts.clear();
+        self.ids.clear();
+        self.wanted.clear();
+        match status {
+            0 => Ok(()),
+            status => {
+                let why = because(&format!("status {status}"));
+                Err(Error::new(ErrorKind::Engine, format!("llama.cpp failed while decoding: {why}")))
+            }
+        }
+    }
+
+    /// Waits until what was decoded is computed, on a GPU.
+    pub(super) fn finish(&mut self) {
+        // SAFETY: it changes nothing but the context.
+        unsafe { sys::llama_synchronize(self.raw.as_ptr()) };
+    }
+
+    /// The logits after a token of the last batch; empty if they were not wanted.
+    pub(super) fn logits(&self, row: usize) -> &[f32] {
+        // SAFETY: llama.cpp checks the row, and returns null or one number for each token of the vocabulary, which the next
+        // call that changes the context replaces. Waiting for a GPU is all that it changes.
+        unsafe {
+            let logits = sys::llama_get_logits_ith(self.raw.as_ptr(), number(row));
+            let count = usize::try_from(self.model.n_vocab()).unwrap_or_default();
+            if logits.is_null() { &[] } else { std::slice::from_raw_parts(logits, count) }
+        }
+    }
+
+    /// Drops all but the first `len` tokens of a sequence. Returns whether that is possible; dropping all always is.
+    pub(super) fn truncate(&mut self, sequence: usize, len: usize) -> bool {
+        // SAFETY: the memory belongs to the context.
+        unsafe { sys::llama_memory_seq_rm(self.memory(), number(sequence), number(len), -1) }
+    }
+
+    /// Makes a sequence the same as another.
+    pub(super) fn copy(&mut self, from: usize, to: usize) {
+        // SAFETY: as above. With separate sequences, llama.cpp copies a whole one or nothing.
+        unsafe {
+            sys::llama_memory_seq_rm(self.memory(), number(to), -1, -1);
+            sys::llama_memory_seq_cp(self.memory(), number(from), number(to), -1, -1);
+        }
+    }
+
+    /// Drops everything.
+    pub(super) fn clear(&mut self) {
+        // SAFETY: as above.
+        unsafe { sys::llama_memory_clear(self.memory(), true) };
+    }
+
+    fn memory(&self) -> sys::llama_memory_t {
+        // SAFETY: it returns a pointer that the context has.
+        unsafe { sys::llama_get_memory(self.raw.as_ptr()) }
+    }
+
+    /// A sequence's state as bytes, as a context of one sequence writes it; `None` if llama.cpp cannot write it.
+    pub(super) fn state(&mut self, sequence: usize) -> Option<Vec<u8>> {
+        let (context, sequence) = (self.raw.as_ptr(), number(sequence));
+        // SAFETY: it counts bytes.
+        let size = unsafe { sys::llama_state_seq_get_size_ext(context, sequence, 0) };
+        let mut bytes: Vec<u8> = Vec::new();
+        bytes.try_reserve_exact(size).ok()?;
+        // SAFETY: there is space for `size` bytes, and llama.cpp writes no more. It returns how many it has written; these are
+        // initialised.
+        unsafe {
+            let written = sys::llama_state_seq_get_data_ext(context, bytes.as_mut_ptr(), size, sequence, 0);
+            bytes.set_len(written.min(size));
+        }
+        if size == 0 || bytes.len() != size {
+            return None;
+        }
+        match self.shape.sequences {
+            1 => Some(bytes),
+            _ => Some(state::convert(&bytes, Layout { sequences: 1, ..self.layout() }).unwrap_or(bytes)),
+        }
+    }
+
+    /// Replaces a sequence by a state that [`Context::state`] returned for the same model and build. If that fails, nothing
+    /// is left of the sequence.
+    pub(super) fn set_state(&mut self, sequence: usize, state: &[u8]) -> bool {
+        let converted = state::convert_unless(state, self.layout());
+        let state = match &converted {
+            Some(converted) => converted,
+            None => state,
+        };
+        // SAFETY: llama.cpp reads no more than the bytes that there are, and refuses what does not fit the context.
+        let read = unsafe {
+            sys::llama_state_seq_set_data_ext(self.raw.as_ptr(), state.as_ptr(), state.len(), number(sequence), 0)
+        };
+        let whole = read == state.len();
+        if !whole {
+            // What llama.cpp has to say about a refusal is not the reason of a later error.
+            let _ = because("");
+            self.truncate(sequence, 0);
+        }
+        whole
+    }
+
+    /// Whether it computes attention in full.
+    pub(super) fn is_full_attention(&self) -> bool {
+        self.shape.flash_attention == sys::LLAMA_FLASH_ATTN_TYPE_DISABLED
+    }
+
+    /// How it reads and writes states.
+    fn layout(&self) -> Layout {
+        Layout { sequences: self.shape.sequences, transposed: self.is_full_attention() }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: neither is used again, and the context's threads are idle once it is freed.
+        unsafe {
+            sys::llama_free(self.raw.as_ptr());
+            if let Some(pool) = self.pool {
+                sys::ggml_threadpool_free(pool.as_ptr());
+            }
+        }
+    }
+}
+
+/// The pointer that a model is.
+fn raw_model(model: &LlamaModel) -> *mut sys::llama_model {
+    const { assert!(size_of::<LlamaModel>() == size_of::<*mut sys::llama_model>()) };
+    // SAFETY: `LlamaModel` is a transparent wrapper of this pointer, in the one version of llama-cpp-2 that Cargo.toml allows.
+    unsafe { std::mem::transmute_copy(model) }
+}
+
+/// A number as llama.cpp takes it; all are bounded by its own limits.
+fn number(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}

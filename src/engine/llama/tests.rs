@@ -1,0 +1,156 @@
+//! How a model is run changes the time, and not the answer: on the bundled model.
+
+use super::*;
+use crate::engine::PromptFolder;
+use crate::engine::sampler::Sampling;
+use crate::generate::{Generation, Limits, generate};
+use crate::models::bundled;
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
+
+fn load(set: impl FnOnce(&mut LoadOptions)) -> LlamaEngine {
+    LlamaEngine::load(&bundled::path().unwrap(), LoadOptions::default().with(set)).unwrap()
+}
+
+fn prompt(engine: &LlamaEngine, times: usize, end: &str) -> Vec<Token> {
+    let beginning = "<|user|>Tell me a story about seven rivers, two mountains and the sea behind them. ".repeat(times);
+    engine.tokenize(&[Piece { text: format!("{beginning}{end}<|end|><|assistant|>"), literal: false }]).unwrap()
+}
+
+fn write(engine: &mut dyn Engine, prompt: &[Token]) -> Generation {
+    let cancel = AtomicBool::new(false);
+    let limits = Limits::new(24, &cancel);
+    generate(engine, prompt, &Sampling::default(), limits, None, &mut |_, _| ControlFlow::Continue(())).unwrap()
+}
+
+/// One that reads long prompts with flash attention; the bundled model is too small to do so by itself.
+fn moving(set: impl FnOnce(&mut LoadOptions)) -> LlamaEngine {
+    LlamaEngine { can_move: true, ..load(set) }
+}
+
+/// The logits after a prompt, and after a few tokens more.
+fn logits(engine: &mut LlamaEngine, prompt: &[Token]) -> Vec<f32> {
+    engine.reserve(prompt.len() + 8).unwrap();
+    let last = (prompt.len() - 1) / PROMPT_BLOCK * PROMPT_BLOCK;
+    engine.truncate(last);
+    engine.decode(&prompt[engine.cached.len()..last]).unwrap();
+    assert_eq!(engine.flash.is_some(), engine.can_move);
+    engine.decode(&prompt[last..]).unwrap();
+    let mut all = engine.logits().to_vec();
+    for token in &prompt[..4] {
+        engine.decode(&[*token]).unwrap();
+        all.extend_from_slice(engine.logits());
+    }
+    all
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_bit_of_the_result() {
+    let mut results = [1, 2, 3].map(|threads| {
+        let mut engine = moving(|load| load.threads = Some(threads));
+        let prompt = prompt(&engine, 40, "Be brief.");
+        assert!(prompt.len() > 2 * FLASH_FROM, "long enough for flash attention, and for its division among threads");
+        let result = logits(&mut engine, &prompt);
+        assert!(engine.flash.is_none() && engine.can_move, "it reads with flash attention, and decodes without");
+        result
+    });
+    results.sort_by(|one, other| one.partial_cmp(other).unwrap());
+    assert!(results[0] == results[2]);
+}
+
+#[test]
+fn flash_attention_differs_by_rounding_only() {
+    let engines = [moving(|_| ()), load(|load| load.flash_attention = FlashAttention::On), load(|_| ())];
+    let [auto, on, off] = engines.map(|mut engine| {
+        let prompt = prompt(&engine, 40, "Be brief.");
+        logits(&mut engine, &prompt)
+    });
+    let distance = |one: &[f32], other: &[f32]| one.iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    let spread = off.iter().copied().fold(f32::MIN, f32::max) - off.iter().copied().fold(f32::MAX, f32::min);
+    for (one, other) in [(&auto, &on), (&auto, &off)] {
+        assert!((0.0..spread / 10.0).contains(&distance(one, other)));
+    }
+    assert_ne!(auto, off, "prompts are read with flash attention");
+}
+
+#[test]
+fn a_context_that_grows_keeps_what_it_has() {
+    let mut engine = load(|_| ());
+    let short = prompt(&engine, 4, "Be brief.");
+    let written = write(&mut engine, &short);
+    let size = engine.context.as_ref().unwrap().room();
+    let longer = [&short[..], &written.tokens, &prompt(&engine, 30, "And then?")].concat();
+    let grown = write(&mut engine, &longer);
+    assert!(engine.context.as_ref().unwrap().room() > size);
+    assert!(grown.usage.cached_tokens >= short.len());
+    assert_eq!(grown.tokens, write(&mut load(|_| ()), &longer).tokens);
+}
+
+#[test]
+fn what_left_the_context_comes_back_from_memory() {
+    for moves in [false, true] {
+        let load = |set: &dyn Fn(&mut LoadOptions)| LlamaEngine { can_move: moves, ..load(set) };
+        let mut engine = load(&|load| load.prompt_memory = 64 << 20);
+        // They have nothing in common.
+        let prompts =
+            ["Be brief.", "Who lives there?"].map(|end| [prompt(&engine, 0, end), prompt(&engine, 30, end)].concat());
+        let first = prompts.each_ref().map(|prompt| write(&mut engine, prompt));
+        for (prompt, first) in prompts.iter().zip(&first) {
+            assert_eq!(first.tokens, write(&mut load(&|_| ()), prompt).tokens);
+            let again = write(&mut engine, prompt);
+            assert_eq!(again.usage.cached_tokens, (prompt.len() - 1) / PROMPT_BLOCK * PROMPT_BLOCK);
+            assert_eq!(again.tokens, first.tokens);
+        }
+    }
+}
+
+#[test]
+fn a_prompt_from_disk_has_the_same_answer_bit_for_bit() {
+    let kinds = [(FlashAttention::Auto, true), (FlashAttention::On, false), (FlashAttention::Off, false)];
+    for (flash, moves) in kinds {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |cached: bool| LlamaEngine {
+            can_move: moves,
+            ..load(|load| {
+                let mut kept = PromptFolder::new(folder.path());
+                kept.always = true;
+                load.prompt_cache = cached.then_some(kept);
+                (load.flash_attention, load.threads) = (flash, Some(2));
+            })
+        };
+        let mut engine = open(true);
+        let long = prompt(&engine, 40, "Be brief.");
+        let first = write(&mut engine, &long);
+        let logits = engine.logits().to_vec();
+        assert_eq!(first.usage.cached_tokens, 0);
+        drop(engine);
+        let mut engine = open(true);
+        let again = write(&mut engine, &long);
+        assert_eq!(again.usage.cached_tokens, (long.len() - 1) / PROMPT_BLOCK * PROMPT_BLOCK);
+        assert_eq!(again.tokens, first.tokens, "{flash:?}");
+        assert!(engine.logits() == logits, "{flash:?}");
+        // Another question after the same beginning.
+        let mut engine = open(true);
+        let other = prompt(&engine, 40, "Who lives there?");
+        let went_on = write(&mut engine, &other);
+        assert_eq!(went_on.usage.cached_tokens, common(&long, &other) / PROMPT_BLOCK * PROMPT_BLOCK);
+        let mut alone = open(false);
+        assert_eq!(went_on.tokens, write(&mut alone, &other).tokens);
+        assert!(engine.logits() == alone.logits(), "{flash:?}");
+    }
+}
+
+#[test]
+fn values_of_fewer_bits_are_computed_with_flash_attention() {
+    let mut engine =
+        load(|load| (load.cache_type_k, load.cache_type_v) = (Some(CacheType::Q8_0), Some(CacheType::Q8_0)));
+    let prompt = prompt(&engine, 4, "Be brief.");
+    write(&mut engine, &prompt);
+    assert!(!engine.context.as_ref().unwrap().is_full_attention());
+}
+
+#[test]
+fn the_version_of_llama_cpp_is_the_one_that_is_built() {
+    let lock = include_str!("../../../Cargo.lock");
+    assert!(lock.contains(&format!("name = \"llama-cpp-sys-2\"\nversion = \"{LLAMA}\"")));
+}

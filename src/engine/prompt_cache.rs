@@ -1,0 +1,159 @@
+//! What was read of earlier prompts, for prompts that begin alike: in memory, and on disk for later runs.
+//!
+//! An entry is a sequence of tokens and the engine's state after it. A model with ordinary attention can drop the end of it,
+//! so any common beginning saves time. A recurrent model can only go on from the whole of an entry.
+
+mod disk;
+
+pub(crate) use disk::{Disk, Kept, clear, list};
+
+use super::{Token, common};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Fewer tokens are decoded in the time that a state takes to copy.
+pub(crate) const WORTH: usize = 32;
+/// Prompts go on from a cache at multiples of this many tokens, where a batch would begin without a cache too. llama.cpp's flash
+/// attention computes so many at a time; fewer are computed in another way, which rounds differently.
+pub(crate) const PROMPT_BLOCK: usize = 64;
+/// A prompt that took less time to read is not kept on disk.
+const WORTH_WRITING: Duration = Duration::from_millis(500);
+
+/// Prompts that were read, of one model in one kind of context.
+pub(crate) struct PromptCache {
+    memory: Mutex<Memory>,
+    /// Bytes of states in memory.
+    budget: u64,
+    disk: Option<Disk>,
+    /// Whether the model can drop the end of an entry.
+    can_truncate: bool,
+}
+
+/// Some tokens, and the state after them.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub tokens: Arc<[Token]>,
+    pub state: Arc<Vec<u8>>,
+}
+
+/// The least recently used first.
+#[derive(Default)]
+struct Memory(VecDeque<Entry>);
+
+/// What is searched for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'p> {
+    pub prompt: &'p [Token],
+    /// As much of the prompt is already in the context.
+    pub have: usize,
+    /// More is of no use.
+    pub most: usize,
+}
+
+impl Wanted<'_> {
+    /// How much of the prompt an entry saves, if that is worth the time.
+    fn gain(&self, tokens: &[Token], can_truncate: bool) -> Option<usize> {
+        let shared = common(tokens, self.prompt);
+        let whole = shared == tokens.len() && shared <= self.most;
+        let used = if can_truncate { shared.min(self.most) / PROMPT_BLOCK * PROMPT_BLOCK } else { shared };
+        ((can_truncate || whole) && used >= self.have + WORTH).then_some(used)
+    }
+}
+
+impl PromptCache {
+    /// A cache with `budget` bytes in memory, and a folder on disk, for a model that can drop the end of a sequence or
+    /// cannot.
+    pub(crate) fn new(budget: u64, disk: Option<Disk>, can_truncate: bool) -> PromptCache {
+        PromptCache { memory: Mutex::default(), budget, disk, can_truncate }
+    }
+
+    /// The entry that saves the most of a prompt, and how many of its tokens are of use.
+    pub(crate) fn find(&self, wanted: Wanted<'_>) -> Option<(usize, Entry)> {
+        let in_memory = self.lock().find(&wanted, self.can_truncate);
+        let have = in_memory.as_ref().map_or(wanted.have, |(gain, _)| *gain);
+        let on_disk = self.disk.as_ref().and_then(|disk| disk.find(&Wanted { have, ..wanted }, self.can_truncate));
+        on_disk.or(in_memory)
+    }
+
+    /// How much of a prompt the tokens of some entry begin with, whether or not the engine can go on from there.
+    pub(crate) fn known(&self, prompt: &[Token]) -> usize {
+        let in_memory = self.lock().0.iter().map(|entry| common(&entry.tokens, prompt)).max();
+        in_memory.max(self.disk.as_ref().map(|disk| disk.known(prompt))).unwrap_or_default()
+    }
+
+    /// Keeps in memory what is about to leave the context, unless that is known already.
+    pub(crate) fn keep(&self, tokens: &[Token], state: impl FnOnce() -> Option<Vec<u8>>) {
+        if self.budget == 0 || tokens.len() < WORTH || self.lock().covers(tokens, self.can_truncate) {
+            return;
+        }
+        if let Some(state) = state() {
+            self.insert(tokens, Arc::new(state));
+        }
+    }
+
+    /// Keeps, in memory and on disk, a beginning that prompts have in common.
+    pub(crate) fn keep_beginning(&self, tokens: &[Token], state: Vec<u8>) {
+        let state = Arc::new(state);
+        if let Some(disk) = &self.disk {
+            disk.write(tokens, Arc::clone(&state), self.can_truncate);
+        }
+        self.insert(tokens, state);
+    }
+
+    fn insert(&self, tokens: &[Token], state: Arc<Vec<u8>>) {
+        self.lock().insert(Entry { tokens: tokens.into(), state }, self.budget, self.can_truncate);
+    }
+
+    /// Whether a prompt that took this long to read is worth keeping on disk.
+    pub(crate) fn is_worth_writing(&self, tokens: &[Token], reading: Duration) -> bool {
+        let Some(disk) = &self.disk else { return false };
+        let worth = disk.always() || reading >= WORTH_WRITING;
+        worth && tokens.len() >= disk.known(tokens) + WORTH
+    }
+
+    /// Keeps on disk what is in the context. The file is written while the program goes on.
+    pub(crate) fn write(&self, tokens: &[Token], state: Vec<u8>) {
+        if let Some(disk) = &self.disk {
+            disk.write(tokens, Arc::new(state), self.can_truncate);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    fn find(&mut self, wanted: &Wanted<'_>, can_truncate: bool) -> Option<(usize, Entry)> {
+        let gain = |entry: &Entry| wanted.gain(&entry.tokens, can_truncate);
+        let gains = self.0.iter().enumerate().filter_map(|(place, entry)| Some((gain(entry)?, place)));
+        let (gain, place) = gains.max_by_key(|(gain, _)| *gain)?;
+        let entry = self.0.remove(place)?;
+        self.0.push_back(entry.clone());
+        Some((gain, entry))
+    }
+
+    /// Whether an entry does what one of `tokens` would.
+    fn covers(&self, tokens: &[Token], can_truncate: bool) -> bool {
+        self.0
+            .iter()
+            .any(|entry| entry.tokens.starts_with(tokens) && (can_truncate || entry.tokens.len() == tokens.len()))
+    }
+
+    fn insert(&mut self, entry: Entry, budget: u64, can_truncate: bool) {
+        // The beginnings of a conversation that goes on.
+        self.0.retain(|old| !entry.tokens.starts_with(&old.tokens) || (!can_truncate && old.tokens != entry.tokens));
+        self.0.push_back(entry);
+        while self.0.iter().map(Entry::size).sum::<u64>() > budget && self.0.pop_front().is_some() {}
+    }
+}
+
+impl Entry {
+    fn size(&self) -> u64 {
+        (self.state.len() + size_of_val::<[Token]>(&self.tokens)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+use super::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn tokens(numbers: impl IntoIterator<Item = i32>) -> Vec<Token> {
+    numbers.into_iter().map(Token).collect()
+}
+
+fn wanted(prompt: &[Token]) -> Wanted<'_> {
+    Wanted { prompt, have: 0, most: prompt.len() - 1 }
+}
+
+fn on_disk(folder: &Path) -> PromptCache {
+    PromptCache::new(0, Some(Disk::new(folder.to_owned(), "key", "a model", 1 << 20, true)), true)
+}
+
+/// The cache after what it writes is on disk.
+fn written(cache: PromptCache, folder: &Path) -> PromptCache {
+    drop(cache);
+    on_disk(folder)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder.join("key")).into_iter().flatten().flatten().map(|file| file.path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "prompt")).collect()
+}
+
+#[test]
+fn the_longest_common_beginning_is_found() {
+    let cache = PromptCache::new(1 << 20, None, true);
+    cache.keep(&tokens(0..100), || Some(vec![1]));
+    cache.keep(&tokens((0..60).chain(500..600)), || Some(vec![2]));
+    let found = |prompt: &[Token]| cache.find(wanted(prompt)).map(|(_, entry)| entry.state[0]);
+    assert_eq!(found(&tokens((0..90).chain(900..999))), Some(1));
+    assert_eq!(found(&tokens((0..60).chain(500..580))), Some(2));
+    assert_eq!(found(&tokens(0..20)), None, "too little to be worth it");
+    let prompt = tokens(0..100);
+    assert!(cache.find(Wanted { have: 80, ..wanted(&prompt) }).is_none(), "the context has almost as much");
+    assert_eq!(cache.known(&tokens(0..75)), 75);
+}
+
+#[test]
+fn a_model_that_cannot_truncate_goes_on_from_whole_entries_only() {
+    let cache = PromptCache::new(1 << 20, None, false);
+    cache.keep(&tokens(0..100), || Some(vec![1]));
+    cache.keep(&tokens(0..50), || Some(vec![2]));
+    let found = |prompt: &[Token]| cache.find(wanted(prompt)).map(|(_, entry)| entry.state[0]);
+    assert_eq!(found(&tokens(0..200)), Some(1));
+    assert_eq!(found(&tokens(0..90)), Some(2), "a beginning is kept beside what goes on from it");
+    assert_eq!(found(&tokens(0..50)), None, "the last token of a prompt has to be decoded");
+}
+
+#[test]
+fn memory_keeps_what_was_used_last_within_its_budget() {
+    let size = |count: usize| (count * 4 + 1000) as u64;
+    let cache = PromptCache::new(2 * size(100), None, true);
+    for start in [0, 1000, 2000] {
+        cache.keep(&tokens(start..start + 100), || Some(vec![0; 1000]));
+        // The first one is in use.
+        assert!(cache.find(wanted(&tokens(0..101))).is_some());
+    }
+    assert!(cache.find(wanted(&tokens(1000..1101))).is_none());
+    assert!(cache.find(wanted(&tokens(2000..2101))).is_some());
+    // What goes on from an entry replaces it; what an entry covers is not even asked for.
+    cache.keep(&tokens(0..110), || Some(vec![0; 900]));
+    assert_eq!(cache.lock().0.len(), 2);
+    cache.keep(&tokens(0..90), || panic!("it is known"));
+}
+
+#[test]
+fn a_prompt_on_disk_is_found_by_another_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = on_disk(folder.path());
+    let kept = tokens(0..100);
+    assert!(cache.is_worth_writing(&kept, Duration::ZERO));
+    cache.write(&kept, b"state".to_vec());
+    let cache = written(cache, folder.path());
+    let (used, entry) = cache.find(wanted(&tokens(0..200))).unwrap();
+    assert_eq!(used, 64, "where a block of a prompt begins");
+    assert_eq!((&entry.tokens[..], &entry.state[..]), (&kept[..], &b"state"[..]));
+    assert!(!cache.is_worth_writing(&tokens(0..110), Duration::ZERO), "there is almost as much");
+    // A longer one replaces it.
+    cache.write(&tokens(0..150), b"more".to_vec());
+    let cache = written(cache, folder.path());
+    assert_eq!(files(folder.path()).len(), 1);
+    assert_eq!(cache.known(&tokens(0..500)), 150);
+    let listed = list(folder.path());
+    assert_eq!((listed[0].model.as_str(), listed[0].prompts, listed[0].longest), ("a model", 1, 150));
+    assert_eq!(clear(folder.path()).unwrap().0, 1);
+    assert!(list(folder.path()).is_empty() && written(cache, folder.path()).find(wanted(&tokens(0..200))).is_none());
+}
+
+#[test]
+fn a_damaged_file_is_ignored_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = on_disk(folder.path());
+    cache.write(&tokens(0..100), b"some state".to_vec());
+    drop(cache);
+    let path = files(folder.path()).pop().unwrap();
+    let whole = fs::read(&path).unwrap();
+    let found = || on_disk(folder.path()).find(wanted(&tokens(0..200))).map(|(_, entry)| entry.state.to_vec());
+    assert_eq!(found(), Some(b"some state".to_vec()));
+    for place in (0..whole.len()).step_by(7).chain([8, 15, 16, 23]) {
+        let mut damaged = whole.clone();
+        damaged[place] ^= 0x40;
+        fs::write(&path, &damaged).unwrap();
+        assert_eq!(found(), None, "a bit of byte {place} was changed");
+    }
+    for length in (0..whole.len()).step_by(13) {
+        fs::write(&path, &whole[..length]).unwrap();
+        assert_eq!(found(), None, "cut to {length} bytes");
+    }
+    fs::write(&path, [&whole[..], b"more"].concat()).unwrap();
+    assert_eq!(found(), None);
+    assert!(!path.exists(), "what cannot be read is removed");
+}
+
+#[test]
+fn the_folder_stays_within_its_budget_and_is_private() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("prompts");
+    for start in [0, 1000, 2000] {
+        let disk = Disk::new(root.clone(), "key", "a model", 2500, true);
+        PromptCache::new(0, Some(disk), true).write(&tokens(start..start + 10), vec![0; 1000]);
+        // Files of the same millisecond have no order.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let cache = PromptCache::new(0, Some(Disk::new(root.clone(), "key", "a model", 2500, true)), true);
+    assert_eq!([0, 1000, 2000].map(|start| cache.known(&tokens(start..start + 10))), [0, 10, 10]);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&root), 0o700);
+        assert!(files(&root).iter().all(|file| mode(file) == 0o600));
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_changes_nothing() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let cache = on_disk(file.path());
+    cache.write(&tokens(0..100), vec![1]);
+    assert!(cache.find(wanted(&tokens(0..200))).is_none());
+}
