@@ -92,21 +92,21 @@ pub(crate) struct Batch {
 
 /// Batches of the tokens in `from..to`: those before which a token of the question comes are small, and keep their logits.
 ///
-/// The others end at multiples of `most`, and the last tokens of a prompt are a batch of their own that begins at a multiple of
-/// [`PROMPT_BLOCK`]. So a prompt whose beginning comes from a cache is decoded in the same way as without.
+/// The prompt's last token, whose logits the answer begins with, is a batch of its own, and the batch before it is not small if
+/// that can be avoided: see [`PROMPT_BLOCK`].
 pub(crate) fn batches(from: usize, to: usize, most: usize, question: &Range<usize>) -> Vec<Batch> {
     let (start, end) =
         (question.start.saturating_sub(1).clamp(from, to), question.end.saturating_sub(1).clamp(from, to));
-    let last = to.saturating_sub(1) / PROMPT_BLOCK * PROMPT_BLOCK;
+    let last = to.saturating_sub(1).max(end);
     let mut batches = Vec::new();
-    for (part, kept) in [(from..start, false), (start..end, true), (end..to, false)] {
+    for (part, most, kept) in
+        [(from..start, most, false), (start..end, BATCH, true), (end..last, most, false), (last..to, most, false)]
+    {
         let mut first = part.start;
         while first < part.end {
-            let mut next = if kept { first + BATCH } else { first / most * most + most };
-            if !kept && first < last {
-                next = next.min(last);
-            }
-            let next = next.min(part.end);
+            let left = part.end - first;
+            let short = !kept && (most + 1..most + PROMPT_BLOCK).contains(&left);
+            let next = first + if short { most - PROMPT_BLOCK } else { most.min(left) };
             batches.push(Batch { tokens: first..next, kept });
             first = next;
         }
@@ -153,14 +153,14 @@ mod tests {
 
     #[test]
     fn only_batches_that_precede_the_question_keep_their_logits() {
-        assert_eq!(ranges(batches(0, 10, 512, &(4..7))), [(0..3, false), (3..6, true), (6..10, false)]);
+        assert_eq!(ranges(batches(0, 10, 512, &(4..7))), [(0..3, false), (3..6, true), (6..9, false), (9..10, false)]);
         assert_eq!(
             ranges(batches(3, 700, 512, &(4..70))),
-            [(3..35, true), (35..67, true), (67..69, true), (69..512, false), (512..640, false), (640..700, false)]
+            [(3..35, true), (35..67, true), (67..69, true), (69..581, false), (581..699, false), (699..700, false)]
         );
-        assert_eq!(ranges(batches(0, 1025, 512, &(0..0))), [(0..512, false), (512..1024, false), (1024..1025, false)]);
-        assert_eq!(ranges(batches(64, 128, 512, &(0..0))), [(64..128, false)]);
-        assert_eq!(ranges(batches(8, 10, 512, &(4..7))), [(8..10, false)]);
+        assert_eq!(ranges(batches(0, 514, 512, &(0..0))), [(0..448, false), (448..513, false), (513..514, false)]);
+        assert_eq!(ranges(batches(8, 10, 512, &(4..7))), [(8..9, false), (9..10, false)]);
+        assert_eq!(ranges(batches(0, 7, 512, &(4..8))), [(0..3, false), (3..7, true)]);
         assert_eq!(ranges(batches(0, 0, 512, &(0..0))), []);
     }
 

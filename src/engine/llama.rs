@@ -13,7 +13,7 @@ pub(crate) use super::{LoadOptions, MAX_THREADS};
 use self::context::{Context, Shape};
 use self::parallel::Layout;
 use self::threads::Threads;
-use super::prompt_cache::{Disk, PROMPT_BLOCK, PromptCache, WORTH, Wanted};
+use super::prompt_cache::{Disk, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
 use super::vocabulary::{Vocabulary, Word};
 use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
 use crate::template::Piece;
@@ -64,6 +64,10 @@ pub(crate) struct LlamaEngine {
     rows: Vec<usize>,
     /// What was read of earlier prompts, by any engine of the model.
     prompts: Option<Arc<PromptCache>>,
+    /// How many of the tokens were read as flash attention reads a prompt.
+    read_with_flash: usize,
+    /// Whether the rest of the prompt is read with flash attention though it is short, as without a cache.
+    goes_on: bool,
     /// A number of tokens after which the state is kept, since another prompt has begun with the same ones.
     checkpoint: usize,
 }
@@ -120,6 +124,8 @@ impl LlamaEngine {
             pieces,
             rows: Vec::new(),
             prompts: None,
+            read_with_flash: 0,
+            goes_on: false,
             checkpoint: 0,
         }
     }
@@ -147,9 +153,12 @@ impl LlamaEngine {
     }
 
     fn new_context(&self, tokens: usize, flash_attention: sys::llama_flash_attn_type) -> Result<Context> {
+        let began = Instant::now();
         let (threads, prompt_threads) = (self.threads.decode(), self.threads.prompt());
         let shape = Shape { tokens, sequences: 1, threads, prompt_threads, flash_attention };
-        Context::new(&self.model, shape, &self.options)
+        let made = Context::new(&self.model, shape, &self.options);
+        tracing::debug!(tokens, flash_attention, elapsed = ?began.elapsed(), "made a context");
+        made
     }
 
     /// The context that has the sequence.
@@ -163,19 +172,28 @@ impl LlamaEngine {
     }
 
     /// Goes on with a state, or with nothing if that is impossible.
-    fn set_state(&mut self, tokens: &[Token], state: &[u8]) {
+    fn set_state(&mut self, tokens: &[Token], flash: usize, state: &[u8]) {
         self.flash = None;
-        self.rows.clear();
-        self.cached.clear();
+        self.forget();
         if self.context.as_mut().is_some_and(|context| context.set_state(0, state)) {
             self.cached.extend_from_slice(tokens);
+            self.read_with_flash = flash;
         }
+    }
+
+    /// Nothing is in the context any more.
+    fn forget(&mut self) {
+        self.rows.clear();
+        self.cached.clear();
+        self.read_with_flash = 0;
     }
 
     /// Moves the sequence to where `tokens` more are decoded the fastest.
     fn move_for(&mut self, tokens: usize) {
+        let began = Instant::now();
         let Some(context) = self.context.as_mut().filter(|_| self.can_move) else { return };
-        if self.flash.is_none() && tokens >= FLASH_FROM && context.is_full_attention() {
+        let enough = if self.goes_on { PROMPT_BLOCK } else { FLASH_FROM };
+        if self.flash.is_none() && tokens >= enough && context.is_full_attention() {
             let room = context.room();
             let state = self.state();
             // Without memory for a second context, the first one does.
@@ -185,15 +203,16 @@ impl LlamaEngine {
             };
             if self.cached.is_empty() || state.is_some_and(|state| flash.set_state(0, &state)) {
                 self.flash = Some(flash);
+                tracing::debug!(tokens = self.cached.len(), elapsed = ?began.elapsed(), "moved the sequence to flash attention");
             } else {
                 self.can_move = false;
             }
-        } else if (tokens < PROMPT_BLOCK || !self.cached.len().is_multiple_of(PROMPT_BLOCK))
+        } else if tokens < PROMPT_BLOCK
             && let Some(mut flash) = self.flash.take()
         {
             let state = flash.state(0);
             let moved = self.context.as_mut().zip(state).is_some_and(|(context, state)| context.set_state(0, &state));
-            tracing::debug!(tokens = self.cached.len(), moved, "moved the sequence out of flash attention");
+            tracing::debug!(tokens = self.cached.len(), moved, elapsed = ?began.elapsed(), "moved the sequence out of flash attention");
             if !moved {
                 // Then it stays where it is.
                 self.can_move = false;
@@ -235,13 +254,17 @@ impl LlamaEngine {
             context.add(*token, self.cached.len() + i, 0, i >= first);
         }
         self.rows.extend(first..tokens.len());
+        let flash = !context.is_full_attention() && tokens.len() >= PROMPT_BLOCK;
         if let Err(error) = context.decode() {
             context.clear();
-            self.cached.clear();
-            self.rows.clear();
+            self.forget();
             return Err(error);
         }
+        let whole = self.read_with_flash == self.cached.len();
         self.cached.extend_from_slice(tokens);
+        if flash && whole {
+            self.read_with_flash = self.cached.len();
+        }
         Ok(())
     }
 
@@ -324,11 +347,11 @@ impl Engine for LlamaEngine {
         // A conversation that outgrows its context doubles it, so that few turns need a new one.
         let wanted = tokens.max(2 * size).min(self.context_limit().max(tokens));
         let size = self.options.context.unwrap_or(wanted).max(tokens);
-        let (state, cached) = (self.state(), std::mem::take(&mut self.cached));
+        let (state, cached, flash) = (self.state(), std::mem::take(&mut self.cached), self.read_with_flash);
         // First, so that both need not fit into memory.
         (self.context, self.flash) = (None, None);
         self.context = Some(self.new_context(size, self.options.flash_attention(size))?);
-        self.set_state(&cached, &state.unwrap_or_default());
+        self.set_state(&cached, flash, &state.unwrap_or_default());
         Ok(())
     }
 
@@ -351,6 +374,7 @@ impl Engine for LlamaEngine {
             context.clear();
         }
         self.cached.truncate(kept);
+        self.read_with_flash = self.read_with_flash.min(kept);
     }
 
     fn recall(&mut self, prompt: &[Token], most: usize) {
@@ -358,17 +382,22 @@ impl Engine for LlamaEngine {
         let shared = common(&self.cached, prompt);
         if self.cached.len() >= shared + WORTH {
             let (context, cached) = (self.flash.as_mut().or(self.context.as_mut()), &self.cached);
-            prompts.keep(cached, || context?.state(0));
+            prompts.keep(cached, self.read_with_flash, || context?.state(0));
         }
         let can_truncate = self.can_truncate();
         let whole = shared == self.cached.len() && shared <= most;
         let mut have = if can_truncate || whole { shared.min(most) } else { 0 };
-        if let Some((gain, entry)) = prompts.find(Wanted { prompt, have, most })
+        let full = self.context.as_ref().is_none_or(Context::is_full_attention);
+        let flash = !full || (self.can_move && most >= FLASH_FROM);
+        let reading = if flash { Reading::Flash } else { Reading::Full };
+        self.goes_on = false;
+        if let Some((gain, entry)) = prompts.find(Wanted { prompt, have, most, reading })
             && entry.tokens.len() <= self.context.as_ref().map_or(0, Context::room)
         {
-            self.set_state(&entry.tokens, &entry.state);
+            self.set_state(&entry.tokens, entry.flash, &entry.state);
             self.truncate(gain);
             have = self.cached.len();
+            self.goes_on = flash && have > 0;
         }
         // Only a model that cannot truncate needs states in the middle of a prompt.
         let known = if can_truncate { 0 } else { prompts.known(prompt).max(shared).min(most) };
@@ -380,7 +409,7 @@ impl Engine for LlamaEngine {
             && prompts.is_worth_writing(&self.cached, reading)
             && let Some(state) = self.state()
         {
-            prompts.write(&self.cached, state);
+            prompts.write(&self.cached, self.read_with_flash, state);
         }
         let (model, options) = (&self.model, &self.options);
         let found = self.threads.measure(|threads| one_token_steps(model, Layout::alone(threads), options));
@@ -395,7 +424,7 @@ impl Engine for LlamaEngine {
             self.checkpoint = 0;
             self.decode(&tokens[..ahead])?;
             if let (Some(prompts), Some(state)) = (self.prompts.clone(), self.state()) {
-                prompts.keep_beginning(&self.cached, state);
+                prompts.keep_beginning(&self.cached, self.read_with_flash, state);
             }
             return self.decode(&tokens[ahead..]);
         }

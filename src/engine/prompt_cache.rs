@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// Fewer tokens are decoded in the time that a state takes to copy.
 pub(crate) const WORTH: usize = 32;
-/// Prompts go on from a cache at multiples of this many tokens, where a batch would begin without a cache too. llama.cpp's flash
-/// attention computes so many at a time; fewer are computed in another way, which rounds differently.
+/// From this many tokens at a time on, llama.cpp's flash attention computes each token in the same way, however many come at a
+/// time. Fewer are computed in another way, which rounds differently.
 pub(crate) const PROMPT_BLOCK: usize = 64;
 /// A prompt that took less time to read is not kept on disk.
 const WORTH_WRITING: Duration = Duration::from_millis(500);
@@ -34,7 +34,19 @@ pub(crate) struct PromptCache {
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub tokens: Arc<[Token]>,
+    /// How many of them were read as flash attention reads a prompt.
+    pub flash: usize,
     pub state: Arc<Vec<u8>>,
+}
+
+/// How the rest of a prompt is read. What comes from the cache must have been read in the same way, so that the answer is the
+/// same to the bit as without a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    Full,
+    Flash,
+    /// In either way: the answer depends on what else is in the context anyhow.
+    Any,
 }
 
 /// The least recently used first.
@@ -49,14 +61,25 @@ pub(crate) struct Wanted<'p> {
     pub have: usize,
     /// More is of no use.
     pub most: usize,
+    pub reading: Reading,
 }
 
 impl Wanted<'_> {
-    /// How much of the prompt an entry saves, if that is worth the time.
-    fn gain(&self, tokens: &[Token], can_truncate: bool) -> Option<usize> {
+    /// How much of the prompt an entry saves, if that is worth the time; `flash` of its tokens were read with flash attention.
+    fn gain(&self, tokens: &[Token], flash: usize, can_truncate: bool) -> Option<usize> {
         let shared = common(tokens, self.prompt);
+        let used = match self.reading {
+            _ if !can_truncate => shared,
+            Reading::Any => shared.min(self.most),
+            Reading::Full if flash > 0 => 0,
+            Reading::Full => shared.min(self.most),
+            Reading::Flash => match shared.min(flash).min(self.most) {
+                all if all == self.most => all,
+                // The rest must not be too short.
+                used => used.min(self.most.saturating_sub(PROMPT_BLOCK)),
+            },
+        };
         let whole = shared == tokens.len() && shared <= self.most;
-        let used = if can_truncate { shared.min(self.most) / PROMPT_BLOCK * PROMPT_BLOCK } else { shared };
         ((can_truncate || whole) && used >= self.have + WORTH).then_some(used)
     }
 }
@@ -83,26 +106,22 @@ impl PromptCache {
     }
 
     /// Keeps in memory what is about to leave the context, unless that is known already.
-    pub(crate) fn keep(&self, tokens: &[Token], state: impl FnOnce() -> Option<Vec<u8>>) {
+    pub(crate) fn keep(&self, tokens: &[Token], flash: usize, state: impl FnOnce() -> Option<Vec<u8>>) {
         if self.budget == 0 || tokens.len() < WORTH || self.lock().covers(tokens, self.can_truncate) {
             return;
         }
         if let Some(state) = state() {
-            self.insert(tokens, Arc::new(state));
+            self.lock().insert(Entry::new(tokens, flash, state), self.budget, self.can_truncate);
         }
     }
 
     /// Keeps, in memory and on disk, a beginning that prompts have in common.
-    pub(crate) fn keep_beginning(&self, tokens: &[Token], state: Vec<u8>) {
-        let state = Arc::new(state);
+    pub(crate) fn keep_beginning(&self, tokens: &[Token], flash: usize, state: Vec<u8>) {
+        let entry = Entry::new(tokens, flash, state);
         if let Some(disk) = &self.disk {
-            disk.write(tokens, Arc::clone(&state), self.can_truncate);
+            disk.write(entry.clone(), self.can_truncate);
         }
-        self.insert(tokens, state);
-    }
-
-    fn insert(&self, tokens: &[Token], state: Arc<Vec<u8>>) {
-        self.lock().insert(Entry { tokens: tokens.into(), state }, self.budget, self.can_truncate);
+        self.lock().insert(entry, self.budget, self.can_truncate);
     }
 
     /// Whether a prompt that took this long to read is worth keeping on disk.
@@ -113,9 +132,9 @@ impl PromptCache {
     }
 
     /// Keeps on disk what is in the context. The file is written while the program goes on.
-    pub(crate) fn write(&self, tokens: &[Token], state: Vec<u8>) {
+    pub(crate) fn write(&self, tokens: &[Token], flash: usize, state: Vec<u8>) {
         if let Some(disk) = &self.disk {
-            disk.write(tokens, Arc::new(state), self.can_truncate);
+            disk.write(Entry::new(tokens, flash, state), self.can_truncate);
         }
     }
 
@@ -126,7 +145,7 @@ impl PromptCache {
 
 impl Memory {
     fn find(&mut self, wanted: &Wanted<'_>, can_truncate: bool) -> Option<(usize, Entry)> {
-        let gain = |entry: &Entry| wanted.gain(&entry.tokens, can_truncate);
+        let gain = |entry: &Entry| wanted.gain(&entry.tokens, entry.flash, can_truncate);
         let gains = self.0.iter().enumerate().filter_map(|(place, entry)| Some((gain(entry)?, place)));
         let (gain, place) = gains.max_by_key(|(gain, _)| *gain)?;
         let entry = self.0.remove(place)?;
@@ -150,6 +169,10 @@ impl Memory {
 }
 
 impl Entry {
+    fn new(tokens: &[Token], flash: usize, state: Vec<u8>) -> Entry {
+        Entry { tokens: tokens.into(), flash, state: Arc::new(state) }
+    }
+
     fn size(&self) -> u64 {
         (self.state.len() + size_of_val::<[Token]>(&self.tokens)) as u64
     }

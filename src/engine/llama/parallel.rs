@@ -12,7 +12,7 @@
 use super::context::{Context, Shape};
 use super::threads::{BUDGET, Threads, median};
 use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, can_truncate, moves, one_token_steps};
-use crate::engine::prompt_cache::{PromptCache, WORTH, Wanted as Sought};
+use crate::engine::prompt_cache::{PromptCache, Reading, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token, common};
@@ -89,6 +89,8 @@ struct SequenceState {
     taken: bool,
     /// The tokens in its part of the KV cache.
     cached: Vec<Token>,
+    /// How many of them were read as flash attention reads a prompt.
+    read_with_flash: usize,
     /// The prompt of its turn, which will be in the cache soon.
     prompt: Vec<Token>,
     /// Whether it generates, so that the others wait for its decoding.
@@ -252,7 +254,13 @@ impl Shared {
         for index in 0..state.sequences.len() {
             let Some(request) = state.sequences[index].wanted.take() else { continue };
             match self.read_with_flash(state, index, &request) {
-                Some(logits) => state.sequences[index].answer = Some(Ok(logits)),
+                Some(logits) => {
+                    let sequence = &mut state.sequences[index];
+                    if sequence.read_with_flash == request.from {
+                        sequence.read_with_flash += request.tokens.len();
+                    }
+                    sequence.answer = Some(Ok(logits));
+                }
                 None => wanted.push((index, request)),
             }
         }
@@ -363,6 +371,7 @@ impl Sequence {
         context.copy(other, self.index);
         self.cached.clone_from(&state.sequences[other].cached);
         state.sequences[self.index].cached.clone_from(&self.cached);
+        state.sequences[self.index].read_with_flash = state.sequences[other].read_with_flash;
         self.keep_first(state, length);
     }
 
@@ -373,8 +382,9 @@ impl Sequence {
         let shared = common(&self.cached, prompt);
         let elsewhere =
             sequences.iter().enumerate().any(|(i, one)| i != self.index && one.cached.starts_with(&self.cached));
+        let flash = sequences[self.index].read_with_flash;
         if self.cached.len() >= shared + WORTH && !elsewhere {
-            prompts.keep(&self.cached, || context.state(self.index));
+            prompts.keep(&self.cached, flash, || context.state(self.index));
         }
     }
 
@@ -387,7 +397,9 @@ impl Sequence {
             context.truncate(self.index, 0);
         }
         self.cached.truncate(kept);
-        state.sequences[self.index].cached.truncate(kept);
+        let sequence = &mut state.sequences[self.index];
+        sequence.cached.truncate(kept);
+        sequence.read_with_flash = sequence.read_with_flash.min(kept);
     }
 
     /// Drops what was lost with the context.
@@ -525,7 +537,7 @@ impl Engine for Sequence {
         let whole = kept == self.cached.len() && kept <= most;
         let have = if self.can_truncate() || whole { kept.min(most) } else { 0 };
         // An entry may be longer than what was reserved for this prompt.
-        if let Some((gain, entry)) = prompts.find(Sought { prompt, have, most })
+        if let Some((gain, entry)) = prompts.find(Sought { prompt, have, most, reading: Reading::Any })
             && entry.tokens.len() <= *room
         {
             self.cached.clear();
@@ -533,6 +545,7 @@ impl Engine for Sequence {
                 self.cached.extend_from_slice(&entry.tokens);
             }
             sequences[self.index].cached.clone_from(&self.cached);
+            sequences[self.index].read_with_flash = entry.flash;
             self.keep_first(&mut state, gain);
         }
     }
@@ -545,8 +558,9 @@ impl Engine for Sequence {
         };
         let mut state = shared.lock();
         self.notice_losses(&state);
+        let flash = state.sequences[self.index].read_with_flash;
         if let Some(state) = state.context.as_mut().and_then(|context| context.state(self.index)) {
-            prompts.write(&self.cached, state);
+            prompts.write(&self.cached, flash, state);
         }
     }
 

@@ -187,16 +187,16 @@ mod tests {
         put(sequences);
         put(tokens);
         for position in 0..tokens {
-            [position, 1, 0].map(&mut put);
+            [position, 1, 0].into_iter().for_each(&mut put);
         }
-        [u32::from(transposed), 2, 0, 0].map(&mut put);
+        [u32::from(transposed), 2, 0, 0].into_iter().for_each(&mut put);
         for layer in 0..2 {
-            [sys::GGML_TYPE_F32 as u32, 12, 0].map(&mut put);
+            [sys::GGML_TYPE_F32 as u32, 12, 0].into_iter().for_each(&mut put);
             (0..3 * tokens).for_each(|i| put(1000 * layer + i));
         }
         for layer in 0..2 {
             put(sys::GGML_TYPE_F32 as u32);
-            [if transposed { 4 } else { 12 }, if transposed { 3 } else { 0 }].map(&mut put);
+            [if transposed { 4 } else { 12 }, if transposed { 3 } else { 0 }].into_iter().for_each(&mut put);
             let value = |token, element| 100_000 * layer + 100 * token + element;
             match transposed {
                 true => (0..3).for_each(|element| (0..tokens).for_each(|token| put(value(token, element)))),

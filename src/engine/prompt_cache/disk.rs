@@ -10,15 +10,16 @@ use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// The beginning of a file; its last character is the version.
-const MAGIC: [u8; 8] = *b"CWPROMP1";
-/// The magic, the number of tokens, the length of the state, and the checksum of both.
-const HEADER: usize = 8 + 8 + 8 + 8;
+const MAGIC: [u8; 8] = *b"CWPROMP2";
+/// The magic, the number of tokens, how many of these were read with flash attention, the length of the state, and the checksum
+/// of both.
+const HEADER: usize = 5 * 8;
 /// More tokens than any context has: a longer list is damage.
 const MOST_TOKENS: u64 = 1 << 26;
 const EXTENSION: &str = "prompt";
@@ -41,7 +42,16 @@ pub(crate) struct Disk {
 struct Index {
     /// When the folder last changed.
     changed: Option<SystemTime>,
-    files: Vec<(PathBuf, Box<[Token]>)>,
+    files: Vec<(PathBuf, Head)>,
+}
+
+/// What a file says before the state.
+struct Head {
+    tokens: Box<[Token]>,
+    flash: usize,
+    /// The length of the state.
+    state: u64,
+    checksum: u64,
 }
 
 impl Disk {
@@ -59,13 +69,14 @@ impl Disk {
 
     /// How much of a prompt the tokens of some entry begin with.
     pub(super) fn known(&self, prompt: &[Token]) -> usize {
-        self.look(|files| files.iter().map(|(_, tokens)| common(tokens, prompt)).max().unwrap_or_default())
+        self.look(|files| files.iter().map(|(_, head)| common(&head.tokens, prompt)).max().unwrap_or_default())
     }
 
     /// The entry that saves the most of a prompt. A damaged one is removed, and the next one tried.
     pub(super) fn find(&self, wanted: &Wanted<'_>, can_truncate: bool) -> Option<(usize, Entry)> {
         let mut found: Vec<(usize, PathBuf)> = self.look(|files| {
-            files.iter().filter_map(|(path, tokens)| Some((wanted.gain(tokens, can_truncate)?, path.clone()))).collect()
+            let gain = |head: &Head| wanted.gain(&head.tokens, head.flash, can_truncate);
+            files.iter().filter_map(|(path, head)| Some((gain(head)?, path.clone()))).collect()
         });
         found.sort_unstable();
         while let Some((gain, path)) = found.pop() {
@@ -87,18 +98,18 @@ impl Disk {
     }
 
     /// Writes an entry on a thread of its own. If it is still writing the last one, this one is left out.
-    pub(super) fn write(&self, tokens: &[Token], state: Arc<Vec<u8>>, can_truncate: bool) {
+    pub(super) fn write(&self, entry: Entry, can_truncate: bool) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        if writer.as_ref().is_some_and(|thread| !thread.is_finished()) || state.len() as u64 > self.budget {
+        if writer.as_ref().is_some_and(|thread| !thread.is_finished()) || entry.size() > self.budget {
             return;
         }
         let (root, folder, label, budget) = (self.root.clone(), self.folder.clone(), self.label.clone(), self.budget);
         // The beginnings of what is written, which it replaces.
-        let replaced = |known: &[Token]| can_truncate && tokens.starts_with(known);
-        let shorter: Vec<PathBuf> = self
-            .look(|files| files.iter().filter(|(_, known)| replaced(known)).map(|(path, _)| path.clone()).collect());
-        let tokens: Box<[Token]> = tokens.into();
-        let write = move || match save(&root, &folder, &label, &tokens, &state) {
+        let replaced = |known: &[Token]| can_truncate && entry.tokens.starts_with(known);
+        let shorter: Vec<PathBuf> = self.look(|files| {
+            files.iter().filter(|(_, head)| replaced(&head.tokens)).map(|(path, _)| path.clone()).collect()
+        });
+        let write = move || match save(&root, &folder, &label, &entry) {
             Ok(path) => {
                 shorter.iter().filter(|old| **old != path).for_each(|old| drop(fs::remove_file(old)));
                 shrink(&root, budget);
@@ -109,7 +120,7 @@ impl Disk {
     }
 
     /// Does something with the entries that are there now.
-    fn look<T>(&self, with: impl FnOnce(&[(PathBuf, Box<[Token]>)]) -> T) -> T {
+    fn look<T>(&self, with: impl FnOnce(&[(PathBuf, Head)]) -> T) -> T {
         let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = fs::metadata(&self.folder).and_then(|folder| folder.modified()).ok();
         if index.changed != changed || changed.is_none() {
@@ -117,7 +128,7 @@ impl Disk {
             index.files = files(&self.folder)
                 .filter_map(|path| match known.iter().position(|(there, _)| *there == path) {
                     Some(place) => Some(known.swap_remove(place)),
-                    None => Some((path.clone(), read_tokens(&path).ok()?)),
+                    None => Some((path.clone(), read_head_of(&path).ok()?)),
                 })
                 .collect();
             index.changed = changed;
@@ -141,46 +152,46 @@ fn files(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     paths.filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION))
 }
 
-/// Reads the header and the tokens of a file, and returns the state's length and the checksum too.
-fn read_head(file: &mut impl Read) -> io::Result<(Box<[Token]>, u64, u64)> {
+fn read_head(file: &mut impl Read) -> io::Result<Head> {
     let mut header = [0; HEADER];
     file.read_exact(&mut header)?;
     let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| header[at + i]));
-    let (count, state, sum) = (number(8), number(16), number(24));
+    let (count, flash, state, checksum) = (number(8), number(16), number(24), number(32));
     if header[..8] != MAGIC || count > MOST_TOKENS {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no prompt of this version"));
     }
     let mut bytes = Vec::new();
     file.take(4 * count).read_to_end(&mut bytes)?;
-    let tokens: Box<[Token]> =
-        bytes.chunks_exact(4).map(|four| Token(i32::from_le_bytes(std::array::from_fn(|i| four[i])))).collect();
+    let tokens: Box<[Token]> = bytes.as_chunks().0.iter().map(|four| Token(i32::from_le_bytes(*four))).collect();
     if tokens.len() as u64 != count {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "its tokens are cut off"));
     }
-    Ok((tokens, state, sum))
+    Ok(Head { tokens, flash: usize::try_from(flash).unwrap_or_default(), state, checksum })
 }
 
-fn read_tokens(path: &Path) -> io::Result<Box<[Token]>> {
-    Ok(read_head(&mut io::BufReader::new(File::open(path)?))?.0)
+fn read_head_of(path: &Path) -> io::Result<Head> {
+    read_head(&mut io::BufReader::new(File::open(path)?))
 }
 
 fn read(path: &Path) -> io::Result<Entry> {
     let mut file = File::open(path)?;
-    let (tokens, length, sum) = read_head(&mut file)?;
+    let head = read_head(&mut file)?;
     let mut state = Vec::new();
     // No more than there is, whatever the header says.
-    state.try_reserve_exact(usize::try_from(length.min(file.metadata()?.len())).unwrap_or(usize::MAX))?;
+    state.try_reserve_exact(usize::try_from(head.state.min(file.metadata()?.len())).unwrap_or(usize::MAX))?;
     file.read_to_end(&mut state)?;
-    if state.len() as u64 != length || checksum(&tokens, &state) != sum {
+    let entry = Entry::new(&head.tokens, head.flash, state);
+    if entry.state.len() as u64 != head.state || checksum(&entry) != head.checksum {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is damaged"));
     }
-    Ok(Entry { tokens: tokens.into(), state: Arc::new(state) })
+    Ok(entry)
 }
 
-fn checksum(tokens: &[Token], state: &[u8]) -> u64 {
+fn checksum(entry: &Entry) -> u64 {
     let mut hash = Xxh3::new();
-    hash.update(&bytes(tokens));
-    hash.update(state);
+    hash.update(&bytes(&entry.tokens));
+    hash.update(&(entry.flash as u64).to_le_bytes());
+    hash.update(&entry.state);
     hash.digest()
 }
 
@@ -188,22 +199,22 @@ fn bytes(tokens: &[Token]) -> Vec<u8> {
     tokens.iter().flat_map(|token| token.0.to_le_bytes()).collect()
 }
 
-fn save(root: &Path, folder: &Path, label: &str, tokens: &[Token], state: &[u8]) -> io::Result<PathBuf> {
+fn save(root: &Path, folder: &Path, label: &str, entry: &Entry) -> io::Result<PathBuf> {
     make_private(root)?;
     make_private(folder)?;
     let named = folder.join(LABEL);
     if !named.exists() {
         fs::write(&named, label)?;
     }
-    let path = folder.join(format!("{:032x}.{EXTENSION}", xxh3_128(&bytes(tokens))));
+    let path = folder.join(format!("{:032x}.{EXTENSION}", xxh3_128(&bytes(&entry.tokens))));
     // Readable by its owner alone, as everything that tempfile makes.
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(&MAGIC)?;
-    for number in [tokens.len() as u64, state.len() as u64, checksum(tokens, state)] {
+    for number in [entry.tokens.len() as u64, entry.flash as u64, entry.state.len() as u64, checksum(entry)] {
         file.write_all(&number.to_le_bytes())?;
     }
-    file.write_all(&bytes(tokens))?;
-    file.write_all(state)?;
+    file.write_all(&bytes(&entry.tokens))?;
+    file.write_all(&entry.state)?;
     file.persist(&path).map_err(|error| error.error)?;
     Ok(path)
 }
@@ -272,7 +283,11 @@ pub(crate) fn list(root: &Path) -> Vec<Kept> {
                 model: fs::read_to_string(folder.join(LABEL)).unwrap_or_default(),
                 prompts: files.len(),
                 bytes: files.iter().map(|(_, data)| data.len()).sum(),
-                longest: files.iter().filter_map(|(path, _)| Some(read_tokens(path).ok()?.len())).max().unwrap_or(0),
+                longest: files
+                    .iter()
+                    .filter_map(|(path, _)| Some(read_head_of(path).ok()?.tokens.len()))
+                    .max()
+                    .unwrap_or(0),
                 used: files.iter().filter_map(|(_, data)| data.modified().ok()).max(),
                 folder,
             }

@@ -7,7 +7,7 @@ fn tokens(numbers: impl IntoIterator<Item = i32>) -> Vec<Token> {
 }
 
 fn wanted(prompt: &[Token]) -> Wanted<'_> {
-    Wanted { prompt, have: 0, most: prompt.len() - 1 }
+    Wanted { prompt, have: 0, most: prompt.len() - 1, reading: Reading::Full }
 }
 
 fn on_disk(folder: &Path) -> PromptCache {
@@ -28,8 +28,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn the_longest_common_beginning_is_found() {
     let cache = PromptCache::new(1 << 20, None, true);
-    cache.keep(&tokens(0..100), || Some(vec![1]));
-    cache.keep(&tokens((0..60).chain(500..600)), || Some(vec![2]));
+    cache.keep(&tokens(0..100), 0, || Some(vec![1]));
+    cache.keep(&tokens((0..60).chain(500..600)), 0, || Some(vec![2]));
     let found = |prompt: &[Token]| cache.find(wanted(prompt)).map(|(_, entry)| entry.state[0]);
     assert_eq!(found(&tokens((0..90).chain(900..999))), Some(1));
     assert_eq!(found(&tokens((0..60).chain(500..580))), Some(2));
@@ -42,8 +42,8 @@ fn the_longest_common_beginning_is_found() {
 #[test]
 fn a_model_that_cannot_truncate_goes_on_from_whole_entries_only() {
     let cache = PromptCache::new(1 << 20, None, false);
-    cache.keep(&tokens(0..100), || Some(vec![1]));
-    cache.keep(&tokens(0..50), || Some(vec![2]));
+    cache.keep(&tokens(0..100), 0, || Some(vec![1]));
+    cache.keep(&tokens(0..50), 0, || Some(vec![2]));
     let found = |prompt: &[Token]| cache.find(wanted(prompt)).map(|(_, entry)| entry.state[0]);
     assert_eq!(found(&tokens(0..200)), Some(1));
     assert_eq!(found(&tokens(0..90)), Some(2), "a beginning is kept beside what goes on from it");
@@ -51,20 +51,34 @@ fn a_model_that_cannot_truncate_goes_on_from_whole_entries_only() {
 }
 
 #[test]
+fn what_was_read_with_flash_attention_is_continued_with_it() {
+    let cache = PromptCache::new(1 << 20, None, true);
+    cache.keep(&tokens(0..1000), 800, || Some(vec![1]));
+    let used = |prompt: &[Token], reading| cache.find(Wanted { reading, ..wanted(prompt) }).map(|(used, _)| used);
+    let [same, longer, shorter, other] =
+        [tokens(0..801), tokens(0..2000), tokens(0..500), tokens((0..400).chain(3000..3040))];
+    assert_eq!(used(&same, Reading::Flash), Some(800), "only the last token is left");
+    assert_eq!(used(&longer, Reading::Flash), Some(800));
+    assert_eq!(used(&shorter, Reading::Flash), Some(499));
+    assert_eq!(used(&other, Reading::Flash), Some(439 - 64), "the rest is not too short for flash attention");
+    assert_eq!([Reading::Full, Reading::Any].map(|reading| used(&longer, reading)), [None, Some(1000)]);
+}
+
+#[test]
 fn memory_keeps_what_was_used_last_within_its_budget() {
     let size = |count: usize| (count * 4 + 1000) as u64;
     let cache = PromptCache::new(2 * size(100), None, true);
     for start in [0, 1000, 2000] {
-        cache.keep(&tokens(start..start + 100), || Some(vec![0; 1000]));
+        cache.keep(&tokens(start..start + 100), 0, || Some(vec![0; 1000]));
         // The first one is in use.
         assert!(cache.find(wanted(&tokens(0..101))).is_some());
     }
     assert!(cache.find(wanted(&tokens(1000..1101))).is_none());
     assert!(cache.find(wanted(&tokens(2000..2101))).is_some());
     // What goes on from an entry replaces it; what an entry covers is not even asked for.
-    cache.keep(&tokens(0..110), || Some(vec![0; 900]));
+    cache.keep(&tokens(0..110), 0, || Some(vec![0; 900]));
     assert_eq!(cache.lock().0.len(), 2);
-    cache.keep(&tokens(0..90), || panic!("it is known"));
+    cache.keep(&tokens(0..90), 0, || panic!("it is known"));
 }
 
 #[test]
@@ -73,14 +87,14 @@ fn a_prompt_on_disk_is_found_by_another_run() {
     let cache = on_disk(folder.path());
     let kept = tokens(0..100);
     assert!(cache.is_worth_writing(&kept, Duration::ZERO));
-    cache.write(&kept, b"state".to_vec());
+    cache.write(&kept, 0, b"state".to_vec());
     let cache = written(cache, folder.path());
     let (used, entry) = cache.find(wanted(&tokens(0..200))).unwrap();
-    assert_eq!(used, 64, "where a block of a prompt begins");
+    assert_eq!(used, 100);
     assert_eq!((&entry.tokens[..], &entry.state[..]), (&kept[..], &b"state"[..]));
     assert!(!cache.is_worth_writing(&tokens(0..110), Duration::ZERO), "there is almost as much");
     // A longer one replaces it.
-    cache.write(&tokens(0..150), b"more".to_vec());
+    cache.write(&tokens(0..150), 0, b"more".to_vec());
     let cache = written(cache, folder.path());
     assert_eq!(files(folder.path()).len(), 1);
     assert_eq!(cache.known(&tokens(0..500)), 150);
@@ -94,7 +108,7 @@ fn a_prompt_on_disk_is_found_by_another_run() {
 fn a_damaged_file_is_ignored_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let cache = on_disk(folder.path());
-    cache.write(&tokens(0..100), b"some state".to_vec());
+    cache.write(&tokens(0..100), 0, b"some state".to_vec());
     drop(cache);
     let path = files(folder.path()).pop().unwrap();
     let whole = fs::read(&path).unwrap();
@@ -121,7 +135,7 @@ fn the_folder_stays_within_its_budget_and_is_private() {
     let root = folder.path().join("prompts");
     for start in [0, 1000, 2000] {
         let disk = Disk::new(root.clone(), "key", "a model", 2500, true);
-        PromptCache::new(0, Some(disk), true).write(&tokens(start..start + 10), vec![0; 1000]);
+        PromptCache::new(0, Some(disk), true).write(&tokens(start..start + 10), 0, vec![0; 1000]);
         // Files of the same millisecond have no order.
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -140,6 +154,6 @@ fn the_folder_stays_within_its_budget_and_is_private() {
 fn a_folder_that_cannot_be_written_changes_nothing() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let cache = on_disk(file.path());
-    cache.write(&tokens(0..100), vec![1]);
+    cache.write(&tokens(0..100), 0, vec![1]);
     assert!(cache.find(wanted(&tokens(0..200))).is_none());
 }
