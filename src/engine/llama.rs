@@ -13,7 +13,7 @@ pub(crate) use super::{LoadOptions, MAX_THREADS};
 use self::context::{Context, Shape};
 use self::parallel::Layout;
 use self::threads::Threads;
-use super::prompt_cache::{Disk, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
+use super::prompt_cache::{Disk, Entry, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
 use super::vocabulary::{Vocabulary, Word};
 use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
 use crate::template::Piece;
@@ -179,6 +179,23 @@ impl LlamaEngine {
             self.cached.extend_from_slice(tokens);
             self.read_with_flash = flash;
         }
+    }
+
+    /// Goes on with flash attention; returns whether that is possible.
+    fn set_flash_state(&mut self, entry: &Entry) -> bool {
+        let room = self.context.as_ref().map_or(0, Context::room);
+        let Ok(mut flash) = self.new_context(room, sys::LLAMA_FLASH_ATTN_TYPE_ENABLED) else { return false };
+        if !flash.set_state(0, &entry.state) {
+            return false;
+        }
+        if let Some(context) = &mut self.context {
+            context.clear();
+        }
+        self.forget();
+        self.flash = Some(flash);
+        self.cached.extend_from_slice(&entry.tokens);
+        self.read_with_flash = entry.flash;
+        true
     }
 
     /// Nothing is in the context any more.
@@ -394,10 +411,12 @@ impl Engine for LlamaEngine {
         if let Some((gain, entry)) = prompts.find(Wanted { prompt, have, most, reading })
             && entry.tokens.len() <= self.context.as_ref().map_or(0, Context::room)
         {
-            self.set_state(&entry.tokens, entry.flash, &entry.state);
+            self.goes_on = flash && gain < most;
+            if !(self.goes_on && full && self.set_flash_state(&entry)) {
+                self.set_state(&entry.tokens, entry.flash, &entry.state);
+            }
             self.truncate(gain);
             have = self.cached.len();
-            self.goes_on = flash && have > 0;
         }
         // Only a model that cannot truncate needs states in the middle of a prompt.
         let known = if can_truncate { 0 } else { prompts.known(prompt).max(shared).min(most) };

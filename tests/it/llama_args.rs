@@ -47,8 +47,7 @@ fn options_of_several_letters_are_used_or_ignored_or_refused_in_words() {
     let ran =
         run(callwright(home.path()).args(["render", "-p", "Hi", "-sys", "Be brief.", "-np", "4", "-fa", "on", "-cb"]));
     assert!(ran.code == 0 && ran.out.contains("Be brief.") && ran.out.contains("<|user|>Hi<|end|>"), "{ran:?}");
-    let note =
-        "note: -np, -fa, -cb are options of llama.cpp without a counterpart here; they would not change the answer";
+    let note = "note: -np, -cb are options of llama.cpp without a counterpart here; they would not change the answer";
     assert!(ran.err.contains(note), "{ran:?}");
     for (option, hint) in
         [("-cnv", "hint: callwright chat"), ("-sysf", "--system \"$(cat FILE)\""), ("-mu", "download the file")]
