@@ -103,12 +103,20 @@ pub struct GgufBuilder {
     pub version: [u8; 4],
     pub metadata: Vec<(String, Val)>,
     pub tensors: Vec<TensorInfo>,
+    /// Whether the weights are numbers that a model can compute with.
+    pub runs: bool,
 }
 
 impl GgufBuilder {
     /// A file without anything in it.
     pub fn new() -> GgufBuilder {
-        GgufBuilder { magic: *b"GGUF", version: 3u32.to_le_bytes(), metadata: Vec::new(), tensors: Vec::new() }
+        GgufBuilder {
+            magic: *b"GGUF",
+            version: 3u32.to_le_bytes(),
+            metadata: Vec::new(),
+            tensors: Vec::new(),
+            runs: false,
+        }
     }
 
     /// A small model in order: 16 tokens, one tensor. It has no weights that llama.cpp could run.
@@ -133,6 +141,71 @@ impl GgufBuilder {
             .set("tokenizer.ggml.eos_token_id", 13)
             .set("tokenizer.chat_template", "{% for m in messages %}{{ m.content }}{% endfor %}")
             .tensor("token_embd.weight", &[8, 16])
+    }
+
+    /// A model whose 26 letters are its tokens, with random weights, of this architecture: `llama`, or the recurrent `mamba`.
+    pub fn random(architecture: &str) -> GgufBuilder {
+        let letters: Vec<String> = ('a'..='z').map(String::from).collect();
+        let tokens: Vec<Vec<u8>> =
+            letters.iter().map(|letter| letter.as_bytes().to_vec()).chain([b"<end>".to_vec()]).collect();
+        let kinds = (0..27).map(|index| if index == 26 { 3 } else { 1 }).collect();
+        let key = |name: &str| format!("{architecture}.{name}");
+        let epsilon = Val::Raw(6, 1e-5f32.to_le_bytes().to_vec());
+        let mut gguf = GgufBuilder::new()
+            .set("general.architecture", architecture)
+            .set(&key("block_count"), 2)
+            .set(&key("context_length"), 4096)
+            .set(&key("embedding_length"), 64)
+            .set(&key("attention.layer_norm_rms_epsilon"), epsilon)
+            .set("tokenizer.ggml.model", "gpt2")
+            .set("tokenizer.ggml.pre", "gpt-2")
+            .set("tokenizer.ggml.tokens", Val::Strs(tokens))
+            .set("tokenizer.ggml.token_type", Val::I32s(kinds))
+            .set("tokenizer.ggml.merges", ["a b"])
+            .set("tokenizer.ggml.eos_token_id", 26)
+            .set("tokenizer.ggml.add_bos_token", false)
+            .tensor("token_embd.weight", &[64, 27])
+            .tensor("output_norm.weight", &[64]);
+        let numbers: &[(&str, u32)] = match architecture {
+            "mamba" => {
+                &[("ssm.conv_kernel", 4), ("ssm.inner_size", 128), ("ssm.state_size", 16), ("ssm.time_step_rank", 4)]
+            }
+            _ => &[("attention.head_count", 2), ("attention.head_count_kv", 1), ("feed_forward_length", 128)],
+        };
+        for (name, number) in numbers {
+            gguf = gguf.set(&key(name), *number);
+        }
+        let tensors: &[(&str, &[u64])] = match architecture {
+            "mamba" => &[
+                ("attn_norm.weight", &[64]),
+                ("ssm_in.weight", &[64, 256]),
+                ("ssm_conv1d.weight", &[4, 128]),
+                ("ssm_conv1d.bias", &[128]),
+                ("ssm_x.weight", &[128, 36]),
+                ("ssm_dt.weight", &[4, 128]),
+                ("ssm_dt.bias", &[128]),
+                ("ssm_a", &[16, 128]),
+                ("ssm_d", &[128]),
+                ("ssm_out.weight", &[128, 64]),
+            ],
+            _ => &[
+                ("attn_norm.weight", &[64]),
+                ("attn_q.weight", &[64, 64]),
+                ("attn_k.weight", &[64, 32]),
+                ("attn_v.weight", &[64, 32]),
+                ("attn_output.weight", &[64, 64]),
+                ("ffn_norm.weight", &[64]),
+                ("ffn_gate.weight", &[64, 128]),
+                ("ffn_up.weight", &[64, 128]),
+                ("ffn_down.weight", &[128, 64]),
+            ],
+        };
+        for block in 0..2 {
+            for (name, shape) in tensors {
+                gguf = gguf.tensor(&format!("blk.{block}.{name}"), shape);
+            }
+        }
+        GgufBuilder { runs: true, ..gguf }
     }
 
     /// Sets a key, in its place if it is there already.
@@ -194,7 +267,17 @@ impl GgufBuilder {
 
     pub fn build(&self) -> Vec<u8> {
         let mut out = self.header();
+        let mut state = 1u64;
         for tensor in &self.tensors {
+            if self.runs {
+                let weight = |_| {
+                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    ((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5).to_le_bytes()
+                };
+                out.extend((0..tensor.bytes / 4).flat_map(weight));
+                out.resize(out.len().next_multiple_of(32), 0);
+                continue;
+            }
             out.resize(out.len() + tensor.bytes.next_multiple_of(32) as usize, 0x11);
         }
         out

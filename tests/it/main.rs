@@ -35,6 +35,7 @@ mod models;
 mod models_cli;
 mod no_call;
 mod program;
+mod prompt_cache;
 mod reading;
 #[cfg(feature = "llama")]
 mod real;

@@ -42,3 +42,28 @@ fn a_real_model_calls_at_the_threshold_and_decides_below_it() {
     let (same, decided) = ask("1");
     assert_eq!((same, decided), (certain, serde_json::Value::Null));
 }
+
+/// Half of the model's prompts are read with flash attention, and come back from the cache.
+#[test]
+#[ignore = "needs SmolLM2-135M: make real-models"]
+fn a_real_model_answers_the_same_from_the_cache_and_with_any_number_of_threads() {
+    let home = tempfile::tempdir().unwrap();
+    let cache = home.path().join("prompts");
+    let story = "The harbour of the old town has seven piers, and on each a keeper counts the boats. ".repeat(40);
+    let ask = |cached: bool, threads: &str, end: &str| {
+        let mut command = callwright(home.path());
+        command.args(["run", "-m", "smollm2-135m", "--offline", "--temp", "0", "-n", "24", "--output", "json"]);
+        command.args(["-t", threads, "--prompt-cache"]);
+        let command = if cached { command.arg(&cache) } else { command.arg("off") };
+        let ran = run(command.arg(format!("{story}{end}")));
+        let answer: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        (answer["content"].as_str().unwrap().to_owned(), answer["usage"]["cached_tokens"].as_u64().unwrap())
+    };
+    for end in ["How many piers are there?", "Who counts the boats in the harbour of the old town?"] {
+        let (alone, _) = ask(false, "1", end);
+        assert_eq!(ask(false, "2", end).0, alone);
+        assert_eq!(ask(true, "2", end).0, alone);
+        let (again, cached) = ask(true, "1", end);
+        assert!(again == alone && cached > 600, "{cached}: {again}");
+    }
+}

@@ -41,6 +41,9 @@ pub(super) struct Context {
     /// The context points into it.
     model: Arc<LlamaModel>,
     shape: Shape,
+    /// Whether a sequence was copied since the last batch: llama.cpp copies its numbers with the next one only, so that until then
+    /// no state may be read or replaced.
+    copied: bool,
     // The next batch, kept for its space. The pointers of `lists` lead to `ids`, or to `first`.
     tokens: Vec<sys::llama_token>,
     positions: Vec<sys::llama_pos>,
@@ -94,6 +97,7 @@ impl Context {
             pool: None,
             model: Arc::clone(model),
             shape,
+            copied: false,
             tokens: Vec::new(),
             positions: Vec::new(),
             counts: Vec::new(),
@@ -171,6 +175,7 @@ impl Context {
         self.counts.clear();
         self.ids.clear();
         self.wanted.clear();
+        self.copied = false;
         match status {
             0 => Ok(()),
             status => {
@@ -205,6 +210,7 @@ impl Context {
 
     /// Makes a sequence the same as another.
     pub(super) fn copy(&mut self, from: usize, to: usize) {
+        self.copied = true;
         // SAFETY: as above. With separate sequences, llama.cpp copies a whole one or nothing.
         unsafe {
             sys::llama_memory_seq_rm(self.memory(), number(to), -1, -1);
@@ -225,6 +231,9 @@ impl Context {
 
     /// A sequence's state as bytes, as a context of one sequence writes it; `None` if llama.cpp cannot write it.
     pub(super) fn state(&mut self, sequence: usize) -> Option<Vec<u8>> {
+        if self.copied {
+            return None;
+        }
         let (context, sequence) = (self.raw.as_ptr(), number(sequence));
         // SAFETY: it counts bytes.
         let size = unsafe { sys::llama_state_seq_get_size_ext(context, sequence, 0) };
@@ -245,9 +254,18 @@ impl Context {
         }
     }
 
+    /// Whether states can be read and replaced now.
+    pub(super) fn has_states(&self) -> bool {
+        !self.copied
+    }
+
     /// Replaces a sequence by a state that [`Context::state`] returned for the same model and build. If that fails, nothing
     /// is left of the sequence.
     pub(super) fn set_state(&mut self, sequence: usize, state: &[u8]) -> bool {
+        if self.copied {
+            self.truncate(sequence, 0);
+            return false;
+        }
         let converted = state::convert_unless(state, self.layout());
         let state = match &converted {
             Some(converted) => converted,

@@ -290,7 +290,8 @@ impl Shared {
     /// that is not faster, or not possible.
     fn read_with_flash(&self, state: &mut State, index: usize, wanted: &Wanted) -> Option<Vec<Vec<f32>>> {
         let State { context: Some(context), flash, room, can_move, .. } = state else { return None };
-        if !*can_move || wanted.tokens.len() < FLASH_FROM || !context.is_full_attention() {
+        let movable = *can_move && context.is_full_attention() && (wanted.from == 0 || context.has_states());
+        if !movable || wanted.tokens.len() < FLASH_FROM {
             return None;
         }
         if flash.is_none() {
@@ -520,25 +521,26 @@ impl Engine for Sequence {
         let mine = &mut state.sequences[self.index];
         mine.in_turn = true;
         mine.prompt = prompt.to_vec();
-        self.set_aside(&mut state, prompt);
-        if shares {
-            self.take_prefix(&mut state, prompt);
-        }
         Ok(())
     }
 
     fn recall(&mut self, prompt: &[Token], most: usize) {
         let shared = Arc::clone(&self.shared);
-        let Some(prompts) = &shared.prompts else { return };
         let mut state = shared.lock();
         self.notice_losses(&state);
-        let State { context: Some(context), sequences, room, .. } = &mut *state else { return };
+        self.set_aside(&mut state, prompt);
         let kept = common(&self.cached, prompt);
         let whole = kept == self.cached.len() && kept <= most;
-        let have = if self.can_truncate() || whole { kept.min(most) } else { 0 };
+        let mut have = if self.can_truncate() || whole { kept.min(most) } else { 0 };
+        if self.can_truncate() {
+            have = have.max(state.longest_prefix(prompt).1.min(most));
+        }
+        let State { context: Some(context), sequences, room, .. } = &mut *state else { return };
         // An entry may be longer than what was reserved for this prompt.
-        if let Some((gain, entry)) = prompts.find(Sought { prompt, have, most, reading: Reading::Any })
+        let sought = Sought { prompt, have, most, reading: Reading::Any };
+        if let Some((gain, entry)) = shared.prompts.as_ref().and_then(|prompts| prompts.find(sought))
             && entry.tokens.len() <= *room
+            && context.has_states()
         {
             self.cached.clear();
             if context.set_state(self.index, &entry.state) {
@@ -547,6 +549,8 @@ impl Engine for Sequence {
             sequences[self.index].cached.clone_from(&self.cached);
             sequences[self.index].read_with_flash = entry.flash;
             self.keep_first(&mut state, gain);
+        } else if self.can_truncate() {
+            self.take_prefix(&mut state, prompt);
         }
     }
 
