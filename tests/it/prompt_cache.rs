@@ -72,7 +72,10 @@ fn the_program_lists_and_clears_what_it_keeps() {
             .arg(&cache));
         assert_eq!(ran.code, 0, "{ran:?}");
         let answer: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
-        (answer["content"].clone(), answer["usage"]["cached_tokens"].as_u64().unwrap())
+        (
+            answer["messages"][1]["content"].as_str().unwrap().to_owned(),
+            answer["usage"]["cached_tokens"].as_u64().unwrap(),
+        )
     };
     let question = "Tell me of seven rivers, two mountains and the sea behind them, and of all who live there.";
     let (first, none) = ask(question);

@@ -57,7 +57,10 @@ fn a_real_model_answers_the_same_from_the_cache_and_with_any_number_of_threads()
         let command = if cached { command.arg(&cache) } else { command.arg("off") };
         let ran = run(command.arg(format!("{story}{end}")));
         let answer: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
-        (answer["content"].as_str().unwrap().to_owned(), answer["usage"]["cached_tokens"].as_u64().unwrap())
+        (
+            answer["messages"][1]["content"].as_str().unwrap().to_owned(),
+            answer["usage"]["cached_tokens"].as_u64().unwrap(),
+        )
     };
     for end in ["How many piers are there?", "Who counts the boats in the harbour of the old town?"] {
         let (alone, _) = ask(false, "1", end);
