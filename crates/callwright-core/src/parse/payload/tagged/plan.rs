@@ -100,6 +100,7 @@ impl TaggedPlan {
         };
         mark(&self.tail, ENDS);
         mark(&self.value_end.0, ENDS);
+        mark(&self.value_start, ENDS);
         mark(&self.key_start, ENDS_ROUGHLY);
         mark(&self.end, ENDS_ROUGHLY);
         mark(b"\n", ENDS_ROUGHLY);
@@ -113,7 +114,7 @@ impl TaggedPlan {
             flags.iter_mut().for_each(|flag| *flag |= ENDS);
         }
         self.flags = FlagSets::new(flags, 6);
-        let tags = [&self.value_end.0, &self.key_start, &self.end];
+        let tags = [&self.value_end.0, &self.key_start, &self.value_start, &self.end];
         let tags = tags.into_iter().filter(|tag| !tag.is_empty());
         let pair = |tag: &Vec<u8>| [[b'\n', tag[0]], [tag[0], *tag.get(1).unwrap_or(&0)]];
         let plain = (self.tail.is_empty() || self.tail == b"\n") && !self.value_end.0.is_empty();
@@ -122,13 +123,19 @@ impl TaggedPlan {
         }
     }
 
-    /// Writes the closing tag of that argument.
-    pub(super) fn closing(&self, key: &str, closing: &mut Vec<u8>) {
+    /// Writes the closing tag of that argument, and the tag that it closes.
+    pub(super) fn around(&self, key: &str, opening: &mut Vec<u8>, closing: &mut Vec<u8>) {
         closing.clear();
         closing.extend_from_slice(&self.value_end.0);
+        opening.clear();
+        opening.extend_from_slice(if self.value_start.is_empty() { &self.key_start } else { &self.value_start });
         if let Some(after) = &self.value_end.1 {
             closing.extend_from_slice(key.as_bytes());
             closing.extend_from_slice(after);
+            if self.value_start.is_empty() {
+                opening.extend_from_slice(key.as_bytes());
+                opening.extend_from_slice(&self.key_end);
+            }
         }
     }
 

@@ -27,8 +27,11 @@ const LITERALS: [&[u8]; 6] = [b"true", b"false", b"null", b"True", b"False", b"N
 pub(super) struct ValueReader {
     plan: Arc<TaggedPlan>,
     repair: bool,
-    /// Its closing tag.
+    /// Its closing tag, and the tag that it closes.
     closing: Vec<u8>,
+    opening: Vec<u8>,
+    /// The number of such tags in the value that are not closed.
+    inner: usize,
     types: Types,
     /// Number of open elements around it.
     depth: usize,
@@ -91,6 +94,8 @@ impl ValueReader {
             plan: Arc::clone(plan),
             repair,
             closing: Vec::new(),
+            opening: Vec::new(),
+            inner: 0,
             types: Types::default(),
             depth: 0,
             prefix: String::new(),
@@ -118,6 +123,7 @@ impl ValueReader {
         self.sink = Sink::Start;
         (self.lead, self.cdata, self.line_start, self.ended) = (0, false, false, false);
         self.held.clear();
+        self.inner = 0;
         self.doubt = None;
         self.raw.clear();
         self.reports.clear();
@@ -128,7 +134,7 @@ impl ValueReader {
     /// are written before it.
     pub(super) fn begin(&mut self, key: &str, types: Types, separator: &str, named: bool, depth: usize) {
         self.reset();
-        self.plan.closing(key, &mut self.closing);
+        self.plan.around(key, &mut self.opening, &mut self.closing);
         (self.types, self.depth) = (types, depth);
         self.prefix.clear();
         self.prefix.push_str(separator);
@@ -247,6 +253,7 @@ impl ValueReader {
 
     /// The first held byte is part of the value, and so are the following ones up to one that may end it.
     fn let_go(&mut self, stops: &Stops, output: &mut Output, calls: &mut Calls) {
+        self.count_tag();
         let mut held = std::mem::take(&mut self.held);
         self.data(&held[..1], self.held_at, stops, output, calls);
         let count = if self.doubt.is_some() { 1 } else { 1 + self.plan.run(&held[1..], self.ends()) };
@@ -256,6 +263,19 @@ impl ValueReader {
         held.drain(..count);
         self.held = held;
         self.held_at += count;
+    }
+
+    /// Counts the tag that the held bytes begin with, and that is part of the value.
+    fn count_tag(&mut self) {
+        let is = |tag: &[u8]| !tag.is_empty() && self.held.starts_with(tag);
+        if self.in_string() {
+            return;
+        }
+        if is(&self.opening) {
+            self.inner += 1;
+        } else if is(&self.closing) {
+            self.inner = self.inner.saturating_sub(1);
+        }
     }
 
     /// Number of bytes at the beginning that cannot belong to the end of the value.

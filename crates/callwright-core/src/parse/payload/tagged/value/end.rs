@@ -105,7 +105,8 @@ impl ValueReader {
         if self.cdata {
             return self.cdata_end(held);
         }
-        let mut wait = false;
+        // A whole tag is counted.
+        let mut wait = !self.in_string() && self.opening.len() > held.len() && self.opening.starts_with(held);
         if self.doubt.is_some() {
             match self.begins_call(held) {
                 Is::Yes => return Verdict::Ended,
@@ -219,8 +220,9 @@ impl ValueReader {
             let Some(next) = skip_blank(rest) else { return After::Structure };
             lines |= rest[..rest.len() - next.len()].contains(&b'\n');
             rest = next;
-            // A doubled closing tag.
+            // A doubled closing tag, or one that closes a tag in the value.
             match next.strip_prefix(&self.closing[..]).filter(|_| !self.closing.is_empty()) {
+                Some(_) if self.inner > 0 => return After::Text,
                 Some(next) => rest = next,
                 None => break,
             }
@@ -271,6 +273,7 @@ impl ValueReader {
 
     /// Begins a doubt about whether the value ended at `end`: the held bytes wait for the rest.
     pub(super) fn begin_doubt(&mut self, end: usize, marked: bool) {
+        self.inner = self.inner.saturating_sub(1);
         let bytes = std::mem::take(&mut self.held);
         self.doubt = Some(Doubt { bytes, at: self.held_at, end, marked });
     }
