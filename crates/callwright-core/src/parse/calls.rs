@@ -256,9 +256,9 @@ impl Calls {
         self.tools.as_ref().is_some_and(|tools| tools.get(name).is_some())
     }
 
-    /// Whether this may be the name of a call: one of the tools, or any if they are unknown.
+    /// Whether this may be the name of a call: it means one of the tools, or they are unknown.
     pub(crate) fn is_tool(&self, name: &str) -> bool {
-        self.tools.as_ref().is_none_or(|tools| tools.get(name).is_some() || tools.resembling(name).is_some())
+        self.tools.as_ref().is_none_or(|tools| names::meant(name, tools).is_some())
     }
 
     /// Whether the tools are known and this name means one of them.
@@ -266,9 +266,14 @@ impl Calls {
         self.tools.is_some() && self.is_tool(name)
     }
 
-    /// Whether a known tool's name begins like this, ignoring case and separators.
+    /// The same for a name in front of a parenthesis, as in any code.
+    pub(crate) fn is_tool_in_code(&self, name: &str) -> bool {
+        self.tools.as_ref().is_some_and(|tools| names::meant_in_code(name, tools).is_some())
+    }
+
+    /// Whether a known tool's name in code begins like this, ignoring case and separators.
     pub(crate) fn may_become_tool(&self, begun: &str) -> bool {
-        self.tools.as_ref().is_some_and(|tools| tools.may_begin(begun))
+        self.tools.as_ref().is_some_and(|tools| names::may_begin_in_code(begun, tools))
     }
 
     pub(crate) fn knows_tools(&self) -> bool {

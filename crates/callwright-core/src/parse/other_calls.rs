@@ -6,7 +6,7 @@ use super::Parser;
 use crate::format::Payload;
 use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::machinery::Machinery;
-use crate::parse::markers::{Candidate, Found};
+use crate::parse::markers::{Candidate, Context, Found, START};
 use crate::parse::other_forms::bare::BareArguments;
 use crate::parse::other_forms::look::{
     Before, Lines, Opener, TAIL, Tail, before_brace, before_parenthesis, may_follow_call, undecided,
@@ -135,6 +135,7 @@ impl Parser {
         let is_tool = |name: &str| self.calls.is_known_tool(name);
         let tail = Tail { text, whole };
         if byte == b'(' {
+            let is_tool = |name: &str, listed| if listed { is_tool(name) } else { self.calls.is_tool_in_code(name) };
             return before_parenthesis(tail, is_tool).filter(|_| blank.is_empty());
         }
         before_brace(tail, is_tool).filter(|opener| opener.form == REACT || blank.is_empty())
