@@ -442,7 +442,11 @@ impl Parser {
                 Some(_) => {}
                 None if self.scan == START => self.release(self.held.len()),
                 // Release in blocks, so that a long run of possible markers takes linear time.
-                None if self.held.len() >= 2 * longest => self.release_front(longest),
+                None if self.held.len() >= 2 * longest => {
+                    if !self.begins_long_call() {
+                        self.release_front(longest);
+                    }
+                }
                 None => {}
             }
         }

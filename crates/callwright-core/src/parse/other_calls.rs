@@ -230,6 +230,26 @@ impl Parser {
         true
     }
 
+    /// Whether the held bytes are the beginning of a call with a long text as its first argument, which then begins.
+    pub(super) fn begins_long_call(&mut self) -> bool {
+        if self.context() != Context::AnyForm || self.held.first() != Some(&b'(') {
+            return false;
+        }
+        let Some(opener) = self.opener(b'(') else { return false };
+        let held = self.take_held();
+        self.at -= held.len();
+        let begins = self.begin_at(&opener);
+        if begins {
+            self.scan = START;
+            self.consume(&held);
+            self.give_held(held);
+        } else {
+            self.at += held.len();
+            self.held = held;
+        }
+        begins
+    }
+
     /// Splits the beginning of a call into its parts. `None` if it is quoted, or in a code fence with other text.
     fn beginning(&self, form: u8, held: &[u8], start: usize) -> Option<Beginning> {
         let text = &held[start..];
