@@ -61,7 +61,11 @@ pub(crate) fn is_plain(key: &str) -> bool {
 /// A name without quotes, up to a character that cannot be part of one.
 fn bare(name: &str) -> &str {
     let quoted = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`');
-    let name = name.trim_matches(quoted);
+    let mut name = name.trim_matches(quoted);
+    // A tag before the name.
+    while let Some((_, rest)) = name.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
+        name = rest.trim_start_matches(quoted);
+    }
     name[..name.find(MARKUP).unwrap_or(name.len())].trim_matches(quoted)
 }
 
@@ -109,6 +113,8 @@ mod tests {
             ("clock<|channel|>analysis", Some("clock")),
             ("tool_12</arg_value>", Some("tool_12")),
             ("\"clock\"", Some("clock")),
+            ("<|sep|>clock", Some("clock")),
+            ("<a><b> clock</b>", Some("clock")),
             ("files.read", None),
             // Another tool has that prefix, so it is not removed.
             ("files.write", None),
