@@ -279,7 +279,7 @@ fn heads(declaration: &Declaration) -> Vec<String> {
             let next = format!("{BLANK}(?:{}|{})", escaped(tagged.key_start.trim()), escaped(end.trim()));
             tagged.head.forms.iter().map(|form| head(form) + &next).collect()
         }
-        Payload::Python { .. } => vec![format!(r"\[?{BLANK}{WORD}{BLANK}\(")],
+        Payload::Python { .. } => vec![format!(r"\[?{BLANK}(?:print\({BLANK})?{WORD}{BLANK}\(")],
     }
 }
 
