@@ -275,7 +275,9 @@ impl Parser {
         let (name, argued) = json_name(&text[payload..])?;
         let begins_line = self.text.begins_line(&held[..start]);
         let quoted = self.text.last(&held[..start]).is_some_and(|last| b"`\"'([{=\\".contains(&last));
-        if fenced && !begins_line || quoted || !begins_line && !argued || !argued && !self.calls.is_known_tool(name) {
+        // A fence after other text on its line, as in `Action: ```json`, has lines of its own.
+        let in_line = fenced && !begins_line && !text[..object].contains(&b'\n');
+        if in_line || quoted || !begins_line && !argued || !argued && !self.calls.is_known_tool(name) {
             return None;
         }
         let action = text[payload..].windows(8).any(|window| window == b"\"action\"");
