@@ -9,7 +9,7 @@ use super::duplicates;
 use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
 use super::names;
 use super::parsed::ParsedCall;
-use crate::format::schema;
+use crate::format::schema::{self, Step};
 use crate::message::Arguments;
 use crate::tool::{CallProblem, Tool, Tools};
 use ids::Ids;
@@ -443,6 +443,9 @@ impl Calls {
         if let Some(name) = written.object().and_then(|object| self.misplaced_argument(object)) {
             self.blame(CallProblem::MisplacedArgument { name: name.clone() });
         }
+        if let Some(name) = written.object().and_then(|object| self.swallowed_argument(object)) {
+            self.blame(CallProblem::SwallowedArgument { name });
+        }
         self.report_again(written.again());
         Some(written)
     }
@@ -482,6 +485,33 @@ impl Calls {
         ignored.into_iter().find(|key| !arguments.contains_key(*key) && schema::knows(schema, key))
     }
 
+    /// An argument that is inside another one, or a key of the call that is among the arguments, because a bracket is
+    /// missing.
+    fn swallowed_argument(&self, arguments: &Map<String, Value>) -> Option<String> {
+        let open = self.open.as_ref().filter(|open| open.seen.contains(&RepairKind::MissingBrackets))?;
+        let schema = self.tool()?.parameters.as_ref()?;
+        let declared = schema.contains_key("properties") && !schema.contains_key("additionalProperties");
+        // In other notations an argument's place shows where it belongs.
+        let closed = declared && open.arguments_at.is_some();
+        let beside = arguments.keys().find(|key| closed && !schema::knows(schema, key));
+        let within = || {
+            arguments.iter().find_map(|(key, value)| {
+                let member = Step::Member(key.clone());
+                let is_own = |inner: &String| {
+                    let path = [member.clone(), Step::Member(inner.clone())];
+                    schema::types(schema, &path).is_unknown()
+                };
+                let missing = |inner: &String| !arguments.contains_key(inner) && schema::knows(schema, inner);
+                value.as_object()?.keys().find(|inner| missing(inner) && is_own(inner))
+            })
+        };
+        let quoted = || {
+            let names = schema::names(schema).into_iter().filter(|name| !arguments.contains_key(name));
+            names.into_iter().find(|name| arguments.values().any(|value| mentions_argument(value, name)))
+        };
+        beside.or_else(within).cloned().or_else(quoted)
+    }
+
     /// Adds a doubled end marker to the call that ended last.
     pub(crate) fn extend_last(&mut self, blank: &[u8], marker: &[u8]) -> bool {
         let Some(end) = self.append_to_last(blank, marker) else { return false };
@@ -496,6 +526,20 @@ impl Calls {
             call.range.end += bytes.len();
         }
         Some(call.range.end)
+    }
+}
+
+/// Whether a text in the value looks as if it had the argument `name` in it: `, name:` or `, name=`.
+fn mentions_argument(value: &Value, name: &str) -> bool {
+    match value {
+        Value::String(text) => text.match_indices(name).any(|(at, _)| {
+            let quoted = |c: char| c.is_whitespace() || matches!(c, '"' | '\'');
+            text[..at].trim_end_matches(quoted).ends_with(',')
+                && text[at + name.len()..].trim_start_matches(quoted).starts_with([':', '='])
+        }),
+        Value::Array(items) => items.iter().any(|item| mentions_argument(item, name)),
+        Value::Object(object) => object.values().any(|value| mentions_argument(value, name)),
+        _ => false,
     }
 }
 
