@@ -139,6 +139,42 @@ impl TaggedPlan {
         }
     }
 
+    /// Writes the tag right before the value of that argument, which models write twice. `whole` is the argument's tag,
+    /// if it has more than the name.
+    pub(super) fn before(&self, key: &str, whole: &[u8], tag: &mut Vec<u8>) {
+        tag.clear();
+        if !self.value_start.is_empty() {
+            tag.extend_from_slice(&self.value_start);
+        } else if !whole.is_empty() {
+            tag.extend_from_slice(whole);
+        } else if self.words.is_empty() && !self.nested {
+            tag.extend_from_slice(&self.key_start);
+            tag.extend_from_slice(key.as_bytes());
+            tag.extend_from_slice(&self.key_end);
+        }
+    }
+
+    /// The last `<…>` of the text before a value, if there is more before it: models write it twice.
+    pub(super) fn last_sign(&self) -> &[u8] {
+        let end = if self.value_start.is_empty() { &self.tag_end } else { &self.value_start };
+        match end.iter().rposition(|byte| *byte == b'<') {
+            Some(at) if at > 0 && end.ends_with(b">") => &end[at..],
+            _ => &[],
+        }
+    }
+
+    /// Whether a value ends with a part of its closing tag, which is then broken: its beginning, or its end.
+    pub(super) fn is_broken_closing(&self, value: &str, closing: &str) -> bool {
+        const LEAST: usize = 4;
+        let value = value.trim_end();
+        (LEAST..closing.len()).filter(|&length| closing.is_char_boundary(length)).any(|length| {
+            value.ends_with(&closing[..length])
+                || closing.is_char_boundary(closing.len() - length)
+                    && closing[closing.len() - length..].contains('<')
+                    && value.ends_with(&closing[closing.len() - length..])
+        })
+    }
+
     /// Whether the end of a value can begin with these two bytes.
     pub(super) fn may_end(&self, byte: u8, next: u8) -> bool {
         self.pairs.is_empty() || self.pairs.contains(&[byte, next])

@@ -28,7 +28,7 @@ pub(super) struct Doubt {
     pub at: usize,
     pub end: usize,
     /// Whether the end marker also followed.
-    marked: bool,
+    pub marked: bool,
 }
 
 /// The text after a closing tag.
@@ -51,6 +51,8 @@ pub(super) enum Verdict {
     /// More bytes are needed.
     Wait,
     Cdata,
+    /// The tag before the value was written twice.
+    Doubled,
     End(ValueEnd),
     /// They may be text after the value, which then ends at this offset.
     Doubt {
@@ -107,6 +109,14 @@ impl ValueReader {
         }
         // A whole tag is counted.
         let mut wait = !self.in_string() && self.opening.len() > held.len() && self.opening.starts_with(held);
+        if self.repair && self.sink == Sink::Start && self.raw.is_empty() && self.lead == 0 {
+            for tag in [&self.before[..], self.plan.last_sign()].into_iter().filter(|tag| !tag.is_empty()) {
+                if held == tag {
+                    return Verdict::Doubled;
+                }
+                wait |= tag.starts_with(held);
+            }
+        }
         if self.doubt.is_some() {
             match self.begins_call(held) {
                 Is::Yes => return Verdict::Ended,
@@ -273,7 +283,7 @@ impl ValueReader {
 
     /// Begins a doubt about whether the value ended at `end`: the held bytes wait for the rest.
     pub(super) fn begin_doubt(&mut self, end: usize, marked: bool) {
-        self.inner = self.inner.saturating_sub(1);
+        self.count_closing();
         let bytes = std::mem::take(&mut self.held);
         self.doubt = Some(Doubt { bytes, at: self.held_at, end, marked });
     }
