@@ -334,7 +334,7 @@ pub(super) fn fault(call: &ParsedCall, tools: &crate::Tools) -> Option<Fault> {
         return None;
     }
     Some(match call.problems.iter().any(CallProblem::is_schema_violation) {
-        _ if !call.is_whole() => Fault::Format,
+        _ if !call.complete || call.name.is_empty() => Fault::Format,
         // Also of a call whose arguments are broken, which the parser does not report as unknown.
         _ if tools.get(&call.name).is_none() => Fault::UnknownTool,
         true => Fault::Schema,

@@ -340,7 +340,7 @@ impl<'f> Builder<'f> {
         let (schema, dropped) =
             references::resolved(schema).map_err(|place| json::endless(&format!("tool {:?}: ", tool.name), &place))?;
         self.unenforced.extend(dropped);
-        Ok(schema.as_object().cloned())
+        Ok(schema.as_object().cloned().map(references::with_own_members))
     }
 
     /// Reports the keywords of `schema` that the grammar ignores.

@@ -442,7 +442,7 @@ impl Parser {
                 Some(_) => {}
                 None if self.scan == START => self.release(self.held.len()),
                 // Release in blocks, so that a long run of possible markers takes linear time.
-                None if self.held.len() >= 2 * longest => self.release_front(longest),
+                None if self.held.len() >= 2 * longest => self.hold_no_more(longest),
                 None => {}
             }
         }
@@ -510,6 +510,13 @@ impl Parser {
                 held.drain(..count);
                 self.spare_held = std::mem::replace(&mut self.held, held);
             }
+        }
+    }
+
+    /// The held bytes begin a call with a long argument, or the first `count` of them are not a marker.
+    fn hold_no_more(&mut self, count: usize) {
+        if !self.begins_long_call() {
+            self.release_front(count);
         }
     }
 

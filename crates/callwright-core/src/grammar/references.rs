@@ -13,6 +13,9 @@ use std::collections::{BTreeMap, HashSet};
 /// The tables of definitions.
 pub(super) const TABLES: [&str; 2] = ["$defs", "definitions"];
 
+/// Maximum number of references to follow at the root.
+const DEPTH: usize = 8;
+
 /// A schema whose references all lead to definitions that some value fits, and the unresolvable references, which are
 /// dropped.
 ///
@@ -49,6 +52,26 @@ pub(super) fn resolved(schema: Value) -> Result<(Value, Vec<Unenforced>), String
     }
     ending.prune(&mut schema);
     Ok((schema, unenforced))
+}
+
+/// A schema of arguments that is a reference, with the members of the definition in its place: formats that write
+/// arguments one by one need their names.
+pub(super) fn with_own_members(mut schema: Map<String, Value>) -> Map<String, Value> {
+    // References may lead in a circle.
+    for _ in 0..DEPTH {
+        let alone = schema.keys().all(|key| ["$ref", "type"].contains(&key.as_str()) || !super::schema::restricts(key));
+        let place = schema.get("$ref").and_then(Value::as_str).filter(|_| alone);
+        let place = place.and_then(|reference| reference.strip_prefix("#/")?.split_once('/'));
+        let Some((table, name)) = place else { break };
+        let Some(Value::Object(definition)) = schema.get(table).and_then(|table| table.get(name)).cloned() else {
+            break;
+        };
+        schema.shift_remove("$ref");
+        for (key, value) in definition {
+            schema.entry(key).or_insert(value);
+        }
+    }
+    schema
 }
 
 fn mentions_reference(schema: &Value) -> bool {
@@ -266,6 +289,22 @@ mod tests {
         for (schema, expected) in cases {
             assert_eq!(said(schema), expected);
         }
+    }
+
+    #[test]
+    fn a_root_that_is_a_reference_has_the_members_of_its_definition() {
+        let root = |schema: Value| Value::Object(with_own_members(schema.as_object().cloned().unwrap())).to_string();
+        let definitions = json!({"a": {"$ref": "#/$defs/b"}, "b": {"properties": {"x": {"$ref": "#/$defs/a"}}}});
+        assert_eq!(
+            root(json!({"$ref": "#/$defs/a", "type": "object", "$defs": definitions})),
+            format!(r##"{{"type":"object","$defs":{definitions},"properties":{{"x":{{"$ref":"#/$defs/a"}}}}}}"##)
+        );
+        let combined = json!({"$ref": "#/$defs/a", "required": ["y"], "$defs": definitions});
+        assert_eq!(root(combined.clone()), combined.to_string());
+        assert_eq!(
+            root(json!({"$ref": "#/$defs/c", "$defs": {"c": {"$ref": "#/$defs/c"}}})),
+            r##"{"$defs":{"c":{"$ref":"#/$defs/c"}},"$ref":"#/$defs/c"}"##
+        );
     }
 
     #[test]

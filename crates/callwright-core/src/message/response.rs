@@ -1,66 +1,160 @@
-//! The assistant's message in a server's response: OpenAI's chat completions and responses, whole or streamed,
-//! Anthropic's messages, ollama's.
+//! The assistant's message in a server's response, whole or streamed: OpenAI's chat completions, responses and
+//! completions, Anthropic's messages, ollama's, Gemini's, Cohere's, and Bedrock's Converse.
+
+mod streamed;
 
 use super::{Arguments, Message, ToolCall};
 use serde_json::{Map, Value};
+use streamed::Stream;
+
+/// A response.
+#[derive(Debug)]
+pub(crate) struct Response {
+    /// Its message. Arguments that may have been cut off are not an object.
+    pub message: Message,
+    /// The kind of response.
+    pub kind: &'static str,
+}
+
+/// Keys that contain a response in the output of a batch or in a log.
+const WRAPPERS: [&str; 4] = ["response", "body", "result", "data"];
+
+/// Maximum nesting of them.
+const DEPTH: usize = 4;
 
 /// Whether a text with this beginning may be a response.
 pub(crate) fn may_begin(beginning: &[u8]) -> bool {
     let text = beginning.trim_ascii_start();
     let starts: [&[u8]; 3] = [b"data:", b"event:", b":"];
-    text.first() == Some(&b'{') || starts.iter().any(|start| text.starts_with(start) || start.starts_with(text))
+    let list = text.strip_prefix(b"[").map(<[u8]>::trim_ascii_start);
+    let objects = list.is_some_and(|items| items.is_empty() || items[0] == b'{');
+    text.first() == Some(&b'{')
+        || objects
+        || starts.iter().any(|start| text.starts_with(start) || start.starts_with(text))
 }
 
-/// The message in a response, and the kind of response; `None` if the text is not one.
-pub(crate) fn read(text: &str) -> Option<(Message, &'static str)> {
+/// The response in a text; `None` if the text is not one.
+pub(crate) fn read(text: &str) -> Option<Response> {
     if let Ok(value) = serde_json::from_str::<Value>(text) {
-        return whole(&value);
+        return whole(&value, DEPTH);
     }
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let mut pieces = Vec::new();
-    for line in lines {
+    let mut stream = Stream::default();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+    while let Some(line) = lines.next() {
         let data = match line.split_once(':') {
             Some(("data", data)) => data.trim(),
             Some(("event" | "id" | "retry" | "", _)) => continue,
             _ => line,
         };
-        if data != "[DONE]" {
-            pieces.push(serde_json::from_str::<Value>(data).ok()?);
+        match serde_json::from_str::<Value>(data) {
+            _ if data == "[DONE]" => stream.end(),
+            Ok(piece) => stream.push(&piece),
+            // A stream that was cut off.
+            Err(error) if error.is_eof() && lines.peek().is_none() => {}
+            Err(_) => return None,
         }
     }
-    streamed(&pieces)
+    stream.finish()
 }
 
-fn whole(value: &Value) -> Option<(Message, &'static str)> {
-    let object = value.as_object()?;
+fn whole(value: &Value, depth: usize) -> Option<Response> {
+    let object = match value {
+        Value::Object(object) => object,
+        Value::Array(items) => return list(items, depth),
+        _ => return None,
+    };
+    let response = |message, kind| Some(Response { message, kind });
     if let Some(choice) = object.get("choices").and_then(|choices| choices.get(0)) {
-        return Some((message(choice.get("message")?.as_object()?), "chat completion"));
+        return match (choice.get("message").and_then(Value::as_object), choice.get("text")) {
+            (Some(inner), _) => response(message(inner), "chat completion"),
+            (None, Some(Value::String(text))) => response(Message::assistant(text), "completion"),
+            _ => Stream::of(std::slice::from_ref(value)),
+        };
     }
-    if let Some(output) = object.get("output").and_then(Value::as_array) {
-        let parts = output.iter().filter_map(Value::as_object);
-        return Some((of_parts(parts), "response"));
+    if let Some(content) = object.get("candidates").and_then(|candidates| candidates.get(0)?.get("content")) {
+        return response(message(content.as_object()?), "Gemini response");
     }
-    if let Some(inner) = object.get("response").filter(|response| response.get("output").is_some()) {
-        return whole(inner);
+    match object.get("output") {
+        Some(Value::Array(items)) if items.iter().any(|item| item.get("type").is_some()) => {
+            return response(of_parts(items.iter().filter_map(Value::as_object)), "response");
+        }
+        Some(Value::Object(output)) if output.contains_key("message") => {
+            return response(message(output.get("message")?.as_object()?), "Converse response");
+        }
+        _ => {}
     }
-    if let Some(inner) = object.get("message").and_then(Value::as_object) {
-        return Some((message(inner), "chat response"));
+    if let Some(Value::Object(inner)) = object.get("message")
+        && ["role", "content", "tool_calls"].iter().any(|key| inner.contains_key(*key))
+    {
+        return response(message(inner), "chat response");
     }
-    let assistant = object.get("role").is_some_and(|role| role == "assistant");
-    let kind = if object.get("type").is_some_and(|kind| kind == "message") { "Anthropic message" } else { "message" };
-    assistant.then(|| (message(object), kind))
+    if let Some(calls) = object.get("required_action").and_then(|action| action.get("submit_tool_outputs")) {
+        return response(message(calls.as_object()?), "run");
+    }
+    let is = |key: &str, expected: &str| object.get(key).is_some_and(|value| value == expected);
+    if is("role", "assistant") || is("role", "model") {
+        return response(message(object), if is("type", "message") { "Anthropic message" } else { "message" });
+    }
+    if let Some(text) = completion(object) {
+        let mut message = message(object);
+        message.content = text.to_owned();
+        return response(message, "completion");
+    }
+    // Calls alone are left to the reader of text, which knows their place.
+    let calls = object.get("tool_calls").and_then(Value::as_array).filter(|calls| !calls.is_empty());
+    let is_call = |call: &Value| call.get("function").unwrap_or(call).get("name").is_some();
+    if object.len() > 1 && calls.is_some_and(|calls| calls.iter().all(is_call)) {
+        return response(message(object), "message");
+    }
+    let inner = WRAPPERS.iter().filter_map(|key| object.get(*key));
+    let found = depth.checked_sub(1).and_then(|depth| inner.into_iter().find_map(|inner| whole(inner, depth)));
+    found.or_else(|| list(std::slice::from_ref(value), 0))
+}
+
+/// A list of chunks, of responses, or of the parts of a message.
+fn list(items: &[Value], depth: usize) -> Option<Response> {
+    if let Some(streamed) = Stream::of(items) {
+        return Some(streamed);
+    }
+    let parts = || items.iter().filter_map(Value::as_object);
+    let calls = |part: &Map<String, Value>| {
+        let keys = ["functionCall", "function_call", "toolUse"];
+        keys.iter().any(|key| part.get(*key).is_some_and(Value::is_object))
+            || part.get("type").is_some_and(|kind| kind == "tool_use")
+    };
+    if parts().any(calls) {
+        return Some(Response { message: of_parts(parts()), kind: "message" });
+    }
+    match (items, depth.checked_sub(1)) {
+        ([one], Some(depth)) => whole(one, depth),
+        _ => None,
+    }
+}
+
+/// The text of a completion, which has no messages. Other objects may have the same keys, so a second one is required.
+fn completion(object: &Map<String, Value>) -> Option<&str> {
+    const TEXTS: [(&str, &[&str]); 6] = [
+        ("text", &["generation_id", "response_id", "finish_reason", "chat_history"]),
+        ("response", &["done"]),
+        ("content", &["stop", "tokens_predicted"]),
+        ("generation", &["stop_reason"]),
+        ("outputText", &["completionReason"]),
+        ("generated_text", &[]),
+    ];
+    let has = |others: &[&str]| others.is_empty() || others.iter().any(|key| object.contains_key(*key));
+    TEXTS.iter().filter(|(_, others)| has(others)).find_map(|(key, _)| object.get(*key)?.as_str())
 }
 
 /// A message object of any of these kinds.
 fn message(object: &Map<String, Value>) -> Message {
     let mut message = Message::assistant("");
-    match object.get("content") {
+    match object.get("content").or_else(|| object.get("parts")) {
         Some(Value::String(text)) => message.content = text.clone(),
         Some(Value::Array(parts)) => message = of_parts(parts.iter().filter_map(Value::as_object)),
         _ => {}
     }
-    let reasoning = ["reasoning_content", "reasoning", "thinking"].iter().find_map(|key| object.get(*key)?.as_str());
-    add_reasoning(&mut message, reasoning.unwrap_or_default());
+    let keys = ["reasoning_content", "reasoning", "thinking", "tool_plan"];
+    add_reasoning(&mut message, keys.iter().find_map(|key| object.get(*key)?.as_str()).unwrap_or_default());
     for call in object.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
         message.tool_calls.extend(function_call(call.get("function").unwrap_or(call), call.get("id")));
     }
@@ -76,7 +170,7 @@ fn add_reasoning(message: &mut Message, text: &str) {
 
 fn function_call(call: &Value, id: Option<&Value>) -> Option<ToolCall> {
     let name = call.get("name")?.as_str()?.to_owned();
-    let arguments = match call.get("arguments").or_else(|| call.get("input")) {
+    let arguments = match ["arguments", "input", "args", "parameters"].iter().find_map(|key| call.get(*key)) {
         Some(Value::Object(object)) => Arguments::Object(object.clone()),
         Some(Value::String(text)) => Arguments::from_text(text),
         None | Some(Value::Null) => Arguments::Object(Map::new()),
@@ -94,15 +188,14 @@ fn of_parts<'v>(parts: impl Iterator<Item = &'v Map<String, Value>>) -> Message 
         match text("type") {
             "text" | "output_text" => message.content += text("text"),
             "refusal" => message.content += text("refusal"),
-            "thinking" => add_reasoning(&mut message, text("thinking")),
-            "reasoning" => {
-                let said =
-                    ["content", "summary"].iter().find_map(|key| part.get(*key)?.as_array()).into_iter().flatten();
-                for one in said.filter_map(|one| one.get("text")?.as_str()) {
-                    add_reasoning(&mut message, one);
-                }
+            "thinking" => {
+                add_reasoning(&mut message, text("thinking"));
+                add_texts(&mut message, part.get("thinking"));
             }
-            "tool_use" | "function_call" => {
+            "reasoning" => {
+                add_texts(&mut message, ["content", "summary"].iter().find_map(|key| part.get(*key)));
+            }
+            "tool_use" | "function_call" | "custom_tool_call" => {
                 let id = part.get("call_id").or_else(|| part.get("id"));
                 message.tool_calls.extend(function_call(&Value::Object(part.clone()), id));
             }
@@ -112,98 +205,30 @@ fn of_parts<'v>(parts: impl Iterator<Item = &'v Map<String, Value>>) -> Message 
                 message.content += &inner.content;
                 message.tool_calls.extend(inner.tool_calls);
             }
-            _ => {}
+            _ => of_untyped(part, &mut message),
         }
     }
     message
 }
 
-/// A call assembled from chunks.
-#[derive(Default)]
-struct Building {
-    index: u64,
-    id: Option<String>,
-    name: String,
-    arguments: String,
-}
-
-/// Joins the chunks of a stream.
-fn streamed(pieces: &[Value]) -> Option<(Message, &'static str)> {
-    let kind = |piece: &Value| piece.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    if let Some(done) = pieces.iter().find(|piece| kind(piece) == "response.completed") {
-        return whole(done);
-    }
-    let mut message = Message::assistant("");
-    let mut calls: Vec<Building> = Vec::new();
-    let mut found = None;
-    for piece in pieces {
-        if let Some(choices) = piece.get("choices") {
-            found = Some("chat completion");
-            if let Some(delta) = choices.get(0).and_then(|choice| choice.get("delta")) {
-                chat_delta(delta, &mut message, &mut calls);
-            }
-        } else if let Some(delta) = piece.get("message").filter(|_| piece.get("done").is_some()) {
-            found = Some("chat response");
-            let more = self::message(delta.as_object()?);
-            message.content += &more.content;
-            add_reasoning(&mut message, more.reasoning.as_deref().unwrap_or_default());
-            message.tool_calls.extend(more.tool_calls);
-        } else if kind(piece).starts_with("message_") || kind(piece).starts_with("content_block_") {
-            found = Some("Anthropic message");
-            block_delta(piece, &kind(piece), &mut message, &mut calls);
+/// A part that is named by its key.
+fn of_untyped(part: &Map<String, Value>, message: &mut Message) {
+    if let Some(Value::String(text)) = part.get("text") {
+        match part.get("thought") {
+            Some(Value::Bool(true)) => add_reasoning(message, text),
+            _ => message.content += text,
         }
     }
-    message.tool_calls.extend(calls.into_iter().map(|call| ToolCall {
-        id: call.id,
-        name: call.name,
-        arguments: Arguments::from_text(&call.arguments),
-    }));
-    found.map(|kind| (message, kind))
-}
-
-fn building(calls: &mut Vec<Building>, index: u64) -> &mut Building {
-    let at = calls.iter().position(|call| call.index == index).unwrap_or_else(|| {
-        calls.push(Building { index, ..Building::default() });
-        calls.len() - 1
-    });
-    &mut calls[at]
-}
-
-fn chat_delta(delta: &Value, message: &mut Message, calls: &mut Vec<Building>) {
-    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    message.content += &text(delta, "content");
-    let reasoning = Some(text(delta, "reasoning_content")).filter(|text| !text.is_empty());
-    add_reasoning(message, &reasoning.unwrap_or_else(|| text(delta, "reasoning")));
-    for (place, call) in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten().enumerate() {
-        let index = call.get("index").and_then(Value::as_u64).unwrap_or(place as u64);
-        let open = building(calls, index);
-        if let Some(id) = call.get("id").and_then(Value::as_str).filter(|id| !id.is_empty()) {
-            open.id = Some(id.to_owned());
-        }
-        if let Some(function) = call.get("function") {
-            open.name += &text(function, "name");
-            match function.get("arguments") {
-                Some(Value::Object(object)) => open.arguments += &Value::Object(object.clone()).to_string(),
-                _ => open.arguments += &text(function, "arguments"),
-            }
-        }
+    let thought = part.get("reasoningContent").and_then(|content| content.get("reasoningText")?.get("text")?.as_str());
+    add_reasoning(message, thought.unwrap_or_default());
+    for (key, id) in [("functionCall", "id"), ("function_call", "id"), ("toolUse", "toolUseId")] {
+        message.tool_calls.extend(part.get(key).and_then(|call| function_call(call, call.get(id))));
     }
 }
 
-fn block_delta(piece: &Value, kind: &str, message: &mut Message, calls: &mut Vec<Building>) {
-    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let index = piece.get("index").and_then(Value::as_u64).unwrap_or_default();
-    let block = piece.get("content_block").filter(|block| block.get("type").is_some_and(|kind| kind == "tool_use"));
-    if let Some(block) = block.filter(|_| kind == "content_block_start") {
-        let open = building(calls, index);
-        (open.id, open.name) = (Some(text(block, "id")), text(block, "name"));
-    }
-    if let Some(delta) = piece.get("delta").filter(|_| kind == "content_block_delta") {
-        message.content += &text(delta, "text");
-        add_reasoning(message, &text(delta, "thinking"));
-        let json = text(delta, "partial_json");
-        if !json.is_empty() {
-            building(calls, index).arguments += &json;
-        }
+/// Adds a list of texts to the reasoning.
+fn add_texts(message: &mut Message, list: Option<&Value>) {
+    for one in list.and_then(Value::as_array).into_iter().flatten() {
+        add_reasoning(message, one.get("text").and_then(Value::as_str).unwrap_or_default());
     }
 }

@@ -12,9 +12,9 @@ use super::repair::Dialect;
 use super::{OtherForms, Parsed, Parser, ParserOptions};
 use crate::error::Result;
 use crate::format::{Format, Marker};
-use crate::message::Message;
-use crate::message::response;
+use crate::message::response::{self, Response};
 use crate::tool::Tools;
+use serde::de::IgnoredAny;
 use std::sync::Arc;
 
 /// Maximum number of bytes to keep before deciding.
@@ -79,9 +79,9 @@ impl AutoParser {
         if self.decided.is_none() {
             let text = String::from_utf8_lossy(&self.beginning);
             if response::may_begin(&self.beginning)
-                && let Some((message, kind)) = response::read(&text)
+                && let Some(response) = response::read(&text)
             {
-                return self.response(message, kind, emit);
+                return self.response(response, emit);
             }
             self.decide(emit)?;
         }
@@ -105,14 +105,15 @@ impl AutoParser {
     fn choose(&self, beginning: &[u8]) -> &'static str {
         let text = format!("{}{}", self.options.prompt_tail, String::from_utf8_lossy(beginning));
         let options = ParserOptions { other_forms: OtherForms::Off, ..self.options.clone() };
-        let mut best = (Format::delimited_name(), (0, 0, 0, 0));
+        let mut best = (Format::delimited_name(), (0, 0, 0, 0, 0));
         for builtin in Format::builtins() {
             let format = builtin.format();
             let has = |marker: &Marker| marker.text().is_some_and(|text_of| text.contains(text_of.trim()));
             let reasons =
                 format.reasoning.as_ref().is_some_and(|reasoning| has(&reasoning.start) || has(&reasoning.end));
             // Also find imprecise markers, by their letters.
-            let calls = format.start.as_ref().is_none_or(|start| has(start) || has_nearly(&text, start));
+            let calls = format.start.as_ref().is_none_or(|start| has(start) || has_nearly(&text, start))
+                || format.markup.iter().any(has);
             if !calls && !reasons {
                 continue;
             }
@@ -124,21 +125,34 @@ impl AutoParser {
             let fault = -i64::try_from(faults).unwrap_or(i64::MAX);
             // If nothing else does, an unreadable call also shows the format.
             let named = parsed.calls.iter().filter(|call| !call.name.is_empty()).count();
-            let score = (valid as i64, named as i64, i64::from(parsed.reasoning.is_some()), fault);
+            // A format whose prompts open the reasoning reads any text as reasoning.
+            let reasoned = i64::from(reasons && parsed.reasoning.is_some());
+            // Markers that are not the format's stay in the text.
+            let rest = parsed.content.len() + parsed.reasoning.as_ref().map_or(0, String::len);
+            let score = (valid as i64, named as i64, reasoned, fault, -i64::try_from(rest).unwrap_or(i64::MAX));
             if score.0 + score.1 + score.2 > 0 && score > best.1 {
                 best = (builtin.name, score);
             }
         }
+        if best.1.0 == 0 {
+            // The calls are in another form than that of any markers.
+            let reads = |name: &str| self.reads_calls(name, beginning);
+            return [best.0, Format::delimited_name()].into_iter().find(|name| reads(name)).unwrap_or(best.0);
+        }
         best.0
     }
 
+    /// Whether there are valid calls in the text, in that format or in other forms.
+    fn reads_calls(&self, name: &str, text: &[u8]) -> bool {
+        let format = Format::builtin(name).unwrap_or(Format::delimited());
+        let Ok(mut parser) = Parser::new(format, self.tools.clone(), self.options.clone()) else { return false };
+        parser.push(text, &mut |_| ());
+        parser.finish(&mut |_| ()).calls.iter().any(|call| call.valid)
+    }
+
     /// Parses a response. If it has no calls, its text may contain some.
-    fn response(
-        self,
-        message: Message,
-        kind: &'static str,
-        emit: &mut impl FnMut(Event),
-    ) -> Result<(Parsed, &'static str)> {
+    fn response(self, response: Response, emit: &mut impl FnMut(Event)) -> Result<(Parsed, &'static str)> {
+        let Response { message, kind } = response;
         let reasoning = message.reasoning.clone().filter(|reasoning| !reasoning.is_empty());
         if let Some(reasoning) = &reasoning {
             emit(Event::Reasoning { delta: reasoning.clone() });
@@ -173,7 +187,10 @@ impl AutoParser {
             }
             calls.start(call.name.clone(), 0..0);
             let (taken, _) = json.feed(text.as_bytes(), 0, machinery.stops(), false, &mut calls);
-            let ending = json.end(Terminator::End, &[], text.len(), machinery.stops(), &mut calls);
+            // Arguments that end early are repaired like those of a call that the text's end cuts off.
+            let whole = serde_json::from_str::<IgnoredAny>(&text).is_ok();
+            let by = if whole { Terminator::End } else { Terminator::Text };
+            let ending = json.end(by, &[], text.len(), machinery.stops(), &mut calls);
             let broken = ending.broken || taken < text.trim_end().len();
             calls.close(Ending { broken, ..ending }, &[]);
             calls.events.drain(..).for_each(&mut *emit);

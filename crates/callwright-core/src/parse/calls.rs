@@ -9,7 +9,7 @@ use super::duplicates;
 use super::event::{Diagnostic, DiagnosticKind, Event, Repair, RepairKind};
 use super::names;
 use super::parsed::ParsedCall;
-use crate::format::schema;
+use crate::format::schema::{self, Step};
 use crate::message::Arguments;
 use crate::tool::{CallProblem, Tool, Tools};
 use ids::Ids;
@@ -256,9 +256,9 @@ impl Calls {
         self.tools.as_ref().is_some_and(|tools| tools.get(name).is_some())
     }
 
-    /// Whether this may be the name of a call: one of the tools, or any if they are unknown.
+    /// Whether this may be the name of a call: it means one of the tools, or they are unknown.
     pub(crate) fn is_tool(&self, name: &str) -> bool {
-        self.tools.as_ref().is_none_or(|tools| tools.get(name).is_some() || tools.resembling(name).is_some())
+        self.tools.as_ref().is_none_or(|tools| names::meant(name, tools).is_some())
     }
 
     /// Whether the tools are known and this name means one of them.
@@ -266,9 +266,14 @@ impl Calls {
         self.tools.is_some() && self.is_tool(name)
     }
 
-    /// Whether a known tool's name begins like this, ignoring case and separators.
+    /// The same for a name in front of a parenthesis, as in any code.
+    pub(crate) fn is_tool_in_code(&self, name: &str) -> bool {
+        self.tools.as_ref().is_some_and(|tools| names::meant_in_code(name, tools).is_some())
+    }
+
+    /// Whether a known tool's name in code begins like this, ignoring case and separators.
     pub(crate) fn may_become_tool(&self, begun: &str) -> bool {
-        self.tools.as_ref().is_some_and(|tools| tools.may_begin(begun))
+        self.tools.as_ref().is_some_and(|tools| names::may_begin_in_code(begun, tools))
     }
 
     pub(crate) fn knows_tools(&self) -> bool {
@@ -438,6 +443,9 @@ impl Calls {
         if let Some(name) = written.object().and_then(|object| self.misplaced_argument(object)) {
             self.blame(CallProblem::MisplacedArgument { name: name.clone() });
         }
+        if let Some(name) = written.object().and_then(|object| self.swallowed_argument(object)) {
+            self.blame(CallProblem::SwallowedArgument { name });
+        }
         self.report_again(written.again());
         Some(written)
     }
@@ -477,6 +485,33 @@ impl Calls {
         ignored.into_iter().find(|key| !arguments.contains_key(*key) && schema::knows(schema, key))
     }
 
+    /// An argument that is inside another one, or a key of the call that is among the arguments, because a bracket is
+    /// missing.
+    fn swallowed_argument(&self, arguments: &Map<String, Value>) -> Option<String> {
+        let open = self.open.as_ref().filter(|open| open.seen.contains(&RepairKind::MissingBrackets))?;
+        let schema = self.tool()?.parameters.as_ref()?;
+        let declared = schema.contains_key("properties") && !schema.contains_key("additionalProperties");
+        // In other notations an argument's place shows where it belongs.
+        let closed = declared && open.arguments_at.is_some();
+        let beside = arguments.keys().find(|key| closed && !schema::knows(schema, key));
+        let within = || {
+            arguments.iter().find_map(|(key, value)| {
+                let member = Step::Member(key.clone());
+                let is_own = |inner: &String| {
+                    let path = [member.clone(), Step::Member(inner.clone())];
+                    schema::types(schema, &path).is_unknown()
+                };
+                let missing = |inner: &String| !arguments.contains_key(inner) && schema::knows(schema, inner);
+                value.as_object()?.keys().find(|inner| missing(inner) && is_own(inner))
+            })
+        };
+        let quoted = || {
+            let names = schema::names(schema).into_iter().filter(|name| !arguments.contains_key(name));
+            names.into_iter().find(|name| arguments.values().any(|value| mentions_argument(value, name)))
+        };
+        beside.or_else(within).cloned().or_else(quoted)
+    }
+
     /// Adds a doubled end marker to the call that ended last.
     pub(crate) fn extend_last(&mut self, blank: &[u8], marker: &[u8]) -> bool {
         let Some(end) = self.append_to_last(blank, marker) else { return false };
@@ -491,6 +526,20 @@ impl Calls {
             call.range.end += bytes.len();
         }
         Some(call.range.end)
+    }
+}
+
+/// Whether a text in the value looks as if it had the argument `name` in it: `, name:` or `, name=`.
+fn mentions_argument(value: &Value, name: &str) -> bool {
+    match value {
+        Value::String(text) => text.match_indices(name).any(|(at, _)| {
+            let quoted = |c: char| c.is_whitespace() || matches!(c, '"' | '\'');
+            text[..at].trim_end_matches(quoted).ends_with(',')
+                && text[at + name.len()..].trim_start_matches(quoted).starts_with([':', '='])
+        }),
+        Value::Array(items) => items.iter().any(|item| mentions_argument(item, name)),
+        Value::Object(object) => object.values().any(|value| mentions_argument(value, name)),
+        _ => false,
     }
 }
 

@@ -54,7 +54,7 @@ pub enum Event {
     Repair(Repair),
 }
 
-/// A call that must not be executed: it is cut off, or names no tool.
+/// A call that must not be executed: it is cut off, names no tool, or its arguments are no JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct InvalidCall {

@@ -8,23 +8,49 @@ use crate::tool::Tools;
 /// Characters that end a name. A name that a tool has is never cut, since tools may contain them.
 const MARKUP: [char; 11] = ['<', '>', '\n', '\r', '(', ')', '[', ']', '{', '}', '"'];
 
+/// The namespaces that models are trained to put before a tool's name.
+const NAMESPACES: [&str; 8] =
+    ["tools.", "functions.", "default_api.", "tool.", "function.", "default_api:", "functions:", "tools:"];
+
 /// The intended tool's name, if it differs from the written one.
 pub(crate) fn repaired(name: &str, tools: Option<&Tools>) -> Option<String> {
-    let known = |name: &str| {
-        let tools = tools?;
-        let exact = tools.get(name).map(|tool| tool.name.as_str());
-        exact.or_else(|| tools.resembling(name)).map(str::to_owned)
-    };
-    if let Some(tool) = known(name) {
-        return Some(tool).filter(|tool| tool != name);
+    if let Some(tool) = tools.and_then(|tools| meant(name, tools)) {
+        return Some(tool.to_owned()).filter(|tool| tool != name);
     }
     let bare = bare(name);
-    let candidates = [bare, without_counter(bare)].into_iter();
-    let found = candidates.clone().find_map(known).or_else(|| {
-        let tools = tools?;
-        candidates.flat_map(suffixes).filter(|(prefix, _)| is_foreign(prefix, tools)).find_map(|(_, name)| known(name))
-    });
-    found.or_else(|| (bare != name && !bare.is_empty()).then(|| bare.to_owned()))
+    (bare != name && !bare.is_empty()).then(|| bare.to_owned())
+}
+
+/// The tool that a name means.
+pub(crate) fn meant<'t>(name: &str, tools: &'t Tools) -> Option<&'t str> {
+    if let Some(tool) = known(name, tools) {
+        return Some(tool);
+    }
+    let bare = bare(name);
+    let candidates = [bare, without_counter(bare)];
+    candidates.iter().find_map(|name| known(name, tools)).or_else(|| {
+        let parts = candidates.iter().flat_map(|name| suffixes(name));
+        parts.filter(|(prefix, _)| is_foreign(prefix, tools)).find_map(|(_, name)| known(name, tools))
+    })
+}
+
+/// The tool of that name, or the only one that resembles it.
+fn known<'t>(name: &str, tools: &'t Tools) -> Option<&'t str> {
+    tools.get(name).map(|tool| tool.name.as_str()).or_else(|| tools.resembling(name))
+}
+
+/// The same in code, where any object may have a method of that name: only usual namespaces may precede it.
+pub(crate) fn meant_in_code<'t>(name: &str, tools: &'t Tools) -> Option<&'t str> {
+    known(name, tools).or_else(|| {
+        let rest = NAMESPACES.iter().find_map(|namespace| name.strip_prefix(namespace))?;
+        meant(name, tools).filter(|tool| known(rest, tools) == Some(tool))
+    })
+}
+
+/// Whether a name that means a tool in code may begin like this.
+pub(crate) fn may_begin_in_code(begun: &str, tools: &Tools) -> bool {
+    let after = |namespace: &str| begun.strip_prefix(namespace).is_some_and(|rest| tools.may_begin(rest));
+    tools.may_begin(begun) || NAMESPACES.iter().any(|namespace| namespace.starts_with(begun) || after(namespace))
 }
 
 /// Whether `key` can be the name of an argument: no markup, no line break, no bracket.
@@ -35,7 +61,11 @@ pub(crate) fn is_plain(key: &str) -> bool {
 /// A name without quotes, up to a character that cannot be part of one.
 fn bare(name: &str) -> &str {
     let quoted = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`');
-    let name = name.trim_matches(quoted);
+    let mut name = name.trim_matches(quoted);
+    // A tag before the name.
+    while let Some((_, rest)) = name.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
+        name = rest.trim_start_matches(quoted);
+    }
     name[..name.find(MARKUP).unwrap_or(name.len())].trim_matches(quoted)
 }
 
@@ -83,6 +113,8 @@ mod tests {
             ("clock<|channel|>analysis", Some("clock")),
             ("tool_12</arg_value>", Some("tool_12")),
             ("\"clock\"", Some("clock")),
+            ("<|sep|>clock", Some("clock")),
+            ("<a><b> clock</b>", Some("clock")),
             ("files.read", None),
             // Another tool has that prefix, so it is not removed.
             ("files.write", None),
@@ -93,6 +125,20 @@ mod tests {
             assert_eq!(repaired(written, Some(&tools)).as_deref(), meant, "{written}");
         }
         assert_eq!(repaired("a.b:0", None), None);
+        for (written, meant) in [
+            ("clock", Some("clock")),
+            ("Clock", Some("clock")),
+            ("tools.clock", Some("clock")),
+            ("functions.create_file", Some("create-file")),
+            ("wall.clock", None),
+            ("tools.wall.clock", None),
+            ("tools.nothing", None),
+        ] {
+            assert_eq!(meant_in_code(written, &tools), meant, "{written}");
+        }
+        for (begun, may) in [("to", true), ("tools.cl", true), ("tools.x", false), ("cl", true), ("the", false)] {
+            assert_eq!(may_begin_in_code(begun, &tools), may, "{begun}");
+        }
         assert_eq!(repaired("a<b", None).as_deref(), Some("a"));
     }
 }

@@ -6,7 +6,7 @@ use super::Parser;
 use crate::format::Payload;
 use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::machinery::Machinery;
-use crate::parse::markers::{Candidate, Found};
+use crate::parse::markers::{Candidate, Context, Found, START};
 use crate::parse::other_forms::bare::BareArguments;
 use crate::parse::other_forms::look::{
     Before, Lines, Opener, TAIL, Tail, before_brace, before_parenthesis, may_follow_call, undecided,
@@ -135,6 +135,7 @@ impl Parser {
         let is_tool = |name: &str| self.calls.is_known_tool(name);
         let tail = Tail { text, whole };
         if byte == b'(' {
+            let is_tool = |name: &str, listed| if listed { is_tool(name) } else { self.calls.is_tool_in_code(name) };
             return before_parenthesis(tail, is_tool).filter(|_| blank.is_empty());
         }
         before_brace(tail, is_tool).filter(|opener| opener.form == REACT || blank.is_empty())
@@ -229,6 +230,26 @@ impl Parser {
         true
     }
 
+    /// Whether the held bytes are the beginning of a call with a long text as its first argument, which then begins.
+    pub(super) fn begins_long_call(&mut self) -> bool {
+        if self.context() != Context::AnyForm || self.held.first() != Some(&b'(') {
+            return false;
+        }
+        let Some(opener) = self.opener(b'(') else { return false };
+        let held = self.take_held();
+        self.at -= held.len();
+        let begins = self.begin_at(&opener);
+        if begins {
+            self.scan = START;
+            self.consume(&held);
+            self.give_held(held);
+        } else {
+            self.at += held.len();
+            self.held = held;
+        }
+        begins
+    }
+
     /// Splits the beginning of a call into its parts. `None` if it is quoted, or in a code fence with other text.
     fn beginning(&self, form: u8, held: &[u8], start: usize) -> Option<Beginning> {
         let text = &held[start..];
@@ -254,7 +275,9 @@ impl Parser {
         let (name, argued) = json_name(&text[payload..])?;
         let begins_line = self.text.begins_line(&held[..start]);
         let quoted = self.text.last(&held[..start]).is_some_and(|last| b"`\"'([{=\\".contains(&last));
-        if fenced && !begins_line || quoted || !begins_line && !argued || !argued && !self.calls.is_known_tool(name) {
+        // A fence after other text on its line, as in `Action: ```json`, has lines of its own.
+        let in_line = fenced && !begins_line && !text[..object].contains(&b'\n');
+        if in_line || quoted || !begins_line && !argued || !argued && !self.calls.is_known_tool(name) {
             return None;
         }
         let action = text[payload..].windows(8).any(|window| window == b"\"action\"");

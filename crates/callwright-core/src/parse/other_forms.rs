@@ -187,8 +187,11 @@ impl Own {
 const BLANK: &str = r"[ \t\r\n]*";
 const STRING: &str = r#""[^"\\{}\[\]()\r\n<>`#|]+""#;
 const WORD: &str = "[A-Za-z0-9_.:/-]+";
-/// A first argument of a Python call without its name: a text or a number. As in `STRING`, without what begins a marker.
-const POSITIONAL: &str = r#"(?:"[^"\\{}\[\]()\r\n<>`#|]*"|'[^'\\{}\[\]()\r\n<>`#|]*'|-?[0-9][0-9.]*)"#;
+/// A first argument of a Python call without its name: a text, a number or a word.
+const POSITIONAL: &str =
+    r#"(?:"(?:[^"\\]|\\(?s-u:.))*"|'(?:[^'\\]|\\(?s-u:.))*'|-?[0-9][0-9.]*|[Tt]rue|[Ff]alse|None|null)"#;
+/// The beginning of one that is not prose, whatever follows: a text over several lines, a list or an object.
+const POSITIONAL_BEGUN: &str = r#"(?:"""|'''|[\[{][ \t\r\n]*["'0-9{\[-])"#;
 /// What may follow a Python call that is not prose: `f("x") reads x` stays text.
 const ENDS: &str = r"[ \t]*(?:[\r\n,;\]`]|\z)";
 pub(crate) const NAME_KEYS: [&str; 6] = ["name", "tool_name", "function_name", "function", "tool", "action"];
@@ -220,7 +223,7 @@ pub(super) fn patterns(own: &Own) -> (Signs, Signs) {
         (
             sign(Side::Other(PYTHON), Lookahead::All),
             format!(
-                r"\({BLANK}(?:[A-Za-z_][A-Za-z0-9_]*[ ]*=[^=]|(?:{POSITIONAL}{BLANK})?\){ENDS}|{POSITIONAL}{BLANK},)"
+                r"\({BLANK}(?:{POSITIONAL_BEGUN}|[A-Za-z_][A-Za-z0-9_]*[ ]*=[^=]|(?:{POSITIONAL}{BLANK})?\){ENDS}|{POSITIONAL}{BLANK},)"
             ),
         ),
     ];
@@ -276,7 +279,7 @@ fn heads(declaration: &Declaration) -> Vec<String> {
             let next = format!("{BLANK}(?:{}|{})", escaped(tagged.key_start.trim()), escaped(end.trim()));
             tagged.head.forms.iter().map(|form| head(form) + &next).collect()
         }
-        Payload::Python { .. } => vec![format!(r"\[?{BLANK}{WORD}{BLANK}\(")],
+        Payload::Python { .. } => vec![format!(r"\[?{BLANK}(?:print\({BLANK})?{WORD}{BLANK}\(")],
     }
 }
 

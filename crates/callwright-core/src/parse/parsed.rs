@@ -1,6 +1,7 @@
 //! Options for parsing a text, and the result.
 
 use super::OtherForms;
+use super::duplicates;
 use super::event::{Diagnostic, InvalidCall, Repair};
 use crate::message::{Arguments, Message, Role, ToolCall};
 use crate::tool::CallProblem;
@@ -102,9 +103,19 @@ pub struct ParsedCall {
 }
 
 impl ParsedCall {
-    /// Whether the call may be handed to a program: it is complete and names a tool. It may still not fit that tool.
+    /// Whether the call may be handed to a program: it is complete, names a tool, and its arguments are a JSON object.
+    /// It may still not fit that tool.
     pub fn is_whole(&self) -> bool {
-        self.complete && !self.name.is_empty()
+        self.complete && !self.name.is_empty() && self.has_object()
+    }
+
+    /// Whether the arguments are a JSON object. It may have numbers or duplicate keys that [`Arguments::Object`] cannot
+    /// hold.
+    fn has_object(&self) -> bool {
+        match &self.arguments {
+            Arguments::Object(_) => true,
+            Arguments::Raw(text) => duplicates::read_object(text).is_ok(),
+        }
     }
 
     /// Whether the call may be executed: it is whole and fits its tool.
@@ -161,7 +172,7 @@ impl Parsed {
         }
     }
 
-    /// The message as JSON. Calls that are cut off or name no tool are separate, as in [`message_to_json`].
+    /// The message as JSON. Calls that are not [whole](ParsedCall::is_whole) are separate, as in [`message_to_json`].
     pub fn to_json(&self) -> Value {
         message_to_json(&self.message(), &self.calls)
     }
@@ -187,8 +198,8 @@ impl Parsed {
 
 /// OpenAI's form of `message`, whose calls are `calls`.
 ///
-/// A program that runs everything in `tool_calls` must not run half a call. Calls that are not
-/// [whole](ParsedCall::is_whole) are therefore in `invalid_tool_calls`, each an
+/// A program that runs everything in `tool_calls` must not run half a call, or find arguments that it cannot read. Calls
+/// that are not [whole](ParsedCall::is_whole) are therefore in `invalid_tool_calls`, each an
 /// [`InvalidCall`](super::event::InvalidCall). Whole calls that do not fit their tool stay in `tool_calls`.
 pub fn message_to_json(message: &Message, calls: &[ParsedCall]) -> Value {
     let invalid: Vec<&ParsedCall> = calls.iter().filter(|call| !call.is_whole()).collect();

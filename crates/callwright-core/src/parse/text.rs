@@ -83,6 +83,8 @@ pub(crate) struct Text {
     markup_since: bool,
     /// Where the text continues after the last call or markup. A range across it is not contiguous in the model's text.
     seam: usize,
+    /// The same in `blank`: the length of its part from before the last markup.
+    blank_seam: usize,
     /// Whether a comma or a semicolon after a call may separate it from the next one.
     separators: bool,
 }
@@ -120,6 +122,7 @@ impl Text {
                 return;
             }
             self.after = After::Nothing;
+            let seam = std::mem::take(&mut self.blank_seam);
             let separated = self.blank.iter().position(|b| !b.is_ascii_whitespace());
             let separator = separated.map(|at| self.blank.split_off(at));
             let blank = self.blank.clone();
@@ -129,7 +132,7 @@ impl Text {
             // The white space before the call is moved after it here. It has no place in the model's text, except for
             // the part that both have in common.
             let same = gap.iter().rev().zip(blank.iter().rev()).take_while(|(gap, blank)| gap == blank).count();
-            self.seam = self.content.len() - same;
+            self.seam = self.content.len() - same.min(blank.len().saturating_sub(seam));
             self.write(&separator.unwrap_or_default());
         }
         let trailing = bytes.iter().rev().take(BLANK).take_while(|b| b.is_ascii_whitespace()).count();
@@ -145,6 +148,7 @@ impl Text {
             self.write(solid);
             self.blank = held;
             self.blank.clear();
+            self.blank_seam = 0;
             self.blank.extend_from_slice(blank);
         }
     }
@@ -159,6 +163,7 @@ impl Text {
             self.gap.retain(u8::is_ascii_whitespace);
         }
         self.blank.clear();
+        self.blank_seam = 0;
     }
 
     fn is_blank(&self, byte: u8) -> bool {
@@ -282,7 +287,8 @@ impl Text {
     /// Markup here that is neither a call nor the end of anything.
     pub(crate) fn markup_here(&mut self) {
         (self.at_markup, self.markup_since) = (true, true);
-        self.seam = self.content.len();
+        self.seam = self.content.len() + self.blank.len();
+        self.blank_seam = self.blank.len();
     }
 
     /// Whether only blanks have come since the beginning of the line or since markup.

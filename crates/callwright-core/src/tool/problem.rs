@@ -73,6 +73,11 @@ pub enum CallProblem {
         /// The argument's name.
         name: String,
     },
+    /// A closing bracket is missing, and this argument is inside another one.
+    SwallowedArgument {
+        /// The argument's name.
+        name: String,
+    },
     /// An argument has no name.
     UnnamedArgument,
     /// An argument of a Python call has no name, and the tool has no parameter in its position.
@@ -149,6 +154,7 @@ impl CallProblem {
             CallProblem::DuplicateKey { .. } => "duplicate_key",
             CallProblem::ConflictingKey { .. } => "conflicting_key",
             CallProblem::MisplacedArgument { .. } => "misplaced_argument",
+            CallProblem::SwallowedArgument { .. } => "swallowed_argument",
             CallProblem::UnnamedArgument => "unnamed_argument",
             CallProblem::PositionalArgument => "positional_argument",
             CallProblem::InvalidArgumentName { .. } => "invalid_argument_name",
@@ -219,6 +225,9 @@ impl fmt::Display for CallProblem {
             }
             CallProblem::MisplacedArgument { name } => {
                 write!(f, "the argument {name:?} is next to \"arguments\", not inside it")
+            }
+            CallProblem::SwallowedArgument { name } => {
+                write!(f, "a closing bracket is missing before the argument {name:?}")
             }
             CallProblem::UnnamedArgument => f.write_str("an argument has no name"),
             CallProblem::PositionalArgument => f.write_str("an argument has no name; write name=value"),

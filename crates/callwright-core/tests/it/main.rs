@@ -13,5 +13,6 @@ mod parse;
 mod parses;
 mod payloads;
 mod prose;
+mod responses;
 mod template;
 mod tool;

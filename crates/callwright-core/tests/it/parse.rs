@@ -132,6 +132,10 @@ fn check(setup: &Setup, input: &[u8], events: &[Event], parsed: &Parsed) {
             "what is in no call is text, but for white space"
         );
     }
+    for call in parsed.to_json()["tool_calls"].as_array().into_iter().flatten() {
+        let arguments = call["function"]["arguments"].as_str().unwrap();
+        assert!(serde_json::from_str::<serde_json::Map<_, _>>(arguments).is_ok(), "a client can read {arguments}");
+    }
     for range in parsed.repairs.iter().map(|r| &r.range).chain(parsed.diagnostics.iter().map(|d| &d.range)) {
         assert!(range.start <= range.end && range.end <= input.len() + 1, "{range:?}");
     }

@@ -12,8 +12,8 @@ use crate::parse::payload::{PayloadReader, Terminator, Then};
 use crate::parse::repair::{Dialect, Stops};
 use std::sync::Arc;
 
-/// Gemma 4's quote.
-const QUOTE: &str = "<|\"|>";
+/// The quotes of Gemma 4 and of FunctionGemma, and what stands for them as the end of a string.
+const QUOTES: [(u8, &str); 2] = [(b'|', "<|\"|>"), (b'>', "<escape>")];
 
 /// Reads the arguments of one such call, starting at the brace.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct BareArguments {
     /// Start of the object in the model's text.
     start: usize,
     depth: usize,
-    /// The end of the open string: a quote, or [`QUOTE`] if it is `|`.
+    /// The end of the open string: a quote, or one of [`QUOTES`].
     string: Option<u8>,
     /// The last byte that is not white space, and whether the last byte escapes the next one.
     last: u8,
@@ -51,13 +51,14 @@ impl BareArguments {
     fn step(&mut self, byte: u8) {
         self.text.push(byte);
         let escaped = std::mem::take(&mut self.escape);
+        let own = QUOTES.iter().find(|(_, quote)| self.text.ends_with(quote.as_bytes())).map(|(end, _)| *end);
         match self.string {
-            Some(b'|') if self.text.ends_with(QUOTE.as_bytes()) => self.string = None,
-            Some(b'|') => {}
+            Some(b'|' | b'>') if self.string == own => self.string = None,
+            Some(b'|' | b'>') => {}
             Some(_) if byte == b'\\' && !escaped => self.escape = true,
             Some(quote) if byte == quote && !escaped => self.string = None,
             Some(_) => {}
-            None if self.text.ends_with(QUOTE.as_bytes()) => self.string = Some(b'|'),
+            None if own.is_some() => self.string = own,
             // A quote inside a text is part of it.
             None if matches!(byte, b'"' | b'\'') && b":,[{".contains(&self.last) => self.string = Some(byte),
             None => match byte {
@@ -114,14 +115,22 @@ impl BareArguments {
 }
 
 fn reader(text: &str, repair: bool) -> JsonPayload {
-    let quote = text.contains(QUOTE).then(|| Arc::from(QUOTE.as_bytes()));
+    let quote = QUOTES.iter().find(|(_, quote)| text.contains(quote)).map(|(_, quote)| Arc::from(quote.as_bytes()));
     JsonPayload::arguments_only(&Dialect::Own { quote, bare_keys: true }, true, repair)
 }
 
 /// A value, quoted if it is unquoted text.
 fn quoted(value: &str) -> String {
     let value = value.trim();
-    let whole = value.starts_with(['{', '[', '"', '\'']) || value.starts_with(QUOTE);
+    if let Some((_, quote)) = QUOTES.iter().find(|(_, quote)| value.contains(quote)) {
+        // Every second part is a string.
+        let part = |(index, part): (usize, &str)| match index % 2 {
+            0 => part.to_owned(),
+            _ => serde_json::Value::from(part).to_string(),
+        };
+        return value.split(quote).enumerate().map(part).collect();
+    }
+    let whole = value.starts_with(['{', '[', '"', '\'']);
     if whole || serde_json::from_str::<serde_json::Value>(value).is_ok() {
         return value.to_owned();
     }

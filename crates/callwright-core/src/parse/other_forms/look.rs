@@ -61,18 +61,20 @@ fn lone_name(line: &str) -> Option<(usize, usize)> {
     (line.len() - name <= NAME && line.bytes().skip(name).all(in_name)).then_some((begin, name))
 }
 
-/// The opener before a `(` that may begin the arguments of a call in Python.
-pub(crate) fn before_parenthesis(tail: Tail, is_tool: impl Fn(&str) -> bool) -> Option<Opener> {
+/// The opener before a `(` that may begin the arguments of a call in Python. `listed` is whether a list begins before the
+/// name.
+pub(crate) fn before_parenthesis(tail: Tail, is_tool: impl Fn(&str, bool) -> bool) -> Option<Opener> {
     if !tail.text.bytes().last().is_some_and(in_name) {
         return None;
     }
     let line = tail.lines().next()?;
     let (begin, name) = lone_name(&tail.text[line..])?;
     let fence = tail.fence_before(line);
-    let form = if name > begin { PYTHON_LIST } else { PYTHON };
+    let listed = name > begin;
+    let form = if listed { PYTHON_LIST } else { PYTHON };
     let (call, name) = (line + begin, line + name..tail.text.len());
     let start = fence.unwrap_or(call);
-    is_tool(&tail.text[name.clone()]).then_some(Opener { form, start, call, name, fenced: fence.is_some() })
+    is_tool(&tail.text[name.clone()], listed).then_some(Opener { form, start, call, name, fenced: fence.is_some() })
 }
 
 /// The opener before a `{` that may begin a call's arguments.
@@ -82,7 +84,7 @@ pub(crate) fn before_brace(tail: Tail, is_tool: impl Fn(&str) -> bool) -> Option
         let named = is_tool(&tail.text[name.clone()]);
         return named.then_some(Opener { form: CALL, start: call, call, name, fenced: false });
     }
-    tail.lines().find_map(|line| match action(&tail.text[line..], &is_tool, &is_tool)? {
+    tail.lines().find_map(|line| match action(&tail.text[line..], &is_tool)? {
         Action::Begun => None,
         Action::Whole { name, fenced } => {
             let name = line + name.start..line + name.end;
@@ -153,15 +155,20 @@ impl Lines {
     }
 }
 
-/// Number of bytes at the end of the text that may become the beginning of a call.
+/// Number of bytes at the end of the text that may become the beginning of a call. `may_be_tool` is about a name in code;
+/// elsewhere any namespace may precede a tool's name.
 pub(crate) fn undecided(tail: Tail, may_be_tool: impl Fn(&str) -> bool, is_tool: impl Fn(&str) -> bool) -> usize {
     let text = tail.text;
-    let start = lone(tail, &may_be_tool)
-        .or_else(|| called(text).filter(|(_, name)| may_be_tool(&text[*name..])).map(|(call, _)| call))
-        .or_else(|| begun_call(text))
-        .or_else(|| begun_fence(tail))
+    let starts = [
+        lone(tail, &may_be_tool),
+        called(text).map(|(call, _)| call),
+        begun_call(text),
+        begun_fence(tail),
         // The first such line: the second one looks like another beginning.
-        .or_else(|| tail.lines().filter(|&line| action(&text[line..], &may_be_tool, &is_tool).is_some()).last());
+        tail.lines().filter(|&line| action(&text[line..], &is_tool).is_some()).last(),
+    ];
+    // Of two possible calls, the longer one.
+    let start = starts.into_iter().flatten().min();
     start.map_or(0, |start| {
         // White space before a call is not text.
         let blank = text[..start].bytes().rev().take_while(u8::is_ascii_whitespace).count();
@@ -173,9 +180,10 @@ pub(crate) fn undecided(tail: Tail, may_be_tool: impl Fn(&str) -> bool, is_tool:
 fn lone(tail: Tail, may_be_tool: impl Fn(&str) -> bool) -> Option<usize> {
     let line = tail.lines().next()?;
     let (begin, name) = lone_name(&tail.text[line..])?;
+    let listed = name > begin;
     let name = &tail.text[line + name..];
-    let begun = !name.is_empty() || tail.text[line..].ends_with('[');
-    (begun && may_be_tool(name)).then(|| tail.fence_before(line).unwrap_or(line + begin))
+    let possible = if listed { true } else { !name.is_empty() && may_be_tool(name) };
+    possible.then(|| tail.fence_before(line).unwrap_or(line + begin))
 }
 
 /// Starts of `call:NAME` at the end of the text, and of its name.
@@ -215,7 +223,7 @@ enum Action {
 }
 
 /// Reads `Action: NAME`, a line break, `Action Input:` and perhaps a code fence; `None` for other text.
-fn action(line: &str, may_be_tool: impl Fn(&str) -> bool, is_tool: impl Fn(&str) -> bool) -> Option<Action> {
+fn action(line: &str, is_tool: impl Fn(&str) -> bool) -> Option<Action> {
     const AROUND: [char; 4] = [' ', '\t', '*', '`'];
     let rest = line.trim_start_matches([' ', '\t', '*']);
     let Some(rest) = rest.strip_prefix("Action:") else {
@@ -227,10 +235,13 @@ fn action(line: &str, may_be_tool: impl Fn(&str) -> bool, is_tool: impl Fn(&str)
     let name = rest.get(..length)?;
     let start = line.len() - rest.len();
     let rest = &rest[length..];
-    if rest.is_empty() {
-        return may_be_tool(name).then_some(Action::Begun);
+    if length > NAME {
+        return None;
     }
-    if length > NAME || !is_tool(name) {
+    if rest.is_empty() {
+        return Some(Action::Begun);
+    }
+    if !is_tool(name) {
         return None;
     }
     let rest = rest.trim_start_matches(AROUND).trim_start_matches(['\r', '\n', ' ', '\t', '*']);
@@ -256,7 +267,7 @@ mod tests {
 
     #[test]
     fn only_possible_calls_are_held_back() {
-        let may = |name: &str| "get_weather".starts_with(name);
+        let may = |name: &str| "get_weather".starts_with(name) || "tools.".starts_with(name);
         let held = |text| undecided(tail(text), may, |name| name == "get_weather");
         for (text, expected) in [
             ("Let me see", 0),
@@ -273,9 +284,13 @@ mod tests {
             ("The call", 5),
             ("The recall", 0),
             ("so.call:get_w", 10),
-            ("so.call:set", 0),
+            ("so.call:any.get_w", 14),
+            ("[any.get_w", 10),
+            ("any.get_w", 0),
+            ("too", 3),
             ("Thought: x\nAction: get_weather\nAction In", 30),
             ("Action: book\nAction In", 0),
+            ("Action: cal", 11),
             ("Action: get_weather\nAction Input: rain", 0),
             ("Action: get_weather\nAction Input: ```json", 41),
             ("Well:\n**", 3),
@@ -294,6 +309,7 @@ mod tests {
         assert_eq!(form("Action: f\nAction Input:"), Some(REACT));
         assert_eq!(form("Action: g\nAction Input:"), None);
         assert_eq!(form("f"), None);
+        let is_tool = |name: &str, _| name == "f";
         let form = |text| before_parenthesis(tail(text), is_tool).map(|opener| opener.form);
         assert_eq!(form("f"), Some(PYTHON));
         assert_eq!(form("Now:\n[f"), Some(PYTHON_LIST));

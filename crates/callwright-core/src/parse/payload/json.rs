@@ -49,6 +49,8 @@ pub(crate) struct JsonPayload {
     /// Whether to stop after the payload, for the format's following text.
     pause: bool,
     junk: bool,
+    /// Whether the call was lost and has ended.
+    lost: bool,
     key: String,
     /// Whether there was an `=` instead of a colon.
     arrow: bool,
@@ -92,10 +94,12 @@ enum State {
     AfterValue,
     /// After the object.
     After,
-    /// Beyond repair: the rest is skipped.
+    /// Beyond repair: the rest is skipped. In a list of calls, the brackets that are open show where the next call may
+    /// begin.
     Lost {
         string: bool,
         escape: bool,
+        depth: usize,
     },
 }
 
@@ -144,6 +148,7 @@ impl JsonPayload {
             bare: false,
             pause: false,
             junk: false,
+            lost: false,
             key: String::new(),
             arrow: false,
             long_key: false,
@@ -227,7 +232,7 @@ impl JsonPayload {
 
     fn lose(&mut self, at: usize, calls: &mut Calls) {
         calls.diagnose(DiagnosticKind::BrokenJson, at..at + 1);
-        self.state = State::Lost { string: false, escape: false };
+        self.state = State::Lost { string: false, escape: false, depth: self.level };
     }
 
     /// Reports a departure, after sending what precedes it.
@@ -293,11 +298,20 @@ impl JsonPayload {
             State::After => return self.after(byte, at, calls),
             // As in the transducer, a line break ends a string.
             State::Lost { .. } if self.open_ended && byte == b'\n' => self.over = true,
-            State::Lost { string, escape } => {
+            State::Lost { string, escape, depth } => {
+                let depth = match byte {
+                    b'{' | b'[' if !string => depth + 1,
+                    b'}' | b']' if !string => depth.saturating_sub(1),
+                    _ => depth,
+                };
                 self.state = State::Lost {
                     string: if string { byte != b'\n' && (escape || byte != b'"') } else { byte == b'"' },
                     escape: string && !escape && byte == b'\\',
+                    depth,
                 };
+                if depth == 0 && byte == b'}' && self.array {
+                    (self.lost, self.state) = (true, State::After);
+                }
             }
             // The transducers handle these states; their bytes never get here.
             State::KeyText | State::Reading(_) => {}
@@ -420,7 +434,10 @@ impl PayloadReader for JsonPayload {
                 break;
             }
             self.at = at + i;
+            let lost = matches!(self.state, State::Lost { .. });
             match self.step(byte, at + i, stops, calls) {
+                // The byte may be a bracket or a quote.
+                Step::Taken if !lost && matches!(self.state, State::Lost { .. }) => {}
                 Step::Taken => i += 1,
                 Step::Again => {}
                 Step::NextCall if self.array && self.keys.array => return (i, Then::NextCall),
@@ -494,7 +511,7 @@ impl PayloadReader for JsonPayload {
             _ => {}
         }
         self.use_held(stops, calls);
-        let lost = matches!(self.state, State::Lost { .. } | State::Start | State::Fence);
+        let lost = self.lost || matches!(self.state, State::Lost { .. } | State::Start | State::Fence);
         self.flush(calls);
         if by == Terminator::End
             && let Some(text) = self.trailing.text_at()
@@ -549,7 +566,7 @@ impl PayloadReader for JsonPayload {
         self.level = 0;
         self.sent = 0;
         self.string_at = None;
-        (self.wrapped, self.array, self.over, self.junk) = (false, false, false, false);
+        (self.wrapped, self.array, self.over, self.junk, self.lost) = (false, false, false, false, false);
         (self.bare, self.pause) = (false, false);
         (self.undecided, self.shortened, self.argued, self.long_key) = (false, false, false, false);
         self.arrow = false;

@@ -36,6 +36,8 @@ pub(crate) struct PythonPayload {
     /// Whether anything except white space came.
     started: bool,
     shortened: bool,
+    /// The number of open parentheses of `print(…)` around the calls.
+    printed: usize,
     /// Whether white space followed what may be the name of another call.
     spaced: bool,
     /// Whether a call begins at the next byte.
@@ -93,6 +95,7 @@ impl PythonPayload {
             fenced: false,
             started: false,
             shortened: false,
+            printed: 0,
             spaced: false,
             next: false,
             several: false,
@@ -128,6 +131,12 @@ impl PythonPayload {
             State::Comment if byte == b'\n' => self.state = State::Start,
             State::Comment => {}
             State::Name | State::Paren => match byte {
+                b'(' if self.repair && self.name == b"print" && !calls.is_tool("print") => {
+                    self.report(RepairKind::ExtraWrapping, self.name_at..at + 1, calls);
+                    self.name.clear();
+                    self.printed += 1;
+                    self.state = State::Start;
+                }
                 b'(' => self.begin_arguments(calls, at),
                 b' ' | b'\t' | b'\r' | b'\n' => self.state = State::Paren,
                 _ if self.state == State::Name && in_name(byte) && self.name.len() < NAME => self.name.push(byte),
@@ -230,6 +239,7 @@ impl PythonPayload {
             _ if self.text_at.is_some() => self.line_start = false,
             b',' | b';' => (self.comma, self.line_start) = (true, false),
             b']' if self.array_at.is_some() => (self.array_at, self.line_start) = (None, false),
+            b')' if self.printed > 0 => (self.printed, self.line_start) = (self.printed - 1, false),
             b')' if self.arguments.is_wrapped() => self.line_start = false,
             b'`' if self.fenced => self.line_start = false,
             _ if self.line_start && self.repair && !b"}])>,;'\"<`".contains(&byte) => {
@@ -329,7 +339,7 @@ impl PayloadReader for PythonPayload {
     fn is_closed(&self) -> bool {
         match &self.json {
             Some(json) => json.is_closed(),
-            None => self.open_ended && self.state == State::After && self.array_at.is_none(),
+            None => self.open_ended && self.state == State::After && self.array_at.is_none() && self.printed == 0,
         }
     }
 
@@ -359,7 +369,7 @@ impl PayloadReader for PythonPayload {
             State::NextName => {
                 self.report(RepairKind::StrayText, self.name_at..at, calls);
             }
-            State::After if self.array_at.is_some() && by != Terminator::NextCall => {
+            State::After if (self.array_at.is_some() || self.printed > 0) && by != Terminator::NextCall => {
                 self.report(RepairKind::MissingBrackets, at..at, calls);
             }
             _ => {}
@@ -417,9 +427,9 @@ impl PayloadReader for PythonPayload {
             json.next_call();
             return;
         }
-        let (array_at, fenced, comma) = (self.array_at, self.fenced, self.comma);
+        let (array_at, fenced, comma, printed) = (self.array_at, self.fenced, self.comma, self.printed);
         self.reset();
-        (self.array_at, self.fenced, self.comma) = (array_at, fenced, comma);
+        (self.array_at, self.fenced, self.comma, self.printed) = (array_at, fenced, comma, printed);
         (self.started, self.several) = (true, true);
     }
 
@@ -428,7 +438,7 @@ impl PayloadReader for PythonPayload {
         self.name.clear();
         self.arguments.reset();
         self.sent = 0;
-        self.array_at = None;
+        (self.array_at, self.printed) = (None, 0);
         (self.fenced, self.started, self.shortened) = (false, false, false);
         (self.next, self.several, self.comma, self.line_start) = (false, false, false, false);
         self.json = None;

@@ -43,6 +43,8 @@ pub(crate) struct TaggedPayload {
     head: HeadReader,
     key: Vec<u8>,
     key_at: usize,
+    /// The whole tag of the key, if it has more than the key.
+    tag: Vec<u8>,
     /// Whether the key has no end.
     key_open: bool,
     /// The types given by the argument's tag.
@@ -122,6 +124,7 @@ impl TaggedPayload {
             head: HeadReader::new(&plan.head),
             key: Vec::new(),
             key_at: 0,
+            tag: Vec::new(),
             key_open: false,
             word: None,
             held: Vec::new(),
@@ -212,7 +215,8 @@ impl TaggedPayload {
             Some(_) => types.without(Types::STRING),
             None => types,
         };
-        self.value.begin(&key, types, separator, kind == Kind::Object, self.frames.len());
+        self.value.begin(&key, &self.tag, types, separator, kind == Kind::Object, self.frames.len());
+        self.tag.clear();
         self.key = key.into_bytes();
         self.state = State::Value;
     }
@@ -314,6 +318,8 @@ impl TaggedPayload {
         // If nothing shows that the call has ended, more arguments may have followed.
         let end_is_known = by != Terminator::Text || self.plan.open_ended && !calls.cut_off;
         let mut whole = self.state == State::Between && end_is_known;
+        // Its beginning may have been written twice.
+        whole &= !(by == Terminator::Start && self.count == 0 && self.frames.is_empty());
         match self.state {
             State::Head if by == Terminator::End && !self.head.is_empty() => match self.head.end(at, calls.index()) {
                 HeadStep::Done(read) => self.head_read(read, at, calls),
@@ -436,6 +442,11 @@ impl PayloadReader for TaggedPayload {
         if lost {
             calls.blame(CallProblem::NoToolName);
         }
+        let root = calls.tool().and_then(|tool| tool.parameters.as_ref()).filter(|_| self.value.has_end);
+        if let Some(other) = root.and_then(|root| self.given.iter().find(|key| !schema::knows(root, key))) {
+            // The rest of the value is another call, whose beginning is broken.
+            calls.blame(CallProblem::SwallowedArgument { name: other.clone() });
+        }
         self.output.flush(calls);
         if by == Terminator::End {
             self.end_text(calls);
@@ -503,7 +514,9 @@ impl PayloadReader for TaggedPayload {
         self.head.reset();
         self.held.clear();
         self.key_open = false;
+        self.tag.clear();
         self.value.reset();
+        self.value.has_end = false;
         self.frames.clear();
         self.path.clear();
         self.count = 0;

@@ -323,10 +323,7 @@ impl Transducer {
             _ => {}
         }
         if count > 0 {
-            if self.depart(RepairKind::UnescapedQuote, at - count) {
-                self.unclose(quoted, quote(single));
-            }
-            return false;
+            return self.unescaped_quote(quoted, single, at - count);
         }
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => {
@@ -348,13 +345,35 @@ impl Transducer {
                 self.end_string(quoted);
                 false
             }
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | 0x80.. => {
-                if self.depart(RepairKind::UnescapedQuote, at) {
-                    self.unclose(quoted, quote(single));
-                }
-                false
-            }
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | 0x80.. => self.unescaped_quote(quoted, single, at),
             _ => self.refuse(),
+        }
+    }
+
+    /// The quote at the mark is followed by text. It is part of the string, unless it begins another one: then an
+    /// earlier quote is missing, and where the string was to end is unknown.
+    fn unescaped_quote(&mut self, quoted: Quoted, single: bool, at: usize) -> bool {
+        if self.begins_value() {
+            return self.refuse();
+        }
+        if self.depart(RepairKind::UnescapedQuote, at) {
+            self.unclose(quoted, quote(single));
+        }
+        false
+    }
+
+    /// Whether the text before the mark is what precedes a value: `, name=` or, in a list or an object, a separator.
+    fn begins_value(&self) -> bool {
+        let before = self.out[..self.mark].trim_ascii_end();
+        let in_brackets = matches!(self.stack.last(), Some(b'[' | b'{'));
+        match before.bytes().last() {
+            Some(b'=') => {
+                let name = before[..before.len() - 1].trim_ascii_end();
+                let word = name.bytes().rev().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count();
+                word > 0 && name[..name.len() - word].trim_ascii_end().ends_with([',', '('])
+            }
+            Some(b',' | b':' | b'[' | b'{') => in_brackets,
+            _ => false,
         }
     }
 

@@ -52,6 +52,12 @@ impl JsonPayload {
                 self.end_object(stops, calls);
                 return Step::Again;
             }
+            b']' if self.array && self.repair => {
+                self.depart(RepairKind::MissingBrackets, at, calls);
+                self.level = 1;
+                self.end_object(stops, calls);
+                return Step::Again;
+            }
             _ if self.open_ended && self.repair => self.over = true,
             _ => {
                 self.depart(RepairKind::StrayText, at, calls);

@@ -100,6 +100,7 @@ impl TaggedPlan {
         };
         mark(&self.tail, ENDS);
         mark(&self.value_end.0, ENDS);
+        mark(&self.value_start, ENDS);
         mark(&self.key_start, ENDS_ROUGHLY);
         mark(&self.end, ENDS_ROUGHLY);
         mark(b"\n", ENDS_ROUGHLY);
@@ -113,7 +114,7 @@ impl TaggedPlan {
             flags.iter_mut().for_each(|flag| *flag |= ENDS);
         }
         self.flags = FlagSets::new(flags, 6);
-        let tags = [&self.value_end.0, &self.key_start, &self.end];
+        let tags = [&self.value_end.0, &self.key_start, &self.value_start, &self.end];
         let tags = tags.into_iter().filter(|tag| !tag.is_empty());
         let pair = |tag: &Vec<u8>| [[b'\n', tag[0]], [tag[0], *tag.get(1).unwrap_or(&0)]];
         let plain = (self.tail.is_empty() || self.tail == b"\n") && !self.value_end.0.is_empty();
@@ -122,14 +123,56 @@ impl TaggedPlan {
         }
     }
 
-    /// Writes the closing tag of that argument.
-    pub(super) fn closing(&self, key: &str, closing: &mut Vec<u8>) {
+    /// Writes the closing tag of that argument, and the tag that it closes.
+    pub(super) fn around(&self, key: &str, opening: &mut Vec<u8>, closing: &mut Vec<u8>) {
         closing.clear();
         closing.extend_from_slice(&self.value_end.0);
+        opening.clear();
+        opening.extend_from_slice(if self.value_start.is_empty() { &self.key_start } else { &self.value_start });
         if let Some(after) = &self.value_end.1 {
             closing.extend_from_slice(key.as_bytes());
             closing.extend_from_slice(after);
+            if self.value_start.is_empty() {
+                opening.extend_from_slice(key.as_bytes());
+                opening.extend_from_slice(&self.key_end);
+            }
         }
+    }
+
+    /// Writes the tag right before the value of that argument, which models write twice. `whole` is the argument's tag,
+    /// if it has more than the name.
+    pub(super) fn before(&self, key: &str, whole: &[u8], tag: &mut Vec<u8>) {
+        tag.clear();
+        if !self.value_start.is_empty() {
+            tag.extend_from_slice(&self.value_start);
+        } else if !whole.is_empty() {
+            tag.extend_from_slice(whole);
+        } else if self.words.is_empty() && !self.nested {
+            tag.extend_from_slice(&self.key_start);
+            tag.extend_from_slice(key.as_bytes());
+            tag.extend_from_slice(&self.key_end);
+        }
+    }
+
+    /// The last `<…>` of the text before a value, if there is more before it: models write it twice.
+    pub(super) fn last_sign(&self) -> &[u8] {
+        let end = if self.value_start.is_empty() { &self.tag_end } else { &self.value_start };
+        match end.iter().rposition(|byte| *byte == b'<') {
+            Some(at) if at > 0 && end.ends_with(b">") => &end[at..],
+            _ => &[],
+        }
+    }
+
+    /// Whether a value ends with a part of its closing tag, which is then broken: its beginning, or its end.
+    pub(super) fn is_broken_closing(&self, value: &str, closing: &str) -> bool {
+        const LEAST: usize = 4;
+        let value = value.trim_end();
+        (LEAST..closing.len()).filter(|&length| closing.is_char_boundary(length)).any(|length| {
+            value.ends_with(&closing[..length])
+                || closing.is_char_boundary(closing.len() - length)
+                    && closing[closing.len() - length..].contains('<')
+                    && value.ends_with(&closing[closing.len() - length..])
+        })
     }
 
     /// Whether the end of a value can begin with these two bytes.

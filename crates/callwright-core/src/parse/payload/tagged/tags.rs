@@ -174,6 +174,11 @@ impl TaggedPayload {
 
     pub(super) fn key_ended(&mut self, calls: &mut Calls) {
         let length = self.key.len() - self.plan.tag_end.len();
+        if !self.plan.words.is_empty() {
+            self.tag.clear();
+            self.tag.extend_from_slice(&self.plan.key_start);
+            self.tag.extend_from_slice(&self.key);
+        }
         let tag = String::from_utf8_lossy(&self.key[..length]).into_owned();
         let mut key = self.take_type(&tag, length, calls).trim().to_owned();
         if self.plan.escaped_keys {
@@ -254,6 +259,14 @@ impl TaggedPayload {
             self.held_at = at;
         }
         self.held.push(byte);
+        if self.repair && self.plan.tag_end.starts_with(&self.held) && self.held.len() > 1 {
+            if self.held == self.plan.tag_end {
+                let place = self.held_at..at + 1;
+                self.held.clear();
+                self.output.report(RepairKind::DoubledMarker, place, calls);
+            }
+            return Did::Taken;
+        }
         if self.held == self.plan.value_start {
             self.held.clear();
             self.begin_value(calls);

@@ -27,8 +27,17 @@ const LITERALS: [&[u8]; 6] = [b"true", b"false", b"null", b"True", b"False", b"N
 pub(super) struct ValueReader {
     plan: Arc<TaggedPlan>,
     repair: bool,
-    /// Its closing tag.
+    /// Its closing tag, and the tag that it closes.
     closing: Vec<u8>,
+    opening: Vec<u8>,
+    /// Whether a tag was closed in the value that was not opened in it, and whether one was opened after that: then it is
+    /// the next argument, with a broken beginning.
+    unopened: bool,
+    mixed: bool,
+    /// The tag right before the value.
+    before: Vec<u8>,
+    /// The number of such tags in the value that are not closed.
+    inner: usize,
     types: Types,
     /// Number of open elements around it.
     depth: usize,
@@ -44,6 +53,8 @@ pub(super) struct ValueReader {
     held_at: usize,
     /// Bytes that may be text after the value.
     doubt: Option<Doubt>,
+    /// Whether an end marker became part of a value.
+    pub(super) has_end: bool,
     /// Whether the last byte before that was a line break.
     line_start: bool,
     /// The value so far, while none of it was written.
@@ -91,6 +102,11 @@ impl ValueReader {
             plan: Arc::clone(plan),
             repair,
             closing: Vec::new(),
+            opening: Vec::new(),
+            before: Vec::new(),
+            inner: 0,
+            unopened: false,
+            mixed: false,
             types: Types::default(),
             depth: 0,
             prefix: String::new(),
@@ -100,6 +116,7 @@ impl ValueReader {
             held: Vec::new(),
             held_at: 0,
             doubt: None,
+            has_end: false,
             line_start: false,
             raw: Vec::new(),
             raw_at: 0,
@@ -118,17 +135,19 @@ impl ValueReader {
         self.sink = Sink::Start;
         (self.lead, self.cdata, self.line_start, self.ended) = (0, false, false, false);
         self.held.clear();
+        (self.inner, self.unopened, self.mixed) = (0, false, false);
         self.doubt = None;
         self.raw.clear();
         self.reports.clear();
         self.utf8 = Utf8::default();
     }
 
-    /// The value of the argument `key` begins, inside `depth` open elements. `separator` and, if it is `named`, its key
-    /// are written before it.
-    pub(super) fn begin(&mut self, key: &str, types: Types, separator: &str, named: bool, depth: usize) {
+    /// The value of the argument `key` begins after `tag`, inside `depth` open elements. `separator` and, if it is
+    /// `named`, its key are written before it.
+    pub(super) fn begin(&mut self, key: &str, tag: &[u8], types: Types, separator: &str, named: bool, depth: usize) {
         self.reset();
-        self.plan.closing(key, &mut self.closing);
+        self.plan.before(key, tag, &mut self.before);
+        self.plan.around(key, &mut self.opening, &mut self.closing);
         (self.types, self.depth) = (types, depth);
         self.prefix.clear();
         self.prefix.push_str(separator);
@@ -207,6 +226,10 @@ impl ValueReader {
                         return (i, Some(ValueEnd::ClosedBefore(end)));
                     }
                     Verdict::Doubt { end, marked } => self.begin_doubt(end, marked),
+                    Verdict::Doubled => {
+                        output.report(RepairKind::DoubledMarker, self.held_at..self.held_at + self.held.len(), calls);
+                        self.held.clear();
+                    }
                     Verdict::Cdata => {
                         self.cdata = true;
                         self.held.clear();
@@ -241,12 +264,14 @@ impl ValueReader {
     /// Decides a doubt: whether the value `ended` before the doubtful bytes.
     fn end_doubt(&mut self, ended: bool, stops: &Stops, output: &mut Output, calls: &mut Calls) {
         if let Some(doubt) = self.doubt.take().filter(|_| !ended) {
+            self.has_end |= doubt.marked;
             self.data(&doubt.bytes, doubt.at, stops, output, calls);
         }
     }
 
     /// The first held byte is part of the value, and so are the following ones up to one that may end it.
     fn let_go(&mut self, stops: &Stops, output: &mut Output, calls: &mut Calls) {
+        self.count_tag();
         let mut held = std::mem::take(&mut self.held);
         self.data(&held[..1], self.held_at, stops, output, calls);
         let count = if self.doubt.is_some() { 1 } else { 1 + self.plan.run(&held[1..], self.ends()) };
@@ -256,6 +281,26 @@ impl ValueReader {
         held.drain(..count);
         self.held = held;
         self.held_at += count;
+    }
+
+    /// Counts the tag that the held bytes begin with, and that is part of the value.
+    fn count_tag(&mut self) {
+        let is = |tag: &[u8]| !tag.is_empty() && self.held.starts_with(tag);
+        if self.in_string() {
+            return;
+        }
+        if is(&self.opening) {
+            self.inner += 1;
+            self.mixed |= self.unopened;
+        } else if is(&self.closing) {
+            self.count_closing();
+        }
+    }
+
+    /// Counts a closing tag that is part of the value.
+    fn count_closing(&mut self) {
+        self.unopened |= self.inner == 0;
+        self.inner = self.inner.saturating_sub(1);
     }
 
     /// Number of bytes at the beginning that cannot belong to the end of the value.
@@ -496,6 +541,14 @@ impl ValueReader {
         true
     }
 
+    /// Whether the text value at the end of the output ends with a part of its closing tag.
+    pub(super) fn ends_broken(&self, output: &Output) -> bool {
+        let tail = output.text.len().saturating_sub(2 * self.closing.len() + 16);
+        let from = (tail..=output.text.len()).find(|&at| output.text.is_char_boundary(at)).unwrap_or_default();
+        let value = output.text[from..].strip_suffix('"').unwrap_or_default();
+        self.repair && self.plan.is_broken_closing(value, &String::from_utf8_lossy(&self.closing))
+    }
+
     /// The value has ended.
     pub(super) fn finish(&mut self, at: usize, stops: &Stops, output: &mut Output, calls: &mut Calls) {
         self.held.clear();
@@ -519,6 +572,9 @@ impl ValueReader {
             Sink::Text => {
                 self.utf8.end(&mut output.text);
                 output.push("\"");
+                if self.mixed || self.ends_broken(output) {
+                    calls.blame(CallProblem::UnclosedString);
+                }
             }
             Sink::Json => {
                 if self.json.in_string() {

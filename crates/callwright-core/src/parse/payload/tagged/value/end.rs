@@ -28,7 +28,7 @@ pub(super) struct Doubt {
     pub at: usize,
     pub end: usize,
     /// Whether the end marker also followed.
-    marked: bool,
+    pub marked: bool,
 }
 
 /// The text after a closing tag.
@@ -51,6 +51,8 @@ pub(super) enum Verdict {
     /// More bytes are needed.
     Wait,
     Cdata,
+    /// The tag before the value was written twice.
+    Doubled,
     End(ValueEnd),
     /// They may be text after the value, which then ends at this offset.
     Doubt {
@@ -105,7 +107,16 @@ impl ValueReader {
         if self.cdata {
             return self.cdata_end(held);
         }
-        let mut wait = false;
+        // A whole tag is counted.
+        let mut wait = !self.in_string() && self.opening.len() > held.len() && self.opening.starts_with(held);
+        if self.repair && self.sink == Sink::Start && self.raw.is_empty() && self.lead == 0 {
+            for tag in [&self.before[..], self.plan.last_sign()].into_iter().filter(|tag| !tag.is_empty()) {
+                if held == tag {
+                    return Verdict::Doubled;
+                }
+                wait |= tag.starts_with(held);
+            }
+        }
         if self.doubt.is_some() {
             match self.begins_call(held) {
                 Is::Yes => return Verdict::Ended,
@@ -219,8 +230,9 @@ impl ValueReader {
             let Some(next) = skip_blank(rest) else { return After::Structure };
             lines |= rest[..rest.len() - next.len()].contains(&b'\n');
             rest = next;
-            // A doubled closing tag.
+            // A doubled closing tag, or one that closes a tag in the value.
             match next.strip_prefix(&self.closing[..]).filter(|_| !self.closing.is_empty()) {
+                Some(_) if self.inner > 0 => return After::Text,
                 Some(next) => rest = next,
                 None => break,
             }
@@ -271,6 +283,7 @@ impl ValueReader {
 
     /// Begins a doubt about whether the value ended at `end`: the held bytes wait for the rest.
     pub(super) fn begin_doubt(&mut self, end: usize, marked: bool) {
+        self.count_closing();
         let bytes = std::mem::take(&mut self.held);
         self.doubt = Some(Doubt { bytes, at: self.held_at, end, marked });
     }
