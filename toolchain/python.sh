@@ -31,7 +31,11 @@ if [ -n "$program" ]; then
 fi
 
 # Not for this machine's processor alone, as other builds here are; so it has a folder of its own.
-RUSTFLAGS='-C target-cpu=generic' CARGO_TARGET_DIR=$work/target "$work/tools/bin/maturin" build --quiet --release --locked \
+case $(uname -m) in
+    x86_64 | amd64) processor=x86-64 ;;
+    *) processor=generic ;;
+esac
+RUSTFLAGS="-C target-cpu=$processor" CARGO_TARGET_DIR=$work/target "$work/tools/bin/maturin" build --quiet --release --locked \
     --manifest-path "$crate/Cargo.toml" --out "$work/wheels"
 wheels=("$work"/wheels/*.whl)
 size=$(stat -c %s "${wheels[0]}" 2>/dev/null || stat -f %z "${wheels[0]}")
