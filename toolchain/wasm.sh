@@ -28,8 +28,8 @@ mkdir "$work/package" "$work/empty"
 cp "$crate"/npm/* LICENSE-MIT LICENSE-APACHE "$work/package/"
 size=$(wc -c <"$work/package/native_bg.wasm")
 echo "native_bg.wasm: $size bytes, $(gzip -9 -c "$work/package/native_bg.wasm" | wc -c) compressed"
-if [ "$size" -gt 3000000 ]; then
-    echo "error: the module is larger than 3 MB" >&2
+if [ "$size" -gt 4000000 ]; then
+    echo "error: the module is larger than 4 MB" >&2
     exit 1
 fi
 version=$("$cargo" metadata --format-version 1 --no-deps --locked --offline |

@@ -13,7 +13,11 @@ fn main() -> ExitCode {
     let written = bindgen
         .input_path(module)
         .web(true)
-        .and_then(|bindgen| bindgen.typescript(false).out_name("native").generate(folder));
+        .and_then(|bindgen| {
+            // The names of functions are a fifth of the module.
+            let bindgen = bindgen.remove_name_section(true).remove_producers_section(true);
+            bindgen.typescript(false).out_name("native").generate(folder)
+        });
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
