@@ -17,6 +17,9 @@
 CARGO ?= cargo
 # One profile everywhere: llama.cpp is compiled once for each, and that takes 5 to 25 minutes.
 PROFILE = --release --locked
+# Their macros want more of `syn`, with which serde, the core and the program would be compiled a second time; and a test
+# program of Python's module cannot be linked. `make python` and `make wasm` build them, with folders of their own.
+WORKSPACE = --workspace --exclude callwright-python --exclude callwright-wasm
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
@@ -32,13 +35,13 @@ demo: setup
 
 test: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
-	$(CARGO) test $(PROFILE) --workspace
+	$(CARGO) clippy $(PROFILE) $(WORKSPACE) --all-targets -- -D warnings
+	$(CARGO) test $(PROFILE) $(WORKSPACE)
 	@toolchain/outside-tests.sh
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(PROFILE) --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(PROFILE) $(WORKSPACE) --no-deps
 
 test-without-llama:
-	$(CARGO) test $(PROFILE) --workspace --no-default-features
+	$(CARGO) test $(PROFILE) $(WORKSPACE) --no-default-features
 
 features: setup
 	$(CARGO) check $(PROFILE) -p callwright-core
