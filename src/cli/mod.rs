@@ -11,6 +11,9 @@ mod bench_score;
 mod bench_table;
 mod cache;
 mod chat;
+mod completions;
+mod config;
+mod doctor;
 mod generation;
 mod grammar;
 mod hardware;
@@ -31,7 +34,7 @@ mod stdin;
 mod template;
 
 use callwright::Error;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use option_names::with_options;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -77,6 +80,11 @@ enum Command {
     Model(model::ModelArgs),
     Bench(Box<bench::BenchArgs>),
     Cache(cache::CacheArgs),
+    Config(config::ConfigArgs),
+    Doctor(doctor::DoctorArgs),
+    Completions(completions::CompletionsArgs),
+    #[command(hide = true)]
+    Man(completions::ManArgs),
 }
 
 /// Parses the command line, runs the command, and returns the exit status.
@@ -87,12 +95,19 @@ pub fn main() -> ExitCode {
     };
     let ignored = rewritten.note();
     let args = rewritten.args;
-    let cli = match Cli::try_parse_from(&args) {
+    let settings = match config::Settings::for_args(&args) {
+        Ok(settings) => settings,
+        Err(error) => return report(&error.into()),
+    };
+    let mut command = settings.apply(Cli::command());
+    let matches = command.try_get_matches_from_mut(&args);
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(mut error) => {
             llama_args::suggest(&mut error, &Cli::command(), &args);
             // clap writes help to standard output with status 0, and mistakes to standard error with status 2.
             let _ = error.print();
+            settings.source(&error, &args).iter().for_each(|text| notice(text));
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE));
         }
     };
@@ -109,6 +124,10 @@ pub fn main() -> ExitCode {
         Command::Template(args) => template::run(args),
         Command::Bench(args) => bench::run(*args),
         Command::Cache(args) => cache::run(args),
+        Command::Config(args) => config::run(args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Completions(args) => completions::completions(&args),
+        Command::Man(args) => completions::man(&args),
         Command::Model(args) => model::run(args, Some(&callwright::engine::llama::cpu_features())),
     };
     match result {

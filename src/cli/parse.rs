@@ -8,10 +8,9 @@ use super::{DONE, notice};
 use anyhow::Result;
 use callwright::agent::exec::Executor;
 use callwright::format::Format;
-use callwright::message::{Arguments, Message, ToolCall};
-use callwright::parse::auto::AutoParser;
-use callwright::parse::event::{Event, InvalidCall};
-use callwright::parse::{Parsed, Parser, ParserOptions, ReasoningOutput};
+use callwright::parse::event::Event;
+use callwright::parse::reader::{Finished, Reader};
+use callwright::parse::{ParserOptions, ReasoningOutput};
 use callwright::template::ChatTemplate;
 use callwright::{Tools, session};
 use clap::{Args, ValueEnum};
@@ -135,12 +134,17 @@ pub fn run(args: ParseArgs) -> Result<u8> {
         if count == 0 {
             break;
         }
-        reader.push(&buffer[..count], &mut show)?;
+        reader.push(&buffer[..count], &mut |event| show(&event))?;
     }
-    if let Some(note) = reader.encoding.end(args.partial).filter(|_| args.output == Output::Events) {
-        notice(&note.message);
+    let (message, broken) = if args.partial {
+        (partial_message(&reader), reader.broken_so_far())
+    } else {
+        let finished = reader.finish(&mut |event| show(&event))?;
+        (message(&finished), finished.broken)
+    };
+    if let Some(broken) = broken.filter(|_| args.output == Output::Events) {
+        notice(&broken);
     }
-    let message = reader.end(args.partial, &mut show)?;
     if let Some(error) = failed {
         return Err(error.into());
     }
@@ -180,160 +184,33 @@ fn one(case: Case, args: &ParseArgs) -> Result<Value> {
     let options = options(&case.prompt_tail, reasoning, args.repair, case.other_forms.unwrap_or(args.other_forms));
     let mut reader = Reader::new(format.as_ref(), tools.map(Arc::new), options)?;
     reader.push(case.input.as_bytes(), &mut |_| ())?;
-    let mut message = reader.end(case.partial, &mut |_| ())?;
+    let mut message = match case.partial {
+        true => partial_message(&reader),
+        false => message(&reader.finish(&mut |_| ())?),
+    };
     if !notices.is_empty() {
         message["tools_notices"] = json!(notices);
     }
     Ok(message)
 }
 
-/// A parser, and the message that its events make.
-struct Reader {
-    parser: Either,
-    encoding: Encoding,
-    so_far: Message,
-    /// Calls without a name.
-    invalid: Vec<InvalidCall>,
+/// The message in OpenAI's form, with its diagnostics.
+fn message(finished: &Finished) -> Value {
+    let notes = session::notes(&finished.parsed);
+    with_notes(finished.parsed.to_json(), finished.origin, finished.broken.as_deref(), &notes)
 }
 
-enum Either {
-    Of(Box<Parser>),
-    Auto(Box<AutoParser>),
+/// The same of a text that stops early.
+fn partial_message(reader: &Reader) -> Value {
+    with_notes(reader.so_far(), None, reader.broken_so_far().as_deref(), &[])
 }
 
-impl Reader {
-    fn new(format: Option<&Format>, tools: Option<Arc<Tools>>, options: ParserOptions) -> Result<Reader> {
-        let parser = match format {
-            Some(format) => Either::Of(Box::new(Parser::new(format, tools, options)?)),
-            None => Either::Auto(Box::new(AutoParser::new(tools, options))),
-        };
-        Ok(Reader { parser, encoding: Encoding::default(), so_far: Message::assistant(""), invalid: Vec::new() })
-    }
-
-    fn push(&mut self, bytes: &[u8], show: &mut impl FnMut(&Event)) -> Result<()> {
-        self.encoding.push(bytes);
-        let (so_far, invalid) = (&mut self.so_far, &mut self.invalid);
-        let mut hear = |event: Event| {
-            show(&event);
-            match event {
-                Event::InvalidCall(call) => invalid.push(call),
-                event => add(so_far, event),
-            }
-        };
-        match &mut self.parser {
-            Either::Of(parser) => parser.push(bytes, &mut hear),
-            Either::Auto(parser) => parser.push(bytes, &mut hear)?,
-        }
-        Ok(())
-    }
-
-    /// The message in OpenAI's form, with its diagnostics.
-    fn end(mut self, partial: bool, show: &mut impl FnMut(&Event)) -> Result<Value> {
-        let broken = self.encoding.end(partial);
-        let mut value = self.message(partial, show)?;
-        if let (Some(note), Some(Value::Array(notes))) = (broken, value.get_mut("diagnostics")) {
-            notes.insert(0, json!(note));
-        }
-        Ok(value)
-    }
-
-    fn message(self, partial: bool, show: &mut impl FnMut(&Event)) -> Result<Value> {
-        if partial {
-            let mut value = self.so_far.to_json();
-            if !self.invalid.is_empty() {
-                value["invalid_tool_calls"] = json!(self.invalid);
-            }
-            return Ok(with_notes(value, &[], None));
-        }
-        let mut hear = |event: Event| show(&event);
-        let (parsed, origin): (Parsed, _) = match self.parser {
-            Either::Of(parser) => (parser.finish(&mut hear), None),
-            Either::Auto(parser) => {
-                let (parsed, origin) = parser.finish(&mut hear)?;
-                (parsed, Some(origin))
-            }
-        };
-        Ok(with_notes(parsed.to_json(), &session::notes(&parsed), origin))
-    }
-}
-
-fn with_notes(mut value: Value, notes: &[session::Note], origin: Option<&str>) -> Value {
+fn with_notes(mut value: Value, origin: Option<&str>, broken: Option<&str>, notes: &[session::Note]) -> Value {
     if let Some(origin) = origin {
         value["format"] = json!(origin);
     }
-    value["diagnostics"] = notes.iter().map(|note| in_fields(json!(note), &["message"])).collect();
+    let broken = broken.map(|broken| json!(session::Note::plain("diagnostic", broken.to_owned())));
+    let notes = notes.iter().map(|note| in_fields(json!(note), &["message"]));
+    value["diagnostics"] = broken.into_iter().chain(notes).collect();
     value
-}
-
-/// Adds what an event says to the message so far.
-fn add(message: &mut Message, event: Event) {
-    match event {
-        Event::Text { delta } => message.content += &delta,
-        Event::Reasoning { delta } => *message.reasoning.get_or_insert_default() += &delta,
-        Event::CallStart { id, name } => {
-            message.tool_calls.push(ToolCall { id: Some(id), name, arguments: Arguments::Raw(String::new()) });
-        }
-        Event::CallArguments { delta, .. } => {
-            if let Some(Arguments::Raw(text)) = message.tool_calls.last_mut().map(|call| &mut call.arguments) {
-                *text += &delta;
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Finds bytes that are not UTF-8 in a text that arrives in pieces.
-#[derive(Default)]
-struct Encoding {
-    /// The first bytes of an incomplete character.
-    begun: Vec<u8>,
-    /// The number of bytes before it.
-    at: usize,
-    /// The first such place, and the number of places.
-    broken: Option<(usize, usize)>,
-}
-
-impl Encoding {
-    fn push(&mut self, bytes: &[u8]) {
-        if self.begun.is_empty() && bytes.is_ascii() {
-            self.at += bytes.len();
-            return;
-        }
-        self.begun.extend_from_slice(bytes);
-        loop {
-            match std::str::from_utf8(&self.begun) {
-                Ok(text) => return self.take(text.len()),
-                Err(error) => {
-                    self.take(error.valid_up_to());
-                    let Some(length) = error.error_len() else { return };
-                    self.found();
-                    self.take(length);
-                }
-            }
-        }
-    }
-
-    fn take(&mut self, count: usize) {
-        self.begun.drain(..count);
-        self.at += count;
-    }
-
-    fn found(&mut self) {
-        self.broken.get_or_insert((self.at, 0)).1 += 1;
-    }
-
-    /// The note about it. An incomplete last character is allowed where the text is `partial`.
-    fn end(&mut self, partial: bool) -> Option<session::Note> {
-        if !partial && !std::mem::take(&mut self.begun).is_empty() {
-            self.found();
-        }
-        let (at, count) = self.broken?;
-        let more = match count {
-            1 => String::new(),
-            2 => ", and at one place more".to_owned(),
-            count => format!(", and at {} places more", count - 1),
-        };
-        let message = format!("byte {at}: not valid UTF-8 here{more}; it is read as U+FFFD");
-        Some(session::Note::plain("diagnostic", message))
-    }
 }

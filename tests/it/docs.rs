@@ -119,6 +119,8 @@ fn every_option_exists() {
         "bench calibrate",
         "template check",
         "model pull",
+        "config show",
+        "doctor",
     ];
     let help: Vec<String> =
         commands.map(|command| run(callwright(home.path()).args(command.split(' ')).arg("--help")).out).to_vec();

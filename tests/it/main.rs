@@ -11,11 +11,13 @@ mod check;
 mod choose;
 mod cli;
 mod closing;
+mod config;
 mod constraint;
 #[path = "../../crates/callwright-core/tests/it/data.rs"]
 mod data;
 mod decision;
 mod docs;
+mod doctor;
 mod draft;
 mod engine;
 mod exec;

@@ -14,7 +14,9 @@ pub struct Ran {
 /// The program with `home` in place of everything it could find on this machine.
 pub fn callwright(home: &Path) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("callwright"));
-    for variable in ["HF_HUB_CACHE", "HF_TOKEN", "HF_TOKEN_PATH", "HF_ENDPOINT", "HF_HUB_OFFLINE", "RUST_LOG"] {
+    for variable in
+        ["HF_HUB_CACHE", "HF_TOKEN", "HF_TOKEN_PATH", "HF_ENDPOINT", "HF_HUB_OFFLINE", "RUST_LOG", "CALLWRIGHT_CONFIG"]
+    {
         command.env_remove(variable);
     }
     command.env("HF_HOME", home.join("hf")).env("XDG_CONFIG_HOME", home.join("config")).env("HOME", home);

@@ -20,6 +20,8 @@ mod other_calls;
 mod other_forms;
 mod parsed;
 mod payload;
+#[doc(hidden)]
+pub mod reader;
 mod repair;
 mod tail;
 mod text;

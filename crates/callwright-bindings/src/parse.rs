@@ -1,0 +1,203 @@
+//! Reading a model's text, at once or as a stream.
+
+use crate::source;
+use callwright_core::parse::event::{Diagnostic, DiagnosticKind, Event};
+use callwright_core::parse::reader::{Finished, Reader};
+use callwright_core::parse::{OtherForms, Parsed, ParserOptions, ReasoningOutput};
+use callwright_core::tool::Notice;
+use callwright_core::{Error, ErrorKind, Format, Result, Tools};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// How to read a text.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct ParseOptions {
+    /// A format's name, its declaration or its file; `auto` detects the format.
+    pub format: Option<String>,
+    /// A chat template, in place of a format: its format is used.
+    pub template: Option<String>,
+    /// How the prompt ended.
+    pub prompt_tail: String,
+    /// `separate` or `text`.
+    pub reasoning: String,
+    /// Whether to repair deviations from the format.
+    pub repair: bool,
+    /// `read`, `report` or `off`.
+    pub other_forms: String,
+    /// Whether the text may go on.
+    pub partial: bool,
+}
+
+impl Default for ParseOptions {
+    fn default() -> ParseOptions {
+        ParseOptions {
+            format: None,
+            template: None,
+            prompt_tail: String::new(),
+            reasoning: "separate".to_owned(),
+            repair: true,
+            other_forms: "read".to_owned(),
+            partial: false,
+        }
+    }
+}
+
+impl ParseOptions {
+    fn format(&self) -> Result<Option<Format>> {
+        match (&self.template, self.format.as_deref().filter(|format| *format != source::AUTO)) {
+            (Some(_), Some(format)) => {
+                let message = format!("both a template and the format {format:?} are given");
+                Err(Error::new(ErrorKind::Config, message).hint("leave one out: a template says its format"))
+            }
+            (Some(template), None) => Format::of_template(&source::template(template)?).map(Some),
+            (None, format) => source::format(format.unwrap_or(source::AUTO)),
+        }
+    }
+
+    fn parser(&self) -> Result<ParserOptions> {
+        let reasoning = one_of(
+            "reasoning",
+            &self.reasoning,
+            &[("separate", ReasoningOutput::Separate), ("text", ReasoningOutput::InText)],
+        )?;
+        let other_forms = one_of(
+            "other_forms",
+            &self.other_forms,
+            &[("read", OtherForms::Read), ("report", OtherForms::Report), ("off", OtherForms::Off)],
+        )?;
+        Ok(ParserOptions::default().with(|set| {
+            set.repair = self.repair;
+            set.prompt_tail.clone_from(&self.prompt_tail);
+            set.reasoning = reasoning;
+            set.other_forms = other_forms;
+        }))
+    }
+}
+
+fn one_of<T: Copy>(option: &str, given: &str, known: &[(&str, T)]) -> Result<T> {
+    known.iter().find(|(name, _)| *name == given).map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        Error::new(ErrorKind::Config, format!("{option} is {given:?}; expected one of: {}", names.join(", ")))
+    })
+}
+
+/// A text that is read while it arrives.
+#[derive(Debug)]
+pub struct Stream {
+    state: State,
+    notices: Vec<Notice>,
+}
+
+#[derive(Debug)]
+enum State {
+    Open(Box<Reader>),
+    /// The message.
+    Ended(Value),
+}
+
+impl Stream {
+    /// Begins a text. Without tools nothing is checked against a schema.
+    ///
+    /// # Errors
+    /// Of an option, a format or a template.
+    pub fn new(tools: Option<Tools>, options: &ParseOptions) -> Result<Stream> {
+        let mut tools = tools;
+        let notices = tools.as_mut().map(Tools::take_notices).unwrap_or_default();
+        let reader = Reader::new(options.format()?.as_ref(), tools.map(Arc::new), options.parser()?)?;
+        Ok(Stream { state: State::Open(Box::new(reader)), notices })
+    }
+
+    /// Reads the next piece, and returns its events.
+    ///
+    /// # Errors
+    /// After the end.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<Vec<Event>> {
+        let mut events = Vec::new();
+        match &mut self.state {
+            State::Open(reader) => reader.push(bytes, &mut |event| events.push(event))?,
+            State::Ended(_) => {
+                let error = Error::new(ErrorKind::Config, "the text has ended: a parser reads one answer");
+                return Err(error.hint("make a new parser for each answer"));
+            }
+        }
+        Ok(events)
+    }
+
+    /// Ends the text, and returns the last events. A second end does nothing.
+    ///
+    /// # Errors
+    /// As for [`Stream::new`].
+    pub fn finish(&mut self) -> Result<Vec<Event>> {
+        let mut events = Vec::new();
+        let state = std::mem::replace(&mut self.state, State::Ended(Value::Null));
+        self.state = State::Ended(match state {
+            State::Open(reader) => {
+                let finished = reader.finish(&mut |event| events.push(event))?;
+                with_notes(finished.parsed.to_json(), &finished, &self.notices)
+            }
+            State::Ended(message) => message,
+        });
+        Ok(events)
+    }
+
+    /// The message in OpenAI's form: so far, or with its diagnostics after the end.
+    pub fn message(&self) -> Value {
+        match &self.state {
+            State::Open(reader) => {
+                let parsed = Parsed::default();
+                let finished = Finished { parsed, origin: None, broken: reader.broken_so_far() };
+                with_notes(reader.so_far(), &finished, &self.notices)
+            }
+            State::Ended(message) => message.clone(),
+        }
+    }
+}
+
+/// Reads a whole text to its message.
+///
+/// # Errors
+/// As for [`Stream::new`].
+pub fn parse(text: &[u8], tools: Option<Tools>, options: &ParseOptions) -> Result<Value> {
+    let mut stream = Stream::new(tools, options)?;
+    stream.feed(text)?;
+    if !options.partial {
+        stream.finish()?;
+    }
+    Ok(stream.message())
+}
+
+fn with_notes(mut message: Value, finished: &Finished, notices: &[Notice]) -> Value {
+    if let Some(origin) = finished.origin {
+        message["format"] = json!(origin);
+    }
+    let broken = finished.broken.iter().map(|broken| json!({"kind": "diagnostic", "message": broken}));
+    message["diagnostics"] = broken.chain(notes(&finished.parsed)).collect();
+    if !notices.is_empty() {
+        message["tools_notices"] = json!(notices);
+    }
+    message
+}
+
+/// What is worth knowing about a text, in words.
+fn notes(parsed: &Parsed) -> impl Iterator<Item = Value> {
+    let repairs = parsed.repairs.iter().map(|repair| {
+        let message = format!("byte {}: repaired {}", repair.range.start, repair.kind.describe());
+        json!({"kind": "repair", "repair": repair, "message": message})
+    });
+    let diagnostics = parsed.diagnostics.iter().map(|diagnostic: &Diagnostic| {
+        let how = match diagnostic.kind {
+            DiagnosticKind::OtherForm { format: Some(_), .. } => " (the option `format` sets it)",
+            _ => "",
+        };
+        json!({"kind": "diagnostic", "message": format!("{diagnostic}{how}")})
+    });
+    let problems = parsed.calls.iter().flat_map(|call| {
+        call.problems.iter().map(move |problem| {
+            let message = format!("{} {}: {problem}", call.id, call.name);
+            json!({"kind": "problem", "call": call.id, "message": message})
+        })
+    });
+    repairs.chain(diagnostics).chain(problems)
+}

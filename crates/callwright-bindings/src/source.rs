@@ -1,0 +1,106 @@
+//! Templates, formats and tools by what a caller gives: a name, a source text, a file.
+
+use callwright_core::error::nearest;
+use callwright_core::format::Payload;
+use callwright_core::message::{Arguments, ToolCall};
+use callwright_core::template::ChatTemplate;
+use callwright_core::{Error, ErrorKind, Format, Result, Tools};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+/// The name that detects the format from the text.
+pub(crate) const AUTO: &str = "auto";
+
+/// A chat template from its source, or by name or path. A source has Jinja's braces; a name or a path has not.
+pub(crate) fn template(given: &str) -> Result<ChatTemplate> {
+    if ["{{", "{%", "{#"].iter().any(|braces| given.contains(braces)) {
+        return ChatTemplate::new("template", given);
+    }
+    if !files() && ChatTemplate::builtin(given).is_none() {
+        let message = format!("there is no built-in chat template {given:?}, and it is no Jinja source");
+        let error = Error::new(ErrorKind::Template, message);
+        return Err(match nearest(given, ChatTemplate::BUILTIN) {
+            Some(meant) => error.hint(format!("did you mean `{meant}`?")),
+            None => error.hint("give the source of a chat template"),
+        });
+    }
+    ChatTemplate::load(given)
+}
+
+/// A format from its declaration, or by name or path; `None` for `auto`.
+pub(crate) fn format(given: &str) -> Result<Option<Format>> {
+    if given == AUTO {
+        return Ok(None);
+    }
+    if given.contains("{#") {
+        let declared = Format::parse_declaration(given).map_err(|error| error.in_file("format"))?;
+        return declared.map(Some).ok_or_else(|| {
+            Error::new(ErrorKind::Format, "the text declares no tool-call format")
+                .hint("it begins with a comment {#--- callwright … ---#} that holds the declaration in TOML")
+        });
+    }
+    if !files() && Format::builtin(given).is_none() {
+        let error = Error::new(ErrorKind::Format, format!("there is no tool-call format {given:?}"));
+        return Err(match nearest(given, Format::names()) {
+            Some(meant) => error.hint(format!("did you mean `{meant}`?")),
+            None => error.hint(format!("the built-in ones are {}", Format::names().collect::<Vec<_>>().join(", "))),
+        });
+    }
+    Format::load(given).map(Some)
+}
+
+/// Whether there can be files.
+fn files() -> bool {
+    !cfg!(all(target_family = "wasm", target_os = "unknown"))
+}
+
+/// Tools from a JSON value, or from a file if it is a text; `null` is no tools.
+///
+/// # Errors
+/// Those of [`Tools::from_value`] and [`Tools::from_file`].
+pub fn tools(given: &Value) -> Result<Option<Tools>> {
+    match given {
+        Value::Null => Ok(None),
+        Value::String(path) if files() => Tools::from_file(Path::new(path)).map(Some),
+        value => Tools::from_value(value).map(Some),
+    }
+}
+
+/// The built-in formats, as `callwright template list --json` prints them.
+pub fn formats() -> Value {
+    let text = |marker: &Option<callwright_core::format::Marker>| {
+        marker.as_ref().and_then(|marker| marker.text()).map(str::to_owned)
+    };
+    let one = |builtin: &callwright_core::format::Builtin| {
+        let format = builtin.format();
+        json!({
+            "name": builtin.name,
+            "payload": payload(format),
+            "start": text(&format.start),
+            "end": text(&format.end),
+            "models": builtin.models,
+            "sample": sample(format),
+        })
+    };
+    Format::builtins().iter().map(one).collect()
+}
+
+fn payload(format: &Format) -> &'static str {
+    match &format.payload {
+        Payload::Json(json) if json.array => "json, list",
+        Payload::Json(_) => "json",
+        Payload::Named(_) => "named",
+        Payload::Tagged(_) => "tagged",
+        Payload::Python { list: true } => "python, list",
+        Payload::Python { list: false } => "python",
+        _ => "other",
+    }
+}
+
+/// A call in the format.
+fn sample(format: &Format) -> String {
+    let arguments = Map::from_iter([("city".to_owned(), json!("Oslo")), ("days".to_owned(), json!(2))]);
+    let id = Some("call00001".to_owned());
+    let call = ToolCall { id, name: "get_weather".to_owned(), arguments: Arguments::Object(arguments) };
+    format.write_calls(&[call])
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Builds the npm package of the parser, installs it into an empty folder, and runs its tests there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cargo=${CARGO:-cargo}
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+work=$target/npm
+crate=crates/callwright-wasm
+mkdir -p "$work"
+
+skip() {
+    echo "SKIPPED the npm package: $1" >&2
+    exit 0
+}
+
+! command -v rustup >/dev/null || rustup target add wasm32-unknown-unknown 2>"$work/rustup.log" || true
+[ -d "$(rustc --print sysroot)/lib/rustlib/wasm32-unknown-unknown" ] ||
+    skip "the target wasm32-unknown-unknown cannot be installed here"
+command -v node >/dev/null && command -v npm >/dev/null || skip "Node is not installed"
+[ "$(node -p 'process.versions.node.split(".")[0]')" -ge 20 ] || skip "Node is older than 20"
+
+CARGO_TARGET_DIR=$work/tools "$cargo" build --quiet --release --locked --manifest-path toolchain/bindgen/Cargo.toml
+CARGO_TARGET_DIR=$work/target "$cargo" build --quiet --profile wasm --locked -p callwright-wasm --target wasm32-unknown-unknown
+
+rm -rf "$work/package" "$work/empty"
+mkdir "$work/package" "$work/empty"
+"$work/tools/release/bindgen" "$work/target/wasm32-unknown-unknown/wasm/callwright_wasm.wasm" "$work/package"
+cp "$crate"/npm/* LICENSE-MIT LICENSE-APACHE "$work/package/"
+size=$(wc -c <"$work/package/native_bg.wasm")
+echo "native_bg.wasm: $size bytes, $(gzip -9 -c "$work/package/native_bg.wasm" | wc -c) compressed"
+if [ "$size" -gt 4000000 ]; then
+    echo "error: the module is larger than 4 MB" >&2
+    exit 1
+fi
+version=$("$cargo" metadata --format-version 1 --no-deps --locked --offline |
+    node -pe 'JSON.parse(require("fs").readFileSync(0)).packages.find((p) => p.name === "callwright-wasm").version')
+(cd "$work/package" && npm version --allow-same-version --no-git-tag-version "$version" >/dev/null)
+tarball=$work/package/$(cd "$work/package" && npm pack --silent)
+
+cd "$work/empty"
+npm init --yes >/dev/null
+npm install --silent --no-audit --no-fund --offline "$tarball"
+cp "$OLDPWD/$crate"/tests/* .
+node --test package.test.mjs
+if npm install --silent --no-audit --no-fund --no-save typescript@5 2>"$work/npm.log"; then
+    npx tsc --noEmit --strict --target es2022 --module nodenext types.ts
+    echo "the types are accepted"
+else
+    echo "SKIPPED the check of the types: typescript cannot be fetched" >&2
+fi
