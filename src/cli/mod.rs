@@ -15,6 +15,8 @@ mod grammar;
 mod input;
 mod lines;
 mod llama_args;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod model;
 mod option_names;
 mod output;
@@ -73,6 +75,8 @@ enum Command {
     Grammar(grammar::GrammarArgs),
     Template(template::TemplateArgs),
     Model(model::ModelArgs),
+    #[cfg(feature = "mcp")]
+    Mcp(mcp::McpArgs),
     Bench(Box<bench::BenchArgs>),
 }
 
@@ -105,6 +109,8 @@ pub fn main() -> ExitCode {
         Command::Grammar(args) => grammar::run(args),
         Command::Template(args) => template::run(args),
         Command::Bench(args) => bench::run(*args),
+        #[cfg(feature = "mcp")]
+        Command::Mcp(args) => mcp::run(args),
         Command::Model(args) => model::run(args, Some(&callwright::engine::llama::cpu_features())),
     };
     match result {

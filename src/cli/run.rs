@@ -59,8 +59,8 @@ pub struct RunArgs {
 
 /// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
 #[rustfmt::skip]
-const RECORDED: [&str; 48] = [
-    "prompt", "prompt_option", "tools", "tools_strict", "messages", "system", "images", "tool_choice", "execute",
+const RECORDED: [&str; 49] = [
+    "prompt", "prompt_option", "tools", "tools_strict", "mcp", "messages", "system", "images", "tool_choice", "execute",
     "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers",
     "temp", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop",
     "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier",
