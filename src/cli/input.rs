@@ -94,6 +94,10 @@ pub struct ConversationOptions {
     #[arg(long, value_name = "FILE", help_heading = "Conversation")]
     mcp: Option<PathBuf>,
 
+    /// Show the model only the N tools that fit the question best, and with --execute the tool find_tools, which brings in others [default: all tools]
+    #[arg(long, value_name = "N", help_heading = "Conversation", value_parser = positive, allow_negative_numbers = true)]
+    pub select_tools: Option<usize>,
+
     /// Continue this conversation: OpenAI's JSON messages, a whole request body, or JSON Lines; - reads standard input
     #[arg(long, value_name = "FILE|-", help_heading = "Conversation")]
     pub messages: Option<PathBuf>,

@@ -59,8 +59,8 @@ pub struct RunArgs {
 
 /// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
 #[rustfmt::skip]
-const RECORDED: [&str; 49] = [
-    "prompt", "prompt_option", "tools", "tools_strict", "mcp", "messages", "system", "images", "tool_choice", "execute",
+const RECORDED: [&str; 50] = [
+    "prompt", "prompt_option", "tools", "tools_strict", "mcp", "select_tools", "messages", "system", "images", "tool_choice", "execute",
     "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers",
     "temp", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop",
     "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier",
@@ -131,6 +131,8 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     let variables = std::mem::take(&mut input.asked.body.variables);
     *session.options_mut() = args.generation.options(model.entry(), input.tool_choice, input.asked, grammar);
     session.options_mut().explain = args.explain;
+    session.options_mut().select_tools = args.conversation.select_tools;
+    session.options_mut().find_tools = args.execute;
     session.set_variables(variables);
     session.set_tools(input.tools);
     session.set_adopted_messages(input.messages);

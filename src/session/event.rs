@@ -9,6 +9,7 @@ use crate::generate::{TokenProbability, Usage};
 use crate::message::Message;
 use crate::parse::event::{Diagnostic, DiagnosticKind, Event as ParserEvent, Repair};
 use crate::parse::{Parsed, ParsedCall};
+use crate::session::select::SelectedTools;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
@@ -35,6 +36,8 @@ pub enum Event {
     WithoutTools(WithoutTools),
     /// The conversation did not fit, and something was shortened or left out.
     Context(Notice),
+    /// Other tools are in the prompt than before: see [`Options::select_tools`](super::Options::select_tools).
+    Selected(SelectedTools),
     /// A server's tools are others than before.
     ToolsChanged(ToolsChange),
     /// The conversation was adapted for the chat template, or the template leaves something of it out.

@@ -33,6 +33,10 @@ struct Request {
     messages: Value,
     tools: Value,
     tool_choice: ToolChoice,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    select_tools: Option<usize>,
+    #[serde(default)]
+    find_tools: bool,
     template: (String, String),
     /// The source of a format that is not the template's own.
     format: Option<String>,
@@ -154,6 +158,8 @@ impl Session {
             messages: messages_to_json(&self.messages),
             tools: self.tools.to_json(),
             tool_choice: options.tool_choice.clone(),
+            select_tools: options.select_tools,
+            find_tools: options.find_tools,
             template: (template.name().to_owned(), template.source().to_owned()),
             format: self.section.is_some().then(|| self.format.source().to_owned()),
             sampling: options.sampling,
@@ -212,6 +218,8 @@ impl Session {
             sampling: request.sampling,
             max_tokens: request.max_tokens,
             tool_choice: request.tool_choice,
+            select_tools: request.select_tools,
+            find_tools: request.find_tools,
             max_calls: request.max_calls,
             constrain: request.constrain,
             max_preamble: request.max_preamble,
