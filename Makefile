@@ -3,6 +3,7 @@
 # make test-without-llama  tests everything that needs no C++ compiler
 # make features builds the common combinations of features, and the core for WebAssembly
 # make clients  tries the server with real clients (OpenAI, Anthropic, LangChain), where their packages can be installed
+# make mcp      tries real MCP servers (time, fetch, git, filesystem, everything), where their packages can be installed
 # make python   builds the Python package with the program, and tests it in an empty environment
 # make wasm     builds the npm package of the parser, and tests it in an empty folder
 # make install  puts a native build on the PATH
@@ -24,7 +25,7 @@ WORKSPACE = --workspace --exclude callwright-python --exclude callwright-wasm
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test test-without-llama features clients python wasm install portable dist packages bench bench-peers fuzz model model-smoke real-models setup
+.PHONY: demo test test-without-llama features clients mcp python wasm install portable dist packages bench bench-peers fuzz model model-smoke real-models setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -52,6 +53,7 @@ features: setup
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features bundled-model
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features llama
 	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features cli
+	$(CARGO) check $(PROFILE) -p callwright --no-default-features --features mcp
 	@if rustup target add wasm32-unknown-unknown; then \
 		$(CARGO) build $(PROFILE) -p callwright-core --target wasm32-unknown-unknown; \
 	else echo "skipped: the target wasm32-unknown-unknown cannot be installed here" >&2; fi
@@ -67,6 +69,10 @@ python: setup
 
 wasm:
 	toolchain/wasm.sh
+
+mcp: setup
+	$(CARGO) build $(PROFILE)
+	tests/mcp/run.sh $(or $(CARGO_TARGET_DIR),target)/release/callwright
 
 install: setup
 	$(CARGO) install --path . --locked

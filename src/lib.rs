@@ -101,6 +101,8 @@ pub mod decision;
 pub mod engine;
 pub mod generate;
 mod hash;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 mod model;
 pub mod models;
 #[cfg(feature = "serve")]

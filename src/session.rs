@@ -18,6 +18,7 @@ pub(crate) mod prompt;
 mod reader;
 pub(crate) mod record;
 mod repeats;
+pub(crate) mod select;
 pub(crate) mod stop;
 mod untrained;
 
@@ -46,10 +47,11 @@ pub use crate::agent::turn::FinishReason;
 pub use builder::SessionBuilder;
 pub(crate) use event::notes;
 pub use event::{
-    Cut, Done, Event, FallbackStep, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, ToolResult, UsageStep,
-    WithoutTools,
+    Cut, Done, Event, FallbackStep, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, ToolResult, ToolsChange,
+    UsageStep, WithoutTools,
 };
 pub use options::{ContextPolicy, Options, ToolChoice};
+pub use select::SelectedTools;
 
 /// A conversation with one model.
 ///
@@ -110,6 +112,12 @@ pub struct Session {
     /// Whether the chat template wants ids of nine letters and digits, once that was found out.
     short_ids: OnceCell<bool>,
     on_prompt: Option<OnPrompt>,
+    /// Which tools are in the prompt, where not all are.
+    selecting: select::Selecting,
+    /// The selection that was reported last.
+    selected: Option<SelectedTools>,
+    /// How many answers of runs were begun.
+    pub(crate) turns: usize,
 }
 
 /// Called while a prompt is decoded: see [`Session::watch_prompt`].
@@ -240,6 +248,9 @@ impl Session {
             tails: prompt::Tails::default(),
             short_ids: OnceCell::new(),
             on_prompt: None,
+            selecting: select::Selecting::default(),
+            selected: None,
+            turns: 0,
         })
     }
 
@@ -288,6 +299,11 @@ impl Session {
         if let Some(notice) = self.missing_tools() {
             self.notices.push(notice);
         }
+    }
+
+    /// Continues with other tools, which were reported.
+    pub(crate) fn replace_tools(&mut self, tools: Tools) {
+        self.tools = Arc::new(tools);
     }
 
     /// Reports that the prompt has nothing of the tools in it, if that is so.
@@ -434,8 +450,9 @@ impl Session {
             let written = self.write(&request, self.shown(&request))?;
             self.prepared = Some(Prepared::new(request, written));
         }
-        let Session { compiler, engine, format, tools, options, .. } = self;
-        constrain::begin(compiler, &**engine, format, tools, options, (b"", false)).map(|_| ())
+        let tools = self.shown_tools();
+        let Session { compiler, engine, format, options, .. } = self;
+        constrain::begin(compiler, &**engine, format, &tools, options, (b"", false)).map(|_| ())
     }
 
     /// Continues with another engine of the same model: for example one that has its weights, after one that has only the
@@ -461,6 +478,6 @@ impl Session {
     /// The request for the next answer.
     pub(crate) fn request(&self) -> Result<AnswerRequest> {
         check_asked(&self.messages)?;
-        Ok(AnswerRequest::new(Arc::clone(&self.messages), Arc::clone(&self.tools), self.options.clone()))
+        Ok(AnswerRequest::new(Arc::clone(&self.messages), self.shown_tools(), self.options.clone()))
     }
 }

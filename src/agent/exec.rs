@@ -36,15 +36,18 @@
 mod builtin;
 mod command;
 mod function;
+pub(crate) mod groups;
+pub(crate) mod remote;
 
 pub(crate) use builtin::BUILTIN;
-pub(crate) use command::kill_running;
 pub(crate) use command::without_marks;
 pub use function::Function;
+pub(crate) use groups::kill_running;
 
 use crate::agent::turn::Fault;
 use crate::message::{Arguments, ToolCall};
 use crate::tool::{Tool, Tools};
+use remote::Remote;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -137,6 +140,8 @@ pub struct Executor {
     given: HashMap<String, String>,
     /// The results that are given in place of running anything.
     recorded: Option<Mutex<VecDeque<Results>>>,
+    /// Runs tools in another place.
+    pub(crate) remote: Option<Arc<dyn Remote>>,
     /// At most this many tools run at a time.
     pub jobs: usize,
     /// How long a tool may take that does not say.
@@ -156,6 +161,7 @@ impl Default for Executor {
             functions: HashMap::new(),
             given: HashMap::new(),
             recorded: None,
+            remote: None,
             jobs: 4,
             timeout: TIMEOUT,
             max_output: MAX_OUTPUT,
@@ -191,7 +197,15 @@ impl Executor {
 
     /// Whether it knows how to run a tool, or has its result.
     pub(crate) fn can_run(&self, tool: &Tool) -> bool {
-        tool.exec.is_some() || self.functions.contains_key(&tool.name) || self.given.contains_key(&tool.name)
+        tool.exec.is_some()
+            || self.functions.contains_key(&tool.name)
+            || self.given.contains_key(&tool.name)
+            || self.remote(&tool.name).is_some()
+    }
+
+    /// What runs the tool of that name in another place.
+    fn remote(&self, name: &str) -> Option<&dyn Remote> {
+        self.remote.as_deref().filter(|remote| remote.has(name))
     }
 
     /// The program that a tool is run by and that is not there, as far as its path says where.
@@ -281,13 +295,18 @@ impl Executor {
 
     /// Why a call is not executed, if a person has to confirm it and refuses.
     fn refused(&self, tool: &Tool, call: &ToolCall) -> Option<Failure> {
-        let exec = tool.exec.as_ref().filter(|exec| exec.confirm)?;
+        let asked = match self.remote(&tool.name) {
+            Some(remote) => remote.to_confirm(&tool.name)?,
+            None => {
+                let exec = tool.exec.as_ref().filter(|exec| exec.confirm)?;
+                exec.command.first().cloned().unwrap_or_default()
+            }
+        };
         match &self.confirm {
             Some(confirm) if confirm(call) => None,
             Some(_) => Some(Failure::new(FailureKind::Refused, format!("the user did not allow {} to run", call.name))),
             None => {
-                let program = exec.command.first().map_or("", String::as_str);
-                let message = format!("{} runs {program} only after the user was asked, and nobody can be", call.name);
+                let message = format!("{} runs {asked} only after the user was asked, and nobody can be", call.name);
                 Some(Failure::new(FailureKind::Refused, message))
             }
         }
@@ -305,6 +324,11 @@ impl Executor {
             let timeout = tools.get(name).and_then(|tool| tool.exec.as_ref()).and_then(|exec| exec.timeout());
             return function::run(function, name, arguments.clone(), timeout.unwrap_or(self.timeout), cancel)
                 .map(|output| command::cut(output.as_bytes(), output.len(), self.max_output));
+        }
+        if let Some(remote) = self.remote(name) {
+            let cut = |output: String| command::cut(output.as_bytes(), output.len(), self.max_output);
+            let result = remote.call(name, arguments.clone(), self.timeout, cancel);
+            return result.map(cut).map_err(|failure| Failure { message: cut(failure.message), ..failure });
         }
         match tools.get(name).map(|tool| &tool.exec) {
             Some(Some(exec)) => {

@@ -8,6 +8,7 @@ use crate::agent::turn::{FinishReason, Step};
 use crate::message::ToolCall;
 use crate::session::event::{Event, Note, ToolResult};
 use crate::session::record::Entry;
+use crate::session::select::FIND_TOOLS;
 use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -77,6 +78,9 @@ impl Run<'_> {
         let cancel = Arc::clone(&self.session.options.cancel);
         let started = Instant::now();
         let batch = Batch::new(calls, self.answer.as_ref().map_or(&[], |answer| answer.ran.as_slice()));
+        if let Some(finder) = self.session.finder() {
+            self.agent.executor.add(FIND_TOOLS, finder);
+        }
         let on_event = &mut *self.on_event;
         let mut show = |index: usize, result: &Result<String, Failure>| {
             if !left_open(result) {

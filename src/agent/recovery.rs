@@ -11,7 +11,6 @@ use crate::parse::ParsedCall;
 use crate::session::ToolChoice;
 use crate::session::event::{Event, FallbackStep, Note, Reply, RetryStep};
 use crate::session::prompt::AnswerRequest;
-use std::sync::Arc;
 
 impl Run<'_> {
     /// Generates one call alone, under the grammar.
@@ -168,7 +167,8 @@ impl Run<'_> {
     fn forced(&self, messages: Vec<Message>, tool: &str) -> AnswerRequest {
         let session = &self.session;
         let mut options = session.options.clone();
-        options.tool_choice = match session.tools.get(tool) {
+        let tools = session.shown_tools();
+        options.tool_choice = match tools.get(tool) {
             Some(_) => ToolChoice::Tool(tool.to_owned()),
             None => ToolChoice::Required,
         };
@@ -177,6 +177,6 @@ impl Run<'_> {
         options.response_format = None;
         options.max_calls = Some(1);
         options.max_preamble = None;
-        AnswerRequest::new(messages, Arc::clone(&session.tools), options)
+        AnswerRequest::new(messages, tools, options)
     }
 }

@@ -9,6 +9,7 @@ use super::call::{self, CallState};
 use super::failure_log::{Attempt, log_failure};
 use super::messages;
 use super::other_models::Fallbacks;
+use crate::agent::exec::remote::Look;
 use crate::agent::exec::{Executor, Failure};
 use crate::agent::turn::{Advice, Fault, FinishReason, Limits, Reason, Status, Step, Turn};
 use crate::generate::Usage;
@@ -184,6 +185,7 @@ impl<'a> Run<'a> {
     /// The model's next answer; without tools where there is a reason for that.
     fn generate(&mut self, without_tools: Option<Reason>) -> Result<Step> {
         self.commit();
+        self.look_at_tools()?;
         let mut request = self.session.request()?;
         let options = &mut request.options;
         options.max_calls.get_or_insert(self.agent.limits.max_calls);
@@ -217,6 +219,25 @@ impl<'a> Run<'a> {
         }
         self.answer = Some(OpenAnswer { message: reply.message, ran: Vec::new() });
         Ok(self.turn.generated(reply.finish_reason, calls))
+    }
+
+    /// Takes over tools that have changed in another place.
+    fn look_at_tools(&mut self) -> Result<()> {
+        let turn = self.session.turns;
+        self.session.turns += 1;
+        let Some(remote) = self.agent.executor.remote.clone() else { return Ok(()) };
+        let Look { tools, changes, notes } = remote.look(turn, &self.session.tools);
+        for change in &changes {
+            (self.on_event)(&Event::ToolsChanged(change.clone()));
+            self.note("tools", change.to_string());
+        }
+        notes.into_iter().for_each(|note| self.note("tools", note));
+        let Some(tools) = tools else { return Ok(()) };
+        if let Some(recorder) = &mut self.session.recorder {
+            recorder.beside(&Entry::Tools { turn, tools: tools.to_json(), changes })?;
+        }
+        self.session.replace_tools(tools);
+        Ok(())
     }
 
     /// Reports to the model what to do differently; the advice is in the results.

@@ -76,6 +76,7 @@ impl SessionAnswers {
             constrain: configuration.constrain,
             // Without tools no call can be required.
             tool_choice: if case.tools.is_empty() { ToolChoice::Auto } else { configuration.tool_choice.clone() },
+            select_tools: configuration.select_tools,
             call_threshold: configuration.call_threshold,
             call_weights: configuration.call_weights,
             no_call_below: configuration.no_call_below,

@@ -31,6 +31,9 @@ pub struct Configuration {
     /// Whether an answer had to be a call. A case without tools is asked as with [`ToolChoice::Auto`].
     #[serde(default, skip_serializing_if = "is_auto")]
     pub tool_choice: ToolChoice,
+    /// How many of the tools were in the prompt, if not all: see [`Options::select_tools`](crate::session::Options::select_tools).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub select_tools: Option<usize>,
     /// The sampling options; the seed is the run's.
     pub sampling: Sampling,
     /// Whether departures from the format were repaired.
@@ -51,7 +54,8 @@ pub struct Configuration {
 }
 
 /// The dimensions of the matrix, in the order in which labels name them.
-pub(crate) const DIMENSIONS: [&str; 7] = ["model", "template", "format", "constrain", "tool-choice", "temp", "repair"];
+pub(crate) const DIMENSIONS: [&str; 8] =
+    ["model", "template", "format", "constrain", "tool-choice", "temp", "repair", "select-tools"];
 
 /// Earlier runs have no choice, and their ids are hashes without it.
 fn is_auto(choice: &ToolChoice) -> bool {
@@ -73,6 +77,7 @@ impl Configuration {
             format_declaration: format.to_toml(),
             constrain: Mode::Auto,
             tool_choice: ToolChoice::Auto,
+            select_tools: None,
             sampling: options.sampling,
             repair: true,
             max_tokens: options.max_tokens,
@@ -93,7 +98,7 @@ impl Configuration {
     }
 
     /// The value in each of the [`DIMENSIONS`].
-    pub(crate) fn values(&self) -> [String; 7] {
+    pub(crate) fn values(&self) -> [String; 8] {
         let mode = match self.constrain {
             Mode::Off => "off",
             Mode::Auto => "auto",
@@ -114,6 +119,7 @@ impl Configuration {
             choice.to_owned(),
             self.sampling.temperature.to_string(),
             if self.repair { "on" } else { "off" }.to_owned(),
+            self.select_tools.map_or_else(|| "all".to_owned(), |most| most.to_string()),
         ]
     }
 
@@ -137,10 +143,10 @@ impl Configuration {
 /// Distinct labels for the configurations of a run: their values in the dimensions that vary, or the model's name where
 /// none does.
 pub(crate) fn labels(configurations: &[Configuration]) -> Vec<String> {
-    let values: Vec<[String; 7]> = configurations.iter().map(Configuration::values).collect();
+    let values: Vec<[String; 8]> = configurations.iter().map(Configuration::values).collect();
     let varies = |dimension: usize| values.iter().any(|row| row[dimension] != values[0][dimension]);
     let varying: Vec<usize> = (0..DIMENSIONS.len()).filter(|dimension| varies(*dimension)).collect();
-    let label = |row: &[String; 7]| {
+    let label = |row: &[String; 8]| {
         let part = |dimension: &usize| match DIMENSIONS[*dimension] {
             "model" | "format" => row[*dimension].clone(),
             name => format!("{name} {}", row[*dimension]),

@@ -171,6 +171,49 @@ impl Suite {
         Ok(Suite { name: name.to_owned(), cases })
     }
 
+    /// The same cases with `count` tools of other cases among those of each: always the same ones, in an order by hash.
+    ///
+    /// # Errors
+    /// Those of [`Suite::open`].
+    pub(crate) fn with_more_tools(self, count: usize) -> Result<Suite> {
+        let name_of =
+            |tool: &Exact| tool.get("function").unwrap_or(tool).get("name").and_then(Exact::as_str).map(str::to_owned);
+        let read: Vec<(Exact, Vec<(String, Exact)>)> = self
+            .cases
+            .iter()
+            .map(|case| {
+                let line = Exact::parse(&case.line)?;
+                let tools = line.get("tools").and_then(Exact::elements).unwrap_or_default();
+                let named = tools.iter().filter_map(|tool| Some((name_of(tool)?, tool.clone()))).collect();
+                Ok((line, named))
+            })
+            .collect::<Result<_>>()?;
+        let mut all: BTreeMap<&str, &Exact> = BTreeMap::new();
+        for (name, tool) in read.iter().flat_map(|(_, tools)| tools) {
+            all.entry(name).or_insert(tool);
+        }
+        let mut text = String::new();
+        for ((line, own), case) in read.iter().zip(&self.cases) {
+            let by_hash = |name: &str| sha256(format!("{}\n{name}", case.id));
+            let mut others: Vec<(&str, &Exact)> = all.iter().map(|(name, tool)| (*name, *tool)).collect();
+            others.retain(|(name, _)| own.iter().all(|(own, _)| own != name));
+            others.sort_by_cached_key(|(name, _)| by_hash(name));
+            others.truncate(count);
+            let mut tools: Vec<(&str, &Exact)> = own.iter().map(|(name, tool)| (name.as_str(), tool)).collect();
+            // A case without tools is about that.
+            if !own.is_empty() {
+                tools.extend(others);
+            }
+            tools.sort_by_cached_key(|(name, _)| by_hash(&format!("place of {name}")));
+            let mut members = line.members().unwrap_or_default().to_vec();
+            if let Some((_, place)) = members.iter_mut().find(|(key, _)| key == "tools") {
+                *place = Exact::List(tools.into_iter().map(|(_, tool)| tool.clone()).collect());
+            }
+            text += &format!("{}\n", Exact::Object(members));
+        }
+        Suite::from_text(&format!("{} with {count} more tools", self.name), &text, Path::new(&self.name))
+    }
+
     /// At most `limit` cases, with each category's share: always the same ones, in their order.
     #[must_use]
     pub fn limited(mut self, limit: usize) -> Suite {

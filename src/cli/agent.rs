@@ -26,7 +26,7 @@ pub struct AgentOptions {
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
     tool_jobs: Option<usize>,
 
-    /// Run tools with `confirm = true` without asking
+    /// Run tools without asking: those with `confirm = true`, and those of MCP servers
     #[arg(long, help_heading = "Execution")]
     yes: bool,
 
@@ -259,7 +259,7 @@ fn answer_waiting(messages: &mut Vec<Message>, given: &[(String, String)]) {
 fn runnable(tools: &Tools, executor: &Executor) -> Result<()> {
     if tools.is_empty() {
         return Err(Error::new(ErrorKind::Tools, "there are no tools to execute")
-            .hint("give some with --tools FILE, or --tools builtin")
+            .hint("give some with --tools FILE, --tools builtin or --mcp FILE")
             .into());
     }
     for tool in tools.iter() {

@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The options that determine the run, with their defaults where clap does not know them.
-const DECIDING: [(&str, Option<&str>); 17] = [
+const DECIDING: [(&str, Option<&str>); 19] = [
     ("suite", None),
     ("limit", None),
     ("repeat", None),
@@ -27,6 +27,8 @@ const DECIDING: [(&str, Option<&str>); 17] = [
     ("tool_choice", Some("auto")),
     ("temp", None),
     ("repair", Some("on")),
+    ("select_tools", Some("all")),
+    ("more_tools", None),
     ("call_threshold", None),
     ("no_call_below", None),
     ("other_forms", None),

@@ -50,6 +50,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Cases")]
     limit: Option<usize>,
 
+    /// Add N tools of other cases to those of each case; the same ones every time
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Cases")]
+    more_tools: Option<usize>,
+
     /// Ask each case N times, with other seeds
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Cases")]
     repeat: usize,
@@ -82,6 +86,10 @@ pub struct RunArgs {
     /// Let the model decide whether to call, or require a call in each case that has tools [default: auto]
     #[arg(long, value_name = "auto|required", help_heading = "Matrix")]
     tool_choice: Vec<Choice>,
+
+    /// Show the model only the N tools that fit the question best, or all of them [default: all]
+    #[arg(long, value_name = "N|all", value_parser = selected, help_heading = "Matrix")]
+    select_tools: Vec<Shown>,
 
     /// Sample with this temperature [default: the model's in models.toml, or 0]
     #[arg(long, value_name = "X", value_parser = temperature, help_heading = "Matrix", allow_negative_numbers = true)]
@@ -163,6 +171,15 @@ enum Choice {
 enum Repair {
     On,
     Off,
+}
+
+/// How many of the tools are in the prompt; `None` for all.
+#[derive(Clone, Copy, PartialEq)]
+struct Shown(Option<usize>);
+
+fn selected(text: &str) -> Result<Shown, String> {
+    let none = Shown(None);
+    if text == "all" { Ok(none) } else { positive(text).map(|most| Shown(Some(most))).map_err(|why| why + ", or all") }
 }
 
 fn sequences(text: &str) -> Result<usize, String> {
@@ -260,6 +277,7 @@ impl RunArgs {
             None => self.constrain.iter().map(|constrain| Mode::from(*constrain)).collect(),
         };
         let choices = if self.tool_choice.is_empty() { vec![Choice::Auto] } else { self.tool_choice.clone() };
+        let shown = if self.select_tools.is_empty() { vec![Shown(None)] } else { self.select_tools.clone() };
         let temperatures = if self.temp.is_empty() { vec![temperature] } else { self.temp.clone() };
         let repairs = if self.repair.is_empty() { vec![Repair::On] } else { self.repair.clone() };
         let mut combined = Vec::new();
@@ -274,7 +292,8 @@ impl RunArgs {
                         let sampling = Sampling { temperature: *temperature, ..base.sampling };
                         let (tool_choice, repair) = (tool_choice.clone(), *repair == Repair::On);
                         let one = Configuration { constrain, tool_choice, repair, sampling, ..base.clone() };
-                        combined.push(one.identified());
+                        let with = |shown: &Shown| Configuration { select_tools: shown.0, ..one.clone() }.identified();
+                        combined.extend(shown.iter().map(with));
                     }
                 }
             }
@@ -295,6 +314,13 @@ impl RunArgs {
             ("tool-choice", named(&self.tool_choice)),
             ("temp", self.temp.iter().map(ToString::to_string).collect()),
             ("repair", named(&self.repair)),
+            (
+                "select-tools",
+                self.select_tools
+                    .iter()
+                    .map(|Shown(most)| most.map_or("all".to_owned(), |most| most.to_string()))
+                    .collect(),
+            ),
         ];
         options.into_iter().find_map(|(option, values)| {
             let again = values.iter().enumerate().find(|(index, value)| values[..*index].contains(value));
@@ -338,6 +364,8 @@ pub fn run(args: RunArgs) -> Result<u8> {
         Some(suite) => suite,
         None => {
             let suite = Suite::open(&args.suite)?;
+            // Before the limit: the tools of all cases are there to be added.
+            let suite = args.more_tools.map_or(Ok(suite.clone()), |count| suite.with_more_tools(count))?;
             args.limit.map_or(suite.clone(), |limit| suite.limited(limit))
         }
     };

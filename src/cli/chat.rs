@@ -71,6 +71,8 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     let variables = std::mem::take(&mut asked.body.variables);
     let (mut session, mut model) = args.model.open()?;
     *session.options_mut() = args.generation.options(model.entry(), tool_choice, asked, grammar);
+    session.options_mut().select_tools = args.conversation.select_tools;
+    session.options_mut().find_tools = true;
     session.set_variables(variables);
     session.set_tools(tools);
     session.set_adopted_messages(messages);

@@ -10,6 +10,8 @@ use callwright::agent::OpenModel;
 use callwright::agent::exec::{BUILTIN, Executor};
 use callwright::engine::llama::{LoadOptions, MAX_THREADS, has_gpu};
 use callwright::grammar::says_nothing;
+#[cfg(feature = "mcp")]
+use callwright::mcp::Servers;
 use callwright::message::{Body, Conversation, Message, Role, adopt, check_asked, check_text_only, open_calls};
 use callwright::models::{Hub, ModelEntry, Models};
 use callwright::session::{Session, ToolChoice};
@@ -83,6 +85,14 @@ pub struct ConversationOptions {
 
     #[command(flatten, next_help_heading = "Conversation")]
     pub tools: ToolsOptions,
+
+    /// Start the MCP servers that FILE names, {"mcpServers": {"name": {"command", "args"} or {"url"}}}, and add their tools
+    #[arg(long, value_name = "FILE", help_heading = "Conversation")]
+    mcp: Option<PathBuf>,
+
+    /// Show the model only the N tools that fit the question best, and with --execute the tool find_tools, which brings in others [default: all tools]
+    #[arg(long, value_name = "N", help_heading = "Conversation", value_parser = positive, allow_negative_numbers = true)]
+    pub select_tools: Option<usize>,
 
     /// Continue this conversation: OpenAI's JSON messages, a whole request body, or JSON Lines; - reads standard input
     #[arg(long, value_name = "FILE|-", help_heading = "Conversation")]
@@ -202,6 +212,7 @@ impl ConversationOptions {
         };
         let mut executor = Executor::default();
         tools.append(self.tools.unreported(&mut executor)?);
+        self.add_servers(&mut tools, &mut executor)?;
         let mut tools = self.tools.reported(tools)?;
         let mut asked = Asked {
             body: Body::of(&conversation).map_err(|error| self.in_messages(error))?,
@@ -244,6 +255,26 @@ impl ConversationOptions {
             messages.insert(0, Message::system(system));
         }
         Ok(Input { messages, tools, tool_choice: choice, executor, asked })
+    }
+
+    /// Starts the servers of --mcp, and adds their tools.
+    #[cfg(feature = "mcp")]
+    fn add_servers(&self, tools: &mut Tools, executor: &mut Executor) -> Result<()> {
+        let Some(path) = &self.mcp else { return Ok(()) };
+        let mut servers = Servers::from_file(path)?;
+        servers.add_to(tools, executor);
+        servers.notices().iter().for_each(|text| notice(text));
+        Ok(())
+    }
+
+    #[cfg(not(feature = "mcp"))]
+    fn add_servers(&self, _: &mut Tools, _: &mut Executor) -> Result<()> {
+        match self.mcp {
+            None => Ok(()),
+            Some(_) => Err(Error::new(ErrorKind::Config, "this program was built without MCP servers")
+                .hint("--mcp needs a build with the feature mcp")
+                .into()),
+        }
     }
 
     /// An error in what --messages gave, with its file's name.

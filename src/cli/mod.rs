@@ -20,6 +20,8 @@ mod hardware;
 mod input;
 mod lines;
 mod llama_args;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod model;
 mod option_names;
 mod output;
@@ -78,6 +80,8 @@ enum Command {
     Grammar(grammar::GrammarArgs),
     Template(template::TemplateArgs),
     Model(model::ModelArgs),
+    #[cfg(feature = "mcp")]
+    Mcp(mcp::McpArgs),
     Bench(Box<bench::BenchArgs>),
     Cache(cache::CacheArgs),
     Config(config::ConfigArgs),
@@ -128,6 +132,8 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => completions::man(&args),
+        #[cfg(feature = "mcp")]
+        Command::Mcp(args) => mcp::run(args),
         Command::Model(args) => model::run(args, Some(&callwright::engine::llama::cpu_features())),
     };
     match result {

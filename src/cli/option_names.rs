@@ -7,12 +7,13 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 /// What the library writes, and what the program writes in its place.
-const NAMES: [(&str, &str); 27] = [
+const NAMES: [(&str, &str); 28] = [
     ("set `Options::constrain` to off", "use --constrain off"),
     ("`Options::constrain`", "--constrain"),
     ("`Options::max_tokens`", "--max-tokens"),
     ("`Options::max_thinking`", "--max-thinking"),
     ("`Options::max_calls`", "--max-calls"),
+    ("`Options::select_tools`", "--select-tools"),
     ("`Limits::max_turns`", "--max-turns"),
     ("`LoadOptions::context`", "--ctx"),
     ("`ModelBuilder::format` gives", "--format NAME|FILE gives"),

@@ -59,8 +59,8 @@ pub struct RunArgs {
 
 /// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
 #[rustfmt::skip]
-const RECORDED: [&str; 58] = [
-    "prompt", "prompt_option", "tools", "tools_strict", "messages", "system", "images", "tool_choice", "execute",
+const RECORDED: [&str; 60] = [
+    "prompt", "prompt_option", "tools", "tools_strict", "mcp", "select_tools", "messages", "system", "images", "tool_choice", "execute",
     "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers", "threads_batch",
     "ubatch_size", "flash_attn", "cache_type_k", "cache_type_v", "no_mmap", "mlock", "prompt_cache", "prompt_cache_size", "cache_ram",
     "temp", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop",
@@ -132,6 +132,8 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     let variables = std::mem::take(&mut input.asked.body.variables);
     *session.options_mut() = args.generation.options(model.entry(), input.tool_choice, input.asked, grammar);
     session.options_mut().explain = args.explain;
+    session.options_mut().select_tools = args.conversation.select_tools;
+    session.options_mut().find_tools = args.execute;
     session.set_variables(variables);
     session.set_tools(input.tools);
     session.set_adopted_messages(input.messages);

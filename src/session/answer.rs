@@ -24,6 +24,10 @@ impl Session {
     pub(crate) fn answer(&mut self, request: &AnswerRequest, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
         let (written, mut context) = self.fit(request)?;
         context.extend(self.rewritten(request, &written));
+        if let Some(selected) = self.newly_selected(&request.tools) {
+            on_event(&Event::Selected(selected));
+        }
+        context.extend(self.large_tools(request, &written)?);
         context.iter().for_each(|message| on_event(&Event::context(message.clone())));
         let adapted: Vec<String> =
             written.adapted.iter().filter(|note| self.reported.insert((*note).clone())).cloned().collect();

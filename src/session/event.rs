@@ -9,8 +9,10 @@ use crate::generate::{TokenProbability, Usage};
 use crate::message::Message;
 use crate::parse::event::{Diagnostic, DiagnosticKind, Event as ParserEvent, Repair};
 use crate::parse::{Parsed, ParsedCall};
-use serde::Serialize;
+use crate::session::select::SelectedTools;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::fmt;
 use std::ops::Range;
 
 /// What happens during a turn, as it happens.
@@ -34,6 +36,10 @@ pub enum Event {
     WithoutTools(WithoutTools),
     /// The conversation did not fit, and something was shortened or left out.
     Context(Notice),
+    /// Other tools are in the prompt than before: see [`Options::select_tools`](super::Options::select_tools).
+    Selected(SelectedTools),
+    /// A server's tools are others than before.
+    ToolsChanged(ToolsChange),
     /// The conversation was adapted for the chat template, or the template leaves something of it out.
     History(Notice),
     /// The turn is over.
@@ -167,6 +173,29 @@ pub struct WithoutTools {
     pub message: String,
 }
 
+/// Tools of a server that are others than before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ToolsChange {
+    /// The server.
+    pub server: String,
+    /// The tools that are new.
+    pub added: Vec<String>,
+    /// Those that are gone.
+    pub removed: Vec<String>,
+    /// Those with another description or schema.
+    pub changed: Vec<String>,
+}
+
+impl fmt::Display for ToolsChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [("new", &self.added), ("gone", &self.removed), ("changed", &self.changed)];
+        let parts = parts.iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<String> = parts.map(|(what, names)| format!("{what}: {}", names.join(", "))).collect();
+        write!(f, "the MCP server {:?} has other tools now; {}", self.server, parts.join("; "))
+    }
+}
+
 /// The end of a turn.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -194,7 +223,7 @@ pub struct Notice {
 #[non_exhaustive]
 pub struct Note {
     /// Which kind: `repair`, `problem`, `diagnostic`, `history`, `constraint`, `loop` (it repeats itself), `no_call` (why
-    /// there may be none) or `answer` (why it ended); in a run also `retry`, `repeated`, `fallback`, `context` or `failure_log`.
+    /// there may be none) or `answer` (why it ended); in a run also `retry`, `repeated`, `fallback`, `context`, `tools` (of servers) or `failure_log`.
     pub kind: &'static str,
     /// The call it is about, where it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]

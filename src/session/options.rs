@@ -148,6 +148,12 @@ pub struct Options {
     pub stop: Vec<String>,
     /// Whether and what the model must call.
     pub tool_choice: ToolChoice,
+    /// Where there are more tools than this, the prompt has only so many, those that fit the question best, and in addition
+    /// those that the conversation has calls of.
+    pub select_tools: Option<usize>,
+    /// Whether the prompt then also has the tool `find_tools`, which brings in others. A [run](super::Session::run) executes
+    /// its calls; otherwise [`Session::find_tools`](super::Session::find_tools) has their results.
+    pub find_tools: bool,
     /// Where the model decides whether to call, the least [probability](crate::decision) of a call at which the answer
     /// has to be one, from 0 to 1. It applies to an answer to the user: after a tool's result the model is left alone.
     pub call_threshold: Option<f64>,
@@ -222,6 +228,8 @@ impl Default for Options {
             max_tokens: 1024,
             stop: Vec::new(),
             tool_choice: ToolChoice::Auto,
+            select_tools: None,
+            find_tools: false,
             call_threshold: None,
             call_weights: None,
             no_call_below: None,

@@ -1,9 +1,10 @@
 //! Recording a session and repeating it without its model.
 
 use super::constrain::Shortage;
-use super::{ContextPolicy, Options, Session, ToolChoice};
+use super::{ContextPolicy, Options, Session, ToolChoice, ToolsChange};
 use crate::agent::Agent;
-use crate::agent::exec::{Executor, Results};
+use crate::agent::exec::remote::{Look, Remote};
+use crate::agent::exec::{Executor, Failure, FailureKind, Results};
 use crate::agent::turn::Limits;
 use crate::constraint::Mode;
 use crate::decision::{CallProbability, Decided};
@@ -20,7 +21,11 @@ use jiff::Zoned;
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// All that decides what a session asks its engine.
 #[derive(Serialize, Deserialize)]
@@ -28,6 +33,10 @@ struct Request {
     messages: Value,
     tools: Value,
     tool_choice: ToolChoice,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    select_tools: Option<usize>,
+    #[serde(default)]
+    find_tools: bool,
     template: (String, String),
     /// The source of a format that is not the template's own.
     format: Option<String>,
@@ -77,6 +86,41 @@ pub(crate) enum Entry {
     Ended(Ended),
     /// What the calls of an answer came to.
     Executed(Results),
+    /// The tools became others before an answer.
+    Tools { turn: usize, tools: Value, changes: Vec<ToolsChange> },
+}
+
+/// Tools that change when they did in a recorded run. Their results are recorded, too, so that none is run.
+struct Recorded(Mutex<VecDeque<(usize, Value, Vec<ToolsChange>)>>);
+
+impl Remote for Recorded {
+    fn has(&self, _: &str) -> bool {
+        false
+    }
+
+    fn to_confirm(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn call(
+        &self,
+        _: &str,
+        _: Map<String, Value>,
+        _: Duration,
+        _: &AtomicBool,
+    ) -> std::result::Result<String, Failure> {
+        Err(Failure::new(FailureKind::NotRunnable, "a recorded tool is not run"))
+    }
+
+    fn look(&self, turn: usize, _: &Tools) -> Look {
+        let mut changes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if changes.front().is_none_or(|(at, ..)| *at != turn) {
+            return Look::default();
+        }
+        let (tools, changes) =
+            changes.pop_front().map_or_else(Default::default, |(_, tools, changes)| (tools, changes));
+        Look { tools: Tools::from_value(&tools).ok(), changes, notes: Vec::new() }
+    }
 }
 
 /// How an answer ended, which its tokens do not say.
@@ -114,6 +158,8 @@ impl Session {
             messages: messages_to_json(&self.messages),
             tools: self.tools.to_json(),
             tool_choice: options.tool_choice.clone(),
+            select_tools: options.select_tools,
+            find_tools: options.find_tools,
             template: (template.name().to_owned(), template.source().to_owned()),
             format: self.section.is_some().then(|| self.format.source().to_owned()),
             sampling: options.sampling,
@@ -172,6 +218,8 @@ impl Session {
             sampling: request.sampling,
             max_tokens: request.max_tokens,
             tool_choice: request.tool_choice,
+            select_tools: request.select_tools,
+            find_tools: request.find_tools,
             max_calls: request.max_calls,
             constrain: request.constrain,
             max_preamble: request.max_preamble,
@@ -186,7 +234,7 @@ impl Session {
             text_after_calls: request.text_after_calls,
             ..Options::default()
         };
-        let (mut limits, mut results) = (None, Vec::new());
+        let (mut limits, mut results, mut changes) = (None, Vec::new(), VecDeque::new());
         for (line, entry) in header.beside {
             let place = Location { file: Some(path.to_owned()), line: Some(line), column: None };
             let entry = serde_json::from_value(entry).map_err(|error| {
@@ -196,9 +244,14 @@ impl Session {
                 Entry::Run(first) => drop(limits.get_or_insert(first)),
                 Entry::Ended(ended) => session.replayed.push_back(ended),
                 Entry::Executed(executed) => results.push(executed),
+                Entry::Tools { turn, tools, changes: changed } => changes.push_back((turn, tools, changed)),
             }
         }
-        let agent = limits.map(|limits| Agent { executor: Executor::repeating(results), limits, ..Agent::default() });
+        let mut executor = Executor::repeating(results);
+        if !changes.is_empty() {
+            executor.remote = Some(Arc::new(Recorded(Mutex::new(changes))));
+        }
+        let agent = limits.map(|limits| Agent { executor, limits, ..Agent::default() });
         Ok((session, agent))
     }
 }

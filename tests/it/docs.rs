@@ -105,7 +105,10 @@ fn options(text: &str) -> Vec<&str> {
 }
 
 #[test]
-#[cfg_attr(not(feature = "serve"), ignore = "needs the feature serve: the documentation has its options")]
+#[cfg_attr(
+    not(all(feature = "serve", feature = "mcp")),
+    ignore = "needs serve and mcp: the documentation has their options"
+)]
 fn every_option_exists() {
     let home = tempfile::tempdir().unwrap();
     let commands = [
@@ -121,6 +124,7 @@ fn every_option_exists() {
         "model pull",
         "config show",
         "doctor",
+        "mcp list",
     ];
     let help: Vec<String> =
         commands.map(|command| run(callwright(home.path()).args(command.split(' ')).arg("--help")).out).to_vec();

@@ -31,6 +31,8 @@ mod hub;
 mod hub_server;
 mod inferred;
 mod llama_args;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod model;
 mod models;
 #[cfg(feature = "hub")]

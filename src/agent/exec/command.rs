@@ -8,13 +8,13 @@
 //! two seconds after the tool's end is the result, with a mark that it may not be all. Who runs tools that are not to
 //! be trusted with that needs a container, or a cgroup, around the whole program.
 
-use super::{Failure, FailureKind, cancelled, timed_out};
+use super::{Failure, FailureKind, cancelled, groups, timed_out};
 use crate::tool::{Exec, Output};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// How much of the end of standard error is kept, for the message.
@@ -36,31 +36,6 @@ pub(super) struct Limits {
     pub timeout: Duration,
     pub max_output: usize,
 }
-
-/// The process groups of the tools that run now.
-static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
-
-fn running() -> MutexGuard<'static, Vec<u32>> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Kills every tool that runs now, for a program that ends at once.
-pub(crate) fn kill_running() {
-    running().iter().for_each(|&id| kill(id));
-}
-
-/// Kills a process group, whose id is that of its first process.
-#[cfg(unix)]
-fn kill(id: u32) {
-    use nix::sys::signal::{Signal, killpg};
-    if let Ok(id) = i32::try_from(id) {
-        // That there is nobody left is what is wanted.
-        let _ = killpg(nix::unistd::Pid::from_raw(id), Signal::SIGKILL);
-    }
-}
-
-#[cfg(not(unix))]
-fn kill(_id: u32) {}
 
 /// Where a program is that is named by a path: a folder to run in must not change which is meant.
 pub(super) fn path(exec: &Exec) -> Option<PathBuf> {
@@ -99,7 +74,7 @@ impl Running {
             let message = format!("{name} cannot be started: {}{place}: {error}", program.display());
             Failure::new(FailureKind::NotRunnable, message)
         })?;
-        running().push(child.id());
+        groups::register(child.id());
         Ok(Running(child))
     }
 }
@@ -107,10 +82,10 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let id = self.0.id();
-        kill(id);
+        groups::kill(id);
         let _ = self.0.kill();
         let _ = self.0.wait();
-        running().retain(|&other| other != id);
+        groups::unregister(id);
     }
 }
 

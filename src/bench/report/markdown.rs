@@ -37,7 +37,7 @@ pub(crate) fn markdown(summary: &Summary<'_>) -> String {
     for one in &summary.configurations {
         let c = one.configuration;
         text += &format!(
-            "- **{}**: `{}` model {} (SHA-256 {}), template {} ({}), format {}, constrain {}, tool choice {}, repair {}, at most {} tokens, \
+            "- **{}**: `{}` model {} (SHA-256 {}), template {} ({}), format {}, constrain {}, tool choice {}, repair {}, {}at most {} tokens, \
              temperature {}, top-k {}, top-p {}, min-p {}, seed {}\n",
             one.label,
             c.id,
@@ -49,6 +49,7 @@ pub(crate) fn markdown(summary: &Summary<'_>) -> String {
             c.values()[3],
             c.values()[4],
             c.values()[6],
+            c.select_tools.map_or_else(String::new, |most| format!("{most} tools shown, ")),
             c.max_tokens,
             c.sampling.temperature,
             c.sampling.top_k,

@@ -47,6 +47,7 @@ pub(crate) fn configuration(model: &str, temperature: f32) -> Configuration {
         format_declaration: Format::delimited().to_toml(),
         constrain: Mode::Off,
         tool_choice: ToolChoice::Auto,
+        select_tools: None,
         sampling: Sampling { temperature, ..Sampling::default() },
         repair: true,
         max_tokens: 512,

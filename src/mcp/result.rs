@@ -1,0 +1,90 @@
+//! What a server answers to a call, as the text that the model reads.
+
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::Value;
+
+/// The text of a result: its texts, placeholders for what is no text, and its structured content where no text has it.
+pub(super) fn text(result: &CallToolResult) -> String {
+    let mut parts: Vec<String> = result.content.iter().map(block).collect();
+    if let Some(structured) = &result.structured_content
+        && !parts.iter().any(|part| has(part, structured))
+    {
+        parts.push(structured.to_string());
+    }
+    parts.join("\n")
+}
+
+/// Whether a text has the structured content: as JSON, or as the only value in it.
+fn has(text: &str, structured: &Value) -> bool {
+    let same = |value: &Value| match value {
+        Value::String(string) => string == text,
+        value => serde_json::from_str::<Value>(text).is_ok_and(|read| read == *value),
+    };
+    // Libraries that derive schemas wrap a value that is no object into one with a single member.
+    let only = structured.as_object().filter(|object| object.len() == 1).and_then(|object| object.values().next());
+    same(structured) || only.is_some_and(same)
+}
+
+fn block(block: &ContentBlock) -> String {
+    match block {
+        ContentBlock::Text(text) => text.text.clone(),
+        ContentBlock::Image(image) => placeholder("image", &image.mime_type, &image.data),
+        ContentBlock::Audio(audio) => placeholder("audio", &audio.mime_type, &audio.data),
+        ContentBlock::Resource(resource) => match &resource.resource {
+            ResourceContents::TextResourceContents { uri, text, .. } => format!("[resource {uri}]\n{text}"),
+            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
+                let kind = mime_type.as_deref().unwrap_or("binary");
+                placeholder(&format!("resource {uri}"), kind, blob)
+            }
+            _ => "[a resource of an unknown kind, which is not shown]".to_owned(),
+        },
+        ContentBlock::ResourceLink(link) => {
+            let about = link.description.as_deref().map_or_else(String::new, |about| format!(": {about}"));
+            format!("[link to the resource {} ({}){about}]", link.uri, link.name)
+        }
+        _ => "[content of an unknown kind, which is not shown]".to_owned(),
+    }
+}
+
+/// What is in place of data in base64.
+fn placeholder(what: &str, kind: &str, data: &str) -> String {
+    format!("[{what}: {kind}, {} bytes, which are not shown]", data.trim_end_matches('=').len() * 3 / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(value: Value) -> String {
+        text(&serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn what_is_no_text_has_a_placeholder() {
+        let content = json!([
+            {"type": "text", "text": "one"},
+            {"type": "image", "mimeType": "image/png", "data": "AAAAAA=="},
+            {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"},
+            {"type": "resource", "resource": {"uri": "file:///a", "text": "inside"}},
+            {"type": "resource", "resource": {"uri": "file:///b", "blob": "AAAA"}},
+            {"type": "resource_link", "uri": "file:///c", "name": "c"},
+        ]);
+        let expected = "one\n[image: image/png, 4 bytes, which are not shown]\n[audio: audio/wav, 3 bytes, which are not shown]\n\
+            [resource file:///a]\ninside\n[resource file:///b: binary, 3 bytes, which are not shown]\n\
+            [link to the resource file:///c (c)]";
+        assert_eq!(read(json!({"content": content})), expected);
+    }
+
+    #[test]
+    fn structured_content_is_written_where_no_text_has_it() {
+        let with = |text: &str, structured: Value| {
+            read(json!({"content": [{"type": "text", "text": text}], "structuredContent": structured}))
+        };
+        assert_eq!(with("{\"a\":  1}", json!({"a": 1})), "{\"a\":  1}");
+        assert_eq!(with("3", json!({"result": 3})), "3");
+        assert_eq!(with("x", json!({"result": "x"})), "x");
+        assert_eq!(with("See below.", json!({"a": 1})), "See below.\n{\"a\":1}");
+        assert_eq!(read(json!({"content": [], "structuredContent": {"a": 1}})), "{\"a\":1}");
+    }
+}

@@ -1,0 +1,335 @@
+//! One server: started, asked for its tools, called, and stopped.
+
+use super::config::{ServerConfig, Start};
+use super::process::{self, Process};
+use super::result;
+use super::watch::{FLOOD, Watch, Watched};
+use crate::agent::exec::{Failure, FailureKind};
+use http::{HeaderName, HeaderValue};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig, ClientRequest, ErrorCode,
+    Implementation, ListToolsRequest, PaginatedRequestParams, ProtocolVersion, ServerResult,
+};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, NotificationContext, RunningService, ServiceError,
+};
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::transport::{StreamableHttpClientTransport, Transport};
+use rmcp::{ClientHandler, Peer, RoleClient};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a server may take to start: a package may have to be downloaded first.
+const START: Duration = Duration::from_secs(60);
+/// How long a server may take to list its tools.
+const LIST: Duration = Duration::from_secs(30);
+/// How often the flag that ends a call is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+/// How many pages a list of tools may have.
+const PAGES: usize = 100;
+/// How long the end of a connection may take.
+const CLOSE: Duration = Duration::from_secs(2);
+
+/// What a server tells its client.
+struct Handler {
+    /// Raised when the server's tools have changed.
+    changed: Arc<AtomicBool>,
+}
+
+impl ClientHandler for Handler {
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed.store(true, Ordering::Relaxed);
+    }
+
+    fn get_info(&self) -> ClientConfig {
+        let client = Implementation::new("callwright", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), client)
+    }
+}
+
+/// A server that has started.
+pub(super) struct Server {
+    pub config: ServerConfig,
+    peer: Peer<RoleClient>,
+    service: Mutex<Option<RunningService<RoleClient, Handler>>>,
+    process: tokio::sync::Mutex<Option<Process>>,
+    changed: Arc<AtomicBool>,
+    pub watch: Watch,
+}
+
+impl Server {
+    /// Starts a server. The error says why it cannot be used.
+    pub(super) async fn start(config: ServerConfig) -> Result<Server, String> {
+        let oldest = Server::start_with(&config, ClientLifecycleMode::Initialize).await;
+        let (service, process, watch) = match oldest {
+            // A server of the newest protocol may know no handshake any more.
+            Err(Unusable { newer: true, why }) => {
+                let preferred_versions = vec![ProtocolVersion::LATEST];
+                let newer = ClientLifecycleMode::Discover { preferred_versions };
+                Server::start_with(&config, newer).await.map_err(|_| why)?
+            }
+            Err(Unusable { why, .. }) => return Err(why),
+            Ok(started) => started,
+        };
+        let changed = Arc::clone(&service.service().changed);
+        Ok(Server {
+            config,
+            peer: service.peer().clone(),
+            service: Mutex::new(Some(service)),
+            process: tokio::sync::Mutex::new(process),
+            changed,
+            watch,
+        })
+    }
+
+    async fn start_with(config: &ServerConfig, mode: ClientLifecycleMode) -> Result<Started, Unusable> {
+        let handler = Handler { changed: Arc::default() };
+        let watch = Watch::default();
+        let late = || format!("it did not answer within {} s", START.as_secs());
+        match &config.start {
+            Start::Program { command: program, arguments, env, cwd } => {
+                let mut command = process::command(program);
+                command.args(arguments).envs(env);
+                if let Some(folder) = cwd {
+                    command.current_dir(folder);
+                }
+                let place = cwd.as_ref().map_or_else(String::new, |folder| format!(" in {}", folder.display()));
+                let (mut process, (stdout, stdin)) = Process::start(command, &config.name)
+                    .map_err(|error| Unusable::new(format!("{program} cannot be started{place}: {error}")))?;
+                let stdout = Watched::new(stdout, watch.clone());
+                // The watch ends a line that is too long, and says so.
+                let transport = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(usize::MAX);
+                match tokio::time::timeout(START, handler.serve_with_lifecycle(transport, mode)).await {
+                    Ok(Ok(service)) => Ok((service, Some(process), watch)),
+                    Ok(Err(
+                        ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. },
+                    )) => {
+                        let stray = watch.report().map_or_else(String::new, |stray| format!("; it {stray}"));
+                        let why = if watch.flooded() { flood() } else { process.ending().await };
+                        process.stop().await;
+                        Err(Unusable::new(why + &stray))
+                    }
+                    Ok(Err(error)) => {
+                        process.stop().await;
+                        Err(Unusable::from(error))
+                    }
+                    Err(_) => {
+                        let stray = watch.report().map_or_else(String::new, |stray| format!("; it {stray}"));
+                        process.stop().await;
+                        Err(Unusable::new(late() + &stray))
+                    }
+                }
+            }
+            Start::Address { url, headers } => {
+                let transport = transport(url, headers).map_err(Unusable::new)?;
+                match tokio::time::timeout(START, handler.serve_with_lifecycle(transport, mode)).await {
+                    Ok(Ok(service)) => Ok((service, None, watch)),
+                    Ok(Err(error)) => Err(Unusable::from(error)),
+                    Err(_) => Err(Unusable::new(late())),
+                }
+            }
+        }
+    }
+
+    /// Takes note that the server's tools have changed since the last time, if they have.
+    pub(super) fn take_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::Relaxed)
+    }
+
+    /// The tools that the server has, as it describes them.
+    pub(super) async fn tools(&self) -> Result<Vec<Value>, String> {
+        match tokio::time::timeout(LIST, self.pages()).await {
+            Ok(tools) => tools,
+            Err(_) => Err(format!("it did not list its tools within {} s", LIST.as_secs())),
+        }
+    }
+
+    async fn pages(&self) -> Result<Vec<Value>, String> {
+        let mut tools = Vec::new();
+        let mut cursor = None;
+        for _ in 0..PAGES {
+            let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+            // Not `list_tools`: that refuses all of them if one is faulty.
+            let request = ListToolsRequest { method: Default::default(), params, extensions: Default::default() };
+            let page = match self.peer.send_request(ClientRequest::ListToolsRequest(request)).await {
+                Ok(ServerResult::ListToolsResult(page)) => {
+                    serde_json::to_value(page).map_err(|error| error.to_string())?
+                }
+                Ok(ServerResult::CustomResult(page)) => page.0,
+                Ok(_) => return Err("what it answers to tools/list is no list of tools".to_owned()),
+                Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => return Ok(tools),
+                Err(error) => return Err(self.why(error).await),
+            };
+            match page.get("tools") {
+                Some(Value::Array(listed)) => tools.extend(listed.iter().cloned()),
+                _ => return Err("what it answers to tools/list has no list of tools".to_owned()),
+            }
+            match page.get("nextCursor").and_then(Value::as_str) {
+                Some(next) => cursor = Some(next.to_owned()),
+                None => return Ok(tools),
+            }
+        }
+        Err(format!("its list of tools has more than {PAGES} pages"))
+    }
+
+    /// Calls a tool once. `name` is what the model calls it, for messages.
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        name: &str,
+        arguments: Map<String, Value>,
+        timeout: Duration,
+        cancel: &AtomicBool,
+    ) -> Result<String, Failure> {
+        let server = &self.config.name;
+        let failed = |kind, message: String| Failure::new(kind, message);
+        if self.peer.is_transport_closed() {
+            let why = self.ended().await;
+            return Err(failed(
+                FailureKind::NotRunnable,
+                format!("{name} cannot be run: the MCP server {server:?}: {why}"),
+            ));
+        }
+        let timeout = self.config.timeout.unwrap_or(timeout);
+        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        // A call that is dropped tells the server that nobody waits for it any more.
+        let answer = tokio::select! {
+            biased;
+            answer = self.peer.call_tool_once(params) => answer,
+            () = raised(cancel) => return Err(failed(FailureKind::Cancelled, format!("the user interrupted {name}"))),
+            () = tokio::time::sleep(timeout) => {
+                let seconds = timeout.as_secs_f64();
+                let message =
+                    format!("{name} did not end within {seconds} s, and the MCP server {server:?} was told to stop it");
+                return Err(failed(FailureKind::TimedOut, message));
+            }
+        };
+        match answer {
+            Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => {
+                Err(failed(FailureKind::Reported, format!("{name} failed: {}", result::text(&result))))
+            }
+            Ok(CallToolResponse::Complete(result)) => Ok(result::text(&result)),
+            Ok(_) => {
+                let message =
+                    format!("{name} asks for more than a result takes: this client answers no questions of servers");
+                Err(failed(FailureKind::NotRunnable, message))
+            }
+            Err(ServiceError::McpError(error)) => {
+                Err(failed(FailureKind::Reported, format!("{name} failed: {}", error.message)))
+            }
+            Err(ServiceError::TransportClosed | ServiceError::Cancelled { .. }) => {
+                let why = self.ended().await;
+                let message = format!(
+                    "{name} crashed: the MCP server {server:?}: {why}; whether the call was carried out is not known"
+                );
+                Err(failed(FailureKind::Crashed, message))
+            }
+            Err(error) => {
+                let why = self.why(error).await;
+                Err(failed(FailureKind::NotRunnable, format!("{name} cannot be run: the MCP server {server:?}: {why}")))
+            }
+        }
+    }
+
+    /// An error in words.
+    async fn why(&self, error: ServiceError) -> String {
+        match error {
+            ServiceError::TransportClosed => self.ended().await,
+            ServiceError::McpError(error) => error.message.into_owned(),
+            error => chain(&error),
+        }
+    }
+
+    /// Why there is no connection any more.
+    async fn ended(&self) -> String {
+        if self.watch.flooded() {
+            return flood();
+        }
+        match &mut *self.process.lock().await {
+            Some(process) => process.ending().await,
+            None => "the connection ended".to_owned(),
+        }
+    }
+
+    /// Ends the connection, and the server's processes.
+    pub(super) async fn stop(&self) {
+        let service = self.service.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut service) = service {
+            let _ = service.close_with_timeout(CLOSE).await;
+        }
+        if let Some(process) = self.process.lock().await.take() {
+            process.stop().await;
+        }
+    }
+}
+
+type Started = (RunningService<RoleClient, Handler>, Option<Process>, Watch);
+
+/// Why a server cannot be used.
+struct Unusable {
+    why: String,
+    /// Whether it may be one that knows no handshake.
+    newer: bool,
+}
+
+impl Unusable {
+    fn new(why: String) -> Unusable {
+        Unusable { why, newer: false }
+    }
+
+    fn from(error: ClientInitializeError) -> Unusable {
+        match error {
+            ClientInitializeError::JsonRpcError(error) => {
+                let codes = [ErrorCode::METHOD_NOT_FOUND, ErrorCode::UNSUPPORTED_PROTOCOL_VERSION];
+                Unusable { newer: codes.contains(&error.code), why: format!("it refuses: {}", error.message) }
+            }
+            error => Unusable::new(chain(&error)),
+        }
+    }
+}
+
+fn flood() -> String {
+    format!("it wrote more than {} MiB without a message, and was cut off", FLOOD >> 20)
+}
+
+/// An error with its causes, each once.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let more = next.to_string();
+        if !text.contains(&more) {
+            text += &format!(": {more}");
+        }
+        cause = next.source();
+    }
+    text
+}
+
+/// Returns once the flag is raised.
+async fn raised(flag: &AtomicBool) {
+    while !flag.load(Ordering::Relaxed) {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// A connection over streamable HTTP.
+fn transport(url: &str, headers: &BTreeMap<String, String>) -> Result<impl Transport<RoleClient> + 'static, String> {
+    let mut custom = HashMap::new();
+    for (name, value) in headers {
+        let header = HeaderName::try_from(name).map_err(|_| format!("there is no header {name:?}"))?;
+        let mut text = HeaderValue::try_from(value)
+            .map_err(|_| format!("the value of the header {name:?} has characters that no header may have"))?;
+        text.set_sensitive(true);
+        custom.insert(header, text);
+    }
+    let mut config = StreamableHttpClientTransportConfig::with_uri(url);
+    config.custom_headers = custom;
+    // Another library may have chosen what encrypts before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Ok(StreamableHttpClientTransport::from_config(config))
+}
