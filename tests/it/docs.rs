@@ -124,6 +124,7 @@ fn every_option_exists() {
         "model pull",
         "config show",
         "doctor",
+        "cache list",
         "mcp list",
     ];
     let help: Vec<String> =
