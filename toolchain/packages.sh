@@ -13,13 +13,14 @@ export CARGO_TARGET_DIR=$target
 failed=0
 for crate in "$target"/package/*.crate; do
     size=$(wc -c <"$crate")
-    echo "$(basename "$crate"): $size bytes, $(tar tzf "$crate" | wc -l) files"
+    files=$(tar tzf "$crate")
+    echo "$(basename "$crate"): $size bytes, $(wc -l <<<"$files") files"
     if [ "$size" -gt "$limit" ]; then
         echo "error: it is larger than the registry takes ($limit bytes)" >&2
         failed=1
     fi
     for needed in LICENSE-MIT LICENSE-APACHE README.md Cargo.toml; do
-        tar tzf "$crate" | grep -q "^[^/]*/$needed\$" || { echo "error: it lacks $needed" >&2; failed=1; }
+        grep -q "^[^/]*/$needed\$" <<<"$files" || { echo "error: it lacks $needed" >&2; failed=1; }
     done
 done
 [ "$failed" = 0 ] || exit 1
