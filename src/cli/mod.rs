@@ -70,7 +70,7 @@ enum Command {
     Chat(Box<chat::ChatArgs>),
     #[cfg(feature = "serve")]
     Serve(Box<serve::ServeArgs>),
-    Render(render::RenderArgs),
+    Render(Box<render::RenderArgs>),
     Parse(parse::ParseArgs),
     Grammar(grammar::GrammarArgs),
     Template(template::TemplateArgs),
@@ -104,7 +104,7 @@ pub fn main() -> ExitCode {
         Command::Chat(args) => chat::run(*args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(*args),
-        Command::Render(args) => render::run(args),
+        Command::Render(args) => render::run(*args),
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),
         Command::Template(args) => template::run(args),
