@@ -140,6 +140,7 @@ fn tools_that_take_much_of_the_context_are_reported_once() {
 
 /// Berkeley's cases of real users with 200 tools each: how often the right ones are among the 8 that are shown.
 #[test]
+#[ignore = "takes minutes, and needs BFCL's cases: cargo test --lib -- --ignored the_right_tool_is_among_eight"]
 fn the_right_tool_is_among_eight_of_two_hundred() {
     let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/bfcl");
     if !data.exists() {
