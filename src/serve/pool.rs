@@ -190,7 +190,7 @@ impl Host {
         let size = std::fs::metadata(model.path()).map_or(0, |data| data.len());
         let shared = Arc::new(Shared {
             model,
-            queue: Queue::new(options.queue),
+            queue: Queue::new(options.queue, count),
             sequences,
             defaults: options.defaults.clone(),
             max_tokens: options.max_tokens,

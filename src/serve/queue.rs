@@ -37,6 +37,8 @@ struct State {
     /// Jobs that were handed to a worker which has not taken them yet.
     handed: Vec<(usize, Job)>,
     running: usize,
+    /// Workers that are about to ask for a request: each takes one that waits.
+    coming: usize,
     closed: bool,
     /// How long a request took lately, in seconds.
     typical: f64,
@@ -49,8 +51,10 @@ pub(super) struct Full {
 }
 
 impl Queue {
-    pub(super) fn new(limit: usize) -> Queue {
-        Queue { state: Mutex::default(), changed: Condvar::new(), limit }
+    /// A queue for so many workers, in which `limit` requests may wait.
+    pub(super) fn new(limit: usize, workers: usize) -> Queue {
+        let state = State { coming: workers, ..State::default() };
+        Queue { state: Mutex::new(state), changed: Condvar::new(), limit }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -73,7 +77,7 @@ impl Queue {
             self.changed.notify_all();
             return Ok(());
         }
-        if state.waiting.len() >= self.limit {
+        if state.waiting.len() >= self.limit.saturating_add(state.coming) {
             let ahead = state.waiting.len() as f64 / state.running.max(1) as f64;
             return Err(Full { seconds: (state.typical * ahead).ceil().clamp(1.0, 600.0) as u64 });
         }
@@ -84,6 +88,7 @@ impl Queue {
     /// The next request for a worker; `None` once the queue is closed and empty. `known` is the kind of its last one.
     pub(super) fn next(&self, worker: usize, known: Kind) -> Option<Job> {
         let mut state = self.lock();
+        state.coming -= 1;
         if let Some(job) = state.waiting.pop_front() {
             state.running += 1;
             return Some(job);
@@ -108,6 +113,7 @@ impl Queue {
     pub(super) fn done(&self, began: Instant) {
         let mut state = self.lock();
         state.running -= 1;
+        state.coming += 1;
         let seconds = began.elapsed().as_secs_f64();
         state.typical = if state.typical == 0.0 { seconds } else { 0.8 * state.typical + 0.2 * seconds };
     }

@@ -9,7 +9,7 @@ fn shared() -> Arc<Shared> {
     let load = LoadOptions { threads: Some(1), ..LoadOptions::default() };
     let model = Arc::new(Model::builder().load_options(load).open("bundled").unwrap());
     Arc::new(Shared {
-        queue: Queue::new(8),
+        queue: Queue::new(8, 3),
         sequences: model.sequences(2).unwrap(),
         model,
         defaults: Options::default(),
