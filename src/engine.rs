@@ -64,6 +64,7 @@ impl LoadOptions {
     }
 
     /// The same options for another load, which reports no progress.
+    #[cfg(feature = "llama")]
     #[must_use]
     pub(crate) fn again(&self) -> LoadOptions {
         let prompt_cache = self.prompt_cache.clone();

@@ -93,6 +93,7 @@ extern crate self as callwright;
 
 pub mod agent;
 pub mod bench;
+#[cfg_attr(not(feature = "llama"), allow(dead_code))]
 mod cache;
 #[cfg(feature = "cli")]
 mod cli;

@@ -105,7 +105,7 @@ fn mistakes_in_the_file_are_shown_with_their_line() {
     let cases = [
         "ctx = 4096\nthraeds = 4\n",
         "n_ctx = 4096\n",
-        "[srve]\nport = 80\n",
+        "[chta]\nctx = 80\n",
         "[parse]\nctx = 5\n",
         "[bench.calibrte]\nseed = 1\n",
         "zzz = 1\n",
