@@ -207,6 +207,10 @@ impl LlamaEngine {
 
     /// Moves the sequence to where `tokens` more are decoded the fastest.
     fn move_for(&mut self, tokens: usize) {
+        if tokens < PROMPT_BLOCK {
+            // The prompt is read.
+            self.goes_on = false;
+        }
         let began = Instant::now();
         let Some(context) = self.context.as_mut().filter(|_| self.can_move) else { return };
         let enough = if self.goes_on { PROMPT_BLOCK } else { FLASH_FROM };
@@ -508,7 +512,7 @@ impl CacheType {
 
 /// Whether long prompts are read in another context than answers.
 fn moves(model: &LlamaModel, options: &LoadOptions) -> bool {
-    options.flash_attention == FlashAttention::Auto && model.size() >= SMALL
+    options.flash_attention == FlashAttention::Auto && model.size() >= SMALL && can_truncate(model)
 }
 
 /// Whether a sequence of the model can drop its last tokens.
