@@ -31,7 +31,7 @@ def main():
     parser.add_argument("--only", action="append")
     args = parser.parse_args()
     print(f"{machine()}; load {os.getloadavg()[0]:.2f}; {args.threads} threads; {pathlib.Path(args.gguf).name}; medians of {args.pairs} pairs")
-    print(f"| | callwright | llama.cpp | ratio |\n|---|--:|--:|--:|")
+    print("| | callwright | llama.cpp | ratio |\n|---|--:|--:|--:|")
     rows = {
         "prompt": lambda: prompts(args),
         "decoding": lambda: decoding(args),
@@ -133,7 +133,7 @@ def again(args):
                 usage = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)["usage"]
                 took.append(usage["prompt_seconds"])
             pairs.append((took[1], took[0]))
-    report(f"second run with {usage['prompt_tokens']} tokens of tools, another question, against the first", pairs, "s")
+    report(f"second run with {usage['prompt_tokens']} tokens of tools, another question; in place of llama.cpp the first run", pairs, "s")
 
 
 class Served:
