@@ -112,9 +112,9 @@ struct Report {
 
 /// Bytes of the machine's memory.
 #[derive(Clone, Copy)]
-struct Memory {
+pub struct Memory {
     total: u64,
-    available: u64,
+    pub available: u64,
 }
 
 impl Report {
@@ -392,7 +392,8 @@ fn load() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
-fn memory() -> Option<Memory> {
+/// The machine's memory, where the system says what it has.
+pub fn memory() -> Option<Memory> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let bytes = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,5 +1,6 @@
 //! The options for how a model runs on this machine: threads, memory, caches.
 
+use super::doctor::memory;
 use super::input::{gpu_layers, positive, threads};
 use super::size;
 use callwright::engine::{CacheType, FlashAttention, LoadOptions, PromptFolder};
@@ -156,13 +157,9 @@ pub fn prompt_cache_folder() -> Option<PathBuf> {
 /// A quarter of the memory that is free now, and at most 8 GiB.
 fn memory_for_prompts() -> u64 {
     const MOST: u64 = 8 << 30;
-    // Without the file, less than any machine has that runs a model.
+    // Less than any machine has that runs a model.
     const UNKNOWN: u64 = 512 << 20;
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let free = info
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse().ok());
-    free.map_or(UNKNOWN, |kibibytes: u64| (kibibytes * 1024 / 4).min(MOST))
+    memory().map_or(UNKNOWN, |memory| (memory.available / 4).min(MOST))
 }
 
 fn size_or_none(text: &str) -> Result<u64, String> {
