@@ -368,7 +368,8 @@ impl Engine for LlamaEngine {
         // A conversation that outgrows its context doubles it, so that few turns need a new one.
         let wanted = tokens.max(2 * size).min(self.context_limit().max(tokens));
         let size = self.options.context.unwrap_or(wanted).max(tokens);
-        let (state, cached, flash) = (self.state(), std::mem::take(&mut self.cached), self.read_with_flash);
+        let (state, flash, cached) = (self.state(), self.read_with_flash, std::mem::take(&mut self.cached));
+        self.forget();
         // First, so that both need not fit into memory.
         (self.context, self.flash) = (None, None);
         self.context = Some(self.new_context(size, self.options.flash_attention(size))?);

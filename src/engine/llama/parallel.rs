@@ -102,6 +102,14 @@ struct SequenceState {
     answer: Option<Result<Vec<Vec<f32>>, String>>,
 }
 
+impl SequenceState {
+    /// Nothing of it is in the context any more.
+    fn forget(&mut self) {
+        self.cached.clear();
+        self.read_with_flash = 0;
+    }
+}
+
 struct Wanted {
     tokens: Vec<Token>,
     /// Number of tokens that the sequence already has.
@@ -240,7 +248,7 @@ impl Shared {
         };
         for (index, (sequence, old)) in state.sequences.iter_mut().zip(states).enumerate() {
             if !old.is_some_and(|old| context.set_state(index, &old)) {
-                sequence.cached.clear();
+                sequence.forget();
             }
         }
         state.room = context.room();
@@ -440,7 +448,7 @@ impl State {
 
     /// Everything in the context is lost.
     fn lose_all(&mut self) {
-        self.sequences.iter_mut().for_each(|sequence| sequence.cached.clear());
+        self.sequences.iter_mut().for_each(SequenceState::forget);
     }
 
     /// The sequence with the longest prefix of `prompt`, and its length.
@@ -542,12 +550,14 @@ impl Engine for Sequence {
             && entry.tokens.len() <= *room
             && context.has_states()
         {
+            let sequence = &mut sequences[self.index];
             self.cached.clear();
+            sequence.forget();
             if context.set_state(self.index, &entry.state) {
                 self.cached.extend_from_slice(&entry.tokens);
+                sequence.cached.clone_from(&self.cached);
+                sequence.read_with_flash = entry.flash;
             }
-            sequences[self.index].cached.clone_from(&self.cached);
-            sequences[self.index].read_with_flash = entry.flash;
             self.keep_first(&mut state, gain);
         } else if self.can_truncate() {
             self.take_prefix(&mut state, prompt);

@@ -38,6 +38,11 @@ impl Threads {
     /// What the options say, or was measured before for such a model on this machine; `size` is the size of its weights in
     /// bytes.
     pub(super) fn new(info: &ModelInfo, size: u64, options: &LoadOptions) -> Threads {
+        if options.vocabulary_only {
+            // Nothing is decoded.
+            let (decode, key) = (OnceLock::from(1), String::new());
+            return Threads { decode, guess: 1, prompt: 1, free: 1, key, measuring: Mutex::new(()) };
+        }
         let cores = cores();
         let given = options.threads.map(|threads| threads.clamp(1, MAX_THREADS));
         let key = format!(
@@ -48,7 +53,7 @@ impl Threads {
             options.gpu_layers
         );
         let free = free_cores();
-        let known = given.or_else(|| Some(remembered(&key)?.min(free))).or(options.vocabulary_only.then_some(1));
+        let known = given.or_else(|| Some(remembered(&key)?.min(free)));
         let decode = known.map_or_else(OnceLock::new, OnceLock::from);
         let guess = if size < SMALL { 1 } else { free };
         let prompt = options.prompt_threads.or(given).unwrap_or(free).clamp(1, MAX_THREADS);

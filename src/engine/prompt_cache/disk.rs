@@ -55,7 +55,7 @@ struct Head {
 }
 
 impl Disk {
-    /// The prompts below `root` of a context that `key` stands for. Only `budget` bytes are kept in all of `root`; with
+    /// The prompts below `root` for the context that `key` identifies. Only `budget` bytes are kept in all of `root`; with
     /// `always`, also prompts that take little time.
     pub(crate) fn new(root: PathBuf, key: &str, label: &str, budget: u64, always: bool) -> Disk {
         let folder = root.join(key);
