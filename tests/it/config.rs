@@ -55,7 +55,7 @@ fn a_file_sets_the_defaults_of_options() {
     assert!(!calls(run(with(home.path(), file).env("CALLWRIGHT_FORMAT", "mistral").arg("parse").write_stdin(text))));
     let both = "format = \"mistral\"\n[parse]\nformat = \"hermes\"\nother_forms = \"off\"\n";
     assert!(calls(run(with(home.path(), both).arg("parse").write_stdin(text))));
-    // A template says its format, and a default does not stand in its way.
+    // A template declares its format, and a default does not replace it.
     let ran = run(with(home.path(), file).args(["parse", "--template", "chatml"]).write_stdin(text));
     assert!(ran.err.contains("no tool-call format can be read off the template"), "{}", ran.err);
 }

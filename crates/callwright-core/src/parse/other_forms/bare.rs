@@ -12,7 +12,7 @@ use crate::parse::payload::{PayloadReader, Terminator, Then};
 use crate::parse::repair::{Dialect, Stops};
 use std::sync::Arc;
 
-/// The quotes of Gemma 4 and of FunctionGemma, and what stands for them as the end of a string.
+/// The quotes of Gemma 4 and of FunctionGemma, and the character that replaces them as the end of a string.
 const QUOTES: [(u8, &str); 2] = [(b'|', "<|\"|>"), (b'>', "<escape>")];
 
 /// Reads the arguments of one such call, starting at the brace.
