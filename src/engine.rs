@@ -1,6 +1,6 @@
 //! The interface to a model: tokens in, logits out.
 //!
-//! llama.cpp runs a GGUF: see [`Model`](crate::Model). [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
+//! llama.cpp runs a GGUF, and a server answers over HTTP: see [`Model`](crate::Model). [`scripted::ScriptedEngine`] replays recorded or hand-written tokens, so that
 //! everything above can be tested, and a run repeated, without a model. [`generate()`](crate::generate::generate) is
 //! the one loop that drives either.
 
@@ -13,10 +13,12 @@ pub mod scripted;
 pub mod vocabulary;
 
 use crate::Result;
+use crate::generate::{End, Usage};
+use crate::session::Options;
 use crate::template::Piece;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum number of threads: ggml's `GGML_MAX_N_THREADS`.
 pub(crate) const MAX_THREADS: usize = 512;
@@ -234,6 +236,26 @@ pub trait Engine: Send {
     /// Called after each generation: what is in the context now may be kept for later prompts. Reading the prompt took
     /// `reading`.
     fn remember(&mut self, _reading: Duration) {}
+
+    /// Whether the engine samples by itself, as a server does. Its logits then only say which token came, and probabilities
+    /// cannot be measured.
+    fn samples(&self) -> bool {
+        false
+    }
+
+    /// Called before each answer with its options, and when it has to be complete.
+    fn prepare(&mut self, _options: &Options, _until: Option<Instant>) {}
+
+    /// One token for the last tokens of an answer, where several are one to the model; `None` while it goes on. `more` follow
+    /// without a choice.
+    fn join(&mut self, part: &[Token], _more: bool) -> Option<Token> {
+        part.last().copied()
+    }
+
+    /// Why the answer ended, if its last token came, and the tokens that were counted, where the engine samples by itself.
+    fn ended(&self) -> (Option<End>, Usage) {
+        (None, Usage::default())
+    }
 
     /// Called before each generation, for an engine that replays a record.
     ///

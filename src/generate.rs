@@ -22,6 +22,9 @@ pub(crate) const PROMPT_CHUNK: usize = 512;
 /// After more pending tokens than this there is no draft: all must fit into one batch.
 const DRAFT_BEHIND: usize = 256;
 
+/// Bytes that a token of a server's model has, about: to the constraint each byte is a token.
+const SERVER_UNITS: usize = 4;
+
 /// Why generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -73,6 +76,9 @@ pub struct Usage {
     pub drafted_tokens: usize,
     /// All tokens decoded as a draft, whether or not the model then wrote them.
     pub proposed_tokens: usize,
+    /// What the answer cost, if models.toml has the server's prices, in their currency.
+    #[serde(skip_serializing_if = "is_free")]
+    pub cost: f64,
     /// Time until the prompt was decoded.
     #[serde(rename = "prompt_seconds", serialize_with = "seconds")]
     pub prompt_time: Duration,
@@ -89,9 +95,14 @@ impl AddAssign for Usage {
         self.forced_tokens += more.forced_tokens;
         self.drafted_tokens += more.drafted_tokens;
         self.proposed_tokens += more.proposed_tokens;
+        self.cost += more.cost;
         self.prompt_time += more.prompt_time;
         self.completion_time += more.completion_time;
     }
+}
+
+fn is_free(cost: &f64) -> bool {
+    *cost == 0.0
 }
 
 fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -164,12 +175,19 @@ pub(crate) fn generate_with(
     on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
 ) -> Result<Generation> {
     let Guides { mut constraint, mut decision, probabilities } = guides;
+    // What a server does not send is not known.
+    let probabilities = probabilities.filter(|_| !engine.samples());
+    let units = if engine.samples() { SERVER_UNITS } else { 1 };
     let started = Instant::now();
     let mut tokens = Vec::new();
     let mut usage = Usage { prompt_tokens: prompt.len(), ..Usage::default() };
     let room = engine.context_limit().saturating_sub(prompt.len());
     let max_tokens = limits.max_tokens.min(room);
     engine.begin(prompt, sampler.sampling())?;
+    if engine.samples() {
+        // What comes is sampled already.
+        sampler = Sampler::new(Sampling::default());
+    }
     let ahead = decision.as_ref().map_or(0, |decision| decision.reserve().min(room));
     engine.reserve(prompt.len() + max_tokens.max(ahead))?;
 
@@ -219,6 +237,8 @@ pub(crate) fn generate_with(
     let mut cut = false;
     let mut closed_from = None;
     let mut runs: Vec<Range<usize>> = Vec::new();
+    // Tokens of the engine that are not a whole one of the model yet.
+    let mut part = Vec::new();
     let mut drafts = Drafts::new(prompt);
     // The time that was spent only to measure, which does not belong to the answer.
     let mut measuring = Duration::ZERO;
@@ -232,7 +252,7 @@ pub(crate) fn generate_with(
             opening = decide(decision, engine, constraint.as_deref_mut(), &mut drafts, &mut pending)?;
             measuring += if decision.only_measures() { began.elapsed() } else { Duration::ZERO };
         }
-        let left = max_tokens - tokens.len();
+        let left = (max_tokens - tokens.len()).saturating_mul(units);
         if left == 0 {
             break End::Length;
         }
@@ -285,14 +305,19 @@ pub(crate) fn generate_with(
                 }
             }
         }
-        let (from, to) = (tokens.len(), tokens.len() + generated.len());
-        runs.extend(forced.then_some(from..to));
-        for token in &generated {
+        if engine.samples() && !forced {
+            // The reason why nothing came.
+            let length = || engine.ended().0.filter(|end| *end == End::Length);
+            if let Some(end) = ended().or_else(length) {
+                break end;
+            }
+        }
+        runs.extend(forced.then_some(tokens.len()..usize::MAX));
+        for (index, token) in generated.iter().enumerate() {
             if engine.is_end(*token) {
                 end_token = Some(*token);
-                break 'answer End::EndOfTurn;
+                break 'answer engine.ended().0.unwrap_or(End::EndOfTurn);
             }
-            tokens.push(*token);
             if let Some(probabilities) = probabilities {
                 probabilities.add(engine, *token, (!forced).then(|| drafts.logits(engine)));
             }
@@ -304,9 +329,16 @@ pub(crate) fn generate_with(
             if let Some(decision) = decision.as_deref_mut() {
                 decision.wrote(engine.token_bytes(*token));
             }
-            if on_token(engine.token_bytes(*token), closed_from.is_some()).is_break() {
+            part.push(*token);
+            let Some(whole) = engine.join(&part, forced && index + 1 < generated.len()) else { continue };
+            part.clear();
+            tokens.push(whole);
+            if on_token(engine.token_bytes(whole), closed_from.is_some()).is_break() {
                 break 'answer End::Stopped;
             }
+        }
+        if let Some(run) = runs.last_mut().filter(|_| forced) {
+            run.end = tokens.len();
         }
         let known = drafts.confirm(&generated);
         if !forced {
@@ -323,12 +355,23 @@ pub(crate) fn generate_with(
     {
         constraint.out_of_tokens(cut);
     }
+    if let Some(whole) = (!part.is_empty()).then(|| engine.join(&part, false)).flatten() {
+        tokens.push(whole);
+        let _ = on_token(engine.token_bytes(whole), closed_from.is_some());
+    }
     usage.completion_time = started.elapsed().saturating_sub(measuring);
     usage.completion_tokens = tokens.len();
     engine.remember(usage.prompt_time);
     // The answer may have ended inside the last run.
     runs.iter_mut().for_each(|run| run.end = run.end.min(tokens.len()));
     runs.retain(|run| !run.is_empty());
+    if engine.samples() {
+        let (_, counted) = engine.ended();
+        let Usage { prompt_tokens, cached_tokens, completion_tokens, .. } = counted;
+        usage.prompt_tokens = if prompt_tokens == 0 { usage.prompt_tokens } else { prompt_tokens };
+        (usage.cached_tokens, usage.completion_tokens) = (cached_tokens, completion_tokens);
+        usage.forced_tokens = runs.iter().map(Range::len).sum();
+    }
     Ok(Generation { tokens, end, end_token, closed_from, forced: runs, usage })
 }
 

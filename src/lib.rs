@@ -106,6 +106,8 @@ mod hash;
 pub mod mcp;
 mod model;
 pub mod models;
+#[cfg(feature = "remote")]
+mod remote;
 #[cfg(feature = "serve")]
 mod serve;
 pub mod session;

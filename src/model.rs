@@ -1,10 +1,12 @@
 //! From a model's name to a conversation: what models.toml says of it, its file, its weights, its session.
 
-use crate::engine::llama::parallel::Sequences;
+use crate::engine::llama::parallel::{Sequences, TurnEnd};
 use crate::engine::llama::{LlamaEngine, LoadOptions};
 use crate::engine::{Engine, ModelInfo};
-use crate::models::{Found, Gguf, Hub, ModelEntry, Models, Progress};
-use crate::{Result, Session};
+use crate::models::{Found, Gguf, Hub, ModelEntry, Models, Progress, ServerModel};
+#[cfg(feature = "remote")]
+use crate::remote::Server;
+use crate::{Error, ErrorKind, Result, Session};
 use callwright_core::format::Format;
 use callwright_core::template::{ChatTemplate, ChatTemplates};
 use std::path::{Path, PathBuf};
@@ -27,8 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// # Ok::<(), callwright::Error>(())
 /// ```
 pub struct Model {
-    /// Shared from; it decodes nothing itself. A lock, so that threads can share the model.
-    engine: Mutex<LlamaEngine>,
+    weights: Weights,
     info: ModelInfo,
     entry: ModelEntry,
     path: PathBuf,
@@ -39,6 +40,45 @@ pub struct Model {
     /// The model's own templates, once a session needed them.
     own: OnceLock<ChatTemplates>,
     notices: Vec<String>,
+}
+
+/// Where a model runs.
+enum Weights {
+    /// In this process. Engines are shared from this one, which decodes nothing itself. A lock, so that threads can share
+    /// the model.
+    Here(Box<Mutex<LlamaEngine>>),
+    #[cfg(feature = "remote")]
+    Server(Arc<Server>),
+}
+
+/// Engines that generate at the same time.
+pub(crate) enum Parallel {
+    Here(Sequences),
+    #[cfg(feature = "remote")]
+    Server(Arc<Server>, usize),
+}
+
+impl Parallel {
+    /// How many there are.
+    pub(crate) fn at_a_time(&self) -> usize {
+        match self {
+            Parallel::Here(sequences) => sequences.at_a_time(),
+            #[cfg(feature = "remote")]
+            Parallel::Server(_, count) => *count,
+        }
+    }
+
+    /// Takes one, for the calling thread, and what ends its turns.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) if all are taken.
+    pub(crate) fn take(&self) -> Result<(Box<dyn Engine>, Option<TurnEnd>)> {
+        match self {
+            Parallel::Here(sequences) => sequences.take().map(|(engine, end)| (engine, Some(end))),
+            #[cfg(feature = "remote")]
+            Parallel::Server(server, _) => Ok((server.engine(), None)),
+        }
+    }
 }
 
 /// How a model is found and loaded; what is not set is what models.toml says, or a default.
@@ -54,8 +94,10 @@ pub struct ModelBuilder {
 }
 
 impl Model {
-    /// Opens a model by a name in models.toml, by the path of a GGUF, or by its place on the Hugging Face hub:
-    /// `hf:ORG/REPO/FILE.gguf[@REVISION]` or `hf:ORG/REPO[:QUANT]`. `bundled` is the model that comes with the library.
+    /// Opens a model by a name in models.toml, by the path of a GGUF, by its place on the Hugging Face hub
+    /// (`hf:ORG/REPO/FILE.gguf[@REVISION]` or `hf:ORG/REPO[:QUANT]`), or by the address of a server that runs it
+    /// (`openai:http://HOST:PORT/v1#MODEL`; with `openai-chat:`, the server writes the prompt and reads the calls). `bundled`
+    /// is the model that comes with the library.
     ///
     /// A file on the hub is downloaded at first use.
     ///
@@ -106,6 +148,7 @@ impl Model {
             None => self.templates()?,
         };
         let mut session = Session::with_templates(engine, templates, format.or_else(|| self.format.clone()))?;
+        session.prices = self.entry.server().and_then(|server| server.cost);
         session.options_mut().sampling = self.entry.sampling.into();
         session.options_mut().call_threshold = self.entry.call_threshold.filter(|_| own);
         session.options_mut().call_weights = self.entry.call_weights.filter(|_| own);
@@ -130,24 +173,37 @@ impl Model {
     /// # Errors
     /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when it cannot be loaded.
     pub(crate) fn reload(&mut self, options: LoadOptions) -> Result<()> {
+        if self.entry.server().is_some() {
+            return Ok(());
+        }
         let engine = load(&self.path, &self.entry, options)?;
         // Without the weights, the length of the context is not known.
         self.info = engine.model().clone();
-        self.engine = Mutex::new(engine);
+        self.weights = Weights::Here(Box::new(Mutex::new(engine)));
         Ok(())
     }
 
     /// An engine with a context of its own over the same weights.
     pub fn engine(&self) -> Box<dyn Engine> {
-        Box::new(self.lock().share())
+        match &self.weights {
+            Weights::Here(engine) => Box::new(lock(engine).share()),
+            #[cfg(feature = "remote")]
+            Weights::Server(server) => server.engine(),
+        }
     }
 
     /// Engines that generate at the same time, at most `count`.
     ///
     /// # Errors
     /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when there are too many.
-    pub(crate) fn sequences(&self, count: usize) -> Result<Sequences> {
-        Sequences::new(&self.lock(), count)
+    pub(crate) fn sequences(&self, count: usize) -> Result<Parallel> {
+        match &self.weights {
+            Weights::Here(engine) => Sequences::new(&lock(engine), count).map(Parallel::Here),
+            #[cfg(feature = "remote")]
+            Weights::Server(server) => {
+                Ok(Parallel::Server(Arc::clone(server), count.min(crate::engine::llama::parallel::MAX_SEQUENCES)))
+            }
+        }
     }
 
     /// What the GGUF says of the model.
@@ -160,18 +216,18 @@ impl Model {
         &self.entry
     }
 
-    /// The GGUF.
+    /// The GGUF; empty if a server runs the model.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    fn lock(&self) -> MutexGuard<'_, LlamaEngine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How many threads decode; see [`LoadOptions::threads`].
+    /// How many threads decode; see [`LoadOptions::threads`]. None do if a server runs the model.
     pub fn threads(&self) -> usize {
-        self.lock().threads()
+        match &self.weights {
+            Weights::Here(engine) => lock(engine).threads(),
+            #[cfg(feature = "remote")]
+            Weights::Server(_) => 0,
+        }
     }
 
     /// What a user should know about how the model was found.
@@ -223,7 +279,8 @@ impl ModelBuilder {
     /// [`ErrorKind::ModelNotFound`](crate::ErrorKind::ModelNotFound) for an unknown name,
     /// [`ErrorKind::Template`](crate::ErrorKind::Template) or [`ErrorKind::Format`](crate::ErrorKind::Format) for an
     /// unknown template or format, [`ErrorKind::Gguf`](crate::ErrorKind::Gguf) for a file that llama.cpp cannot run,
-    /// and what a download can fail with.
+    /// [`ErrorKind::Server`](crate::ErrorKind::Server) for a server that cannot be reached, and what a download can fail
+    /// with.
     pub fn open(mut self, name: &str) -> Result<Model> {
         let hub = self.hub.take().unwrap_or_else(Hub::from_env);
         let models = Models::load(self.models.as_deref())?;
@@ -237,14 +294,54 @@ impl ModelBuilder {
         let template = self.template.as_ref().or(entry.template.as_ref());
         let template = template.map(|name| ChatTemplate::load(name)).transpose()?.map(Arc::new);
         let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| Format::load(name)).transpose()?;
+        let notices = notice.into_iter().collect();
+        let own = OnceLock::new();
+        if let Some(named) = entry.server() {
+            let context = self.load.context.or(entry.context.map(|context| context as usize));
+            let (weights, info) = connect(named, context, template.as_deref(), format.as_ref())?;
+            return Ok(Model { weights, info, path: PathBuf::new(), entry, template, format, own, notices });
+        }
         let progress = &mut self.on_download.unwrap_or_else(|| Box::new(()));
         let path = entry.ensure(&hub, &mut **progress)?;
         Gguf::open(&path)?.check()?;
         let engine = load(&path, &entry, self.load)?;
-        let (info, engine) = (engine.model().clone(), Mutex::new(engine));
-        let notices = notice.into_iter().collect();
-        Ok(Model { engine, info, entry, path, template, format, own: OnceLock::new(), notices })
+        let (info, weights) = (engine.model().clone(), Weights::Here(Box::new(Mutex::new(engine))));
+        Ok(Model { weights, info, entry, path, template, format, own, notices })
     }
+}
+
+fn lock(engine: &Mutex<LlamaEngine>) -> MutexGuard<'_, LlamaEngine> {
+    engine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens a model that a server runs.
+#[cfg(feature = "remote")]
+fn connect(
+    named: &ServerModel,
+    context: Option<usize>,
+    template: Option<&ChatTemplate>,
+    format: Option<&Format>,
+) -> Result<(Weights, ModelInfo)> {
+    if named.chat && (template.is_some() || format.is_some()) {
+        let message = format!("{named}: in chat mode the server writes the prompt and reads the calls");
+        return Err(Error::new(ErrorKind::Config, message)
+            .hint("a template and a format of your own need raw mode: openai: in place of openai-chat:"));
+    }
+    let server = Server::open(named, context, template)?;
+    let info = server.info().clone();
+    Ok((Weights::Server(Arc::new(server)), info))
+}
+
+/// Fails: this build knows no servers.
+#[cfg(not(feature = "remote"))]
+fn connect(
+    named: &ServerModel,
+    _: Option<usize>,
+    _: Option<&ChatTemplate>,
+    _: Option<&Format>,
+) -> Result<(Weights, ModelInfo)> {
+    Err(Error::new(ErrorKind::Config, format!("this build cannot ask {named}: it has no remote models"))
+        .hint("build with the feature remote, which is on by default"))
 }
 
 /// Loads a GGUF; a context that is not set is what models.toml says.

@@ -1,6 +1,6 @@
 //! Models: names and settings (models.toml), files on the hub and in its cache, and GGUF headers.
 //!
-//! A MODEL is a name from models.toml, a path, or `hf:ORG/REPO/FILE.gguf[@REVISION]`. [`Models::resolve`] turns it into
+//! A MODEL is a name from models.toml, a path, `hf:ORG/REPO/FILE.gguf[@REVISION]`, or a server, `openai:URL#MODEL`. [`Models::resolve`] turns it into
 //! a [`ModelEntry`] without network access; [`ModelEntry::ensure`] downloads the file if necessary.
 //!
 //! ```
@@ -22,6 +22,7 @@ mod file;
 pub(crate) mod gguf;
 pub(crate) mod hub;
 mod repo;
+mod server;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use gguf::Gguf;
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
 pub(crate) use repo::HubRepo;
+pub use server::ServerModel;
 pub(crate) use write::{call_settings, with_call_threshold};
 
 use crate::decision::CallWeights;
@@ -38,12 +40,14 @@ const BUILTIN: &str = include_str!("../models.toml");
 const BUILTIN_NAME: &str = "<built-in models.toml>";
 
 /// Where a model's file comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Source {
     /// A file on this machine.
     File(PathBuf),
     /// A file on the hub.
     Hub(HubFile),
+    /// A server that runs the model.
+    Server(ServerModel),
 }
 
 /// Sampling parameters that a model's makers recommend; the caller chooses the rest.
@@ -138,6 +142,15 @@ impl ModelEntry {
         match &self.source {
             Source::File(path) => path.is_file().then(|| path.clone()),
             Source::Hub(file) => hub.cached(file),
+            Source::Server(_) => None,
+        }
+    }
+
+    /// The server that runs the model, if one does.
+    pub(crate) fn server(&self) -> Option<&ServerModel> {
+        match &self.source {
+            Source::Server(server) => Some(server),
+            Source::File(_) | Source::Hub(_) => None,
         }
     }
 
@@ -154,6 +167,7 @@ impl ModelEntry {
         match &self.source {
             Source::File(path) => Err(self.missing_file(path)),
             Source::Hub(file) => hub.pull(file, progress),
+            Source::Server(server) => Err(no_file(server)),
         }
     }
 
@@ -168,6 +182,7 @@ impl ModelEntry {
                 Error::new(ErrorKind::ModelNotFound, format!("the model {} is not on this machine yet", self.name))
                     .hint(format!("download it: callwright model pull {}", self.name))
             }
+            Source::Server(server) => no_file(server),
         })
     }
 
@@ -181,6 +196,11 @@ impl ModelEntry {
             None => error,
         }
     }
+}
+
+/// The error that a model on a server is no file.
+fn no_file(server: &ServerModel) -> Error {
+    Error::new(ErrorKind::ModelNotFound, format!("{server} is a server, and its model no file on this machine"))
 }
 
 /// The named models.
@@ -286,6 +306,9 @@ impl Models {
                 None => ModelEntry::new(model, Source::Hub(file)),
             });
         }
+        if let Some(server) = ServerModel::parse(model) {
+            return Ok(ModelEntry::new(model, Source::Server(server?)));
+        }
         let path = Path::new(model);
         if path.is_file() {
             return Ok(ModelEntry::new(model, Source::File(path.to_owned())));
@@ -308,7 +331,10 @@ impl Models {
         if let Some(rest) = model.strip_prefix("https://").or_else(|| model.strip_prefix("http://")) {
             let hint = match HubFile::from_url(rest) {
                 Some(file) => format!("for a file on the hub, write {file}"),
-                None => "download the file and give its path, or name it as hf:ORG/REPO/FILE.gguf".to_owned(),
+                None if rest.ends_with(".gguf") => {
+                    "download the file and give its path, or name it as hf:ORG/REPO/FILE.gguf".to_owned()
+                }
+                None => format!("a server that runs a model is written openai:{model}#MODEL"),
             };
             return fail(format!("{model:?} is an address, not a model")).hint(hint);
         }
@@ -316,7 +342,7 @@ impl Models {
             let error = fail(format!("there is no file {model:?}"));
             let known = self.entries.iter().find(|entry| match &entry.source {
                 Source::Hub(file) => file.file == model || file.repo == model,
-                Source::File(_) => false,
+                Source::File(_) | Source::Server(_) => false,
             });
             return match known {
                 Some(entry) => {

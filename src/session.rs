@@ -116,6 +116,8 @@ pub struct Session {
     selecting: select::Selecting,
     /// The selection that was reported last.
     selected: Option<SelectedTools>,
+    /// Prices of a million tokens of the prompt and of the answer, if it has any.
+    pub(crate) prices: Option<(f64, f64)>,
     /// How many answers of runs were begun.
     pub(crate) turns: usize,
 }
@@ -250,6 +252,7 @@ impl Session {
             on_prompt: None,
             selecting: select::Selecting::default(),
             selected: None,
+            prices: None,
             turns: 0,
         })
     }

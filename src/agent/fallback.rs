@@ -19,13 +19,15 @@ pub struct Limits {
     pub max_tokens: usize,
     /// Time, including loading. Loading is not interrupted.
     pub max_time: Duration,
+    /// What answers may cost, in the currency of the prices in models.toml; an answer that was begun is finished.
+    pub max_cost: f64,
     /// Total size in bytes of the files of models that stay loaded.
     pub memory: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { max_tokens: 32_768, max_time: Duration::from_secs(300), memory: 8 << 30 }
+        Limits { max_tokens: 32_768, max_time: Duration::from_secs(300), max_cost: f64::INFINITY, memory: 8 << 30 }
     }
 }
 

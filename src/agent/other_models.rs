@@ -22,6 +22,7 @@ pub struct Fallbacks {
     warm: Warm<Session>,
     tokens: usize,
     time: Duration,
+    cost: f64,
 }
 
 impl Fallbacks {
@@ -36,6 +37,7 @@ impl Fallbacks {
             warm: Warm::new(limits.memory),
             tokens: 0,
             time: Duration::ZERO,
+            cost: 0.0,
         }
     }
 
@@ -59,7 +61,7 @@ impl Fallbacks {
 
     /// A run begins: it has not spent anything yet.
     pub(super) fn begin(&mut self) {
-        (self.tokens, self.time) = (0, Duration::ZERO);
+        (self.tokens, self.time, self.cost) = (0, Duration::ZERO, 0.0);
     }
 
     /// A run is over.
@@ -68,7 +70,8 @@ impl Fallbacks {
     }
 
     pub(super) fn exhausted(&self) -> bool {
-        self.tokens >= self.limits.max_tokens || self.time >= self.limits.max_time
+        let Limits { max_tokens, max_time, max_cost, .. } = self.limits;
+        self.tokens >= max_tokens || self.time >= max_time || self.cost >= max_cost
     }
 
     /// The models in the order in which they try a call of `tool`.
@@ -104,6 +107,7 @@ impl Fallbacks {
         self.time += started.elapsed();
         if let Ok(Some(reply)) = &reply {
             self.tokens += reply.usage.prompt_tokens + reply.usage.completion_tokens;
+            self.cost += reply.usage.cost;
         }
         reply
     }

@@ -110,7 +110,9 @@ impl Configuration {
             ToolChoice::Required => "required",
             ToolChoice::Tool(name) => name,
         };
-        let model = self.model.rsplit('/').next().unwrap_or(&self.model);
+        // Of a server, the model's name there.
+        let model = self.model.split_once('#').map_or(self.model.as_str(), |(_, name)| name);
+        let model = model.rsplit('/').next().unwrap_or(model);
         [
             model.to_owned(),
             self.template.rsplit('/').next().unwrap_or(&self.template).to_owned(),

@@ -70,6 +70,10 @@ pub struct AgentOptions {
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
     fallback_seconds: Option<usize>,
 
+    /// Spend at most X on fallback models in a run, in the currency of `cost` in models.toml [default: no limit]
+    #[arg(long, value_name = "X", help_heading = "Execution", value_parser = cost, allow_negative_numbers = true)]
+    fallback_cost: Option<f64>,
+
     /// Keep at most N MiB of fallback models loaded [default: 8192]
     #[arg(long, value_name = "N", help_heading = "Execution", value_parser = positive, allow_negative_numbers = true)]
     fallback_memory: Option<usize>,
@@ -99,6 +103,7 @@ impl AgentOptions {
             (self.fallback_attempts.is_some(), "--fallback-attempts"),
             (self.fallback_tokens.is_some(), "--fallback-tokens"),
             (self.fallback_seconds.is_some(), "--fallback-seconds"),
+            (self.fallback_cost.is_some(), "--fallback-cost"),
             (self.fallback_memory.is_some(), "--fallback-memory"),
             (self.learn_fallbacks, "--learn-fallbacks"),
             (self.failure_log.is_some(), "--failure-log"),
@@ -186,7 +191,8 @@ impl AgentOptions {
         let names = if self.fallback_tool_models.is_empty() {
             // Nobody asked for these: they are not fetched.
             let hub = model.hub();
-            let here = |name: &String| models.resolve(name).is_ok_and(|entry: ModelEntry| entry.local(&hub).is_some());
+            let usable = |entry: ModelEntry| entry.local(&hub).is_some() || entry.server().is_some();
+            let here = |name: &String| models.resolve(name).is_ok_and(usable);
             model.entry()?.fallbacks.into_iter().filter(here).collect()
         } else {
             let hub = model.hub();
@@ -194,6 +200,12 @@ impl AgentOptions {
             let named = self.fallback_tool_models.iter().map(|name| Ok(find(&models, name, &hub)?.name));
             named.collect::<Result<Vec<_>>>()?
         };
+        for name in &names {
+            // A missing key is an error now, not when the model is needed.
+            if let Some(server) = models.resolve(name)?.server() {
+                server.key()?;
+            }
+        }
         if names.is_empty() {
             return Ok(None);
         }
@@ -201,6 +213,7 @@ impl AgentOptions {
         let limits = Spending {
             max_tokens: self.fallback_tokens.unwrap_or(default.max_tokens),
             max_time: self.fallback_seconds.map_or(default.max_time, |seconds| Duration::from_secs(seconds as u64)),
+            max_cost: self.fallback_cost.unwrap_or(default.max_cost),
             memory: self.fallback_memory.map_or(default.memory, |mib| (mib as u64) << 20),
         };
         let fallbacks = Fallbacks::new(names, limits, model.opener());
@@ -212,6 +225,10 @@ impl AgentOptions {
         })?;
         Ok(Some(fallbacks.learning(Rates::open(folder.join("fallbacks.json"))?)))
     }
+}
+
+fn cost(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|cost: &f64| *cost >= 0.0).ok_or_else(|| "not a number from 0 up".to_owned())
 }
 
 /// NAME=TEXT.

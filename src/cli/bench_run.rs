@@ -24,7 +24,7 @@ use callwright::constraint::Mode;
 use callwright::engine::llama::parallel::MAX_SEQUENCES;
 use callwright::engine::sampler::Sampling;
 use callwright::error::nearest;
-use callwright::hash::sha256_of;
+use callwright::hash::{sha256, sha256_of};
 use callwright::models::{Hub, Models, bundled};
 use callwright::session::ToolChoice;
 use callwright::{Error, ErrorKind, Tools};
@@ -352,6 +352,10 @@ impl RunArgs {
         let entry = Models::load(self.models.as_deref())?.resolve(model)?;
         let mut hub = Hub::from_env();
         hub.offline |= self.offline;
+        if let Some(server) = entry.server() {
+            // Nobody knows the file's hash: the address is what there is to compare.
+            return Ok(sha256(server.to_string()));
+        }
         let path = entry.ensure(&hub, &mut super::model::Bars::new())?;
         let failed = |error: std::io::Error| Error::io("read", &path, &error);
         Ok(std::fs::File::open(&path).and_then(|file| sha256_of(file, &mut |_| ())).map_err(failed)?)
@@ -477,7 +481,10 @@ fn sequences_for(args: &RunArgs, loaded: &Loaded, count: usize, now: &str, stop:
         let (engine, end) = sequences.take()?;
         let session = model.session_on(engine)?;
         let answers = SessionAnswers::new(session, &now, Arc::clone(&stop))?.with_other_forms(other_forms);
-        Ok(Box::new(answers.with_after(move || end.end())))
+        Ok(match end {
+            Some(end) => Box::new(answers.with_after(move || end.end())),
+            None => Box::new(answers),
+        })
     });
     Ok(Open { at_a_time, answerer })
 }

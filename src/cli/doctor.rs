@@ -132,7 +132,7 @@ impl Report {
                     let path = entry.local(&hub)?;
                     let bytes = match &entry.source {
                         Source::Hub(_) => entry.size,
-                        Source::File(_) => None,
+                        Source::File(_) | Source::Server(_) => None,
                     };
                     let bytes = bytes.or_else(|| std::fs::metadata(path).ok().map(|file| file.len()));
                     Some(Here { name: entry.name.clone(), bytes: bytes.unwrap_or(0) })

@@ -63,8 +63,11 @@ fn list(file: &Path, model: &ModelOptions, json: bool) -> Result<u8> {
     tools.take_notices().iter().for_each(|text| notice(&text.to_string()));
     let rows = tools.iter().map(|tool| row(tool, &mut session)).collect::<Result<Vec<_>, _>>()?;
     let total = tokens(&mut session, tools.iter())?.saturating_sub(tokens(&mut session, [].iter())?);
-    // Without its weights, llama.cpp does not know it.
-    let context = Gguf::open(model.path())?.context_length();
+    let context = match model.entry().server() {
+        Some(_) => Some(model.info().context_train as u64),
+        // Without its weights, llama.cpp does not know it.
+        None => Gguf::open(model.path())?.context_length(),
+    };
     let reports = servers.reports();
     let failed = reports.iter().any(|report| report.failure.is_some());
     let mut out = anstream::stdout().lock();

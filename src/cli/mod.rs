@@ -75,6 +75,8 @@ enum Command {
     Chat(Box<chat::ChatArgs>),
     #[cfg(feature = "serve")]
     Serve(Box<serve::ServeArgs>),
+    #[cfg(all(feature = "serve", feature = "remote"))]
+    Proxy(Box<serve::ProxyArgs>),
     Render(Box<render::RenderArgs>),
     Parse(parse::ParseArgs),
     Grammar(grammar::GrammarArgs),
@@ -122,6 +124,8 @@ pub fn main() -> ExitCode {
         Command::Chat(args) => chat::run(*args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(*args),
+        #[cfg(all(feature = "serve", feature = "remote"))]
+        Command::Proxy(args) => serve::proxy(*args),
         Command::Render(args) => render::run(*args),
         Command::Parse(args) => parse::run(args),
         Command::Grammar(args) => grammar::run(args),

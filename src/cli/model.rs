@@ -91,6 +91,7 @@ fn list(models: &Models, hub: &Hub, json: bool) -> Result<u8> {
         let from = match &entry.source {
             Source::File(path) => path.display().to_string(),
             Source::Hub(file) => file.repo.clone(),
+            Source::Server(server) => server.to_string(),
         };
         [entry.name.clone(), size, quantization(entry).unwrap_or("-".to_owned()), here.to_owned(), from]
     });
@@ -111,6 +112,10 @@ fn list(models: &Models, hub: &Hub, json: bool) -> Result<u8> {
 fn entry_json(entry: &ModelEntry, hub: &Hub) -> Value {
     let source = match &entry.source {
         Source::File(path) => json!({"path": path}),
+        Source::Server(server) => json!({
+            "url": server.url, "model": server.model, "mode": if server.chat { "chat" } else { "raw" },
+            "api_key_env": server.api_key_env,
+        }),
         Source::Hub(file) => {
             json!({"repo": file.repo, "file": file.file, "revision": file.revision, "sha256": file.sha256})
         }
@@ -149,6 +154,7 @@ fn quantization(entry: &ModelEntry) -> Option<String> {
     let name = match &entry.source {
         Source::File(path) => path.file_name()?.to_string_lossy().into_owned(),
         Source::Hub(file) => file.file.rsplit('/').next()?.to_owned(),
+        Source::Server(_) => return None,
     };
     let stem = match shard_of(&name) {
         Some(shard) => shard.prefix,
@@ -162,7 +168,7 @@ fn quantization(entry: &ModelEntry) -> Option<String> {
 
 fn pull(entry: &ModelEntry, hub: &Hub) -> Result<u8> {
     let path = match &entry.source {
-        Source::File(_) => entry.require_local(hub)?,
+        Source::File(_) | Source::Server(_) => entry.require_local(hub)?,
         Source::Hub(file) => hub.pull(file, &mut Bars::new())?,
     };
     writeln!(anstream::stdout(), "{}", path.display())?;

@@ -200,6 +200,7 @@ fn tell(reply: &Reply, session: &Session) {
         prompt_tokens = usage.prompt_tokens,
         cached_tokens = usage.cached_tokens,
         completion_tokens = usage.completion_tokens,
+        cost = (usage.cost > 0.0).then_some(usage.cost),
         prompt_time = ?usage.prompt_time,
         completion_time = ?usage.completion_time,
         "usage"

@@ -6,6 +6,7 @@ use super::input::positive;
 use super::{DONE, notice, size};
 use crate::serve::{ServeOptions, Server, StreamArguments};
 use anyhow::Result;
+use callwright::engine::LoadOptions;
 use callwright::models::Hub;
 use callwright::session::{ContextPolicy, Options};
 use callwright::{Error, ErrorKind};
@@ -35,6 +36,28 @@ pub struct ServeArgs {
     #[arg(long, help_heading = "Model")]
     offline: bool,
 
+    #[command(flatten)]
+    hardware: HardwareOptions,
+
+    /// Keep loaded models within this size, such as 8G; the one that was not used for the longest time is released
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Model")]
+    memory_budget: Option<u64>,
+
+    /// Answer up to N requests at the same time, for each model
+    #[arg(long, alias = "np", value_name = "N", default_value = "4", help_heading = "Server", value_parser = positive)]
+    parallel: usize,
+
+    /// Require a call in an answer to the user where the probability of one is at least P, from 0 to 1 [default: the model's in models.toml, or never]
+    #[arg(long, value_name = "P", value_parser = super::generation::probability, help_heading = "Answers")]
+    call_threshold: Option<f64>,
+
+    #[command(flatten)]
+    server: ServerOptions,
+}
+
+/// The options of every server.
+#[derive(Args)]
+pub struct ServerOptions {
     /// Use this chat template: a built-in name or a Jinja file [default: each model's own]
     #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
     template: Option<String>,
@@ -46,13 +69,6 @@ pub struct ServeArgs {
     /// Give each request a context of at most N tokens [default: what the model was trained for]
     #[arg(short, long, alias = "ctx-size", value_name = "N", help_heading = "Model", value_parser = positive, allow_negative_numbers = true)]
     ctx: Option<usize>,
-
-    #[command(flatten)]
-    hardware: HardwareOptions,
-
-    /// Keep loaded models within this size, such as 8G; the one that was not used for the longest time is released
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Model")]
-    memory_budget: Option<u64>,
 
     /// Listen at this address, or at the address of this name
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", help_heading = "Server")]
@@ -77,10 +93,6 @@ pub struct ServeArgs {
     /// Let web pages of this origin use the server, such as http://localhost:3000; may be repeated
     #[arg(long, value_name = "ORIGIN", help_heading = "Server")]
     cors: Vec<String>,
-
-    /// Answer up to N requests at the same time, for each model
-    #[arg(long, alias = "np", value_name = "N", default_value = "4", help_heading = "Server", value_parser = positive)]
-    parallel: usize,
 
     /// Let N more requests wait; further ones get status 429
     #[arg(long, value_name = "N", default_value_t = 64, help_heading = "Server")]
@@ -110,10 +122,6 @@ pub struct ServeArgs {
     #[arg(long, value_name = "off|auto|strict", default_value = "auto", help_heading = "Answers")]
     constrain: Constrain,
 
-    /// Require a call in an answer to the user where the probability of one is at least P, from 0 to 1 [default: the model's in models.toml, or never]
-    #[arg(long, value_name = "P", value_parser = super::generation::probability, help_heading = "Answers")]
-    call_threshold: Option<f64>,
-
     /// Stream a call once it is complete, so that no client gets one that is cut off, or its arguments as they are written
     #[arg(long, value_name = "complete|written", default_value = "complete", help_heading = "Answers")]
     stream_arguments: StreamArgumentsArg,
@@ -121,6 +129,29 @@ pub struct ServeArgs {
     /// Seed the random numbers of requests without a seed with N [default: another seed for each, which is reported]
     #[arg(short, long, value_name = "N", help_heading = "Answers")]
     seed: Option<u64>,
+}
+
+/// Serve the models of another server, whose calls are read, checked and constrained here
+#[cfg(feature = "remote")]
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  callwright proxy --upstream http://127.0.0.1:11434/v1 --template chatml --port 8080"
+)]
+pub struct ProxyArgs {
+    /// Complete prompts with the server at this address, the one of its OpenAI API. Its key is in the environment variable CALLWRIGHT_UPSTREAM_KEY
+    #[arg(long, value_name = "URL", help_heading = "Model")]
+    upstream: String,
+
+    /// Serve this model of the server; may be repeated [default: all that it lists]
+    #[arg(short, long, value_name = "MODEL", help_heading = "Model")]
+    model: Vec<String>,
+
+    /// Answer up to N requests at the same time, for each model
+    #[arg(long, value_name = "N", default_value = "32", help_heading = "Server", value_parser = positive)]
+    parallel: usize,
+
+    #[command(flatten)]
+    server: ServerOptions,
 }
 
 /// When a stream has the arguments of a call.
@@ -140,50 +171,78 @@ impl From<StreamArgumentsArg> for StreamArguments {
 }
 
 pub fn run(args: ServeArgs) -> Result<u8> {
-    let (host, host_name) = address(&args.host)?;
-    let api_key = key(args.api_key_file.as_ref())?;
-    if !host.is_loopback() && api_key.is_none() && !args.no_auth {
-        let message = format!("other machines could use the server at {host} without an API key");
-        return Err(Error::new(ErrorKind::Config, message)
-            .hint("give a key with --api-key-file FILE, or --no-auth if everybody may use it")
-            .into());
-    }
-    let defaults = Options {
-        context: ContextPolicy::Error,
-        constrain: args.constrain.into(),
-        call_threshold: args.call_threshold,
-        ..Options::default()
-    };
     let mut hub = Hub::from_env();
     hub.offline |= args.offline;
-    let with_key = api_key.is_some();
-    let options = ServeOptions {
-        models: args.model,
-        models_file: args.models,
-        hub,
-        template: args.template,
-        format: args.format,
-        load: args.hardware.load_options().with(|load| load.context = args.ctx),
-        defaults,
-        max_tokens: args.max_tokens,
-        seed: args.seed,
-        stream_arguments: args.stream_arguments.into(),
-        parallel: args.parallel,
-        queue: args.queue,
+    let load = args.hardware.load_options().with(|load| load.context = args.server.ctx);
+    let call_threshold = args.call_threshold;
+    let options = args.server.options(args.model, args.models, hub, load, args.parallel)?;
+    serve(ServeOptions {
         memory_budget: args.memory_budget,
-        host,
-        host_names: host_name.into_iter().chain(args.allow_host).collect(),
-        port: args.port,
-        api_key,
-        cors: args.cors,
-        max_body: usize::try_from(args.max_body).unwrap_or(usize::MAX),
-        timeout: args.timeout,
-        grace: args.grace,
-        log_requests: args.log_requests,
-        notice,
-    };
+        defaults: Options { call_threshold, ..options.defaults },
+        ..options
+    })
+}
+
+#[cfg(feature = "remote")]
+pub fn proxy(args: ProxyArgs) -> Result<u8> {
+    let listed = || callwright::remote::models(&args.upstream);
+    let models = if args.model.is_empty() { listed()? } else { args.model };
+    let names = models.iter().map(|model| format!("openai:{}#{model}", args.upstream)).collect();
+    let load = LoadOptions::default().with(|load| load.context = args.server.ctx);
+    serve(args.server.options(names, None, Hub::from_env(), load, args.parallel)?)
+}
+
+fn serve(options: ServeOptions) -> Result<u8> {
+    let with_key = options.api_key.is_some();
     Server::run(options, |address, models| ready(address, models, with_key))?;
     Ok(DONE)
+}
+
+impl ServerOptions {
+    /// The options of a server of these models.
+    fn options(
+        self,
+        models: Vec<String>,
+        models_file: Option<PathBuf>,
+        hub: Hub,
+        load: LoadOptions,
+        parallel: usize,
+    ) -> Result<ServeOptions> {
+        let (host, host_name) = address(&self.host)?;
+        let api_key = key(self.api_key_file.as_ref())?;
+        if !host.is_loopback() && api_key.is_none() && !self.no_auth {
+            let message = format!("other machines could use the server at {host} without an API key");
+            return Err(Error::new(ErrorKind::Config, message)
+                .hint("give a key with --api-key-file FILE, or --no-auth if everybody may use it")
+                .into());
+        }
+        let constrain = self.constrain.into();
+        Ok(ServeOptions {
+            models,
+            models_file,
+            hub,
+            template: self.template,
+            format: self.format,
+            load,
+            defaults: Options { context: ContextPolicy::Error, constrain, ..Options::default() },
+            max_tokens: self.max_tokens,
+            seed: self.seed,
+            stream_arguments: self.stream_arguments.into(),
+            parallel,
+            queue: self.queue,
+            memory_budget: None,
+            host,
+            host_names: host_name.into_iter().chain(self.allow_host).collect(),
+            port: self.port,
+            api_key,
+            cors: self.cors,
+            max_body: usize::try_from(self.max_body).unwrap_or(usize::MAX),
+            timeout: self.timeout,
+            grace: self.grace,
+            log_requests: self.log_requests,
+            notice,
+        })
+    }
 }
 
 /// Says where the server is and how to try it.

@@ -3,24 +3,31 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::hub::{HubFile, is_sha256};
-use super::{ModelEntry, Sampling, Source};
+use super::{ModelEntry, Sampling, ServerModel, Source};
 use crate::decision::CallWeights;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::message::{DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY};
 use crate::text_file;
 
-const MODEL_KEYS: [&str; 14] = [
+const MODEL_KEYS: [&str; 20] = [
     "name",
     "path",
     "repo",
     "file",
     "revision",
     "sha256",
+    "url",
+    "model",
+    "mode",
+    "api_key_env",
+    "timeout",
+    "cost",
     "size",
     "template",
     "format",
@@ -166,7 +173,65 @@ impl File<'_> {
         })
     }
 
+    /// The source, where it is a server.
+    fn server(&self, table: &DeTable, name: &str) -> Result<Option<Source>> {
+        let rest = ["model", "mode", "api_key_env", "timeout", "cost"].map(|key| field(table, key));
+        let Some((_, address)) = field(table, "url") else {
+            return match rest.into_iter().flatten().next() {
+                None => Ok(None),
+                Some((key, _)) => {
+                    let message = format!("the model {name:?} has {:?}, and no \"url\"", key.get_ref());
+                    Err(self
+                        .error(ErrorKind::Config, message, key.span())
+                        .hint("it belongs to a model that a server runs: add url = \"http://HOST:PORT/v1\""))
+                }
+            };
+        };
+        if let Some((key, _)) = ["path", "repo", "file"].into_iter().find_map(|key| field(table, key)) {
+            let message = format!("the model {name:?} has both \"url\" and {:?}", key.get_ref());
+            return Err(self
+                .error(ErrorKind::Config, message, key.span())
+                .hint("\"url\" is for a model that a server runs; the others are for a file"));
+        }
+        let [model, mode, api_key_env, timeout, cost] = rest;
+        let text = |field: Option<Field<'_, '_>>, key: &str| field.map(|(_, value)| self.text(value, key)).transpose();
+        let chat = match mode.map(|(_, value)| Ok((value, self.text(value, "mode")?))).transpose()? {
+            None => false,
+            Some((_, mode)) if mode == "raw" || mode == "chat" => mode == "chat",
+            Some((value, _)) => {
+                return Err(self
+                    .wrong(value, "\"mode\" is \"raw\" or \"chat\"")
+                    .hint("raw: callwright writes the prompt and reads the calls; chat: the server does"));
+            }
+        };
+        let (url, model) = (self.text(address, "url")?, text(model, "model")?.unwrap_or_default());
+        let mut server = ServerModel::new(&url, &model, chat).map_err(|why| self.wrong(address, why))?;
+        server.api_key_env = text(api_key_env, "api_key_env")?;
+        if let Some((_, seconds)) = timeout {
+            server.timeout = Duration::from_secs(self.whole(seconds, "timeout", 86_400)?);
+        }
+        server.cost = cost.map(|(_, value)| self.cost(value)).transpose()?;
+        Ok(Some(Source::Server(server)))
+    }
+
+    fn cost(&self, value: &Spanned<DeValue>) -> Result<(f64, f64)> {
+        const SHAPE: &str = "write cost = { prompt = 0.2, answer = 0.6 }, per million tokens";
+        let wrong = || self.wrong(value, "\"cost\" is a table of two numbers from 0 up").hint(SHAPE);
+        let table = value.get_ref().as_table().ok_or_else(wrong)?;
+        if let Some((key, _)) = table.iter().find(|(key, _)| !["prompt", "answer"].contains(&key.get_ref().as_ref())) {
+            return Err(self.unknown(key, &["prompt", "answer"], "\"cost\""));
+        }
+        let number = |key: &str| {
+            let number = field(table, key).and_then(|(_, value)| float(value));
+            number.filter(|number| number.is_finite() && *number >= 0.0).ok_or_else(wrong)
+        };
+        Ok((number("prompt")?, number("answer")?))
+    }
+
     fn source(&self, table: &DeTable, name: &str, span: Range<usize>) -> Result<Source> {
+        if let Some(server) = self.server(table, name)? {
+            return Ok(server);
+        }
         let hub_keys = ["repo", "file", "revision", "sha256"].map(|key| field(table, key));
         let [repo, file, revision, sha256] = hub_keys;
         if let Some((_, path)) = field(table, "path") {
@@ -183,7 +248,7 @@ impl File<'_> {
             let at = repo.or(file).map_or(span, |(key, _)| key.span());
             return Err(self
                 .error(ErrorKind::Config, format!("the model {name:?} does not say where it comes from"), at)
-                .hint("add \"path\", or both \"repo\" and \"file\""));
+                .hint("add \"path\", both \"repo\" and \"file\", or \"url\""));
         };
         let revision = match revision {
             Some((_, value)) => format!("@{}", self.text(value, "revision")?),

@@ -58,6 +58,17 @@ fn whole(entry: &ModelEntry) -> String {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             keys.push(("path", path.to_string_lossy().into_owned().into()));
         }
+        Source::Server(server) => {
+            let mode = if server.chat { "chat" } else { "raw" };
+            keys.extend([("url", server.url.clone().into()), ("model", server.model.clone().into())]);
+            keys.push(("mode", mode.into()));
+            keys.extend(server.api_key_env.clone().map(|name| ("api_key_env", name.into())));
+            keys.push(("timeout", i64::try_from(server.timeout.as_secs()).unwrap_or(i64::MAX).into()));
+            if let Some((prompt, answer)) = server.cost {
+                let cost = [("prompt".to_owned(), prompt.into()), ("answer".to_owned(), answer.into())];
+                keys.push(("cost", Value::Table(cost.into_iter().collect())));
+            }
+        }
         Source::Hub(file) => {
             keys.extend([("repo", file.repo.clone().into()), ("file", file.file.clone().into())]);
             keys.push(("revision", file.revision.clone().into()));

@@ -49,6 +49,7 @@ pub(super) fn routes(server: Arc<Server>) -> Router {
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/callwright/formats", get(server::formats))
+        .route("/props", get(prompts::first_props).post(prompts::props))
         .route("/tokenize", post(prompts::tokenize))
         .route("/detokenize", post(prompts::detokenize))
         .route("/apply-template", post(prompts::apply_template))

@@ -248,6 +248,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What clients call a model: its name, or the name of its file.
 fn id(name: &str) -> String {
+    if let Some((_, model)) =
+        name.split_once('#').filter(|(address, model)| address.contains("://") && !model.is_empty())
+    {
+        // What its own server calls it.
+        return model.to_owned();
+    }
     let path = Path::new(name);
     match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
         true => path.file_stem().map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned()),

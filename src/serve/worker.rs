@@ -5,11 +5,12 @@ use super::metrics::Metrics;
 use super::queue::{Kind, Queue};
 use super::refusal::Refusal;
 use super::updates::{Answer, Finish, Outbox, Streamer, Update};
-use crate::engine::llama::parallel::{Sequences, TurnEnd};
+use crate::engine::llama::parallel::TurnEnd;
 use crate::engine::sampler::Sampler;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
 use crate::generate::{End, Guides, Limits, Probabilities, generate_with};
+use crate::model::Parallel;
 use crate::session::stop::Stops;
 use crate::session::{FinishReason, Options, Reply, Session};
 use crate::template::Piece;
@@ -29,7 +30,7 @@ const SESSIONS: usize = 8;
 pub(super) struct Shared {
     pub model: Arc<Model>,
     pub queue: Queue,
-    pub sequences: Sequences,
+    pub sequences: Parallel,
     pub defaults: Options,
     pub max_tokens: usize,
     /// The seed of requests without one; a random one each if `None`.
@@ -102,8 +103,8 @@ fn answer<'s>(
         };
         worker.answer(work, outbox, until)
     }));
-    if let Some(worker) = worker {
-        worker.turn.end();
+    if let Some(turn) = worker.as_ref().and_then(|worker| worker.turn.as_ref()) {
+        turn.end();
     }
     match answered {
         Ok(Ok(answer)) => {
@@ -124,7 +125,7 @@ struct Worker<'s> {
     shared: &'s Shared,
     /// Lent to the session that answers.
     engine: Box<dyn Engine>,
-    turn: TurnEnd,
+    turn: Option<TurnEnd>,
     /// By format and variables.
     sessions: HashMap<(Option<String>, String), Tooled>,
 }
@@ -200,6 +201,7 @@ impl<'s> Worker<'s> {
         let mut options = text.options(shared.model.entry(), &shared.defaults, shared.max_tokens);
         let seed = shared.seed(&mut options, text.body.seed);
         let engine = &mut *self.engine;
+        engine.prepare(&options, Some(until));
         let prompt = engine.tokenize(&[Piece { text: text.prompt.clone(), literal: false }])?;
         let limit = engine.context_limit();
         if prompt.is_empty() {

@@ -62,9 +62,10 @@ impl Session {
             (written.prefill.as_bytes(), written.thinking),
         )?;
         let mut notices: Vec<String> = not_enforced.into_iter().chain(notices).collect();
-        notices.extend(
-            constrain::unknown_tokens(&*self.engine, options).filter(|note| self.reported.insert(note.clone())),
-        );
+        let unknown = constrain::unknown_tokens(&*self.engine, options);
+        let unavailable = constrain::needs_logits(&*self.engine, options);
+        notices.extend(unknown.into_iter().chain(unavailable).filter(|note| self.reported.insert(note.clone())));
+        self.engine.prepare(options, request.until);
 
         // A repeated answer is not constrained, and ends where it ended when it was recorded.
         let repeated = self.replayed.pop_front();
@@ -103,6 +104,10 @@ impl Session {
                 if reader.token(bytes) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             },
         )?;
+        if let Some((prompt, answer)) = self.prices {
+            let usage = &mut generation.usage;
+            usage.cost = (usage.prompt_tokens as f64 * prompt + usage.completion_tokens as f64 * answer) / 1e6;
+        }
         if let Some(marker) = constrain::end_marker(&*self.engine, &self.format, &mut generation) {
             reader.push(marker.as_bytes());
         }

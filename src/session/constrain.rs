@@ -105,9 +105,22 @@ pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Op
     }
 }
 
+/// Options that need a model's logits, where the model is on a server.
+pub(super) fn needs_logits(engine: &dyn Engine, options: &Options) -> Option<String> {
+    let needed = [
+        ("`Options::call_threshold`", options.call_threshold.is_some()),
+        ("`Options::no_call_below`", options.no_call_below.is_some()),
+        ("`Options::logprobs`", options.logprobs.is_some()),
+        ("`Options::logit_bias`", !options.logit_bias.is_empty()),
+    ];
+    let needed: Vec<&str> = needed.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
+    (engine.samples() && !needed.is_empty())
+        .then(|| format!("a server does not send what is needed for {}: the answer is as without", needed.join(", ")))
+}
+
 /// That a bias was given for tokens that the model does not have.
 pub(super) fn unknown_tokens(engine: &dyn Engine, options: &Options) -> Option<String> {
-    if options.logit_bias.is_empty() {
+    if options.logit_bias.is_empty() || engine.samples() {
         return None;
     }
     let words = engine.vocabulary()?.words.len();

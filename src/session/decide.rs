@@ -25,7 +25,8 @@ pub(super) fn opening<'o>(
     request: &AnswerRequest,
 ) -> Option<&'o Opening> {
     let options = &request.options;
-    if request.tools.is_empty() || options.tool_choice != ToolChoice::Auto || options.grammar.is_some() {
+    let measurable = !engine.samples();
+    if !measurable || request.tools.is_empty() || options.tool_choice != ToolChoice::Auto || options.grammar.is_some() {
         return None;
     }
     let read = || {

@@ -12,13 +12,18 @@ pub(super) fn is_token(engine: &dyn Engine, text: &str) -> bool {
     model.control_tokens.iter().chain(&model.user_defined_tokens).any(|token| token == text)
 }
 
+/// Whether it is known which texts are tokens. A server's vocabulary is not.
+fn knows_vocabulary(engine: &dyn Engine) -> bool {
+    let model = engine.model();
+    !engine.samples() && (!model.control_tokens.is_empty() || !model.user_defined_tokens.is_empty())
+}
+
 /// What the user should know where the model's vocabulary lacks markers of the format.
 pub(super) fn notice(engine: &dyn Engine, format: &Format) -> Option<String> {
-    let model = engine.model();
-    if model.control_tokens.is_empty() && model.user_defined_tokens.is_empty() {
-        // The vocabulary is not known.
+    if !knows_vocabulary(engine) {
         return None;
     }
+    let model = engine.model();
     let missing: Vec<String> = format.special_tokens().into_iter().filter(|token| !is_one(engine, token)).collect();
     let (subject, are) = listed(&missing)?;
     Some(format!(
@@ -55,8 +60,8 @@ impl Turns {
             set.bos_token = &model.bos;
             set.eos_token = &model.eos;
         });
-        let vocabulary_known = !model.control_tokens.is_empty() || !model.user_defined_tokens.is_empty();
-        let text = if vocabulary_known { template.render(&request).ok().map(|prompt| prompt.text()) } else { None };
+        let text =
+            if knows_vocabulary(engine) { template.render(&request).ok().map(|prompt| prompt.text()) } else { None };
         let between = text.as_deref().and_then(|text| text.split_once(answer)?.1.split_once(question));
         let markers = between.map_or_else(Vec::new, |(between, _)| markers_in(between));
         let (known, missing): (Vec<String>, Vec<String>) =

@@ -115,6 +115,7 @@ fn every_option_exists() {
         "run",
         "chat",
         "serve",
+        "proxy",
         "render",
         "parse",
         "grammar",

@@ -34,6 +34,8 @@ mod llama_args;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod model;
+#[cfg(feature = "remote")]
+mod model_server;
 mod models;
 #[cfg(feature = "hub")]
 mod models_cli;
@@ -43,6 +45,8 @@ mod prompt_cache;
 mod reading;
 #[cfg(feature = "llama")]
 mod real;
+#[cfg(feature = "remote")]
+mod remote;
 mod renders;
 mod repeats;
 mod run;

@@ -24,8 +24,17 @@ impl Server {
 
     fn start_in(home: tempfile::TempDir, options: &[&str]) -> Server {
         // The number of threads is given, so that nothing is timed.
+        Server::of(home, &[&["serve", "--port", "0", "--threads", "1"], options].concat())
+    }
+
+    /// A server before another one.
+    fn proxy(upstream: &str) -> Server {
+        Server::of(tempfile::tempdir().unwrap(), &["proxy", "--port", "0", "--upstream", upstream])
+    }
+
+    fn of(home: tempfile::TempDir, args: &[&str]) -> Server {
         let mut command = program(home.path());
-        command.args(["serve", "--port", "0", "--threads", "1"]).args(options);
+        command.args(args).env("NO_PROXY", "*");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
@@ -196,6 +205,30 @@ fn with(body: &Value, more: Value) -> Value {
 /// Generates until its limit.
 fn endless() -> Value {
     json!({"prompt": "Once upon a time", "max_tokens": 2000, "stream": true, "callwright": {}})
+}
+
+#[test]
+#[cfg(feature = "remote")]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn a_proxy_serves_the_models_of_another_server() {
+    let upstream = Server::start(&[]);
+    let proxy = Server::proxy(&format!("http://{}/v1", upstream.at));
+    assert_eq!(proxy.get("/v1/models").json()["data"][0]["id"], "bundled");
+    let body = json!({
+        "temperature": 0,
+        "messages": [{"role": "user", "content": "What's the weather in Beijing tomorrow?"}],
+        "tools": [{"type": "function", "function": {"name": "get_weather", "description": "Get the weather forecast for a city",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "date": {"type": "string"}},
+                "required": ["city"]}}}],
+    });
+    let [direct, through] = [&upstream, &proxy].map(|server| server.chat(&body).json()["choices"][0].clone());
+    let call = |choice: &Value| choice["message"]["tool_calls"][0]["function"].clone();
+    assert_eq!(call(&through), call(&direct), "{through}");
+    assert_eq!(call(&through)["name"], "get_weather");
+    let mut streamed = body.clone();
+    streamed["stream"] = json!(true);
+    let (message, finish) = added_up(&proxy.chat(&streamed).events());
+    assert_eq!((&message["tool_calls"][0]["function"], finish), (&call(&through), json!("tool_calls")));
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub enum ErrorKind {
     ContextOverflow,
     /// llama.cpp failed.
     Engine,
+    /// A server that runs a model failed, or could not be reached.
+    Server,
     /// A grammar cannot be used, or failed while generating.
     Constraint,
     /// A recording does not belong to this run, or is damaged.
@@ -45,7 +47,7 @@ pub enum ErrorKind {
 impl ErrorKind {
     /// Whether the caller's input is at fault, rather than the run: the program exits with 2 instead of 1.
     pub fn is_input(self) -> bool {
-        !matches!(self, ErrorKind::Hub | ErrorKind::Engine | ErrorKind::Constraint)
+        !matches!(self, ErrorKind::Hub | ErrorKind::Engine | ErrorKind::Server | ErrorKind::Constraint)
     }
 }
 

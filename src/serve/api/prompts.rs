@@ -26,6 +26,33 @@ pub(super) async fn with_model(
     .await
 }
 
+/// What the first model's prompts are written with.
+pub(super) async fn first_props(State(server): Shared) -> Result<Json<Value>, Refusal> {
+    blocking(move || {
+        let (slot, _) = server.pool.find(None)?;
+        let host = server.pool.host(slot, &server)?;
+        Ok(Json(props_of(&host)))
+    })
+    .await
+}
+
+/// The same for the model that the body names.
+pub(super) async fn props(State(server): Shared, request: Request) -> Result<Json<Value>, Refusal> {
+    with_model(server, request, |_, host, _| Ok(props_of(host))).await
+}
+
+fn props_of(host: &Host) -> Value {
+    host.at_desk(|session| {
+        let model = session.engine.model();
+        json!({
+            "chat_template": session.template().source(),
+            "bos_token": model.bos,
+            "eos_token": model.eos,
+            "n_ctx": session.engine.context_limit(),
+        })
+    })
+}
+
 /// A text → its tokens.
 pub(super) async fn tokenize(State(server): Shared, request: Request) -> Result<Json<Value>, Refusal> {
     with_model(server, request, |body, host, _| {

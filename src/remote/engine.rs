@@ -1,0 +1,235 @@
+//! The engine that lets a server answer.
+
+use super::chat::{self, Writer};
+use super::feed::{END, Feed, Said};
+use super::http::Item;
+use super::raw;
+use super::server::Server;
+use crate::engine::sampler::Sampling;
+use crate::engine::vocabulary::Vocabulary;
+use crate::engine::{Engine, ModelInfo, Token};
+use crate::generate::{End, Usage};
+use crate::session::Options;
+use crate::template::Piece;
+use crate::{Error, ErrorKind, Result};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The first token of a prompt. Those of an answer have lower ids.
+const PROMPT: i32 = 1 << 24;
+/// About so many bytes are a token, where nobody counts.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// Lets a server answer.
+pub(super) struct ServerEngine {
+    server: Arc<Server>,
+    feed: Feed,
+    options: Options,
+    until: Option<Instant>,
+    sampling: Sampling,
+    prompt: Vec<Token>,
+    /// What was decoded: the prompt, and the bytes of the answer.
+    cached: Vec<Token>,
+    /// Tokens of this answer so far.
+    written: usize,
+    /// Requests that were sent for it.
+    requests: usize,
+    /// Writes an answer of chat mode as text.
+    writer: Writer,
+}
+
+impl ServerEngine {
+    pub(super) fn new(server: Arc<Server>) -> ServerEngine {
+        ServerEngine {
+            server,
+            feed: Feed::new(),
+            options: Options::default(),
+            until: None,
+            sampling: Sampling::default(),
+            prompt: Vec::new(),
+            cached: Vec::new(),
+            written: 0,
+            requests: 0,
+            writer: Writer::default(),
+        }
+    }
+
+    /// Asks the server to answer, or to go on after what there is of an answer.
+    fn ask(&mut self) -> Result<()> {
+        let Server { http, model, named, .. } = &*self.server;
+        let (path, body) = if named.chat {
+            chat::request(&self.text()?, model, &self.options, &self.sampling)?
+        } else {
+            let answer = self.cached.get(self.prompt.len()..).unwrap_or_default();
+            let answer: Vec<u8> = answer.iter().filter_map(|token| u8::try_from(token.0).ok()).collect();
+            let answer = String::from_utf8_lossy(&answer);
+            tracing::debug!("the answer so far: {answer:?}");
+            let left = self.options.max_tokens.saturating_sub(self.written).max(1);
+            if self.server.is_llama {
+                let prompt = self.prompt.iter().map(|token| token.0 & !PROMPT);
+                raw::llama_request(prompt, &answer, &self.server.info.control_tokens, left, &self.sampling)
+            } else {
+                raw::request(&(self.text()? + &answer), model, left, &self.sampling)
+            }
+        };
+        tracing::debug!(after = self.written, "asking the server");
+        self.requests += 1;
+        self.feed.open(http.stream(path, &body));
+        Ok(())
+    }
+
+    /// The prompt's text.
+    fn text(&self) -> Result<String> {
+        self.server.text_of(&self.prompt).ok_or_else(|| {
+            Error::new(ErrorKind::Engine, "this prompt was tokenised for another model, and a server takes only text")
+        })
+    }
+
+    /// About the tokens of a text.
+    fn estimated(text: &str) -> Vec<Token> {
+        let mut tokens = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let mut end = rest.len().min(BYTES_PER_TOKEN);
+            while !rest.is_char_boundary(end) {
+                end += 1;
+            }
+            let (part, after) = rest.split_at(end);
+            tokens.push(prompt_token(part.bytes().fold(0, |number, byte| number * 257 + i64::from(byte))));
+            rest = after;
+        }
+        tokens
+    }
+}
+
+/// A token of a prompt by the server's number of it.
+fn prompt_token(number: i64) -> Token {
+    Token(PROMPT | i32::try_from(number & 0xff_ffff).unwrap_or_default())
+}
+
+/// What an item of the stream says.
+fn reader<'a>(server: &'a Server, writer: &'a mut Writer) -> impl FnMut(Item) -> Result<Said> + 'a {
+    move |item| match item {
+        Item::Data(value) if server.named.chat => Ok(writer.read(&value)),
+        Item::Data(value) => Ok(raw::read(&value)),
+        Item::Complete | Item::Closed => Ok(Said::default()),
+        Item::Failed(error) => Err(error),
+    }
+}
+
+impl Engine for ServerEngine {
+    fn model(&self) -> &ModelInfo {
+        &self.server.info
+    }
+
+    fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>> {
+        if self.server.is_llama {
+            let read = prompt.iter().map(|piece| self.server.tokens(&piece.text, !piece.literal));
+            return Ok(read.collect::<Result<Vec<_>>>()?.concat().into_iter().map(prompt_token).collect());
+        }
+        let text = if self.server.named.chat {
+            prompt.iter().map(|piece| piece.text.as_str()).collect()
+        } else {
+            raw::plain(prompt)
+        };
+        let tokens = if self.server.tokenizes {
+            self.server.tokens(&text, true)?.into_iter().map(prompt_token).collect()
+        } else {
+            ServerEngine::estimated(&text)
+        };
+        self.server.remember(&tokens, text);
+        Ok(tokens)
+    }
+
+    fn token_bytes(&self, token: Token) -> &[u8] {
+        self.feed.token_bytes(token)
+    }
+
+    /// Bytes, so that a constraint checks the text as it arrives. In chat mode nothing can be constrained here.
+    fn vocabulary(&self) -> Option<Vocabulary> {
+        (!self.server.named.chat).then(Vocabulary::of_bytes)
+    }
+
+    fn is_end(&self, token: Token) -> bool {
+        token == END
+    }
+
+    fn reserve(&mut self, _tokens: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn context_limit(&self) -> usize {
+        self.server.context
+    }
+
+    fn cached(&self) -> &[Token] {
+        &self.cached
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.cached.truncate(len);
+    }
+
+    fn decode(&mut self, tokens: &[Token]) -> Result<()> {
+        let ServerEngine { server, feed, writer, cached, prompt, .. } = self;
+        let mut read = reader(server, writer);
+        for token in tokens {
+            if cached.len() >= prompt.len() && feed.is_open() {
+                let same = match u8::try_from(token.0) {
+                    Ok(byte) => feed.take(byte, &mut read)?,
+                    Err(_) => false,
+                };
+                if !same {
+                    // The constraint wrote something else, so the answer has to go on from there.
+                    feed.stop();
+                }
+            }
+            cached.push(*token);
+        }
+        drop(read);
+        if self.cached.len() < self.prompt.len() {
+            return Ok(());
+        }
+        if !self.feed.is_open() {
+            self.ask()?;
+        }
+        let ServerEngine { server, feed, writer, .. } = self;
+        feed.look(&mut reader(server, writer))
+    }
+
+    fn logits(&self) -> &[f32] {
+        self.feed.logits()
+    }
+
+    fn samples(&self) -> bool {
+        true
+    }
+
+    fn prepare(&mut self, options: &Options, until: Option<Instant>) {
+        (self.options, self.until) = (options.clone(), until);
+    }
+
+    fn join(&mut self, part: &[Token], more: bool) -> Option<Token> {
+        let joined = self.feed.join(part, more);
+        self.written += usize::from(joined.is_some());
+        joined
+    }
+
+    fn ended(&self) -> (Option<End>, Usage) {
+        let (end, mut usage) = self.feed.ended();
+        // Of several requests for one answer, each counts its own part.
+        if self.requests > 1 || usage.completion_tokens == 0 {
+            usage.completion_tokens = self.written;
+        }
+        (end, usage)
+    }
+
+    fn begin(&mut self, prompt: &[Token], sampling: &Sampling) -> Result<()> {
+        self.feed.begin(Arc::clone(&self.options.cancel), self.until);
+        self.sampling = *sampling;
+        self.prompt = prompt.to_vec();
+        self.cached.clear();
+        (self.written, self.requests, self.writer) = (0, 0, Writer::default());
+        Ok(())
+    }
+}

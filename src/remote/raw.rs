@@ -1,0 +1,130 @@
+//! Raw mode: the server completes a text.
+
+use super::feed::{Counted, Said};
+use super::http::Path;
+use crate::engine::sampler::Sampling;
+use crate::generate::End;
+use crate::template::Piece;
+use serde_json::{Value, json};
+
+/// A request to OpenAI's completions.
+pub(super) fn request(prompt: &str, model: &str, most: usize, sampling: &Sampling) -> (Path, Value) {
+    let Sampling { temperature, top_k, top_p, min_p, seed, penalties } = *sampling;
+    let mut body = json!({
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": most,
+        "stream": true,
+        "stream_options": {"include_usage": true},
+        "temperature": number(temperature),
+        // Markers are special tokens in many models. vLLM and SGLang leave those out of the text otherwise.
+        "skip_special_tokens": false,
+    });
+    // An object may be extended so.
+    let mut set = |name: &str, value: Value| body[name] = value;
+    if temperature > 0.0 {
+        set("top_p", number(top_p));
+        set("seed", seed_of(seed));
+        // Beyond OpenAI's API: what is not needed is not sent to a server that may refuse it.
+        set("top_k", if top_k == 0 { json!(-1) } else { json!(top_k) });
+        set("min_p", number(min_p));
+    }
+    for (name, value, off) in [
+        ("presence_penalty", penalties.presence, 0.0),
+        ("frequency_penalty", penalties.frequency, 0.0),
+        ("repetition_penalty", penalties.repeat, 1.0),
+    ] {
+        if value != off {
+            set(name, number(value));
+        }
+    }
+    (Path::Api("completions"), body)
+}
+
+/// A request to llama-server's own endpoint: the prompt as tokens, then the answer so far.
+pub(super) fn llama_request(
+    prompt: impl Iterator<Item = i32>,
+    answer: &str,
+    special: &[String],
+    most: usize,
+    sampling: &Sampling,
+) -> (Path, Value) {
+    let Sampling { temperature, top_k, top_p, min_p, seed, penalties } = *sampling;
+    let mut prompt: Vec<Value> = prompt.map(Value::from).collect();
+    prompt.extend((!answer.is_empty()).then(|| Value::from(answer)));
+    let body = json!({
+        "prompt": prompt,
+        "n_predict": most,
+        "stream": true,
+        "cache_prompt": true,
+        "temperature": number(temperature),
+        "top_k": top_k,
+        "top_p": number(top_p),
+        "min_p": number(min_p),
+        "seed": seed_of(seed),
+        "repeat_penalty": number(penalties.repeat),
+        "presence_penalty": number(penalties.presence),
+        "frequency_penalty": number(penalties.frequency),
+        "repeat_last_n": penalties.last_n,
+        "dry_multiplier": number(penalties.dry_multiplier),
+        // Otherwise special tokens are left out of the text.
+        "preserved_tokens": special,
+    });
+    (Path::Own("completion"), body)
+}
+
+/// The text of a prompt for a server that takes only text: what must stay plain text is broken up.
+pub(super) fn plain(pieces: &[Piece]) -> String {
+    const WORD_JOINER: char = '\u{2060}';
+    let mut text = String::new();
+    for piece in pieces {
+        let mut chars = piece.text.chars();
+        if piece.literal {
+            text.extend(chars.next());
+            text.push(WORD_JOINER);
+        }
+        text.push_str(chars.as_str());
+    }
+    text
+}
+
+/// 0.7, not the 0.699999988079071 that the same number is with more digits.
+pub(super) fn number(value: f32) -> Value {
+    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
+/// A seed that every server takes.
+pub(super) fn seed_of(seed: u64) -> Value {
+    Value::from(seed & 0x7fff_ffff)
+}
+
+/// What an event of a completion says.
+pub(super) fn read(value: &Value) -> Said {
+    if let Some(text) = value.get("content").and_then(Value::as_str) {
+        let limit = value["stop_type"] == "limit" || value["stopped_limit"] == true || value["truncated"] == true;
+        let end = (value["stop"] == true).then_some(if limit { End::Length } else { End::EndOfTurn });
+        let number = |value: &Value| value.as_u64().unwrap_or(0) as usize;
+        let counted = end.map(|_| Counted {
+            prompt: number(&value["tokens_evaluated"]),
+            cached: number(&value["timings"]["cache_n"]),
+            completion: number(&value["tokens_predicted"]),
+        });
+        return Said { text: text.to_owned(), end, counted };
+    }
+    let choice = &value["choices"][0];
+    let end = choice["finish_reason"].as_str().map(|why| if why == "length" { End::Length } else { End::EndOfTurn });
+    let text = choice["text"].as_str().unwrap_or_default().to_owned();
+    Said { text, end, counted: Counted::read(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_literal_piece_is_broken_up() {
+        let piece = |text: &str, literal| Piece { text: text.to_owned(), literal };
+        let pieces = [piece("<|im_start|>user\n", false), piece("<|im_end|>", true), piece("é", true)];
+        assert_eq!(plain(&pieces), "<|im_start|>user\n<\u{2060}|im_end|>é\u{2060}");
+    }
+}

@@ -1,0 +1,242 @@
+//! What a server says about itself and its model.
+
+use super::chat;
+use super::engine::ServerEngine;
+use super::http::{Http, Path};
+use crate::engine::{Engine, ModelInfo, Token};
+use crate::error::nearest;
+use crate::models::ServerModel;
+use crate::template::ChatTemplate;
+use crate::{Error, ErrorKind, Result};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The context of a server that does not say how long it is.
+const UNKNOWN_CONTEXT: usize = 131_072;
+/// How many prompts are remembered as text: each session writes several to see whether they fit, and sends one.
+const REMEMBERED: usize = 1024;
+/// How many texts of a chat template are tried as special tokens.
+const MARKERS: usize = 64;
+
+/// A server with one of its models.
+pub(crate) struct Server {
+    pub(super) http: Http,
+    pub(super) named: ServerModel,
+    /// What the server calls the model.
+    pub(super) model: String,
+    pub(super) info: ModelInfo,
+    /// How many tokens prompt and answer may have.
+    pub(super) context: usize,
+    /// Whether it has llama-server's own endpoint, which takes prompts as tokens.
+    pub(super) is_llama: bool,
+    /// Whether it tokenises.
+    pub(super) tokenizes: bool,
+    /// The last prompts that were tokenised, as text: that is what it takes.
+    prompts: Mutex<VecDeque<(Vec<Token>, String)>>,
+}
+
+impl Server {
+    /// Asks a server for its model. A `template` replaces what the server says of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Server`] if the server cannot be reached or refuses the key, [`ErrorKind::ModelNotFound`] if it has no
+    /// such model, [`ErrorKind::Template`] if nobody says how its prompts are written.
+    pub(crate) fn open(named: &ServerModel, context: Option<usize>, template: Option<&ChatTemplate>) -> Result<Server> {
+        let http = Http::new(named)?;
+        let listed = http.get(Path::Api("models"))?;
+        let props = if named.chat { None } else { http.get(Path::Own("props"))? };
+        let models: Vec<&Value> =
+            listed.as_ref().and_then(|list| list["data"].as_array()).into_iter().flatten().collect();
+        let is_llama = props.as_ref().is_some_and(|props| props.get("total_slots").is_some());
+        let (model, described) = chosen(named, &models, is_llama)?;
+        let props = match described {
+            // It may have several models, and answers for the one that is named.
+            Some(described) if described["owned_by"] == "callwright" && !named.chat => {
+                http.post(Path::Own("props"), &json!({"model": model}))?
+            }
+            _ => props,
+        };
+        let number = |value: Option<&Value>| value.and_then(Value::as_u64).filter(|number| *number > 0);
+        let its_context = number(described.and_then(|model| model.get("max_model_len")))
+            .or_else(|| number(props.as_ref().map(|props| &props["default_generation_settings"]["n_ctx"])))
+            .or_else(|| number(props.as_ref().map(|props| &props["n_ctx"])))
+            .and_then(|number| usize::try_from(number).ok());
+        let text = |key: &str| props.as_ref().and_then(|props| props[key].as_str()).unwrap_or_default().to_owned();
+        let name = if model.is_empty() { named.to_string() } else { model.clone() };
+        let mut server = Server {
+            http,
+            named: named.clone(),
+            model,
+            info: ModelInfo { name, bos: text("bos_token"), eos: text("eos_token"), ..ModelInfo::default() },
+            context: context.into_iter().chain(its_context).min().unwrap_or(UNKNOWN_CONTEXT),
+            is_llama,
+            tokenizes: false,
+            prompts: Mutex::default(),
+        };
+        server.info.context_train = its_context.unwrap_or(server.context);
+        if named.chat {
+            server.info.templates = vec![("default".to_owned(), chat::TEMPLATE.to_owned())];
+            return Ok(server);
+        }
+        let own = text("chat_template");
+        if own.is_empty() && template.is_none() {
+            let message = format!("{named} does not say how its model's prompts are written");
+            return Err(Error::new(ErrorKind::Template, message).hint(
+                "give the model's chat template with `ModelBuilder::template`, or let the server write the prompt: openai-chat:",
+            ));
+        }
+        server.tokenizes = server.tokenizes()?;
+        let source = template.map_or(own.as_str(), ChatTemplate::source);
+        server.info.control_tokens = server.control_tokens(source)?;
+        if !own.is_empty() {
+            server.info.templates = vec![("default".to_owned(), own)];
+        }
+        Ok(server)
+    }
+
+    /// An engine of its own, which asks this server.
+    pub(crate) fn engine(self: &Arc<Server>) -> Box<dyn Engine> {
+        Box::new(ServerEngine::new(Arc::clone(self)))
+    }
+
+    /// Keeps a prompt's text.
+    pub(super) fn remember(&self, tokens: &[Token], text: String) {
+        let mut prompts = self.prompts.lock().unwrap_or_else(PoisonError::into_inner);
+        prompts.retain(|(known, _)| known != tokens);
+        prompts.push_back((tokens.to_vec(), text));
+        if prompts.len() > REMEMBERED {
+            prompts.pop_front();
+        }
+    }
+
+    /// The text of a prompt that was tokenised a short while ago.
+    pub(super) fn text_of(&self, prompt: &[Token]) -> Option<String> {
+        let prompts = self.prompts.lock().unwrap_or_else(PoisonError::into_inner);
+        prompts.iter().rev().find(|(tokens, _)| tokens == prompt).map(|(_, text)| text.clone())
+    }
+
+    pub(crate) fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// Whether the server tokenises, as llama-server and vLLM do.
+    fn tokenizes(&self) -> Result<bool> {
+        Ok(self.tokenized("a b", true)?.is_some_and(|tokens| !tokens.is_empty()))
+    }
+
+    /// The tokens of a text, with special tokens or as plain text; vLLM does not distinguish.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Server`] if it does not say.
+    pub(super) fn tokens(&self, text: &str, special: bool) -> Result<Vec<i64>> {
+        self.tokenized(text, special)?.ok_or_else(|| {
+            Error::new(ErrorKind::Server, format!("{} has no answer to what the tokens of a text are", self.named))
+        })
+    }
+
+    fn tokenized(&self, text: &str, special: bool) -> Result<Option<Vec<i64>>> {
+        let body = json!({
+            "model": self.model,
+            // llama-server's names, and vLLM's.
+            "content": text, "add_special": false, "parse_special": special,
+            "prompt": text, "add_special_tokens": false,
+        });
+        let answer = self.http.post(Path::Own("tokenize"), &body)?;
+        let tokens = answer.as_ref().and_then(|answer| answer["tokens"].as_array());
+        Ok(tokens.and_then(|tokens| tokens.iter().map(Value::as_i64).collect()))
+    }
+
+    /// The texts of a chat template that are special tokens of the model; all that look like some, if the server cannot
+    /// tell.
+    fn control_tokens(&self, template: &str) -> Result<Vec<String>> {
+        let mut found = markers(template);
+        found.extend([&self.info.bos, &self.info.eos].into_iter().filter(|text| !text.is_empty()).cloned());
+        found.sort();
+        found.dedup();
+        found.truncate(MARKERS);
+        if !self.tokenizes {
+            return Ok(found);
+        }
+        let mut special = Vec::new();
+        for text in &found {
+            if self.tokens(text, true)?.len() == 1 && self.tokens(text, false)?.len() > 1 {
+                special.push(text.clone());
+            }
+        }
+        Ok(if special.is_empty() { found } else { special })
+    }
+}
+
+/// The models of a server.
+///
+/// # Errors
+/// [`ErrorKind::Config`] if the address is none, [`ErrorKind::Server`] if the server cannot be reached or lists none.
+#[cfg_attr(not(feature = "serve"), allow(dead_code))]
+pub(crate) fn models(url: &str) -> Result<Vec<String>> {
+    let named = ServerModel::new(url, "", false)
+        .map_err(|why| Error::new(ErrorKind::Config, format!("{url:?} is no server: {why}")))?;
+    let listed = Http::new(&named)?.get(Path::Api("models"))?;
+    let models = listed.as_ref().and_then(|list| list["data"].as_array()).into_iter().flatten();
+    let models: Vec<String> = models.filter_map(|model| Some(model["id"].as_str()?.to_owned())).collect();
+    if models.is_empty() {
+        return Err(Error::new(ErrorKind::Server, format!("{} does not list its models", named.url))
+            .hint("is this the address of the server's OpenAI API, which usually ends in /v1?"));
+    }
+    Ok(models)
+}
+
+/// The model that is meant, and what the server says of it.
+fn chosen<'m>(named: &ServerModel, models: &[&'m Value], is_llama: bool) -> Result<(String, Option<&'m Value>)> {
+    let id = |model: &'m Value| model["id"].as_str().unwrap_or_default();
+    if let Some(model) = models.iter().find(|model| !named.model.is_empty() && id(model) == named.model) {
+        return Ok((named.model.clone(), Some(model)));
+    }
+    match models {
+        // llama-server takes any name.
+        [only] if named.model.is_empty() || is_llama => Ok((id(only).to_owned(), Some(only))),
+        [] => Ok((named.model.clone(), None)),
+        several => {
+            let ids: Vec<&str> = several.iter().map(|model| id(model)).collect();
+            let what = if named.model.is_empty() {
+                format!("{} has several models", named.url)
+            } else {
+                format!("{} has no model {:?}", named.url, named.model)
+            };
+            let hint = match nearest(&named.model, ids.iter().copied()) {
+                Some(meant) if !named.model.is_empty() => format!("did you mean {meant:?}?"),
+                _ => format!("name one of them after #: {}", ids.join(", ")),
+            };
+            Err(Error::new(ErrorKind::ModelNotFound, what).hint(hint))
+        }
+    }
+}
+
+/// The texts in a chat template that look like special tokens: `<|im_end|>`, `</s>`, `[INST]`.
+fn markers(template: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, open) in template.match_indices(['<', '[']) {
+        let close = if open == "<" { '>' } else { ']' };
+        let Some(length) = template[at..].find(close) else { continue };
+        let text = &template[at..=at + length];
+        let inside = &text[1..length];
+        let odd = |c: char| c.is_whitespace() || "<[{}'\"%".contains(c);
+        let word = inside.contains(char::is_alphabetic) && !inside.contains(odd) && inside.len() <= 40;
+        if word && (close == '>' || !inside.contains(char::is_lowercase)) {
+            found.push(text.to_owned());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_look_like_special_tokens() {
+        let template =
+            "{% for m in messages %}{% if m.x < 3 and a[0] > 2 %}<|im_start|>{{ m['role'] }}</s>[INST]{% endif %}";
+        assert_eq!(markers(template), ["<|im_start|>", "</s>", "[INST]"]);
+    }
+}
