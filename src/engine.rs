@@ -243,6 +243,11 @@ pub trait Engine: Send {
         false
     }
 
+    /// Whether a prompt may end with the beginning of the answer. A server that writes prompts itself takes none.
+    fn can_begin_answer(&self) -> bool {
+        true
+    }
+
     /// Called before each answer with its options, and when it has to be complete.
     fn prepare(&mut self, _options: &Options, _until: Option<Instant>) {}
 

@@ -205,6 +205,10 @@ impl Engine for ServerEngine {
         true
     }
 
+    fn can_begin_answer(&self) -> bool {
+        !self.server.named.chat
+    }
+
     fn prepare(&mut self, options: &Options, until: Option<Instant>) {
         (self.options, self.until) = (options.clone(), until);
     }

@@ -93,11 +93,14 @@ impl Http {
     /// [`ErrorKind::Server`] if it cannot be reached, or refuses the key.
     pub(super) fn get(&self, path: Path) -> Result<Option<Value>> {
         let url = self.address(path);
-        let mut request = self.agent.get(&url);
-        if let Some(key) = &self.key {
-            request = request.header("Authorization", format!("Bearer {key}"));
-        }
-        self.answer(request.config().timeout_global(Some(QUICK)).build().call(), &url)
+        self.answer(&url, || {
+            let request = self.agent.get(&url);
+            let request = match &self.key {
+                Some(key) => request.header("Authorization", format!("Bearer {key}")),
+                None => request,
+            };
+            request.config().timeout_global(Some(QUICK)).build().call()
+        })
     }
 
     /// The JSON that answers a request; `None` if the server does not know such requests.
@@ -105,9 +108,8 @@ impl Http {
     /// # Errors
     /// Those of [`Http::get`].
     pub(super) fn post(&self, path: Path, body: &Value) -> Result<Option<Value>> {
-        let url = self.address(path);
-        let request = self.request(&url).config().timeout_global(Some(QUICK)).build();
-        self.answer(request.send(body.to_string()), &url)
+        let (url, body) = (self.address(path), body.to_string());
+        self.answer(&url, || self.request(&url).config().timeout_global(Some(QUICK)).build().send(&body))
     }
 
     fn request(&self, url: &str) -> ureq::RequestBuilder<ureq::typestate::WithBody> {
@@ -118,8 +120,9 @@ impl Http {
         }
     }
 
-    fn answer(&self, response: Result<Response<Body>, ureq::Error>, url: &str) -> Result<Option<Value>> {
-        let mut response = response.map_err(|error| unreachable(url, &error))?;
+    fn answer(&self, url: &str, ask: impl Fn() -> Result<Response<Body>, ureq::Error>) -> Result<Option<Value>> {
+        // A server may close a connection that was kept for the next request, just when that is sent.
+        let mut response = ask().or_else(|_| ask()).map_err(|error| unreachable(url, &error))?;
         let status = response.status().as_u16();
         let text = response.body_mut().read_to_string().unwrap_or_default();
         match status {

@@ -45,7 +45,7 @@ impl Server {
     pub(crate) fn open(named: &ServerModel, context: Option<usize>, template: Option<&ChatTemplate>) -> Result<Server> {
         let http = Http::new(named)?;
         let listed = http.get(Path::Api("models"))?;
-        let props = if named.chat { None } else { http.get(Path::Own("props"))? };
+        let props = http.get(Path::Own("props"))?;
         let models: Vec<&Value> =
             listed.as_ref().and_then(|list| list["data"].as_array()).into_iter().flatten().collect();
         let is_llama = props.as_ref().is_some_and(|props| props.get("total_slots").is_some());
@@ -70,7 +70,8 @@ impl Server {
             model,
             info: ModelInfo { name, bos: text("bos_token"), eos: text("eos_token"), ..ModelInfo::default() },
             context: context.into_iter().chain(its_context).min().unwrap_or(UNKNOWN_CONTEXT),
-            is_llama,
+            // Chats go to the same endpoint everywhere.
+            is_llama: is_llama && !named.chat,
             tokenizes: false,
             prompts: Mutex::default(),
         };

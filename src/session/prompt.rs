@@ -194,6 +194,9 @@ impl Session {
     /// Where the model may reason or talk first, the constraint writes it later.
     fn prefill(&self, options: &Options, reasoning: bool) -> String {
         let constrained = options.constrain != Mode::Off;
+        if !self.engine.can_begin_answer() {
+            return String::new();
+        }
         if constrained && (options.max_preamble.is_some_and(|most| most > 0) || reasoning) {
             return String::new();
         }

@@ -340,6 +340,20 @@ fn in_chat_mode_a_call_that_the_server_did_not_read_is_reported() {
 }
 
 #[test]
+fn in_chat_mode_the_server_is_told_which_call_is_required() {
+    let deltas = vec![delta(0, "get_weather", "{\"city\": \"Oslo\"}")];
+    let server = ModelServer::start([Answer::Deltas(deltas.clone(), "tool_calls"), Answer::Deltas(deltas, "stop")]);
+    for (choice, sent) in [
+        ("required", json!("required")),
+        ("get_weather", json!({"type": "function", "function": {"name": "get_weather"}})),
+    ] {
+        let ran = chat(&server, &["--tools", TOOLS, "--tool-choice", choice]);
+        assert_eq!(ran.out, "→ get_weather {\"city\": \"Oslo\"}\n", "{}", ran.err);
+        assert_eq!(server.requests().last().unwrap()["tool_choice"], sent);
+    }
+}
+
+#[test]
 fn in_chat_mode_the_server_writes_the_prompt() {
     let server = ModelServer::start([]);
     for option in ["--template", "--format"] {
