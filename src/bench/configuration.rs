@@ -110,9 +110,12 @@ impl Configuration {
             ToolChoice::Required => "required",
             ToolChoice::Tool(name) => name,
         };
-        // Of a server, the model's name there.
-        let model = self.model.split_once('#').map_or(self.model.as_str(), |(_, name)| name);
-        let model = model.rsplit('/').next().unwrap_or(model);
+        let model = match self.model.split_once("://") {
+            // Of a server, what it calls the model, or its address.
+            Some((_, server)) => server.split_once('#').map_or(server, |(_, name)| name),
+            None => &self.model,
+        };
+        let model = if model.ends_with("/v1") { model } else { model.rsplit('/').next().unwrap_or(model) };
         [
             model.to_owned(),
             self.template.rsplit('/').next().unwrap_or(&self.template).to_owned(),
