@@ -30,6 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// ```
 pub struct Model {
     weights: Weights,
+    /// Whether only its vocabulary is loaded.
+    vocabulary_only: bool,
     info: ModelInfo,
     entry: ModelEntry,
     path: PathBuf,
@@ -41,6 +43,9 @@ pub struct Model {
     own: OnceLock<ChatTemplates>,
     notices: Vec<String>,
 }
+
+/// Bytes of a file of which the weights load about as fast as the vocabulary.
+const SMALL: u64 = 32 << 20;
 
 /// Where a model runs.
 enum Weights {
@@ -90,6 +95,8 @@ pub struct ModelBuilder {
     template: Option<String>,
     format: Option<String>,
     load: LoadOptions,
+    /// Whether to load all of a small model where only the vocabulary is wanted.
+    small_whole: bool,
     on_download: Option<Box<dyn Progress>>,
 }
 
@@ -167,15 +174,16 @@ impl Model {
         Ok(self.own.get_or_init(|| own).clone())
     }
 
-    /// Loads the GGUF again with other options, for example its weights after its vocabulary. Sessions keep the engines
-    /// that they have; see `Session::set_engine`.
+    /// Loads the weights after the vocabulary, unless they are there. Sessions keep the engines that they have; see
+    /// `Session::set_engine`.
     ///
     /// # Errors
     /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when it cannot be loaded.
     pub(crate) fn reload(&mut self, options: LoadOptions) -> Result<()> {
-        if self.entry.server().is_some() {
+        if self.entry.server().is_some() || !self.vocabulary_only {
             return Ok(());
         }
+        self.vocabulary_only = options.vocabulary_only;
         let engine = load(&self.path, &self.entry, options)?;
         // Without the weights, the length of the context is not known.
         self.info = engine.model().clone();
@@ -267,6 +275,12 @@ impl ModelBuilder {
         self
     }
 
+    /// Loads all of a small model at once, also where [`LoadOptions::vocabulary_only`] is set: twice takes longer.
+    pub(crate) fn small_whole(mut self) -> ModelBuilder {
+        self.small_whole = true;
+        self
+    }
+
     /// Called while a file is downloaded.
     pub fn on_download(mut self, progress: impl Progress + 'static) -> ModelBuilder {
         self.on_download = Some(Box::new(progress));
@@ -299,14 +313,17 @@ impl ModelBuilder {
         if let Some(named) = entry.server() {
             let context = self.load.context.or(entry.context.map(|context| context as usize));
             let (weights, info) = connect(named, context, template.as_deref(), format.as_ref())?;
-            return Ok(Model { weights, info, path: PathBuf::new(), entry, template, format, own, notices });
+            let path = PathBuf::new();
+            return Ok(Model { weights, vocabulary_only: false, info, path, entry, template, format, own, notices });
         }
         let progress = &mut self.on_download.unwrap_or_else(|| Box::new(()));
         let path = entry.ensure(&hub, &mut **progress)?;
         Gguf::open(&path)?.check()?;
-        let engine = load(&path, &entry, self.load)?;
+        let small = || std::fs::metadata(&path).is_ok_and(|data| data.len() <= SMALL);
+        let vocabulary_only = self.load.vocabulary_only && !(self.small_whole && small());
+        let engine = load(&path, &entry, LoadOptions { vocabulary_only, ..self.load })?;
         let (info, weights) = (engine.model().clone(), Weights::Here(Box::new(Mutex::new(engine))));
-        Ok(Model { weights, info, entry, path, template, format, own, notices })
+        Ok(Model { weights, vocabulary_only, info, entry, path, template, format, own, notices })
     }
 }
 

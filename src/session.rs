@@ -88,6 +88,8 @@ pub struct Session {
     pub(crate) messages: Arc<Vec<Message>>,
     pub(crate) options: Options,
     pub(crate) recorder: Option<Recorder>,
+    /// Whether the reading of calls is prepared.
+    preparing: bool,
     /// How the answers ended that are being repeated.
     pub(crate) replayed: VecDeque<Ended>,
     pub(crate) notices: Vec<String>,
@@ -236,6 +238,7 @@ impl Session {
             messages: Arc::default(),
             options: Options::default(),
             recorder: None,
+            preparing: false,
             replayed: VecDeque::new(),
             notices,
             compiler: None,
@@ -290,6 +293,7 @@ impl Session {
     pub fn set_tools(&mut self, tools: Tools) {
         if !tools.is_empty() {
             self.notices.append(&mut self.tool_notices);
+            self.prepare_reader();
         }
         let mut tools = tools;
         self.notices.extend(tools.take_notices().iter().map(ToString::to_string));
@@ -301,6 +305,15 @@ impl Session {
         }
         if let Some(notice) = self.missing_tools() {
             self.notices.push(notice);
+        }
+    }
+
+    /// Prepares the reading of calls on another thread, while the weights are loaded and the prompt is read.
+    fn prepare_reader(&mut self) {
+        if !std::mem::replace(&mut self.preparing, true) {
+            let format = Arc::clone(&self.format);
+            // Without a thread, the first call does it.
+            let _ = std::thread::Builder::new().name("reader".to_owned()).spawn(move || format.prepare());
         }
     }
 

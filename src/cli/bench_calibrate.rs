@@ -71,7 +71,7 @@ fn folds(text: &str) -> Result<usize, String> {
 
 pub fn run(args: CalibrateArgs) -> Result<u8> {
     let suite = suite(&args)?;
-    let (mut session, mut model) = args.model.open()?;
+    let (mut session, mut model) = args.model.open_to_generate()?;
     args.model.load_weights(&mut model, &mut session)?;
     let entry = model.entry().clone();
     let interrupts = Interrupts::listen()?;

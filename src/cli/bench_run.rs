@@ -426,7 +426,7 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
     let mut open = |index: usize| {
         let options = args.options(at(loaded, index)?);
         let opened = bar.suspend(|| {
-            let (mut session, mut model) = options.open()?;
+            let (mut session, mut model) = options.open_to_generate()?;
             options.load_weights(&mut model, &mut session).map(|()| session)
         });
         let session = opened.map_err(as_error)?;
@@ -472,7 +472,7 @@ fn at<T>(loaded: &[T], index: usize) -> Result<&T, Error> {
 /// Answers several cases at a time, with one model.
 fn sequences_for(args: &RunArgs, loaded: &Loaded, count: usize, now: &str, stop: &Arc<AtomicBool>) -> Result<Open> {
     let options = args.options(loaded);
-    let model = options.load(false)?;
+    let model = options.load()?;
     let sequences = model.sequences(count)?;
     let (now, stop) = (now.to_owned(), Arc::clone(stop));
     let at_a_time = sequences.at_a_time();

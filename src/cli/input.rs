@@ -377,7 +377,16 @@ pub fn read_schema(given: &Path) -> Result<Value> {
 impl ModelOptions {
     /// A session with the model's vocabulary, which does not take long to load: it can do everything but generate.
     pub fn open(&self) -> Result<(Session, Model)> {
-        let model = self.load(true)?;
+        self.open_with(self.builder(true))
+    }
+
+    /// The same, for a session that gets its weights with [`ModelOptions::load_weights`].
+    pub fn open_to_generate(&self) -> Result<(Session, Model)> {
+        self.open_with(self.builder(true).small_whole())
+    }
+
+    fn open_with(&self, builder: ModelBuilder) -> Result<(Session, Model)> {
+        let model = self.load_with(builder)?;
         self.check_machine();
         Ok((model.session()?, model))
     }
@@ -417,8 +426,11 @@ impl ModelOptions {
     }
 
     /// Downloads and loads the model.
-    pub fn load(&self, vocabulary_only: bool) -> Result<Model, Error> {
-        let builder = self.builder(vocabulary_only);
+    pub fn load(&self) -> Result<Model, Error> {
+        self.load_with(self.builder(false))
+    }
+
+    fn load_with(&self, builder: ModelBuilder) -> Result<Model, Error> {
         let builder = self.template.iter().fold(builder, ModelBuilder::template);
         let builder = self.format.iter().fold(builder, ModelBuilder::format);
         let model = builder.open(self.model.as_deref().unwrap_or(BUNDLED))?;

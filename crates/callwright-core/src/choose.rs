@@ -14,7 +14,6 @@ use crate::Result;
 use crate::format::{Builtin, Format};
 use crate::template::ChatTemplate;
 use serde_json::{Map, Value};
-use std::sync::Arc;
 
 /// What is known about a model besides its chat template.
 #[derive(Clone, Copy, Default)]
@@ -103,8 +102,7 @@ impl Choice {
 /// [`ErrorKind::Format`](crate::ErrorKind::Format) when the template's declaration is invalid.
 pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clues<'_>) -> Result<Choice> {
     let chosen = |format: Format, writes, origin| {
-        let format =
-            with_reasoning_of(format, &writes, template).with_headers(Arc::clone(&Format::infer(template).headers));
+        let format = with_reasoning_of(format, &writes, template).with_headers(infer::headers(template));
         Choice { format, writes, origin, why: String::new(), notices: Vec::new() }
     };
     if let Some(format) = requested {

@@ -91,7 +91,7 @@ pub struct Format {
     source: String,
     /// The headers with which the chat template begins an answer, if known.
     headers: Arc<[String]>,
-    machinery: OnceLock<Arc<Machinery>>,
+    machinery: OnceLock<Result<Arc<Machinery>>>,
 }
 
 impl Deref for Format {
@@ -312,7 +312,10 @@ impl Format {
 
     fn with_source(declaration: Declaration, source: String) -> Result<Format> {
         let format = Format { source, ..Format::unchecked(declaration) };
-        format.machinery()?;
+        // The automata of most formats are built for the first text: building them takes milliseconds.
+        if !Machinery::cannot_fail(&format.declaration) {
+            format.machinery()?;
+        }
         Ok(format)
     }
 
@@ -355,12 +358,18 @@ impl Format {
     }
 
     /// The automata, built once per format.
-    pub(crate) fn machinery(&self) -> Result<Arc<Machinery>> {
-        if let Some(machinery) = self.machinery.get() {
-            return Ok(Arc::clone(machinery));
+    /// Builds what reading a call needs, which the first call would wait for otherwise: some 40 milliseconds.
+    #[doc(hidden)]
+    pub fn prepare(&self) {
+        // A format that cannot be read is an error for whoever reads.
+        if let Ok(machinery) = self.machinery() {
+            machinery.stops();
         }
-        let machinery = Machinery::new(&self.declaration)?;
-        Ok(Arc::clone(self.machinery.get_or_init(|| Arc::new(machinery))))
+    }
+
+    pub(crate) fn machinery(&self) -> Result<Arc<Machinery>> {
+        // Threads that need it at the same time wait for the first.
+        self.machinery.get_or_init(|| Machinery::new(&self.declaration).map(Arc::new)).clone()
     }
 }
 

@@ -33,9 +33,34 @@ pub struct Inference {
     pub(crate) headers: Arc<[String]>,
 }
 
+/// What [`Inference::headers`] would be: for a format that is known, the rest need not be inferred.
+pub(super) fn headers(template: &ChatTemplate) -> Arc<[String]> {
+    remembered(&HEADERS, template, assemble::headers)
+}
+
+/// What a process has made of a template before, or makes of it now.
+fn remembered<T: Clone>(
+    known: &Mutex<HashMap<String, T>>,
+    template: &ChatTemplate,
+    make: impl FnOnce(&ChatTemplate) -> T,
+) -> T {
+    let known = || known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = known().get(template.source()) {
+        return known.clone();
+    }
+    let made = make(template);
+    let mut known = known();
+    if known.len() >= REMEMBERED {
+        known.clear();
+    }
+    known.insert(template.source().to_owned(), made.clone());
+    made
+}
+
 /// How many templates are cached.
 const REMEMBERED: usize = 64;
 
+static HEADERS: LazyLock<Mutex<HashMap<String, Arc<[String]>>>> = LazyLock::new(Mutex::default);
 static INFERRED: LazyLock<Mutex<HashMap<String, Arc<Inference>>>> = LazyLock::new(Mutex::default);
 
 impl Format {
@@ -56,17 +81,7 @@ impl Format {
     /// # Ok::<(), callwright_core::Error>(())
     /// ```
     pub fn infer(template: &ChatTemplate) -> Arc<Inference> {
-        let inferred = || INFERRED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = inferred().get(template.source()) {
-            return Arc::clone(known);
-        }
-        let inference = Arc::new(assemble::infer(template));
-        let mut inferred = inferred();
-        if inferred.len() >= REMEMBERED {
-            inferred.clear();
-        }
-        inferred.insert(template.source().to_owned(), Arc::clone(&inference));
-        inference
+        remembered(&INFERRED, template, |template| Arc::new(assemble::infer(template)))
     }
 
     /// The format that a chat template declares, if it declares one.

@@ -33,7 +33,12 @@ impl Machinery {
         Ok(Machinery { markers, stops: OnceLock::new(), quote, key_start, plan })
     }
 
-    pub(super) fn stops(&self) -> &Stops {
+    /// Whether it is known, without building anything, that [`Machinery::new`] does not fail.
+    pub(crate) fn cannot_fail(declaration: &Declaration) -> bool {
+        Markers::are_tame(declaration)
+    }
+
+    pub(crate) fn stops(&self) -> &Stops {
         self.stops.get_or_init(|| Stops::new(&self.markers, &self.quote, &self.key_start))
     }
 }

@@ -188,8 +188,16 @@ pub(crate) struct Found {
     pub end: usize,
 }
 
-impl Markers {
-    pub(crate) fn new(declaration: &Declaration) -> Result<Markers> {
+/// The patterns of a format in each context.
+struct Contexts {
+    text: Vec<(Sign, String)>,
+    reasoning: Vec<(Sign, String)>,
+    structure: Vec<(Sign, String)>,
+    string: Vec<(Sign, String)>,
+}
+
+impl Contexts {
+    fn of(declaration: &Declaration) -> Contexts {
         let exact = Patterns::exact(declaration);
         let start_near = near_start(declaration);
 
@@ -222,8 +230,29 @@ impl Markers {
                 string.push((sign, format!("(?:{closers})?(?:{marker})[ \\t]{{0,8}}(?:\\r?\\n|\\z)")));
             }
         }
-        let start = declaration.start.as_ref().and_then(Marker::text).unwrap_or_default().trim().as_bytes().to_vec();
         let reasoning = if declaration.reasoning.is_some() { reasoning } else { Vec::new() };
+        Contexts { text, reasoning, structure, string }
+    }
+
+    /// Whether the automata are small enough, which need not be built to know it.
+    fn are_tame(&self, declaration: &Declaration) -> bool {
+        let all = [&self.text, &self.reasoning, &self.structure, &self.string];
+        let size: usize = all.into_iter().flatten().map(|(_, pattern)| pattern.len()).sum();
+        size <= TAME && declaration.markers().all(|marker| matches!(marker, Marker::Literal(_)))
+    }
+}
+
+impl Markers {
+    /// Whether [`Markers::new`] is known not to fail.
+    pub(crate) fn are_tame(declaration: &Declaration) -> bool {
+        Contexts::of(declaration).are_tame(declaration)
+    }
+
+    pub(crate) fn new(declaration: &Declaration) -> Result<Markers> {
+        let contexts = Contexts::of(declaration);
+        let tame = contexts.are_tame(declaration);
+        let Contexts { text, reasoning, structure, string } = contexts;
+        let start = declaration.start.as_ref().and_then(Marker::text).unwrap_or_default().trim().as_bytes().to_vec();
         let later = |patterns| Later { patterns, start: start.clone(), scanner: OnceLock::new() };
         let plain = Scanner::new(&text, &start)?;
         let any = AnyForm {
@@ -243,10 +272,8 @@ impl Markers {
             string: later(string),
             raw: Scanner::nothing(),
         };
-        let later = [&markers.reasoning, &markers.structure, &markers.string];
-        let size = later.iter().flat_map(|later| &later.patterns).map(|(_, pattern)| pattern.len()).sum::<usize>();
-        if size > TAME || !declaration.markers().all(|marker| matches!(marker, Marker::Literal(_))) {
-            for later in later {
+        if !tame {
+            for later in [&markers.reasoning, &markers.structure, &markers.string] {
                 later.build()?.check()?;
             }
             markers.text.check()?;

@@ -17,19 +17,15 @@ use std::sync::Arc;
 
 pub fn infer(template: &ChatTemplate) -> Inference {
     let renders = Renders::new(template);
-    let Some(answer) = renders.answer(TEXT).or_else(|| renders.prompt(&[])) else {
+    let Some(answer) = answer(&renders) else {
         let notes = vec!["it cannot be rendered with a question and tools, or leaves them out".to_owned()];
         let headers = headers_without_tools(&renders, None);
         return Inference { format: None, reasoning: None, parallel: false, notes, headers };
     };
     let (head, end) = answer.split_once(TEXT).unwrap_or_default();
     let turn = Turn { prompt: renders.prompt(&[]).unwrap_or_default(), head, end: turn_end(&renders, end) };
-    let reasoning = reasoning::read(&renders, &turn.prompt, head);
-    let around = reasoning.as_ref().map(|found| Around { start: literal(&found.start), end: literal(&found.end) });
-    let mut headers: Arc<[String]> = header::read(&renders, head, around.as_ref()).into();
-    if headers.is_empty() {
-        headers = headers_without_tools(&renders, around.as_ref());
-    }
+    let (reasoning, around) = reasoning_of(&renders, &turn.prompt, head);
+    let headers = headers_around(&renders, head, around.as_ref());
     let mut inference = Inference { format: None, reasoning: around, parallel: false, notes: Vec::new(), headers };
     let found = declaration(&renders, &turn, reasoning.as_ref(), &mut inference);
     let Some((declaration, sample)) = found else { return inference };
@@ -52,6 +48,32 @@ pub fn infer(template: &ChatTemplate) -> Inference {
         false => inference.notes.push("the calls that it writes are not read back unchanged".to_owned()),
     }
     inference
+}
+
+/// The headers alone, which cost a few renderings.
+pub fn headers(template: &ChatTemplate) -> Arc<[String]> {
+    let renders = Renders::new(template);
+    let Some(answer) = answer(&renders) else { return headers_without_tools(&renders, None) };
+    let head = answer.split_once(TEXT).map_or("", |(head, _)| head);
+    let prompt = renders.prompt(&[]).unwrap_or_default();
+    let (_, around) = reasoning_of(&renders, &prompt, head);
+    headers_around(&renders, head, around.as_ref())
+}
+
+/// What the template writes after the user's message: an answer, or a prompt if it writes none.
+fn answer(renders: &Renders) -> Option<String> {
+    renders.answer(TEXT).or_else(|| renders.prompt(&[]))
+}
+
+fn reasoning_of(renders: &Renders, prompt: &str, head: &str) -> (Option<Reasoning>, Option<Around>) {
+    let reasoning = reasoning::read(renders, prompt, head);
+    let around = reasoning.as_ref().map(|found| Around { start: literal(&found.start), end: literal(&found.end) });
+    (reasoning, around)
+}
+
+fn headers_around(renders: &Renders, head: &str, reasoning: Option<&Around>) -> Arc<[String]> {
+    let headers: Arc<[String]> = header::read(renders, head, reasoning).into();
+    if headers.is_empty() { headers_without_tools(renders, reasoning) } else { headers }
 }
 
 /// The headers of a template that fails if it is given tools.

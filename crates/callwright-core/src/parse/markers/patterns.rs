@@ -203,23 +203,17 @@ impl Marker {
 
     /// The longest text that counts as this marker, including near misses.
     pub(crate) fn longest(&self) -> Result<usize> {
-        let mut longest = 0;
-        for pattern in [Some(self.pattern()), self.near_miss(), self.slip()].into_iter().flatten() {
-            let hir = syntax::parse_with(&pattern, &syntax_config()).map_err(|e| {
-                let reason = e.to_string();
-                let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
-                Error::new(ErrorKind::Format, format!("a marker is not a valid regular expression: {reason}"))
-                    .caused_by(e)
-            })?;
-            let Some(length) = hir.properties().maximum_len() else {
-                return Err(Error::new(
-                    ErrorKind::Format,
-                    "a marker can grow without end; write `[ ]{0,3}` for `[ ]*`",
-                ));
-            };
-            longest = longest.max(length);
+        match self {
+            Marker::Literal(text) => {
+                let near = self.parts(0).map_or(0, |parts| {
+                    // A slip adds a letter at most.
+                    let slip = usize::from(self.slipped(&parts).is_some());
+                    parts.iter().map(|part| part.longest).sum::<usize>() + slip
+                });
+                Ok(near.max(text.trim().len()))
+            }
+            Marker::Pattern { pattern, .. } => longest(pattern),
         }
-        Ok(longest)
     }
 
     /// Misspellings of a literal marker: different case, spaces or number of a repeated character, a missing separator.
@@ -251,7 +245,7 @@ impl Marker {
         // From the end to the beginning: the rest unchanged, and the rest with a slip.
         let (mut following, mut as_is, mut slipped) = (String::new(), String::new(), String::new());
         for (index, part) in parts.iter().enumerate().rev() {
-            let Part { pattern, letter } = part;
+            let Part { pattern, letter, .. } = part;
             // The first byte is fixed, so that few bytes of a text have to be checked.
             let mut variants = Vec::new();
             if !slipped.is_empty() {
@@ -285,28 +279,48 @@ impl Marker {
             let run = runs[index];
             let last = index + 1 == runs.len();
             if blank(run) {
-                return "[ \\t]{0,3}".to_owned();
+                return ("[ \\t]{0,3}".to_owned(), 3);
             }
             if matches!(run, [b'_' | b'-']) {
-                return "[_ -]?".to_owned();
+                return ("[_ -]?".to_owned(), 1);
             }
             if !repeated(run) {
-                return run.iter().map(|&b| escape(b)).collect();
+                return (run.iter().map(|&b| escape(b)).collect(), run.len());
             }
             let before = if index > 0 && !blank(runs[index - 1]) { "[ \\t]{0,3}" } else { "" };
             let after = if !last && !blank(runs[index + 1]) { "[ \\t]{0,3}" } else { "" };
             let least = if last { least_last } else { 1 };
-            format!("{before}{}{{{least},{}}}{after}", escape(run[0]), 2 * run.len())
+            let pattern = format!("{before}{}{{{least},{}}}{after}", escape(run[0]), 2 * run.len());
+            let around = [before, after].iter().filter(|text| !text.is_empty()).count();
+            (pattern, 2 * run.len() + 3 * around)
         };
         let letter = |index: usize| runs[index][0].is_ascii_alphabetic();
-        Some((0..runs.len()).map(|index| Part { pattern: part(index), letter: letter(index) }).collect())
+        let part = |index: usize| {
+            let (pattern, longest) = part(index);
+            Part { pattern, letter: letter(index), longest }
+        };
+        Some((0..runs.len()).map(part).collect())
     }
+}
+
+/// Maximum length of a match of a pattern.
+fn longest(pattern: &str) -> Result<usize> {
+    let hir = syntax::parse_with(pattern, &syntax_config()).map_err(|e| {
+        let reason = e.to_string();
+        let reason = reason.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        Error::new(ErrorKind::Format, format!("a marker is not a valid regular expression: {reason}")).caused_by(e)
+    })?;
+    hir.properties()
+        .maximum_len()
+        .ok_or_else(|| Error::new(ErrorKind::Format, "a marker can grow without end; write `[ ]{0,3}` for `[ ]*`"))
 }
 
 /// A part of a marker.
 struct Part {
     pattern: String,
     letter: bool,
+    /// Maximum length of what the pattern matches.
+    longest: usize,
 }
 
 /// One byte as a regular expression, valid in Unicode mode too.
@@ -315,5 +329,28 @@ pub(in crate::parse) fn escape(byte: u8) -> String {
         b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b' ' | b'_' => char::from(byte).to_string(),
         0x80.. => format!("(?-u:\\x{byte:02x})"),
         _ => format!("\\x{byte:02x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Format;
+
+    /// What is added up is what the regular expressions say.
+    #[test]
+    fn the_longest_misspelling_of_every_marker_is_known() {
+        let mut seen = 0;
+        for builtin in Format::builtins() {
+            let format = builtin.format();
+            let around = [&format.section, &format.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
+            for marker in format.start.iter().chain(&format.end).chain(around).chain(&format.markup) {
+                let patterns = [Some(marker.pattern()), marker.near_miss(), marker.slip()];
+                let by_pattern = patterns.iter().flatten().map(|pattern| longest(pattern).unwrap()).max();
+                assert_eq!(Some(marker.longest().unwrap()), by_pattern, "{marker:?}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 50, "{seen}");
     }
 }
