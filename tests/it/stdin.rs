@@ -101,6 +101,11 @@ fn what_is_wrong_is_said_before_the_weights_are_loaded() {
         r#"[{"name": "f", "parameters": {"type": "object", "properties": {"a": false}, "required": ["a"]}}]"#,
     );
     write("grammar.lark", "start: nothing");
+    // As large as a model whose weights take time to load.
+    let large = home.path().join("large.gguf");
+    std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/models/callwright-tiny.gguf"), &large).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&large).unwrap().set_len(40 << 20).unwrap();
+    let large = large.display().to_string();
     for (args, said) in [
         (&["--template", "broken.jinja"][..], "broken.jinja"),
         (&["--template", "refuses.jinja"], "no questions, please"),
@@ -112,7 +117,7 @@ fn what_is_wrong_is_said_before_the_weights_are_loaded() {
     ] {
         let started = |trace: &str| {
             let mut command = callwright(home.path());
-            command.current_dir(home.path()).args(["run", "Hello", "-v"]).args(args);
+            command.current_dir(home.path()).args(["run", "Hello", "-v", "-m", &large]).args(args);
             let ran = run(&mut command);
             assert!(ran.code != 0 && ran.err.contains(said), "{args:?} {ran:?}");
             ran.err.matches(trace).count()
@@ -120,8 +125,11 @@ fn what_is_wrong_is_said_before_the_weights_are_loaded() {
         // One for the vocabulary at most; the weights would be the second.
         assert!(started(" loaded ") <= 1, "{args:?}");
     }
-    let whole = run(callwright(home.path()).args(["run", "Hello", "-v", "--max-tokens", "1"]));
-    assert_eq!(whole.err.matches(" loaded ").count(), 2, "{}", whole.err);
+    // A small model is loaded once.
+    for (model, loaded) in [(large.as_str(), 2), ("bundled", 1)] {
+        let whole = run(callwright(home.path()).args(["run", "Hello", "-v", "--max-tokens", "1", "-m", model]));
+        assert_eq!(whole.err.matches(" loaded ").count(), loaded, "{}", whole.err);
+    }
 }
 
 #[test]
