@@ -72,6 +72,11 @@ fn folds(text: &str) -> Result<usize, String> {
 pub fn run(args: CalibrateArgs) -> Result<u8> {
     let suite = suite(&args)?;
     let (mut session, mut model) = args.model.open_to_generate()?;
+    if let Some(server) = model.entry().server() {
+        let message =
+            format!("{server}: the probability of a call needs the model's logits, which a server does not send");
+        return Err(Error::new(ErrorKind::Config, message).hint("calibrate with the model's GGUF").into());
+    }
     args.model.load_weights(&mut model, &mut session)?;
     let entry = model.entry().clone();
     let interrupts = Interrupts::listen()?;

@@ -331,7 +331,10 @@ impl RunArgs {
     /// The configuration of a model with its template and format, and the temperature that its makers recommend.
     fn described(&self, loaded: &Loaded, hash: &str, case: &Case) -> Result<(Configuration, f32)> {
         let (mut session, model) = self.options(loaded).open()?;
-        session.set_tools(Tools::from_value(&case.tools.to_json())?);
+        let mut tools = Tools::from_value(&case.tools.to_json())?;
+        // What was changed in a suite's tools is the same for each model, and for other cases.
+        tools.take_notices();
+        session.set_tools(tools);
         session.notices().iter().for_each(|text| notice(text));
         let sampling = Sampling { seed: self.seed, ..Sampling::from(model.entry().sampling) };
         let configuration = Configuration {

@@ -67,7 +67,10 @@ impl ServerEngine {
             let left = self.options.max_tokens.saturating_sub(self.written).max(1);
             if self.server.is_llama {
                 let prompt = self.prompt.iter().map(|token| token.0 & !PROMPT);
-                raw::llama_request(prompt, &answer, &self.server.info.control_tokens, left, &self.sampling)
+                let info = &self.server.info;
+                // The end of the turn is no text.
+                let special = info.control_tokens.iter().filter(|token| **token != info.eos);
+                raw::llama_request(prompt, &answer, special, left, &self.sampling)
             } else {
                 raw::request(&(self.text()? + &answer), model, left, &self.sampling)
             }

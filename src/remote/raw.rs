@@ -42,10 +42,10 @@ pub(super) fn request(prompt: &str, model: &str, most: usize, sampling: &Samplin
 }
 
 /// A request to llama-server's own endpoint: the prompt as tokens, then the answer so far.
-pub(super) fn llama_request(
+pub(super) fn llama_request<'a>(
     prompt: impl Iterator<Item = i32>,
     answer: &str,
-    special: &[String],
+    special: impl Iterator<Item = &'a String>,
     most: usize,
     sampling: &Sampling,
 ) -> (Path, Value) {
@@ -68,7 +68,7 @@ pub(super) fn llama_request(
         "repeat_last_n": penalties.last_n,
         "dry_multiplier": number(penalties.dry_multiplier),
         // Otherwise special tokens are left out of the text.
-        "preserved_tokens": special,
+        "preserved_tokens": special.collect::<Vec<_>>(),
     });
     (Path::Own("completion"), body)
 }

@@ -50,7 +50,8 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// The turns of a template; nothing is missing where the vocabulary is not known.
+    /// The turns of a template; nothing is missing where the vocabulary is not known. A server may pass on the marker that
+    /// ends a turn, so there all of them end an answer.
     pub(super) fn of(engine: &dyn Engine, template: &ChatTemplate) -> Turns {
         let model = engine.model();
         let (answer, question) = ("Answer of the first turn.", "Question of the second turn.");
@@ -60,10 +61,14 @@ impl Turns {
             set.bos_token = &model.bos;
             set.eos_token = &model.eos;
         });
-        let text =
-            if knows_vocabulary(engine) { template.render(&request).ok().map(|prompt| prompt.text()) } else { None };
+        let completes = engine.samples() && engine.can_begin_answer();
+        let text = (completes || knows_vocabulary(engine)).then(|| template.render(&request).ok());
+        let text = text.flatten().map(|prompt| prompt.text());
         let between = text.as_deref().and_then(|text| text.split_once(answer)?.1.split_once(question));
         let markers = between.map_or_else(Vec::new, |(between, _)| markers_in(between));
+        if completes {
+            return Turns { missing: markers, known: true };
+        }
         let (known, missing): (Vec<String>, Vec<String>) =
             markers.into_iter().partition(|marker| is_one(engine, marker));
         Turns { missing, known: !known.is_empty() }

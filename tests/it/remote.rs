@@ -364,6 +364,25 @@ fn in_chat_mode_the_server_writes_the_prompt() {
 }
 
 #[test]
+fn an_end_of_turn_that_the_server_passes_on_as_text_ends_the_answer() {
+    let server =
+        ModelServer::start([Answer::Pieces(vec!["Hello.", "<|im_end|>", "\n<|im_start|>user\nAnd?"], "length")]);
+    let ran = ask(&server, &[]);
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "Hello.\n", ""));
+}
+
+#[test]
+fn a_threshold_cannot_be_found_on_a_server() {
+    let server = ModelServer::start([]);
+    let home = tempfile::tempdir().unwrap();
+    let mut command = callwright(home.path());
+    let model = format!("openai:{}", server.url);
+    let ran = run(command.env("NO_PROXY", "*").args(["bench", "calibrate", "-m", &model, "--template", "chatml"]));
+    assert_eq!(ran.code, 2);
+    assert!(ran.err.contains("the probability of a call needs the model's logits"), "{}", ran.err);
+}
+
+#[test]
 fn options_that_need_logits_are_named() {
     let server = ModelServer::start([words("Hello.")]);
     let ran = ask(&server, &["--tools", TOOLS, "--call-threshold", "0.5"]);
