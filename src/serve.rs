@@ -19,10 +19,11 @@ mod refusal;
 mod updates;
 mod worker;
 
+use crate::agent::exec::Executor;
 use crate::engine::LoadOptions;
 use crate::models::Hub;
 use crate::session::Options;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, Tools};
 use guard::Guard;
 pub(crate) use job::StreamArguments;
 use metrics::Metrics;
@@ -75,8 +76,34 @@ pub(crate) struct ServeOptions {
     pub grace: Duration,
     /// Whether bodies of requests are logged.
     pub log_requests: bool,
+    /// The tools that the page offers to run.
+    pub tools: Option<OwnTools>,
     /// Called with what a user should know.
     pub notice: fn(&str),
+}
+
+/// Tools of the server itself, and what runs them.
+pub(crate) struct OwnTools {
+    tools: Mutex<Arc<Tools>>,
+    executor: Executor,
+}
+
+impl OwnTools {
+    /// Tools that `executor` runs whenever it is asked to.
+    pub(crate) fn new(tools: Tools, mut executor: Executor) -> OwnTools {
+        executor.confirm = Some(Box::new(|_| true));
+        OwnTools { tools: Mutex::new(Arc::new(tools)), executor }
+    }
+
+    /// The tools as they are now: MCP servers may change theirs.
+    fn now(&self) -> Arc<Tools> {
+        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let look = self.executor.remote.as_ref().map(|remote| remote.look(0, &tools));
+        if let Some(changed) = look.and_then(|look| look.tools) {
+            *tools = Arc::new(changed);
+        }
+        Arc::clone(&tools)
+    }
 }
 
 /// What all requests share.

@@ -212,7 +212,9 @@ impl ConversationOptions {
         };
         let mut executor = Executor::default();
         tools.append(self.tools.unreported(&mut executor)?);
-        self.add_servers(&mut tools, &mut executor)?;
+        if let Some(path) = &self.mcp {
+            add_servers(path, &mut tools, &mut executor)?;
+        }
         let mut tools = self.tools.reported(tools)?;
         let mut asked = Asked {
             body: Body::of(&conversation).map_err(|error| self.in_messages(error))?,
@@ -257,26 +259,6 @@ impl ConversationOptions {
         Ok(Input { messages, tools, tool_choice: choice, executor, asked })
     }
 
-    /// Starts the servers of --mcp, and adds their tools.
-    #[cfg(feature = "mcp")]
-    fn add_servers(&self, tools: &mut Tools, executor: &mut Executor) -> Result<()> {
-        let Some(path) = &self.mcp else { return Ok(()) };
-        let mut servers = Servers::from_file(path)?;
-        servers.add_to(tools, executor);
-        servers.notices().iter().for_each(|text| notice(text));
-        Ok(())
-    }
-
-    #[cfg(not(feature = "mcp"))]
-    fn add_servers(&self, _: &mut Tools, _: &mut Executor) -> Result<()> {
-        match self.mcp {
-            None => Ok(()),
-            Some(_) => Err(Error::new(ErrorKind::Config, "this program was built without MCP servers")
-                .hint("--mcp needs a build with the feature mcp")
-                .into()),
-        }
-    }
-
     /// An error in what --messages gave, with its file's name.
     fn in_messages(&self, error: Error) -> Error {
         match &self.messages {
@@ -285,6 +267,22 @@ impl ConversationOptions {
             None => error,
         }
     }
+}
+
+/// Starts the servers of --mcp, and adds their tools.
+#[cfg(feature = "mcp")]
+pub fn add_servers(file: &Path, tools: &mut Tools, executor: &mut Executor) -> Result<()> {
+    let mut servers = Servers::from_file(file)?;
+    servers.add_to(tools, executor);
+    servers.notices().iter().for_each(|text| notice(text));
+    Ok(())
+}
+
+#[cfg(not(feature = "mcp"))]
+pub fn add_servers(_: &Path, _: &mut Tools, _: &mut Executor) -> Result<()> {
+    Err(Error::new(ErrorKind::Config, "this program was built without MCP servers")
+        .hint("--mcp needs a build with the feature mcp")
+        .into())
 }
 
 /// The built-in tools that `builtin` or `builtin:NAME,…` asks for in place of a file.

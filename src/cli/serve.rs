@@ -4,16 +4,17 @@ use super::generation::Constrain;
 use super::hardware::HardwareOptions;
 use super::input::positive;
 use super::{DONE, notice, size};
-use crate::serve::{ServeOptions, Server, StreamArguments};
+use crate::serve::{OwnTools, ServeOptions, Server, StreamArguments};
 use anyhow::Result;
+use callwright::agent::exec::Executor;
 use callwright::engine::LoadOptions;
 use callwright::models::Hub;
 use callwright::session::{ContextPolicy, Options};
-use callwright::{Error, ErrorKind};
+use callwright::{Error, ErrorKind, Tools};
 use clap::{Args, ValueEnum};
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The variable of the environment that has the key.
@@ -38,6 +39,10 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     hardware: HardwareOptions,
+
+    /// Start the MCP servers that FILE names, and let the page offer and run their tools
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    mcp: Option<PathBuf>,
 
     /// Keep loaded models within this size, such as 8G; the one that was not used for the longest time is released
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Model")]
@@ -175,8 +180,10 @@ pub fn run(args: ServeArgs) -> Result<u8> {
     hub.offline |= args.offline;
     let load = args.hardware.load_options().with(|load| load.context = args.server.ctx);
     let call_threshold = args.call_threshold;
+    let tools = args.mcp.as_deref().map(own_tools).transpose()?;
     let options = args.server.options(args.model, args.models, hub, load, args.parallel)?;
     serve(ServeOptions {
+        tools,
         memory_budget: args.memory_budget,
         defaults: Options { call_threshold, ..options.defaults },
         ..options
@@ -190,6 +197,14 @@ pub fn proxy(args: ProxyArgs) -> Result<u8> {
     let names = models.iter().map(|model| format!("openai:{}#{model}", args.upstream)).collect();
     let load = LoadOptions::default().with(|load| load.context = args.server.ctx);
     serve(args.server.options(names, None, Hub::from_env(), load, args.parallel)?)
+}
+
+/// The tools of the MCP servers that a file names.
+fn own_tools(file: &Path) -> Result<OwnTools> {
+    let (mut tools, mut executor) = (Tools::default(), Executor::default());
+    super::input::add_servers(file, &mut tools, &mut executor)?;
+    tools.take_notices().iter().for_each(|changed| notice(&changed.to_string()));
+    Ok(OwnTools::new(tools, executor))
 }
 
 fn serve(options: ServeOptions) -> Result<u8> {
@@ -240,6 +255,7 @@ impl ServerOptions {
             timeout: self.timeout,
             grace: self.grace,
             log_requests: self.log_requests,
+            tools: None,
             notice,
         })
     }

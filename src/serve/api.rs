@@ -6,6 +6,7 @@ mod completions;
 mod prompts;
 mod responses;
 mod server;
+mod tools;
 
 use super::job::{Job, Work};
 use super::refusal::Refusal;
@@ -49,6 +50,8 @@ pub(super) fn routes(server: Arc<Server>) -> Router {
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
         .route("/callwright/formats", get(server::formats))
+        .route("/callwright/tools", get(tools::list))
+        .route("/callwright/call", post(tools::call))
         .route("/props", get(prompts::first_props).post(prompts::props))
         .route("/tokenize", post(prompts::tokenize))
         .route("/detokenize", post(prompts::detokenize))

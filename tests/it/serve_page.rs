@@ -16,8 +16,12 @@ struct Served {
 
 impl Served {
     fn new(key: Option<&str>) -> Served {
+        Served::with(key, &[])
+    }
+
+    fn with(key: Option<&str>, options: &[&str]) -> Served {
         let mut command = Command::new(assert_cmd::cargo::cargo_bin!("callwright"));
-        command.args(["serve", "--port", "0", "--offline"]).env_remove("CALLWRIGHT_API_KEY");
+        command.args(["serve", "--port", "0", "--offline"]).args(options).env_remove("CALLWRIGHT_API_KEY");
         command.envs(key.map(|key| ("CALLWRIGHT_API_KEY", key)));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut ready = String::new();
@@ -120,6 +124,60 @@ fn a_trace_has_the_prompts_tokens_the_markers_and_what_was_forced() {
         trace["forced"].as_array().unwrap().iter().map(|run| run[1].as_u64().unwrap() - run[0].as_u64().unwrap()).sum();
     assert_eq!(count, usage["forced_tokens"].as_u64().unwrap());
     assert_eq!(trace["calls"][0]["id"], answer["choices"][0]["message"]["tool_calls"][0]["id"]);
+}
+
+/// A server whose page may run the tool `get_weather` of an MCP server; `None` if there is no Python to run that.
+#[cfg(feature = "mcp")]
+fn with_tools(home: &Path) -> Option<Served> {
+    let there = Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_ok_and(|ran| ran.success());
+    if !there {
+        eprintln!("skipped: there is no python3");
+        return None;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/server.py");
+    let file = home.join("mcp.json");
+    let servers = json!({"mcpServers": {"test": {"command": "python3", "args": [script, "get_weather", "fail"]}}});
+    std::fs::write(&file, servers.to_string()).unwrap();
+    Some(Served::with(None, &["--mcp", file.to_str().unwrap()]))
+}
+
+#[test]
+#[cfg(feature = "mcp")]
+fn the_page_may_run_tools_of_mcp_servers() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(served) = with_tools(home.path()) else { return };
+    let json = |(head, body): (String, String)| -> (String, Value) {
+        (head.lines().next().unwrap_or_default().to_owned(), serde_json::from_str(&body).unwrap())
+    };
+    let (_, listed) = json(served.ask("GET /callwright/tools", ""));
+    assert_eq!(listed["tools"][0]["function"]["name"], "get_weather", "{listed}");
+    let call = |body: Value| json(served.ask("POST /callwright/call", &body.to_string()));
+    let (_, ran) = call(json!({"name": "get_weather", "arguments": "{\"city\": \"Rome\"}"}));
+    assert_eq!(ran, json!({"result": "sunny in Rome, 21 degrees"}));
+    let (_, failed) = call(json!({"name": "fail", "arguments": {}}));
+    assert_eq!(failed, json!({"error": "fail failed: there is no such city"}));
+    for (body, status, message) in [
+        (json!({"name": "rm", "arguments": {}}), "404", "this server runs no tool \"rm\""),
+        (json!({"name": "get_weather", "arguments": {}}), "400", "arguments: \"city\" is missing"),
+        (json!({"name": "get_weather", "arguments": "{\"city\": "}), "400", "arguments is missing; expected an object"),
+    ] {
+        let (head, refused) = call(body);
+        let said = refused["error"]["message"].as_str().unwrap();
+        assert!(head.contains(status) && said.starts_with(message), "{head}: {said}");
+    }
+    // A page of another origin may not.
+    let (head, _) = served.ask("POST /callwright/call HTTP/1.1\r\nOrigin: http://evil.example\r\nX: 1\r\nY:", "{}");
+    assert!(head.starts_with("http/1.1 403"), "{head}");
+}
+
+/// Without --mcp nothing runs.
+#[test]
+fn a_server_without_tools_of_its_own_runs_nothing() {
+    let served = Served::new(None);
+    let (_, listed) = served.ask("GET /callwright/tools", "");
+    assert_eq!(listed, "{\"tools\":[]}");
+    let (head, _) = served.ask("POST /callwright/call", r#"{"name": "get_weather", "arguments": {}}"#);
+    assert!(head.starts_with("http/1.1 404"), "{head}");
 }
 
 /// A browser that is driven over a pipe. It ends with this.
@@ -253,6 +311,27 @@ fn in_a_browser_a_call_is_streamed_gets_its_result_and_is_answered() {
     let marks = browser.value("[...document.querySelectorAll('mark')].map((mark) => mark.textContent)");
     assert_eq!(marks, json!(["### TOOL_CALL_START ###", "### TOOL_CALL_END ###"]));
     assert!(browser.value("document.querySelectorAll('.forced').length").as_f64().unwrap() > 5.0);
+}
+
+#[test]
+#[cfg(feature = "mcp")]
+#[ignore = "needs chromium or google-chrome: cargo test -- --ignored browser"]
+fn in_a_browser_a_tool_of_an_mcp_server_runs_when_a_person_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let Some(served) = with_tools(home.path()) else { return };
+    let mut browser = Browser::new();
+    browser.open(&served);
+    browser.wait("document.getElementById('example').value === 'server'");
+    browser.value("document.getElementById('temperature').value = '0'");
+    browser.value("document.getElementById('message').focus()");
+    browser.enter("What's the weather in Rome?");
+    browser.wait("document.querySelector('.result button[type=button]') !== null");
+    assert_eq!(browser.value("document.querySelector('.result textarea').value"), "", "nothing ran by itself");
+    browser.value("document.querySelector('.result button[type=button]').click()");
+    browser.wait("document.querySelector('.result textarea').value === 'sunny in Rome, 21 degrees'");
+    browser.wait("document.activeElement.textContent === 'Send the result'");
+    browser.value("document.activeElement.click()");
+    browser.wait("document.querySelectorAll('article.assistant[aria-busy=false]').length === 2");
 }
 
 #[test]

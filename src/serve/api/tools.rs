@@ -1,0 +1,54 @@
+//! The tools of the server itself, which its page offers: those of MCP servers. Nothing runs by itself; a person asks for it.
+
+use super::super::job::object;
+use super::{Refusal, Shared, blocking, body};
+use crate::message::{Arguments, ToolCall};
+use crate::tool::misfits;
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use serde_json::{Map, Value, json};
+use std::sync::atomic::AtomicBool;
+
+/// The tools, as a request has them.
+pub(super) async fn list(State(server): Shared) -> Json<Value> {
+    Json(json!({"tools": server.options.tools.as_ref().map_or(json!([]), |own| own.now().to_json())}))
+}
+
+/// Runs a call, `{"name", "arguments"}`, and answers with its `result`, or its `error` for the model.
+pub(super) async fn call(State(server): Shared, request: Request) -> Result<Json<Value>, Refusal> {
+    let bytes = body(&server, request.into_body()).await?;
+    blocking(move || {
+        let body = object(&bytes)?;
+        let name = body.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let tools = server.options.tools.as_ref().map(|own| own.now()).unwrap_or_default();
+        let (Some(own), Some(tool)) = (&server.options.tools, tools.get(&name)) else {
+            let message = format!("this server runs no tool {name:?}");
+            return Err(Refusal::new(StatusCode::NOT_FOUND, "unknown_tool", message));
+        };
+        let arguments = arguments(body.get("arguments")).map_err(Refusal::invalid)?;
+        let value = Value::Object(arguments.clone());
+        let wrong = tool.schema().map_or(Ok(Vec::new()), |schema| misfits(&schema, &value))?;
+        if let Some(first) = wrong.first() {
+            return Err(Refusal::invalid(format!("arguments: {first}")));
+        }
+        let call = ToolCall { id: None, name, arguments: Arguments::Object(arguments) };
+        let result = own.executor.run(&tools, &[call], &AtomicBool::new(false), &mut |_, _| ()).pop();
+        Ok(Json(match result {
+            Some(Ok(text)) => json!({"result": text}),
+            Some(Err(failure)) => json!({"error": failure.to_string()}),
+            None => json!({"error": "the tool ended without a result"}),
+        }))
+    })
+    .await
+}
+
+/// Arguments as an object, or as the text of one.
+fn arguments(given: Option<&Value>) -> Result<Map<String, Value>, &'static str> {
+    let wrong = "arguments is missing; expected an object, or the text of one";
+    match given {
+        Some(Value::Object(object)) => Ok(object.clone()),
+        Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| wrong),
+        _ => Err(wrong),
+    }
+}
