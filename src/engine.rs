@@ -248,8 +248,8 @@ pub trait Engine: Send {
         true
     }
 
-    /// Called before each answer with its options, and when it has to be complete.
-    fn prepare(&mut self, _options: &Options, _until: Option<Instant>) {}
+    /// Called before each answer with its prompt, its options, and when it has to be complete.
+    fn prepare(&mut self, _prompt: &[Piece], _options: &Options, _until: Option<Instant>) {}
 
     /// One token for the last tokens of an answer, where several are one to the model; `None` while it goes on. `more` follow
     /// without a choice.

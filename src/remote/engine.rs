@@ -5,14 +5,15 @@ use super::feed::{END, Feed, Said};
 use super::http::Item;
 use super::raw;
 use super::server::Server;
+use crate::Result;
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token};
 use crate::generate::{End, Usage};
 use crate::session::Options;
 use crate::template::Piece;
-use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// The first token of a prompt. Those of an answer have lower ids.
@@ -26,6 +27,8 @@ pub(super) struct ServerEngine {
     feed: Feed,
     options: Options,
     until: Option<Instant>,
+    /// The prompt of the answer, as text: that is what most servers take.
+    text: String,
     sampling: Sampling,
     prompt: Vec<Token>,
     /// What was decoded: the prompt, and the bytes of the answer.
@@ -45,6 +48,7 @@ impl ServerEngine {
             feed: Feed::new(),
             options: Options::default(),
             until: None,
+            text: String::new(),
             sampling: Sampling::default(),
             prompt: Vec::new(),
             cached: Vec::new(),
@@ -56,14 +60,17 @@ impl ServerEngine {
 
     /// Asks the server to answer, or to go on after what there is of an answer.
     fn ask(&mut self) -> Result<()> {
+        let late = self.until.is_some_and(|until| until <= Instant::now());
+        if late || self.options.cancel.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let Server { http, model, named, .. } = &*self.server;
         let (path, body) = if named.chat {
-            chat::request(&self.text()?, model, &self.options, &self.sampling)?
+            chat::request(&self.text, model, &self.options, &self.sampling)?
         } else {
             let answer = self.cached.get(self.prompt.len()..).unwrap_or_default();
             let answer: Vec<u8> = answer.iter().filter_map(|token| u8::try_from(token.0).ok()).collect();
             let answer = String::from_utf8_lossy(&answer);
-            tracing::debug!("the answer so far: {answer:?}");
             let left = self.options.max_tokens.saturating_sub(self.written).max(1);
             if self.server.is_llama {
                 let prompt = self.prompt.iter().map(|token| token.0 & !PROMPT);
@@ -72,20 +79,21 @@ impl ServerEngine {
                 let special = info.control_tokens.iter().filter(|token| **token != info.eos);
                 raw::llama_request(prompt, &answer, special, left, &self.sampling)
             } else {
-                raw::request(&(self.text()? + &answer), model, left, &self.sampling)
+                raw::request(&format!("{}{answer}", self.text), model, left, &self.sampling)
             }
         };
-        tracing::debug!(after = self.written, "asking the server");
+        tracing::debug!(after_tokens = self.written, "asking the server");
         self.requests += 1;
         self.feed.open(http.stream(path, &body));
         Ok(())
     }
 
-    /// The prompt's text.
-    fn text(&self) -> Result<String> {
-        self.server.text_of(&self.prompt).ok_or_else(|| {
-            Error::new(ErrorKind::Engine, "this prompt was tokenised for another model, and a server takes only text")
-        })
+    /// A prompt as text.
+    fn written(&self, prompt: &[Piece]) -> String {
+        match self.server.named.chat {
+            true => prompt.iter().map(|piece| piece.text.as_str()).collect(),
+            false => raw::plain(prompt),
+        }
     }
 
     /// About the tokens of a text.
@@ -130,18 +138,11 @@ impl Engine for ServerEngine {
             let read = prompt.iter().map(|piece| self.server.tokens(&piece.text, !piece.literal));
             return Ok(read.collect::<Result<Vec<_>>>()?.concat().into_iter().map(prompt_token).collect());
         }
-        let text = if self.server.named.chat {
-            prompt.iter().map(|piece| piece.text.as_str()).collect()
-        } else {
-            raw::plain(prompt)
-        };
-        let tokens = if self.server.tokenizes {
-            self.server.tokens(&text, true)?.into_iter().map(prompt_token).collect()
-        } else {
-            ServerEngine::estimated(&text)
-        };
-        self.server.remember(&tokens, text);
-        Ok(tokens)
+        let text = self.written(prompt);
+        Ok(match self.server.tokenizes {
+            true => self.server.tokens(&text, true)?.into_iter().map(prompt_token).collect(),
+            false => ServerEngine::estimated(&text),
+        })
     }
 
     fn token_bytes(&self, token: Token) -> &[u8] {
@@ -212,7 +213,8 @@ impl Engine for ServerEngine {
         !self.server.named.chat
     }
 
-    fn prepare(&mut self, options: &Options, until: Option<Instant>) {
+    fn prepare(&mut self, prompt: &[Piece], options: &Options, until: Option<Instant>) {
+        self.text = self.written(prompt);
         (self.options, self.until) = (options.clone(), until);
     }
 

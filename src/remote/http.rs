@@ -14,6 +14,8 @@ use ureq::{Agent, Body};
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a request that generates nothing may take.
 const QUICK: Duration = Duration::from_secs(30);
+/// After this time nobody waits for an answer any more.
+const LONGEST_ANSWER: Duration = Duration::from_secs(6 * 3600);
 /// How often a request is sent before its failure is reported.
 const ATTEMPTS: u32 = 5;
 /// The pause before the second attempt; each is twice as long as the one before.
@@ -73,8 +75,9 @@ pub(super) enum Path {
 
 impl Http {
     pub(super) fn new(server: &ServerModel) -> Result<Http> {
-        // A thread waits for a stream, so only connecting has a limit here.
+        // A thread reads a stream. Who waits for it has a limit of its own, and need not wait for the thread.
         let config = Agent::config_builder().http_status_as_error(false).timeout_connect(Some(CONNECT));
+        let config = config.timeout_recv_response(Some(server.timeout)).timeout_recv_body(Some(LONGEST_ANSWER));
         let config = config.user_agent(concat!("callwright/", env!("CARGO_PKG_VERSION"))).build();
         let root = server.url.strip_suffix("/v1").unwrap_or(&server.url).to_owned();
         Ok(Http { agent: config.into(), api: server.url.clone(), root, key: server.key()?, silence: server.timeout })

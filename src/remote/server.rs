@@ -3,19 +3,16 @@
 use super::chat;
 use super::engine::ServerEngine;
 use super::http::{Http, Path};
-use crate::engine::{Engine, ModelInfo, Token};
+use crate::engine::{Engine, ModelInfo};
 use crate::error::nearest;
 use crate::models::ServerModel;
 use crate::template::ChatTemplate;
 use crate::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The context of a server that does not say how long it is.
 const UNKNOWN_CONTEXT: usize = 131_072;
-/// How many prompts are remembered as text: each session writes several to see whether they fit, and sends one.
-const REMEMBERED: usize = 1024;
 /// How many texts of a chat template are tried as special tokens.
 const MARKERS: usize = 64;
 
@@ -32,8 +29,6 @@ pub(crate) struct Server {
     pub(super) is_llama: bool,
     /// Whether it tokenises.
     pub(super) tokenizes: bool,
-    /// The last prompts that were tokenised, as text: that is what it takes.
-    prompts: Mutex<VecDeque<(Vec<Token>, String)>>,
 }
 
 impl Server {
@@ -73,7 +68,6 @@ impl Server {
             // Chats go to the same endpoint everywhere.
             is_llama: is_llama && !named.chat,
             tokenizes: false,
-            prompts: Mutex::default(),
         };
         server.info.context_train = its_context.unwrap_or(server.context);
         if named.chat {
@@ -99,22 +93,6 @@ impl Server {
     /// An engine of its own, which asks this server.
     pub(crate) fn engine(self: &Arc<Server>) -> Box<dyn Engine> {
         Box::new(ServerEngine::new(Arc::clone(self)))
-    }
-
-    /// Keeps a prompt's text.
-    pub(super) fn remember(&self, tokens: &[Token], text: String) {
-        let mut prompts = self.prompts.lock().unwrap_or_else(PoisonError::into_inner);
-        prompts.retain(|(known, _)| known != tokens);
-        prompts.push_back((tokens.to_vec(), text));
-        if prompts.len() > REMEMBERED {
-            prompts.pop_front();
-        }
-    }
-
-    /// The text of a prompt that was tokenised a short while ago.
-    pub(super) fn text_of(&self, prompt: &[Token]) -> Option<String> {
-        let prompts = self.prompts.lock().unwrap_or_else(PoisonError::into_inner);
-        prompts.iter().rev().find(|(tokens, _)| tokens == prompt).map(|(_, text)| text.clone())
     }
 
     pub(crate) fn info(&self) -> &ModelInfo {

@@ -201,8 +201,9 @@ impl<'s> Worker<'s> {
         let mut options = text.options(shared.model.entry(), &shared.defaults, shared.max_tokens);
         let seed = shared.seed(&mut options, text.body.seed);
         let engine = &mut *self.engine;
-        engine.prepare(&options, Some(until));
-        let prompt = engine.tokenize(&[Piece { text: text.prompt.clone(), literal: false }])?;
+        let pieces = [Piece { text: text.prompt.clone(), literal: false }];
+        engine.prepare(&pieces, &options, Some(until));
+        let prompt = engine.tokenize(&pieces)?;
         let limit = engine.context_limit();
         if prompt.is_empty() {
             return Err(Error::new(ErrorKind::Messages, "prompt is empty: there is nothing to continue"));

@@ -65,7 +65,7 @@ impl Session {
         let unknown = constrain::unknown_tokens(&*self.engine, options);
         let unavailable = constrain::needs_logits(&*self.engine, options);
         notices.extend(unknown.into_iter().chain(unavailable).filter(|note| self.reported.insert(note.clone())));
-        self.engine.prepare(options, request.until);
+        self.engine.prepare(&written.prompt.pieces, options, request.until);
 
         // A repeated answer is not constrained, and ends where it ended when it was recorded.
         let repeated = self.replayed.pop_front();
