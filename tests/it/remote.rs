@@ -200,6 +200,28 @@ fn a_server_that_falls_silent_is_an_error_after_its_timeout() {
     assert!(ran.err.contains("hint: `timeout` in models.toml"), "{}", ran.err);
 }
 
+#[test]
+fn what_an_answer_costs_is_in_its_usage() {
+    let server = ModelServer::start([words("Hello.")]);
+    let home = tempfile::tempdir().unwrap();
+    let models = models(home.path(), &server.url, "template = \"chatml\"\ncost = { prompt = 2, answer = 10 }");
+    let ran = ask_at(home.path(), "mine", &["--models", &models, "--output", "json"]);
+    let answer: Value = serde_json::from_str(&ran.out).unwrap();
+    // 30 tokens of the prompt and 7 of the answer.
+    assert_eq!(answer["usage"]["cost"], 0.00013, "{answer}");
+}
+
+#[test]
+fn a_fallback_model_on_a_server_needs_its_key_before_anything_is_sent() {
+    let local = ModelServer::start([words("Hello.")]);
+    let home = tempfile::tempdir().unwrap();
+    let models = models(home.path(), "http://127.0.0.1:1/v1", "api_key_env = \"MY_KEY\"");
+    let options = ["--models", &models, "--tools", EXECUTED, "--execute", "--fallback-tool-models", "mine"];
+    let ran = ask(&local, &options);
+    assert!(ran.code == 2 && ran.err.contains("the environment variable MY_KEY is not set"), "{}", ran.err);
+    assert!(local.requests().is_empty());
+}
+
 /// A models.toml with the model `mine`.
 fn models(home: &Path, url: &str, more: &str) -> String {
     let path = home.join("models.toml");
