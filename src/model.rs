@@ -205,7 +205,8 @@ impl ModelBuilder {
         self
     }
 
-    /// How the GGUF is loaded: context, threads, layers on the GPU. A context that is not set is what models.toml says.
+    /// How the GGUF is loaded: context, threads, layers on the GPU, LoRA adapters. A context and adapters that are not set are
+    /// what models.toml says.
     pub fn load_options(mut self, options: LoadOptions) -> ModelBuilder {
         self.load = options;
         self
@@ -228,8 +229,8 @@ impl ModelBuilder {
         let hub = self.hub.take().unwrap_or_else(Hub::from_env);
         let models = Models::load(self.models.as_deref())?;
         let Found { mut entry, notice } = models.find(name, &hub)?;
-        if self.template.is_some() || self.format.is_some() {
-            // It is a probability under the entry's own template and format.
+        if self.template.is_some() || self.format.is_some() || !self.load.lora.is_empty() {
+            // It is a probability under the entry's own template, format and adapters.
             entry.call_threshold = None;
             entry.call_weights = None;
         }
@@ -247,10 +248,11 @@ impl ModelBuilder {
     }
 }
 
-/// Loads a GGUF; a context that is not set is what models.toml says.
+/// Loads a GGUF; a context that is not set is what models.toml says, and so are adapters.
 fn load(path: &Path, entry: &ModelEntry, options: LoadOptions) -> Result<LlamaEngine> {
     let context = options.context.or(entry.context.map(|context| context as usize));
-    LlamaEngine::load(path, LoadOptions { context, ..options })
+    let lora = if options.lora.is_empty() { entry.lora.clone() } else { options.lora };
+    LlamaEngine::load(path, LoadOptions { context, lora, ..options })
 }
 
 #[cfg(all(test, feature = "llama"))]

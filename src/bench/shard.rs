@@ -134,6 +134,7 @@ fn properties(plan: &Plan) -> Vec<(&'static str, String)> {
         ("the model's SHA-256", all(&|one| short(&one.model_sha256))),
         ("the template's SHA-256", all(&|one| short(&one.template_sha256))),
         ("the format's SHA-256", all(&|one| short(&sha256(&one.format_declaration)))),
+        ("lora", all(&|one| given(Some(one.lora.join(" and ")).filter(|lora| !lora.is_empty())))),
         ("max-tokens", all(&|one| one.max_tokens.to_string())),
         ("repeat", plan.repeat.to_string()),
         ("seed", all(&|one| one.sampling.seed.to_string())),
@@ -185,11 +186,13 @@ pub(crate) fn merge(
 }
 
 /// What must not change between shards, and may change where a run is resumed.
-const VERSIONS: [(&str, fn(&Plan) -> String); 3] = [
-    ("callwright's version", |plan| plan.callwright.clone()),
-    ("the scorer's version", |plan| plan.scorer.to_string()),
-    ("the time in prompts", |plan| plan.now.clone()),
-];
+fn versions(plan: &Plan) -> [(&'static str, String); 3] {
+    [
+        ("callwright's version", plan.callwright.clone()),
+        ("the scorer's version", plan.scorer.to_string()),
+        ("the time in prompts", plan.now.clone()),
+    ]
+}
 
 /// Checks that two runs are shards of one.
 fn same_run(first: &RunDirectory, run: &RunDirectory) -> Result<()> {
@@ -202,8 +205,7 @@ fn same_run(first: &RunDirectory, run: &RunDirectory) -> Result<()> {
         .into_iter()
         .map(|Difference { name, values: [a, b] }| format!("{name} is {a} in {there} and {b} in {here}"))
         .collect();
-    for (name, of) in VERSIONS {
-        let [a, b] = [first, run].map(|run| of(&run.plan));
+    for ((name, a), (_, b)) in versions(&first.plan).into_iter().zip(versions(&run.plan)) {
         if a != b {
             differing.push(format!("{name} is {a} in {there} and {b} in {here}"));
         }

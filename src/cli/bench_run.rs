@@ -20,10 +20,11 @@ use callwright::bench::shard::Shard;
 use callwright::bench::suite::{Case, Suite};
 use callwright::bench::summary::Summary;
 use callwright::constraint::Mode;
+use callwright::engine::LoraAdapter;
 use callwright::engine::llama::parallel::MAX_SEQUENCES;
 use callwright::engine::sampler::Sampling;
 use callwright::hash::sha256_of;
-use callwright::models::{Hub, Models, bundled};
+use callwright::models::{Hub, ModelEntry, Models, bundled};
 use callwright::session::ToolChoice;
 use callwright::{Error, ErrorKind, Tools};
 use clap::{Args, ValueEnum};
@@ -319,6 +320,7 @@ impl RunArgs {
             model_sha256: hash.to_owned(),
             sampling,
             max_tokens: self.max_tokens,
+            lora: self.adapters(model.entry())?,
             context: self.ctx,
             call_threshold: self.call_threshold.or(model.entry().call_threshold),
             call_weights: model.entry().call_weights,
@@ -326,6 +328,18 @@ impl RunArgs {
             ..Configuration::new(&loaded.model, &session)
         };
         Ok((configuration, sampling.temperature))
+    }
+
+    /// The adapters of a model, with the hashes of their files.
+    fn adapters(&self, entry: &ModelEntry) -> Result<Vec<String>> {
+        let adapters = if self.hardware.lora.is_empty() { &entry.lora } else { &self.hardware.lora };
+        let described = |adapter: &LoraAdapter| {
+            let file = std::fs::File::open(&adapter.file);
+            let hash = file.and_then(|file| sha256_of(file, &mut |_| ()));
+            let hash = hash.map_err(|error| Error::io("read", &adapter.file, &error))?;
+            Ok(format!("{adapter} ({hash})"))
+        };
+        adapters.iter().map(described).collect()
     }
 
     /// The hash of a model's file.

@@ -148,6 +148,11 @@ pub fn run(args: ServeArgs) -> Result<u8> {
             .hint("give a key with --api-key-file FILE, or --no-auth if everybody may use it")
             .into());
     }
+    if args.model.len() > 1 && !args.hardware.lora.is_empty() {
+        return Err(Error::new(ErrorKind::Config, "--lora is for one model, and several are served")
+            .hint("name the adapters of each in models.toml: lora = [\"FILE\"]")
+            .into());
+    }
     let defaults = Options {
         context: ContextPolicy::Error,
         constrain: args.constrain.into(),

@@ -7,12 +7,14 @@ mod context;
 pub(crate) mod parallel;
 mod state;
 mod threads;
+mod weights;
 
 pub(crate) use super::{LoadOptions, MAX_THREADS};
 
 use self::context::{Context, Shape};
 use self::parallel::Layout;
 use self::threads::Threads;
+use self::weights::Weights;
 use super::prompt_cache::{Disk, Entry, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
 use super::vocabulary::{Vocabulary, Word};
 use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
@@ -54,7 +56,7 @@ pub(crate) struct LlamaEngine {
     flash: Option<Context>,
     /// Whether sequences can move between the two.
     can_move: bool,
-    model: Arc<LlamaModel>,
+    model: Arc<Weights>,
     info: ModelInfo,
     options: LoadOptions,
     threads: Arc<Threads>,
@@ -83,6 +85,7 @@ impl LlamaEngine {
         if std::str::from_utf8(path.as_os_str().as_encoded_bytes()).is_err() {
             return Err(Error::new(ErrorKind::Gguf, format!("the path {} is not UTF-8", path.display())));
         }
+        weights::check(&options.lora, path)?;
         let mut params = LlamaModelParams::default()
             .with_vocab_only(options.vocabulary_only)
             .with_use_mmap(!options.no_mmap)
@@ -104,13 +107,15 @@ impl LlamaEngine {
         let info = describe(&model, path);
         let threads = Threads::new(&info, model.size(), &options);
         let prompts = prompts(path, &info, &options, can_truncate(&model));
-        let model = Arc::new(model);
+        // Without weights there is nothing that they change.
+        let adapters = if options.vocabulary_only { &[][..] } else { &options.lora };
+        let model = Arc::new(Weights::new(model, adapters)?);
         tracing::debug!(model = info.name, ?threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
         Ok(LlamaEngine { prompts, ..LlamaEngine::of(model, info, options, Arc::new(threads)) })
     }
 
     /// An engine for a loaded model, which other engines may share.
-    fn of(model: Arc<LlamaModel>, info: ModelInfo, options: LoadOptions, threads: Arc<Threads>) -> LlamaEngine {
+    fn of(model: Arc<Weights>, info: ModelInfo, options: LoadOptions, threads: Arc<Threads>) -> LlamaEngine {
         let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
         LlamaEngine {
             context: None,
@@ -532,7 +537,8 @@ fn prompts(path: &Path, info: &ModelInfo, options: &LoadOptions, can_truncate: b
     }
     // All that a state depends on.
     let cell = (options.cache_type_k, options.cache_type_v, options.flash_attention, options.gpu_layers);
-    let file = crate::cache::fingerprint(path).ok();
+    let file = crate::cache::fingerprint(path).ok().zip(weights::fingerprint(&options.lora));
+    let file = file.map(|(model, adapters)| model + &adapters);
     let disk = options.prompt_cache.as_ref().zip(file).map(|(cache, file)| {
         let key = crate::hash::sha256(format!("{file} {LLAMA} {} {cell:?}", cpu_features().join(" ")).as_bytes());
         Disk::new(cache.folder.clone(), &key[..16], &info.name, cache.budget, cache.always)
@@ -647,7 +653,7 @@ fn because(otherwise: &str) -> String {
 
 /// A closure that decodes a token of each sequence of one context, and returns the time.
 fn one_token_steps(
-    model: &Arc<LlamaModel>,
+    model: &Arc<Weights>,
     layout: Layout,
     options: &LoadOptions,
 ) -> Option<impl FnMut() -> Option<Duration> + use<>> {

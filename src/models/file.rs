@@ -10,11 +10,12 @@ use toml::de::{DeTable, DeValue};
 use super::hub::{HubFile, is_sha256};
 use super::{ModelEntry, Sampling, Source};
 use crate::decision::CallWeights;
+use crate::engine::LoraAdapter;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::message::{DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY};
 use crate::text_file;
 
-const MODEL_KEYS: [&str; 14] = [
+const MODEL_KEYS: [&str; 15] = [
     "name",
     "path",
     "repo",
@@ -28,6 +29,7 @@ const MODEL_KEYS: [&str; 14] = [
     "sampling",
     "call_threshold",
     "call_weights",
+    "lora",
     "fallbacks",
 ];
 const WEIGHT_KEYS: [&str; 3] = ["bias", "marker", "relevance"];
@@ -160,6 +162,7 @@ impl File<'_> {
             sampling: field("sampling").map(|(_, v)| self.sampling(v)).transpose()?.unwrap_or_default(),
             call_threshold: field("call_threshold").map(|(_, v)| self.probability(v, "call_threshold")).transpose()?,
             call_weights: field("call_weights").map(|(_, v)| self.weights(v)).transpose()?,
+            lora: field("lora").map(|(_, v)| self.adapters(v)).transpose()?.unwrap_or_default(),
             fallbacks: field("fallbacks").map(|(_, v)| self.texts(v, "fallbacks")).transpose()?.unwrap_or_default(),
             place: Some(place),
             ..ModelEntry::new(&name, source)
@@ -289,6 +292,17 @@ impl File<'_> {
             Some(items) => items.iter().map(|item| self.text(item, name)).collect(),
             None => Err(self.wrong(value, format!("{name:?} is a list of strings"))),
         }
+    }
+
+    fn adapters(&self, value: &Spanned<DeValue>) -> Result<Vec<LoraAdapter>> {
+        let Some(items) = value.get_ref().as_array() else {
+            return Err(self.wrong(value, "\"lora\" is a list of strings").hint("write lora = [\"adapter.gguf:0.5\"]"));
+        };
+        let adapter = |item: &Spanned<DeValue>| {
+            let text = self.text(item, "lora")?;
+            LoraAdapter::parse(&text, |file| self.absolute(file)).map_err(|why| self.wrong(item, why))
+        };
+        items.iter().map(adapter).collect()
     }
 
     fn whole(&self, value: &Spanned<DeValue>, name: &str, max: u64) -> Result<u64> {

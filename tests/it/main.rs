@@ -31,6 +31,7 @@ mod hub;
 mod hub_server;
 mod inferred;
 mod llama_args;
+mod lora;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod model;

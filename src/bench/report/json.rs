@@ -17,6 +17,7 @@
 //!     answers;
 //!   - `pass_hat`: pass^1, pass^2, … and `unstable`, where there are several answers to each case;
 //!   - `tokens_per_correct`;
+//!   - `lora`: the adapters with their scales and hashes, where there are any;
 //!   - `call_threshold`, `call_weights` and `no_call_below`, where they were given;
 //!   - `decision`, where enough answers have the probability of a call: `auc` (`value`, `low`, `high`), the best
 //!     `threshold`, and `recall` and `specificity` on cases that the threshold was not chosen on;
@@ -104,6 +105,9 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
             "threshold": calibration.best.threshold,
             "recall": proportion(recall), "specificity": proportion(specificity),
         });
+    }
+    if !c.lora.is_empty() {
+        value["lora"] = json!(c.lora);
     }
     if let Some(threshold) = c.call_threshold {
         value["call_threshold"] = json!(threshold);

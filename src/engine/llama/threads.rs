@@ -45,8 +45,14 @@ impl Threads {
         }
         let cores = cores();
         let given = options.threads.map(|threads| threads.clamp(1, MAX_THREADS));
+        // Each adds products to a step.
+        let adapters: String = options
+            .lora
+            .iter()
+            .filter_map(|adapter| Some(format!(", an adapter of {} bytes,", adapter.file.metadata().ok()?.len())))
+            .collect();
         let key = format!(
-            "{} of {size} bytes on {cores} cores of {}, llama.cpp {LLAMA}, {} {:?}",
+            "{} of {size} bytes{adapters} on {cores} cores of {}, llama.cpp {LLAMA}, {} {:?}",
             info.architecture,
             cpu(),
             env!("CARGO_PKG_VERSION"),
