@@ -17,6 +17,7 @@ mod constraint;
 mod data;
 mod decision;
 mod docs;
+mod docs_commands;
 mod doctor;
 mod draft;
 mod engine;
