@@ -163,6 +163,27 @@ pub enum CacheType {
     Iq4Nl,
 }
 
+/// A GPU that llama.cpp has found.
+#[derive(Debug, Clone, serde::Serialize)]
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
+pub(crate) struct Device {
+    /// llama.cpp's name of it, such as `CUDA0`.
+    pub name: String,
+    pub description: String,
+    /// Bytes of memory.
+    pub total: u64,
+    pub free: u64,
+}
+
+/// A number of threads that was measured as the fastest for models of a kind and size.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
+pub(crate) struct MeasuredThreads {
+    /// Such as `qwen3 of 9437184 bytes`.
+    pub model: String,
+    pub threads: usize,
+}
+
 /// A token's id in the model's vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -1,9 +1,9 @@
 //! The options for how a model runs on this machine: threads, memory, caches.
 
-use super::doctor::memory;
 use super::input::{gpu_layers, positive, threads};
 use super::size;
 use callwright::engine::{CacheType, FlashAttention, LoadOptions, LoraAdapter, PromptFolder};
+use callwright::machine::memory;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -3,9 +3,10 @@
 //! llama-cpp-2's own type keeps its pointer to itself, and so has no way to the number of threads, to threads that outlive a
 //! step, and to a sequence's state as bytes. What it wraps is little: these few calls.
 
+use super::BATCH;
+use super::backend::{backend, because};
 use super::state::{self, Layout};
 use super::weights::Weights;
-use super::{BATCH, backend, because};
 use crate::engine::{LoadOptions, Token};
 use crate::{Error, ErrorKind, Result};
 use llama_cpp_sys_2 as sys;

@@ -3,7 +3,7 @@
 //! An adapter is loaded once, beside the weights. llama.cpp adds its product to that of the weights in each step, so that the
 //! file of the model stays as it is, and several programs may share it.
 
-use super::{backend, because};
+use super::backend::{backend, because};
 use crate::engine::LoraAdapter;
 use crate::models::Gguf;
 use crate::{Error, ErrorKind, Result};
