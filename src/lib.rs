@@ -102,6 +102,9 @@ pub mod decision;
 pub mod engine;
 pub mod generate;
 mod hash;
+#[cfg(any(feature = "cli", feature = "llama"))]
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
+mod machine;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 mod model;

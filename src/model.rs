@@ -269,7 +269,8 @@ impl ModelBuilder {
         self
     }
 
-    /// How the GGUF is loaded: context, threads, layers on the GPU. A context that is not set is what models.toml says.
+    /// How the GGUF is loaded: context, threads, layers on the GPU, LoRA adapters. A context and adapters that are not set are
+    /// what models.toml says.
     pub fn load_options(mut self, options: LoadOptions) -> ModelBuilder {
         self.load = options;
         self
@@ -299,8 +300,8 @@ impl ModelBuilder {
         let hub = self.hub.take().unwrap_or_else(Hub::from_env);
         let models = Models::load(self.models.as_deref())?;
         let Found { mut entry, notice } = models.find(name, &hub)?;
-        if self.template.is_some() || self.format.is_some() {
-            // It is a probability under the entry's own template and format.
+        if self.template.is_some() || self.format.is_some() || !self.load.lora.is_empty() {
+            // It is a probability under the entry's own template, format and adapters.
             entry.call_threshold = None;
             entry.call_weights = None;
         }
@@ -311,6 +312,10 @@ impl ModelBuilder {
         let notices = notice.into_iter().collect();
         let own = OnceLock::new();
         if let Some(named) = entry.server() {
+            if !self.load.lora.is_empty() || !entry.lora.is_empty() {
+                let message = format!("{named}: a LoRA adapter is loaded by the server that runs the model");
+                return Err(Error::new(ErrorKind::Config, message).hint("give the adapter to that server"));
+            }
             let context = self.load.context.or(entry.context.map(|context| context as usize));
             let (weights, info) = connect(named, context, template.as_deref(), format.as_ref())?;
             let path = PathBuf::new();
@@ -361,10 +366,11 @@ fn connect(
         .hint("build with the feature remote, which is on by default"))
 }
 
-/// Loads a GGUF; a context that is not set is what models.toml says.
+/// Loads a GGUF; a context that is not set is what models.toml says, and so are adapters.
 fn load(path: &Path, entry: &ModelEntry, options: LoadOptions) -> Result<LlamaEngine> {
     let context = options.context.or(entry.context.map(|context| context as usize));
-    LlamaEngine::load(path, LoadOptions { context, ..options })
+    let lora = if options.lora.is_empty() { entry.lora.clone() } else { options.lora };
+    LlamaEngine::load(path, LoadOptions { context, lora, ..options })
 }
 
 #[cfg(all(test, feature = "llama"))]

@@ -34,6 +34,7 @@ pub use server::ServerModel;
 pub(crate) use write::{call_settings, with_call_threshold};
 
 use crate::decision::CallWeights;
+use crate::engine::LoraAdapter;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 
 const BUILTIN: &str = include_str!("../models.toml");
@@ -114,6 +115,8 @@ pub struct ModelEntry {
     pub call_threshold: Option<f64>,
     /// What makes the probability of a call out of several figures; the threshold is then about that.
     pub call_weights: Option<CallWeights>,
+    /// LoRA adapters that belong to the model.
+    pub lora: Vec<LoraAdapter>,
     /// The names of fallback models in models.toml, in order of preference.
     pub fallbacks: Vec<String>,
     /// The entry's place in models.toml.
@@ -132,6 +135,7 @@ impl ModelEntry {
             sampling: Sampling::default(),
             call_threshold: None,
             call_weights: None,
+            lora: Vec::new(),
             fallbacks: Vec::new(),
             place: None,
         }

@@ -175,31 +175,44 @@ def servers(args):
     return Served(ours, 18441), Served(theirs, 18442)
 
 
-def cases(args):
-    """The prompts of 52 cases with their tools, asked a second time, a token each."""
-    suite = FOLDER.parent / "suites" / "builtin.jsonl"
-    found = [json.loads(line) for line in suite.read_text().splitlines() if line.strip()][:52]
+def timed(args, prepare, ask):
+    """Pairs of the seconds that both servers take for the same requests, without the first round. `prepare` makes the requests,
+    with callwright's server, and `ask` sends one."""
     ours, theirs = servers(args)
     pairs = []
     try:
-        # Both get the same text.
-        bodies = [{"messages": case["messages"], "tools": case["tools"]} for case in found]
-        prompts = [json.loads(ours.ask("POST", "/apply-template", body)[1])["prompt"] for body in bodies]
+        requests = prepare(ours)
         for turn in range(args.pairs + 1):
             took = []
             for server in (ours, theirs):
                 began = time.monotonic()
-                for prompt in prompts:
-                    status, answer = server.ask("POST", "/v1/completions", {"prompt": prompt, "max_tokens": 1, "temperature": 0})
-                    if status != 200:
-                        raise SystemExit(f"status {status}: {answer[:200]}")
+                for request in requests:
+                    ask(server, request)
                 took.append(time.monotonic() - began)
             if turn > 0:
                 pairs.append(tuple(took))
     finally:
         ours.close()
         theirs.close()
-    report(f"{len(found)} prompts asked again, one token each, by HTTP", pairs, "s")
+    return pairs
+
+
+def cases(args):
+    """The prompts of 52 cases with their tools, asked a second time, a token each."""
+    suite = FOLDER.parent / "suites" / "builtin.jsonl"
+    found = [json.loads(line) for line in suite.read_text().splitlines() if line.strip()][:52]
+
+    def prompts_of(server):
+        # Both get the same text.
+        bodies = [{"messages": case["messages"], "tools": case["tools"]} for case in found]
+        return [json.loads(server.ask("POST", "/apply-template", body)[1])["prompt"] for body in bodies]
+
+    def ask(server, prompt):
+        status, answer = server.ask("POST", "/v1/completions", {"prompt": prompt, "max_tokens": 1, "temperature": 0})
+        if status != 200:
+            raise SystemExit(f"status {status}: {answer[:200]}")
+
+    report(f"{len(found)} prompts asked again, one token each, by HTTP", timed(args, prompts_of, ask), "s")
 
 
 def start(args):
@@ -221,22 +234,9 @@ def call(args):
     schema = {"type": "object", "properties": {"city": {"type": "string", "enum": ["Oslo", "Lima", "Rome"]}, "unit": {"const": "celsius"}, "days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["city", "unit", "days"], "additionalProperties": False}
     tool = {"type": "function", "function": {"name": "get_weather_forecast", "description": "The weather", "parameters": schema}}
     questions = ["Weather in Oslo?", "What about Lima for 3 days?", "Rome, please.", "Is it warm in Oslo?"]
-    ours, theirs = servers(args)
-    pairs = []
-    try:
-        for turn in range(args.pairs + 1):
-            took = []
-            for server in (ours, theirs):
-                began = time.monotonic()
-                for question in questions:
-                    body = {"messages": [{"role": "user", "content": question}], "tools": [tool], "tool_choice": "required", "temperature": 0, "max_tokens": 120}
-                    server.chat(body)
-                took.append(time.monotonic() - began)
-            if turn > 0:
-                pairs.append(tuple(took))
-    finally:
-        ours.close()
-        theirs.close()
+    options = {"tools": [tool], "tool_choice": "required", "temperature": 0, "max_tokens": 120}
+    bodies = [{"messages": [{"role": "user", "content": question}], **options} for question in questions]
+    pairs = timed(args, lambda _: bodies, Served.chat)
     report(f"{len(questions)} required calls, prompts known", pairs, "s")
 
 

@@ -40,6 +40,9 @@ pub struct Configuration {
     pub repair: bool,
     /// The most tokens of an answer.
     pub max_tokens: usize,
+    /// LoRA adapters: the file, the scale, and the hash of the file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lora: Vec<String>,
     /// The context's size in tokens, if it was given.
     pub context: Option<usize>,
     /// The probability of a call at or above which an answer had to be one.
@@ -81,6 +84,7 @@ impl Configuration {
             sampling: options.sampling,
             repair: true,
             max_tokens: options.max_tokens,
+            lora: Vec::new(),
             context: None,
             call_threshold: options.call_threshold,
             call_weights: options.call_weights,
@@ -141,7 +145,7 @@ impl Configuration {
         let key = |one: &Configuration| {
             (one.model_sha256.clone(), one.model.clone(), one.template_sha256.clone(), one.format_declaration.clone())
         };
-        key(self) == key(other) && self.context == other.context
+        key(self) == key(other) && self.context == other.context && self.lora == other.lora
     }
 }
 

@@ -5,9 +5,11 @@
 //! resumes after the line before.
 
 use super::configuration::Configuration;
+use super::run::in_order;
 use super::sample::Sample;
 use super::score::SCORER;
-use super::suite::{Suite, wrong};
+use super::shard::Shard;
+use super::suite::{Case, Suite, wrong};
 use crate::error::{Error, ErrorKind, Location, Result};
 use crate::text_file;
 use serde::{Deserialize, Serialize};
@@ -35,13 +37,16 @@ pub struct Plan {
     pub suite: String,
     /// The hash of the suite's lines.
     pub suite_sha256: String,
-    /// The number of cases.
+    /// The number of cases, in all shards.
     pub cases: usize,
     /// The number of answers to each case.
     pub repeat: usize,
     /// The number of cases asked at a time.
     #[serde(default = "one")]
     pub parallel_cases: usize,
+    /// The part of the cases that this run asks, if not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) shard: Option<Shard>,
     /// The time that chat templates get.
     pub now: String,
     /// The configurations.
@@ -65,14 +70,10 @@ impl Plan {
             cases: suite.cases.len(),
             repeat,
             parallel_cases: 1,
+            shard: None,
             now: NOW.to_owned(),
             configurations: configurations.into_iter().map(Configuration::identified).collect(),
         }
-    }
-
-    /// The number of answers that the run will have.
-    pub(crate) fn total(&self) -> usize {
-        self.cases * self.repeat * self.configurations.len()
     }
 
     /// The command that started the run, quoted for a shell.
@@ -94,6 +95,8 @@ impl Plan {
             Some("models, templates, formats or options")
         } else if self.repeat != other.repeat {
             Some("`Plan::repeat`")
+        } else if self.shard != other.shard {
+            Some("the shard")
         } else {
             None
         }
@@ -224,6 +227,31 @@ impl RunDirectory {
         Ok(run)
     }
 
+    /// Makes the directory of a run that is over; `prompts` are hashes and texts.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Suite`] when something else is in the directory; [`ErrorKind::Io`].
+    pub(super) fn create(
+        path: &Path,
+        plan: Plan,
+        suite: &Suite,
+        samples: Vec<Sample>,
+        prompts: Vec<(String, String)>,
+    ) -> Result<RunDirectory> {
+        std::fs::create_dir_all(path).map_err(|error| Error::io("create", path, &error))?;
+        let _lock = lock(path)?;
+        RunDirectory::check_free(path)?;
+        write(path, "suite.jsonl", &suite.to_text())?;
+        let prompt = |(sha256, text): &(String, String)| Prompt { sha256: sha256.clone(), text: text.clone() };
+        write(path, "prompts.jsonl", &lines(path, prompts.iter().map(prompt))?)?;
+        write(path, "samples.jsonl", &lines(path, samples.iter())?)?;
+        let (path, suite, prompts) = (path.to_owned(), suite.clone(), prompts.into_iter().collect());
+        let run = RunDirectory { path, plan, suite, samples, prompts, notices: Vec::new(), journal: None };
+        // Last, as above.
+        run.write_plan()?;
+        Ok(run)
+    }
+
     /// Reads an existing run, which may still be in progress.
     ///
     /// # Errors
@@ -262,7 +290,8 @@ impl RunDirectory {
 
     /// Adds the samples that were read. Of two samples of one answer it keeps one, preferably one that did not fail.
     fn take(&mut self, samples: Vec<Sample>) -> Result<()> {
-        let cases: HashSet<&str> = self.suite.cases.iter().map(|case| case.id.as_str()).collect();
+        let own = self.own_cases();
+        let cases: HashSet<&str> = own.iter().map(|(_, case)| case.id.as_str()).collect();
         let configurations: HashSet<&str> = self.plan.configurations.iter().map(|one| one.id.as_str()).collect();
         let mut places = HashMap::new();
         for (index, sample) in samples.into_iter().enumerate() {
@@ -280,6 +309,18 @@ impl RunDirectory {
             }
         }
         Ok(())
+    }
+
+    /// The cases that the run asks, in that order; each with the number of its tools.
+    pub(super) fn own_cases(&self) -> Vec<(usize, Case)> {
+        let cases = &self.suite.cases;
+        self.plan.shard.map_or_else(|| in_order(cases), |shard| shard.cases(cases))
+    }
+
+    /// The number of answers that the run will have.
+    pub(crate) fn total(&self) -> usize {
+        let cases = self.plan.shard.map_or(self.plan.cases, |_| self.own_cases().len());
+        cases * self.plan.repeat * self.plan.configurations.len()
     }
 
     /// The directory's path.
@@ -318,7 +359,7 @@ impl RunDirectory {
 
     /// The number of answers still missing: the run is in progress, or was interrupted.
     pub(crate) fn lacking(&self) -> usize {
-        self.plan.total().saturating_sub(self.samples.len())
+        self.total().saturating_sub(self.samples.len())
     }
 
     /// Writes a file of the directory atomically.
@@ -359,6 +400,16 @@ fn write_line(file: &mut File, value: &impl Serialize) -> std::io::Result<()> {
     line.push(b'\n');
     file.write_all(&line)?;
     file.flush()
+}
+
+/// Values as the lines of a file below `folder`.
+fn lines(folder: &Path, values: impl Iterator<Item = impl Serialize>) -> Result<String> {
+    let mut text = String::new();
+    for value in values {
+        text += &serde_json::to_string(&value).map_err(|error| Error::io("write", folder, &error.into()))?;
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {

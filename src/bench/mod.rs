@@ -24,6 +24,7 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod sample;
 pub(crate) mod score;
+pub(crate) mod shard;
 pub(crate) mod stats;
 pub(crate) mod suite;
 pub(crate) mod summary;

@@ -1,7 +1,7 @@
 //! Asks several cases at a time, each in its own sequence.
 
 use super::directory::RunDirectory;
-use super::run::{Answer, Answerer, Asked, Journal, Progress, in_order, read_format};
+use super::run::{Answer, Answerer, Asked, Journal, Progress, read_format};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ pub(crate) fn run_parallel(
     cancel: &AtomicBool,
 ) -> Result<bool> {
     let plan = directory.plan.clone();
-    let cases = in_order(&directory.suite.cases);
+    let cases = directory.own_cases();
     let mut journal = Journal::new(directory, on_progress);
     let formats = plan.configurations.iter().map(read_format).collect::<Result<Vec<_>>>()?;
     let mut begin = 0;

@@ -86,6 +86,9 @@ fn remarks(summary: &Summary<'_>) -> Vec<String> {
             percent((all - unreachable.len()) as f64 / all as f64)
         ));
     }
+    if let Some(shard) = summary.run.plan.shard {
+        remarks.push(format!("This is {shard}: it has {} of the cases.", summary.run.own_cases().len()));
+    }
     if summary.run.lacking() > 0 {
         remarks.push(format!("The run is not complete: {} answers are missing.", summary.run.lacking()));
     }

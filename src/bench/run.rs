@@ -87,7 +87,7 @@ impl<'a> Journal<'a> {
             .iter()
             .map(|sample| (sample.case.clone(), sample.config.clone(), sample.repeat))
             .collect();
-        let progress = Progress { done: kept.len(), total: directory.plan.total(), fresh: 0, correct: 0 };
+        let progress = Progress { done: kept.len(), total: directory.total(), fresh: 0, correct: 0 };
         on_progress(progress);
         Journal { directory, kept, progress, on_progress }
     }
@@ -134,7 +134,7 @@ pub fn run(
     cancel: &AtomicBool,
 ) -> Result<bool> {
     let plan = directory.plan.clone();
-    let cases = in_order(&directory.suite.cases);
+    let cases = directory.own_cases();
     let mut journal = Journal::new(directory, on_progress);
     let mut session: Option<(Box<dyn Answerer>, &Configuration)> = None;
     for (index, configuration) in plan.configurations.iter().enumerate() {

@@ -1,6 +1,7 @@
 //! `callwright bench`: measures how reliably models call tools.
 
 use super::bench_calibrate::{self, CalibrateArgs};
+use super::bench_merge::{self, MergeArgs};
 use super::bench_run::{self, RunArgs};
 use super::bench_score::{self, ScoreArgs};
 use super::bench_table::{comparison, table};
@@ -75,6 +76,7 @@ enum Command {
     },
     Score(ScoreArgs),
     Calibrate(Box<CalibrateArgs>),
+    Merge(MergeArgs),
 }
 
 pub fn run(args: BenchArgs) -> Result<u8> {
@@ -82,6 +84,7 @@ pub fn run(args: BenchArgs) -> Result<u8> {
         None => bench_run::run(args.run),
         Some(Command::Score(args)) => bench_score::run(args),
         Some(Command::Calibrate(args)) => bench_calibrate::run(*args),
+        Some(Command::Merge(args)) => bench_merge::run(args),
         Some(Command::Init { file }) => init(&file),
         Some(Command::Compare { a, b, json }) => {
             let (a, b) = (open(&a)?, b.as_deref().map(open).transpose()?);
@@ -109,7 +112,7 @@ pub fn run(args: BenchArgs) -> Result<u8> {
     }
 }
 
-fn open(path: &std::path::Path) -> Result<RunDirectory> {
+pub fn open(path: &std::path::Path) -> Result<RunDirectory> {
     let run = RunDirectory::open(path)?;
     run.notices.iter().for_each(|text| notice(text));
     Ok(run)

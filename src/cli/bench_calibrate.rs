@@ -157,15 +157,20 @@ fn write_entry(path: &Path, model: &ModelOptions, entry: &ModelEntry, calibratio
     let mut entry = entry.clone();
     entry.template = model.template.clone().or(entry.template);
     entry.format = model.format.clone().or(entry.format);
+    if !model.hardware.lora.is_empty() {
+        entry.lora.clone_from(&model.hardware.lora);
+    }
     let threshold = calibration.best.threshold;
     let written = with_call_threshold(&text, &entry, threshold, calibration.weights);
     std::fs::write(path, written).map_err(|error| Error::io("write", path, &error))?;
     say(format_args!("{}: call_threshold = {threshold:?} for {}\n", path.display(), entry.name));
-    for (option, given) in [("template", &model.template), ("format", &model.format)] {
-        if let Some(given) = given {
-            notice(&format!(
-                "the threshold was measured with --{option} {given}: the entry needs {option} = {given:?}"
-            ));
+    let named = [("template", &model.template), ("format", &model.format)];
+    let named = named.map(|(option, given)| (option, given.clone(), given.as_ref().map(|given| format!("{given:?}"))));
+    let adapters: Vec<String> = model.hardware.lora.iter().map(ToString::to_string).collect();
+    let lora = (!adapters.is_empty()).then(|| (adapters.join(" --lora "), format!("{adapters:?}"))).unzip();
+    for (option, given, value) in named.into_iter().chain([("lora", lora.0, lora.1)]) {
+        if let (Some(given), Some(value)) = (given, value) {
+            notice(&format!("the threshold was measured with --{option} {given}: the entry needs {option} = {value}"));
         }
     }
     Ok(())

@@ -3,24 +3,25 @@
 use super::bench_run::RunArgs;
 use super::{Cli, notice};
 use anyhow::Result;
-use callwright::bench::configuration::{Configuration, DIMENSIONS};
 use callwright::bench::directory::{Plan, RunDirectory};
+use callwright::bench::shard::{Difference, differences, other_cases};
 use callwright::bench::suite::Suite;
 use callwright::models::bundled;
 use callwright::{Error, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
-use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The options that determine the run, with their defaults where clap does not know them.
-const DECIDING: [(&str, Option<&str>); 19] = [
+const DECIDING: [(&str, Option<&str>); 21] = [
     ("suite", None),
     ("limit", None),
     ("repeat", None),
+    ("shard", None),
     ("preset", None),
     ("model", Some(bundled::NAME)),
+    ("lora", None),
     ("template", None),
     ("format", None),
     ("constrain", Some("auto")),
@@ -81,9 +82,9 @@ pub fn resumed(mut args: RunArgs) -> Result<(RunArgs, Option<Suite>)> {
     whole.models = args.models.or(whole.models);
     whole.hardware.threads = args.hardware.threads.or(whole.hardware.threads);
     whole.hardware.gpu_layers = args.hardware.gpu_layers.or(whole.hardware.gpu_layers);
-    whole.baseline = args.baseline.or(whole.baseline);
-    if !args.fail_under.is_empty() {
-        whole.fail_under = args.fail_under;
+    whole.goals.baseline = args.goals.baseline.or(whole.goals.baseline);
+    if !args.goals.fail_under.is_empty() {
+        whole.goals.fail_under = args.goals.fail_under;
     }
     if is_given(given, "parallel_cases") {
         whole.parallel_cases = args.parallel_cases;
@@ -125,37 +126,13 @@ pub fn with_options(error: Error, path: &Path, plan: &Plan, suite: &Suite) -> Er
     if found.plan.difference(plan).is_none() {
         return error;
     }
-    let values = |plan: &Plan, value: &dyn Fn(&Configuration) -> String| {
-        let values: BTreeSet<String> = plan.configurations.iter().map(value).collect();
-        values.into_iter().collect::<Vec<_>>().join(", ")
-    };
-    let suite_sha256 = &plan.suite_sha256;
-    let of = |plan: &Plan| {
-        let mut options: Vec<(&str, String)> = Vec::new();
-        if found.plan.suite_sha256 != *suite_sha256 {
-            options.push(("suite", plan.suite.clone()));
-        }
-        for (index, name) in DIMENSIONS.into_iter().enumerate() {
-            options.push((name, values(plan, &|one| one.values()[index].clone())));
-        }
-        options.push(("max-tokens", values(plan, &|one| one.max_tokens.to_string())));
-        options.push(("repeat", plan.repeat.to_string()));
-        options.push(("seed", values(plan, &|one| one.sampling.seed.to_string())));
-        let threshold = |value: Option<f64>| value.map_or("not given".to_owned(), |value| value.to_string());
-        options.push(("call-threshold", values(plan, &|one| threshold(one.call_threshold))));
-        options.push(("no-call-below", values(plan, &|one| threshold(one.no_call_below))));
-        options.push(("ctx", values(plan, &|one| one.context.map_or("not given".to_owned(), |ctx| ctx.to_string()))));
-        options
-    };
-    let pairs = of(&found.plan).into_iter().zip(of(plan)).filter(|(was, is)| was != is);
     // Also options that were not given: a preset sets several.
-    let mut changed: Vec<String> =
-        pairs.map(|((name, was), (_, is))| format!("{name} was {was}, and is {is}")).collect();
-    let (there, here) = (&found.suite.cases, &suite.cases);
-    if there.len() != here.len() {
-        changed.push(format!("{} cases were asked, and {} are", there.len(), here.len()));
-    } else if let Some((_, edited)) = there.iter().zip(here).find(|(was, is)| was.line != is.line) {
-        changed.push(format!("the case {} is another", edited.id));
+    let mut changed: Vec<String> = differences([&found.plan, plan])
+        .into_iter()
+        .map(|Difference { name, values: [was, is] }| format!("{name} was {was}, and is {is}"))
+        .collect();
+    if found.plan.suite_sha256 != plan.suite_sha256 {
+        changed.push(other_cases([&found.suite, suite]));
     }
     match changed.is_empty() {
         true => error,

@@ -1,37 +1,36 @@
 //! Runs a benchmark: the matrix from the command line, progress, thresholds.
 
-use super::bench::{show, tell_lacking};
+use super::bench::show;
+use super::bench_goals::{Goals, baseline, check_baseline, judged};
 use super::bench_resume::{resumed, with_options};
-use super::bench_table::comparison;
 use super::generation::{Constrain, OtherFormsArg, probability};
 use super::hardware::HardwareOptions;
 use super::input::{ModelOptions, positive};
 use super::run::Interrupts;
 use super::sampling::temperature;
-use super::{DONE, FAILED, INTERRUPTED, THRESHOLD, notice, say};
+use super::{DONE, INTERRUPTED, notice, say};
 use anyhow::Result;
 use callwright::bench::ask::SessionAnswers;
-use callwright::bench::compare::{belong, compare};
 use callwright::bench::configuration::Configuration;
 use callwright::bench::directory::{Plan, RunDirectory};
 use callwright::bench::parallel::{AnswererMaker, Open, run_parallel};
 use callwright::bench::report::percent;
 use callwright::bench::run::{Answerer, Progress};
-use callwright::bench::score::SCORER;
+use callwright::bench::shard::Shard;
 use callwright::bench::suite::{Case, Suite};
-use callwright::bench::summary::{SCORES, Summary};
+use callwright::bench::summary::Summary;
 use callwright::constraint::Mode;
+use callwright::engine::LoraAdapter;
 use callwright::engine::llama::parallel::MAX_SEQUENCES;
 use callwright::engine::sampler::Sampling;
-use callwright::error::nearest;
 use callwright::hash::{sha256, sha256_of};
-use callwright::models::{Hub, Models, bundled};
+use callwright::models::{Hub, ModelEntry, Models, bundled};
 use callwright::session::ToolChoice;
 use callwright::{Error, ErrorKind, Tools};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -57,6 +56,10 @@ pub struct RunArgs {
     /// Ask each case N times, with other seeds
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Cases")]
     repeat: usize,
+
+    /// Ask only the cases of part I of N, so that N machines share a run; `bench merge` makes one run of the parts
+    #[arg(long, value_name = "I/N", help_heading = "Cases")]
+    shard: Option<Shard>,
 
     /// Ask up to N cases at a time: more answers per minute, each with a longer latency. The cases share a context, or,
     /// with a model so small that this is slower, each core has its own
@@ -147,13 +150,8 @@ pub struct RunArgs {
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 
-    /// Exit with 3 if a configuration's score is below SHARE; the score is accuracy, or one of report.json's keys
-    #[arg(long, value_name = "SHARE[:SCORE]", value_parser = threshold, help_heading = "Output")]
-    pub fail_under: Vec<(f64, &'static str)>,
-
-    /// Exit with 3 if a configuration is significantly worse than in the run in DIR
-    #[arg(long, value_name = "DIR", help_heading = "Output")]
-    pub baseline: Option<PathBuf>,
+    #[command(flatten)]
+    pub goals: Goals,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -185,22 +183,6 @@ fn selected(text: &str) -> Result<Shown, String> {
 fn sequences(text: &str) -> Result<usize, String> {
     let count = positive(text).ok().filter(|count| *count <= MAX_SEQUENCES);
     count.ok_or_else(|| format!("not a whole number from 1 to {MAX_SEQUENCES}"))
-}
-
-/// `0.95` or `0.95:format_validity`.
-fn threshold(text: &str) -> Result<(f64, &'static str), String> {
-    let (share, key) = text.split_once(':').unwrap_or((text, "accuracy"));
-    let share =
-        share.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or("the share is no number from 0 to 1")?;
-    let keys = || SCORES.iter().map(|score| score.key);
-    let known = keys().find(|known| *known == key);
-    Ok((
-        share,
-        known.ok_or_else(|| match nearest(key, keys()) {
-            Some(near) => format!("there is no score {key:?}; did you mean {near}?"),
-            None => format!("there is no score {key:?}; the scores are {}", keys().collect::<Vec<_>>().join(", ")),
-        })?,
-    ))
 }
 
 /// The options that name a model, its template and its format.
@@ -341,6 +323,7 @@ impl RunArgs {
             model_sha256: hash.to_owned(),
             sampling,
             max_tokens: self.max_tokens,
+            lora: self.adapters(model.entry())?,
             context: self.ctx,
             call_threshold: self.call_threshold.or(model.entry().call_threshold),
             call_weights: model.entry().call_weights,
@@ -348,6 +331,18 @@ impl RunArgs {
             ..Configuration::new(&loaded.model, &session)
         };
         Ok((configuration, sampling.temperature))
+    }
+
+    /// The adapters of a model, with the hashes of their files.
+    fn adapters(&self, entry: &ModelEntry) -> Result<Vec<String>> {
+        let adapters = if self.hardware.lora.is_empty() { &entry.lora } else { &self.hardware.lora };
+        let described = |adapter: &LoraAdapter| {
+            let file = std::fs::File::open(&adapter.file);
+            let hash = file.and_then(|file| sha256_of(file, &mut |_| ()));
+            let hash = hash.map_err(|error| Error::io("read", &adapter.file, &error))?;
+            Ok(format!("{adapter} ({hash})"))
+        };
+        adapters.iter().map(described).collect()
     }
 
     /// The hash of a model's file.
@@ -376,8 +371,11 @@ pub fn run(args: RunArgs) -> Result<u8> {
             args.limit.map_or(suite.clone(), |limit| suite.limited(limit))
         }
     };
+    if let Some(shard) = args.shard {
+        shard.check(&suite)?;
+    }
     let resume = args.resume.is_some();
-    let baseline = args.baseline.as_deref().map(|path| baseline(path, &suite)).transpose()?;
+    let baseline = args.goals.baseline.as_deref().map(|path| baseline(path, &suite)).transpose()?;
     let out = args
         .out
         .clone()
@@ -391,11 +389,8 @@ pub fn run(args: RunArgs) -> Result<u8> {
     let mut plan = Plan::new(&suite, configurations, args.repeat);
     plan.command = std::iter::once("callwright".to_owned()).chain(std::env::args().skip(1)).collect();
     plan.parallel_cases = args.parallel_cases;
-    if let Some(baseline) = baseline.as_ref().filter(|run| !belong(&run.plan.configurations, &plan.configurations)) {
-        return Err(no_baseline(baseline.path(), "has no configurations that belong to these")
-            .hint("configurations belong together when template, format and options are the same")
-            .into());
-    }
+    plan.shard = args.shard;
+    check_baseline(baseline.as_ref(), &plan)?;
     let started = RunDirectory::start(&out, plan.clone(), &suite, resume);
     let mut directory =
         started.map_err(|error| if resume { with_options(error, &out, &plan, &suite) } else { error })?;
@@ -408,13 +403,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
         notice(&format!("interrupted; `callwright bench --resume {}` goes on", out.display()));
         return Ok(INTERRUPTED);
     }
-    let met = thresholds(&args, &summary) & against(baseline.as_ref(), &directory)?;
-    let whole = tell_broken(&directory, &out);
-    Ok(match (met, whole) {
-        (false, _) => THRESHOLD,
-        (true, false) => FAILED,
-        (true, true) => DONE,
-    })
+    judged(&args.goals, baseline.as_ref(), &summary)
 }
 
 /// Asks the cases that have no answer yet; false if it was interrupted.
@@ -494,71 +483,6 @@ fn sequences_for(args: &RunArgs, loaded: &Loaded, count: usize, now: &str, stop:
 
 fn as_error(error: anyhow::Error) -> Error {
     error.downcast::<Error>().unwrap_or_else(|error| Error::new(ErrorKind::Engine, format!("{error:#}")))
-}
-
-/// Reports answers that failed; true if none did.
-fn tell_broken(directory: &RunDirectory, out: &Path) -> bool {
-    let broken = directory.samples.iter().filter(|sample| sample.broke());
-    let Some(first) = broken.clone().next() else { return true };
-    let reason = first.failure.as_ref().map_or("", |failure| failure.message.as_str());
-    let (count, case, out) = (broken.count(), &first.case, out.display());
-    notice(&format!(
-        "{count} of {} answers broke, which says nothing of the model: no score counts them; the first, to {case}: {reason}; \
-         `callwright bench --resume {out}` asks for them again",
-        directory.samples.len()
-    ));
-    false
-}
-
-/// Whether all configurations reach the thresholds of --fail-under.
-fn thresholds(args: &RunArgs, summary: &Summary<'_>) -> bool {
-    let mut met = true;
-    for (wanted, key) in &args.fail_under {
-        for one in &summary.configurations {
-            let score = one.scores.get(key);
-            if score.is_none_or(|score| score.share() < *wanted) {
-                // Rounded, both may look equal.
-                let reached = score.map_or("nothing to count".to_owned(), |score| {
-                    format!("{} ({} of {})", percent(score.share()), score.successes, score.trials)
-                });
-                notice(&format!("{}: {key} is below {}: {reached}", one.label, percent(*wanted)));
-                met = false;
-            }
-        }
-    }
-    met
-}
-
-fn no_baseline(path: &Path, what: &str) -> Error {
-    Error::new(ErrorKind::Suite, format!("the run in {} {what}", path.display()))
-}
-
-/// Opens the run in --baseline, and fails early where [`compare`] would fail.
-fn baseline(path: &Path, suite: &Suite) -> Result<RunDirectory> {
-    let run = RunDirectory::open(path)?;
-    let wrong = |what: &str| no_baseline(path, what);
-    if run.plan.suite_sha256 != suite.sha256() {
-        return Err(wrong("has other cases: it is no baseline for these")
-            .hint("a baseline is a run of the same suite with the same --limit")
-            .into());
-    }
-    if run.plan.scorer != SCORER {
-        return Err(wrong("was scored by another version")
-            .hint("`callwright bench rescore DIR` scores it anew")
-            .into());
-    }
-    Ok(run)
-}
-
-/// Prints the comparison with the baseline; true if nothing is significantly worse.
-fn against(baseline: Option<&RunDirectory>, run: &RunDirectory) -> Result<bool> {
-    let Some(baseline) = baseline else { return Ok(true) };
-    let comparisons = compare(baseline, run)?;
-    tell_lacking(baseline);
-    for one in &comparisons {
-        say(format_args!("{}", comparison(one)));
-    }
-    Ok(!comparisons.iter().any(|one| one.is_drop()))
 }
 
 #[cfg(test)]

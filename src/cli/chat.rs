@@ -226,6 +226,7 @@ fn save(path: &Path, text: &str, over: bool) -> Result<(), Error> {
             .hint(format!("/save! {} writes over it", path.display())));
     }
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    #[cfg_attr(not(unix), allow(unused_mut))]
     let mut builder = tempfile::Builder::new();
     // A file like any other, or with the permissions of the one that is written over.
     #[cfg(unix)]

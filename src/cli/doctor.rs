@@ -5,7 +5,9 @@ use super::config::{self, Form, Settings};
 use super::{DONE, USAGE};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
-use callwright::engine::llama::cpu_features;
+use callwright::engine::llama::{cpu_features, gpu_devices, measured_counts};
+use callwright::engine::{Device, MeasuredThreads};
+use callwright::machine::{Memory, load, memory, processor};
 use callwright::models::{Hub, Models, Source, bundled};
 use indicatif::DecimalBytes;
 use serde_json::{Value, json};
@@ -103,18 +105,15 @@ struct Report {
     memory: Option<Memory>,
     backends: Vec<&'static str>,
     gpus: Vec<&'static str>,
+    /// The GPUs that llama.cpp uses.
+    devices: Vec<Device>,
+    /// Numbers of threads that were measured.
+    threads: Vec<MeasuredThreads>,
     places: Vec<Place>,
     models: Vec<Here>,
     /// The number of models with names.
     named: usize,
     advice: Vec<Advice>,
-}
-
-/// Bytes of the machine's memory.
-#[derive(Clone, Copy)]
-pub struct Memory {
-    total: u64,
-    pub available: u64,
 }
 
 impl Report {
@@ -155,6 +154,8 @@ impl Report {
             memory: memory(),
             backends: backends(),
             gpus: gpus(),
+            devices: gpu_devices(),
+            threads: measured_counts(),
             places: vec![
                 settings,
                 own,
@@ -249,7 +250,8 @@ impl Report {
                 "features": self.used, "features_left": self.left,
             },
             "memory": self.memory.map(|memory| json!({"total": memory.total, "available": memory.available})),
-            "gpu": {"backends": self.backends, "devices": self.gpus},
+            "gpu": {"backends": self.backends, "devices": self.gpus, "used": self.devices},
+            "threads": self.threads,
             "folders": places,
             "models": self.models.iter().map(|model| json!({"name": model.name, "bytes": model.bytes})).collect::<Value>(),
             "advice": self.advice.iter().map(|one| json!({"problem": one.problem, "command": one.command})).collect::<Value>(),
@@ -285,6 +287,11 @@ impl Report {
             ("GPU backends", list(&self.backends, "none in this build")),
             ("GPUs seen", list(&self.gpus, "none")),
         ];
+        if !self.backends.is_empty() {
+            rows.push(("GPUs used", several(self.devices.iter().map(described))));
+        }
+        let threads = self.threads.iter().map(|one| format!("{} for {}", one.threads, one.model));
+        rows.push(("threads measured", several(threads)));
         rows.extend(self.places.iter().map(|place| (place.what, place.describe())));
         let models: Vec<String> =
             self.models.iter().map(|model| format!("{} ({})", model.name, DecimalBytes(model.bytes))).collect();
@@ -310,6 +317,17 @@ impl Report {
 
 fn cores(count: usize) -> String {
     if count == 1 { "1 core".to_owned() } else { format!("{count} cores") }
+}
+
+/// Several things in a row of the report.
+fn several(items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.collect();
+    if items.is_empty() { "none".to_owned() } else { items.join("; ") }
+}
+
+fn described(device: &Device) -> String {
+    let Device { name, description, total, free } = device;
+    format!("{name}: {description}, {} with {} free", DecimalBytes(*total), DecimalBytes(*free))
 }
 
 fn target() -> String {
@@ -378,28 +396,6 @@ fn left(used: &[String]) -> Vec<&'static str> {
     }
     let there = units.into_iter().filter(|(_, there)| *there).map(|(name, _)| name);
     there.filter(|name| !used.iter().any(|used| used == name)).collect()
-}
-
-/// The processor's name, where the system writes it into a file.
-fn processor() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
-}
-
-/// The processes that want to run, over the last minute.
-fn load() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
-}
-
-/// The machine's memory, where the system says what it has.
-pub fn memory() -> Option<Memory> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let bytes = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim_start_matches(':').trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
-    };
-    Some(Memory { total: bytes("MemTotal")?, available: bytes("MemAvailable")? })
 }
 
 /// The size of a file, or of all files below a folder. Links are not followed: the hub's cache links to its own files.

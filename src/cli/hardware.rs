@@ -1,9 +1,9 @@
 //! The options for how a model runs on this machine: threads, memory, caches.
 
-use super::doctor::memory;
 use super::input::{gpu_layers, positive, threads};
 use super::size;
-use callwright::engine::{CacheType, FlashAttention, LoadOptions, PromptFolder};
+use callwright::engine::{CacheType, FlashAttention, LoadOptions, LoraAdapter, PromptFolder};
+use callwright::machine::memory;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,6 +11,10 @@ use std::path::PathBuf;
 /// How a model runs on this machine.
 #[derive(Args, Clone)]
 pub struct HardwareOptions {
+    /// Add the LoRA adapter in FILE to the model; SCALE says how much of it, from 0 for nothing to 1 for all. May be repeated [default: the model's in models.toml]
+    #[arg(long, value_name = "FILE[:SCALE]", help_heading = "Model", value_parser = adapter)]
+    pub lora: Vec<LoraAdapter>,
+
     /// Decode with N threads [default: the number that was measured as the fastest on this machine]
     #[arg(short, long, value_name = "N", help_heading = "Hardware", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
@@ -120,6 +124,7 @@ impl HardwareOptions {
     /// How a model is loaded with these options.
     pub fn load_options(&self) -> LoadOptions {
         LoadOptions::default().with(|load| {
+            load.lora = self.lora.clone();
             load.threads = self.threads;
             load.prompt_threads = self.threads_batch;
             load.gpu_layers = self.gpu_layers;
@@ -160,6 +165,10 @@ fn memory_for_prompts() -> u64 {
     // Less than any machine has that runs a model.
     const UNKNOWN: u64 = 512 << 20;
     memory().map_or(UNKNOWN, |memory| (memory.available / 4).min(MOST))
+}
+
+fn adapter(text: &str) -> Result<LoraAdapter, String> {
+    LoraAdapter::parse(text, |file| PathBuf::from(file))
 }
 
 fn size_or_none(text: &str) -> Result<u64, String> {

@@ -466,7 +466,8 @@ impl ModelOptions {
 
     /// Loads other models by name, with their own templates, formats, contexts and sampling.
     pub fn opener(&self) -> OpenModel {
-        let options = ModelOptions { ctx: None, template: None, format: None, ..self.clone() };
+        let mut options = ModelOptions { ctx: None, template: None, format: None, ..self.clone() };
+        options.hardware.lora.clear();
         Box::new(move |name| {
             let model = options.builder(false).open(name)?;
             let size = std::fs::metadata(model.path()).map_or(0, |data| data.len());

@@ -5,7 +5,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
 use std::ffi::OsString;
 
 /// Options that users of llama.cpp, Ollama and others know under these names.
-const SYNONYMS: [(&str, &[&str]); 11] = [
+const SYNONYMS: [(&str, &[&str]); 12] = [
     (
         "max-tokens",
         &["predict", "num-predict", "max-new-tokens", "max-completion-tokens", "max-output-tokens", "max-length"],
@@ -15,6 +15,7 @@ const SYNONYMS: [(&str, &[&str]); 11] = [
     ("repeat-penalty", &["repetition-penalty"]),
     ("threads", &["num-threads", "num-thread", "n-threads"]),
     ("gpu-layers", &["num-gpu", "gpu"]),
+    ("lora", &["lora-scaled", "adapter"]),
     ("stop", &["reverse-prompt", "stop-sequence", "stop-sequences"]),
     ("template", &["chat-template", "chat-template-file"]),
     ("grammar", &["grammar-file"]),

@@ -5,6 +5,8 @@ mod agent;
 mod ask;
 mod bench;
 mod bench_calibrate;
+mod bench_goals;
+mod bench_merge;
 mod bench_resume;
 mod bench_run;
 mod bench_score;

@@ -176,6 +176,11 @@ impl From<StreamArgumentsArg> for StreamArguments {
 }
 
 pub fn run(args: ServeArgs) -> Result<u8> {
+    if args.model.len() > 1 && !args.hardware.lora.is_empty() {
+        return Err(Error::new(ErrorKind::Config, "--lora is for one model, and several are served")
+            .hint("name the adapters of each in models.toml: lora = [\"FILE\"]")
+            .into());
+    }
     let mut hub = Hub::from_env();
     hub.offline |= args.offline;
     let load = args.hardware.load_options().with(|load| load.context = args.server.ctx);

@@ -3,31 +3,35 @@
 //! Its C++ exceptions and failed assertions end the process, so any possible mistake of a file or a caller is checked
 //! before: the GGUF in [`crate::models`], token ids and lengths here.
 
+mod backend;
 mod context;
 pub(crate) mod parallel;
 mod state;
 mod threads;
+mod weights;
 
+pub(crate) use self::backend::{cpu_features, gpu_devices, has_gpu, slow_build_notice};
+pub(crate) use self::threads::measured_counts;
 pub(crate) use super::{LoadOptions, MAX_THREADS};
 
+use self::backend::{backend, because};
 use self::context::{Context, Shape};
 use self::parallel::Layout;
 use self::threads::Threads;
+use self::weights::Weights;
 use super::prompt_cache::{Disk, Entry, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
 use super::vocabulary::{Vocabulary, Word};
 use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
-use llama_cpp_2::llama_backend::LlamaBackend;
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
 use llama_cpp_2::token::LlamaToken;
 use llama_cpp_2::token_type::LlamaTokenAttr;
 use llama_cpp_sys_2 as sys;
 use std::cell::OnceCell;
-use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum tokens decoded in one call. llama.cpp's own default for the physical batch.
@@ -54,7 +58,7 @@ pub(crate) struct LlamaEngine {
     flash: Option<Context>,
     /// Whether sequences can move between the two.
     can_move: bool,
-    model: Arc<LlamaModel>,
+    model: Arc<Weights>,
     info: ModelInfo,
     options: LoadOptions,
     threads: Arc<Threads>,
@@ -83,6 +87,7 @@ impl LlamaEngine {
         if std::str::from_utf8(path.as_os_str().as_encoded_bytes()).is_err() {
             return Err(Error::new(ErrorKind::Gguf, format!("the path {} is not UTF-8", path.display())));
         }
+        weights::check(&options.lora, path)?;
         let mut params = LlamaModelParams::default()
             .with_vocab_only(options.vocabulary_only)
             .with_use_mmap(!options.no_mmap)
@@ -104,13 +109,15 @@ impl LlamaEngine {
         let info = describe(&model, path);
         let threads = Threads::new(&info, model.size(), &options);
         let prompts = prompts(path, &info, &options, can_truncate(&model));
-        let model = Arc::new(model);
+        // Without weights there is nothing that they change.
+        let adapters = if options.vocabulary_only { &[][..] } else { &options.lora };
+        let model = Arc::new(Weights::new(model, adapters)?);
         tracing::debug!(model = info.name, ?threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
         Ok(LlamaEngine { prompts, ..LlamaEngine::of(model, info, options, Arc::new(threads)) })
     }
 
     /// An engine for a loaded model, which other engines may share.
-    fn of(model: Arc<LlamaModel>, info: ModelInfo, options: LoadOptions, threads: Arc<Threads>) -> LlamaEngine {
+    fn of(model: Arc<Weights>, info: ModelInfo, options: LoadOptions, threads: Arc<Threads>) -> LlamaEngine {
         let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
         LlamaEngine {
             context: None,
@@ -532,7 +539,8 @@ fn prompts(path: &Path, info: &ModelInfo, options: &LoadOptions, can_truncate: b
     }
     // All that a state depends on.
     let cell = (options.cache_type_k, options.cache_type_v, options.flash_attention, options.gpu_layers);
-    let file = crate::cache::fingerprint(path).ok();
+    let file = crate::cache::fingerprint(path).ok().zip(weights::fingerprint(&options.lora));
+    let file = file.map(|(model, adapters)| model + &adapters);
     let disk = options.prompt_cache.as_ref().zip(file).map(|(cache, file)| {
         let key = crate::hash::sha256(format!("{file} {LLAMA} {} {cell:?}", cpu_features().join(" ")).as_bytes());
         Disk::new(cache.folder.clone(), &key[..16], &info.name, cache.budget, cache.always)
@@ -540,114 +548,9 @@ fn prompts(path: &Path, info: &ModelInfo, options: &LoadOptions, can_truncate: b
     Some(Arc::new(PromptCache::new(options.prompt_memory, disk, can_truncate)))
 }
 
-/// The CPU features that llama.cpp was compiled to use, by its names: `AVX2`, `AMX_INT8` and so on.
-pub(crate) fn cpu_features() -> Vec<String> {
-    if backend().is_err() {
-        return Vec::new();
-    }
-    // SAFETY: returns a pointer to a static string that the next call overwrites; it is copied at once, and the
-    // backends that it queries are loaded.
-    let text = unsafe { CStr::from_ptr(sys::llama_print_system_info()) }.to_string_lossy();
-    // One section per backend: `CPU : SSE3 = 1 | AVX2 = 1 | `.
-    let cpu = text.split("CPU : ").nth(1).unwrap_or_default();
-    let features = cpu.split('|').filter_map(|feature| feature.trim().strip_suffix(" = 1"));
-    features.map(str::to_owned).collect()
-}
-
-/// Whether this build of llama.cpp can keep layers on a GPU.
-pub(crate) fn has_gpu() -> bool {
-    backend().is_ok_and(LlamaBackend::supports_gpu_offload)
-}
-
-/// What to do about a build that does not use this CPU's vector units, such as a generic build; `None` if it uses them.
-pub(crate) fn slow_build_notice() -> Option<String> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let compiled = cpu_features();
-        let units = [
-            ("AVX2", std::is_x86_feature_detected!("avx2")),
-            ("AVX512", std::is_x86_feature_detected!("avx512f")),
-            ("AVX512_VNNI", std::is_x86_feature_detected!("avx512vnni")),
-        ];
-        let unused: Vec<&str> = units
-            .into_iter()
-            .filter(|(name, there)| *there && !compiled.iter().any(|feature| feature == name))
-            .map(|(name, _)| name)
-            .collect();
-        if !unused.is_empty() {
-            // clang, because GCC 12 miscompiles AMX, which a native build would use.
-            return Some(format!(
-                "this build of llama.cpp does not use all vector units of the CPU ({} are left) and is slower than it \
-                 could be; build it for this machine: `make install` in the repository, or CC=clang CXX=clang++ \
-                 RUSTFLAGS=\"-C target-cpu=native\" cargo install callwright --force",
-                unused.join(", ")
-            ));
-        }
-    }
-    None
-}
-
-fn backend() -> Result<&'static LlamaBackend> {
-    static BACKEND: OnceLock<std::result::Result<LlamaBackend, String>> = OnceLock::new();
-    let backend = BACKEND.get_or_init(|| {
-        // SAFETY: the callback is a static function that is safe to call from any thread.
-        unsafe { sys::llama_log_set(Some(log), std::ptr::null_mut()) };
-        #[cfg(feature = "portable")]
-        load_cpu_backends();
-        LlamaBackend::init().map_err(|error| error.to_string())
-    });
-    backend.as_ref().map_err(|error| Error::new(ErrorKind::Engine, format!("llama.cpp does not start: {error}")))
-}
-
-/// Loads the backend library for this CPU: from the program's folder, where `make portable` puts all of them, or from
-/// the build folder.
-#[cfg(feature = "portable")]
-fn load_cpu_backends() {
-    use llama_cpp_2::llama_backend::{load_backends, load_backends_from_path};
-    let program_folder = std::env::current_exe().ok().and_then(|program| program.parent().map(Path::to_owned));
-    let holds_backends = |folder: &Path| {
-        let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        names.into_iter().any(|name| name.to_string_lossy().contains("ggml-cpu-"))
-    };
-    match program_folder.filter(|folder| folder.to_str().is_some() && holds_backends(folder)) {
-        Some(folder) => load_backends_from_path(&folder),
-        None => load_backends(),
-    }
-}
-
-static COMPLAINTS: Mutex<String> = Mutex::new(String::new());
-/// Characters of messages to keep. The first message is the cause; the later ones come from its callers.
-const COMPLAINTS_KEPT: usize = 400;
-
-/// llama.cpp returns null or a number and logs the reason: keep it for the error message.
-unsafe extern "C" fn log(level: sys::ggml_log_level, text: *const c_char, _: *mut c_void) {
-    if text.is_null() {
-        return;
-    }
-    // SAFETY: llama.cpp passes a NUL-terminated string that lives for the call.
-    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    let text = text.trim_end();
-    if level == sys::GGML_LOG_LEVEL_ERROR {
-        let mut complaints = COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner);
-        if complaints.len() + text.len() < COMPLAINTS_KEPT {
-            if !complaints.is_empty() {
-                complaints.push_str("; ");
-            }
-            complaints.push_str(text);
-        }
-    }
-    tracing::debug!(target: "llama.cpp", "{text}");
-}
-
-/// llama.cpp's messages since the last call, or `otherwise` if there are none.
-fn because(otherwise: &str) -> String {
-    let complaints = std::mem::take(&mut *COMPLAINTS.lock().unwrap_or_else(PoisonError::into_inner));
-    if complaints.is_empty() { otherwise.to_owned() } else { complaints }
-}
-
 /// A closure that decodes a token of each sequence of one context, and returns the time.
 fn one_token_steps(
-    model: &Arc<LlamaModel>,
+    model: &Arc<Weights>,
     layout: Layout,
     options: &LoadOptions,
 ) -> Option<impl FnMut() -> Option<Duration> + use<>> {

@@ -80,6 +80,16 @@ pub(crate) fn cpu_features() -> Vec<String> {
     Vec::new()
 }
 
+/// The GPUs that llama.cpp has found: none.
+pub(crate) fn gpu_devices() -> Vec<super::Device> {
+    Vec::new()
+}
+
+/// The numbers of threads that are remembered: none.
+pub(crate) fn measured_counts() -> Vec<super::MeasuredThreads> {
+    Vec::new()
+}
+
 /// Whether this build can keep layers on a GPU: no.
 pub(crate) fn has_gpu() -> bool {
     false

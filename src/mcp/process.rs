@@ -3,16 +3,19 @@
 //! A server may start others (`npx` starts node), ignore the end of its input, or hang. So it runs in the process group
 //! of a guard: a shell that waits for the end of its own input, which this process holds open and never writes to. It
 //! ends with this process, however that ends, and the guard then kills the whole group, itself included. A signal at the
-//! parent's death (`PR_SET_PDEATHSIG`) would reach only the first process, on Linux alone.
+//! parent's death (`PR_SET_PDEATHSIG`) would reach only the first process, on Linux alone. On Windows the guard is a job object.
 
 use crate::agent::exec::groups;
-use std::process::{Child as Shell, Command as ShellCommand, Stdio};
+use std::process::Stdio;
+#[cfg(not(windows))]
+use std::process::{Child as Shell, Command as ShellCommand};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 /// What the guard runs: signals that are meant for the servers do not end it.
+#[cfg(not(windows))]
 const GUARD: &str = "trap '' HUP INT TERM; read -r line; kill -KILL 0";
 /// How long a server may take to end once its input has ended, and again after a signal.
 const GRACE: Duration = Duration::from_secs(1);
@@ -22,8 +25,29 @@ const COMPLAINT: usize = 2 << 10;
 const INHERITED: [&str; 6] = ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"];
 
 /// The shell that ends a server's processes.
+#[cfg(not(windows))]
 struct Guard(Shell);
 
+/// The id of a server's job object, which ends with this process by itself.
+#[cfg(windows)]
+struct Guard(u32);
+
+#[cfg(windows)]
+impl Guard {
+    fn group(&self) -> u32 {
+        self.0
+    }
+}
+
+#[cfg(windows)]
+impl Drop for Guard {
+    fn drop(&mut self) {
+        groups::kill(self.0);
+        groups::unregister(self.0);
+    }
+}
+
+#[cfg(not(windows))]
 impl Guard {
     fn start() -> std::io::Result<Guard> {
         let mut command = ShellCommand::new("sh");
@@ -31,7 +55,7 @@ impl Guard {
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let shell = command.spawn()?;
-        groups::register(shell.id());
+        groups::register(&shell);
         Ok(Guard(shell))
     }
 
@@ -40,6 +64,7 @@ impl Guard {
     }
 }
 
+#[cfg(not(windows))]
 impl Drop for Guard {
     fn drop(&mut self) {
         groups::kill(self.group());
@@ -63,12 +88,15 @@ impl Process {
     /// Starts a server. It runs in the current runtime.
     pub(super) fn start(mut command: Command, server: &str) -> std::io::Result<(Process, Pipes)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        #[cfg(not(windows))]
         let guard = if cfg!(unix) { Some(Guard::start()?) } else { None };
         #[cfg(unix)]
         if let Some(group) = guard.as_ref().and_then(|guard| i32::try_from(guard.group()).ok()) {
             command.process_group(group);
         }
         let mut child = command.spawn()?;
+        #[cfg(windows)]
+        let guard = groups::register_server(&child).map(Guard);
         let missing = || std::io::Error::other("it has no standard input and output");
         let pipes = child.stdout.take().zip(child.stdin.take()).ok_or_else(missing)?;
         let complaint = Arc::default();

@@ -11,11 +11,12 @@ use toml::de::{DeTable, DeValue};
 use super::hub::{HubFile, is_sha256};
 use super::{ModelEntry, Sampling, ServerModel, Source};
 use crate::decision::CallWeights;
+use crate::engine::LoraAdapter;
 use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::message::{DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY};
 use crate::text_file;
 
-const MODEL_KEYS: [&str; 20] = [
+const MODEL_KEYS: [&str; 21] = [
     "name",
     "path",
     "repo",
@@ -35,6 +36,7 @@ const MODEL_KEYS: [&str; 20] = [
     "sampling",
     "call_threshold",
     "call_weights",
+    "lora",
     "fallbacks",
 ];
 const WEIGHT_KEYS: [&str; 3] = ["bias", "marker", "relevance"];
@@ -167,6 +169,7 @@ impl File<'_> {
             sampling: field("sampling").map(|(_, v)| self.sampling(v)).transpose()?.unwrap_or_default(),
             call_threshold: field("call_threshold").map(|(_, v)| self.probability(v, "call_threshold")).transpose()?,
             call_weights: field("call_weights").map(|(_, v)| self.weights(v)).transpose()?,
+            lora: field("lora").map(|(_, v)| self.adapters(v)).transpose()?.unwrap_or_default(),
             fallbacks: field("fallbacks").map(|(_, v)| self.texts(v, "fallbacks")).transpose()?.unwrap_or_default(),
             place: Some(place),
             ..ModelEntry::new(&name, source)
@@ -354,6 +357,17 @@ impl File<'_> {
             Some(items) => items.iter().map(|item| self.text(item, name)).collect(),
             None => Err(self.wrong(value, format!("{name:?} is a list of strings"))),
         }
+    }
+
+    fn adapters(&self, value: &Spanned<DeValue>) -> Result<Vec<LoraAdapter>> {
+        let Some(items) = value.get_ref().as_array() else {
+            return Err(self.wrong(value, "\"lora\" is a list of strings").hint("write lora = [\"adapter.gguf:0.5\"]"));
+        };
+        let adapter = |item: &Spanned<DeValue>| {
+            let text = self.text(item, "lora")?;
+            LoraAdapter::parse(&text, |file| self.absolute(file)).map_err(|why| self.wrong(item, why))
+        };
+        items.iter().map(adapter).collect()
     }
 
     fn whole(&self, value: &Spanned<DeValue>, name: &str, max: u64) -> Result<u64> {

@@ -4,6 +4,8 @@
 //! both, the header is first read here, by code that treats the file as hostile, and [`Gguf::check`] says in a sentence
 //! what is wrong. Only the header is read: a model of 5 GB opens as fast as one of 5 MB.
 
+#[cfg_attr(not(feature = "llama"), allow(dead_code))]
+mod adapter;
 mod check;
 mod looks_like;
 mod read;
@@ -182,4 +184,4 @@ impl Gguf {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

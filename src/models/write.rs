@@ -2,6 +2,7 @@
 
 use super::{ModelEntry, Sampling, Source};
 use crate::decision::CallWeights;
+use crate::engine::LoraAdapter;
 use toml::{Table, Value};
 
 /// The text of a models.toml with the threshold, and weights, for the calls of a model: in the model's entry, or, where
@@ -85,9 +86,16 @@ fn whole(entry: &ModelEntry) -> String {
     keys.extend(entry.context.map(|context| ("context", i64::from(context).into())));
     let sampling = sampling(&entry.sampling);
     keys.extend((!sampling.is_empty()).then_some(("sampling", Value::Table(sampling))));
+    let adapters: Vec<String> = entry.lora.iter().map(absolute).collect();
+    keys.extend((!adapters.is_empty()).then(|| ("lora", adapters.into())));
     keys.extend((!entry.fallbacks.is_empty()).then(|| ("fallbacks", entry.fallbacks.clone().into())));
     let lines = keys.into_iter().map(|(key, value)| format!("{key} = {value}\n"));
     format!("[[model]]\n{}", lines.collect::<String>())
+}
+
+fn absolute(adapter: &LoraAdapter) -> String {
+    let file = std::path::absolute(&adapter.file).unwrap_or_else(|_| adapter.file.clone());
+    LoraAdapter { file, ..adapter.clone() }.to_string()
 }
 
 fn sampling(sampling: &Sampling) -> Table {
@@ -133,6 +141,13 @@ mod tests {
         assert_eq!(twice, before.to_owned() + "call_threshold = 1e-7\n");
         assert_eq!(read(&twice)[1].call_threshold, Some(1e-7));
         assert_eq!(read(&twice)[0].call_threshold, None);
+    }
+
+    #[test]
+    fn a_missing_entry_is_written_with_its_adapters() {
+        let entry = &read("[[model]]\nname = \"a\"\npath = \"/a.gguf\"\nlora = [\"/one.gguf\", \"/two.gguf:-0.5\"]")[0];
+        let found = read(&with_call_threshold("", entry, 0.5, None)).remove(0);
+        assert_eq!((&found.lora, found.lora.len(), found.lora[1].scale), (&entry.lora, 2, -0.5));
     }
 
     #[test]

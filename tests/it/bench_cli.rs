@@ -492,3 +492,63 @@ fn samples_and_reports_have_the_decision_to_call() {
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert_eq!(page.contains("<polyline class=\"line\""), configuration["decision"].is_object());
 }
+
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn shards_are_merged_to_the_run_that_one_process_makes() {
+    let home = tempfile::tempdir().unwrap();
+    let bench = |arguments: &[&str]| {
+        let options = ["bench", "--limit", "8", "--max-tokens", "128", "--constrain", "off", "--constrain", "strict"];
+        run(callwright(home.path()).current_dir(home.path()).args(options).args(arguments))
+    };
+    let merge = |arguments: &[&str]| {
+        run(callwright(home.path()).current_dir(home.path()).args(["bench", "merge"]).args(arguments))
+    };
+    let read = |name: &str| std::fs::read_to_string(home.path().join(name)).unwrap();
+    assert_eq!(bench(&["--out", "whole"]).code, 0);
+    for index in ["1", "2", "3"] {
+        let (shard, out) = (format!("{index}/3"), format!("part-{index}"));
+        // As a script that a scheduler starts again does it.
+        let ran = bench(&["--shard", &shard, "--resume", "--out", &out]);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        assert!(!ran.out.contains("missing"), "{}", ran.out);
+    }
+    let few = merge(&["part-1", "part-3", "--out", "merged"]);
+    assert!(few.code == 2 && few.err.contains("shard 2 of 3 is missing"), "{}", few.err);
+    let ran = merge(&["part-1", "part-2", "part-3", "--out", "merged", "--baseline", "whole", "--fail-under", "0"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.contains("constrain strict: 8 answers; "), "{}", ran.out);
+    assert!(ran.err.contains("constrain off: +0.0 points"), "{}", ran.err);
+    assert_eq!(merge(&["part-1", "part-2", "part-3", "--out", "failed", "--fail-under", "1"]).code, 3);
+    assert_eq!(read("merged/outcomes.jsonl"), read("whole/outcomes.jsonl"));
+    assert_eq!(read("merged/prompts.jsonl"), read("whole/prompts.jsonl"));
+    let figures = |name: &str| {
+        let mut report: Value = serde_json::from_str(&read(name)).unwrap();
+        for configuration in report["configurations"].as_array_mut().unwrap() {
+            configuration.as_object_mut().unwrap().remove("timing");
+        }
+        report
+    };
+    assert_eq!(figures("merged/report.json"), figures("whole/report.json"));
+    let command = |name: &str| serde_json::from_str::<Value>(&read(name)).unwrap()["command"].to_string();
+    let (whole, merged) = (command("whole/run.json"), command("merged/run.json"));
+    assert_eq!(merged.replace("merged", "whole"), whole);
+
+    // The merged run is a run like another: answers that are lost are asked for again.
+    let samples = read("merged/samples.jsonl");
+    let first = samples.split_inclusive('\n').next().unwrap();
+    std::fs::write(home.path().join("merged/samples.jsonl"), first).unwrap();
+    let resumed = run(callwright(home.path()).current_dir(home.path()).args(["bench", "--resume", "merged"]));
+    assert_eq!(resumed.code, 0, "{}", resumed.err);
+    assert_eq!(read("merged/outcomes.jsonl"), read("whole/outcomes.jsonl"));
+
+    let other =
+        run(callwright(home.path()).current_dir(home.path()).args(["bench", "--shard", "2/3", "--resume", "part-1"]));
+    assert!(other.code == 2 && other.err.contains("--shard 1/3, not --shard 2/3"), "{}", other.err);
+    for (shard, message) in
+        [("4/3", "there is no shard 4 of 3"), ("half", "not I/N"), ("1/9", "8 cases are too few for 9")]
+    {
+        let wrong = bench(&["--shard", shard]);
+        assert!(wrong.code == 2 && wrong.err.contains(message), "{}", wrong.err);
+    }
+}

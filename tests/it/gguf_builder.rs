@@ -208,6 +208,22 @@ impl GgufBuilder {
         GgufBuilder { runs: true, ..gguf }
     }
 
+    /// A LoRA adapter with random weights for attention of the bundled model, in `blocks` of its blocks.
+    pub fn adapter(blocks: usize) -> GgufBuilder {
+        let empty = GgufBuilder::new()
+            .set("general.architecture", "qwen3")
+            .set("general.type", "adapter")
+            .set("adapter.type", "lora")
+            .set("adapter.lora.alpha", Val::Raw(6, 1f32.to_le_bytes().to_vec()));
+        let all = (0..blocks).fold(empty, |gguf, block| gguf.pair(&format!("blk.{block}.attn_q.weight"), 192, 192, 2));
+        GgufBuilder { runs: true, ..all }
+    }
+
+    /// Adds the two matrices of an adapter for a tensor.
+    pub fn pair(self, name: &str, inputs: u64, outputs: u64, rank: u64) -> GgufBuilder {
+        self.tensor(&format!("{name}.lora_a"), &[inputs, rank]).tensor(&format!("{name}.lora_b"), &[rank, outputs])
+    }
+
     /// Sets a key, in its place if it is there already.
     pub fn set(mut self, key: &str, value: impl Into<Val>) -> GgufBuilder {
         match self.metadata.iter_mut().find(|(k, _)| k == key) {

@@ -17,6 +17,7 @@ mod constraint;
 mod data;
 mod decision;
 mod docs;
+mod docs_commands;
 mod doctor;
 mod draft;
 mod engine;
@@ -31,6 +32,7 @@ mod hub;
 mod hub_server;
 mod inferred;
 mod llama_args;
+mod lora;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod model;

@@ -13,14 +13,19 @@ pub struct Ran {
 
 /// The program with `home` in place of everything it could find on this machine.
 pub fn callwright(home: &Path) -> Command {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("callwright"));
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("callwright"));
+    at_home(&mut command, home);
+    Command::from_std(command)
+}
+
+/// Puts `home` in place of everything that a program could find on this machine.
+pub fn at_home(command: &mut std::process::Command, home: &Path) {
     for variable in
         ["HF_HUB_CACHE", "HF_TOKEN", "HF_TOKEN_PATH", "HF_ENDPOINT", "HF_HUB_OFFLINE", "RUST_LOG", "CALLWRIGHT_CONFIG"]
     {
         command.env_remove(variable);
     }
     command.env("HF_HOME", home.join("hf")).env("XDG_CONFIG_HOME", home.join("config")).env("HOME", home);
-    command
 }
 
 pub fn run(command: &mut Command) -> Ran {

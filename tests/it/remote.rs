@@ -284,6 +284,14 @@ fn a_model_that_the_server_does_not_have_is_named() {
 }
 
 #[test]
+fn adapters_are_the_servers_own() {
+    let server = ModelServer::start([]);
+    let ran = ask(&server, &["--lora", "adapter.gguf"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("a LoRA adapter is loaded by the server that runs the model"), "{}", ran.err);
+}
+
+#[test]
 fn a_server_that_does_not_say_its_template_needs_one() {
     let server = ModelServer::start([]);
     let home = tempfile::tempdir().unwrap();

@@ -74,7 +74,7 @@ impl Running {
             let message = format!("{name} cannot be started: {}{place}: {error}", program.display());
             Failure::new(FailureKind::NotRunnable, message)
         })?;
-        groups::register(child.id());
+        groups::register(&child);
         Ok(Running(child))
     }
 }

@@ -1,38 +1,77 @@
-//! The process groups of what runs now: tools, and servers that have tools.
+//! The groups of processes that run now: tools, and servers that have tools.
+//!
+//! On Unix it is a process group, on Windows a job object: its processes end when its last handle is closed, which is also
+//! so where this program is killed. Elsewhere only the first process of a group ends.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Their ids, each of which is that of the group's first process.
-static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+/// A group, which has the id of its first process.
+struct Group {
+    id: u32,
+    #[cfg(windows)]
+    job: Option<win32job::Job>,
+}
 
-fn running() -> MutexGuard<'static, Vec<u32>> {
+static RUNNING: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+
+fn running() -> MutexGuard<'static, Vec<Group>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes note of a group that runs.
-pub(crate) fn register(id: u32) {
-    running().push(id);
+/// Takes note of a group that runs: its first process has just been started.
+pub(crate) fn register(process: &std::process::Child) {
+    running().push(Group {
+        id: process.id(),
+        #[cfg(windows)]
+        job: job(std::os::windows::io::AsRawHandle::as_raw_handle(process)),
+    });
+}
+
+/// The same for a server; returns the group's id.
+#[cfg(all(windows, feature = "mcp"))]
+pub(crate) fn register_server(process: &tokio::process::Child) -> Option<u32> {
+    let id = process.id()?;
+    running().push(Group { id, job: job(process.raw_handle()?) });
+    Some(id)
 }
 
 /// Takes note of a group's end.
 pub(crate) fn unregister(id: u32) {
-    running().retain(|&other| other != id);
+    running().retain(|group| group.id != id);
 }
 
 /// Kills every group that runs now, for a program that ends at once.
 pub(crate) fn kill_running() {
-    running().iter().for_each(|&id| kill(id));
+    running().iter_mut().for_each(Group::kill);
 }
 
 /// Kills a group.
 pub(crate) fn kill(id: u32) {
-    signal(id, true);
+    running().iter_mut().filter(|group| group.id == id).for_each(Group::kill);
 }
 
-/// Asks the processes of a group to end.
+/// Asks the processes of a group to end, where the system has a way to ask.
 #[cfg(feature = "mcp")]
 pub(crate) fn terminate(id: u32) {
+    #[cfg(unix)]
     signal(id, false);
+    #[cfg(not(unix))]
+    let _ = id;
+}
+
+impl Group {
+    #[cfg(unix)]
+    fn kill(&mut self) {
+        signal(self.id, true);
+    }
+
+    #[cfg(windows)]
+    fn kill(&mut self) {
+        self.job = None;
+    }
+
+    #[cfg(not(any(unix, windows)))]
+    fn kill(&mut self) {}
 }
 
 #[cfg(unix)]
@@ -45,5 +84,12 @@ fn signal(id: u32, kill: bool) {
     }
 }
 
-#[cfg(not(unix))]
-fn signal(_id: u32, _kill: bool) {}
+/// A job with a process, and all that it starts from now on. What it has started before is not in it.
+#[cfg(windows)]
+fn job(process: std::os::windows::io::RawHandle) -> Option<win32job::Job> {
+    let mut limits = win32job::ExtendedLimitInfo::new();
+    limits.limit_kill_on_job_close();
+    let job = win32job::Job::create_with_limit_info(&limits).ok()?;
+    job.assign_process(process as isize).ok()?;
+    Some(job)
+}

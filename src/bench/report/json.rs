@@ -3,7 +3,8 @@
 //! `report.json` is one object:
 //!
 //! - `callwright_report`: 1, the version of this description;
-//! - `suite` (`name`, `sha256`, `cases`), `scorer`, `repeat`, `missing` (answers not made yet);
+//! - `suite` (`name`, `sha256`, `cases`), `scorer`, `repeat`, `missing` (answers not made yet), and `shard` where the
+//!   run is a part such as `2/4`;
 //! - `outcomes`: the table, each with `name`, `stage`, `meaning`, in order; `scores`: each with `key`, `meaning`;
 //! - `configurations`: a list of objects with
 //!   - `id`, `label`, and the fields `model`, `model_sha256`, `template`, `template_sha256`, `format`, `constrain`,
@@ -16,6 +17,7 @@
 //!     answers;
 //!   - `pass_hat`: pass^1, pass^2, … and `unstable`, where there are several answers to each case;
 //!   - `tokens_per_correct`;
+//!   - `lora`: the adapters with their scales and hashes, where there are any;
 //!   - `call_threshold`, `call_weights` and `no_call_below`, where they were given;
 //!   - `decision`, where enough answers have the probability of a call: `auc` (`value`, `low`, `high`), the best
 //!     `threshold`, and `recall` and `specificity` on cases that the threshold was not chosen on;
@@ -35,7 +37,7 @@ use serde_json::{Map, Value, json};
 pub(crate) fn report(summary: &Summary<'_>) -> String {
     let plan = &summary.run.plan;
     let outcomes = OUTCOMES.iter().map(|row| json!({"name": row.name, "stage": row.stage, "meaning": row.meaning}));
-    let report = json!({
+    let mut report = json!({
         "callwright_report": 1,
         "suite": {"name": plan.suite, "sha256": plan.suite_sha256, "cases": plan.cases},
         "scorer": plan.scorer,
@@ -46,6 +48,9 @@ pub(crate) fn report(summary: &Summary<'_>) -> String {
         "configurations":
             summary.configurations.iter().map(|one| configuration(one, &summary.categories)).collect::<Vec<_>>(),
     });
+    if let Some(shard) = plan.shard {
+        report["shard"] = json!(shard);
+    }
     format!("{report:#}\n")
 }
 
@@ -100,6 +105,9 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
             "threshold": calibration.best.threshold,
             "recall": proportion(recall), "specificity": proportion(specificity),
         });
+    }
+    if !c.lora.is_empty() {
+        value["lora"] = json!(c.lora);
     }
     if let Some(threshold) = c.call_threshold {
         value["call_threshold"] = json!(threshold);

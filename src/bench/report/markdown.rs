@@ -37,12 +37,13 @@ pub(crate) fn markdown(summary: &Summary<'_>) -> String {
     for one in &summary.configurations {
         let c = one.configuration;
         text += &format!(
-            "- **{}**: `{}` model {} (SHA-256 {}), template {} ({}), format {}, constrain {}, tool choice {}, repair {}, {}at most {} tokens, \
+            "- **{}**: `{}` model {} (SHA-256 {}), {}template {} ({}), format {}, constrain {}, tool choice {}, repair {}, {}at most {} tokens, \
              temperature {}, top-k {}, top-p {}, min-p {}, seed {}\n",
             one.label,
             c.id,
             c.model,
             &c.model_sha256.get(..12).unwrap_or(&c.model_sha256),
+            c.lora.iter().map(|adapter| format!("adapter {adapter}, ")).collect::<String>(),
             c.template,
             &c.template_sha256.get(..12).unwrap_or(&c.template_sha256),
             c.format,

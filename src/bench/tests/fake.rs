@@ -51,6 +51,7 @@ pub(crate) fn configuration(model: &str, temperature: f32) -> Configuration {
         sampling: Sampling { temperature, ..Sampling::default() },
         repair: true,
         max_tokens: 512,
+        lora: Vec::new(),
         context: None,
         call_threshold: None,
         call_weights: None,

@@ -6,6 +6,7 @@ mod fake;
 mod kill;
 mod runs;
 mod scores;
+mod shards;
 mod suites;
 
 #[test]

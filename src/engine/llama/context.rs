@@ -3,11 +3,12 @@
 //! llama-cpp-2's own type keeps its pointer to itself, and so has no way to the number of threads, to threads that outlive a
 //! step, and to a sequence's state as bytes. What it wraps is little: these few calls.
 
+use super::BATCH;
+use super::backend::{backend, because};
 use super::state::{self, Layout};
-use super::{BATCH, backend, because};
+use super::weights::Weights;
 use crate::engine::{LoadOptions, Token};
 use crate::{Error, ErrorKind, Result};
-use llama_cpp_2::model::LlamaModel;
 use llama_cpp_sys_2 as sys;
 use std::num::NonZeroU32;
 use std::ptr::{self, NonNull};
@@ -39,7 +40,7 @@ pub(super) struct Context {
     raw: NonNull<sys::llama_context>,
     pool: Option<NonNull<sys::ggml_threadpool>>,
     /// The context points into it.
-    model: Arc<LlamaModel>,
+    model: Arc<Weights>,
     shape: Shape,
     /// Whether a sequence was copied since the last batch: llama.cpp copies its numbers with the next one only, so that until then
     /// no state may be read or replaced.
@@ -61,7 +62,7 @@ static MAKING: Mutex<()> = Mutex::new(());
 impl Context {
     /// # Errors
     /// [`ErrorKind::Engine`] if there is not enough memory.
-    pub(super) fn new(model: &Arc<LlamaModel>, shape: Shape, options: &LoadOptions) -> Result<Context> {
+    pub(super) fn new(model: &Arc<Weights>, shape: Shape, options: &LoadOptions) -> Result<Context> {
         backend()?;
         let failed = |why: &str| {
             Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {} tokens: {why}", shape.tokens))
@@ -89,9 +90,10 @@ impl Context {
         let raw = {
             let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the model lives in the `Arc` that the context keeps; `MAKING` excludes a second writer.
-            unsafe { sys::llama_init_from_model(raw_model(model), params) }
+            unsafe { sys::llama_init_from_model(model.raw(), params) }
         };
         let Some(raw) = NonNull::new(raw) else { return Err(failed(&because("no reason given"))) };
+        model.adapt(raw);
         let mut context = Context {
             raw,
             pool: None,
@@ -305,13 +307,6 @@ impl Drop for Context {
             }
         }
     }
-}
-
-/// The pointer that a model is.
-fn raw_model(model: &LlamaModel) -> *mut sys::llama_model {
-    const { assert!(size_of::<LlamaModel>() == size_of::<*mut sys::llama_model>()) };
-    // SAFETY: `LlamaModel` is a transparent wrapper of this pointer, in the one version of llama-cpp-2 that Cargo.toml allows.
-    unsafe { std::mem::transmute_copy(model) }
 }
 
 /// A number as llama.cpp takes it; all are bounded by its own limits.

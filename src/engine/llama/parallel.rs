@@ -11,6 +11,7 @@
 
 use super::context::{Context, Shape};
 use super::threads::{BUDGET, Threads, median};
+use super::weights::Weights;
 use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, can_truncate, moves, one_token_steps};
 use crate::engine::prompt_cache::{PromptCache, Reading, WORTH, Wanted as Sought};
 use crate::engine::sampler::Sampling;
@@ -18,7 +19,6 @@ use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token, common};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
-use llama_cpp_2::model::LlamaModel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ impl Layout {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    model: Arc<LlamaModel>,
+    model: Arc<Weights>,
     info: ModelInfo,
     layout: Layout,
     options: LoadOptions,

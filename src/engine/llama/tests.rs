@@ -1,10 +1,12 @@
 //! How a model is run changes the time, and not the answer: on the bundled model.
 
 use super::*;
+use crate::engine::LoraAdapter;
 use crate::engine::PromptFolder;
 use crate::engine::sampler::Sampling;
 use crate::generate::{Generation, Limits, generate};
 use crate::models::bundled;
+use crate::models::gguf::tests::gguf_builder::GgufBuilder;
 use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 
@@ -155,4 +157,53 @@ fn values_of_fewer_bits_are_computed_with_flash_attention() {
 fn the_version_of_llama_cpp_is_the_one_that_is_built() {
     let lock = include_str!("../../../Cargo.lock");
     assert!(lock.contains(&format!("name = \"llama-cpp-sys-2\"\nversion = \"{LLAMA}\"")));
+}
+
+fn distance(one: &[f32], other: &[f32]) -> f32 {
+    assert!(one.len() == other.len() && one.iter().all(|logit| logit.is_finite()));
+    one.iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn an_adapter_changes_the_logits_by_as_much_as_its_scale_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = GgufBuilder::adapter(9).write(folder.path(), "adapter.gguf");
+    let with = |scales: &[f32]| {
+        let lora = scales.iter().map(|scale| LoraAdapter { scale: *scale, ..LoraAdapter::new(&file) }).collect();
+        let mut engine = load(|load| (load.lora, load.threads) = (lora, Some(1)));
+        let prompt = prompt(&engine, 2, "Be brief.");
+        logits(&mut engine, &prompt)
+    };
+    let without = with(&[]);
+    assert!(with(&[0.0]) == without, "nothing of an adapter is no adapter, bit for bit");
+    let (all, half, halves) = (with(&[1.0]), with(&[0.5]), with(&[0.5, 0.5]));
+    assert!(distance(&all, &without) > 1.0, "{}", distance(&all, &without));
+    assert!(distance(&all, &half) > 0.5 && distance(&half, &without) > 0.5);
+    assert!(distance(&all, &halves) < 0.01, "{}", distance(&all, &halves));
+    assert!(with(&[1.0]) == all);
+}
+
+#[test]
+fn every_context_of_a_model_has_its_adapters() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = GgufBuilder::adapter(9).write(folder.path(), "adapter.gguf");
+    let adapt = |load: &mut LoadOptions| (load.lora, load.threads) = (vec![LoraAdapter::new(&file)], Some(1));
+    let mut plain = moving(|_| ());
+    let prompt = prompt(&plain, 40, "Be brief.");
+    let without = logits(&mut plain, &prompt);
+    let adapted = logits(&mut load(adapt), &prompt);
+    // One that reads the prompt with flash attention, and a second one over the same weights.
+    let mut flash = moving(adapt);
+    let mut shared = LlamaEngine { can_move: true, ..flash.share() };
+    let other = distance(&without, &adapted);
+    for engine in [&mut flash, &mut shared] {
+        let logits = logits(engine, &prompt);
+        assert!(distance(&logits, &adapted) < other / 10.0, "{} of {other}", distance(&logits, &adapted));
+    }
+    let sequences = parallel::Sequences::new(&load(adapt), 2).unwrap();
+    let (mut sequence, end) = sequences.take().unwrap();
+    let written = write(&mut *sequence, &prompt);
+    end.end();
+    assert_eq!(written.tokens, write(&mut load(adapt), &prompt).tokens);
+    assert_ne!(written.tokens, write(&mut load(|_| ()), &prompt).tokens);
 }

@@ -7,7 +7,7 @@
 
 use super::{LLAMA, MAX_THREADS, SMALL};
 use crate::cache;
-use crate::engine::{LoadOptions, ModelInfo};
+use crate::engine::{LoadOptions, MeasuredThreads, ModelInfo};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -43,15 +43,14 @@ impl Threads {
             let (decode, key) = (OnceLock::from(1), String::new());
             return Threads { decode, guess: 1, prompt: 1, free: 1, key, measuring: Mutex::new(()) };
         }
-        let cores = cores();
         let given = options.threads.map(|threads| threads.clamp(1, MAX_THREADS));
-        let key = format!(
-            "{} of {size} bytes on {cores} cores of {}, llama.cpp {LLAMA}, {} {:?}",
-            info.architecture,
-            cpu(),
-            env!("CARGO_PKG_VERSION"),
-            options.gpu_layers
-        );
+        // Each adds products to a step.
+        let adapters: String = options
+            .lora
+            .iter()
+            .filter_map(|adapter| Some(format!(", an adapter of {} bytes,", adapter.file.metadata().ok()?.len())))
+            .collect();
+        let key = format!("{} of {size} bytes{adapters}{} {:?}", info.architecture, machine(), options.gpu_layers);
         let free = free_cores();
         let known = given.or_else(|| Some(remembered(&key)?.min(free)));
         let decode = known.map_or_else(OnceLock::new, OnceLock::from);
@@ -114,11 +113,25 @@ fn free_cores() -> usize {
     if all == 0 { cores() } else { all.saturating_sub(others).clamp(1, cores()) }
 }
 
-/// The processor's name, where the system tells it in a file.
-fn cpu() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = info.lines().find(|line| line.starts_with("model name") || line.starts_with("CPU part"));
-    name.and_then(|line| line.split_once(':')).map_or(std::env::consts::ARCH, |(_, name)| name.trim()).to_owned()
+/// What the counts of this machine and this version are remembered by; it follows the model.
+fn machine() -> String {
+    let cpu = crate::machine::processor().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+    format!(" on {} cores of {cpu}, llama.cpp {LLAMA}, {}", cores(), env!("CARGO_PKG_VERSION"))
+}
+
+/// The counts that are remembered for this machine and this version.
+pub(crate) fn measured_counts() -> Vec<MeasuredThreads> {
+    counts_in(cache::read_json(FILE).unwrap_or_default())
+}
+
+fn counts_in(known: BTreeMap<String, usize>) -> Vec<MeasuredThreads> {
+    let machine = machine();
+    let counts = known.into_iter().filter_map(|(key, threads)| {
+        let (model, rest) = key.split_once(&machine)?;
+        // A number of contexts is remembered in the same file.
+        (!rest.contains(": ")).then(|| MeasuredThreads { model: model.to_owned(), threads })
+    });
+    counts.collect()
 }
 
 fn remembered(key: &str) -> Option<usize> {
@@ -183,6 +196,16 @@ mod tests {
         assert_eq!(chosen, 1);
         let chosen = measured(|count| Some(move || Some(Duration::from_micros(1000 / count as u64))));
         assert_eq!(chosen, cores);
+    }
+
+    #[test]
+    fn the_counts_of_this_machine_are_those_that_are_used() {
+        let info = ModelInfo { architecture: "qwen3".to_owned(), ..ModelInfo::default() };
+        let key = Threads::new(&info, 1000, &LoadOptions::default()).key;
+        let elsewhere = key.replace(" cores of ", " cores of another ");
+        let known = [(key.clone(), 3), (format!("{key}: contexts for 8 sequences"), 2), (elsewhere, 7)];
+        let counts = counts_in(known.into());
+        assert_eq!(counts, [MeasuredThreads { model: "qwen3 of 1000 bytes".to_owned(), threads: 3 }]);
     }
 
     #[test]

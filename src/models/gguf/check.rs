@@ -80,7 +80,9 @@ impl Gguf {
     pub(super) fn check_kind(&self) -> Result<()> {
         match self.text("general.type") {
             Some("adapter") => {
-                return self.fail(refuse("an adapter (LoRA), not a model").hint("give the base model instead"));
+                return self.fail(
+                    refuse("an adapter (LoRA), not a model").hint("give the base model, and the adapter with --lora"),
+                );
             }
             Some("imatrix") => {
                 return self.fail(refuse("an importance matrix for quantising, not a model"));
@@ -337,6 +339,11 @@ impl Gguf {
                 .hint(CONVERTED_WRONGLY),
             );
         }
+        self.check_end()
+    }
+
+    /// Refuses a file that is cut off.
+    pub(super) fn check_end(&self) -> Result<()> {
         let Some(last) = self.tensors.last() else { return Ok(()) };
         let end = self.data_offset.saturating_add(last.offset).saturating_add(last.bytes);
         if end <= self.file_size {
@@ -365,7 +372,7 @@ impl Gguf {
 ///
 /// Aborts, or reads past the end: products are defined for floating point and the quantisations of weights, sums and
 /// norms only for 32 bits. The loader checks neither.
-fn computable(tensor: &Tensor) -> bool {
+pub(super) fn computable(tensor: &Tensor) -> bool {
     match tensor.kind.name {
         "F32" => true,
         // A table of experts by token, without weights.

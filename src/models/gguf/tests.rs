@@ -1,7 +1,7 @@
 //! Reading and checking GGUF files.
 
 #[path = "../../../tests/it/gguf_builder.rs"]
-mod gguf_builder;
+pub(crate) mod gguf_builder;
 
 use std::fmt::Write as _;
 use std::path::Path;
