@@ -37,10 +37,12 @@ macro_rules! builtin {
 }
 
 /// The first is the default.
-pub(crate) static BUILTIN: [Builtin; 27] = [
+pub(crate) static BUILTIN: [Builtin; 43] = [
     builtin!("delimited", "any model; the bundled one"),
-    builtin!("hermes", "Hermes 2 and 3, Qwen 2.5 and 3, QwQ, Granite 4, MiMo"),
+    builtin!("hermes", "Hermes 2 to 4, Qwen 2.5 and 3, QwQ, Granite 4, MiMo, EXAONE 4, SmolLM3, Ling, Falcon-H1"),
     builtin!("qwen3-coder", "Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5"),
+    builtin!("seed-oss", "Seed-OSS"),
+    builtin!("minicpm-5", "MiniCPM5"),
     builtin!("llama3", "Llama 3.1, 3.2 and 3.3"),
     builtin!("llama4", "Llama 4"),
     builtin!("mistral", "Mistral Small 3.2, Ministral 3, Magistral, Devstral"),
@@ -55,6 +57,20 @@ pub(crate) static BUILTIN: [Builtin; 27] = [
     builtin!("glm-4", "GLM 4.5 to 4.7"),
     builtin!("glm-5", "GLM 5"),
     builtin!("minimax-m2", "MiniMax M2 and M2.1"),
+    builtin!("minimax-m3", "MiniMax M3"),
+    builtin!("step-3", "Step-3"),
+    builtin!("longcat", "LongCat Flash and LongCat 2"),
+    builtin!("hunyuan-3", "Hy3"),
+    builtin!("jamba", "Jamba, Hunyuan A13B, Apriel"),
+    builtin!("nemotron-v2", "Nemotron Nano v2"),
+    builtin!("solar-open", "Solar Open"),
+    builtin!("ernie-4.5", "ERNIE 4.5"),
+    builtin!("command-r7b", "Command R7B, Command A, Cohere2"),
+    builtin!("apertus", "Apertus"),
+    builtin!("olmo-3", "Olmo 3"),
+    builtin!("internlm2", "InternLM2, InternLM 2.5 and 3"),
+    builtin!("minicpm-4", "MiniCPM3, MiniCPM4"),
+    builtin!("gigachat-3.1", "GigaChat 3.1"),
     builtin!("granite", "Granite 3"),
     builtin!("lfm2", "LFM2 and LFM2.5"),
     builtin!("functionary-v3.1", "Functionary v3.1"),
