@@ -481,6 +481,9 @@ impl PayloadReader for JsonPayload {
         let closed = self.state == State::After;
         match self.state {
             State::Reading(slot) => {
+                if self.active().is_misquoted() {
+                    calls.blame(CallProblem::UnclosedString);
+                }
                 let cut = self.active_mut().cut(at);
                 if cut == Cut::Shortened
                     || !matches!(slot, Slot::Arguments | Slot::ArgumentsText | Slot::MaybeArguments)
