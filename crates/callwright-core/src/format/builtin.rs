@@ -1,6 +1,8 @@
 //! The built-in formats: files under `templates/`, each read on first use.
 
-use super::{Format, declaration};
+use super::{Format, Marker, Payload, declaration};
+use crate::message::{Arguments, ToolCall};
+use serde_json::{Map, Value, json};
 use std::sync::OnceLock;
 
 /// A built-in format.
@@ -27,6 +29,46 @@ impl Builtin {
             Some(Format { declaration, source: self.file.to_owned(), headers, machinery: OnceLock::new() })
         };
         self.read.get_or_init(|| read().expect("a test reads the declarations of all that is built in"))
+    }
+
+    /// The format in a list of formats, with a call in it.
+    #[doc(hidden)]
+    pub fn to_json(&self) -> Value {
+        let format = self.format();
+        let text = |marker: &Option<Marker>| marker.as_ref().and_then(Marker::text).map(str::to_owned);
+        json!({
+            "name": self.name,
+            "payload": format.payload.kind(),
+            "start": text(&format.start),
+            "end": text(&format.end),
+            "models": self.models,
+            "sample": format.sample(),
+        })
+    }
+}
+
+impl Payload {
+    /// The kind of payload, in words.
+    #[doc(hidden)]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Payload::Json(json) if json.array => "json, list",
+            Payload::Json(_) => "json",
+            Payload::Named(_) => "named",
+            Payload::Tagged(_) => "tagged",
+            Payload::Python { list: true } => "python, list",
+            Payload::Python { list: false } => "python",
+        }
+    }
+}
+
+impl Format {
+    /// A call in the format.
+    #[doc(hidden)]
+    pub fn sample(&self) -> String {
+        let arguments = Map::from_iter([("city".to_owned(), json!("Oslo")), ("days".to_owned(), json!(2))]);
+        let (id, name) = (Some("call00001".to_owned()), "get_weather".to_owned());
+        self.write_calls(&[ToolCall { id, name, arguments: Arguments::Object(arguments) }])
     }
 }
 
