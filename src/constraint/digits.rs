@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 /// Maximum number of consecutive digits, before and after the point.
 const MOST: usize = 40;
+/// Maximum number of digits of an exponent: with more, the number may be out of range.
+const EXPONENT: usize = 2;
 
 /// Follows a text with numbers, and counts the digits of the number at its end.
 #[derive(Debug, Clone)]
@@ -14,6 +16,7 @@ pub(super) struct Digits {
     notation: Notation,
     place: Place,
     digits: usize,
+    number: Number,
     /// The last bytes that may belong to a quote or a tag.
     tail: Vec<u8>,
 }
@@ -31,6 +34,17 @@ pub(super) enum Notation {
     Tagged(Arc<[String]>),
 }
 
+/// Which part of a number a text ends in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Number {
+    /// None, but a number may begin.
+    None,
+    /// None, in a word.
+    Word,
+    Digits,
+    Exponent,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Value,
@@ -46,7 +60,7 @@ impl Digits {
     pub(super) fn new(grammar: &str, notation: Notation) -> Option<Digits> {
         let longest = grammar.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
         let place = if matches!(notation, Notation::Tagged(_)) { Place::Elsewhere } else { Place::Value };
-        (longest <= MOST).then_some(Digits { notation, place, digits: 0, tail: Vec::new() })
+        (longest <= MOST).then_some(Digits { notation, place, digits: 0, number: Number::None, tail: Vec::new() })
     }
 
     /// Takes written bytes.
@@ -62,13 +76,13 @@ impl Digits {
         let mut after = self.clone();
         bytes.iter().all(|byte| {
             after.take(*byte);
-            after.digits <= MOST
+            after.digits <= if after.number == Number::Exponent { EXPONENT } else { MOST }
         })
     }
 
     /// Whether any token could make a number too long; tokens have few digits.
     pub(super) fn is_near(&self) -> bool {
-        self.digits * 2 > MOST
+        self.digits * 2 > MOST || self.number == Number::Exponent
     }
 
     /// Whether the text ends in a number, which more digits would change.
@@ -78,6 +92,14 @@ impl Digits {
 
     fn take(&mut self, byte: u8) {
         self.digits = if self.place == Place::Value && byte.is_ascii_digit() { self.digits + 1 } else { 0 };
+        self.number = match (self.number, byte) {
+            _ if self.place != Place::Value => Number::None,
+            (Number::Word, byte) if byte.is_ascii_alphanumeric() => Number::Word,
+            (Number::Digits, b'e' | b'E') | (Number::Exponent, b'0'..=b'9' | b'+' | b'-') => Number::Exponent,
+            (Number::None | Number::Digits, b'0'..=b'9') | (Number::Digits, b'.') => Number::Digits,
+            (_, byte) if byte.is_ascii_alphanumeric() || byte == b'_' => Number::Word,
+            _ => Number::None,
+        };
         if let Notation::Quoted(quote) = &self.notation {
             let quote = Arc::clone(quote);
             if self.ends_with(byte, quote.len(), |tail| tail == &quote[..]) {
@@ -103,6 +125,9 @@ impl Digits {
 
     /// Whether the text ends with what is sought in its last `length` bytes, which are then used up.
     fn ends_with(&mut self, byte: u8, length: usize, is_sought: impl Fn(&[u8]) -> bool) -> bool {
+        if length == 0 {
+            return false;
+        }
         if self.tail.len() >= length {
             self.tail.drain(..=self.tail.len() - length);
         }
@@ -142,12 +167,16 @@ mod tests {
             (format!("[\"\\\"{many}"), true),
             (format!("[\"\\\"\", {many}"), false),
             (format!("<value>{many}"), true),
+            ("[1e29".to_owned(), false),
+            ("[1.5e-2".to_owned(), true),
+            ("{\"1e29".to_owned(), true),
         ] {
             assert_eq!(after(&text, Notation::Json).allows(b"7"), allowed, "{text}");
         }
         assert!(!after(&format!("get_weather {{\"a\": {many}"), Notation::Call).allows(b"7"));
         assert!(!after(&format!("[f(a=\"1\", b={many}"), Notation::Call).allows(b"7"));
         assert!(after(&format!("[f(a=\"{many}"), Notation::Call).allows(b"7"));
+        assert!(after("[tool_1e29", Notation::Call).allows(b"7"), "a name");
         assert!(after("0.5", Notation::Json).in_number() && !after("[0.5]", Notation::Json).in_number());
         assert!(Digits::new(&format!("start: \"0.{many}1\""), Notation::Json).is_none());
     }
@@ -169,5 +198,6 @@ mod tests {
         ] {
             assert_eq!(after(&text, tagged()).allows(b"7"), allowed, "{text}");
         }
+        assert!(after(&format!("f><p=city>{many}"), Notation::Tagged(Arc::from([]))).allows(b"7"), "only text");
     }
 }

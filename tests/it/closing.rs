@@ -423,7 +423,7 @@ fn a_number_has_no_more_digits_in_any_format() {
         let format = builtin.format();
         let text = format.write_calls(std::slice::from_ref(&call)).replace("0.5", &format!("0.{}", "3".repeat(400)));
         let info = ModelInfo { context_train: 16_384, ..Default::default() };
-        let engine = ScriptedEngine::from_texts(info, [text]);
+        let engine = ScriptedEngine::from_texts(info, [&*text]);
         let mut session = Session::new(Box::new(engine), None, Some(format.clone())).unwrap();
         session.set_tools(tools());
         session.options_mut().loop_guard = false;
