@@ -4,18 +4,17 @@ use super::model::Bars;
 use super::{DONE, notice};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
-use callwright::check::{Cost, Difference, MarkerTokens, Outcome, Report, RoundTrip, Subject, Turn};
+use callwright::check::{Chosen, Cost, Difference, MarkerTokens, Outcome, Report, RoundTrip, Turn};
 use callwright::choose::infer::Inference;
-use callwright::choose::{Choice, Clues, Origin, Writes, format_for, is_name};
+use callwright::choose::{Clues, Origin, is_name};
 use callwright::engine::Engine;
 use callwright::engine::llama::LoadOptions;
 use callwright::error::nearest;
-use callwright::format::{Builtin, Format, Payload};
-use callwright::message::{Arguments, Message, ToolCall};
+use callwright::format::{Builtin, Format};
 use callwright::models::{Gguf, Hub};
-use callwright::template::{ChatTemplate, ChatTemplates, Piece, RenderRequest};
+use callwright::template::{ChatTemplate, ChatTemplates, Piece};
 use callwright::{Error, ErrorKind, Model, ModelBuilder};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,14 +98,14 @@ pub fn run(args: TemplateArgs) -> Result<u8> {
 fn list(json: bool) -> Result<u8> {
     let mut out = anstream::stdout().lock();
     if json {
-        let all: Vec<Value> = Format::builtins().iter().map(builtin_json).collect();
+        let all: Vec<Value> = Format::builtins().iter().map(Builtin::to_json).collect();
         writeln!(out, "{:#}", Value::Array(all))?;
         return Ok(DONE);
     }
     let header = ["NAME", "PAYLOAD", "MODELS", "START … END"].map(str::to_owned);
     let rows = Format::builtins().iter().map(|builtin| {
         let format = builtin.format();
-        [builtin.name.to_owned(), payload(format).to_owned(), builtin.models.to_owned(), markers(format)]
+        [builtin.name.to_owned(), format.payload.kind().to_owned(), builtin.models.to_owned(), markers(format)]
     });
     let rows: Vec<[String; 4]> = std::iter::once(header).chain(rows).collect();
     let widths: [usize; 4] = std::array::from_fn(|column| width(rows.iter().map(|row| row[column].as_str())));
@@ -116,34 +115,9 @@ fn list(json: bool) -> Result<u8> {
     writeln!(out, "{BOLD}{}{BOLD:#}", line(&rows[0]))?;
     for (row, builtin) in rows[1..].iter().zip(Format::builtins()) {
         writeln!(out, "{BOLD}{}{BOLD:#}", line(row))?;
-        sample(builtin.format()).lines().try_for_each(|line| writeln!(out, "    {line}"))?;
+        builtin.format().sample().lines().try_for_each(|line| writeln!(out, "    {line}"))?;
     }
     Ok(DONE)
-}
-
-fn builtin_json(builtin: &Builtin) -> Value {
-    let format = builtin.format();
-    let text = |marker: &Option<callwright::format::Marker>| marker.as_ref().and_then(|m| m.text()).map(str::to_owned);
-    json!({
-        "name": builtin.name,
-        "payload": payload(format),
-        "start": text(&format.start),
-        "end": text(&format.end),
-        "models": builtin.models,
-        "sample": sample(format),
-    })
-}
-
-fn payload(format: &Format) -> &'static str {
-    match &format.payload {
-        Payload::Json(json) if json.array => "json, list",
-        Payload::Json(_) => "json",
-        Payload::Named(_) => "named",
-        Payload::Tagged(_) => "tagged",
-        Payload::Python { list: true } => "python, list",
-        Payload::Python { list: false } => "python",
-        _ => "other",
-    }
 }
 
 /// The outermost markers.
@@ -155,17 +129,6 @@ fn markers(format: &Format) -> String {
         marker.and_then(|marker| marker.text()).map_or_else(|| "–".to_owned(), |text| text.trim().to_owned())
     };
     format!("{} … {}", text(start), text(end))
-}
-
-/// A call in the format.
-fn sample(format: &Format) -> String {
-    let arguments = Map::from_iter([("city".to_owned(), json!("Oslo")), ("days".to_owned(), json!(2))]);
-    let call = ToolCall {
-        id: Some("call00001".to_owned()),
-        name: "get_weather".to_owned(),
-        arguments: Arguments::Object(arguments),
-    };
-    format.write_calls(&[call])
 }
 
 /// The beginning of a long line.
@@ -206,16 +169,7 @@ fn is_gguf(path: &Path) -> bool {
 /// A template to check, with its format.
 struct Checked {
     template: Arc<ChatTemplate>,
-    format: Option<Format>,
-    /// The format's tool section, where it is an overlay of the template.
-    section: Option<ChatTemplate>,
-    variables: Map<String, Value>,
-    /// The format that the template writes, inferred where none is declared.
-    inferred: Option<Arc<Inference>>,
-    /// The format of a conversation with the template, where none was requested.
-    choice: Option<Choice>,
-    /// Whether calls are text in the format, while the template writes the tools.
-    calls_as_text: bool,
+    chosen: Chosen,
     /// Counts tokens.
     engine: Option<Box<dyn Engine>>,
 }
@@ -226,55 +180,34 @@ impl Checked {
         let name = args.name.as_deref().unwrap_or_default();
         let named = is_gguf(Path::new(name)).then(|| vocabulary(name, args)).transpose()?;
         let carrier = named.as_ref().or(counting.as_ref().filter(|_| args.name.is_none()));
-        let (template, mut format) = match carrier {
+        let (template, overlaid) = match carrier {
             Some(engine) => (own_template(&**engine)?, None),
             None => by_name(name)?,
         };
-        let mut overlaid = format.is_some();
-        let mut variables = Map::new();
-        if let Some(given) = args.format.as_deref().map(Format::load).transpose()? {
-            let native = given.native_in(&template)?;
-            overlaid = native.is_none();
-            variables = native.unwrap_or_default();
-            format = Some(given);
-        }
+        let requested = args.format.as_deref().map(Format::load).transpose()?;
+        let engine = counting.or(named);
+        let mut chosen = choose(&template, overlaid, requested, engine.as_deref())?;
         if let Some(text) = &args.vars {
             let given: Map<String, Value> = serde_json::from_str(text)
                 .map_err(|error| Error::new(ErrorKind::Syntax, format!("--vars is no JSON object: {error}")))?;
-            variables.extend(given);
+            chosen.variables.extend(given);
         }
-        let mut inferred = None;
-        let (mut choice, mut calls_as_text) = (None, false);
-        let engine = counting.or(named);
-        if format.is_none() {
-            let chosen = choose(&template, engine.as_deref())?;
-            format = match chosen.origin {
-                // The template without an overlay.
-                Origin::Default => Format::infer(&template).format.clone(),
-                _ => Some(chosen.format.clone()),
-            };
-            if matches!(chosen.origin, Origin::Inferred | Origin::Default) {
-                inferred = Some(Format::infer(&template));
-            }
-            overlaid = chosen.origin == Origin::Family && chosen.writes == Writes::Section;
-            calls_as_text = chosen.origin == Origin::Family && chosen.writes == Writes::Calls;
-            choice = Some(chosen);
-        }
-        let section = match format.as_ref().filter(|_| overlaid) {
-            Some(format) => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
-            None => None,
-        };
-        Ok(Checked { template, format, section, variables, inferred, choice, calls_as_text, engine })
+        Ok(Checked { template, chosen, engine })
     }
 }
 
-/// The format that a session chooses.
-fn choose(template: &ChatTemplate, engine: Option<&dyn Engine>) -> Result<Choice> {
+/// The format to check with: of those that are not given, the one that a session chooses.
+fn choose(
+    template: &ChatTemplate,
+    overlaid: Option<Format>,
+    requested: Option<Format>,
+    engine: Option<&dyn Engine>,
+) -> Result<Chosen> {
     let model = engine.map(Engine::model);
     let tokens = || model.into_iter().flat_map(|model| model.control_tokens.iter().chain(&model.user_defined_tokens));
     let is_token = |text: &str| tokens().any(|token| token == text);
     let clues = Clues { architecture: model.map_or("", |model| &model.architecture), is_token: Some(&is_token) };
-    Ok(format_for(template, None, clues)?)
+    Ok(Chosen::new(template, overlaid, requested, clues)?)
 }
 
 /// The chat template with that name or file; for a format, ChatML with the format as its overlay.
@@ -292,13 +225,7 @@ fn by_name(name: &str) -> Result<(Arc<ChatTemplate>, Option<Format>)> {
         return Err(error.into());
     }
     let template = ChatTemplate::load(name)?;
-    let declared = Format::parse_declaration(template.source()).map_err(|error| error.in_file(name))?;
-    let section_only = declared.is_some() && {
-        let question = [Message::user("When does the ferry leave?")];
-        let written = template.render(&RenderRequest::default().with(|set| set.messages = &question));
-        written.is_ok_and(|prompt| !prompt.text().contains(&question[0].content))
-    };
-    Ok(match declared.filter(|_| section_only) {
+    Ok(match Chosen::section_only(&template)? {
         Some(format) => (plain()?, Some(format)),
         None => (Arc::new(template), None),
     })
@@ -328,25 +255,14 @@ fn check(args: &CheckArgs) -> Result<u8> {
         // A token that begins every sequence is not part of the text.
         Ok(count(text)?.len() - count("")?.len())
     };
-    let mut subject = Subject::new(&checked.template, checked.format.as_ref());
-    subject.section = checked.section.as_ref();
-    subject.calls_as_text = checked.calls_as_text;
-    subject.variables = checked.variables.clone();
+    let mut subject = checked.chosen.subject(&checked.template);
     if let Some(engine) = &checked.engine {
         (subject.bos_token, subject.eos_token) = (&engine.model().bos, &engine.model().eos);
     }
     let report = subject.check(checked.engine.is_some().then_some(&count))?;
     if args.json {
-        let mut value = serde_json::to_value(&report)?;
-        value["template"] = json!(checked.template.name());
-        value["format"] = json!(checked.format.as_ref().map(|format| &format.name));
-        value["declaration"] = json!(checked.format.as_ref().map(|format| format.to_toml()));
-        value["inferred"] = json!(checked.inferred.is_some());
-        value["notes"] = json!(checked.inferred.as_ref().map_or(&[][..], |inferred| &inferred.notes));
-        value["why"] = json!(checked.choice.as_ref().map(Choice::describe));
-        value["laid_over"] = json!(checked.section.is_some());
-        value["model"] = json!(checked.engine.as_ref().map(|engine| &engine.model().name));
-        value["sound"] = json!(report.sound());
+        let model = checked.engine.as_ref().map(|engine| engine.model().name.as_str());
+        let value = checked.chosen.to_json(&checked.template, &report, model);
         writeln!(std::io::stdout(), "{value:#}")?;
     } else {
         print(&checked, &report)?;
@@ -362,25 +278,25 @@ const RED: Style = AnsiColor::Red.on_default().bold();
 fn print(checked: &Checked, report: &Report) -> Result<()> {
     let mut out = anstream::stdout().lock();
     let template = checked.template.name();
-    let about = match (&checked.format, &checked.section, &checked.inferred) {
+    let about = match (&checked.chosen.format, &checked.chosen.section, &checked.chosen.inferred) {
         (Some(format), Some(_), _) => format!(", with the overlay {}", format.name),
         (Some(_), None, Some(_)) => " declares no format; the one that it writes is at the end".to_owned(),
         (Some(format), None, None) => format!(", which writes the format {}", format.name),
         (None, _, _) => " declares no format, and none is seen in what it writes".to_owned(),
     };
     writeln!(out, "{BOLD}{template}{BOLD:#}{about}")?;
-    if let Some(choice) = checked.choice.as_ref().filter(|choice| choice.origin != Origin::Declared) {
+    if let Some(choice) = checked.chosen.choice.as_ref().filter(|choice| choice.origin != Origin::Declared) {
         writeln!(out, "Conversations with tools: {}.", choice.describe())?;
     }
     print_renders(&mut out, report)?;
-    if checked.format.is_some() {
+    if checked.chosen.format.is_some() {
         print_round_trips(&mut out, &report.round_trips)?;
     }
     print_turns(&mut out, &report.turns)?;
     if let Some(engine) = &checked.engine {
         print_tokens(&mut out, &engine.model().name, &report.markers, &report.costs)?;
     }
-    if let Some(inferred) = &checked.inferred {
+    if let Some(inferred) = &checked.chosen.inferred {
         print_inferred(&mut out, inferred)?;
     }
     print_verdict(&mut out, report)

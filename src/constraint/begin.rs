@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::closing::Ends;
 use super::compiler::{Compiler, grammar_error, own_grammar};
-use super::digits::Digits;
+use super::digits::{Digits, Notation};
 use super::openings::Openings;
 use super::trigger::Trigger;
 use super::{Calls, Constraint, Mode, Phase, Rules, Subject};
@@ -84,7 +84,7 @@ impl<'c> Constraint<'c> {
     ) -> Result<Constraint<'c>> {
         let begun = compiler.begin(&grammar.lark).map_err(own_grammar)?;
         let subject = Subject::Answer { json: grammar.schema.is_some() };
-        let digits = grammar.schema.as_ref().and_then(|_| Digits::new(&grammar.lark, true));
+        let digits = grammar.schema.as_ref().and_then(|_| Digits::new(&grammar.lark, Notation::Json));
         let Some(call) = Call::begin(begun, 0, compiler.tokens(), b"", digits) else {
             return Err(own_grammar(grammar_error("nothing fits it")));
         };

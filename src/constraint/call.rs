@@ -18,7 +18,7 @@ pub(super) struct Call {
     /// Index of its grammar.
     pub grammar: usize,
     closer: Option<Closer>,
-    /// The digit counter, if it is JSON.
+    /// The digit counter, unless a schema lists longer numbers.
     digits: Option<Digits>,
     /// A completion from here, if one is known.
     completion: Option<Vec<u8>>,
@@ -187,7 +187,7 @@ impl Call {
         is_complete(&mut self.matcher)
     }
 
-    /// Whether it is JSON that ends in a number, which more digits would change.
+    /// Whether it ends in a number, which more digits would change.
     pub(super) fn ends_in_number(&self) -> bool {
         self.digits.as_ref().is_some_and(Digits::in_number)
     }

@@ -2,11 +2,11 @@
 
 use super::call::Call;
 use super::compiler::{Compiler, Tokens};
-use super::digits::Digits;
+use super::digits::{Digits, Notation};
 use super::trigger::{Hit, Trigger};
 use super::{Calls, Mode, Rules};
 use crate::Result;
-use crate::format::{Format, Marker, Payload};
+use crate::format::{Format, Marker, NamedCall, Payload};
 use crate::grammar::{Begins, Grammar, Scope};
 use crate::tool::{Tool, Tools};
 
@@ -21,8 +21,8 @@ pub(super) struct Openings {
     pub text: String,
     /// The marker that begins a call or a section of calls.
     marker: String,
-    /// Whether calls are written as JSON.
-    json: bool,
+    /// Where the numbers of a call are.
+    numbers: Notation,
 }
 
 impl Openings {
@@ -68,10 +68,10 @@ impl Openings {
             bare,
             text: format.opening(None),
             marker: marker_text.trim().to_owned(),
-            json: match &format.payload {
-                Payload::Json(_) => true,
-                Payload::Named(named) => named.quote.is_none(),
-                _ => false,
+            numbers: match &format.payload {
+                Payload::Named(NamedCall { quote: Some(quote), .. }) => Notation::Quoted(quote.as_bytes().into()),
+                Payload::Tagged(_) => Notation::Tagged(format.before_json(&tools).into()),
+                _ => Notation::Call,
             },
         })
     }
@@ -87,7 +87,7 @@ impl Openings {
             bare: false,
             text: String::new(),
             marker: String::new(),
-            json: false,
+            numbers: Notation::Call,
         })
     }
 
@@ -129,7 +129,7 @@ impl Openings {
             following.extend_from_slice(self.text.as_bytes());
         }
         following.extend_from_slice(&bytes[bytes.len().saturating_sub(hit.following)..]);
-        let digits = if self.json { Digits::new(&grammar.lark, false) } else { None };
+        let digits = Digits::new(&grammar.lark, self.numbers.clone());
         Ok(Call::begin(begun, hit.which, compiler.tokens(), &following, digits))
     }
 }

@@ -63,6 +63,22 @@ fn the_vocabulary_and_the_architecture_tell_the_family() {
 }
 
 #[test]
+fn two_tokens_of_one_format_tell_the_family_even_if_its_other_markers_are_plain_text() {
+    let chosen = |tokens: &'static [&str]| {
+        let is_token = move |text: &str| tokens.contains(&text);
+        format_for(&template(PLAIN), None, Clues { architecture: "", is_token: Some(&is_token) })
+            .unwrap()
+            .format
+            .name
+            .clone()
+    };
+    assert_eq!(chosen(&["<seed:tool_call>", "</seed:tool_call>", "<seed:think>"]), "seed-oss");
+    assert_eq!(chosen(&["<minimax:tool_call>", "</minimax:tool_call>"]), "minimax-m2");
+    assert_eq!(chosen(&["<tool_call>", "</tool_call>", "<response>", "</response>"]), "ernie-4.5");
+    assert_eq!(chosen(&["<seed:tool_call>"]), "delimited");
+}
+
+#[test]
 #[ignore = "needs the conformance data: CALLWRIGHT_CONFORMANCE=… cargo test -- --ignored conformance"]
 fn conformance_families_get_their_built_in_format() {
     let expected = [

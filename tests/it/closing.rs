@@ -8,6 +8,7 @@ use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::format::Format;
 use callwright::generate::{End, Limits, generate};
 use callwright::grammar::{Begins, Grammar, Scope, json_grammar};
+use callwright::message::{Arguments, ToolCall};
 use callwright::parse::{Parsed, Parser, ParserOptions};
 use callwright::session::{FinishReason, ToolChoice};
 use callwright::tool::Tool;
@@ -403,6 +404,37 @@ fn a_number_has_no_more_digits_than_are_promised() {
         "{}",
         reply.calls[0].raw
     );
+}
+
+/// The same for numbers in tags, in Python and between other quotes than JSON's.
+#[test]
+fn a_number_has_no_more_digits_in_any_format() {
+    let number = serde_json::json!({"type": "number", "minimum": 0, "maximum": 1});
+    let schema = serde_json::json!({"type": "object", "properties": {"a": number}, "required": ["a"]});
+    let tools = || Tools::new([Tool::new("f", "", schema.as_object().cloned())]).unwrap();
+    let call = ToolCall {
+        id: Some("call00001".into()),
+        name: "f".into(),
+        arguments: Arguments::Object(serde_json::json!({"a": 0.5}).as_object().cloned().unwrap()),
+    };
+    let longest = |text: &str| text.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
+    let mut report = String::new();
+    for builtin in Format::builtins() {
+        let format = builtin.format();
+        let text = format.write_calls(std::slice::from_ref(&call)).replace("0.5", &format!("0.{}", "3".repeat(400)));
+        let info = ModelInfo { context_train: 16_384, ..Default::default() };
+        let engine = ScriptedEngine::from_texts(info, [&*text]);
+        let mut session = Session::new(Box::new(engine), None, Some(format.clone())).unwrap();
+        session.set_tools(tools());
+        session.options_mut().loop_guard = false;
+        session.options_mut().max_tokens = 1000;
+        let reply = session.ask("A number?").unwrap();
+        match reply.calls.first() {
+            Some(call) if call.complete && longest(&call.raw) == 40 => {}
+            call => report += &format!("{}: {call:?}\n", builtin.name),
+        }
+    }
+    assert!(report.is_empty(), "{report}");
 }
 
 #[test]

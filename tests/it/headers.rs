@@ -80,8 +80,8 @@ fn no_header_of_the_conformance_templates_is_part_of_an_answer() {
                     // Where only a format is known, its text has to tell. What opens reasoning is not known to all.
                     let of_name = Format::builtins().iter().map(|builtin| (builtin.name, builtin.format()));
                     for (format_name, format) in own.iter().map(|own| ("its own", own)).chain(of_name) {
-                        // What ends the turn before in some templates ends reasoning in gpt-oss.
-                        if format_name == "gpt-oss" && tail.contains("<|end|>") {
+                        // What ends the turn before in some templates ends reasoning in gpt-oss and Solar Open.
+                        if matches!(format_name, "gpt-oss" | "solar-open") && tail.contains("<|end|>") {
                             continue;
                         }
                         let (content, reasoning) = read(format, &tail, ANSWER);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The beginning of each row of the table, and the test of that row.
-const ROWS: [(&str, fn()); 11] = [
+const ROWS: [(&str, fn()); 12] = [
     ("a call", a_call_is_reported_while_it_streams),
     ("backslashes that JSON wants doubled", backslashes_that_nobody_escaped_are_backslashes),
     ("`null` or `\"\"` for an optional argument", empty_optional_arguments_are_left_out),
@@ -20,6 +20,7 @@ const ROWS: [(&str, fn()); 11] = [
     ("a call of a known tool in another form", a_call_in_another_form_is_read_and_reported),
     ("half a call, then the token limit", half_a_call_is_never_among_the_calls),
     ("a call without a name", a_call_without_a_name_is_never_among_the_calls),
+    ("a damaged tag or closing quote", a_damaged_tag_makes_the_call_invalid),
     ("an unknown tool, a wrong type", a_call_that_does_not_fit_is_invalid_and_says_why),
     ("prose that looks like a marker", prose_that_looks_like_a_marker_is_text),
     ("a section for calls with none in it", a_section_without_calls_is_read_or_reported),
@@ -276,6 +277,17 @@ fn a_call_without_a_name_is_never_among_the_calls() {
         assert_eq!(message.get("tool_calls"), None, "{message}");
         assert_eq!(message["invalid_tool_calls"], json!([invalid]));
     }
+}
+
+#[test]
+fn a_damaged_tag_makes_the_call_invalid() {
+    let text = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</paramter>\n</function>\n</tool_call>";
+    let read = finish(parser("qwen3-coder", ParserOptions::default()), text);
+    assert!(read.parsed.calls[0].complete && !read.parsed.calls[0].valid);
+    assert_eq!(read.problems(), "a tag around an argument is damaged, so that the argument contains it");
+    let quote = finish(parser("hermes", ParserOptions::default()), &call("{\"city\": \"Oslo'}"));
+    assert!(!quote.parsed.calls[0].valid);
+    assert_eq!(quote.problems(), "a string in the arguments is not closed");
 }
 
 #[test]

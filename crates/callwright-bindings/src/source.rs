@@ -1,11 +1,10 @@
 //! Templates, formats and tools by what a caller gives: a name, a source text, a file.
 
 use callwright_core::error::nearest;
-use callwright_core::format::Payload;
-use callwright_core::message::{Arguments, ToolCall};
+use callwright_core::format::Builtin;
 use callwright_core::template::ChatTemplate;
 use callwright_core::{Error, ErrorKind, Format, Result, Tools};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use std::path::Path;
 
 /// The name that detects the format from the text.
@@ -68,39 +67,5 @@ pub fn tools(given: &Value) -> Result<Option<Tools>> {
 
 /// The built-in formats, as `callwright template list --json` prints them.
 pub fn formats() -> Value {
-    let text = |marker: &Option<callwright_core::format::Marker>| {
-        marker.as_ref().and_then(|marker| marker.text()).map(str::to_owned)
-    };
-    let one = |builtin: &callwright_core::format::Builtin| {
-        let format = builtin.format();
-        json!({
-            "name": builtin.name,
-            "payload": payload(format),
-            "start": text(&format.start),
-            "end": text(&format.end),
-            "models": builtin.models,
-            "sample": sample(format),
-        })
-    };
-    Format::builtins().iter().map(one).collect()
-}
-
-fn payload(format: &Format) -> &'static str {
-    match &format.payload {
-        Payload::Json(json) if json.array => "json, list",
-        Payload::Json(_) => "json",
-        Payload::Named(_) => "named",
-        Payload::Tagged(_) => "tagged",
-        Payload::Python { list: true } => "python, list",
-        Payload::Python { list: false } => "python",
-        _ => "other",
-    }
-}
-
-/// A call in the format.
-fn sample(format: &Format) -> String {
-    let arguments = Map::from_iter([("city".to_owned(), json!("Oslo")), ("days".to_owned(), json!(2))]);
-    let id = Some("call00001".to_owned());
-    let call = ToolCall { id, name: "get_weather".to_owned(), arguments: Arguments::Object(arguments) };
-    format.write_calls(&[call])
+    Format::builtins().iter().map(Builtin::to_json).collect()
 }

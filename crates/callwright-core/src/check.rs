@@ -16,6 +16,7 @@
 //! # Ok::<(), callwright_core::Error>(())
 //! ```
 
+mod chosen;
 mod costs;
 mod renders;
 mod round_trip;
@@ -23,6 +24,8 @@ mod script;
 mod teaching;
 mod turns;
 
+#[doc(hidden)]
+pub use chosen::Chosen;
 pub use costs::{Cost, MarkerTokens};
 pub use renders::{Outcome, Render};
 pub use round_trip::RoundTrip;

@@ -178,6 +178,16 @@ impl Format {
 }
 
 impl Declaration {
+    /// What the format writes right before each argument of `tools` that is a number, an object or a list, if it writes
+    /// arguments between tags.
+    #[doc(hidden)]
+    pub fn before_json(&self, tools: &[&Tool]) -> Vec<String> {
+        match &self.payload {
+            Payload::Tagged(tagged) => Builder::new(self, false).before_json(tools, tagged),
+            _ => Vec::new(),
+        }
+    }
+
     /// Every text of the format for which a model may have its own tokens.
     #[doc(hidden)]
     pub fn texts(&self) -> Vec<&str> {

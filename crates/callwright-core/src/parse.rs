@@ -16,6 +16,7 @@ pub(crate) mod machinery;
 mod markers;
 mod markup;
 mod names;
+mod nearly;
 mod other_calls;
 mod other_forms;
 mod parsed;

@@ -32,7 +32,8 @@ pub(super) fn by_markers(is_there: &dyn Fn(&str) -> bool) -> Option<(&'static Bu
         let call: Vec<&String> = markers.call.iter().filter(|marker| is_there(marker)).collect();
         let own: Vec<&String> = markers.all().filter(|marker| is_there(marker) && !shared(marker)).collect();
         let whole = !call.is_empty() && call.len() == markers.call.len();
-        let rank = (whole, call.len(), own.len(), Reverse(order));
+        let other = markers.other.iter().filter(|marker| is_there(marker)).count();
+        let rank = (whole, call.len(), own.len(), other, Reverse(order));
         let shown = if whole { call } else { own };
         (whole || shown.len() > 1).then_some((rank, markers.builtin, shown))
     });
@@ -40,14 +41,21 @@ pub(super) fn by_markers(is_there: &dyn Fn(&str) -> bool) -> Option<(&'static Bu
     Some((builtin, list(&shown)))
 }
 
-/// The format whose call markers are all tokens of a vocabulary.
+/// The format whose call markers are all tokens of a vocabulary, or two of those that no other format has.
 pub(super) fn by_tokens(is_token: &dyn Fn(&str) -> bool) -> Option<(&'static Builtin, String)> {
     let all = all_markers();
-    let found = all.iter().enumerate().filter(|(_, markers)| {
-        !markers.call.is_empty() && markers.call.iter().all(|marker| is_special(marker) && is_token(marker))
+    let is_there = |marker: &String| is_special(marker) && is_token(marker);
+    let shared = |marker: &String| all.iter().filter(|other| other.all().any(|m| m == marker)).count() > 1;
+    let found = all.iter().enumerate().filter_map(|(order, markers)| {
+        let call: Vec<&String> = markers.call.iter().filter(|marker| is_there(marker)).collect();
+        let whole = !call.is_empty() && call.len() == markers.call.len();
+        let own = call.iter().filter(|marker| !shared(marker)).count();
+        let other = markers.other.iter().filter(|marker| is_there(marker)).count();
+        let rank = (call.len(), whole, other, Reverse(order));
+        (whole || own > 1).then_some((rank, markers.builtin, call))
     });
-    let (_, markers) = found.max_by_key(|(order, markers)| (markers.call.len(), Reverse(*order)))?;
-    Some((markers.builtin, list(&markers.call.iter().collect::<Vec<_>>())))
+    let (_, builtin, shown) = found.max_by_key(|(rank, ..)| *rank)?;
+    Some((builtin, list(&shown)))
 }
 
 /// The format of the models with this architecture: `lfm2moe` is LFM2's.

@@ -1,6 +1,8 @@
 //! The built-in formats: files under `templates/`, each read on first use.
 
-use super::{Format, declaration};
+use super::{Format, Marker, Payload, declaration};
+use crate::message::{Arguments, ToolCall};
+use serde_json::{Map, Value, json};
 use std::sync::OnceLock;
 
 /// A built-in format.
@@ -28,6 +30,46 @@ impl Builtin {
         };
         self.read.get_or_init(|| read().expect("a test reads the declarations of all that is built in"))
     }
+
+    /// The format in a list of formats, with a call in it.
+    #[doc(hidden)]
+    pub fn to_json(&self) -> Value {
+        let format = self.format();
+        let text = |marker: &Option<Marker>| marker.as_ref().and_then(Marker::text).map(str::to_owned);
+        json!({
+            "name": self.name,
+            "payload": format.payload.kind(),
+            "start": text(&format.start),
+            "end": text(&format.end),
+            "models": self.models,
+            "sample": format.sample(),
+        })
+    }
+}
+
+impl Payload {
+    /// The kind of payload, in words.
+    #[doc(hidden)]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Payload::Json(json) if json.array => "json, list",
+            Payload::Json(_) => "json",
+            Payload::Named(_) => "named",
+            Payload::Tagged(_) => "tagged",
+            Payload::Python { list: true } => "python, list",
+            Payload::Python { list: false } => "python",
+        }
+    }
+}
+
+impl Format {
+    /// A call in the format.
+    #[doc(hidden)]
+    pub fn sample(&self) -> String {
+        let arguments = Map::from_iter([("city".to_owned(), json!("Oslo")), ("days".to_owned(), json!(2))]);
+        let (id, name) = (Some("call00001".to_owned()), "get_weather".to_owned());
+        self.write_calls(&[ToolCall { id, name, arguments: Arguments::Object(arguments) }])
+    }
 }
 
 macro_rules! builtin {
@@ -37,10 +79,12 @@ macro_rules! builtin {
 }
 
 /// The first is the default.
-pub(crate) static BUILTIN: [Builtin; 27] = [
+pub(crate) static BUILTIN: [Builtin; 43] = [
     builtin!("delimited", "any model; the bundled one"),
-    builtin!("hermes", "Hermes 2 and 3, Qwen 2.5 and 3, QwQ, Granite 4, MiMo"),
+    builtin!("hermes", "Hermes 2 to 4, Qwen 2.5 and 3, QwQ, Granite 4, MiMo, EXAONE 4, SmolLM3, Ling, Falcon-H1"),
     builtin!("qwen3-coder", "Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5"),
+    builtin!("seed-oss", "Seed-OSS"),
+    builtin!("minicpm-5", "MiniCPM5"),
     builtin!("llama3", "Llama 3.1, 3.2 and 3.3"),
     builtin!("llama4", "Llama 4"),
     builtin!("mistral", "Mistral Small 3.2, Ministral 3, Magistral, Devstral"),
@@ -55,8 +99,22 @@ pub(crate) static BUILTIN: [Builtin; 27] = [
     builtin!("glm-4", "GLM 4.5 to 4.7"),
     builtin!("glm-5", "GLM 5"),
     builtin!("minimax-m2", "MiniMax M2 and M2.1"),
+    builtin!("minimax-m3", "MiniMax M3"),
+    builtin!("step-3", "Step-3"),
+    builtin!("longcat", "LongCat Flash and LongCat 2"),
+    builtin!("hunyuan-3", "Hy3"),
+    builtin!("jamba", "Jamba, Apriel, Hunyuan (A13B)"),
+    builtin!("nemotron-v2", "Nemotron Nano v2"),
+    builtin!("solar-open", "Solar Open"),
+    builtin!("ernie-4.5", "ERNIE 4.5"),
+    builtin!("command-r7b", "Command R7B, Command A (Cohere2)"),
+    builtin!("apertus", "Apertus"),
+    builtin!("olmo-3", "Olmo 3"),
+    builtin!("internlm2", "InternLM2, InternLM 2.5 and 3"),
+    builtin!("gigachat-3.1", "GigaChat 3.1"),
     builtin!("granite", "Granite 3"),
     builtin!("lfm2", "LFM2 and LFM2.5"),
+    builtin!("minicpm-4", "MiniCPM3, MiniCPM4"),
     builtin!("functionary-v3.1", "Functionary v3.1"),
     builtin!("functionary-v3.2", "Functionary v3.2"),
     builtin!("phi-4-mini", "Phi-4-mini"),

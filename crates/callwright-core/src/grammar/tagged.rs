@@ -105,6 +105,35 @@ impl Builder<'_> {
         Ok(self.rules.alternatives(&options))
     }
 
+    /// What is written right before the values that are no text, in calls of `tools`. A name that means text in one of
+    /// them is left out.
+    pub(super) fn before_json(&mut self, tools: &[&Tool], tagged: &TaggedCall) -> Vec<String> {
+        let mut keys: Vec<(String, bool)> = Vec::new();
+        for tool in tools {
+            if let Ok(Some(schema)) = self.schema(tool) {
+                collect_keys(&schema, tagged.nested, &mut keys);
+            }
+        }
+        let words: Vec<String> = match tagged.types.is_empty() {
+            true => vec![tagged.key_end.clone()],
+            false => {
+                let others = tagged.words().into_iter().filter(|(_, types)| *types != Types::STRING);
+                others.map(|(word, _)| tagged.key_end_with(&word)).collect()
+            }
+        };
+        let is_text = |key: &str| tagged.types.is_empty() && keys.iter().any(|(known, text)| *text && known == key);
+        let mut found = Vec::new();
+        for (key, _) in keys.iter().filter(|(key, _)| !is_text(key)) {
+            for word in &words {
+                let before = format!("{}{}{word}{}", tagged.key_start, tagged.write_key(key), tagged.value_start);
+                if !found.contains(&before) {
+                    found.push(before);
+                }
+            }
+        }
+        found
+    }
+
     /// A value and its end tag.
     fn tagged_value(
         &mut self,
@@ -368,6 +397,23 @@ pub(super) fn properties(schema: &Map<String, Value>) -> Vec<(String, &Value, bo
         }
     }
     found
+}
+
+/// Adds the names of an object's members, each with whether its value may be text; those of members as well if they
+/// are `nested`.
+fn collect_keys(schema: &Map<String, Value>, nested: bool, keys: &mut Vec<(String, bool)>) {
+    let mut add = |key: &str, value: &Value| {
+        let types = types_of(value);
+        keys.push((key.to_owned(), types.is_unknown() || types.has(Types::STRING)));
+    };
+    let members = properties(schema).into_iter().map(|(key, value, _)| (key, with_definitions(value, schema)));
+    let items =
+        schema.get("items").filter(|_| nested).map(|items| ("item".to_owned(), with_definitions(items, schema)));
+    let found: Vec<(String, Value)> = members.chain(items).collect();
+    found.iter().for_each(|(key, value)| add(key, value));
+    for value in found.iter().filter(|_| nested).filter_map(|(_, value)| value.as_object()) {
+        collect_keys(value, nested, keys);
+    }
 }
 
 /// A part of a schema, with the definitions of the whole.

@@ -299,7 +299,10 @@ impl Parser {
     /// The tool named at the beginning of a call.
     fn named(&self, form: u8, payload: &[u8]) -> Option<String> {
         let format = other_forms::form(form)?.format();
-        if matches!(format.payload, Payload::Json(_)) {
+        if let Payload::Json(json) = &format.payload {
+            if json.keyed {
+                return std::str::from_utf8(payload).ok()?.split('"').nth(1).map(str::to_owned);
+            }
             return json_name(payload).map(|(name, _)| name.to_owned());
         }
         let machinery = format.machinery().ok()?;

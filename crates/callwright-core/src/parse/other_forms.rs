@@ -201,7 +201,7 @@ const LISTS: &str = "tool_calls|function_calls|calls|tools";
 /// An object whose first keys are those of a call, or a list of such objects.
 fn json_call() -> String {
     let (names, arguments) = (NAME_KEYS.join("|"), ARGUMENT_KEYS.join("|"));
-    let others = format!(r#"(?:"(?:type|id|call_id)"{BLANK}:{BLANK}{STRING}{BLANK},{BLANK})*"#);
+    let others = format!(r#"(?:"(?:type|id|call_id|tool_call_id)"{BLANK}:{BLANK}{STRING}{BLANK},{BLANK})*"#);
     let wrapper = format!(r#"(?:"(?:function|tool_call|function_call|tool)"{BLANK}:{BLANK}\{{{BLANK}{others})?"#);
     let next = format!(r#"(?:\}}|,{BLANK}{others}"(?:{arguments})"{BLANK}:)"#);
     let call = format!(r#"{others}{wrapper}"(?:{names})"{BLANK}:{BLANK}{STRING}{BLANK}{next}"#);
@@ -269,6 +269,7 @@ fn heads(declaration: &Declaration) -> Vec<String> {
         pattern + &loose(rest)
     };
     match &declaration.payload {
+        Payload::Json(json) if json.keyed => vec![format!(r#"(?:\[{BLANK})?\{{{BLANK}"{WORD}"{BLANK}:{BLANK}\{{"#)],
         Payload::Json(_) => vec![json_call()],
         Payload::Named(named) => {
             let opening = format!(r"{BLANK}(?:```[a-z]*{BLANK})?\{{");

@@ -19,13 +19,14 @@ mod string;
 mod tokens;
 
 use super::event::RepairKind;
+use super::nearly::ends_nearly;
 use super::text::Utf8;
 use escapes::{Escapes, Opening};
 use number::Number;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
-use string::Quoted;
+use string::{Quote, Quoted};
 
 pub(crate) use stops::Stops;
 
@@ -95,6 +96,9 @@ pub(crate) struct Transducer {
     wrapped: bool,
     /// A positional argument has no matching parameter.
     unnamed: bool,
+    /// The unescaped quotes of the current string, if the first one is at its beginning.
+    quotes: usize,
+    odd_quotes: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,6 +178,8 @@ impl Transducer {
             takes_object: false,
             wrapped: false,
             unnamed: false,
+            quotes: 0,
+            odd_quotes: false,
         }
     }
 
@@ -263,6 +269,29 @@ impl Transducer {
     /// The open brackets around the current string value, if the position is in one.
     pub(crate) fn open_string(&self) -> Option<&[u8]> {
         matches!(self.state, State::String(Quoted { key: false, .. })).then_some(&self.stack)
+    }
+
+    /// Whether the quote that ends the open string is damaged: it is unknown where the string was to end.
+    pub(crate) fn is_misquoted(&self) -> bool {
+        let (State::String(quoted) | State::OwnClosing(quoted, _)) = self.state else { return false };
+        let text = self.out.trim_end();
+        match quoted.quote {
+            Quote::Single => true,
+            Quote::Double => {
+                let own = text.rfind('"').map_or(text, |at| &text[at..]);
+                text.ends_with('\'') && own.matches('\'').count() % 2 == 1
+            }
+            Quote::Own => {
+                let Dialect::Own { quote: Some(quote), .. } = &self.dialect else { return false };
+                ends_nearly(text.replace("\\\"", "\"").as_bytes(), quote)
+            }
+            Quote::Python { .. } => false,
+        }
+    }
+
+    /// Whether a string began or ended with two quotes, one of which belongs to nothing.
+    pub(crate) fn has_odd_quotes(&self) -> bool {
+        self.odd_quotes
     }
 
     /// Ends the string of [`Transducer::open_string`].

@@ -15,6 +15,8 @@ pub(crate) struct Trailing {
     text_at: Option<usize>,
     /// Whether only white space has followed the last line break; `None` on the payload's own line.
     line_start: Option<bool>,
+    /// Whether there was stray text.
+    strayed: bool,
 }
 
 /// The meaning of a byte after the payload.
@@ -53,8 +55,16 @@ impl Trailing {
                 self.text_at = Some(at);
                 TrailingByte::Nothing
             }
-            _ => TrailingByte::Departure(RepairKind::StrayText, at),
+            _ => {
+                self.strayed = true;
+                TrailingByte::Departure(RepairKind::StrayText, at)
+            }
         }
+    }
+
+    /// Whether nothing but white space has come.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text_at.is_none() && self.ticks == 0 && !self.strayed
     }
 
     /// Takes a byte that belongs to the payload's brackets.

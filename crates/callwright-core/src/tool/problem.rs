@@ -53,6 +53,8 @@ pub enum CallProblem {
     NotLiterals,
     /// A string in the arguments is not closed.
     UnclosedString,
+    /// A tag around an argument has a wrong character, and is now a part of the argument.
+    DamagedTag,
     /// A number cannot be kept exactly.
     InexactNumber {
         /// The number as the model wrote it, shortened if it is long.
@@ -150,6 +152,7 @@ impl CallProblem {
             CallProblem::ArgumentsTooDeep => "arguments_too_deep",
             CallProblem::NotLiterals => "not_literals",
             CallProblem::UnclosedString => "unclosed_string",
+            CallProblem::DamagedTag => "damaged_tag",
             CallProblem::InexactNumber { .. } => "inexact_number",
             CallProblem::DuplicateKey { .. } => "duplicate_key",
             CallProblem::ConflictingKey { .. } => "conflicting_key",
@@ -216,6 +219,9 @@ impl fmt::Display for CallProblem {
             CallProblem::ArgumentsTooDeep => f.write_str("the arguments nest too deep"),
             CallProblem::NotLiterals => f.write_str("the call's arguments are more than Python's literals"),
             CallProblem::UnclosedString => f.write_str("a string in the arguments is not closed"),
+            CallProblem::DamagedTag => {
+                f.write_str("a tag around an argument is damaged, so that the argument contains it")
+            }
             CallProblem::InexactNumber { number } => {
                 write!(f, "the number {number} is too large to be kept exactly")
             }

@@ -160,6 +160,13 @@ fn conformance_templates_write_each_format() {
         ("gemma-4", "google-gemma-4-31B-it-interleaved", false),
         ("deepseek-v3.2", "deepseek-ai-DeepSeek-V3.2", true),
         ("glm-5", "GLM-4.7-Flash", true),
+        ("minimax-m3", "MiniMax-M3", true),
+        ("hunyuan-3", "tencent-Hy3", true),
+        ("solar-open", "upstage-Solar-Open-100B", true),
+        ("nemotron-v2", "NVIDIA-Nemotron-Nano-v2", true),
+        ("gigachat-3.1", "GigaChat3.1-10B-A1.8B", true),
+        ("minicpm-5", "openbmb-MiniCPM5-1B", true),
+        ("jamba", "unsloth-Apriel-1.5", false),
     ];
     let mut report = String::new();
     for (name, file, exact) in families {
@@ -298,6 +305,103 @@ fn variations_that_models_write() {
         ("functools", "", "functools [{\"name\": \"note\", \"arguments\": {\"text\": \"a\"}}]", "", None, plain()),
         ("lfm2", "", "<|tool_call_start|>[note(text='a')]<|tool_call_end|>Wait.", "Wait.", None, plain()),
         ("gemma", "", "```tool_code\nnote(text='a')\n```", "", None, plain()),
+        (
+            "command-r7b",
+            "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+            "<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"note\", \
+             \"parameters\": {\"text\": \"a\"}}\n]<|END_ACTION|>",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        (
+            "command-r7b",
+            "",
+            "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Hi.<|END_RESPONSE|>",
+            "Hi.",
+            Some("Hm."),
+            vec![],
+        ),
+        (
+            "seed-oss",
+            "<seed:bos>assistant\n",
+            "<seed:think>Hm.</seed:think>\n\n<seed:tool_call>\n<function=note>\n<parameter=text>a</parameter>\n\
+             </function>\n</seed:tool_call>",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        (
+            "jamba",
+            "",
+            "<tool_calls>[\n    {\"name\": \"note\", \"arguments\": {\"text\": \"a\"}}\n]</tool_calls>",
+            "",
+            None,
+            plain(),
+        ),
+        (
+            "apertus",
+            "",
+            "<|inner_prefix|>Hm.<|inner_suffix|><|tools_prefix|>[{\"note\": {\"text\": \"a\"}}]<|tools_suffix|>",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        (
+            "solar-open",
+            "<|begin|>assistant",
+            "<|think|>Hm.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>abc<|tool_call:name|>note\
+             <|tool_call:args|>{\"text\": \"a\"}<|tool_call:end|><|calls|>",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        (
+            "solar-open",
+            "<|begin|>assistant",
+            "<|think|>Hm.<|end|><|begin|>assistant<|content|>Hi.<|end|>",
+            "Hi.",
+            Some("Hm."),
+            vec![],
+        ),
+        (
+            "step-3",
+            "<think>\n",
+            "Hm.\n</think>\n<｜tool_calls_begin｜>\n<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"note\">\n\
+             <steptml:parameter name=\"text\">a</steptml:parameter>\n</steptml:invoke><｜tool_call_end｜>\n<｜tool_calls_end｜>",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        (
+            "longcat",
+            "",
+            "<longcat_tool_call>note<longcat_arg_key>text</longcat_arg_key><longcat_arg_value>a</longcat_arg_value>\
+             </longcat_tool_call>",
+            "",
+            None,
+            plain(),
+        ),
+        (
+            "ernie-4.5",
+            "<think>\n",
+            "Hm.\n</think>\n\n<response>\nHi.\n</response>\n\n<tool_call>\n{\"name\": \"note\", \"arguments\": {\"text\": \
+             \"a\"}}\n</tool_call>\n",
+            "Hi.",
+            Some("Hm."),
+            plain(),
+        ),
+        ("olmo-3", "", "<function_calls>\nnote(text='a')\n</function_calls>", "", None, plain()),
+        (
+            "minicpm-4",
+            "",
+            "<|thought_start|>\nHm.\n<|thought_end|>\n<|tool_call_start|>\n```python\nnote(text=\"a\")\n```\n\
+             <|tool_call_end|>\n",
+            "",
+            Some("Hm."),
+            plain(),
+        ),
+        ("minicpm-5", "", "<function name=\"note\"><param name=\"text\">a</param></function>", "", None, plain()),
     ];
     let mut report = String::new();
     for (name, prompt_tail, text, content, reasoning, calls) in cases {

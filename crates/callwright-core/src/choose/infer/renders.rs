@@ -1,5 +1,6 @@
 //! Renders conversations whose words occur in no template.
 
+use super::texts::tags;
 use crate::message::{Arguments, Message, ToolCall};
 use crate::template::{ChatTemplate, RenderRequest};
 use crate::tool::Tool;
@@ -57,16 +58,30 @@ impl Sentinel {
 pub struct Renders<'t> {
     template: &'t ChatTemplate,
     tools: Value,
+    /// The header of the next answer, if the template writes it after every conversation.
+    next: String,
 }
 
 impl<'t> Renders<'t> {
     pub fn new(template: &'t ChatTemplate) -> Renders<'t> {
-        Renders { template, tools: json!([FIRST.tool(), SECOND.tool()]) }
+        Renders::with(template, json!([FIRST.tool(), SECOND.tool()]))
+    }
+
+    fn with(template: &'t ChatTemplate, tools: Value) -> Renders<'t> {
+        let renders = Renders { template, tools, next: String::new() };
+        let unasked = renders.after_user(Vec::new(), false, &[]).filter(|text| !text.trim().is_empty());
+        let Some(prompt) = unasked.filter(|text| renders.prompt(&[]).as_ref() == Some(text)) else { return renders };
+        // The first of several tags ends the user's turn.
+        let header = match tags(&prompt).as_slice() {
+            [first, _, ..] => &prompt[first.end..],
+            _ => &prompt,
+        };
+        Renders { next: header.trim().to_owned(), ..renders }
     }
 
     /// The same template without tools.
     pub fn without_tools(&self) -> Renders<'t> {
-        Renders { template: self.template, tools: Value::Null }
+        Renders::with(self.template, Value::Null)
     }
 
     pub fn source(&self) -> &str {
@@ -85,7 +100,10 @@ impl<'t> Renders<'t> {
         let text = self.template.probed(&request, messages, &self.tools)?;
         // The last occurrence: some templates introduce the tools with the user's text.
         let at = text.rfind(USER)? + USER.len();
-        Some(text[at..].to_owned())
+        let text = &text[at..];
+        let asked = generation || self.next.is_empty();
+        let answer = if asked { None } else { text.trim_end().strip_suffix(&self.next) };
+        Some(answer.unwrap_or(text).to_owned())
     }
 
     /// The header of the assistant's turn at the end of a prompt.

@@ -44,6 +44,9 @@ pub(crate) struct JsonPayload {
     array: bool,
     /// Whether text after the payload has come, in a format without end marker.
     over: bool,
+    /// Whether a comma came right after the arguments, and then the beginning of another one.
+    comma: bool,
+    goes_on: bool,
     /// Whether to read only the arguments, without an object around them.
     bare: bool,
     /// Whether to stop after the payload, for the format's following text.
@@ -145,6 +148,8 @@ impl JsonPayload {
             wrapped: false,
             array: false,
             over: false,
+            comma: false,
+            goes_on: false,
             bare: false,
             pause: false,
             junk: false,
@@ -382,6 +387,10 @@ impl JsonPayload {
                 return Step::Over;
             }
         }
+        if self.bare && !byte.is_ascii_whitespace() {
+            self.goes_on |= self.comma && (byte == b'"' || byte.is_ascii_alphabetic());
+            self.comma = byte == b',' && self.trailing.is_empty();
+        }
         match self.trailing.step(byte, at, self.repair || self.array && self.keys.array) {
             TrailingByte::Nothing => {}
             TrailingByte::Departure(kind, at) => {
@@ -481,6 +490,9 @@ impl PayloadReader for JsonPayload {
         let closed = self.state == State::After;
         match self.state {
             State::Reading(slot) => {
+                if self.active().is_misquoted() {
+                    calls.blame(CallProblem::UnclosedString);
+                }
                 let cut = self.active_mut().cut(at);
                 if cut == Cut::Shortened
                     || !matches!(slot, Slot::Arguments | Slot::ArgumentsText | Slot::MaybeArguments)
@@ -511,6 +523,10 @@ impl PayloadReader for JsonPayload {
             _ => {}
         }
         self.use_held(stops, calls);
+        if self.goes_on {
+            let error = "an argument follows the closing brace".to_owned();
+            calls.blame(CallProblem::ArgumentsNotJson { error });
+        }
         let lost = self.lost || matches!(self.state, State::Lost { .. } | State::Start | State::Fence);
         self.flush(calls);
         if by == Terminator::End
@@ -567,6 +583,7 @@ impl PayloadReader for JsonPayload {
         self.sent = 0;
         self.string_at = None;
         (self.wrapped, self.array, self.over, self.junk, self.lost) = (false, false, false, false, false);
+        (self.comma, self.goes_on) = (false, false);
         (self.bare, self.pause) = (false, false);
         (self.undecided, self.shortened, self.argued, self.long_key) = (false, false, false, false);
         self.arrow = false;

@@ -273,6 +273,9 @@ impl PythonPayload {
             if self.arguments.is_unnamed() {
                 calls.blame(CallProblem::PositionalArgument);
             }
+            if self.arguments.has_odd_quotes() {
+                calls.blame(CallProblem::UnclosedString);
+            }
             if let Some(at) = self.arguments.broken_at() {
                 if !self.arguments.is_unnamed() {
                     calls.blame(CallProblem::NotLiterals);

@@ -3,6 +3,7 @@
 //! Values are not escaped and do not show their type: a value ends at its closing tag, and the tool's schema says
 //! whether it is a string. This module reads the text between the values; [`ValueReader`] reads the values.
 
+mod damage;
 mod output;
 mod plan;
 mod tags;
@@ -70,6 +71,8 @@ pub(crate) struct TaggedPayload {
     json: Option<Box<JsonPayload>>,
     /// Start of text that is for the user unless the call continues.
     text_at: Option<usize>,
+    /// The beginning of the text in place of an argument or the end marker.
+    strayed: Vec<u8>,
     line_start: bool,
 }
 
@@ -140,6 +143,7 @@ impl TaggedPayload {
             object_read: false,
             json: None,
             text_at: None,
+            strayed: Vec::new(),
             line_start: false,
         }
     }
@@ -188,7 +192,7 @@ impl TaggedPayload {
         calls.start(read.name, read.range);
         self.state = State::Between;
         if read.stopped.is_some_and(|byte| byte != b'{') {
-            self.begin_key(at + 1);
+            self.begin_key(at + 1, calls);
         }
     }
 
@@ -216,6 +220,7 @@ impl TaggedPayload {
             None => types,
         };
         self.value.begin(&key, &self.tag, types, separator, kind == Kind::Object, self.frames.len());
+        self.value.unstarted = self.key_open;
         self.tag.clear();
         self.key = key.into_bytes();
         self.state = State::Value;
@@ -228,7 +233,7 @@ impl TaggedPayload {
             self.value.push_prefix(&mut self.output);
             let closing = self.value.take_closing();
             self.frames.push(Frame { closing, types: self.value.types(), kind: Kind::Open, count: 0 });
-            self.begin_key(from);
+            self.begin_key(from, calls);
             return Some(from);
         }
         if let ValueEnd::Key { .. } | ValueEnd::Marker(_) = end {
@@ -246,7 +251,7 @@ impl TaggedPayload {
             ValueEnd::ClosedBefore(from) => Some(from),
             // Its tag has more than the key.
             ValueEnd::Key { at: key_at, .. } if !self.plan.words.is_empty() => {
-                self.begin_key(key_at);
+                self.begin_key(key_at, calls);
                 Some(key_at)
             }
             ValueEnd::Key { key, at: key_at, end } => {
@@ -438,6 +443,7 @@ impl PayloadReader for TaggedPayload {
             return json.end(by, tail, at, stops, calls);
         }
         let whole = self.end_open(by, tail, at, stops, calls);
+        self.check_strayed(calls);
         let lost = self.state == State::Lost;
         if lost {
             calls.blame(CallProblem::NoToolName);
@@ -527,6 +533,7 @@ impl PayloadReader for TaggedPayload {
         self.object_read = false;
         self.json = None;
         self.text_at = None;
+        self.strayed.clear();
         self.line_start = false;
     }
 }

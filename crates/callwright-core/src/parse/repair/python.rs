@@ -357,6 +357,9 @@ impl Transducer {
             return self.refuse();
         }
         if self.depart(RepairKind::UnescapedQuote, at) {
+            let before = &self.out[..self.mark];
+            let first = before.ends_with('"') && !before.ends_with("\\\"");
+            self.quotes = if first { 1 } else { self.quotes + usize::from(self.quotes > 0) };
             self.unclose(quoted, quote(single));
         }
         false

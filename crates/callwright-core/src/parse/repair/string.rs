@@ -152,6 +152,7 @@ impl Transducer {
 
     pub(super) fn end_string(&mut self, quoted: Quoted) {
         self.end_escapes();
+        self.odd_quotes |= std::mem::take(&mut self.quotes) % 2 == 1;
         if quoted.key {
             self.state = State::Colon;
         } else {

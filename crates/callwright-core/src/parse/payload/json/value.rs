@@ -7,6 +7,7 @@ use crate::parse::event::{DiagnosticKind, RepairKind};
 use crate::parse::markers::Context;
 use crate::parse::payload::PayloadReader;
 use crate::parse::repair::{Cut, Stops, closer};
+use crate::tool::CallProblem;
 use std::borrow::Cow;
 
 /// Keys next to name and arguments, or around them.
@@ -327,6 +328,9 @@ impl JsonPayload {
             let quote_missing = !brackets.is_empty() && brackets.len() >= open.len() && expected.starts_with(&brackets);
             if quote_missing && self.repair {
                 self.depart(RepairKind::MissingBrackets, at, calls);
+                if self.active().is_misquoted() {
+                    calls.blame(CallProblem::UnclosedString);
+                }
                 self.active_mut().close_string();
                 self.settle(stops, calls);
             }

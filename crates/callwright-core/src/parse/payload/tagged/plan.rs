@@ -21,7 +21,7 @@ pub(crate) struct TaggedPlan {
     /// Empty if the value comes right after the key.
     pub(super) value_start: Vec<u8>,
     /// The end of a value: the text before the argument's name and, if it contains the name, the text after it.
-    value_end: (Vec<u8>, Option<Vec<u8>>),
+    pub(super) value_end: (Vec<u8>, Option<Vec<u8>>),
     /// White space around a value that is not part of it.
     pub(super) lead: Vec<u8>,
     pub(super) tail: Vec<u8>,

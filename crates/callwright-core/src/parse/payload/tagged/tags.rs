@@ -1,6 +1,6 @@
 //! The text between the values of a call: the tags around arguments and their names.
 
-use super::{Arc, Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, TaggedPayload};
+use super::{Arc, Calls, Did, KEY, KEYS, Kind, NAME, RepairKind, State, Stops, TEXT, TaggedPayload};
 use crate::format::schema::{self, Step, Types};
 use crate::format::typed;
 use crate::parse::names;
@@ -34,7 +34,7 @@ impl TaggedPayload {
             if self.held.len() == self.plan.key_start.len() {
                 self.held.clear();
                 self.end_text(calls);
-                self.begin_key(at + 1);
+                self.begin_key(at + 1, calls);
             }
             return Did::Taken;
         }
@@ -52,13 +52,16 @@ impl TaggedPayload {
                 let from = self.held_at + self.plan.key_start.len();
                 self.held.clear();
                 self.end_text(calls);
-                self.begin_key(from);
+                self.begin_key(from, calls);
                 return if from > at { Did::Taken } else { Did::Again(from) };
             }
             if !self.object_read && self.plan.key_start.starts_with(&self.held) {
                 break;
             }
             self.stray(self.held_at, calls);
+            if self.strayed.len() < TEXT {
+                self.strayed.push(self.held[0]);
+            }
             self.held.remove(0);
             self.held_at += 1;
         }
@@ -85,7 +88,16 @@ impl TaggedPayload {
         }
     }
 
-    pub(super) fn begin_key(&mut self, at: usize) {
+    /// Whether the text in place of an argument was one, with a damaged beginning.
+    pub(super) fn check_strayed(&mut self, calls: &mut Calls) {
+        if !self.strayed.is_empty() && self.plan.is_damaged_argument(&self.strayed) {
+            calls.blame(CallProblem::UnnamedArgument);
+        }
+        self.strayed.clear();
+    }
+
+    pub(super) fn begin_key(&mut self, at: usize, calls: &mut Calls) {
+        self.check_strayed(calls);
         self.key.clear();
         self.key_at = at;
         self.state = State::Key;
@@ -109,7 +121,7 @@ impl TaggedPayload {
                 if !expected || length == 0 || !bytes.starts_with(&plan.key_start) {
                     return 0;
                 }
-                self.begin_key(at + length);
+                self.begin_key(at + length, calls);
                 length
             }
             State::Key if self.key.is_empty() && !plan.tag_end.is_empty() => {
@@ -167,7 +179,18 @@ impl TaggedPayload {
         } else {
             self.output.report(RepairKind::MissingBrackets, from..from, calls);
             self.key_open = true;
-            self.key_read(key.lines().next().unwrap_or_default().trim_end().to_owned(), calls);
+            if !self.plan.words.is_empty() && self.word.is_none() {
+                // What follows the word may be a part of the value.
+                calls.blame(CallProblem::InvalidArgumentName { name: tag.clone() });
+            }
+            let mut key = key.lines().next().unwrap_or_default().trim_end();
+            if !self.is_parameter(key, calls) {
+                key = key.trim_matches(['"', '\'']);
+                if !names::is_plain(key) || self.plan.ends_with_damaged_key_end(key.as_bytes()) {
+                    calls.blame(CallProblem::InvalidArgumentName { name: key.to_owned() });
+                }
+            }
+            self.key_read(key.to_owned(), calls);
         }
         if from > at { Did::Taken } else { Did::Again(from) }
     }
@@ -180,9 +203,9 @@ impl TaggedPayload {
             self.tag.extend_from_slice(&self.key);
         }
         let tag = String::from_utf8_lossy(&self.key[..length]).into_owned();
-        let mut key = self.take_type(&tag, length, calls).trim().to_owned();
-        if self.plan.escaped_keys {
-            key = typed::unescape(&key);
+        let key = self.take_type(&tag, length, calls).trim().to_owned();
+        if self.plan.escaped_keys && !key.contains(['"', '<', '>']) {
+            return self.key_read(typed::unescape(&key), calls);
         }
         // A closing tag whose element is not open.
         if key.is_empty() || key.starts_with('/') {
@@ -190,10 +213,7 @@ impl TaggedPayload {
             self.stray(self.key_at, calls);
             return;
         }
-        if self.plan.escaped_keys {
-            return self.key_read(key, calls);
-        }
-        let plain = key.trim_matches(['"', '\'']);
+        let plain = key.trim_matches(['"', '\'', '=']);
         let quoted = plain.len() < key.len() && names::is_plain(plain) && !self.is_parameter(&key, calls);
         if quoted && self.output.report(RepairKind::OtherQuotes, self.key_at..self.key_at + length, calls) {
             return self.key_read(plain.to_owned(), calls);
@@ -274,11 +294,12 @@ impl TaggedPayload {
             self.held.clear();
             let key = self.key_text();
             calls.blame(CallProblem::MissingValue { name: key.clone() });
-            self.begin_key(at + 1);
+            self.begin_key(at + 1, calls);
         } else if !self.plan.value_start.starts_with(&self.held) && !self.plan.key_start.starts_with(&self.held) {
             self.held.clear();
             self.output.report(RepairKind::MissingBrackets, self.held_at..self.held_at, calls);
             self.begin_value(calls);
+            self.value.unstarted = true;
             return Did::Again(self.held_at);
         }
         Did::Taken

@@ -34,6 +34,11 @@ pub(super) struct ValueReader {
     /// the next argument, with a broken beginning.
     unopened: bool,
     mixed: bool,
+    /// Whether such a tag was opened in it.
+    opened: bool,
+    /// Whether a tag before the value is missing, and whether the closing tag is.
+    pub(super) unstarted: bool,
+    open: bool,
     /// The tag right before the value.
     before: Vec<u8>,
     /// The number of such tags in the value that are not closed.
@@ -67,6 +72,8 @@ pub(super) struct ValueReader {
     ended: bool,
     reports: Vec<(RepairKind, Range<usize>)>,
     utf8: Utf8,
+    /// Start of the text value in the output.
+    text_from: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +114,9 @@ impl ValueReader {
             inner: 0,
             unopened: false,
             mixed: false,
+            opened: false,
+            unstarted: false,
+            open: false,
             types: Types::default(),
             depth: 0,
             prefix: String::new(),
@@ -125,6 +135,7 @@ impl ValueReader {
             ended: false,
             reports: Vec::new(),
             utf8: Utf8::default(),
+            text_from: 0,
         }
     }
 
@@ -136,6 +147,7 @@ impl ValueReader {
         (self.lead, self.cdata, self.line_start, self.ended) = (0, false, false, false);
         self.held.clear();
         (self.inner, self.unopened, self.mixed) = (0, false, false);
+        (self.opened, self.unstarted, self.open, self.text_from) = (false, false, false, 0);
         self.doubt = None;
         self.raw.clear();
         self.reports.clear();
@@ -290,6 +302,7 @@ impl ValueReader {
             return;
         }
         if is(&self.opening) {
+            self.opened = true;
             self.inner += 1;
             self.mixed |= self.unopened;
         } else if is(&self.closing) {
@@ -355,6 +368,7 @@ impl ValueReader {
     /// Reports that the closing tag is missing.
     pub(super) fn report_open(&mut self, at: usize, output: &mut Output, calls: &mut Calls) {
         let at = if self.held.is_empty() { at } else { self.held_at };
+        self.open = true;
         output.report(RepairKind::MissingBrackets, at..at, calls);
     }
 
@@ -433,6 +447,7 @@ impl ValueReader {
     fn begin_text(&mut self, output: &mut Output) {
         self.sink = Sink::Text;
         self.push_prefix(output);
+        self.text_from = output.text.len();
         output.push("\"");
         let raw = std::mem::take(&mut self.raw);
         self.text(&raw, output);
@@ -570,11 +585,7 @@ impl ValueReader {
                 output.push(text);
             }
             Sink::Text => {
-                self.utf8.end(&mut output.text);
-                output.push("\"");
-                if self.mixed || self.ends_broken(output) {
-                    calls.blame(CallProblem::UnclosedString);
-                }
+                self.text_ended(output, calls);
             }
             Sink::Json => {
                 if self.json.in_string() {
@@ -591,7 +602,7 @@ impl ValueReader {
                 self.push_prefix(output);
                 self.pass_json(output, calls);
             }
-            Sink::Maybe => self.finish_text(output),
+            Sink::Maybe => self.finish_text(output, calls),
             Sink::Scalar => match self.read_scalar(stops) {
                 Some(text) => {
                     self.push_prefix(output);
@@ -600,16 +611,39 @@ impl ValueReader {
                     }
                     output.push(&text);
                 }
-                None => self.finish_text(output),
+                None => self.finish_text(output, calls),
             },
         }
         self.reset();
     }
 
-    fn finish_text(&mut self, output: &mut Output) {
+    fn finish_text(&mut self, output: &mut Output, calls: &mut Calls) {
         self.begin_text(output);
+        self.text_ended(output, calls);
+    }
+
+    /// The text value at the end of the output has ended.
+    fn text_ended(&mut self, output: &mut Output, calls: &mut Calls) {
         self.utf8.end(&mut output.text);
         output.push("\"");
+        if self.mixed || self.ends_broken(output) {
+            calls.blame(CallProblem::UnclosedString);
+        } else if self.is_damaged(output) {
+            calls.blame(CallProblem::DamagedTag);
+        }
+    }
+
+    /// Whether the text value at the end of the output contains a damaged tag.
+    fn is_damaged(&self, output: &Output) -> bool {
+        if !self.repair || !(self.unstarted || self.open || self.unopened || self.opened) {
+            return false;
+        }
+        let text: String = serde_json::from_str(&output.text[self.text_from..]).unwrap_or_default();
+        let (text, plan) = (text.as_bytes(), &self.plan);
+        self.unstarted && plan.begins_with_damaged_opening(text)
+            || self.open && plan.ends_with_damaged_closing(text, &self.closing)
+            || self.opened && plan.closes_before(text, &self.opening, &self.closing)
+            || self.unopened && plan.goes_on_after_damage(text, &self.closing)
     }
 
     /// The JSON of the held bytes, if it is a value that the schema allows.
