@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Commands that are not run, by a part of them, and why.
-const NOT_RUN: [(&str, &str); 8] = [
+const NOT_RUN: [(&str, &str); 9] = [
     ("…", "the reader's own text"),
     (" -m ", "another model"),
     ("plain adapted", "runs that another command would have made"),
@@ -15,6 +15,7 @@ const NOT_RUN: [(&str, &str); 8] = [
     ("last-week", "an earlier run"),
     ("part-3", "parts that GNU parallel would have made"),
     ("callwright chat", "a conversation at the terminal"),
+    ("--upstream", "another server"),
 ];
 
 /// Commands whose shown output depends on more than the files here, and why.
