@@ -67,6 +67,8 @@ pub struct Constraint<'c> {
     /// What is constrained.
     subject: Subject,
     draft: bool,
+    /// Whether a server samples, so that there is one token to take or to leave.
+    sampled_elsewhere: bool,
     /// The last two tokens, as context for the tokenizer.
     last: Vec<Token>,
     notices: Vec<Notice>,
@@ -80,6 +82,13 @@ impl<'c> Constraint<'c> {
     #[must_use]
     pub fn drafting(mut self, draft: bool) -> Constraint<'c> {
         self.draft = draft;
+        self
+    }
+
+    /// A server samples: what does not fit is taken as it is, because nothing says what the model would write instead.
+    #[must_use]
+    pub(crate) fn sampled_elsewhere(mut self, elsewhere: bool) -> Constraint<'c> {
+        self.sampled_elsewhere = elsewhere;
         self
     }
 
@@ -383,6 +392,13 @@ impl<'c> Constraint<'c> {
         self.phase = if self.only_calls() { Phase::Over } else { Phase::Text(0) };
         self.openings.reset();
         self.thinking.reset();
+    }
+
+    /// The model has left the grammar where more than one text would fit: the rest is taken as it is, and the parser judges
+    /// it.
+    fn give_up(&mut self) {
+        self.phase = Phase::Off;
+        self.notices.push(Notice::Left(self.subject));
     }
 
     /// The constraint cannot continue: an error in strict mode, otherwise constraining ends.

@@ -69,6 +69,7 @@ impl<'c> Constraint<'c> {
             last: Vec::new(),
             notices: Vec::new(),
             mask_times: Vec::new(),
+            sampled_elsewhere: false,
         })
     }
 
@@ -110,6 +111,7 @@ impl<'c> Constraint<'c> {
             last: Vec::new(),
             notices: Vec::new(),
             mask_times: Vec::new(),
+            sampled_elsewhere: false,
         })
     }
 }

@@ -87,6 +87,8 @@ pub enum Notice {
     ThinkingClosed,
     /// The constraint failed; the answer continued without it.
     Failed(String),
+    /// A model on a server wrote what does not fit; the answer continued without the constraint.
+    Left(Subject),
     /// The remaining tokens did not suffice for a call that the model began, so the answer ends before it. The text
     /// says how many it needed.
     NoRoomForCall(String),
@@ -135,6 +137,11 @@ impl std::fmt::Display for Notice {
             }
             Notice::ThinkingClosed => f.write_str("reasoning was closed at its limit (`Options::max_thinking`)"),
             Notice::Failed(why) => write!(f, "the grammar failed, and the answer continued without it: {why}"),
+            Notice::Left(subject) => write!(
+                f,
+                "the {} does not fit the grammar: a server does not say what its model would write instead, so it was taken as it is",
+                subject.name()
+            ),
             Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (raise `Options::max_tokens`)"),
             Notice::CutOff(subject) => write!(
                 f,

@@ -37,6 +37,10 @@ impl Constraint<'_> {
             let mut chosen =
                 if banned.is_empty() { sampler.sample(logits) } else { sampler.sample_without(logits, &banned) };
             let ends = self.is_end(chosen);
+            if self.sampled_elsewhere && !self.fits_or_forced(&mut chosen, ends)? {
+                self.give_up();
+                return Ok(Ok(chosen));
+            }
             if let Phase::Call(call) = &mut self.phase
                 && (banned.contains(&chosen) || !call.fits(chosen, ends, self.compiler.tokens()))
             {
@@ -48,7 +52,7 @@ impl Constraint<'_> {
                 }
             }
             if self.is_end(chosen) {
-                if self.must_go_on() {
+                if self.must_go_on() && !self.sampled_elsewhere {
                     banned.push(chosen);
                     continue;
                 }
@@ -56,6 +60,13 @@ impl Constraint<'_> {
             }
             match self.accept(chosen, left)? {
                 Accepted::Yes => return Ok(Ok(chosen)),
+                Accepted::No if self.sampled_elsewhere && matches!(self.phase, Phase::Call(_)) => {
+                    return self.close(left).map(Err);
+                }
+                Accepted::No if self.sampled_elsewhere => {
+                    self.give_up();
+                    return Ok(Ok(chosen));
+                }
                 Accepted::No => banned.push(chosen),
                 Accepted::Instead(step) => return Ok(Err(step)),
             }
@@ -66,6 +77,34 @@ impl Constraint<'_> {
                 self.fail("the model excludes every token that fits")?;
             }
         }
+    }
+
+    /// Whether the token that a server sampled fits, or may be replaced by the only one that does. A call that may end here is
+    /// left.
+    fn fits_or_forced(&mut self, chosen: &mut Token, ends: bool) -> Result<bool> {
+        let only_calls = self.only_calls();
+        let Phase::Call(call) = &mut self.phase else { return Ok(true) };
+        if call.fits(*chosen, ends, self.compiler.tokens()) {
+            return Ok(true);
+        }
+        if !only_calls && call.may_end() {
+            self.leave();
+            return Ok(true);
+        }
+        let mask = match call.mask(self.compiler.masks(), self.compiler.tokens()) {
+            Ok(mask) => mask,
+            Err(error) => {
+                self.fail(&error)?;
+                return Ok(true);
+            }
+        };
+        let only = if mask.num_set() == 1 { mask.first_bit_set() } else { None };
+        let only = only.and_then(|index| i32::try_from(index).ok()).map(Token);
+        if let Some(only) = only.filter(|only| !self.is_end(*only)) {
+            *chosen = only;
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     fn is_end(&self, token: Token) -> bool {

@@ -75,6 +75,9 @@ impl ServerModel {
                 Err(Error::new(ErrorKind::Config, format!("{self}: the environment variable {name} is not set"))
                     .hint(format!("it has the server's key: export {name}=…")))
             }
+            Some(key) if key.contains(|c: char| c.is_whitespace() || c.is_control()) => {
+                Err(Error::new(ErrorKind::Config, format!("the key in {name} is not one word")))
+            }
             key => Ok(key),
         }
     }

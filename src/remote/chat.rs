@@ -4,11 +4,10 @@
 //! the server's answer is written in a format that only this file knows. So an answer of a server is an answer as any
 //! other, with the same events, checks and scores.
 
-use super::feed::{Counted, Said};
+use super::feed::{Counted, Said, finish};
 use super::http::Path;
 use super::raw::{number, seed_of};
 use crate::engine::sampler::Sampling;
-use crate::generate::End;
 use crate::session::{Options, ToolChoice};
 use crate::{Error, ErrorKind, Result};
 use serde::de::IgnoredAny;
@@ -51,6 +50,8 @@ pub(super) struct Writer {
     later: BTreeMap<u64, Vec<Value>>,
     /// Whether the answer was cut off.
     cut: bool,
+    /// The id of each call, by its number.
+    ids: BTreeMap<u64, String>,
 }
 
 /// The request for an answer to `conversation`, which the template wrote.
@@ -60,6 +61,7 @@ pub(super) struct Writer {
 pub(super) fn request(
     conversation: &str,
     model: &str,
+    most: usize,
     options: &Options,
     sampling: &Sampling,
 ) -> Result<(Path, Value)> {
@@ -75,7 +77,14 @@ pub(super) fn request(
     let with_tools = body.contains_key("tools");
     let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);
     set("model", Value::from(model));
-    set("max_tokens", json!(options.max_tokens));
+    set("max_tokens", json!(most));
+    for (name, value) in
+        [("presence_penalty", sampling.penalties.presence), ("frequency_penalty", sampling.penalties.frequency)]
+    {
+        if value != 0.0 {
+            set(name, number(value));
+        }
+    }
     set("temperature", number(sampling.temperature));
     if sampling.temperature > 0.0 {
         set("top_p", number(sampling.top_p));
@@ -86,8 +95,10 @@ pub(super) fn request(
     if !options.stop.is_empty() {
         set("stop", json!(options.stop));
     }
-    if let Some(wanted) = &options.response_format {
-        let schema = json!({"name": "answer", "schema": wanted.schema, "strict": wanted.strict});
+    let wanted = options.response_format.as_ref().map(|wanted| (&wanted.schema, wanted.strict));
+    let grammar = options.grammar.as_ref().and_then(|grammar| grammar.schema.as_ref()).map(|schema| (schema, true));
+    if let Some((schema, strict)) = wanted.or(grammar) {
+        let schema = json!({"name": "answer", "schema": schema, "strict": strict});
         set("response_format", json!({"type": "json_schema", "json_schema": schema}));
     }
     if with_tools {
@@ -121,7 +132,10 @@ fn as_openai(message: &mut Value) {
 impl Writer {
     /// What an event of a chat says.
     pub(super) fn read(&mut self, value: &Value) -> Said {
-        let choice = &value["choices"][0];
+        // Others are further answers to the same question, which nobody asked for.
+        let choices = value["choices"].as_array().into_iter().flatten();
+        let choice =
+            choices.into_iter().find(|choice| choice["index"].as_u64().unwrap_or(0) == 0).unwrap_or(&Value::Null);
         // A server that does not stream has it all in a message.
         let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
         let mut text = String::new();
@@ -135,15 +149,21 @@ impl Writer {
             }
             text.push_str(&plain(reasoning));
         }
-        if !said("content").is_empty() {
+        let content = content(&delta["content"]) + said("refusal");
+        if !content.is_empty() {
             self.end_thinking(&mut text);
             self.end_call(&mut text);
-            text.push_str(&plain(said("content")));
+            text.push_str(&plain(&content));
         }
         for (place, call) in delta["tool_calls"].as_array().into_iter().flatten().enumerate() {
             self.end_thinking(&mut text);
-            let index = call["index"].as_u64().unwrap_or(place as u64);
+            let index = self.index(call, place);
             self.call(index, call, &mut text);
+        }
+        // What tools were before.
+        if let Some(function) = delta.get("function_call").filter(|function| function.is_object()) {
+            self.end_thinking(&mut text);
+            self.call(0, &json!({"function": function}), &mut text);
         }
         let finish = choice["finish_reason"].as_str();
         self.cut = finish == Some("length");
@@ -155,8 +175,28 @@ impl Writer {
                 self.end_call(&mut text);
             }
         }
-        let end = finish.map(|why| if why == "length" { End::Length } else { End::EndOfTurn });
-        Said { text, end, counted: Counted::read(value) }
+        let (end, failed) = self::finish(finish);
+        Said { text, end, counted: Counted::read(value), failed }
+    }
+
+    /// The number of the call that a part belongs to: another id at the same number, or another name where the arguments
+    /// are whole, begins another call.
+    fn index(&mut self, call: &Value, place: usize) -> u64 {
+        let [id, name] = [&call["id"], &call["function"]["name"]].map(|value| value.as_str().unwrap_or_default());
+        let last = self.ids.last_key_value().map(|(index, _)| *index);
+        let given = call["index"].as_u64();
+        let mut index = given.unwrap_or(if place > 0 { place as u64 } else { last.unwrap_or(0) });
+        let other = self.ids.get(&index).is_some_and(|known| !id.is_empty() && !known.is_empty() && known != id);
+        let whole = self.open.as_ref().is_some_and(|(open, arguments)| *open == index && is_json(arguments));
+        if other || given.is_none() && !name.is_empty() && whole {
+            let same = self.ids.iter().find(|(_, known)| !id.is_empty() && *known == id).map(|(index, _)| *index);
+            index = same.unwrap_or(last.map_or(0, |last| last + 1));
+        }
+        let known = self.ids.entry(index).or_default();
+        if known.is_empty() {
+            *known = id.to_owned();
+        }
+        index
     }
 
     /// More of a call: it is written when the calls before it have ended.
@@ -220,6 +260,15 @@ impl Writer {
 /// Whether a text is JSON, as a call's arguments are at their end.
 fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// Content as a text, or as a list of parts with texts.
+fn content(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        _ => String::new(),
+    }
 }
 
 /// A server's text without the character that begins the markers here.

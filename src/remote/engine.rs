@@ -5,16 +5,16 @@ use super::feed::{END, Feed, Said};
 use super::http::Item;
 use super::raw;
 use super::server::Server;
-use crate::Result;
 use crate::engine::sampler::Sampling;
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token};
 use crate::generate::{End, Usage};
 use crate::session::Options;
 use crate::template::Piece;
+use crate::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The first token of a prompt. Those of an answer have lower ids.
 const PROMPT: i32 = 1 << 24;
@@ -66,12 +66,14 @@ impl ServerEngine {
         }
         let Server { http, model, named, .. } = &*self.server;
         let (path, body) = if named.chat {
-            chat::request(&self.text, model, &self.options, &self.sampling)?
+            let most = self.options.max_tokens.min(self.server.context);
+            chat::request(&self.text, model, most, &self.options, &self.sampling)?
         } else {
             let answer = self.cached.get(self.prompt.len()..).unwrap_or_default();
             let answer: Vec<u8> = answer.iter().filter_map(|token| u8::try_from(token.0).ok()).collect();
             let answer = String::from_utf8_lossy(&answer);
-            let left = self.options.max_tokens.saturating_sub(self.written).max(1);
+            let room = self.server.context.saturating_sub(self.prompt.len());
+            let left = self.options.max_tokens.saturating_sub(self.written).min(room).max(1);
             if self.server.is_llama {
                 let prompt = self.prompt.iter().map(|token| token.0 & !PROMPT);
                 let info = &self.server.info;
@@ -121,8 +123,13 @@ fn prompt_token(number: i64) -> Token {
 /// What an item of the stream says.
 fn reader<'a>(server: &'a Server, writer: &'a mut Writer) -> impl FnMut(Item) -> Result<Said> + 'a {
     move |item| match item {
-        Item::Data(value) if server.named.chat => Ok(writer.read(&value)),
-        Item::Data(value) => Ok(raw::read(&value)),
+        Item::Data(value) => {
+            let said = if server.named.chat { writer.read(&value) } else { raw::read(&value) };
+            match said.failed {
+                Some(why) => Err(Error::new(ErrorKind::Server, format!("{} ended the answer: {why}", server.named))),
+                None => Ok(said),
+            }
+        }
         Item::Complete | Item::Closed => Ok(Said::default()),
         Item::Failed(error) => Err(error),
     }
@@ -207,6 +214,11 @@ impl Engine for ServerEngine {
 
     fn samples(&self) -> bool {
         true
+    }
+
+    /// The answer is over: the server need not go on.
+    fn remember(&mut self, _reading: Duration) {
+        self.feed.close();
     }
 
     fn can_begin_answer(&self) -> bool {

@@ -30,6 +30,20 @@ pub(super) struct Said {
     pub end: Option<End>,
     /// What the server counted.
     pub counted: Option<Counted>,
+    /// Why the server broke the answer off, if it did.
+    pub failed: Option<String>,
+}
+
+/// How an answer ended by its finish reason: with an end, or with a failure.
+pub(super) fn finish(reason: Option<&str>) -> (Option<End>, Option<String>) {
+    match reason {
+        None => (None, None),
+        Some("length") => (Some(End::Length), None),
+        Some("stop" | "tool_calls" | "function_call" | "eos" | "eos_token" | "stop_sequence" | "end_turn") => {
+            (Some(End::EndOfTurn), None)
+        }
+        Some(other) => (Some(End::EndOfTurn), Some(format!("finish_reason {other:?}"))),
+    }
 }
 
 /// Numbers of tokens.
@@ -104,6 +118,11 @@ impl Feed {
     pub(super) fn stop(&mut self) {
         (self.stream, self.end) = (None, None);
         self.pieces.clear();
+    }
+
+    /// Closes the connection. What is known of the answer stays.
+    pub(super) fn close(&mut self) {
+        self.stream = None;
     }
 
     /// Whether an answer is being read, or has ended.

@@ -130,7 +130,7 @@ impl Http {
         let text = response.body_mut().read_to_string().unwrap_or_default();
         match status {
             200 => Ok(serde_json::from_str(&text).ok()),
-            401 | 403 => Err(refused(url, status, &text)),
+            401 | 403 | 429 | 502..=504 => Err(refused(url, status, &text)),
             _ => Ok(None),
         }
     }
@@ -168,6 +168,10 @@ impl Http {
                         return Err(error);
                     }
                     (error, wanted)
+                }
+                // It leads to the same place each time.
+                Err(error @ (ureq::Error::RedirectFailed | ureq::Error::TooManyRedirects)) => {
+                    return Err(unreachable(url, &error));
                 }
                 Err(error) => (unreachable(url, &error), None),
             };
@@ -240,7 +244,7 @@ fn events(response: Response<Body>, url: &str, items: &SyncSender<Item>) {
         return;
     }
     let mut lines = BufReader::new(response.into_body().into_reader());
-    let mut data = String::new();
+    let (mut data, mut failed) = (String::new(), false);
     loop {
         let mut line = Vec::new();
         let item = match lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
@@ -255,6 +259,10 @@ fn events(response: Response<Body>, url: &str, items: &SyncSender<Item>) {
             Ok(_) => {
                 let line = String::from_utf8_lossy(&line);
                 let line = line.trim_end_matches(['\n', '\r']);
+                if let Some(name) = line.strip_prefix("event:") {
+                    failed = name.trim() == "error";
+                    continue;
+                }
                 if let Some(more) = line.strip_prefix("data:") {
                     if !data.is_empty() {
                         data.push('\n');
@@ -268,6 +276,13 @@ fn events(response: Response<Body>, url: &str, items: &SyncSender<Item>) {
                 }
                 match (data.trim(), serde_json::from_str(&data)) {
                     ("[DONE]", _) => Item::Complete,
+                    (text, value) if failed => {
+                        let said = value.ok().map_or_else(
+                            || excerpt(text),
+                            |value: Value| text_of(value.get("error").unwrap_or(&value)),
+                        );
+                        Item::Failed(Error::new(ErrorKind::Server, format!("{url} reports: {said}")))
+                    }
                     (_, Ok(value)) => event(value, url),
                     (text, Err(_)) => Item::Failed(garbage(url, "an event that is no JSON", text)),
                 }

@@ -1,6 +1,6 @@
 //! Raw mode: the server completes a text.
 
-use super::feed::{Counted, Said};
+use super::feed::{Counted, Said, finish};
 use super::http::Path;
 use crate::engine::sampler::Sampling;
 use crate::generate::End;
@@ -109,12 +109,12 @@ pub(super) fn read(value: &Value) -> Said {
             cached: number(&value["timings"]["cache_n"]),
             completion: number(&value["tokens_predicted"]),
         });
-        return Said { text: text.to_owned(), end, counted };
+        return Said { text: text.to_owned(), end, counted, failed: None };
     }
     let choice = &value["choices"][0];
-    let end = choice["finish_reason"].as_str().map(|why| if why == "length" { End::Length } else { End::EndOfTurn });
+    let (end, failed) = finish(choice["finish_reason"].as_str());
     let text = choice["text"].as_str().unwrap_or_default().to_owned();
-    Said { text, end, counted: Counted::read(value) }
+    Said { text, end, counted: Counted::read(value), failed }
 }
 
 #[cfg(test)]

@@ -158,6 +158,8 @@ pub(crate) fn models(url: &str) -> Result<Vec<String>> {
     let listed = Http::new(&named)?.get(Path::Api("models"))?;
     let models = listed.as_ref().and_then(|list| list["data"].as_array()).into_iter().flatten();
     let models: Vec<String> = models.filter_map(|model| Some(model["id"].as_str()?.to_owned())).collect();
+    let mut seen = std::collections::HashSet::new();
+    let models: Vec<String> = models.into_iter().filter(|model| seen.insert(model.clone())).collect();
     if models.is_empty() {
         return Err(Error::new(ErrorKind::Server, format!("{} does not list its models", named.url))
             .hint("is this the address of the server's OpenAI API, which usually ends in /v1?"));

@@ -42,7 +42,7 @@ pub(super) fn routes(server: Arc<Server>) -> Router {
         .route("/metrics", get(server::metrics))
         .route("/v1/models", get(server::models))
         .route("/models", get(server::models))
-        .route("/v1/models/{id}", get(server::model))
+        .route("/v1/models/{*id}", get(server::model))
         .route("/v1/chat/completions", post(chat::completions))
         .route("/chat/completions", post(chat::completions))
         .route("/v1/completions", post(completions::completions))

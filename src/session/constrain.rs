@@ -61,7 +61,8 @@ pub(super) fn begin<'c>(
     };
     match made {
         Ok(constraint) => {
-            let mut constraint = constraint.drafting(options.draft).calls_within(options.max_preamble);
+            let constraint = constraint.drafting(options.draft).sampled_elsewhere(engine.samples());
+            let mut constraint = constraint.calls_within(options.max_preamble);
             if dormant {
                 constraint = constraint.dormant();
             }
@@ -107,11 +108,14 @@ pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Op
 
 /// Options that need a model's logits, where the model is on a server.
 pub(super) fn needs_logits(engine: &dyn Engine, options: &Options) -> Option<String> {
+    let chat = !engine.can_begin_answer();
     let needed = [
         ("`Options::call_threshold`", options.call_threshold.is_some()),
         ("`Options::no_call_below`", options.no_call_below.is_some()),
         ("`Options::logprobs`", options.logprobs.is_some()),
         ("`Options::logit_bias`", !options.logit_bias.is_empty()),
+        ("`Options::grammar`", chat && options.grammar.as_ref().is_some_and(|grammar| grammar.schema.is_none())),
+        ("`Options::constrain` strict", chat && options.constrain == Mode::Strict),
     ];
     let needed: Vec<&str> = needed.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
     (engine.samples() && !needed.is_empty())

@@ -191,6 +191,7 @@ impl Session {
         let cached = self.engine.cached();
         let same = cached.iter().zip(&written.tokens).take_while(|(a, b)| a == b).count();
         if last.reported
+            || self.engine.samples()
             || !self.cuts.is_empty()
             || last.with_tools != with_tools
             || same >= last.tokens.min(cached.len())

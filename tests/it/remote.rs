@@ -85,6 +85,107 @@ fn what_does_not_fit_the_grammar_is_written_anew_from_where_it_fits() {
     assert_eq!(added, "### TOOL_CALL_START ###\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"");
 }
 
+/// What the model would have written in place of what does not fit is not known, so nothing is made up.
+#[test]
+fn no_value_is_invented() {
+    let tools = json!([{"name": "set", "parameters": {"type": "object", "required": ["unit", "n"], "properties": {
+        "unit": {"enum": ["celsius", "kelvin"]}, "n": {"type": "integer", "maximum": 100}, "s": {"type": "string"}}}}]);
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("tools.json");
+    std::fs::write(&file, tools.to_string()).unwrap();
+    let asked = |arguments: &'static str| {
+        let text = format!(
+            "### TOOL_CALL_START ###\n{{\"name\": \"set\", \"arguments\": {arguments}}}\n### TOOL_CALL_END ###"
+        );
+        let server = ModelServer::start([Answer::Pieces(vec![text.leak()], "stop")]);
+        let ran = ask(&server, &["--tools", file.to_str().unwrap(), "--output", "json"]);
+        let answer: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(server.requests().len(), 1, "{arguments}: nothing had to be written here");
+        answer
+    };
+    let arguments = |answer: &Value| -> Value {
+        let text = answer["messages"][1]["tool_calls"][0]["function"]["arguments"].as_str().unwrap().to_owned();
+        serde_json::from_str(&text).unwrap()
+    };
+    // What the parser can repair, it repairs.
+    let repaired = asked(r#"{"unit": "kelvin", "n": "42"}"#);
+    assert_eq!(arguments(&repaired), json!({"unit": "kelvin", "n": 42}));
+    let multiline = asked("{\"unit\": \"kelvin\", \"n\": 1, \"s\": \"one\ntwo\"}");
+    assert_eq!(arguments(&multiline)["s"], "one\ntwo");
+    // Otherwise the call is not valid.
+    for (wrong, kept) in [
+        (r#"{"unit": "Fahrenheit", "n": 1}"#, json!({"unit": "Fahrenheit", "n": 1})),
+        (r#"{"unit": "kelvin", "n": 250}"#, json!({"unit": "kelvin", "n": 250})),
+    ] {
+        let answer = asked(wrong);
+        assert_eq!(arguments(&answer), kept);
+        let notes = answer["diagnostics"].to_string();
+        assert!(notes.contains("does not fit the grammar") && notes.contains("\"problem\""), "{notes}");
+    }
+}
+
+#[test]
+fn a_call_that_the_server_ends_in_a_string_is_incomplete() {
+    let cut = "### TOOL_CALL_START ###\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zü";
+    let server = ModelServer::start([words(cut)]);
+    let ran = ask(&server, &["--tools", TOOLS, "--output", "json"]);
+    let answer: Value = serde_json::from_str(&ran.out).unwrap();
+    assert!(answer["messages"][1].get("tool_calls").is_none(), "{answer}");
+    assert_eq!(answer["messages"][1]["invalid_tool_calls"][0]["name"], "get_weather", "{answer}");
+}
+
+#[test]
+fn an_answer_that_ends_abnormally_is_an_error() {
+    for reason in ["content_filter", "abort"] {
+        let server = ModelServer::start([Answer::Pieces(CALL.to_vec(), reason)]);
+        let ran = ask(&server, &["--tools", EXECUTED, "--execute"]);
+        assert!(
+            ran.code == 1 && ran.err.contains(&format!("ended the answer: finish_reason \"{reason}\"")),
+            "{}",
+            ran.err
+        );
+        assert!(!ran.out.contains('←'), "{}", ran.out);
+    }
+    let server =
+        ModelServer::start([Answer::Body("text/event-stream", "event: error\ndata: {\"message\": \"boom\"}\n\n")]);
+    assert!(ask(&server, &[]).err.contains("reports: boom"));
+}
+
+#[test]
+fn in_chat_mode_calls_without_numbers_are_told_apart() {
+    let call = |id: &str, city: &str| {
+        let function = json!({"name": "get_weather", "arguments": format!("{{\"city\": \"{city}\"}}")});
+        json!({"tool_calls": [{"id": id, "function": function}]})
+    };
+    let numbered = |id: &str, city: &str| {
+        let mut delta = call(id, city);
+        delta["tool_calls"][0]["index"] = json!(0);
+        delta
+    };
+    for deltas in [
+        vec![call("a", "Oslo"), call("b", "Rome")],
+        vec![numbered("a", "Oslo"), numbered("b", "Rome")],
+        vec![call("", "Oslo"), call("", "Rome")],
+    ] {
+        let server = ModelServer::start([Answer::Deltas(deltas, "tool_calls")]);
+        let ran = chat(&server, &["--tools", TOOLS]);
+        assert_eq!(ran.out, "→ get_weather {\"city\": \"Oslo\"}\n→ get_weather {\"city\": \"Rome\"}\n", "{}", ran.err);
+    }
+}
+
+#[test]
+fn in_chat_mode_older_and_rarer_shapes_are_read() {
+    let old = json!({"function_call": {"name": "get_weather", "arguments": "{\"city\": \"Oslo\"}"}});
+    let server = ModelServer::start([
+        Answer::Deltas(vec![old], "function_call"),
+        Answer::Deltas(vec![json!({"content": [{"type": "text", "text": "Hello."}]})], "stop"),
+        Answer::Deltas(vec![json!({"refusal": "I cannot."})], "stop"),
+    ]);
+    assert_eq!(chat(&server, &["--tools", TOOLS]).out, "→ get_weather {\"city\": \"Oslo\"}\n");
+    assert_eq!(chat(&server, &[]).out, "Hello.\n");
+    assert_eq!(chat(&server, &[]).out, "I cannot.\n");
+}
+
 #[test]
 fn without_a_constraint_the_text_is_taken_as_it_comes() {
     let wrong =
@@ -417,6 +518,10 @@ fn options_that_need_logits_are_named() {
     let server = ModelServer::start([words("Hello.")]);
     let ran = ask(&server, &["--tools", TOOLS, "--call-threshold", "0.5"]);
     assert!(ran.err.contains("a server does not send what is needed for --call-threshold"), "{}", ran.err);
+    // Without a limit, the context is one.
+    let server = ModelServer::start([words("Hello.")]);
+    ask(&server, &["-n", "-1"]);
+    assert!(server.requests()[0]["max_tokens"].as_u64().unwrap() < 4096, "{}", server.requests()[0]["max_tokens"]);
 }
 
 #[test]

@@ -20,7 +20,8 @@ pub(super) async fn call(State(server): Shared, request: Request) -> Result<Json
     let bytes = body(&server, request.into_body()).await?;
     blocking(move || {
         let body = object(&bytes)?;
-        let name = body.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let name = body.get("name").and_then(Value::as_str);
+        let name = name.ok_or_else(|| Refusal::invalid("name is missing; expected a tool's name"))?.to_owned();
         let tools = server.options.tools.as_ref().map(|own| own.now()).unwrap_or_default();
         let (Some(own), Some(tool)) = (&server.options.tools, tools.get(&name)) else {
             let message = format!("this server runs no tool {name:?}");
@@ -45,7 +46,7 @@ pub(super) async fn call(State(server): Shared, request: Request) -> Result<Json
 
 /// Arguments as an object, or as the text of one.
 fn arguments(given: Option<&Value>) -> Result<Map<String, Value>, &'static str> {
-    let wrong = "arguments is missing; expected an object, or the text of one";
+    let wrong = "arguments is no object, nor the text of one";
     match given {
         Some(Value::Object(object)) => Ok(object.clone()),
         Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| wrong),
