@@ -15,10 +15,11 @@ use std::time::Instant;
 
 /// The token after the last byte.
 pub(super) const END: Token = Token(256);
+/// The bytes, and the end.
+const TOKENS: usize = 257;
 /// The first token that is several bytes.
 const PIECES: i32 = 512;
-/// The logit of a byte that the server did not send. A constraint may choose such a byte: what goes on with an argument
-/// is likelier than white space and a sign, where either is possible.
+/// The logit of a byte that the server did not send.
 const UNLIKELY: f32 = -40.0;
 
 /// What an item of a stream says.
@@ -102,7 +103,7 @@ impl Feed {
             counted: Counted::default(),
             cancel: Arc::default(),
             until: None,
-            logits: unlikely(),
+            logits: vec![UNLIKELY; TOKENS],
             table,
         }
     }
@@ -194,7 +195,7 @@ impl Feed {
     /// Those of waiting for it.
     pub(super) fn look(&mut self, read: &mut dyn FnMut(Item) -> Result<Said>) -> Result<()> {
         let next = self.peek(read)?.map_or(END, |byte| Token(i32::from(byte)));
-        self.logits = unlikely();
+        self.logits.fill(UNLIKELY);
         if let Some(logit) = usize::try_from(next.0).ok().and_then(|index| self.logits.get_mut(index)) {
             *logit = 0.0;
         }
@@ -242,16 +243,4 @@ impl Table {
             Token(i32::try_from(bytes_table.len() - 1).unwrap_or(i32::MAX))
         })
     }
-}
-
-/// The logits of a byte of which nothing is known.
-fn unlikely() -> Vec<f32> {
-    let logit = |byte: u8| match byte {
-        b'"' | b'}' | b']' | b'>' => UNLIKELY + 4.0,
-        b',' | b'0'..=b'9' => UNLIKELY + 3.0,
-        b'a'..=b'z' | b'A'..=b'Z' | b'{' | b'[' | b'<' => UNLIKELY + 2.0,
-        byte if byte.is_ascii_graphic() && byte != b'-' => UNLIKELY + 1.0,
-        _ => UNLIKELY,
-    };
-    (0..=255).map(logit).chain([UNLIKELY - 10.0]).collect()
 }
