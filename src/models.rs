@@ -31,7 +31,7 @@ pub(crate) use gguf::Gguf;
 pub use hub::{Hub, HubFile, Progress, ProgressEvent};
 pub(crate) use repo::HubRepo;
 pub use server::ServerModel;
-pub(crate) use write::{call_settings, with_call_threshold};
+pub(crate) use write::{call_settings, decimal, with_call_threshold};
 
 use crate::decision::CallWeights;
 use crate::engine::LoraAdapter;

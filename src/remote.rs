@@ -1,4 +1,4 @@
-//! Models that a server runs, behind the same interface as a GGUF.
+//! Models that a server runs, with the same interface as a GGUF.
 //!
 //! In *raw* mode callwright writes the prompt, the server completes it, and callwright reads the text, as it does with a
 //! model of its own. A constraint works here, on any server: each byte that arrives is checked, and where only one text

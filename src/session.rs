@@ -20,7 +20,7 @@ pub(crate) mod record;
 mod repeats;
 pub(crate) mod select;
 pub(crate) mod stop;
-mod untrained;
+pub(crate) mod untrained;
 
 #[cfg(doc)]
 use crate::ErrorKind;

@@ -10,7 +10,7 @@ use anyhow::Result;
 use callwright::choose::{Choice, Clues, format_for};
 use callwright::models::bundled;
 use callwright::models::gguf::shard_of;
-use callwright::models::{Gguf, Hub, ModelEntry, Models, Progress, ProgressEvent, Source};
+use callwright::models::{Gguf, Hub, ModelEntry, Models, Progress, ProgressEvent, Source, decimal};
 use callwright::template::ChatTemplates;
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -138,11 +138,6 @@ fn entry_json(entry: &ModelEntry, hub: &Hub) -> Value {
         },
         "fallbacks": entry.fallbacks,
     })
-}
-
-/// 0.7, not the 0.699999988079071 that the same number is with more digits.
-fn decimal(number: f32) -> f64 {
-    number.to_string().parse().unwrap_or(f64::from(number))
 }
 
 fn file_size(entry: &ModelEntry, hub: &Hub) -> Option<u64> {

@@ -41,7 +41,8 @@ impl Constraint<'_> {
                 self.give_up();
                 return Ok(Ok(chosen));
             }
-            if let Phase::Call(call) = &mut self.phase
+            if !self.sampled_elsewhere
+                && let Phase::Call(call) = &mut self.phase
                 && (banned.contains(&chosen) || !call.fits(chosen, ends, self.compiler.tokens()))
             {
                 match self.masked(sampler, logits, &banned, left)? {

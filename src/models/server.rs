@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The variable with the key, unless the entry names another.
 const KEY: &str = "CALLWRIGHT_UPSTREAM_KEY";
 
-/// A model behind an HTTP server: vLLM, SGLang, llama-server, `callwright serve` and others.
+/// A model on an HTTP server: vLLM, SGLang, llama-server, `callwright serve` and others.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct ServerModel {

@@ -98,9 +98,13 @@ fn absolute(adapter: &LoraAdapter) -> String {
     LoraAdapter { file, ..adapter.clone() }.to_string()
 }
 
+/// 0.7, not the 0.699999988079071 that the same number is with more digits.
+pub(crate) fn decimal(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
+}
+
 fn sampling(sampling: &Sampling) -> Table {
-    // Through text, which has only the digits of a single-precision number.
-    let number = |value: Option<f32>| value.and_then(|value| value.to_string().parse::<f64>().ok()).map(Value::from);
+    let number = |value: Option<f32>| value.map(decimal).map(Value::from);
     let pairs = [
         ("temperature", number(sampling.temperature)),
         ("top_k", sampling.top_k.map(|k| i64::from(k).into())),

@@ -6,8 +6,9 @@
 
 use super::feed::{Counted, Said, finish};
 use super::http::Path;
-use super::raw::{number, seed_of};
+use super::raw::seed_of;
 use crate::engine::sampler::Sampling;
+use crate::models::decimal;
 use crate::session::{Options, ToolChoice};
 use crate::{Error, ErrorKind, Result};
 use serde::de::IgnoredAny;
@@ -82,12 +83,12 @@ pub(super) fn request(
         [("presence_penalty", sampling.penalties.presence), ("frequency_penalty", sampling.penalties.frequency)]
     {
         if value != 0.0 {
-            set(name, number(value));
+            set(name, json!(decimal(value)));
         }
     }
-    set("temperature", number(sampling.temperature));
+    set("temperature", json!(decimal(sampling.temperature)));
     if sampling.temperature > 0.0 {
-        set("top_p", number(sampling.top_p));
+        set("top_p", json!(decimal(sampling.top_p)));
         set("seed", seed_of(sampling.seed));
     }
     set("stream", json!(true));

@@ -154,8 +154,9 @@ impl Http {
 
     /// Sends a request until it is accepted; `None` if nobody waits any more.
     fn send(&self, url: &str, body: &str, items: &SyncSender<Item>) -> Result<Option<Response<Body>>> {
-        let mut pause = PAUSE;
-        for attempt in 1.. {
+        let (mut attempt, mut pause) = (0, PAUSE);
+        loop {
+            attempt += 1;
             let (error, wanted) = match self.request(url).send(body) {
                 Ok(response) if response.status().is_success() => return Ok(Some(response)),
                 Ok(mut response) => {
@@ -191,7 +192,6 @@ impl Http {
             }
             pause *= 2;
         }
-        Ok(None)
     }
 }
 

@@ -4,6 +4,7 @@ use super::feed::{Counted, Said, finish};
 use super::http::Path;
 use crate::engine::sampler::Sampling;
 use crate::generate::End;
+use crate::models::decimal;
 use crate::template::Piece;
 use serde_json::{Value, json};
 
@@ -16,18 +17,18 @@ pub(super) fn request(prompt: &str, model: &str, most: usize, sampling: &Samplin
         "max_tokens": most,
         "stream": true,
         "stream_options": {"include_usage": true},
-        "temperature": number(temperature),
+        "temperature": decimal(temperature),
         // Markers are special tokens in many models. vLLM and SGLang leave those out of the text otherwise.
         "skip_special_tokens": false,
     });
     // An object may be extended so.
     let mut set = |name: &str, value: Value| body[name] = value;
     if temperature > 0.0 {
-        set("top_p", number(top_p));
+        set("top_p", json!(decimal(top_p)));
         set("seed", seed_of(seed));
         // Beyond OpenAI's API: what is not needed is not sent to a server that may refuse it.
         set("top_k", if top_k == 0 { json!(-1) } else { json!(top_k) });
-        set("min_p", number(min_p));
+        set("min_p", json!(decimal(min_p)));
     }
     for (name, value, off) in [
         ("presence_penalty", penalties.presence, 0.0),
@@ -35,7 +36,7 @@ pub(super) fn request(prompt: &str, model: &str, most: usize, sampling: &Samplin
         ("repetition_penalty", penalties.repeat, 1.0),
     ] {
         if value != off {
-            set(name, number(value));
+            set(name, json!(decimal(value)));
         }
     }
     (Path::Api("completions"), body)
@@ -57,16 +58,16 @@ pub(super) fn llama_request<'a>(
         "n_predict": most,
         "stream": true,
         "cache_prompt": true,
-        "temperature": number(temperature),
+        "temperature": decimal(temperature),
         "top_k": top_k,
-        "top_p": number(top_p),
-        "min_p": number(min_p),
+        "top_p": decimal(top_p),
+        "min_p": decimal(min_p),
         "seed": seed_of(seed),
-        "repeat_penalty": number(penalties.repeat),
-        "presence_penalty": number(penalties.presence),
-        "frequency_penalty": number(penalties.frequency),
+        "repeat_penalty": decimal(penalties.repeat),
+        "presence_penalty": decimal(penalties.presence),
+        "frequency_penalty": decimal(penalties.frequency),
         "repeat_last_n": penalties.last_n,
-        "dry_multiplier": number(penalties.dry_multiplier),
+        "dry_multiplier": decimal(penalties.dry_multiplier),
         // Otherwise special tokens are left out of the text.
         "preserved_tokens": special.collect::<Vec<_>>(),
     });
@@ -86,11 +87,6 @@ pub(super) fn plain(pieces: &[Piece]) -> String {
         text.push_str(chars.as_str());
     }
     text
-}
-
-/// 0.7, not the 0.699999988079071 that the same number is with more digits.
-pub(super) fn number(value: f32) -> Value {
-    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
 /// A seed that every server takes.

@@ -6,9 +6,11 @@ use super::http::{Http, Path};
 use crate::engine::{Engine, ModelInfo};
 use crate::error::nearest;
 use crate::models::ServerModel;
+use crate::session::untrained::special_looking;
 use crate::template::ChatTemplate;
 use crate::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The context of a server that does not say how long it is.
@@ -39,10 +41,8 @@ impl Server {
     /// such model, [`ErrorKind::Template`] if nobody says how its prompts are written.
     pub(crate) fn open(named: &ServerModel, context: Option<usize>, template: Option<&ChatTemplate>) -> Result<Server> {
         let http = Http::new(named)?;
-        let listed = http.get(Path::Api("models"))?;
+        let models = listed(&http)?;
         let props = http.get(Path::Own("props"))?;
-        let models: Vec<&Value> =
-            listed.as_ref().and_then(|list| list["data"].as_array()).into_iter().flatten().collect();
         let is_llama = props.as_ref().is_some_and(|props| props.get("total_slots").is_some());
         let (model, described) = chosen(named, &models, is_llama)?;
         let props = match described {
@@ -155,11 +155,10 @@ impl Server {
 pub(crate) fn models(url: &str) -> Result<Vec<String>> {
     let named = ServerModel::new(url, "", false)
         .map_err(|why| Error::new(ErrorKind::Config, format!("{url:?} is no server: {why}")))?;
-    let listed = Http::new(&named)?.get(Path::Api("models"))?;
-    let models = listed.as_ref().and_then(|list| list["data"].as_array()).into_iter().flatten();
-    let models: Vec<String> = models.filter_map(|model| Some(model["id"].as_str()?.to_owned())).collect();
-    let mut seen = std::collections::HashSet::new();
-    let models: Vec<String> = models.into_iter().filter(|model| seen.insert(model.clone())).collect();
+    let mut seen = HashSet::new();
+    let models = listed(&Http::new(&named)?)?;
+    let names = models.iter().filter_map(|model| Some(model["id"].as_str()?.to_owned()));
+    let models: Vec<String> = names.filter(|name| seen.insert(name.clone())).collect();
     if models.is_empty() {
         return Err(Error::new(ErrorKind::Server, format!("{} does not list its models", named.url))
             .hint("is this the address of the server's OpenAI API, which usually ends in /v1?"));
@@ -167,8 +166,15 @@ pub(crate) fn models(url: &str) -> Result<Vec<String>> {
     Ok(models)
 }
 
+/// What a server says of each of its models; nothing if it does not list them.
+fn listed(http: &Http) -> Result<Vec<Value>> {
+    let mut list = http.get(Path::Api("models"))?.unwrap_or_default();
+    let models = list.get_mut("data").and_then(Value::as_array_mut);
+    Ok(models.map(std::mem::take).unwrap_or_default())
+}
+
 /// The model that is meant, and what the server says of it.
-fn chosen<'m>(named: &ServerModel, models: &[&'m Value], is_llama: bool) -> Result<(String, Option<&'m Value>)> {
+fn chosen<'m>(named: &ServerModel, models: &'m [Value], is_llama: bool) -> Result<(String, Option<&'m Value>)> {
     let id = |model: &'m Value| model["id"].as_str().unwrap_or_default();
     if let Some(model) = models.iter().find(|model| !named.model.is_empty() && id(model) == named.model) {
         return Ok((named.model.clone(), Some(model)));
@@ -178,7 +184,7 @@ fn chosen<'m>(named: &ServerModel, models: &[&'m Value], is_llama: bool) -> Resu
         [only] if named.model.is_empty() || is_llama => Ok((id(only).to_owned(), Some(only))),
         [] => Ok((named.model.clone(), None)),
         several => {
-            let ids: Vec<&str> = several.iter().map(|model| id(model)).collect();
+            let ids: Vec<&str> = several.iter().map(id).collect();
             let what = if named.model.is_empty() {
                 format!("{} has several models", named.url)
             } else {
@@ -193,20 +199,10 @@ fn chosen<'m>(named: &ServerModel, models: &[&'m Value], is_llama: bool) -> Resu
     }
 }
 
-/// The texts in a chat template that look like special tokens: `<|im_end|>`, `</s>`, `[INST]`.
+/// The texts in a chat template that look like special tokens, and are not Jinja.
 fn markers(template: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for (at, open) in template.match_indices(['<', '[']) {
-        let close = if open == "<" { '>' } else { ']' };
-        let Some(length) = template[at..].find(close) else { continue };
-        let text = &template[at..=at + length];
-        let inside = &text[1..length];
-        let odd = |c: char| c.is_whitespace() || "<[{}'\"%".contains(c);
-        let word = inside.contains(char::is_alphabetic) && !inside.contains(odd) && inside.len() <= 40;
-        if word && (close == '>' || !inside.contains(char::is_lowercase)) {
-            found.push(text.to_owned());
-        }
-    }
+    let mut found = special_looking(template);
+    found.retain(|text| !text.contains(['{', '}', '\'', '"', '%']));
     found
 }
 

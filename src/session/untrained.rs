@@ -89,8 +89,16 @@ impl Turns {
     }
 }
 
-/// Texts that look like special tokens, each once: `<|im_end|>`, `</s>`, `[INST]`.
+/// The texts that look like special tokens, each once.
 fn markers_in(text: &str) -> Vec<String> {
+    let mut found = special_looking(text);
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The texts that look like special tokens, in their order: `<|im_end|>`, `</s>`, `[INST]`.
+pub(crate) fn special_looking(text: &str) -> Vec<String> {
     const LONGEST: usize = 40;
     let mut found: Vec<String> = Vec::new();
     for (at, c) in text.char_indices() {
@@ -108,8 +116,6 @@ fn markers_in(text: &str) -> Vec<String> {
             found.push(marker.to_owned());
         }
     }
-    found.sort();
-    found.dedup();
     found
 }
 

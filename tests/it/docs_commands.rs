@@ -139,7 +139,7 @@ fn every_command_of_the_documentation_runs_and_writes_what_is_shown() {
             match OTHER_OUTPUT.iter().find(|(part, _)| command.contains(part)) {
                 Some((part, _)) => skipped.push(*part),
                 None => {
-                    // An ellipsis stands for anything.
+                    // An ellipsis matches anything.
                     let is_there = |line: &str| text.lines().any(|written| written == line);
                     let missing: Vec<_> = lines.iter().filter(|line| !line.contains('…') && !is_there(line)).collect();
                     if !missing.is_empty() {

@@ -1,4 +1,4 @@
-//! A server of a model, on this machine: it answers what it is told to, with faults to order.
+//! A scripted model server: it sends the answers and the faults that a test lists.
 
 use serde_json::{Value, json};
 use std::collections::VecDeque;

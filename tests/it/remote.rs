@@ -1,4 +1,4 @@
-//! Models that a server runs, with a server that does as it is told.
+//! Models that a server runs, against a scripted server.
 
 use crate::model_server::{Answer, ModelServer};
 use crate::program::{Ran, callwright, run};
