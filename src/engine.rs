@@ -304,6 +304,15 @@ pub trait Engine: Send {
         false
     }
 
+    /// Has the next text chosen anew if it does not fit, among what the model would write otherwise. For an engine that
+    /// samples by itself, and only if that knows what else it would write.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Server`](crate::ErrorKind::Server) if it cannot be asked.
+    fn reconsider(&mut self, _fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether a prompt may end with the beginning of the answer. A server that writes prompts itself takes none.
     fn can_begin_answer(&self) -> bool {
         true

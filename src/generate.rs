@@ -280,6 +280,9 @@ pub(crate) fn generate_with(
                             usage.proposed_tokens += draft.len();
                             drafts.decode(engine, &mut pending, draft)?;
                         }
+                        if constraint.holds() {
+                            engine.reconsider(&mut |text| constraint.fits(text))?;
+                        }
                         match constraint.sample(&mut sampler, drafts.logits(engine), left)? {
                             Ok(token) => {
                                 generated.push(token);

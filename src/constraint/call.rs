@@ -182,6 +182,15 @@ impl Call {
         }
     }
 
+    /// Whether all these tokens fit, one after the other.
+    pub(super) fn goes_on_with(&mut self, run: &[Token], tokens: &Tokens) -> bool {
+        if let [token] = *run {
+            return self.fits(token, false, tokens);
+        }
+        let ids: Vec<TokenId> = run.iter().map(|token| id(*token)).collect();
+        !ids.is_empty() && self.matcher.validate_tokens(&ids).is_ok_and(|count| count == ids.len())
+    }
+
     /// Whether it may end here.
     pub(super) fn may_end(&mut self) -> bool {
         is_complete(&mut self.matcher)

@@ -108,6 +108,14 @@ impl Constraint<'_> {
         Ok(false)
     }
 
+    /// Whether the answer may go on with a text, or end if it is empty.
+    pub(crate) fn fits(&mut self, text: &[u8]) -> bool {
+        let only_calls = self.only_calls();
+        let Phase::Call(call) = &mut self.phase else { return true };
+        let tokens = self.compiler.tokens();
+        call.goes_on_with(&tokens.tokenize(text), tokens) || (!only_calls && call.may_end())
+    }
+
     fn is_end(&self, token: Token) -> bool {
         let words = &self.compiler.tokens().vocabulary.words;
         usize::try_from(token.0).ok().and_then(|index| words.get(index)).is_some_and(|word| word.end)

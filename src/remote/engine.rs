@@ -2,16 +2,17 @@
 
 use super::chat::{self, Writer};
 use super::feed::{END, Feed, Said};
-use super::http::Item;
+use super::http::{Item, Path};
 use super::raw;
 use super::server::Server;
-use crate::engine::sampler::Sampling;
+use crate::engine::sampler::{Sampler, Sampling};
 use crate::engine::vocabulary::Vocabulary;
 use crate::engine::{Engine, ModelInfo, Token};
 use crate::generate::{End, Usage};
 use crate::session::Options;
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ pub(super) struct ServerEngine {
     /// The prompt of the answer, as text: that is what most servers take.
     text: String,
     sampling: Sampling,
+    /// Chooses among the server's likeliest tokens.
+    sampler: Sampler,
     prompt: Vec<Token>,
     /// What was decoded: the prompt, and the bytes of the answer.
     cached: Vec<Token>,
@@ -50,6 +53,7 @@ impl ServerEngine {
             until: None,
             text: String::new(),
             sampling: Sampling::default(),
+            sampler: Sampler::new(Sampling::default()),
             prompt: Vec::new(),
             cached: Vec::new(),
             written: 0,
@@ -64,8 +68,20 @@ impl ServerEngine {
         if late || self.options.cancel.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let Server { http, model, named, .. } = &*self.server;
-        let (path, body) = if named.chat {
+        let (path, body) = self.request()?;
+        tracing::debug!(after_tokens = self.written, "asking the server");
+        self.requests += 1;
+        self.feed.open(self.server.http.stream(path, &body));
+        Ok(())
+    }
+
+    /// The request for the answer, or for what follows what there is of it.
+    ///
+    /// # Errors
+    /// Those of [`chat::request`].
+    fn request(&self) -> Result<(Path, Value)> {
+        let Server { model, named, .. } = &*self.server;
+        Ok(if named.chat {
             let most = self.options.max_tokens.min(self.server.context);
             chat::request(&self.text, model, most, &self.options, &self.sampling)?
         } else {
@@ -83,11 +99,7 @@ impl ServerEngine {
             } else {
                 raw::request(&format!("{}{answer}", self.text), model, left, &self.sampling)
             }
-        };
-        tracing::debug!(after_tokens = self.written, "asking the server");
-        self.requests += 1;
-        self.feed.open(http.stream(path, &body));
-        Ok(())
+        })
     }
 
     /// A prompt as text.
@@ -216,6 +228,30 @@ impl Engine for ServerEngine {
         true
     }
 
+    /// Asks the server for the likeliest next tokens, and chooses among those that fit.
+    fn reconsider(&mut self, fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
+        let Some(next) = self.feed.next() else { return Ok(()) };
+        if fits(&next) {
+            return Ok(());
+        }
+        let (path, body) = self.request()?;
+        let mut found = self.server.likeliest(path, body)?;
+        found.retain(|(text, _)| fits(text));
+        let logits: Vec<f32> = found.iter().map(|(_, logprob)| *logprob).collect();
+        if logits.is_empty() {
+            return Ok(());
+        }
+        let chosen = usize::try_from(self.sampler.sample(&logits).0).unwrap_or_default();
+        tracing::debug!(
+            of = logits.len(),
+            "what the server wrote does not fit; chose among its likeliest tokens that do"
+        );
+        self.requests += 1;
+        self.feed.replace(found.swap_remove(chosen).0);
+        let ServerEngine { server, feed, writer, .. } = self;
+        feed.look(&mut reader(server, writer))
+    }
+
     /// The answer is over: the server need not go on.
     fn remember(&mut self, _reading: Duration) {
         self.feed.close();
@@ -247,7 +283,7 @@ impl Engine for ServerEngine {
 
     fn begin(&mut self, prompt: &[Token], sampling: &Sampling) -> Result<()> {
         self.feed.begin(Arc::clone(&self.options.cancel), self.until);
-        self.sampling = *sampling;
+        (self.sampling, self.sampler) = (*sampling, Sampler::new(*sampling));
         self.prompt = prompt.to_vec();
         self.cached.clear();
         (self.written, self.requests, self.writer) = (0, 0, Writer::default());

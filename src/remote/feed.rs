@@ -74,6 +74,8 @@ pub(super) struct Feed {
     stream: Option<Stream>,
     /// What came, in pieces.
     pieces: VecDeque<VecDeque<u8>>,
+    /// Whether a part of the first piece was taken.
+    begun: bool,
     /// Why the answer ended, once it did.
     end: Option<End>,
     /// What the server counted.
@@ -99,6 +101,7 @@ impl Feed {
         Feed {
             stream: None,
             pieces: VecDeque::new(),
+            begun: false,
             end: None,
             counted: Counted::default(),
             cancel: Arc::default(),
@@ -119,6 +122,22 @@ impl Feed {
     pub(super) fn stop(&mut self) {
         (self.stream, self.end) = (None, None);
         self.pieces.clear();
+        self.begun = false;
+    }
+
+    /// Goes on with this text in place of what the server wrote.
+    pub(super) fn replace(&mut self, text: Vec<u8>) {
+        self.stop();
+        self.pieces.push_back(text.into());
+    }
+
+    /// What comes next: a whole piece, or a byte within one; empty at the answer's end, `None` after an interruption.
+    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+        match self.pieces.front() {
+            Some(piece) if self.begun => Some(piece.iter().take(1).copied().collect()),
+            Some(piece) => Some(piece.iter().copied().collect()),
+            None => self.end.is_some().then(Vec::new),
+        }
     }
 
     /// Closes the connection. What is known of the answer stays.
@@ -146,7 +165,8 @@ impl Feed {
         }
         if let Some(piece) = self.pieces.front_mut() {
             piece.pop_front();
-            if piece.is_empty() {
+            self.begun = !piece.is_empty();
+            if !self.begun {
                 self.pieces.pop_front();
             }
         }

@@ -74,6 +74,48 @@ pub(super) fn llama_request<'a>(
     (Path::Own("completion"), body)
 }
 
+/// Makes a request one for the next token alone, with the `most` likeliest ones and their probabilities.
+pub(super) fn for_likeliest(body: &mut Value, is_llama: bool, most: usize) {
+    let changed = match is_llama {
+        true => json!({"n_predict": 1, "n_probs": most, "stream": false}),
+        false => json!({"max_tokens": 1, "logprobs": most, "stream": false, "stream_options": null}),
+    };
+    for (name, value) in changed.as_object().into_iter().flatten() {
+        body[name] = value.clone();
+    }
+    if let Some(fields) = body.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+}
+
+/// The likeliest tokens, with the logarithm of their probabilities, of an answer to such a request.
+pub(super) fn likeliest(answer: &Value) -> Vec<(Vec<u8>, f32)> {
+    let read = |text: Vec<u8>, logprob: &Value| Some((text, logprob.as_f64()? as f32));
+    let mut found: Vec<(Vec<u8>, f32)> = match &answer["completion_probabilities"][0]["top_logprobs"] {
+        Value::Array(tokens) => tokens.iter().filter_map(|token| read(bytes(token)?, &token["logprob"])).collect(),
+        _ => {
+            let tokens = answer["choices"][0]["logprobs"]["top_logprobs"][0].as_object();
+            tokens
+                .into_iter()
+                .flatten()
+                .filter_map(|(text, logprob)| read(text.clone().into_bytes(), logprob))
+                .collect()
+        }
+    };
+    // The end of the turn has no text, and a part of a character is not shown as it is.
+    found.retain(|(text, _)| !text.is_empty() && !text.windows(3).any(|part| part == "\u{fffd}".as_bytes()));
+    found
+}
+
+/// The bytes of a token, which need not be whole characters.
+fn bytes(token: &Value) -> Option<Vec<u8>> {
+    let byte = |byte: &Value| byte.as_u64().and_then(|byte| u8::try_from(byte).ok());
+    match token["bytes"].as_array() {
+        Some(bytes) => bytes.iter().map(byte).collect(),
+        None => token["token"].as_str().map(|text| text.as_bytes().to_vec()),
+    }
+}
+
 /// The text of a prompt for a server that takes only text: what must stay plain text is broken up.
 pub(super) fn plain(pieces: &[Piece]) -> String {
     const WORD_JOINER: char = '\u{2060}';

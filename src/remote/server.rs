@@ -3,6 +3,7 @@
 use super::chat;
 use super::engine::ServerEngine;
 use super::http::{Http, Path};
+use super::raw;
 use crate::engine::{Engine, ModelInfo};
 use crate::error::nearest;
 use crate::models::ServerModel;
@@ -12,9 +13,12 @@ use crate::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The context of a server that does not say how long it is.
 const UNKNOWN_CONTEXT: usize = 131_072;
+/// How many of the likeliest tokens are asked for. vLLM allows 20 by default, OpenAI's API 5.
+const LIKELIEST: [usize; 3] = [200, 20, 5];
 /// How many texts of a chat template are tried as special tokens.
 const MARKERS: usize = 64;
 
@@ -31,6 +35,8 @@ pub(crate) struct Server {
     pub(super) is_llama: bool,
     /// Whether it tokenises.
     pub(super) tokenizes: bool,
+    /// How many of the likeliest tokens it may be asked for; 0 if it does not say.
+    likeliest: AtomicUsize,
 }
 
 impl Server {
@@ -68,6 +74,7 @@ impl Server {
             // Chats go to the same endpoint everywhere.
             is_llama: is_llama && !named.chat,
             tokenizes: false,
+            likeliest: AtomicUsize::new(LIKELIEST[0]),
         };
         server.info.context_train = its_context.unwrap_or(server.context);
         if named.chat {
@@ -124,6 +131,25 @@ impl Server {
         let answer = self.http.post(Path::Own("tokenize"), &body)?;
         let tokens = answer.as_ref().and_then(|answer| answer["tokens"].as_array());
         Ok(tokens.and_then(|tokens| tokens.iter().map(Value::as_i64).collect()))
+    }
+
+    /// The likeliest next tokens after a request for more text, with the logarithm of their probabilities; none if the
+    /// server does not say.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Server`] if it cannot be reached.
+    pub(super) fn likeliest(&self, path: Path, mut body: Value) -> Result<Vec<(Vec<u8>, f32)>> {
+        let first = self.likeliest.load(Ordering::Relaxed);
+        for most in LIKELIEST.into_iter().filter(|most| *most <= first) {
+            raw::for_likeliest(&mut body, self.is_llama, most);
+            let found = self.http.post(path, &body)?.map(|answer| raw::likeliest(&answer)).unwrap_or_default();
+            if !found.is_empty() {
+                self.likeliest.store(most, Ordering::Relaxed);
+                return Ok(found);
+            }
+        }
+        self.likeliest.store(0, Ordering::Relaxed);
+        Ok(Vec::new())
     }
 
     /// The texts of a chat template that are special tokens of the model; all that look like some, if the server cannot

@@ -36,6 +36,8 @@ struct State {
     key: Option<&'static str>,
     answers: VecDeque<Answer>,
     requests: Vec<Value>,
+    likeliest: VecDeque<Value>,
+    most: u64,
 }
 
 impl ModelServer {
@@ -62,6 +64,14 @@ impl ModelServer {
 
     pub fn with_key(self, key: &'static str) -> ModelServer {
         self.state.lock().unwrap().key = Some(key);
+        self
+    }
+
+    /// Says the probabilities of the next tokens, one time for each of these, for at most `most` tokens.
+    pub fn with_likeliest(self, most: u64, likeliest: impl IntoIterator<Item = Value>) -> ModelServer {
+        let mut state = self.state.lock().unwrap();
+        (state.most, state.likeliest) = (most, likeliest.into_iter().collect());
+        drop(state);
         self
     }
 
@@ -128,7 +138,19 @@ fn respond(out: &TcpStream, path: &str, key: &str, body: &[u8], state: &Mutex<St
     if !matches!(path, "/v1/completions" | "/v1/chat/completions") {
         return whole("404 Not Found", "", "application/json", r#"{"detail": "Not Found"}"#);
     }
-    known.requests.push(serde_json::from_slice(body).unwrap());
+    let request: Value = serde_json::from_slice(body).unwrap();
+    if let Some(most) = request["logprobs"].as_u64() {
+        let refused = r#"{"error": {"message": "too many"}}"#;
+        return match known.likeliest.front().filter(|_| most <= known.most).cloned() {
+            Some(tokens) => {
+                known.likeliest.pop_front();
+                let answer = json!({"choices": [{"text": "", "logprobs": {"top_logprobs": [tokens]}}]});
+                whole("200 OK", "", "application/json", &answer.to_string())
+            }
+            None => whole("400 Bad Request", "", "application/json", refused),
+        };
+    }
+    known.requests.push(request);
     let answer = known.answers.pop_front().unwrap_or(Answer::Status(500, ""));
     drop(known);
     let choice = |text: &str| json!({"choices": [{"index": 0, "text": text}]});

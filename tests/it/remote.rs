@@ -124,6 +124,41 @@ fn no_value_is_invented() {
     }
 }
 
+/// A server that says what else its model would write lets the grammar choose, as it does beside a model.
+#[test]
+fn the_likeliest_token_that_fits_replaces_what_does_not() {
+    let tools = json!([{"name": "set", "parameters": {"type": "object", "required": ["unit", "n"], "properties": {
+        "unit": {"enum": ["celsius", "kelvin"]}, "n": {"type": "integer", "maximum": 100}}}}]);
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("tools.json");
+    std::fs::write(&file, tools.to_string()).unwrap();
+    let wrong = vec!["### TOOL_CALL_START ###\n{\"name\": \"set\", \"arguments\": {\"unit\": ", "\"Fahr", "enheit\""];
+    let after_unit = vec!["vin\", \"n\": ", "250", "}"];
+    let server = ModelServer::start([
+        Answer::Pieces(wrong, "stop"),
+        Answer::Pieces(after_unit, "stop"),
+        Answer::Pieces(vec!["5", "}}"], "stop"),
+        // The end is left to the grammar.
+        Answer::Pieces(vec!["\n### TOOL_CALL_END ###"], "stop"),
+    ])
+    .with_likeliest(20, [json!({"Fahr": -0.1, "kel": -2.5, "cel": -3.0}), json!({"250": -0.5, "2": -1.0, "25": -0.9})]);
+    let ran = ask(&server, &["--tools", file.to_str().unwrap(), "--temperature", "0"]);
+    assert_eq!(ran.out, "→ set {\"unit\": \"kelvin\", \"n\": 25}\n", "{}", ran.err);
+}
+
+/// A model that ends within a string goes on with what it would have written otherwise.
+#[test]
+fn an_end_that_does_not_fit_is_replaced_too() {
+    let begun = "### TOOL_CALL_START ###\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bei";
+    let server = ModelServer::start([
+        Answer::Pieces(vec![begun], "stop"),
+        Answer::Pieces(vec!["\"}}\n### TOOL_CALL_END ###"], "stop"),
+    ])
+    .with_likeliest(5, [json!({"": -0.1, "jing": -1.5})]);
+    let ran = ask(&server, &["--tools", TOOLS, "--temperature", "0"]);
+    assert_eq!(ran.out, "→ get_weather {\"city\": \"Beijing\"}\n", "{}", ran.err);
+}
+
 #[test]
 fn a_call_that_the_server_ends_in_a_string_is_incomplete() {
     let cut = "### TOOL_CALL_START ###\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Zü";
