@@ -101,7 +101,7 @@ impl AddAssign for Usage {
     }
 }
 
-fn is_free(cost: &f64) -> bool {
+pub(crate) fn is_free(cost: &f64) -> bool {
     *cost == 0.0
 }
 

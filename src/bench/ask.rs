@@ -111,6 +111,7 @@ impl SessionAnswers {
             prompt_tokens: usage.prompt_tokens,
             cached_tokens: usage.cached_tokens,
             forced_tokens: usage.forced_tokens,
+            cost: usage.cost,
             call_probability: reply.call_probability,
             decided: reply.decided,
             timing: Timing {

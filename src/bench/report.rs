@@ -57,6 +57,12 @@ pub(crate) fn seconds(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1000.0) } else { format!("{seconds:.2} s") }
 }
 
+/// A cost with three significant digits, at least two of them after the point.
+pub(crate) fn amount(cost: f64) -> String {
+    let places = if cost > 0.0 { (2.0 - cost.log10().floor()).clamp(2.0, 12.0) as usize } else { 2 };
+    format!("{cost:.places$}")
+}
+
 /// Remarks that a reader of the figures needs.
 fn remarks(summary: &Summary<'_>) -> Vec<String> {
     let mut remarks = vec![

@@ -49,6 +49,8 @@ pub struct Answer {
     pub cached_tokens: usize,
     /// Tokens forced by a grammar.
     pub forced_tokens: usize,
+    /// What it cost.
+    pub cost: f64,
     /// How likely a call was where the answer began.
     pub call_probability: Option<CallProbability>,
     /// What the thresholds decided because of that.
@@ -222,6 +224,7 @@ fn sample(asked: &Asked<'_>, answer: Result<Answer>, warm_up: bool) -> (Sample, 
         prompt_tokens: answer.prompt_tokens,
         cached_tokens: answer.cached_tokens,
         forced_tokens: answer.forced_tokens,
+        cost: answer.cost,
         call_probability: answer.call_probability,
         decided: answer.decided,
         timing: Timing { warm_up, ..answer.timing },

@@ -1,6 +1,7 @@
 //! One stored answer: all that is needed to score it, now or with a newer parser.
 
 use crate::decision::{CallProbability, Decided};
+use crate::generate::is_free;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -74,6 +75,9 @@ pub(crate) struct Sample {
     pub cached_tokens: usize,
     /// The tokens forced by a grammar.
     pub forced_tokens: usize,
+    /// What it cost, if models.toml has the server's prices, in their currency.
+    #[serde(default, skip_serializing_if = "is_free")]
+    pub cost: f64,
     /// How likely a call was where the answer began; absent where the model did not decide, or nothing says how calls begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_probability: Option<CallProbability>,

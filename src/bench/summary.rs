@@ -68,6 +68,8 @@ pub struct ConfigurationSummary<'a> {
     pub(crate) latency: Option<Latency>,
     /// Generated tokens for each correct answer.
     pub tokens_per_correct: Option<f64>,
+    /// What the answers cost; `None` where models.toml has no prices.
+    pub(crate) cost: Option<Cost>,
 }
 
 impl ConfigurationSummary<'_> {
@@ -79,6 +81,17 @@ impl ConfigurationSummary<'_> {
             first.filter_map(|one| Some(measured(one.case, one.sample.call_probability?))).collect();
         Calibration::new(&cases, FOLDS, Goal::Balanced).ok()
     }
+}
+
+/// What answers cost, in the currency of the prices.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub(crate) struct Cost {
+    /// All of them together.
+    pub total: f64,
+    /// One, on average.
+    pub per_answer: f64,
+    /// A correct one, on average; `None` if none is.
+    pub per_correct: Option<f64>,
 }
 
 /// How consistent the answers to one case are.
@@ -274,6 +287,7 @@ impl<'a> ConfigurationSummary<'a> {
         };
         let correct = outcomes[Outcome::Correct as usize];
         let tokens: usize = samples.iter().map(|one| one.sample.tokens.len()).sum();
+        let cost: f64 = samples.iter().map(|one| one.sample.cost).sum();
         ConfigurationSummary {
             by_category: categories.iter().map(of_category).collect(),
             repaired: samples.iter().filter(|one| !one.scored.repairs.is_empty()).count(),
@@ -282,6 +296,11 @@ impl<'a> ConfigurationSummary<'a> {
             repeats: repeats(&samples),
             latency: latency(&samples),
             tokens_per_correct: (correct > 0 && tokens > 0).then(|| tokens as f64 / correct as f64),
+            cost: (cost > 0.0).then(|| Cost {
+                total: cost,
+                per_answer: cost / samples.len() as f64,
+                per_correct: (correct > 0).then(|| cost / correct as f64),
+            }),
             configuration,
             label,
             outcomes,

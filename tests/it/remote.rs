@@ -560,6 +560,33 @@ fn options_that_need_logits_are_named() {
 }
 
 #[test]
+fn a_benchmark_reports_what_its_answers_cost() {
+    let server = ModelServer::start([words("Hello."), words("Hello.")]);
+    let home = tempfile::tempdir().unwrap();
+    let suite = home.path().join("suite.jsonl");
+    let case =
+        |id: &str| json!({"id": id, "messages": [{"role": "user", "content": "Hi"}], "tools": [], "expected": []});
+    std::fs::write(&suite, format!("{}\n{}\n", case("one"), case("two"))).unwrap();
+    let models = models(home.path(), &server.url, "template = \"chatml\"\ncost = { prompt = 2, answer = 10 }");
+    let out = home.path().join("out");
+    let mut command = callwright(home.path());
+    let ran = run(command.env("NO_PROXY", "*").args(["bench", "-m", "mine", "--models", &models, "--suite"]).args([
+        &suite,
+        Path::new("--out"),
+        &out,
+    ]));
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let report: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
+    let cost = &report["configurations"][0]["cost"];
+    // 30 tokens of each prompt and 7 of each answer.
+    assert_eq!(*cost, json!({"total": 0.00026, "per_answer": 0.00013, "per_correct": 0.00013}));
+    let shown = "| mine | 0.000260 | 0.000130 | 0.000130 |";
+    let markdown = std::fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(markdown.contains(shown), "{markdown}");
+    assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("<td>0.000260</td>"));
+}
+
+#[test]
 fn a_benchmark_counts_no_answer_that_the_network_cut() {
     let server = ModelServer::start([Answer::Cut(vec!["Hel"]), words("Hello.")]);
     let home = tempfile::tempdir().unwrap();

@@ -17,6 +17,7 @@
 //!     answers;
 //!   - `pass_hat`: pass^1, pass^2, … and `unstable`, where there are several answers to each case;
 //!   - `tokens_per_correct`;
+//!   - `cost`, where models.toml has prices: `total`, `per_answer`, `per_correct`;
 //!   - `lora`: the adapters with their scales and hashes, where there are any;
 //!   - `call_threshold`, `call_weights` and `no_call_below`, where they were given;
 //!   - `decision`, where enough answers have the probability of a call: `auc` (`value`, `low`, `high`), the best
@@ -93,6 +94,9 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         "unknown_tools": one.unknown_tools,
         "tokens_per_correct": one.tokens_per_correct,
     });
+    if let Some(cost) = &one.cost {
+        value["cost"] = json!(cost);
+    }
     if let Some(repeats) = &one.repeats {
         value["pass_hat"] = json!(repeats.pass_hat);
         value["unstable"] = proportion(&repeats.unstable);

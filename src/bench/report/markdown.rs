@@ -1,6 +1,6 @@
 //! The figures as Markdown.
 
-use super::{percent, remarks, seconds};
+use super::{amount, percent, remarks, seconds};
 use crate::bench::outcome::{OUTCOMES, markdown_table};
 use crate::bench::summary::{SCORES, Summary};
 
@@ -24,6 +24,7 @@ pub(crate) fn markdown(summary: &Summary<'_>) -> String {
     outcomes(summary, &mut text);
     repeats(summary, &mut text);
     latencies(summary, &mut text);
+    costs(summary, &mut text);
     text += "## What the figures mean\n\n";
     for score in &SCORES {
         text += &format!("- **{}** (`{}`): {}.\n", score.title, score.key, score.meaning);
@@ -199,5 +200,19 @@ fn latencies(summary: &Summary<'_>, text: &mut String) {
     if !rows.is_empty() {
         *text += "## Latency\n\n";
         table(text, &header.map(str::to_owned), &rows);
+    }
+}
+
+/// What the answers cost, where there are prices.
+fn costs(summary: &Summary<'_>, text: &mut String) {
+    let row = |one: &crate::bench::summary::ConfigurationSummary<'_>| {
+        let cost = one.cost?;
+        let per_correct = cost.per_correct.map_or("–".to_owned(), amount);
+        Some(vec![one.label.clone(), amount(cost.total), amount(cost.per_answer), per_correct])
+    };
+    let rows: Vec<Vec<String>> = summary.configurations.iter().filter_map(row).collect();
+    if !rows.is_empty() {
+        *text += "## Cost\n\nIn the currency of the prices in models.toml.\n\n";
+        table(text, &["", "all", "an answer", "a correct answer"].map(str::to_owned), &rows);
     }
 }

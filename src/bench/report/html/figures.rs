@@ -1,7 +1,7 @@
 //! The figures of report.html, as the template takes them.
 
 use crate::bench::outcome::OUTCOMES;
-use crate::bench::report::curve;
+use crate::bench::report::{amount, curve};
 use crate::bench::stats::Proportion;
 use crate::bench::summary::{ConfigurationSummary, Latency, SCORES, Summary};
 use minijinja::{Value, context};
@@ -23,6 +23,7 @@ pub(super) fn figures(summary: &Summary<'_>) -> Value {
         outcomes => outcomes(total),
         most_repeats => repeats.unwrap_or(0),
         latencies => latencies(summary),
+        costs => costs(all),
         decisions => decisions(all),
     }
 }
@@ -86,6 +87,18 @@ fn latencies(summary: &Summary<'_>) -> Option<Value> {
         }
     };
     Some(context! { rows => timed().map(row).collect::<Vec<_>>(), low => low.exp(), high => high.exp() })
+}
+
+/// What the answers cost, where there are prices.
+fn costs(all: &[ConfigurationSummary<'_>]) -> Vec<Value> {
+    let row = |one: &ConfigurationSummary<'_>| {
+        let cost = one.cost?;
+        let per_correct = cost.per_correct.map(amount);
+        Some(
+            context! { label => one.label, all => amount(cost.total), one => amount(cost.per_answer), correct => per_correct },
+        )
+    };
+    all.iter().filter_map(row).collect()
 }
 
 /// The curves of the decision to call, where it was measured.
