@@ -6,7 +6,7 @@
 
 use super::feed::{Counted, Said, finish};
 use super::http::Path;
-use super::raw::seed_of;
+use super::raw::{penalties, seed_of};
 use crate::engine::sampler::Sampling;
 use crate::models::decimal;
 use crate::session::{Options, ToolChoice};
@@ -79,17 +79,21 @@ pub(super) fn request(
     let mut set = |name: &str, value: Value| body.insert(name.to_owned(), value);
     set("model", Value::from(model));
     set("max_tokens", json!(most));
-    for (name, value) in
-        [("presence_penalty", sampling.penalties.presence), ("frequency_penalty", sampling.penalties.frequency)]
-    {
-        if value != 0.0 {
-            set(name, json!(decimal(value)));
-        }
+    for (name, value) in penalties(sampling) {
+        set(name, value);
     }
     set("temperature", json!(decimal(sampling.temperature)));
     if sampling.temperature > 0.0 {
         set("top_p", json!(decimal(sampling.top_p)));
         set("seed", seed_of(sampling.seed));
+        // Beyond OpenAI's API, which refuses them, so only what somebody chose is sent.
+        let default = Sampling::default();
+        if sampling.top_k != default.top_k {
+            set("top_k", json!(sampling.top_k));
+        }
+        if sampling.min_p != default.min_p {
+            set("min_p", json!(decimal(sampling.min_p)));
+        }
     }
     set("stream", json!(true));
     set("stream_options", json!({"include_usage": true}));

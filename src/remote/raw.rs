@@ -2,7 +2,7 @@
 
 use super::feed::{Counted, Said, finish};
 use super::http::Path;
-use crate::engine::sampler::Sampling;
+use crate::engine::sampler::{Penalties, Sampling};
 use crate::generate::End;
 use crate::models::decimal;
 use crate::template::Piece;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// A request to OpenAI's completions.
 pub(super) fn request(prompt: &str, model: &str, most: usize, sampling: &Sampling) -> (Path, Value) {
-    let Sampling { temperature, top_k, top_p, min_p, seed, penalties } = *sampling;
+    let Sampling { temperature, top_k, top_p, min_p, seed, .. } = *sampling;
     let mut body = json!({
         "model": model,
         "prompt": prompt,
@@ -30,16 +30,22 @@ pub(super) fn request(prompt: &str, model: &str, most: usize, sampling: &Samplin
         set("top_k", if top_k == 0 { json!(-1) } else { json!(top_k) });
         set("min_p", json!(decimal(min_p)));
     }
-    for (name, value, off) in [
-        ("presence_penalty", penalties.presence, 0.0),
-        ("frequency_penalty", penalties.frequency, 0.0),
-        ("repetition_penalty", penalties.repeat, 1.0),
-    ] {
-        if value != off {
-            set(name, json!(decimal(value)));
-        }
-    }
+    self::penalties(sampling).for_each(|(name, value)| set(name, value));
     (Path::Api("completions"), body)
+}
+
+/// The penalties that are on, with the names that most servers know.
+pub(super) fn penalties(sampling: &Sampling) -> impl Iterator<Item = (&'static str, Value)> {
+    let Penalties { presence, frequency, repeat, dry_multiplier, .. } = sampling.penalties;
+    [
+        ("presence_penalty", presence, 0.0),
+        ("frequency_penalty", frequency, 0.0),
+        ("repetition_penalty", repeat, 1.0),
+        ("dry_multiplier", dry_multiplier, 0.0),
+    ]
+    .into_iter()
+    .filter(|(_, value, off)| value != off)
+    .map(|(name, value, _)| (name, json!(decimal(value))))
 }
 
 /// A request to llama-server's own endpoint: the prompt as tokens, then the answer so far.

@@ -609,3 +609,18 @@ fn a_benchmark_counts_no_answer_that_the_network_cut() {
     let resumed = bench(&["--resume", &out]);
     assert_eq!((resumed.code, server.requests().len()), (0, 3), "{}", resumed.err);
 }
+
+#[test]
+fn in_chat_mode_the_chosen_sampling_is_sent() {
+    let server = ModelServer::start([
+        Answer::Deltas(vec![json!({"content": "Hello."})], "stop"),
+        Answer::Deltas(vec![json!({"content": "Hello."})], "stop"),
+    ]);
+    chat(&server, &["--temperature", "0.7", "--top-k", "20", "--min-p", "0.1", "--repeat-penalty", "1.1"]);
+    chat(&server, &["--temperature", "0.7"]);
+    let requests = server.requests();
+    let sent = |index: usize| ["top_k", "min_p", "repetition_penalty"].map(|name| requests[index][name].clone());
+    assert_eq!(sent(0), [json!(20), json!(0.1), json!(1.1)]);
+    // OpenAI refuses what it does not know.
+    assert_eq!(sent(1), [Value::Null, Value::Null, Value::Null]);
+}
