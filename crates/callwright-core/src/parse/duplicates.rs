@@ -123,9 +123,16 @@ impl<'de> Visitor<'de> for Any<'_> {
     }
 }
 
+/// Integers with fewer digits are kept exactly.
+const DIGITS: usize = 19;
+
 /// The first integer in JSON text that is too large to be kept exactly.
 pub(super) fn inexact_number(text: &str) -> Option<&str> {
     let source = text.as_bytes();
+    // So many digits in a row have one at such a place.
+    if !source.iter().skip(DIGITS - 1).step_by(DIGITS).any(u8::is_ascii_digit) {
+        return None;
+    }
     let in_number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+' | b'-');
     let mut i = 0;
     while i < source.len() {

@@ -71,5 +71,5 @@ fn contains(text: &[u8], tag: &[u8]) -> bool {
 }
 
 fn position(text: &[u8], tag: &[u8]) -> Option<usize> {
-    if tag.is_empty() { None } else { text.windows(tag.len()).position(|window| window == tag) }
+    if tag.is_empty() { None } else { memchr::memmem::find(text, tag) }
 }
