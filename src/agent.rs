@@ -15,5 +15,7 @@ mod recovery;
 mod run;
 pub mod turn;
 
-pub use other_models::{Fallbacks, OpenModel};
+pub use other_models::Fallbacks;
+#[cfg(feature = "cli")]
+pub(crate) use other_models::OpenModel;
 pub use run::Agent;

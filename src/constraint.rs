@@ -58,17 +58,12 @@ pub struct Constraint<'c> {
     /// The grammar of the whole answer, while reasoning precedes it.
     after_reasoning: Option<Box<Call>>,
     called: bool,
-    /// Maximum number of tokens of text before a call that the model may make, if limited.
-    calls_within: Option<usize>,
     /// Whether a call is required because of its probability, and not by the caller.
     by_threshold: bool,
     /// Whether the prompt begins the call.
     primed: bool,
     /// What is constrained.
     subject: Subject,
-    draft: bool,
-    /// Whether a server samples, so that there is one token to take or to leave.
-    sampled_elsewhere: bool,
     /// The last two tokens, as context for the tokenizer.
     last: Vec<Token>,
     notices: Vec<Notice>,
@@ -76,22 +71,6 @@ pub struct Constraint<'c> {
 }
 
 impl<'c> Constraint<'c> {
-    /// Whether earlier text may be proposed as a call's continuation; this is the default.
-    ///
-    /// It does not change the result, only how often the model runs.
-    #[must_use]
-    pub fn drafting(mut self, draft: bool) -> Constraint<'c> {
-        self.draft = draft;
-        self
-    }
-
-    /// A server samples: what does not fit is taken as it is, because nothing says what the model would write instead.
-    #[must_use]
-    pub(crate) fn sampled_elsewhere(mut self, elsewhere: bool) -> Constraint<'c> {
-        self.sampled_elsewhere = elsewhere;
-        self
-    }
-
     /// Constrains nothing until [`Constraint::decide`] is called.
     #[must_use]
     pub(crate) fn dormant(mut self) -> Constraint<'c> {
@@ -113,14 +92,6 @@ impl<'c> Constraint<'c> {
             _ => return false,
         }
         true
-    }
-
-    /// Lets a call that is allowed, but not required, only begin within the first `most` tokens of the text; by default,
-    /// it may begin anywhere. Further calls may follow the first.
-    #[must_use]
-    pub fn calls_within(mut self, most: Option<usize>) -> Constraint<'c> {
-        self.calls_within = most;
-        self
     }
 
     /// The parts of the tools' schemas that are only checked after parsing.
@@ -168,7 +139,9 @@ impl<'c> Constraint<'c> {
                 Ok(Step::Sample)
             }
             Phase::Text(length) => {
-                let due = self.rules.calls == Calls::Required && !self.called && *length >= self.rules.max_preamble;
+                let due = self.rules.calls == Calls::Required
+                    && !self.called
+                    && *length >= self.rules.max_preamble.unwrap_or(0);
                 if due { self.begin_call(left) } else { Ok(Step::Sample) }
             }
             Phase::Call(call) => {
@@ -302,7 +275,7 @@ impl<'c> Constraint<'c> {
     /// Number of tokens of a draft that the grammar allows inside a call; 0 elsewhere.
     pub(super) fn allowed(&mut self, draft: &[Token]) -> usize {
         match &mut self.phase {
-            Phase::Call(call) if self.draft => {
+            Phase::Call(call) if self.rules.draft => {
                 let ids: Vec<_> = draft.iter().map(|token| id(*token)).collect();
                 call.matcher.validate_tokens(&ids).unwrap_or(0)
             }
@@ -317,7 +290,7 @@ impl<'c> Constraint<'c> {
 
     /// Whether the next tokens may be drafted.
     pub(super) fn may_draft(&self) -> bool {
-        self.draft && matches!(self.phase, Phase::Call(_))
+        self.rules.draft && matches!(self.phase, Phase::Call(_))
     }
 
     fn remember(&mut self, token: Token) {

@@ -215,12 +215,12 @@ impl Model {
     }
 
     /// What the GGUF says of the model.
-    pub fn info(&self) -> &ModelInfo {
+    pub(crate) fn info(&self) -> &ModelInfo {
         &self.info
     }
 
     /// What models.toml says of it.
-    pub fn entry(&self) -> &ModelEntry {
+    pub(crate) fn entry(&self) -> &ModelEntry {
         &self.entry
     }
 

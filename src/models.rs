@@ -238,7 +238,7 @@ impl Models {
     ///
     /// # Errors
     /// Those of [`Models::with_file`].
-    pub fn load(extra: Option<&Path>) -> Result<Models> {
+    pub(crate) fn load(extra: Option<&Path>) -> Result<Models> {
         let user = Models::user_file().filter(|path| path.exists());
         user.as_deref().into_iter().chain(extra).try_fold(Models::builtin()?, Models::with_file)
     }

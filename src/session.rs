@@ -43,15 +43,16 @@ use std::cell::OnceCell;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-pub use crate::agent::turn::FinishReason;
-pub use builder::SessionBuilder;
-pub(crate) use event::notes;
-pub use event::{
-    Cut, Done, Event, FallbackStep, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, ToolResult, ToolsChange,
-    UsageStep, WithoutTools,
+pub use self::{
+    builder::SessionBuilder,
+    event::{
+        Cut, Done, Event, FallbackStep, FinishReason, ModelUsage, Note, Notice, Outcome, Reply, RetryStep, ToolResult,
+        ToolsChange, UsageStep, WithoutTools,
+    },
+    options::{ContextPolicy, Options, ToolChoice},
+    select::SelectedTools,
 };
-pub use options::{ContextPolicy, Options, ToolChoice};
-pub use select::SelectedTools;
+pub(crate) use event::notes;
 
 /// A conversation with one model.
 ///

@@ -127,11 +127,11 @@ pub(crate) fn first_of_same(calls: &[ToolCall]) -> Vec<usize> {
 }
 
 /// Asks a person whether a call may be executed; it is called for one call after the other.
-pub type Confirm = Box<dyn Fn(&ToolCall) -> bool + Send + Sync>;
+pub(crate) type Confirm = Box<dyn Fn(&ToolCall) -> bool + Send + Sync>;
 
 /// Gives the result of a call that nothing runs, a person's for example; it is called for one call after the other.
 /// `None` leaves the call open: the run then ends, and its caller answers the call.
-pub type ByHand = Box<dyn Fn(&ToolCall) -> Option<String> + Send + Sync>;
+pub(crate) type ByHand = Box<dyn Fn(&ToolCall) -> Option<String> + Send + Sync>;
 
 /// Runs tools, several at a time.
 pub struct Executor {

@@ -49,7 +49,7 @@ impl Rate {
 
 /// Success rates by model and tool, in a file.
 #[derive(Debug, Clone, Default)]
-pub struct Rates {
+pub(crate) struct Rates {
     path: Option<PathBuf>,
     rates: BTreeMap<String, BTreeMap<String, Rate>>,
 }
@@ -59,7 +59,7 @@ impl Rates {
     ///
     /// # Errors
     /// [`ErrorKind::Io`] or [`ErrorKind::Syntax`] when the file cannot be read.
-    pub fn open(path: impl Into<PathBuf>) -> Result<Rates> {
+    pub(crate) fn open(path: impl Into<PathBuf>) -> Result<Rates> {
         let path = path.into();
         if !path.exists() {
             return Ok(Rates { path: Some(path), rates: BTreeMap::new() });

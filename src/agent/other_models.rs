@@ -6,11 +6,12 @@ use crate::message::{Message, Role};
 use crate::session::Session;
 use crate::session::event::{Event, Reply};
 use crate::session::prompt::AnswerRequest;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Opens a model by its name; also returns its size in bytes.
-pub type OpenModel = Box<dyn FnMut(&str) -> Result<(Session, u64)> + Send>;
+pub(crate) type OpenModel = Box<dyn FnMut(&str) -> Result<(Session, u64)> + Send>;
 
 /// The models that write a call which keeps failing.
 pub struct Fallbacks {
@@ -41,12 +42,14 @@ impl Fallbacks {
         }
     }
 
-    /// Counts how the models do, and prefers those that did well.
-    #[must_use]
-    pub fn learning(mut self, rates: Rates) -> Fallbacks {
-        self.rates = rates;
+    /// Counts how the models do in the file at `path`, which need not exist yet, and prefers those that did well.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) or [`ErrorKind::Syntax`](crate::ErrorKind::Syntax) when the file cannot be read.
+    pub fn learning(mut self, path: impl Into<PathBuf>) -> Result<Fallbacks> {
+        self.rates = Rates::open(path)?;
         self.learn = true;
-        self
+        Ok(self)
     }
 
     /// The models that are loaded.

@@ -14,28 +14,10 @@
 //! and that fails in the same way, the call is given up.
 
 use super::call::{CallOutcome, CallState};
+use crate::session::FinishReason;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
-
-/// Why an answer ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-#[serde(rename_all = "snake_case")]
-pub enum FinishReason {
-    /// The model ended its answer.
-    Stop,
-    /// The model waits for the results of its calls.
-    ToolCalls,
-    /// The token limit or the end of the context.
-    Length,
-    /// It repeats itself.
-    Loop,
-    /// The caller ended it.
-    Cancelled,
-    /// There is none: generating it failed.
-    Error,
-}
 
 /// What a run may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -172,7 +172,7 @@ pub struct Scores([Proportion; SCORES.len()]);
 
 impl Scores {
     /// The score with that key, if it exists and has trials.
-    pub fn get(&self, key: &str) -> Option<Proportion> {
+    pub(crate) fn get(&self, key: &str) -> Option<Proportion> {
         let index = SCORES.iter().position(|score| score.key == key)?;
         self.iter().nth(index).and_then(|(_, score)| score)
     }

@@ -5,7 +5,7 @@ use super::input::{Input, ModelOptions, find, positive, read_text};
 use super::lines::TypedAhead;
 use anyhow::Result;
 use callwright::agent::exec::Executor;
-use callwright::agent::fallback::{Limits as Spending, Rates};
+use callwright::agent::fallback::Limits as Spending;
 use callwright::agent::turn::Limits;
 use callwright::agent::{Agent, Fallbacks};
 use callwright::message::{Message, Role};
@@ -223,7 +223,7 @@ impl AgentOptions {
         let folder = state_folder().ok_or_else(|| {
             Error::new(ErrorKind::Config, "--learn-fallbacks has nowhere to remember: there is no home directory")
         })?;
-        Ok(Some(fallbacks.learning(Rates::open(folder.join("fallbacks.json"))?)))
+        Ok(Some(fallbacks.learning(folder.join("fallbacks.json"))?))
     }
 }
 

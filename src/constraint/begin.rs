@@ -61,15 +61,12 @@ impl<'c> Constraint<'c> {
             rules,
             phase,
             called: false,
-            calls_within: None,
             by_threshold: false,
             primed: false,
             subject: Subject::Call,
-            draft: true,
             last: Vec::new(),
             notices: Vec::new(),
             mask_times: Vec::new(),
-            sampled_elsewhere: false,
         })
     }
 
@@ -95,11 +92,10 @@ impl<'c> Constraint<'c> {
             _ => (Phase::Call(call), None),
         };
         Ok(Constraint {
-            calls_within: None,
             primed: after_reasoning.is_none(),
             after_reasoning,
             compiler,
-            rules: Rules { mode: Mode::Strict, calls: Calls::Required, max_calls: None, max_preamble: 0, ..rules },
+            rules: Rules { mode: Mode::Strict, calls: Calls::Required, max_calls: None, max_preamble: None, ..rules },
             phase,
             openings: Openings::none(grammar)?,
             thinking: Trigger::new(&format.reasoning.iter().map(|around| &around.end).collect::<Vec<_>>(), false)?,
@@ -107,11 +103,9 @@ impl<'c> Constraint<'c> {
             called: false,
             by_threshold: false,
             subject,
-            draft: true,
             last: Vec::new(),
             notices: Vec::new(),
             mask_times: Vec::new(),
-            sampled_elsewhere: false,
         })
     }
 }

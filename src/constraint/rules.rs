@@ -40,12 +40,18 @@ pub struct Rules {
     pub calls: Calls,
     /// Maximum number of calls.
     pub max_calls: Option<usize>,
-    /// Maximum number of tokens before a required call.
-    pub max_preamble: usize,
+    /// Maximum number of tokens of text before the first call. A required call begins then; by default, it begins at once.
+    /// A call that is only allowed does not begin later; by default, it may begin anywhere.
+    pub max_preamble: Option<usize>,
     /// Maximum number of tokens of reasoning, if limited.
     pub max_thinking: Option<usize>,
     /// Whether forced tokens are appended without running the model.
     pub jump: bool,
+    /// Whether earlier text may be proposed as a call's continuation. It does not change the result, only how often the
+    /// model runs.
+    pub draft: bool,
+    /// Whether a server samples: what does not fit is taken as it is, because nothing says what the model would write instead.
+    pub(crate) sampled_elsewhere: bool,
     /// Whether the prompt has begun reasoning.
     pub thinking: bool,
 }
@@ -56,9 +62,11 @@ impl Default for Rules {
             mode: Mode::default(),
             calls: Calls::Allowed,
             max_calls: None,
-            max_preamble: 0,
+            max_preamble: None,
             max_thinking: None,
             jump: true,
+            draft: true,
+            sampled_elsewhere: false,
             thinking: false,
         }
     }

@@ -37,11 +37,11 @@ impl Constraint<'_> {
             let mut chosen =
                 if banned.is_empty() { sampler.sample(logits) } else { sampler.sample_without(logits, &banned) };
             let ends = self.is_end(chosen);
-            if self.sampled_elsewhere && !self.fits_or_forced(&mut chosen, ends)? {
+            if self.rules.sampled_elsewhere && !self.fits_or_forced(&mut chosen, ends)? {
                 self.give_up();
                 return Ok(Ok(chosen));
             }
-            if !self.sampled_elsewhere
+            if !self.rules.sampled_elsewhere
                 && let Phase::Call(call) = &mut self.phase
                 && (banned.contains(&chosen) || !call.fits(chosen, ends, self.compiler.tokens()))
             {
@@ -53,7 +53,7 @@ impl Constraint<'_> {
                 }
             }
             if self.is_end(chosen) {
-                if self.must_go_on() && !self.sampled_elsewhere {
+                if self.must_go_on() && !self.rules.sampled_elsewhere {
                     banned.push(chosen);
                     continue;
                 }
@@ -61,10 +61,10 @@ impl Constraint<'_> {
             }
             match self.accept(chosen, left)? {
                 Accepted::Yes => return Ok(Ok(chosen)),
-                Accepted::No if self.sampled_elsewhere && matches!(self.phase, Phase::Call(_)) => {
+                Accepted::No if self.rules.sampled_elsewhere && matches!(self.phase, Phase::Call(_)) => {
                     return self.close(left).map(Err);
                 }
-                Accepted::No if self.sampled_elsewhere => {
+                Accepted::No if self.rules.sampled_elsewhere => {
                     self.give_up();
                     return Ok(Ok(chosen));
                 }
@@ -214,7 +214,7 @@ impl Constraint<'_> {
 
     /// Whether so much text has been written that no call may begin.
     fn is_too_late(&self) -> bool {
-        let (Phase::Text(length), Some(most)) = (&self.phase, self.calls_within) else { return false };
+        let (Phase::Text(length), Some(most)) = (&self.phase, self.rules.max_preamble) else { return false };
         // The tokens of the marker itself are no text before it, except the one that completes it.
         let marker = self.openings.marker_tokens(self.compiler.tokens()).saturating_sub(1);
         self.rules.calls == Calls::Allowed && !self.called && length.saturating_sub(marker) > most

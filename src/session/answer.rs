@@ -1,7 +1,7 @@
 //! One answer of the model: from the conversation to the reply.
 
 use super::constrain::{self, Shortage};
-use super::event::{Cut, Event, Note, Reply, notes};
+use super::event::{Cut, Event, FinishReason, Note, Reply, notes};
 use super::listen::Listener;
 use super::prompt::{AnswerRequest, Written};
 use super::reader::{Read, Reader};
@@ -9,7 +9,6 @@ use super::record::{Ended, Entry};
 use super::repeats::Repeats;
 use super::{Options, Session, ToolChoice, decide};
 use crate::Result;
-use crate::agent::turn::FinishReason;
 use crate::constraint::Mode;
 use crate::decision::{Decided, Decision};
 use crate::engine::Engine;

@@ -46,9 +46,11 @@ pub(super) fn begin<'c>(
             ToolChoice::Required | ToolChoice::Tool(_) => Calls::Required,
         },
         max_calls: options.max_calls,
-        max_preamble: options.max_preamble.unwrap_or(0),
+        max_preamble: options.max_preamble,
         max_thinking: options.max_thinking,
         jump: options.jump,
+        draft: options.draft,
+        sampled_elsewhere: engine.samples(),
         thinking,
     };
     let only = match &options.tool_choice {
@@ -60,9 +62,7 @@ pub(super) fn begin<'c>(
         None => Constraint::new(compiler, format, tools, only, rules),
     };
     match made {
-        Ok(constraint) => {
-            let constraint = constraint.drafting(options.draft).sampled_elsewhere(engine.samples());
-            let mut constraint = constraint.calls_within(options.max_preamble);
+        Ok(mut constraint) => {
             if dormant {
                 constraint = constraint.dormant();
             }

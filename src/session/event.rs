@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::agent::exec::FailureKind;
-use crate::agent::turn::{Fault, FinishReason, Reason, Status};
+use crate::agent::turn::{Fault, Reason, Status};
 use crate::decision::{CallProbability, Decided};
 use crate::engine::Token;
 use crate::generate::{TokenProbability, Usage};
@@ -310,6 +310,25 @@ impl Reply {
     }
 }
 
+/// Why an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// The model ended its answer.
+    Stop,
+    /// The model waits for the results of its calls.
+    ToolCalls,
+    /// The token limit or the end of the context.
+    Length,
+    /// It repeats itself.
+    Loop,
+    /// The caller ended it.
+    Cancelled,
+    /// There is none: generating it failed.
+    Error,
+}
+
 /// What cut an answer off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -366,7 +385,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// What all models took together, and each of them.
-    pub fn usage(&self) -> Value {
+    pub(crate) fn usage(&self) -> Value {
         let mut total = ModelUsage { model: String::new(), answers: 0, usage: Usage::default() };
         self.models.iter().for_each(|spent| total.add(spent.usage));
         let mut usage = json!(total.usage);

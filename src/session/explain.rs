@@ -1,9 +1,8 @@
 //! Why an answer has no call, although there are tools: what can be seen of it.
 
-use super::event::{Cut, Reply};
+use super::event::{Cut, FinishReason, Reply};
 use super::prompt::AnswerRequest;
 use super::{Session, ToolChoice};
-use crate::agent::turn::FinishReason;
 use crate::message::Role;
 use crate::parse::OtherForms;
 use crate::tool::Tools;

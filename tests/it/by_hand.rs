@@ -3,9 +3,9 @@
 use crate::program::{Ran, callwright, run};
 use crate::run::{call, fallbacks, prepared, weather};
 use callwright::Tools;
-use callwright::agent::turn::{FinishReason, Status};
+use callwright::agent::turn::Status;
 use callwright::message::{Message, Role, ToolCall, check_order, open_calls};
-use callwright::session::Event;
+use callwright::session::{Event, FinishReason};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;

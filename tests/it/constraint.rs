@@ -179,7 +179,7 @@ fn a_required_call_waits_for_reasoning_which_has_a_limit() {
 #[test]
 fn text_before_a_required_call_is_bounded() {
     let mut rules = rules(Mode::Strict, Calls::Required);
-    rules.max_preamble = 8;
+    rules.max_preamble = Some(8);
     let (text, _) = reasoned("Of course, gladly.", rules);
     assert!(text.starts_with("Of cours<tool_call>\n{\"name\": \"clock\""), "{text}");
 }
@@ -191,16 +191,18 @@ fn no_call_begins_after_so_much_text() {
     let script = format!("Of course.{call}");
     for (within, calls) in [(None, 1), (Some(10), 1), (Some(9), 0), (Some(0), 0)] {
         let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
-        let constraint = Constraint::new(&mut compiler, format, &tools(), None, rules(Mode::Auto, Calls::Allowed));
-        let mut constraint = constraint.unwrap().calls_within(within);
+        let mut rules = rules(Mode::Auto, Calls::Allowed);
+        rules.max_preamble = within;
+        let mut constraint = Constraint::new(&mut compiler, format, &tools(), None, rules).unwrap();
         let (_, text) = write(&mut scripted(&script), &mut constraint, Sampling::default(), 300);
         assert_eq!(text.matches("<tool_call>").count(), calls, "{within:?}: {text}");
     }
     // Text between calls is not counted.
     let script = format!("{call}{}{call}", " ".repeat(20));
     let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
-    let constraint = Constraint::new(&mut compiler, format, &tools(), None, rules(Mode::Auto, Calls::Allowed));
-    let mut constraint = constraint.unwrap().calls_within(Some(0));
+    let mut rules = rules(Mode::Auto, Calls::Allowed);
+    rules.max_preamble = Some(0);
+    let mut constraint = Constraint::new(&mut compiler, format, &tools(), None, rules).unwrap();
     let (_, text) = write(&mut scripted(&script), &mut constraint, Sampling::default(), 300);
     assert_eq!(text.matches("<tool_call>").count(), 2, "{text}");
 }

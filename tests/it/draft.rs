@@ -103,8 +103,8 @@ fn write(
     let tools = Tools::from_json(TOOLS, "tools.json").unwrap();
     let mut rules = Rules::default();
     (rules.mode, rules.calls) = (Mode::Strict, Calls::Required);
-    rules.max_calls = Some(2);
-    let mut constraint = Constraint::new(compiler, format, &tools, None, rules).unwrap().drafting(draft);
+    (rules.max_calls, rules.draft) = (Some(2), draft);
+    let mut constraint = Constraint::new(compiler, format, &tools, None, rules).unwrap();
     let cancel = AtomicBool::new(false);
     let limits = Limits::new(300, &cancel);
     let made =

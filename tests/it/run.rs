@@ -2,15 +2,15 @@
 //! a conversation that is valid.
 
 use callwright::agent::exec::Executor;
-use callwright::agent::fallback::{Limits as Spending, Rates};
-use callwright::agent::turn::{FinishReason, Status};
+use callwright::agent::fallback::Limits as Spending;
+use callwright::agent::turn::Status;
 use callwright::agent::{Agent, Fallbacks};
 use callwright::constraint::Mode;
 use callwright::engine::ModelInfo;
 use callwright::engine::scripted::ScriptedEngine;
 use callwright::format::Format;
 use callwright::message::{Conversation, Message, Role, check_order, messages_to_json, open_calls};
-use callwright::session::{Event, Outcome, Session, ToolChoice};
+use callwright::session::{Event, FinishReason, Outcome, Session, ToolChoice};
 use callwright::template::ChatTemplate;
 use callwright::{Error, ErrorKind, Tools};
 use schemars::JsonSchema;
@@ -467,7 +467,7 @@ fn fallback_models_stay_loaded_within_their_memory_and_are_learned_of() {
             Ok((scripted(name, texts.iter().map(String::as_str)), 60))
         });
         let fallbacks = Fallbacks::new(models, limits, open);
-        agent.fallbacks = Some(if learned { fallbacks.learning(Rates::open(&path).unwrap()) } else { fallbacks });
+        agent.fallbacks = Some(if learned { fallbacks.learning(&path).unwrap() } else { fallbacks });
         for _ in 0..2 {
             assert_eq!(run(&mut session, &mut agent, "?").0.status, Status::Done);
         }
@@ -482,7 +482,8 @@ fn fallback_models_stay_loaded_within_their_memory_and_are_learned_of() {
     let rates: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     assert_eq!((&rates["good"]["weather"]["good"], &rates["bad"]["weather"]["all"]), (&2.into(), &1.into()));
     std::fs::write(&path, "{").unwrap();
-    let error = Rates::open(&path).unwrap_err().to_string();
+    let fallbacks = Fallbacks::new(Vec::new(), Spending::default(), Box::new(|_| unreachable!("none is loaded")));
+    let error = fallbacks.learning(&path).err().unwrap().to_string();
     assert!(error.contains("not the success rates of fallback models"), "{error}");
 }
 

@@ -6,7 +6,7 @@ use crate::run::{
     weather, weather_tool,
 };
 use callwright::agent::fallback::Limits as Spending;
-use callwright::agent::turn::{FinishReason, Status};
+use callwright::agent::turn::Status;
 use callwright::agent::{Agent, Fallbacks};
 use callwright::constraint::Mode;
 use callwright::engine::sampler::Sampling;
@@ -14,7 +14,7 @@ use callwright::engine::scripted::ScriptedEngine;
 use callwright::engine::vocabulary::Vocabulary;
 use callwright::engine::{Engine, ModelInfo, Token};
 use callwright::message::Message;
-use callwright::session::{ContextPolicy, Event, Outcome, Session};
+use callwright::session::{ContextPolicy, Event, FinishReason, Outcome, Session};
 use callwright::template::Piece;
 use callwright::{Error, ErrorKind, Tools};
 use serde_json::Value;
