@@ -14,6 +14,7 @@ pub use probabilities::{Likely, TokenProbability};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::ops::{AddAssign, ControlFlow, Range};
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -127,6 +128,12 @@ impl<'a> Limits<'a> {
     pub fn new(max_tokens: usize, cancel: &'a AtomicBool) -> Limits<'a> {
         Limits { max_tokens, cancel, until: None }
     }
+
+    /// Why generation ends now, if it does.
+    fn reached(&self) -> Option<End> {
+        let cancelled = self.cancel.load(Ordering::Relaxed).then_some(End::Cancelled);
+        cancelled.or_else(|| self.until.filter(|until| *until <= Instant::now()).map(|_| End::Late))
+    }
 }
 
 /// Generates after `prompt`. Passes each token to `on_token` as it comes, and whether the grammar closes what is open
@@ -168,233 +175,300 @@ pub(crate) struct Guides<'g, 'c> {
 pub(crate) fn generate_with(
     engine: &mut dyn Engine,
     prompt: &[Token],
-    mut sampler: Sampler,
+    sampler: Sampler,
     limits: Limits<'_>,
     guides: Guides<'_, '_>,
     on_prompt: &mut dyn FnMut(usize, usize),
-    on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
+    on_token: &mut OnToken<'_>,
 ) -> Result<Generation> {
-    let Guides { mut constraint, mut decision, probabilities } = guides;
-    // What a server does not send is not known.
-    let probabilities = probabilities.filter(|_| !engine.samples());
-    let units = if engine.samples() { SERVER_UNITS } else { 1 };
     let started = Instant::now();
-    let mut tokens = Vec::new();
-    let mut usage = Usage { prompt_tokens: prompt.len(), ..Usage::default() };
-    let room = engine.context_limit().saturating_sub(prompt.len());
-    let max_tokens = limits.max_tokens.min(room);
     engine.begin(prompt, sampler.sampling())?;
-    if engine.samples() {
-        // What comes is sampled already.
-        sampler = Sampler::new(Sampling::default());
-    }
-    let ahead = decision.as_ref().map_or(0, |decision| decision.reserve().min(room));
-    engine.reserve(prompt.len() + max_tokens.max(ahead))?;
-
-    let mut question = decision.as_deref_mut().and_then(Decision::question);
-    // The last prompt token's logits are needed, and the question's, and the cache does not keep them.
-    let cacheable = question.as_ref().map_or(prompt.len().saturating_sub(1), |question| question.cacheable());
-    engine.recall(prompt, cacheable);
-    engine.truncate(common(engine.cached(), prompt).min(cacheable));
-    usage.cached_tokens = engine.cached().len();
-
-    let ended = || {
-        let cancelled = limits.cancel.load(Ordering::Relaxed).then_some(End::Cancelled);
-        cancelled.or_else(|| limits.until.filter(|until| *until <= Instant::now()).map(|_| End::Late))
+    let room = engine.context_limit().saturating_sub(prompt.len());
+    let limits = Limits { max_tokens: limits.max_tokens.min(room), ..limits };
+    let ahead = guides.decision.as_ref().map_or(0, |decision| decision.reserve().min(room));
+    engine.reserve(prompt.len() + limits.max_tokens.max(ahead))?;
+    let on_server = engine.samples();
+    let mut answer = Answer {
+        engine,
+        sampler: if on_server { Sampler::new(Sampling::default()) } else { sampler },
+        limits,
+        guides: Guides { probabilities: guides.probabilities.filter(|_| !on_server), ..guides },
+        on_server,
+        made: Generation {
+            tokens: Vec::new(),
+            end: End::Stopped,
+            end_token: None,
+            closed_from: None,
+            forced: Vec::new(),
+            usage: Usage { prompt_tokens: prompt.len(), ..Usage::default() },
+        },
+        pending: Vec::new(),
+        part: Vec::new(),
+        drafts: Drafts::new(prompt),
+        cut: false,
+        measuring: Duration::ZERO,
     };
-    let (cached, unread) = (usage.cached_tokens, prompt.len() - usage.cached_tokens);
-    let mut read = || {
-        let nowhere = 0..0;
+    answer.recall(prompt);
+    let came = answer.read(prompt, on_prompt);
+    let unread = prompt.len() - answer.made.usage.cached_tokens;
+    on_prompt(unread, unread);
+    answer.made.usage.prompt_time = started.elapsed();
+    match came? {
+        Some(end) => answer.made.end = end,
+        None => answer.write(on_token)?,
+    }
+    Ok(answer.made)
+}
+
+/// Gets each token of an answer, and whether the grammar closes what is open.
+type OnToken<'t> = dyn FnMut(&[u8], bool) -> ControlFlow<()> + 't;
+
+/// An answer while it is generated.
+struct Answer<'g, 'c> {
+    engine: &'g mut dyn Engine,
+    sampler: Sampler,
+    /// With no more tokens than there is room for.
+    limits: Limits<'g>,
+    guides: Guides<'g, 'c>,
+    /// Whether a server samples. What comes is sampled already then, and the probabilities are not known.
+    on_server: bool,
+    made: Generation,
+    /// Tokens are decoded only when the model runs again, in one batch with the following forced tokens. At the end they
+    /// are not decoded at all; the next turn's prompt contains them.
+    pending: Vec<Token>,
+    /// Tokens of the engine that are not a whole one of the model yet.
+    part: Vec<Token>,
+    drafts: Drafts,
+    /// Whether the last tokens that the constraint forced were too many.
+    cut: bool,
+    /// The time that was spent only to measure, which does not belong to the answer.
+    measuring: Duration,
+}
+
+/// What comes next in an answer.
+enum Next {
+    /// A token of the model.
+    Sampled(Token),
+    /// Tokens without a choice.
+    Forced(Vec<Token>),
+    /// Nothing.
+    End(End),
+}
+
+impl Answer<'_, '_> {
+    /// Leaves as much of the prompt in the engine's context as is there.
+    fn recall(&mut self, prompt: &[Token]) {
+        // The last prompt token's logits are needed, and the question's, and the cache does not keep them.
+        let question = self.guides.decision.as_deref_mut().and_then(Decision::question);
+        let cacheable = question.map_or(prompt.len().saturating_sub(1), |question| question.cacheable());
+        self.engine.recall(prompt, cacheable);
+        self.engine.truncate(common(self.engine.cached(), prompt).min(cacheable));
+        self.made.usage.cached_tokens = self.engine.cached().len();
+    }
+
+    /// Decodes the rest of the prompt; why it was not finished, if it was not.
+    fn read(&mut self, prompt: &[Token], on_prompt: &mut dyn FnMut(usize, usize)) -> Result<Option<End>> {
+        let cached = self.made.usage.cached_tokens;
+        let mut question = self.guides.decision.as_deref_mut().and_then(Decision::question);
         let batches = match &question {
             Some(question) => question.batches(cached, prompt.len(), PROMPT_CHUNK),
-            None => batches(cached, prompt.len(), PROMPT_CHUNK, &nowhere),
+            None => batches(cached, prompt.len(), PROMPT_CHUNK, &(0..0)),
         };
         for batch in batches {
-            if let Some(end) = ended() {
+            if let Some(end) = self.limits.reached() {
                 return Ok(Some(end));
             }
-            on_prompt(batch.tokens.start - cached, unread);
+            on_prompt(batch.tokens.start - cached, prompt.len() - cached);
             match &mut question {
-                Some(question) => question.decode(engine, prompt, batch)?,
-                None => engine.decode(&prompt[batch.tokens])?,
+                Some(question) => question.decode(self.engine, prompt, batch)?,
+                None => self.engine.decode(&prompt[batch.tokens])?,
             }
         }
         Ok(None)
-    };
-    let came = read();
-    on_prompt(unread, unread);
-    usage.prompt_time = started.elapsed();
-    if let Some(end) = came? {
-        return Ok(Generation { tokens, end, end_token: None, closed_from: None, forced: Vec::new(), usage });
     }
 
-    let started = Instant::now();
-    let mut generated = Vec::new();
-    // Tokens are decoded only when the model runs again, in one batch with the following forced tokens. At the end they
-    // are not decoded at all; the next turn's prompt contains them.
-    let mut pending = Vec::new();
-    let mut end_token = None;
-    let mut cut = false;
-    let mut closed_from = None;
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    // Tokens of the engine that are not a whole one of the model yet.
-    let mut part = Vec::new();
-    let mut drafts = Drafts::new(prompt);
-    // The time that was spent only to measure, which does not belong to the answer.
-    let mut measuring = Duration::ZERO;
-    let end = 'answer: loop {
-        if let Some(end) = ended() {
-            break end;
-        }
-        let mut opening = None;
-        if let Some(decision) = decision.as_deref_mut().filter(|decision| decision.is_due()) {
-            let began = Instant::now();
-            opening = decide(decision, engine, constraint.as_deref_mut(), &mut drafts, &mut pending)?;
-            measuring += if decision.only_measures() { began.elapsed() } else { Duration::ZERO };
-        }
-        let left = (max_tokens - tokens.len()).saturating_mul(units);
-        if left == 0 {
-            break End::Length;
-        }
-        generated.clear();
-        let mut forced = false;
-        match &mut constraint {
-            _ if opening.is_some() => {
-                generated.extend(opening.into_iter().flatten().take(left));
-                usage.forced_tokens += generated.len();
-                forced = true;
-            }
-            None => {
-                drafts.decode(engine, &mut pending, Vec::new())?;
-                generated.push(sampler.sample(drafts.logits(engine)));
-            }
-            Some(constraint) => {
-                let step = match constraint.next(left)? {
-                    Step::Sample => {
-                        if !pending.is_empty() {
-                            let mut draft = Vec::new();
-                            if constraint.may_draft() && engine.can_draft() && pending.len() <= DRAFT_BEHIND {
-                                draft = drafts.drafter.propose(left - 1);
-                                draft.truncate(constraint.allowed(&draft));
-                            }
-                            usage.proposed_tokens += draft.len();
-                            drafts.decode(engine, &mut pending, draft)?;
-                        }
-                        if constraint.holds() {
-                            engine.reconsider(&mut |text| constraint.fits(text))?;
-                        }
-                        match constraint.sample(&mut sampler, drafts.logits(engine), left)? {
-                            Ok(token) => {
-                                generated.push(token);
-                                Step::Sample
-                            }
-                            Err(instead) => instead,
-                        }
-                    }
-                    step => step,
-                };
-                if constraint.is_closing() {
-                    closed_from.get_or_insert(tokens.len());
-                }
-                match step {
-                    Step::Sample => {}
-                    Step::Finished => break End::Stopped,
-                    Step::Forced(run) => {
-                        cut = run.len() > left;
-                        generated.extend(run.into_iter().take(left));
-                        usage.forced_tokens += generated.len();
-                        forced = true;
-                    }
-                }
-            }
-        }
-        if engine.samples() && !forced {
-            // The reason why nothing came.
-            let length = || engine.ended().0.filter(|end| *end == End::Length);
-            if let Some(end) = ended().or_else(length) {
+    /// Generates tokens until something ends the answer.
+    fn write(&mut self, on_token: &mut OnToken<'_>) -> Result<()> {
+        let started = Instant::now();
+        let end = loop {
+            let next = self.next()?;
+            let (generated, forced) = match &next {
+                Next::Sampled(token) => (slice::from_ref(token), false),
+                Next::Forced(tokens) => (tokens.as_slice(), true),
+                Next::End(end) => break *end,
+            };
+            if let Some(end) = self.append(generated, forced, on_token) {
                 break end;
             }
-        }
-        runs.extend(forced.then_some(tokens.len()..usize::MAX));
-        for (index, token) in generated.iter().enumerate() {
-            if engine.is_end(*token) {
-                end_token = Some(*token);
-                break 'answer engine.ended().0.unwrap_or(End::EndOfTurn);
-            }
-            if let Some(probabilities) = probabilities {
-                probabilities.add(engine, *token, (!forced).then(|| drafts.logits(engine)));
-            }
-            drafts.drafter.push(*token);
+            let known = self.drafts.confirm(generated);
             if !forced {
-                sampler.hold(constraint.as_ref().is_some_and(|constraint| constraint.holds()));
-                sampler.wrote(*token, engine.token_bytes(*token));
+                self.made.usage.drafted_tokens += known;
             }
-            if let Some(decision) = decision.as_deref_mut() {
-                decision.wrote(engine.token_bytes(*token));
+            if known < generated.len() {
+                self.drafts.forget(self.engine);
+                self.pending.extend_from_slice(&generated[known..]);
             }
-            part.push(*token);
-            let Some(whole) = engine.join(&part, forced && index + 1 < generated.len()) else { continue };
-            part.clear();
-            tokens.push(whole);
-            if on_token(engine.token_bytes(whole), closed_from.is_some()).is_break() {
-                break 'answer End::Stopped;
-            }
+        };
+        self.made.end = end;
+        self.drafts.forget(self.engine);
+        if let Some(constraint) = &mut self.guides.constraint
+            && end == End::Length
+        {
+            constraint.out_of_tokens(self.cut);
         }
-        if let Some(run) = runs.last_mut().filter(|_| forced) {
-            run.end = tokens.len();
+        if !self.part.is_empty() {
+            let _ = self.join(false, on_token);
         }
-        let known = drafts.confirm(&generated);
-        if !forced {
-            usage.drafted_tokens += known;
-        }
-        if known < generated.len() {
-            drafts.forget(engine);
-            pending.extend_from_slice(&generated[known..]);
-        }
-    };
-    drafts.forget(engine);
-    if let Some(constraint) = &mut constraint
-        && end == End::Length
-    {
-        constraint.out_of_tokens(cut);
+        self.made.usage.completion_time = started.elapsed().saturating_sub(self.measuring);
+        self.engine.remember(self.made.usage.prompt_time);
+        self.count();
+        Ok(())
     }
-    if let Some(whole) = (!part.is_empty()).then(|| engine.join(&part, false)).flatten() {
-        tokens.push(whole);
-        let _ = on_token(engine.token_bytes(whole), closed_from.is_some());
-    }
-    usage.completion_time = started.elapsed().saturating_sub(measuring);
-    usage.completion_tokens = tokens.len();
-    engine.remember(usage.prompt_time);
-    // The answer may have ended inside the last run.
-    runs.iter_mut().for_each(|run| run.end = run.end.min(tokens.len()));
-    runs.retain(|run| !run.is_empty());
-    if engine.samples() {
-        let (_, counted) = engine.ended();
-        let Usage { prompt_tokens, cached_tokens, completion_tokens, .. } = counted;
-        usage.prompt_tokens = if prompt_tokens == 0 { usage.prompt_tokens } else { prompt_tokens };
-        (usage.cached_tokens, usage.completion_tokens) = (cached_tokens, completion_tokens);
-        usage.forced_tokens = runs.iter().map(Range::len).sum();
-    }
-    Ok(Generation { tokens, end, end_token, closed_from, forced: runs, usage })
-}
 
-/// Measures how likely the answer begins with a call, and applies what the thresholds decide; returns the tokens that
-/// begin a call where no grammar writes them.
-fn decide(
-    decision: &mut Decision<'_>,
-    engine: &mut dyn Engine,
-    constraint: Option<&mut Constraint<'_>>,
-    drafts: &mut Drafts,
-    pending: &mut Vec<Token>,
-) -> Result<Option<Vec<Token>>> {
-    drafts.decode(engine, pending, Vec::new())?;
-    let logits = drafts.logits(engine).to_vec();
-    let (decided, moved) = decision.decide(engine, &logits)?;
-    if moved {
-        drafts.kept = Some(logits);
+    /// Finds what comes next.
+    fn next(&mut self) -> Result<Next> {
+        if let Some(end) = self.limits.reached() {
+            return Ok(Next::End(end));
+        }
+        let opening = self.decide()?;
+        // To the constraint, a token of a server's model is several.
+        let units = if self.on_server { SERVER_UNITS } else { 1 };
+        let left = (self.limits.max_tokens - self.made.tokens.len()).saturating_mul(units);
+        if left == 0 {
+            return Ok(Next::End(End::Length));
+        }
+        let next = match opening {
+            Some(opening) => Next::Forced(opening),
+            None => self.sample(left)?,
+        };
+        match next {
+            Next::Forced(mut run) => {
+                run.truncate(left);
+                self.made.usage.forced_tokens += run.len();
+                Ok(Next::Forced(run))
+            }
+            Next::Sampled(_) if self.on_server => {
+                // The reason why nothing came.
+                let length = || self.engine.ended().0.filter(|end| *end == End::Length);
+                Ok(self.limits.reached().or_else(length).map_or(next, Next::End))
+            }
+            next => Ok(next),
+        }
     }
-    let taken = decided.is_none_or(|decided| constraint.is_some_and(|constraint| constraint.decide(decided)));
-    Ok((!taken && decided == Some(Decided::Call)).then(|| decision.opening().to_vec()))
+
+    /// Measures how likely the answer begins with a call, if that is due, and applies what the thresholds decide; returns the
+    /// tokens that begin a call where no grammar writes them.
+    fn decide(&mut self) -> Result<Option<Vec<Token>>> {
+        let Guides { constraint, decision, .. } = &mut self.guides;
+        let Some(decision) = decision.as_deref_mut().filter(|decision| decision.is_due()) else { return Ok(None) };
+        let began = Instant::now();
+        self.drafts.decode(self.engine, &mut self.pending, Vec::new())?;
+        let logits = self.drafts.logits(self.engine).to_vec();
+        let (decided, moved) = decision.decide(self.engine, &logits)?;
+        if moved {
+            self.drafts.kept = Some(logits);
+        }
+        let mut taken = |decided| constraint.as_deref_mut().is_some_and(|constraint| constraint.decide(decided));
+        let taken = decided.is_none_or(&mut taken);
+        if decision.only_measures() {
+            self.measuring += began.elapsed();
+        }
+        Ok((!taken && decided == Some(Decided::Call)).then(|| decision.opening().to_vec()))
+    }
+
+    /// Samples a token as far as the constraint allows, with `left` tokens to go.
+    fn sample(&mut self, left: usize) -> Result<Next> {
+        let Answer { engine, sampler, drafts, pending, .. } = self;
+        let Some(constraint) = &mut self.guides.constraint else {
+            drafts.decode(&mut **engine, pending, Vec::new())?;
+            return Ok(Next::Sampled(sampler.sample(drafts.logits(&**engine))));
+        };
+        let mut sampled = None;
+        let mut step = constraint.next(left)?;
+        if step == Step::Sample {
+            if !pending.is_empty() {
+                let mut draft = Vec::new();
+                if constraint.may_draft() && engine.can_draft() && pending.len() <= DRAFT_BEHIND {
+                    draft = drafts.drafter.propose(left - 1);
+                    draft.truncate(constraint.allowed(&draft));
+                }
+                self.made.usage.proposed_tokens += draft.len();
+                drafts.decode(&mut **engine, pending, draft)?;
+            }
+            if constraint.holds() {
+                engine.reconsider(&mut |text| constraint.fits(text))?;
+            }
+            match constraint.sample(sampler, drafts.logits(&**engine), left)? {
+                Ok(token) => sampled = Some(token),
+                Err(instead) => step = instead,
+            }
+        }
+        if constraint.is_closing() {
+            self.made.closed_from.get_or_insert(self.made.tokens.len());
+        }
+        Ok(match (step, sampled) {
+            (_, Some(token)) => Next::Sampled(token),
+            (Step::Forced(run), None) => {
+                self.cut = run.len() > left;
+                Next::Forced(run)
+            }
+            (Step::Finished | Step::Sample, None) => Next::End(End::Stopped),
+        })
+    }
+
+    /// Adds tokens to the answer; why it ends with them, if it does.
+    fn append(&mut self, generated: &[Token], forced: bool, on_token: &mut OnToken<'_>) -> Option<End> {
+        self.made.forced.extend(forced.then_some(self.made.tokens.len()..usize::MAX));
+        for (index, token) in generated.iter().enumerate() {
+            if self.engine.is_end(*token) {
+                self.made.end_token = Some(*token);
+                return Some(self.engine.ended().0.unwrap_or(End::EndOfTurn));
+            }
+            let Guides { constraint, decision, probabilities } = &mut self.guides;
+            if let Some(probabilities) = probabilities {
+                probabilities.add(self.engine, *token, (!forced).then(|| self.drafts.logits(self.engine)));
+            }
+            self.drafts.drafter.push(*token);
+            if !forced {
+                self.sampler.hold(constraint.as_ref().is_some_and(|constraint| constraint.holds()));
+                self.sampler.wrote(*token, self.engine.token_bytes(*token));
+            }
+            if let Some(decision) = decision {
+                decision.wrote(self.engine.token_bytes(*token));
+            }
+            self.part.push(*token);
+            if self.join(forced && index + 1 < generated.len(), on_token).is_break() {
+                return Some(End::Stopped);
+            }
+        }
+        if let Some(run) = self.made.forced.last_mut().filter(|_| forced) {
+            run.end = self.made.tokens.len();
+        }
+        None
+    }
+
+    /// Passes the last tokens of the engine on, if they are a whole one of the model. `more` follow without a choice.
+    fn join(&mut self, more: bool, on_token: &mut OnToken<'_>) -> ControlFlow<()> {
+        let Some(whole) = self.engine.join(&self.part, more) else { return ControlFlow::Continue(()) };
+        self.part.clear();
+        self.made.tokens.push(whole);
+        on_token(self.engine.token_bytes(whole), self.made.closed_from.is_some())
+    }
+
+    /// Counts what was generated.
+    fn count(&mut self) {
+        let Generation { tokens, forced, usage, .. } = &mut self.made;
+        usage.completion_tokens = tokens.len();
+        // The answer may have ended inside the last run.
+        forced.iter_mut().for_each(|run| run.end = run.end.min(tokens.len()));
+        forced.retain(|run| !run.is_empty());
+        if self.on_server {
+            let (_, Usage { prompt_tokens, cached_tokens, completion_tokens, .. }) = self.engine.ended();
+            usage.prompt_tokens = if prompt_tokens == 0 { usage.prompt_tokens } else { prompt_tokens };
+            (usage.cached_tokens, usage.completion_tokens) = (cached_tokens, completion_tokens);
+            usage.forced_tokens = forced.iter().map(Range::len).sum();
+        }
+    }
 }
 
 /// Tokens decoded ahead of the answer.
