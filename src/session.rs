@@ -25,22 +25,26 @@ pub(crate) mod untrained;
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::Result;
-use crate::choose::{Choice, Clues, Origin, Writes, format_for};
+use crate::agent::Agent;
+#[cfg(doc)]
+use crate::choose::format_for;
 use crate::constraint::Compiler;
-use crate::decision::Opening;
-use crate::engine::scripted::Recorder;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
 use crate::grammar::Unenforced;
 use crate::message::{Message, adopt, check_asked};
 use crate::model::Model;
-use crate::template::{ChatTemplate, ChatTemplates, Prompt, RenderRequest, Reserved};
+use crate::template::{ChatTemplate, ChatTemplates, Prompt};
 use crate::tool::Tools;
-use prompt::{AnswerRequest, Prepared};
-use record::Ended;
+use context::Prompts;
+use decide::Deciding;
+use jiff::Zoned;
+use prompt::{AnswerRequest, Prepared, PromptWriter};
+use record::Recording;
+use select::{Finder, Selector};
 use serde_json::{Map, Value};
-use std::cell::OnceCell;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 
 pub use self::{
@@ -72,15 +76,7 @@ pub(crate) use event::notes;
 /// ```
 pub struct Session {
     pub(crate) engine: Box<dyn Engine>,
-    pub(crate) templates: ChatTemplates,
-    pub(crate) format: Arc<Format>,
-    /// The format's tool section, for a chat template that does not write tools in this format by itself.
-    section: Option<ChatTemplate>,
-    /// Whether past calls are written as text, for a chat template that writes the tools, but no calls.
-    calls_as_text: bool,
-    /// What makes a chat template write the format, where it knows several.
-    variables: Map<String, Value>,
-    reserved: Reserved,
+    pub(crate) prompts: Prompts,
     /// Markers between the turns of a conversation that the vocabulary lacks: they end an answer as plain text.
     turn_markers: Vec<String>,
     /// Whether nothing suggests that the model was trained on conversations.
@@ -88,37 +84,21 @@ pub struct Session {
     pub(crate) tools: Arc<Tools>,
     pub(crate) messages: Arc<Vec<Message>>,
     pub(crate) options: Options,
-    pub(crate) recorder: Option<Recorder>,
+    pub(crate) recording: Recording,
     /// Whether the reading of calls is prepared.
     preparing: bool,
-    /// How the answers ended that are being repeated.
-    pub(crate) replayed: VecDeque<Ended>,
     pub(crate) notices: Vec<String>,
-    compiler: Option<Compiler>,
-    /// How calls begin in the model's tokens, once that was asked for.
-    opening: OnceCell<Option<Opening>>,
-    /// Decodes the conversation without tools, to compare; made when it is first needed.
-    without_tools: Option<Box<dyn Engine>>,
-    /// What was reported of what the grammar does not enforce.
-    unenforced: Vec<Unenforced>,
     /// What is worth knowing once there are tools.
     tool_notices: Vec<String>,
-    /// What of the conversation the model is not shown, for want of room.
-    pub(crate) cuts: context::Cuts,
     /// What was reported already, of this conversation or of the options, and is not to be reported again.
-    pub(crate) reported: HashSet<String>,
-    /// The prompt of the next answer, if it is known.
-    prepared: Option<Prepared>,
-    /// The last answer's prompt, and whether the note that the chat template rewrites the past was given.
-    last: context::Last,
-    tails: prompt::Tails,
-    /// Whether the chat template wants ids of nine letters and digits, once that was found out.
-    short_ids: OnceCell<bool>,
-    on_prompt: Option<OnPrompt>,
+    reported: HashSet<String>,
+    compiler: Option<Compiler>,
+    /// What was reported of what the grammar does not enforce.
+    unenforced: Vec<Unenforced>,
+    deciding: Deciding,
     /// Which tools are in the prompt, where not all are.
-    selecting: select::Selecting,
-    /// The selection that was reported last.
-    selected: Option<SelectedTools>,
+    selector: Selector,
+    on_prompt: OnPrompt,
     /// Prices of a million tokens of the prompt and of the answer, if it has any.
     pub(crate) prices: Option<(f64, f64)>,
     /// How many answers of runs were begun.
@@ -178,84 +158,28 @@ impl Session {
         format: Option<Format>,
     ) -> Result<Session> {
         let model = engine.model();
-        let mut notices = Vec::new();
-        if templates.is_built_in() {
-            notices.push(format!(
-                "{} has no chat template; the prompt is written as ChatML (`ModelBuilder::template` gives another)",
-                model.name
-            ));
-        }
-        let plain = templates.choose(false);
-        let messages = [Message::user("What is it?")];
-        let request = RenderRequest::default().with(|set| {
-            set.messages = &messages;
-            set.bos_token = &model.bos;
-            set.eos_token = &model.eos;
-        });
-        if plain.render(&request).is_ok_and(|prompt| !prompt.text().contains(&messages[0].content)) {
-            notices.push(format!("{}: it leaves out what the user says", plain.name()));
-        }
-        let turns = untrained::Turns::of(&*engine, plain);
+        let turns = untrained::Turns::of(&*engine, templates.choose(false));
+        let mut notices = prompt::notices(model, &templates);
         notices.extend(turns.notice(&model.name));
-        let template = templates.choose(true);
-        let is_token = |text: &str| untrained::is_token(&*engine, text);
-        let clues = Clues { architecture: &model.architecture, is_token: Some(&is_token) };
-        let Choice { format, writes, origin, notices: mut tool_notices, .. } = format_for(template, format, clues)?;
-        if templates.is_built_in() && origin == Origin::Default {
-            // The notice above says so.
-            tool_notices.clear();
-        } else if origin == Origin::Default {
-            tool_notices.iter_mut().for_each(|notice| notice.push_str(" (`ModelBuilder::format` gives another)"));
-        }
-        tool_notices.extend(untrained::notice(&*engine, &format));
-        let section = match writes {
-            Writes::Section => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
-            _ => None,
-        };
-        let calls_as_text = writes == Writes::Calls;
-        let variables = if let Writes::Template(variables) = writes { variables } else { Map::new() };
-
-        // User-defined tokens are markup only where the template or the format writes them: others are mere
-        // abbreviations, such as the HTML tags in some vocabularies.
-        let written = |token: &&String| {
-            template.source().contains(token.as_str()) || format.reserved().any(|marker| marker == token.as_str())
-        };
-        let user_defined: Vec<String> = model.user_defined_tokens.iter().filter(written).cloned().collect();
-        let overlaid = section.is_some() || calls_as_text;
-        let marks = overlaid.then(|| format.history.marks()).into_iter().flatten();
-        let markers: Vec<String> = format.reserved().chain(marks).map(str::to_owned).collect();
-        let reserved = Reserved::new(model.control_tokens.clone(), user_defined, markers)?;
+        let (writer, tool_notices) = PromptWriter::new(&*engine, templates, format)?;
         Ok(Session {
             engine,
-            templates,
-            format: Arc::new(format),
-            section,
-            calls_as_text,
-            variables,
-            reserved,
+            prompts: Prompts::new(writer),
             base: turns.is_base(),
             turn_markers: turns.missing,
             tools: Arc::default(),
             messages: Arc::default(),
             options: Options::default(),
-            recorder: None,
+            recording: Recording::default(),
             preparing: false,
-            replayed: VecDeque::new(),
             notices,
-            compiler: None,
-            opening: OnceCell::new(),
-            without_tools: None,
-            unenforced: Vec::new(),
             tool_notices,
-            cuts: context::Cuts::default(),
             reported: HashSet::new(),
-            prepared: None,
-            last: context::Last::default(),
-            tails: prompt::Tails::default(),
-            short_ids: OnceCell::new(),
-            on_prompt: None,
-            selecting: select::Selecting::default(),
-            selected: None,
+            compiler: None,
+            unenforced: Vec::new(),
+            deciding: Deciding::default(),
+            selector: Selector::default(),
+            on_prompt: Box::new(|_, _| ()),
             prices: None,
             turns: 0,
         })
@@ -268,26 +192,9 @@ impl Session {
 
     /// Gives the chat template variables, such as `reasoning_effort`. One that it does not read is reported in
     /// [`Session::notices`]. Where the template has only `enable_thinking`, a `reasoning_effort` of `none` sets that.
-    pub fn set_variables(&mut self, mut variables: Map<String, Value>) {
-        let sources = [false, true].map(|with_tools| self.templates.choose(with_tools).source());
-        let reads = |name: &str| sources.iter().any(|text| text.contains(name));
-        let (effort, switch) = ("reasoning_effort", "enable_thinking");
-        let switched_off = variables.get(effort).is_some_and(|effort| effort == "none");
-        if switched_off && !reads(effort) && reads(switch) {
-            variables.shift_remove(effort);
-            variables.entry(switch).or_insert(Value::Bool(false));
-        }
-        let unread: Vec<&str> = variables.keys().map(String::as_str).filter(|name| !reads(name)).collect();
-        if !unread.is_empty() {
-            let name = self.templates.choose(false).name();
-            self.notices.push(format!("the chat template {name} does not use {}", unread.join(", ")));
-        }
-        self.prepared = None;
-        self.tails.borrow_mut().clear();
-        // The variables that make the template write the format must not change.
-        for (name, value) in variables {
-            self.variables.entry(name).or_insert(value);
-        }
+    pub fn set_variables(&mut self, variables: Map<String, Value>) {
+        self.notices.extend(self.prompts.writer.set_variables(variables));
+        self.prompts.prepared = None;
     }
 
     /// Sets what the model may call.
@@ -300,19 +207,17 @@ impl Session {
         self.notices.extend(tools.take_notices().iter().map(ToString::to_string));
         self.tools = Arc::new(tools);
         let request = AnswerRequest::new(Vec::new(), Arc::clone(&self.tools), self.options.clone());
-        if self.one_call(&request) {
-            let name = self.templates.choose(true).name();
+        if self.prompts.writer.one_call(&request) {
+            let name = self.prompts.writer.template(true).name();
             self.notices.push(format!("{name}: it writes one call a turn; each answer is held to one call"));
         }
-        if let Some(notice) = self.missing_tools() {
-            self.notices.push(notice);
-        }
+        self.notices.extend(self.prompts.writer.missing_tools(&self.tools, &self.options));
     }
 
     /// Prepares the reading of calls on another thread, while the weights are loaded and the prompt is read.
     fn prepare_reader(&mut self) {
         if !std::mem::replace(&mut self.preparing, true) {
-            let format = Arc::clone(&self.format);
+            let format = Arc::clone(&self.prompts.writer.format);
             // Without a thread, the first call does it.
             let _ = std::thread::Builder::new().name("reader".to_owned()).spawn(move || format.prepare());
         }
@@ -321,30 +226,6 @@ impl Session {
     /// Continues with other tools, which were reported.
     pub(crate) fn replace_tools(&mut self, tools: Tools) {
         self.tools = Arc::new(tools);
-    }
-
-    /// Reports that the prompt has nothing of the tools in it, if that is so.
-    fn missing_tools(&self) -> Option<String> {
-        if self.tools.is_empty() {
-            return None;
-        }
-        // Some templates write them only next to a system message.
-        let conversations = [vec![Message::user("?")], vec![Message::system("?"), Message::user("?")]];
-        let options = Options { tool_choice: ToolChoice::Auto, ..self.options.clone() };
-        let request = AnswerRequest::new(Vec::new(), Arc::clone(&self.tools), options);
-        let prompts = conversations.iter().filter_map(|messages| {
-            Some(self.templates.choose(true).render(&self.render_request(&request, messages)).ok()?.text())
-        });
-        let mut prompts = prompts.peekable();
-        let has_tools = |prompt: String| self.tools.iter().any(|tool| prompt.contains(tool.called()));
-        let missing = prompts.peek().is_some() && !prompts.any(has_tools);
-        missing.then(|| match &self.section {
-            Some(section) => format!(
-                "{}: the prompt does not have the tools: the section that writes them, below the declaration, has none",
-                section.name()
-            ),
-            None => format!("{}: it does not tell the model of the tools", self.templates.choose(true).name()),
-        })
     }
 
     /// Replaces the conversation. What other programs leave out or write otherwise is put in order, as
@@ -364,7 +245,7 @@ impl Session {
     /// or a part of [`Session::messages`].
     pub(crate) fn set_adopted_messages(&mut self, messages: Vec<Message>) {
         if !messages.starts_with(&self.messages) {
-            self.cuts = context::Cuts::default();
+            self.prompts.begin();
             self.reported.clear();
         }
         *self.messages_mut() = messages;
@@ -377,7 +258,7 @@ impl Session {
 
     /// The conversation, to be changed. The prompt that was prepared for it is dropped, so that nothing shares it.
     pub(crate) fn messages_mut(&mut self) -> &mut Vec<Message> {
-        self.prepared = None;
+        self.prompts.prepared = None;
         Arc::make_mut(&mut self.messages)
     }
 
@@ -393,12 +274,12 @@ impl Session {
 
     /// What writes the prompts.
     pub fn template(&self) -> &ChatTemplate {
-        self.templates.choose(!self.tools.is_empty())
+        self.prompts.writer.template(!self.tools.is_empty())
     }
 
     /// How calls are written.
     pub fn format(&self) -> &Format {
-        &self.format
+        &self.prompts.writer.format
     }
 
     /// How many tokens the context holds, and whether the model was trained for more.
@@ -420,7 +301,7 @@ impl Session {
     /// Has `on_prompt` called before each batch of a prompt, with how many of its tokens were decoded and how many are to
     /// be decoded in all; both are equal when that is over.
     pub fn watch_prompt(&mut self, on_prompt: impl FnMut(usize, usize) + Send + 'static) {
-        self.on_prompt = Some(Box::new(on_prompt));
+        self.on_prompt = Box::new(on_prompt);
     }
 
     /// Adds a user message and lets the model answer.
@@ -449,8 +330,7 @@ impl Session {
     /// # Errors
     /// Those of [`Session::prompt`].
     pub(crate) fn prompt_with_notes(&self) -> Result<(Prompt, Vec<Token>, Vec<String>)> {
-        let request = self.request()?;
-        let written = self.write(&request, self.shown(&request))?;
+        let written = self.prompts.write(&*self.engine, &self.request()?)?;
         Ok((written.prompt, written.tokens, written.adapted))
     }
 
@@ -464,19 +344,19 @@ impl Session {
     pub fn check(&mut self) -> Result<()> {
         // A conversation that is still to be begun is written when there is something to write.
         if let Ok(request) = self.request() {
-            let written = self.write(&request, self.shown(&request))?;
-            self.prepared = Some(Prepared::new(request, written));
+            let written = self.prompts.write(&*self.engine, &request)?;
+            self.prompts.prepared = Some(Prepared { request, written });
         }
         let tools = self.shown_tools();
-        let Session { compiler, engine, format, options, .. } = self;
-        constrain::begin(compiler, &**engine, format, &tools, options, (b"", false)).map(|_| ())
+        let Session { compiler, engine, prompts, options, .. } = self;
+        constrain::begin(compiler, &**engine, &prompts.writer.format, &tools, options, (b"", false)).map(|_| ())
     }
 
     /// Continues with another engine of the same model: for example one that has its weights, after one that has only the
     /// vocabulary.
     pub(crate) fn set_engine(&mut self, engine: Box<dyn Engine>) {
         self.engine = engine;
-        self.without_tools = None;
+        self.deciding.forget_engine();
     }
 
     /// Lets the model answer. `on_event` gets each event when it happens.
@@ -496,5 +376,60 @@ impl Session {
     pub(crate) fn request(&self) -> Result<AnswerRequest> {
         check_asked(&self.messages)?;
         Ok(AnswerRequest::new(Arc::clone(&self.messages), self.shown_tools(), self.options.clone()))
+    }
+
+    /// Makes the prompt of an answer fit, and keeps it for [`Session::answer`]. Returns its number of tokens.
+    pub(crate) fn prepare(&mut self, request: &AnswerRequest) -> Result<usize> {
+        let (written, _) = self.prompts.fit(&*self.engine, &mut self.recording, request)?;
+        let tokens = written.tokens.len();
+        self.prompts.prepared = Some(Prepared { request: request.clone(), written });
+        Ok(tokens)
+    }
+
+    /// The tools of the next prompt.
+    pub(crate) fn shown_tools(&self) -> Arc<Tools> {
+        self.selector.select(&self.tools, &self.messages, &self.options)
+    }
+
+    /// What answers calls of `find_tools`, if the prompt has it.
+    pub(crate) fn finder(&self) -> Option<Finder> {
+        select::finds_tools(&self.tools, &self.options).then(|| self.selector.finder(&self.tools))
+    }
+
+    /// The result of a call of `find_tools`: the tools that fit these words best, which the next prompt has.
+    ///
+    /// A [run](Session::run) answers such calls itself; whoever executes calls in another way answers them with this.
+    pub fn find_tools(&self, words: &str) -> String {
+        self.selector.finder(&self.tools).find(words)
+    }
+
+    /// From now on writes every generation to `path`, so that [`Session::replay`] can repeat it, and of a run the tools'
+    /// results, too, so that [`Session::replay_run`] can.
+    ///
+    /// The chat template's clock stops here: a prompt with another time in it would not be the recorded one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`] when the file cannot be written.
+    pub fn record(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        self.options.now.get_or_insert_with(|| Zoned::now().datetime());
+        self.recording.recorder = Some(record::recorder(self, path.as_ref())?);
+        Ok(())
+    }
+
+    /// The session that was recorded at `path`, before its first turn: no model is needed to repeat it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Replay`] with the line when the file is no recording.
+    pub fn replay(path: impl AsRef<Path>) -> Result<Session> {
+        Ok(Session::replay_run(path)?.0)
+    }
+
+    /// The same, and where a [run](Session::run) was recorded, what repeats it: no tool is executed, each call gets the
+    /// result that it got.
+    ///
+    /// # Errors
+    /// Those of [`Session::replay`].
+    pub fn replay_run(path: impl AsRef<Path>) -> Result<(Session, Option<Agent>)> {
+        record::replay(path.as_ref())
     }
 }

@@ -97,8 +97,7 @@ impl Run<'_> {
         };
         self.note_repeated(&batch);
         if batch.known.is_none()
-            && let Some(recorder) = &mut self.session.recorder
-            && let Err(error) = recorder.beside(&Entry::Executed(results.clone()))
+            && let Err(error) = self.session.recording.entry(|| Entry::Executed(results.clone()))
         {
             self.note("record", error.to_string());
         }

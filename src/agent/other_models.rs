@@ -98,7 +98,7 @@ impl Fallbacks {
             // Its tokens have other ids.
             request.options.logit_bias.clear();
             // Each conversation is a new one.
-            session.cuts = Default::default();
+            session.prompts.forget_cuts();
             let prompt = session.prepare(&request)?;
             let late = request.until.is_some_and(|until| until <= Instant::now());
             if prompt >= most || late {

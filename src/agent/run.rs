@@ -64,16 +64,14 @@ impl Session {
     /// fails later ends the run with [`Status::Error`]: what was executed before it is in the conversation, and the
     /// outcome carries the error. [`ErrorKind::Config`] where a recorded run is given fallback models.
     pub fn run(&mut self, agent: &mut Agent, on_event: &mut dyn FnMut(&Event)) -> Result<Outcome> {
-        if self.recorder.is_some() && agent.fallbacks.is_some() {
+        if self.recording.is_made() && agent.fallbacks.is_some() {
             return Err(Error::new(ErrorKind::Config, "a run with fallback models cannot be recorded")
                 .hint("a recording holds what one model says"));
         }
         let mut limits = agent.limits.clone();
         let own = &self.engine.model().name;
         limits.fallback_models = agent.fallbacks.as_ref().map_or(0, |fallbacks| fallbacks.number(own));
-        if let Some(recorder) = &mut self.recorder {
-            recorder.beside(&Entry::Run(limits.clone()))?;
-        }
+        self.recording.entry(|| Entry::Run(limits.clone()))?;
         if let Some(fallbacks) = &mut agent.fallbacks {
             fallbacks.begin();
         }
@@ -233,9 +231,7 @@ impl<'a> Run<'a> {
         }
         notes.into_iter().for_each(|note| self.note("tools", note));
         let Some(tools) = tools else { return Ok(()) };
-        if let Some(recorder) = &mut self.session.recorder {
-            recorder.beside(&Entry::Tools { turn, tools: tools.to_json(), changes })?;
-        }
+        self.session.recording.entry(|| Entry::Tools { turn, tools: tools.to_json(), changes })?;
         self.session.replace_tools(tools);
         Ok(())
     }

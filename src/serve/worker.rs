@@ -188,7 +188,7 @@ impl<'s> Worker<'s> {
         std::mem::swap(&mut session.engine, &mut self.engine);
         let reply = reply.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let written = streamer.into_arguments();
-        let trace = chat.own.trace.then(|| trace(&*self.engine, &session.format, &reply));
+        let trace = chat.own.trace.then(|| trace(&*self.engine, session.format(), &reply));
         let notes = chat.notes.into_iter().chain(notes.iter().cloned()).collect();
         let mut answer = Answer::new(reply, written, notes, trace);
         answer.more.extend(seed);

@@ -1,19 +1,20 @@
 //! One answer of the model: from the conversation to the reply.
 
-use super::constrain::{self, Shortage};
+use super::constrain;
 use super::event::{Cut, Event, FinishReason, Note, Reply, notes};
+use super::explain::NoCall;
 use super::listen::Listener;
 use super::prompt::{AnswerRequest, Written};
 use super::reader::{Read, Reader};
-use super::record::{Ended, Entry};
+use super::record::Ended;
 use super::repeats::Repeats;
 use super::{Options, Session, ToolChoice, decide};
 use crate::Result;
 use crate::constraint::Mode;
-use crate::decision::{Decided, Decision};
+use crate::decision::{CallProbability, Decided, Decision, Thresholds};
 use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
-use crate::generate::{End, Generation, Guides, Limits, Probabilities, generate_with};
+use crate::generate::{End, Generation, Guides, Limits, Probabilities, Usage, generate_with};
 use crate::parse::{OtherForms, Parser, ParserOptions};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,73 +22,89 @@ use std::sync::Arc;
 impl Session {
     /// Generates and parses one answer; the conversation stays as it is.
     pub(crate) fn answer(&mut self, request: &AnswerRequest, on_event: &mut dyn FnMut(&Event)) -> Result<Reply> {
-        let (written, mut context) = self.fit(request)?;
-        context.extend(self.rewritten(request, &written));
-        if let Some(selected) = self.newly_selected(&request.tools) {
-            on_event(&Event::Selected(selected));
-        }
-        context.extend(self.large_tools(request, &written)?);
-        context.iter().for_each(|message| on_event(&Event::context(message.clone())));
+        let (written, context) = self.write(request, on_event)?;
         let adapted: Vec<String> =
             written.adapted.iter().filter(|note| self.reported.insert((*note).clone())).cloned().collect();
         adapted.iter().for_each(|message| on_event(&Event::history(message.clone())));
 
-        let mut request = self.limited(request);
-        let not_enforced = constrain::respond_in_format(&self.format, &request.tools, &mut request.options)?;
+        let mut request = self.prompts.writer.limited(request);
+        let unenforced = constrain::respond_in_format(self.format(), &request.tools, &mut request.options)?;
         let options = &request.options;
-        let prompt_tail = self.prompt_tail(&request, &written);
-        // Also tools that are not in the prompt: a call of one still has to fit it.
-        let tools = (!request.tools.is_empty()).then(|| Arc::clone(&request.tools));
-        let parser = Parser::new(&self.format, tools, parser_options(&request, &prompt_tail))?;
-        // A stop text would cut an answer that has to fit a grammar as a whole.
-        let whole = options.grammar.is_some() && options.constrain != Mode::Off;
-        let stops = if whole { Vec::new() } else { [&options.stop[..], &self.turn_markers].concat() };
-        let ends_after_calls = self.ends_after_calls(&request);
-        let listener = Listener::new(&stops, options, repeats(&request, whole), ends_after_calls);
-        let mut reader = Reader::new(parser, listener, on_event);
+        let prompt_tail = self.prompts.writer.prompt_tail(&request, &written);
+        let stops = self.stops(options);
+        let mut reader = self.reader(&request, &prompt_tail, &stops, on_event)?;
         // What the prompt opened is the beginning of what the model says.
         reader.push(written.prefill.as_bytes());
-        let question = self.weighed_question(&request, &written)?;
-        let opening = decide::opening(&self.opening, self.compiler.as_ref(), &*self.engine, &self.format, &request);
+        let (generation, ended) = self.generate(&request, &written, unenforced, &mut reader)?;
+        if matches!(ended.end, End::Length | End::Late | End::Cancelled) || reader.is_looped() {
+            reader.cut_off();
+        }
+        let read = reader.finish();
+        let answered = Answered { written, generation, ended, read, options, prompt_tail, adapted, context };
+        let mut reply = answered.reply(&*self.engine, on_event);
+        if let Some(message) = self.no_call(&request, &reply) {
+            reply.notes.push(Note::plain("no_call", message));
+        }
+        Ok(reply)
+    }
+
+    /// Writes the prompt of an answer, and reports what was done about the context.
+    fn write(&mut self, request: &AnswerRequest, on_event: &mut dyn FnMut(&Event)) -> Result<(Written, Vec<String>)> {
+        let Session { prompts, engine, recording, .. } = self;
+        let (written, mut notes) = prompts.fit(&**engine, recording, request)?;
+        notes.extend(prompts.rewritten(&**engine, request, &written));
+        if let Some(selected) = self.selector.report(&request.tools, &self.tools, &self.options) {
+            on_event(&Event::Selected(selected));
+        }
+        notes.extend(prompts.large_tools(&**engine, recording, request, &written)?);
+        notes.iter().for_each(|message| on_event(&Event::context(message.clone())));
+        Ok((written, notes))
+    }
+
+    /// Generates an answer, which `reader` reads meanwhile. `unenforced` says why its form could not be enforced.
+    fn generate(
+        &mut self,
+        request: &AnswerRequest,
+        written: &Written,
+        unenforced: Option<String>,
+        reader: &mut Reader<'_>,
+    ) -> Result<(Generation, Ended)> {
+        let options = &request.options;
+        let Session { engine, prompts, compiler, deciding, .. } = self;
+        let format = &prompts.writer.format;
+        let question = match decide::weighs(request) {
+            true => deciding.question(prompts, &**engine, request, written)?,
+            false => None,
+        };
+        let opening = deciding.opening(compiler.as_ref(), &**engine, format, request);
         let mut decision = opening.map(|opening| {
-            decide::decision(opening, &request, written.thinking).weighing(options.call_weights, question)
+            decide::decision(opening, request, written.thinking).weighing(options.call_weights, question)
         });
-        let (mut constraint, notices) = constrain::begin(
-            &mut self.compiler,
-            &*self.engine,
-            &self.format,
-            &request.tools,
-            options,
-            (written.prefill.as_bytes(), written.thinking),
-        )?;
-        let mut notices: Vec<String> = not_enforced.into_iter().chain(notices).collect();
-        let unknown = constrain::unknown_tokens(&*self.engine, options);
-        let unavailable = constrain::needs_logits(&*self.engine, options);
-        notices.extend(unknown.into_iter().chain(unavailable).filter(|note| self.reported.insert(note.clone())));
-        self.engine.prepare(&written.prompt.pieces, options, request.until);
+        let begun = (written.prefill.as_bytes(), written.thinking);
+        let (mut constraint, notices) = constrain::begin(compiler, &**engine, format, &request.tools, options, begun)?;
+        let mut notices: Vec<String> = unenforced.into_iter().chain(notices).collect();
+        let unavailable = constrain::unavailable(&**engine, options);
+        notices.extend(unavailable.into_iter().filter(|note| self.reported.insert(note.clone())));
+        engine.prepare(&written.prompt.pieces, options, request.until);
 
         // A repeated answer is not constrained, and ends where it ended when it was recorded.
-        let repeated = self.replayed.pop_front();
+        let repeated = self.recording.next_end();
         let closed_from = repeated.as_ref().and_then(|ended| ended.closed_from);
         let decided = decision.as_ref().map(Decision::watched).unwrap_or_default();
         decided.set(repeated.as_ref().and_then(|ended| ended.decided));
         let mut count = 0;
         let probabilities = options.logprobs.map(Probabilities::new);
-        let limits = Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: request.until };
-        let room = self.engine.context_limit().saturating_sub(written.tokens.len());
-        let context_is_limit = room < options.max_tokens;
-        let mut unwatched: super::OnPrompt = Box::new(|_, _| ());
         let mut generation = generate_with(
-            &mut *self.engine,
+            &mut **engine,
             &written.tokens,
             Sampler::new(options.sampling).biased(&options.logit_bias),
-            limits,
+            Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: request.until },
             Guides {
                 constraint: constraint.as_mut(),
                 decision: decision.as_mut(),
                 probabilities: probabilities.as_ref(),
             },
-            self.on_prompt.as_mut().unwrap_or(&mut unwatched),
+            &mut *self.on_prompt,
             &mut |bytes, closing| {
                 if closing || closed_from.is_some_and(|from| from <= count) {
                     reader.closing();
@@ -103,19 +120,13 @@ impl Session {
                 if reader.token(bytes) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             },
         )?;
-        if let Some((prompt, answer)) = self.prices {
-            let usage = &mut generation.usage;
-            usage.cost = (usage.prompt_tokens as f64 * prompt + usage.completion_tokens as f64 * answer) / 1e6;
-        }
-        if let Some(marker) = constrain::end_marker(&*self.engine, &self.format, &mut generation) {
+        generation.usage.cost = cost(self.prices, &generation.usage);
+        if let Some(marker) = constrain::end_marker(&**engine, format, &mut generation) {
             reader.push(marker.as_bytes());
         }
-        let mut shortage = Shortage::default();
-        if let Some(constraint) = &constraint {
-            let (more, found) = constrain::end(constraint, &mut self.unenforced, context_is_limit);
-            notices.extend(more);
-            shortage = found;
-        }
+        let context_is_limit = engine.context_limit().saturating_sub(written.tokens.len()) < options.max_tokens;
+        let (more, shortage) = constrain::end(constraint.as_ref(), &mut self.unenforced, context_is_limit);
+        notices.extend(more);
         let ended = Ended {
             end: generation.end,
             closed_from: generation.closed_from,
@@ -124,29 +135,66 @@ impl Session {
             call_probability: decision.as_ref().and_then(Decision::found),
             decided: decision.as_ref().and_then(Decision::decided),
         };
-        if let Some(recorder) = &mut self.recorder {
-            recorder.beside(&Entry::Ended(ended.clone()))?;
-            recorder.record(&*self.engine, &written.text, &written.tokens, &options.sampling, &generation)?;
-        }
-        let ended = repeated.unwrap_or(ended);
-        if matches!(ended.end, End::Length | End::Late | End::Cancelled) || reader.is_looped() {
-            reader.cut_off();
-        }
-        let read = reader.finish();
-        let answered = Answered { written, generation, ended, read, options, prompt_tail, adapted, context };
-        let mut reply = answered.reply(&*self.engine, on_event);
-        if let Some(why) = self.no_call(&request, &reply)
-            && let Some(message) = self.note_of_no_call(&request, &reply, &why)
-        {
-            reply.notes.push(Note::plain("no_call", message));
-        }
-        Ok(reply)
+        self.recording.answered(&**engine, written, &options.sampling, &generation, &ended)?;
+        Ok((generation, repeated.unwrap_or(ended)))
     }
 
-    /// Whether text after a call ends the answer.
-    fn ends_after_calls(&self, request: &AnswerRequest) -> bool {
-        let allowed = request.options.text_after_calls || self.format.text_after_calls;
-        request.shown_tools().is_some() && request.options.constrain != Mode::Off && !allowed
+    /// The texts that end an answer. One would cut an answer that has to fit a grammar as a whole.
+    fn stops(&self, options: &Options) -> Vec<String> {
+        if is_whole(options) { Vec::new() } else { [&options.stop[..], &self.turn_markers].concat() }
+    }
+
+    /// What reads an answer while it is generated.
+    fn reader<'a>(
+        &self,
+        request: &'a AnswerRequest,
+        prompt_tail: &str,
+        stops: &'a [String],
+        on_event: &'a mut dyn FnMut(&Event),
+    ) -> Result<Reader<'a>> {
+        let options = &request.options;
+        // Also tools that are not in the prompt: a call of one still has to fit it.
+        let tools = (!request.tools.is_empty()).then(|| Arc::clone(&request.tools));
+        let parser = Parser::new(self.format(), tools, parser_options(request, prompt_tail))?;
+        let text_after_calls = options.text_after_calls || self.format().text_after_calls;
+        let ends_after_calls = request.shown_tools().is_some() && options.constrain != Mode::Off && !text_after_calls;
+        let listener = Listener::new(stops, options, repeats(request), ends_after_calls);
+        Ok(Reader::new(parser, listener, on_event))
+    }
+
+    /// The note on an answer that has no call, although there are tools: in full where that is asked for.
+    fn no_call(&mut self, request: &AnswerRequest, reply: &Reply) -> Option<String> {
+        let why = NoCall::of(self.format(), self.base, request, reply)?;
+        if request.options.explain {
+            return Some(why.in_full(&self.prompts, &*self.engine, request, reply));
+        }
+        let note = why.in_short(&self.engine.model().name, request, reply)?;
+        // What the model is need not be said of each answer.
+        (!self.base || self.reported.insert(note.clone())).then_some(note)
+    }
+
+    /// How likely the next answer begins with a call, without generating it: the prompt is decoded, and the start marker.
+    /// `None` where the model does not decide, the format does not say how calls begin, or the answer begins with reasoning
+    /// (see [`Reply::call_probability`]).
+    ///
+    /// # Errors
+    /// Those of [`Session::respond`].
+    pub fn call_probability(&mut self) -> Result<Option<CallProbability>> {
+        let request = self.request()?;
+        let Session { prompts, engine, recording, compiler, deciding, .. } = self;
+        let (written, _) = prompts.fit(&**engine, recording, &request)?;
+        let question = deciding.question(prompts, &**engine, &request, &written)?;
+        let Some(opening) = deciding.opening(compiler.as_ref(), &**engine, &prompts.writer.format, &request) else {
+            return Ok(None);
+        };
+        let mut decision = Decision::new(opening, true, Thresholds::default(), written.thinking)
+            .weighing(request.options.call_weights, question);
+        let limits = Limits { max_tokens: 0, cancel: &request.options.cancel, until: request.until };
+        let guides = Guides { decision: Some(&mut decision), ..Guides::default() };
+        let sampler = Sampler::new(request.options.sampling);
+        let on_token = &mut |_: &[u8], _: bool| ControlFlow::Continue(());
+        generate_with(&mut **engine, &written.tokens, sampler, limits, guides, &mut *self.on_prompt, on_token)?;
+        Ok(decision.found().filter(|_| !decision.is_open()))
     }
 }
 
@@ -232,14 +280,25 @@ fn parser_options(request: &AnswerRequest, prompt_tail: &str) -> ParserOptions {
     })
 }
 
-/// What looks for repetitions in an answer that a grammar may hold as a `whole`; none where nothing is looked for.
-fn repeats(request: &AnswerRequest, whole: bool) -> Option<Repeats<'_>> {
+/// Whether a grammar holds the answer as a whole.
+fn is_whole(options: &Options) -> bool {
+    options.grammar.is_some() && options.constrain != Mode::Off
+}
+
+/// What looks for repetitions in an answer; none where nothing is looked for.
+fn repeats(request: &AnswerRequest) -> Option<Repeats<'_>> {
     let options = &request.options;
     let response = || options.response_format.as_ref().map(|wanted| &wanted.schema);
     let schema = options.grammar.as_ref().and_then(|grammar| grammar.schema.as_ref()).or_else(response);
     // A user's grammar may ask for anything.
-    let unknown = whole && schema.is_none();
+    let unknown = is_whole(options) && schema.is_none();
     (options.loop_guard && !unknown).then(|| Repeats::new(&request.messages, &request.tools, schema))
+}
+
+/// What an answer cost by the prices of a million tokens, if there are any.
+fn cost(prices: Option<(f64, f64)>, usage: &Usage) -> f64 {
+    let (prompt, answer) = prices.unwrap_or_default();
+    (usage.prompt_tokens as f64 * prompt + usage.completion_tokens as f64 * answer) / 1e6
 }
 
 /// Why an answer ended.

@@ -106,9 +106,13 @@ pub(super) fn respond_in_format(format: &Format, tools: &Tools, options: &mut Op
     }
 }
 
-/// Options that need a model's logits, where the model is on a server.
-pub(super) fn needs_logits(engine: &dyn Engine, options: &Options) -> Option<String> {
-    let chat = !engine.can_begin_answer();
+/// What of the options an engine cannot do, if there is anything.
+pub(super) fn unavailable(engine: &dyn Engine, options: &Options) -> Option<String> {
+    if engine.samples() { needs_logits(!engine.can_begin_answer(), options) } else { unknown_tokens(engine, options) }
+}
+
+/// Options that need a model's logits, where the model is on a server, which may write the prompt itself (`chat`).
+fn needs_logits(chat: bool, options: &Options) -> Option<String> {
     let needed = [
         ("`Options::call_threshold`", options.call_threshold.is_some()),
         ("`Options::no_call_below`", options.no_call_below.is_some()),
@@ -118,13 +122,13 @@ pub(super) fn needs_logits(engine: &dyn Engine, options: &Options) -> Option<Str
         ("`Options::constrain` strict", chat && options.constrain == Mode::Strict),
     ];
     let needed: Vec<&str> = needed.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
-    (engine.samples() && !needed.is_empty())
+    (!needed.is_empty())
         .then(|| format!("a server does not send what is needed for {}: the answer is as without", needed.join(", ")))
 }
 
 /// That a bias was given for tokens that the model does not have.
-pub(super) fn unknown_tokens(engine: &dyn Engine, options: &Options) -> Option<String> {
-    if options.logit_bias.is_empty() || engine.samples() {
+fn unknown_tokens(engine: &dyn Engine, options: &Options) -> Option<String> {
+    if options.logit_bias.is_empty() {
         return None;
     }
     let words = engine.vocabulary()?.words.len();
@@ -151,10 +155,11 @@ fn without<'c>(options: &Options, error: Error) -> Result<(Option<Constraint<'c>
 /// The notices of a constraint once the answer is written, and what the tokens that ran out did to it. What the
 /// constraint does not enforce is reported once in a session.
 pub(super) fn end(
-    constraint: &Constraint<'_>,
+    constraint: Option<&Constraint<'_>>,
     known: &mut Vec<Unenforced>,
     context_is_limit: bool,
 ) -> (Vec<String>, Shortage) {
+    let Some(constraint) = constraint else { return Default::default() };
     // The constraint knows how many tokens are left, and not why there are no more.
     let option = if context_is_limit { "`LoadOptions::context`" } else { "`Options::max_tokens`" };
     let reported =

@@ -1,11 +1,13 @@
 //! Why an answer has no call, although there are tools: what can be seen of it.
 
+use super::ToolChoice;
+use super::context::Prompts;
 use super::event::{Cut, FinishReason, Reply};
 use super::prompt::AnswerRequest;
-use super::{Session, ToolChoice};
+use crate::engine::Engine;
+use crate::format::Format;
 use crate::message::Role;
 use crate::parse::OtherForms;
-use crate::tool::Tools;
 use std::sync::Arc;
 
 /// From this share of the context on, the tools are reported as many.
@@ -22,11 +24,13 @@ pub(super) struct NoCall {
     /// The tools whose names the answer has, except those that the user named.
     named: Vec<String>,
     ended: FinishReason,
+    /// Whether nothing suggests that the model was trained on conversations.
+    base: bool,
 }
 
-impl Session {
+impl NoCall {
     /// What can be seen of an answer to a question that has no call; `None` where no call was to be expected.
-    pub(super) fn no_call(&self, request: &AnswerRequest, reply: &Reply) -> Option<NoCall> {
+    pub(super) fn of(format: &Format, base: bool, request: &AnswerRequest, reply: &Reply) -> Option<NoCall> {
         let (content, raw, ended) = (&reply.message.content, &reply.raw, reply.finish_reason);
         let options = &request.options;
         let tools = request.shown_tools()?;
@@ -41,24 +45,19 @@ impl Session {
         let named = tools.iter().map(|tool| tool.called()).filter(|name| names(content, name) && !names(asked, name));
         Some(NoCall {
             probability: reply.call_probability.map(|probability| probability.value()),
-            other_form: self.format.other_call_in(&String::from_utf8_lossy(raw)),
+            other_form: format.other_call_in(&String::from_utf8_lossy(raw)),
             named: named.map(str::to_owned).collect(),
             ended,
+            base,
         })
     }
 
-    /// The note on it: in full where that is asked for, otherwise short, and only where something suggests that a call was
-    /// meant or that the model is not able to call.
-    pub(super) fn note_of_no_call(&mut self, request: &AnswerRequest, reply: &Reply, why: &NoCall) -> Option<String> {
-        if request.options.explain {
-            return Some(self.in_full(request, reply, why));
-        }
+    /// A short note on it, where something suggests that a call was meant or that the model is not able to call.
+    pub(super) fn in_short(&self, model: &str, request: &AnswerRequest, reply: &Reply) -> Option<String> {
         if self.base {
-            let note = format!(
-                "no call: {} is probably a base model, which does not call tools (`Options::explain` says more)",
-                self.engine.model().name
-            );
-            return self.reported.insert(note.clone()).then_some(note);
+            return Some(format!(
+                "no call: {model} is probably a base model, which does not call tools (`Options::explain` says more)"
+            ));
         }
         // A diagnostic has said what is wrong with it, or the constraint that there was no room for a call.
         let no_room = reply.cut == Some(Cut::Constraint);
@@ -66,10 +65,10 @@ impl Session {
             return None;
         }
         let next = "`ToolChoice::Required` makes it call, `Options::explain` says more";
-        let nearly = why.probability.filter(|probability| *probability >= NEARLY);
+        let nearly = self.probability.filter(|probability| *probability >= NEARLY);
         // Where calls in other forms are not to be looked for, they are text.
-        let other_form = why.other_form.filter(|_| request.options.other_forms != OtherForms::Off);
-        match (why.named.as_slice(), other_form, nearly) {
+        let other_form = self.other_form.filter(|_| request.options.other_forms != OtherForms::Off);
+        match (self.named.as_slice(), other_form, nearly) {
             (_, Some((format, marker)), _) => Some(format!(
                 "no call: {marker} in the answer begins a call in the format {format}, which is not read here (`ModelBuilder::format` \
                  {format} reads it, `Options::explain` says more)"
@@ -88,31 +87,36 @@ impl Session {
     }
 
     /// All that can be said of it, in lines.
-    fn in_full(&self, request: &AnswerRequest, reply: &Reply, why: &NoCall) -> String {
-        let model = self.engine.model();
-        let plain = AnswerRequest { tools: Arc::new(Tools::default()), ..request.clone() };
-        let without = self.write(&plain, self.shown(&plain));
+    pub(super) fn in_full(
+        &self,
+        prompts: &Prompts,
+        engine: &dyn Engine,
+        request: &AnswerRequest,
+        reply: &Reply,
+    ) -> String {
+        let model = engine.model();
+        let without = prompts.write(engine, &request.with_tools(Arc::default()));
         let all = reply.usage.prompt_tokens;
         let tokens = without.map(|without| all.saturating_sub(without.tokens.len()));
-        let training = match &self.section {
+        let training = match &prompts.writer.section {
             _ if self.base => format!("{} is probably a base model, which was not trained to call tools", model.name),
             Some(_) => format!(
                 "the chat template writes no tools, so the model was probably not trained to call any; the format {} was \
                  added to the prompt",
-                self.format.name
+                prompts.writer.format.name
             ),
-            None => format!("the chat template writes tools in the format {}", self.format.name),
+            None => format!("the chat template writes tools in the format {}", prompts.writer.format.name),
         };
-        let probability = why.probability.map_or_else(
+        let probability = self.probability.map_or_else(
             || "not measured".to_owned(),
             |probability| format!("{probability:.3} at the beginning of the answer"),
         );
-        let other = why.other_form.map_or_else(
+        let other = self.other_form.map_or_else(
             || "no call in another format".to_owned(),
             |(format, marker)| format!("{marker} begins a call in the format {format}"),
         );
-        let named = if why.named.is_empty() { "no tool".to_owned() } else { why.named.join(", ") };
-        let ended = match why.ended {
+        let named = if self.named.is_empty() { "no tool".to_owned() } else { self.named.join(", ") };
+        let ended = match self.ended {
             FinishReason::Length => "it was cut off, and a call may have followed",
             FinishReason::Loop => "it repeats itself, and was ended",
             _ => "the model ended it",
@@ -120,8 +124,8 @@ impl Session {
         let cost = tokens
             .as_ref()
             .map_or_else(|_| "unknown".to_owned(), |tokens| format!("{tokens} of the prompt's {all} tokens"));
-        let many = tokens.is_ok_and(|tokens| tokens * MANY > self.engine.context_limit());
-        let next = self.to_try(why, many).join("; ");
+        let many = tokens.is_ok_and(|tokens| tokens * MANY > engine.context_limit());
+        let next = self.to_try(prompts.writer.section.is_some(), many).join("; ");
         format!(
             "no call, although there are tools\n  probability of a call: {probability}\n  the answer has: {other}\n  \
              the answer names: {named}\n  end of the answer: {ended}\n  training: {training}\n  cost of the tools: \
@@ -129,23 +133,23 @@ impl Session {
         )
     }
 
-    /// What may help, the likeliest first.
-    fn to_try(&self, why: &NoCall, many: bool) -> Vec<String> {
+    /// What may help, the likeliest first. The format may have been `added` to the prompt, and the tools may be `many`.
+    fn to_try(&self, added: bool, many: bool) -> Vec<String> {
         let mut next = Vec::new();
         if self.base {
             next.push("an instruct model (`callwright model list` shows some)".to_owned());
         }
-        if let Some((format, _)) = why.other_form {
+        if let Some((format, _)) = self.other_form {
             next.push(format!("`ModelBuilder::format` {format}"));
         }
-        if let Some(probability) = why.probability.filter(|probability| floor(*probability) > 0.0) {
+        if let Some(probability) = self.probability.filter(|probability| floor(*probability) > 0.0) {
             next.push(format!("`Options::call_threshold` {:.2}", floor(probability)));
         }
-        if why.ended == FinishReason::Length {
+        if self.ended == FinishReason::Length {
             next.push("a larger `Options::max_tokens`".to_owned());
         }
         next.push("`ToolChoice::Required`, if each answer needs a call".to_owned());
-        if self.section.is_some() && !self.base && why.other_form.is_none() {
+        if added && !self.base && self.other_form.is_none() {
             next.push("`ModelBuilder::format` with another format".to_owned());
         }
         if many {

@@ -3,9 +3,8 @@
 //! Mistral's templates raise an exception over an id that is not nine letters and digits. A history of another program
 //! has others, and so may a model that writes ids. The conversation keeps them: only the prompt shows others.
 
-use super::Session;
-use super::prompt::AnswerRequest;
 use crate::message::{Arguments, Message, ToolCall};
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 /// An id in the shape that the strictest templates demand.
@@ -17,17 +16,23 @@ fn is_short(id: &str) -> bool {
     id.len() == SHORT.len() && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-impl Session {
-    /// The messages with other ids, results' ids alike, if the chat template does not take those that they have.
-    pub(super) fn with_short_ids(&self, request: &AnswerRequest) -> Option<Vec<Message>> {
+/// The ids that a chat template takes.
+#[derive(Default)]
+pub(super) struct Ids {
+    /// Whether they have to be short, once that was found out.
+    short: OnceCell<bool>,
+}
+
+impl Ids {
+    /// The messages with other ids, results' ids alike, if the chat template does not take those that they have. `renders`
+    /// says whether it writes a conversation at all.
+    pub(super) fn replaced(&self, messages: &[Message], renders: impl Fn(&[Message]) -> bool) -> Option<Vec<Message>> {
         let ids = |message: &Message| message.tool_calls.iter().filter_map(|call| call.id.clone()).collect::<Vec<_>>();
         let long = |call: &ToolCall| call.id.as_deref().is_some_and(|id| !is_short(id));
-        if !request.messages.iter().flat_map(|message| &message.tool_calls).any(long)
-            || !self.demands_short_ids(request)
-        {
+        if !messages.iter().flat_map(|message| &message.tool_calls).any(long) || !self.have_to_be_short(renders) {
             return None;
         }
-        let mut messages = request.messages.to_vec();
+        let mut messages = messages.to_vec();
         let mut taken: HashSet<String> = messages.iter().flat_map(ids).filter(|id| is_short(id)).collect();
         let mut short: HashMap<String, String> = HashMap::new();
         let mut next = 0;
@@ -54,14 +59,12 @@ impl Session {
         Some(messages)
     }
 
-    /// Whether the chat template renders short ids only.
-    fn demands_short_ids(&self, request: &AnswerRequest) -> bool {
-        *self.short_ids.get_or_init(|| {
+    fn have_to_be_short(&self, renders: impl Fn(&[Message]) -> bool) -> bool {
+        *self.short.get_or_init(|| {
             let renders = |id: &str| {
                 let call =
                     ToolCall { id: Some(id.to_owned()), name: "probe".to_owned(), arguments: Arguments::from_text("") };
-                let messages = vec![Message::user("?"), Message::calls(vec![call]), Message::tool(id, "probe", "!")];
-                self.renders(request, &messages)
+                renders(&[Message::user("?"), Message::calls(vec![call]), Message::tool(id, "probe", "!")])
             };
             !renders(LONG) && renders(SHORT)
         })

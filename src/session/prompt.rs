@@ -1,13 +1,18 @@
 //! The prompt of one answer: the conversation as the chat template writes it, and how the answer begins in it.
 
 use super::context::Shown;
-use super::{Options, Session, ToolChoice};
+use super::ids::Ids;
+use super::untrained;
+use super::{Options, ToolChoice};
 use crate::Result;
+use crate::choose::{Choice, Clues, Origin, Writes, format_for};
 use crate::constraint::Mode;
-use crate::engine::Token;
+use crate::engine::{Engine, ModelInfo, Token};
+use crate::format::Format;
 use crate::message::{Arguments, Message, Role, ToolCall};
-use crate::template::{Adapted, ChatTemplate, Overlay, Piece, Prompt, RenderRequest};
+use crate::template::{Adapted, ChatTemplate, ChatTemplates, Overlay, Piece, Prompt, RenderRequest, Reserved};
 use crate::tool::Tools;
+use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,6 +31,11 @@ pub(crate) struct AnswerRequest {
 impl AnswerRequest {
     pub(crate) fn new(messages: impl Into<Arc<Vec<Message>>>, tools: Arc<Tools>, options: Options) -> AnswerRequest {
         AnswerRequest { messages: messages.into(), tools, options, until: None }
+    }
+
+    /// The same request with other tools.
+    pub(super) fn with_tools(&self, tools: Arc<Tools>) -> AnswerRequest {
+        AnswerRequest { tools, ..self.clone() }
     }
 
     /// The tools in the prompt.
@@ -59,17 +69,13 @@ impl Written {
 
 /// A prompt that was written before its answer is generated, so that it is written once.
 pub(crate) struct Prepared {
-    request: AnswerRequest,
-    written: Written,
+    pub request: AnswerRequest,
+    pub written: Written,
 }
 
 impl Prepared {
-    pub(crate) fn new(request: AnswerRequest, written: Written) -> Prepared {
-        Prepared { request, written }
-    }
-
     /// The prompt, if it is the one of this request.
-    pub(crate) fn for_request(self, request: &AnswerRequest) -> Option<Written> {
+    pub(super) fn of(self, request: &AnswerRequest) -> Option<Written> {
         let (then, now) = (&self.request.options, &request.options);
         let same = Arc::ptr_eq(&self.request.messages, &request.messages)
             && Arc::ptr_eq(&self.request.tools, &request.tools)
@@ -81,24 +87,144 @@ impl Prepared {
     }
 }
 
-/// The tails of prompts of short conversations, by whether there are tools and by the role of the last message.
-pub(super) type Tails = RefCell<HashMap<(bool, Role), Option<String>>>;
+/// Writes a session's prompts: with the chat template, and with the format where the template does not write it.
+pub(crate) struct PromptWriter {
+    templates: ChatTemplates,
+    pub(super) format: Arc<Format>,
+    /// The format's tool section, for a chat template that does not write tools in this format by itself.
+    pub(super) section: Option<ChatTemplate>,
+    /// Whether past calls are written as text, for a chat template that writes the tools, but no calls.
+    calls_as_text: bool,
+    /// What the chat template is given; at first what makes it write the format, where it knows several.
+    pub(super) variables: Map<String, Value>,
+    reserved: Reserved,
+    /// The texts of the tokens that begin and end a sequence.
+    bos: String,
+    eos: String,
+    /// The tails of prompts of short conversations, by whether there are tools and by the role of the last message.
+    tails: RefCell<HashMap<(bool, Role), Option<String>>>,
+    ids: Ids,
+}
 
-impl Session {
+impl PromptWriter {
+    /// What writes the prompts of a model with these templates, and what is worth knowing of that once there are tools.
+    /// Without a format it is the one that fits the template: see [`format_for`].
+    pub(super) fn new(
+        engine: &dyn Engine,
+        templates: ChatTemplates,
+        format: Option<Format>,
+    ) -> Result<(PromptWriter, Vec<String>)> {
+        let model = engine.model();
+        let template = templates.choose(true);
+        let is_token = |text: &str| untrained::is_token(engine, text);
+        let clues = Clues { architecture: &model.architecture, is_token: Some(&is_token) };
+        let Choice { format, writes, origin, mut notices, .. } = format_for(template, format, clues)?;
+        if templates.is_built_in() && origin == Origin::Default {
+            // The notice of the session says so.
+            notices.clear();
+        } else if origin == Origin::Default {
+            notices.iter_mut().for_each(|notice| notice.push_str(" (`ModelBuilder::format` gives another)"));
+        }
+        notices.extend(untrained::notice(engine, &format));
+        let section = match writes {
+            Writes::Section => Some(ChatTemplate::new(format!("{}.jinja", format.name), format.source())?),
+            _ => None,
+        };
+        let calls_as_text = writes == Writes::Calls;
+        let variables = if let Writes::Template(variables) = writes { variables } else { Map::new() };
+        let overlaid = section.is_some() || calls_as_text;
+        let writer = PromptWriter {
+            reserved: reserved(model, template, &format, overlaid)?,
+            templates,
+            format: Arc::new(format),
+            section,
+            calls_as_text,
+            variables,
+            bos: model.bos.clone(),
+            eos: model.eos.clone(),
+            tails: RefCell::default(),
+            ids: Ids::default(),
+        };
+        Ok((writer, notices))
+    }
+
+    /// The chat template of prompts with tools, or of those without.
+    pub(super) fn template(&self, with_tools: bool) -> &ChatTemplate {
+        self.templates.choose(with_tools)
+    }
+
+    /// The chat template of a request's prompt.
+    fn template_for(&self, request: &AnswerRequest) -> &ChatTemplate {
+        self.template(request.shown_tools().is_some())
+    }
+
+    /// Gives the chat template variables, and reports those that it does not read. Where it has only `enable_thinking`, a
+    /// `reasoning_effort` of `none` sets that.
+    pub(super) fn set_variables(&mut self, mut variables: Map<String, Value>) -> Option<String> {
+        let sources = [false, true].map(|with_tools| self.template(with_tools).source());
+        let reads = |name: &str| sources.iter().any(|text| text.contains(name));
+        let (effort, switch) = ("reasoning_effort", "enable_thinking");
+        let switched_off = variables.get(effort).is_some_and(|effort| effort == "none");
+        if switched_off && !reads(effort) && reads(switch) {
+            variables.shift_remove(effort);
+            variables.entry(switch).or_insert(Value::Bool(false));
+        }
+        let unread: Vec<&str> = variables.keys().map(String::as_str).filter(|name| !reads(name)).collect();
+        let name = self.template(false).name();
+        let notice =
+            (!unread.is_empty()).then(|| format!("the chat template {name} does not use {}", unread.join(", ")));
+        self.tails.borrow_mut().clear();
+        // The variables that make the template write the format must not change.
+        for (name, value) in variables {
+            self.variables.entry(name).or_insert(value);
+        }
+        notice
+    }
+
+    /// Reports that the prompt has nothing of the tools in it, if that is so.
+    pub(super) fn missing_tools(&self, tools: &Arc<Tools>, options: &Options) -> Option<String> {
+        if tools.is_empty() {
+            return None;
+        }
+        // Some templates write them only next to a system message.
+        let conversations = [vec![Message::user("?")], vec![Message::system("?"), Message::user("?")]];
+        let options = Options { tool_choice: ToolChoice::Auto, ..options.clone() };
+        let request = AnswerRequest::new(Vec::new(), Arc::clone(tools), options);
+        let prompts = conversations.iter().filter_map(|messages| {
+            Some(self.template(true).render(&self.render_request(&request, messages)).ok()?.text())
+        });
+        let mut prompts = prompts.peekable();
+        let has_tools = |prompt: String| tools.iter().any(|tool| prompt.contains(tool.called()));
+        let missing = prompts.peek().is_some() && !prompts.any(has_tools);
+        missing.then(|| match &self.section {
+            Some(section) => format!(
+                "{}: the prompt does not have the tools: the section that writes them, below the declaration, has none",
+                section.name()
+            ),
+            None => format!("{}: it does not tell the model of the tools", self.template(true).name()),
+        })
+    }
+
+    /// The messages with ids that the chat template takes, if it does not take those that they have.
+    pub(super) fn with_other_ids(&self, request: &AnswerRequest) -> Option<Vec<Message>> {
+        self.ids.replaced(&request.messages, |messages| {
+            self.template_for(request).render(&self.render_request(request, messages)).is_ok()
+        })
+    }
+
     /// Writes the prompt of an answer.
-    pub(crate) fn write(&self, request: &AnswerRequest, shown: Shown) -> Result<Written> {
+    pub(super) fn write(&self, engine: &dyn Engine, request: &AnswerRequest, shown: Shown) -> Result<Written> {
         let Shown { messages, places } = shown;
-        let template = self.templates.choose(request.shown_tools().is_some());
         let Adapted { mut prompt, messages: adapted_messages, notes, .. } =
-            template.render_adapted(&self.render_request(request, &messages), &places)?;
+            self.template_for(request).render_adapted(&self.render_request(request, &messages), &places)?;
         let mut text = prompt.text();
         let opened = self.opens_reasoning(&text);
-        let prefill = self.prefill(&request.options, opened);
+        let prefill = if engine.can_begin_answer() { self.prefill(&request.options, opened) } else { String::new() };
         if !prefill.is_empty() {
             text.push_str(&prefill);
             prompt.pieces.push(Piece { text: prefill.clone(), literal: false });
         }
-        let tokens = self.engine.tokenize(&prompt.pieces)?;
+        let tokens = engine.tokenize(&prompt.pieces)?;
         let messages = adapted_messages.map_or(messages, Arc::new);
         let thinking = opened && prefill.is_empty();
         Ok(Written { prompt, tokens, messages, adapted: notes, text, prefill, thinking })
@@ -115,29 +241,17 @@ impl Session {
 
     /// Whether the chat template writes one call per turn, and calls may be made.
     pub(super) fn one_call(&self, request: &AnswerRequest) -> bool {
-        let template = self.templates.choose(request.shown_tools().is_some());
         self.section.is_none()
             && request.shown_tools().is_some()
-            && template.writes_one_call(&self.render_request(request, &[]))
+            && self.template_for(request).writes_one_call(&self.render_request(request, &[]))
     }
 
-    /// Whether the chat template writes such a conversation at all.
-    pub(super) fn renders(&self, request: &AnswerRequest, messages: &[Message]) -> bool {
-        let template = self.templates.choose(request.shown_tools().is_some());
-        template.render(&self.render_request(request, messages)).is_ok()
-    }
-
-    pub(super) fn render_request<'a>(
-        &'a self,
-        request: &'a AnswerRequest,
-        messages: &'a [Message],
-    ) -> RenderRequest<'a> {
-        let model = self.engine.model();
+    fn render_request<'a>(&'a self, request: &'a AnswerRequest, messages: &'a [Message]) -> RenderRequest<'a> {
         RenderRequest::default().with(|set| {
             set.messages = messages;
             set.tools = request.shown_tools().map(|tools| &**tools);
-            set.bos_token = &model.bos;
-            set.eos_token = &model.eos;
+            set.bos_token = &self.bos;
+            set.eos_token = &self.eos;
             set.now = request.options.now;
             set.reserved = Some(&self.reserved);
             set.overlay = (self.section.is_some() || self.calls_as_text)
@@ -151,7 +265,7 @@ impl Session {
         if self.format.reasoning.is_none() {
             return String::new();
         }
-        let template = self.templates.choose(request.shown_tools().is_some());
+        let template = self.template_for(request);
         let text = written.before();
         if template.source().contains("add_generation_prompt") {
             if let Some(tail) = self.usual_tail(template, request, written).filter(|tail| text.ends_with(tail)) {
@@ -194,9 +308,6 @@ impl Session {
     /// Where the model may reason or talk first, the constraint writes it later.
     fn prefill(&self, options: &Options, reasoning: bool) -> String {
         let constrained = options.constrain != Mode::Off;
-        if !self.engine.can_begin_answer() {
-            return String::new();
-        }
         if constrained && (options.max_preamble.is_some_and(|most| most > 0) || reasoning) {
             return String::new();
         }
@@ -212,6 +323,42 @@ impl Session {
         let start = self.format.reasoning.as_ref().and_then(|around| around.start.text()).unwrap_or_default().trim();
         !start.is_empty() && prompt.trim_end().ends_with(start)
     }
+}
+
+/// What must not be taken for markup where it is in a text: the model's control tokens, and what the template and the
+/// format write.
+fn reserved(model: &ModelInfo, template: &ChatTemplate, format: &Format, overlaid: bool) -> Result<Reserved> {
+    // User-defined tokens are markup only where the template or the format writes them: others are mere
+    // abbreviations, such as the HTML tags in some vocabularies.
+    let written = |token: &&String| {
+        template.source().contains(token.as_str()) || format.reserved().any(|marker| marker == token.as_str())
+    };
+    let user_defined: Vec<String> = model.user_defined_tokens.iter().filter(written).cloned().collect();
+    let marks = overlaid.then(|| format.history.marks()).into_iter().flatten();
+    let markers: Vec<String> = format.reserved().chain(marks).map(str::to_owned).collect();
+    Reserved::new(model.control_tokens.clone(), user_defined, markers)
+}
+
+/// What the user should know of the templates of a model.
+pub(super) fn notices(model: &ModelInfo, templates: &ChatTemplates) -> Vec<String> {
+    let mut notices = Vec::new();
+    if templates.is_built_in() {
+        notices.push(format!(
+            "{} has no chat template; the prompt is written as ChatML (`ModelBuilder::template` gives another)",
+            model.name
+        ));
+    }
+    let plain = templates.choose(false);
+    let messages = [Message::user("What is it?")];
+    let request = RenderRequest::default().with(|set| {
+        set.messages = &messages;
+        set.bos_token = &model.bos;
+        set.eos_token = &model.eos;
+    });
+    if plain.render(&request).is_ok_and(|prompt| !prompt.text().contains(&messages[0].content)) {
+        notices.push(format!("{}: it leaves out what the user says", plain.name()));
+    }
+    notices
 }
 
 /// The part of `text` from the first character that differs from `other`.

@@ -1,6 +1,7 @@
 //! Recording a session and repeating it without its model.
 
 use super::constrain::Shortage;
+use super::prompt::Written;
 use super::{ContextPolicy, Options, Session, ToolChoice, ToolsChange};
 use crate::agent::Agent;
 use crate::agent::exec::remote::{Look, Remote};
@@ -8,16 +9,16 @@ use crate::agent::exec::{Executor, Failure, FailureKind, Results};
 use crate::agent::turn::Limits;
 use crate::constraint::Mode;
 use crate::decision::{CallProbability, Decided};
+use crate::engine::Engine;
 use crate::engine::sampler::Sampling;
 use crate::engine::scripted::{Recorder, ScriptedEngine};
 use crate::error::Location;
 use crate::format::Format;
-use crate::generate::End;
+use crate::generate::{End, Generation};
 use crate::message::{Conversation, ResponseFormat, messages_to_json};
 use crate::template::ChatTemplate;
 use crate::tool::Tools;
 use crate::{Error, ErrorKind, Result};
-use jiff::Zoned;
 use jiff::civil::DateTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -142,116 +143,142 @@ pub(crate) struct Ended {
     pub decided: Option<Decided>,
 }
 
-impl Session {
-    /// From now on writes every generation to `path`, so that [`Session::replay`] can repeat it, and of a run the tools'
-    /// results, too, so that [`Session::replay_run`] can.
-    ///
-    /// The chat template's clock stops here: a prompt with another time in it would not be the recorded one.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Io`] when the file cannot be written.
-    pub fn record(&mut self, path: impl AsRef<Path>) -> Result<()> {
-        self.options.now.get_or_insert_with(|| Zoned::now().datetime());
-        let options = &self.options;
-        let template = self.templates.choose(!self.tools.is_empty());
-        let request = Request {
-            messages: messages_to_json(&self.messages),
-            tools: self.tools.to_json(),
-            tool_choice: options.tool_choice.clone(),
-            select_tools: options.select_tools,
-            find_tools: options.find_tools,
-            template: (template.name().to_owned(), template.source().to_owned()),
-            format: self.section.is_some().then(|| self.format.source().to_owned()),
-            sampling: options.sampling,
-            max_tokens: options.max_tokens,
-            max_calls: options.max_calls,
-            constrain: options.constrain,
-            max_preamble: options.max_preamble,
-            response_format: options.response_format.clone(),
-            stop: options.stop.clone(),
-            variables: self.variables.clone(),
-            repair: options.repair,
-            coerce: options.coerce,
-            normalize_names: options.normalize_names,
-            context: options.context,
-            now: options.now,
-            loop_guard: options.loop_guard,
-            text_after_calls: options.text_after_calls,
-            turn_markers: self.turn_markers.clone(),
-        };
-        let request = serde_json::to_value(request)
-            .map_err(|error| Error::new(ErrorKind::Replay, format!("the session cannot be recorded: {error}")))?;
-        self.recorder = Some(Recorder::create(path.as_ref(), &*self.engine, request)?);
-        Ok(())
+/// What a session does for recordings: it makes one, or repeats one.
+#[derive(Default)]
+pub(crate) struct Recording {
+    pub(super) recorder: Option<Recorder>,
+    /// How the answers ended that are being repeated.
+    repeated: VecDeque<Ended>,
+}
+
+impl Recording {
+    /// Whether one is made.
+    pub(crate) fn is_made(&self) -> bool {
+        self.recorder.is_some()
     }
 
-    /// The session that was recorded at `path`, before its first turn: no model is needed to repeat it.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Replay`] with the line when the file is no recording.
-    pub fn replay(path: impl AsRef<Path>) -> Result<Session> {
-        Ok(Session::replay_run(path)?.0)
+    /// Writes what happens, if a recording is made.
+    pub(crate) fn entry(&mut self, entry: impl FnOnce() -> Entry) -> Result<()> {
+        self.recorder.as_mut().map_or(Ok(()), |recorder| recorder.beside(&entry()))
     }
 
-    /// The same, and where a [run](Session::run) was recorded, what repeats it: no tool is executed, each call gets the
-    /// result that it got.
-    ///
-    /// # Errors
-    /// Those of [`Session::replay`].
-    pub fn replay_run(path: impl AsRef<Path>) -> Result<(Session, Option<Agent>)> {
-        let path = path.as_ref();
-        let (engine, header) = ScriptedEngine::replay(path)?;
-        let request: Request =
-            serde_json::from_value(header.request).map_err(|error| {
-                Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}"))
-                    .at(Location { file: Some(path.to_owned()), line: Some(1), column: None })
-            })?;
-        let template = ChatTemplate::new(request.template.0, request.template.1)?;
-        let format = request.format.map(|source| Format::parse_declaration(&source)).transpose()?.flatten();
-        let mut session = Session::new(Box::new(engine), Some(template), format)?;
-        // A recording of an earlier version has none: those that the format needs stay.
-        session.variables.extend(request.variables);
-        session.turn_markers = request.turn_markers;
-        session.set_tools(Tools::from_value(&request.tools)?);
-        session.set_messages(Conversation::from_value(request.messages)?.messages)?;
-        session.options = Options {
-            sampling: request.sampling,
-            max_tokens: request.max_tokens,
-            tool_choice: request.tool_choice,
-            select_tools: request.select_tools,
-            find_tools: request.find_tools,
-            max_calls: request.max_calls,
-            constrain: request.constrain,
-            max_preamble: request.max_preamble,
-            response_format: request.response_format,
-            stop: request.stop,
-            repair: request.repair,
-            coerce: request.coerce,
-            normalize_names: request.normalize_names,
-            context: request.context,
-            now: request.now,
-            loop_guard: request.loop_guard,
-            text_after_calls: request.text_after_calls,
-            ..Options::default()
-        };
-        let (mut limits, mut results, mut changes) = (None, Vec::new(), VecDeque::new());
-        for (line, entry) in header.beside {
-            let place = Location { file: Some(path.to_owned()), line: Some(line), column: None };
-            let entry = serde_json::from_value(entry).map_err(|error| {
-                Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}")).at(place)
-            })?;
-            match entry {
-                Entry::Run(first) => drop(limits.get_or_insert(first)),
-                Entry::Ended(ended) => session.replayed.push_back(ended),
-                Entry::Executed(executed) => results.push(executed),
-                Entry::Tools { turn, tools, changes: changed } => changes.push_back((turn, tools, changed)),
-            }
-        }
-        let mut executor = Executor::repeating(results);
-        if !changes.is_empty() {
-            executor.remote = Some(Arc::new(Recorded(Mutex::new(changes))));
-        }
-        let agent = limits.map(|limits| Agent { executor, limits, ..Agent::default() });
-        Ok((session, agent))
+    /// Writes that a prompt was measured.
+    pub(super) fn measured(&mut self, prompt: &str, tokens: usize) -> Result<()> {
+        self.recorder.as_mut().map_or(Ok(()), |recorder| recorder.measured(prompt, tokens))
     }
+
+    /// Writes an answer.
+    pub(super) fn answered(
+        &mut self,
+        engine: &dyn Engine,
+        written: &Written,
+        sampling: &Sampling,
+        generation: &Generation,
+        ended: &Ended,
+    ) -> Result<()> {
+        let Some(recorder) = &mut self.recorder else { return Ok(()) };
+        recorder.beside(&Entry::Ended(ended.clone()))?;
+        recorder.record(engine, &written.text, &written.tokens, sampling, generation)
+    }
+
+    /// How the next answer ended, if it is repeated.
+    pub(super) fn next_end(&mut self) -> Option<Ended> {
+        self.repeated.pop_front()
+    }
+}
+
+/// What records a session from now on in the file at `path`.
+pub(super) fn recorder(session: &Session, path: &Path) -> Result<Recorder> {
+    let options = &session.options;
+    let template = session.template();
+    let request = Request {
+        messages: messages_to_json(&session.messages),
+        tools: session.tools.to_json(),
+        tool_choice: options.tool_choice.clone(),
+        select_tools: options.select_tools,
+        find_tools: options.find_tools,
+        template: (template.name().to_owned(), template.source().to_owned()),
+        format: session.prompts.writer.section.is_some().then(|| session.format().source().to_owned()),
+        sampling: options.sampling,
+        max_tokens: options.max_tokens,
+        max_calls: options.max_calls,
+        constrain: options.constrain,
+        max_preamble: options.max_preamble,
+        response_format: options.response_format.clone(),
+        stop: options.stop.clone(),
+        variables: session.prompts.writer.variables.clone(),
+        repair: options.repair,
+        coerce: options.coerce,
+        normalize_names: options.normalize_names,
+        context: options.context,
+        now: options.now,
+        loop_guard: options.loop_guard,
+        text_after_calls: options.text_after_calls,
+        turn_markers: session.turn_markers.clone(),
+    };
+    let request = serde_json::to_value(request)
+        .map_err(|error| Error::new(ErrorKind::Replay, format!("the session cannot be recorded: {error}")))?;
+    Recorder::create(path, &*session.engine, request)
+}
+
+/// The session that was recorded at `path`, and what repeats its run, if it was one.
+///
+/// # Errors
+/// [`ErrorKind::Replay`] with the line when the file is no recording.
+pub(super) fn replay(path: &Path) -> Result<(Session, Option<Agent>)> {
+    let (engine, header) = ScriptedEngine::replay(path)?;
+    let request: Request = serde_json::from_value(header.request).map_err(|error| {
+        Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}")).at(Location {
+            file: Some(path.to_owned()),
+            line: Some(1),
+            column: None,
+        })
+    })?;
+    let template = ChatTemplate::new(request.template.0, request.template.1)?;
+    let format = request.format.map(|source| Format::parse_declaration(&source)).transpose()?.flatten();
+    let mut session = Session::new(Box::new(engine), Some(template), format)?;
+    // A recording of an earlier version has none: those that the format needs stay.
+    session.prompts.writer.variables.extend(request.variables);
+    session.turn_markers = request.turn_markers;
+    session.set_tools(Tools::from_value(&request.tools)?);
+    session.set_messages(Conversation::from_value(request.messages)?.messages)?;
+    session.options = Options {
+        sampling: request.sampling,
+        max_tokens: request.max_tokens,
+        tool_choice: request.tool_choice,
+        select_tools: request.select_tools,
+        find_tools: request.find_tools,
+        max_calls: request.max_calls,
+        constrain: request.constrain,
+        max_preamble: request.max_preamble,
+        response_format: request.response_format,
+        stop: request.stop,
+        repair: request.repair,
+        coerce: request.coerce,
+        normalize_names: request.normalize_names,
+        context: request.context,
+        now: request.now,
+        loop_guard: request.loop_guard,
+        text_after_calls: request.text_after_calls,
+        ..Options::default()
+    };
+    let (mut limits, mut results, mut changes) = (None, Vec::new(), VecDeque::new());
+    for (line, entry) in header.beside {
+        let place = Location { file: Some(path.to_owned()), line: Some(line), column: None };
+        let entry = serde_json::from_value(entry).map_err(|error| {
+            Error::new(ErrorKind::Replay, format!("not a recording that this version can read: {error}")).at(place)
+        })?;
+        match entry {
+            Entry::Run(first) => drop(limits.get_or_insert(first)),
+            Entry::Ended(ended) => session.recording.repeated.push_back(ended),
+            Entry::Executed(executed) => results.push(executed),
+            Entry::Tools { turn, tools, changes: changed } => changes.push_back((turn, tools, changed)),
+        }
+    }
+    let mut executor = Executor::repeating(results);
+    if !changes.is_empty() {
+        executor.remote = Some(Arc::new(Recorded(Mutex::new(changes))));
+    }
+    let agent = limits.map(|limits| Agent { executor, limits, ..Agent::default() });
+    Ok((session, agent))
 }

@@ -7,9 +7,7 @@
 mod ranking;
 mod words;
 
-use super::prompt::{AnswerRequest, Written};
-use super::{Session, ToolChoice};
-use crate::Result;
+use super::{Options, ToolChoice};
 use crate::agent::exec::Function;
 use crate::message::{Arguments, Message, Role};
 use crate::tool::{Tool, Tools};
@@ -28,12 +26,6 @@ const FOUND: usize = 5;
 const EARLIER: f64 = 0.4;
 /// How many questions count.
 const QUESTIONS: usize = 4;
-/// Tools that take this part of the context are reported: a quarter.
-const LARGE: usize = 4;
-/// So few tools are not reported.
-const FEW: usize = 8;
-/// By which the report is known.
-const TAKE: &str = "take";
 /// How many characters of a description are shown with a tool that was found.
 const ABOUT: usize = 200;
 
@@ -47,116 +39,86 @@ pub struct SelectedTools {
     pub of: usize,
 }
 
+/// Selects the tools of prompts.
+#[derive(Default)]
+pub(super) struct Selector {
+    last: RefCell<Selection>,
+    /// The selection that was reported last.
+    reported: Option<SelectedTools>,
+}
+
 /// What was selected last, to be used again while it is the same.
 #[derive(Default)]
-pub(crate) struct Selection {
+struct Selection {
     /// The tools that the ranking is of.
     ranking: Option<(Arc<Tools>, Arc<Ranking>)>,
     chosen: Option<(BTreeSet<usize>, bool, Arc<Tools>)>,
 }
 
-/// The index of a session's tools, and what was selected.
-pub(super) type Selecting = RefCell<Selection>;
-
-impl Session {
-    /// The tools of the next prompt.
-    pub(crate) fn shown_tools(&self) -> Arc<Tools> {
-        let Some(most) = self.options.select_tools.filter(|most| *most < self.tools.len()) else {
-            return Arc::clone(&self.tools);
-        };
-        let ranking = self.ranking();
-        let mut chosen = kept(&self.messages, &self.tools, &ranking);
-        if let ToolChoice::Tool(name) = &self.options.tool_choice {
-            chosen.extend(self.tools.iter().position(|tool| tool.name == *name || tool.called() == name));
+impl Selector {
+    /// The tools of the next prompt of a conversation.
+    pub(super) fn select(&self, tools: &Arc<Tools>, messages: &[Message], options: &Options) -> Arc<Tools> {
+        let Some(most) = most(tools, options) else { return Arc::clone(tools) };
+        let ranking = self.ranking(tools);
+        let mut chosen = kept(messages, tools, &ranking);
+        if let ToolChoice::Tool(name) = &options.tool_choice {
+            chosen.extend(tools.iter().position(|tool| tool.name == *name || tool.called() == name));
         }
-        chosen.extend(best(&self.messages, &ranking, most, self.tools.len()));
-        let finds = self.finds_tools();
-        let mut selecting = self.selecting.borrow_mut();
-        if let Some((indices, found, tools)) = &selecting.chosen
+        chosen.extend(best(messages, &ranking, most, tools.len()));
+        let finds = finds_tools(tools, options);
+        let mut last = self.last.borrow_mut();
+        if let Some((indices, found, tools)) = &last.chosen
             && (indices, *found) == (&chosen, finds)
         {
             return Arc::clone(tools);
         }
-        let shown = self.tools.iter().enumerate().filter(|(index, _)| chosen.contains(index));
+        let shown = tools.iter().enumerate().filter(|(index, _)| chosen.contains(index));
         let own = finds.then(find_tools);
         // They were read before, so none of them can be refused.
         let tools = Arc::new(Tools::new(shown.map(|(_, tool)| tool.clone()).chain(own)).unwrap_or_default());
-        selecting.chosen = Some((chosen, finds, Arc::clone(&tools)));
+        last.chosen = Some((chosen, finds, Arc::clone(&tools)));
         tools
     }
 
     /// What is reported of the tools in a prompt, where not all are there and others are than before.
-    pub(super) fn newly_selected(&mut self, shown: &Arc<Tools>) -> Option<SelectedTools> {
+    pub(super) fn report(&mut self, shown: &Arc<Tools>, tools: &Tools, options: &Options) -> Option<SelectedTools> {
         // A request for one call may have other tools.
-        let own = self.selecting.borrow().chosen.as_ref().is_some_and(|(.., tools)| Arc::ptr_eq(tools, shown));
-        if !own || !self.selects() {
+        let own = self.last.get_mut().chosen.as_ref().is_some_and(|(.., tools)| Arc::ptr_eq(tools, shown));
+        if !own || most(tools, options).is_none() {
             return None;
         }
-        let tools = shown.iter().map(|tool| tool.name.clone()).collect();
-        let selected = SelectedTools { tools, of: self.tools.len() };
-        let new = self.selected.as_ref() != Some(&selected);
-        self.selected = Some(selected.clone());
+        let selected = SelectedTools { tools: shown.iter().map(|tool| tool.name.clone()).collect(), of: tools.len() };
+        let new = self.reported.as_ref() != Some(&selected);
+        self.reported = Some(selected.clone());
         new.then_some(selected)
     }
 
-    /// Reports, once, that the tools take much of the context.
-    pub(super) fn large_tools(&mut self, request: &AnswerRequest, written: &Written) -> Result<Option<String>> {
-        let limit = self.engine.context_limit();
-        let large = |tokens: usize| tokens * LARGE >= limit;
-        let tools = request.shown_tools().map_or(0, |tools| tools.len());
-        if tools <= FEW || !large(written.tokens.len()) || self.reported.contains(TAKE) {
-            return Ok(None);
-        }
-        let without = AnswerRequest { tools: Arc::default(), ..request.clone() };
-        // A template that cannot write a prompt without tools says nothing of what they cost.
-        let Ok(without) = self.write(&without, self.shown(&without)) else { return Ok(None) };
-        if let Some(recorder) = &mut self.recorder {
-            recorder.measured(&without.text, without.tokens.len())?;
-        }
-        let taken = written.tokens.len().saturating_sub(without.tokens.len());
-        if !large(taken) {
-            return Ok(None);
-        }
-        self.reported.insert(TAKE.to_owned());
-        Ok(Some(format!(
-            "the {tools} tools {TAKE} {taken} tokens, {}% of the context of {limit}; `Options::select_tools` shows the model \
-             only those that fit the question",
-            taken * 100 / limit.max(1)
-        )))
+    /// What finds tools by words.
+    pub(super) fn finder(&self, tools: &Arc<Tools>) -> Finder {
+        Finder { tools: Arc::clone(tools), ranking: self.ranking(tools) }
     }
 
-    /// Whether the prompt has the tool that brings in others.
-    fn finds_tools(&self) -> bool {
-        self.options.find_tools && self.tools.get(FIND_TOOLS).is_none() && self.selects()
-    }
-
-    fn selects(&self) -> bool {
-        self.options.select_tools.is_some_and(|most| most < self.tools.len())
-    }
-
-    /// What answers calls of `find_tools`, if the prompt has it.
-    pub(crate) fn finder(&self) -> Option<Finder> {
-        self.finds_tools().then(|| Finder { tools: Arc::clone(&self.tools), ranking: self.ranking() })
-    }
-
-    /// The result of a call of `find_tools`: the tools that fit these words best, which the next prompt has.
-    ///
-    /// A [run](Session::run) answers such calls itself; whoever executes calls in another way answers them with this.
-    pub fn find_tools(&self, words: &str) -> String {
-        Finder { tools: Arc::clone(&self.tools), ranking: self.ranking() }.find(words)
-    }
-
-    fn ranking(&self) -> Arc<Ranking> {
-        let mut selecting = self.selecting.borrow_mut();
-        if let Some((tools, ranking)) = &selecting.ranking
-            && Arc::ptr_eq(tools, &self.tools)
+    fn ranking(&self, tools: &Arc<Tools>) -> Arc<Ranking> {
+        let mut last = self.last.borrow_mut();
+        if let Some((known, ranking)) = &last.ranking
+            && Arc::ptr_eq(known, tools)
         {
             return Arc::clone(ranking);
         }
-        let ranking = Arc::new(Ranking::new(&self.tools));
-        *selecting = Selection { ranking: Some((Arc::clone(&self.tools), Arc::clone(&ranking))), chosen: None };
+        let ranking = Arc::new(Ranking::new(tools));
+        *last = Selection { ranking: Some((Arc::clone(tools), Arc::clone(&ranking))), chosen: None };
         ranking
     }
+}
+
+/// How many tools the prompt may have, where not all are in it.
+fn most(tools: &Tools, options: &Options) -> Option<usize> {
+    options.select_tools.filter(|most| *most < tools.len())
+}
+
+/// Whether the prompt has the tool that brings in others.
+pub(super) fn finds_tools(tools: &Tools, options: &Options) -> bool {
+    options.find_tools && tools.get(FIND_TOOLS).is_none() && most(tools, options).is_some()
 }
 
 /// Finds tools by words.
@@ -166,7 +128,8 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    fn find(&self, words: &str) -> String {
+    /// The tools that fit these words best, as the model reads them.
+    pub(super) fn find(&self, words: &str) -> String {
         let found = Ranking::best(&self.ranking.scores(words), FOUND);
         if found.is_empty() {
             return "no tool fits these words; try others, or answer without a tool".to_owned();

@@ -7,7 +7,7 @@ use crate::constraint::Mode;
 use crate::engine::ModelInfo;
 use crate::engine::scripted::ScriptedEngine;
 use crate::message::ToolCall;
-use crate::session::Event;
+use crate::session::{Event, Session};
 
 const TOPICS: [&str; 12] = [
     "weather",
