@@ -1,11 +1,14 @@
 //! Asks several cases at a time, each in its own sequence.
 
-use super::directory::RunDirectory;
+use super::directory::{Plan, RunDirectory};
 use super::run::{Answer, Answerer, Asked, Journal, Progress, read_format};
+use super::suite::Case;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Mutex, PoisonError};
 
 /// Makes an answerer, on the thread that will use it.
 pub(crate) type AnswererMaker = Box<dyn Fn() -> Result<Box<dyn Answerer>> + Sync>;
@@ -57,59 +60,22 @@ pub(crate) fn run_parallel(
     let mut begin = 0;
     while begin < plan.configurations.len() {
         let (start, first) = (begin, &plan.configurations[begin]);
-        let length = plan.configurations[begin..].iter().take_while(|one| one.shares_session(first)).count();
-        let mut tasks = VecDeque::new();
-        for (configuration, one) in plan.configurations.iter().enumerate().skip(begin).take(length) {
-            for (place, (tools, case)) in cases.iter().enumerate() {
-                for repeat in 0..plan.repeat {
-                    if journal.lacks(case, one, repeat) {
-                        tasks.push_back(Task { configuration, case: place, tools: *tools, repeat });
-                    }
-                }
-            }
-        }
-        begin += length;
+        begin += plan.configurations[begin..].iter().take_while(|one| one.shares_session(first)).count();
+        let tasks = tasks(&plan, start..begin, &cases, &journal);
         if tasks.is_empty() {
             continue;
         }
         // Fewer cases may be left.
         let count = count.min(tasks.len());
         let opened = open(start, count)?;
-        let tasks = Mutex::new(tasks);
-        let stopped = AtomicBool::new(false);
+        let round =
+            Round { plan: &plan, cases: &cases, tasks: Mutex::new(tasks), stopped: AtomicBool::new(false), cancel };
         // Bounded: no thread gets far ahead of the journal.
         let (tell, told) = mpsc::sync_channel(count);
-        let result = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             for _ in 0..count.min(opened.at_a_time) {
-                let (tell, opened, tasks, stopped) = (tell.clone(), &opened, &tasks, &stopped);
-                let (plan, cases) = (&plan, &cases);
-                scope.spawn(move || {
-                    let stop = || stopped.load(Ordering::Relaxed) || cancel.load(Ordering::Relaxed);
-                    let mut answerer = match (opened.answerer)() {
-                        Ok(answerer) => answerer,
-                        Err(error) => {
-                            let _ = tell.send(Err(error));
-                            return;
-                        }
-                    };
-                    let (mut tools, mut warm_up) = (None, true);
-                    while !stop()
-                        && let Some(task) = next(tasks, tools)
-                    {
-                        tools = Some(task.tools);
-                        let configuration = &plan.configurations[task.configuration];
-                        let (_, case) = &cases[task.case];
-                        let seed = configuration.seed(&case.id, task.repeat);
-                        let answer = match answerer.answer(case, configuration, seed) {
-                            Ok(None) => return,
-                            Ok(Some(answer)) => Ok(answer),
-                            Err(error) => Err(error),
-                        };
-                        if tell.send(Ok((task, answer, std::mem::take(&mut warm_up)))).is_err() {
-                            return;
-                        }
-                    }
-                });
+                let (tell, opened, round) = (tell.clone(), &opened, &round);
+                scope.spawn(move || round.answer(&*opened.answerer, &tell));
             }
             drop(tell);
             // The threads only answer; this thread writes the answers to the journal.
@@ -122,11 +88,10 @@ pub(crate) fn run_parallel(
             };
             // If an answer cannot be written the channel closes, and the threads end.
             let result = told.into_iter().try_for_each(&mut keep);
-            stopped.store(result.is_err(), Ordering::Relaxed);
+            round.stopped.store(result.is_err(), Ordering::Relaxed);
             result
-        });
-        result?;
-        let left = tasks.into_inner().unwrap_or_else(PoisonError::into_inner);
+        })?;
+        let left = round.tasks.into_inner().unwrap_or_else(PoisonError::into_inner);
         if cancel.load(Ordering::Relaxed) {
             return Ok(false);
         }
@@ -137,9 +102,61 @@ pub(crate) fn run_parallel(
     Ok(true)
 }
 
-/// The next question for a thread whose last one had `tools`.
-fn next(tasks: &Mutex<VecDeque<Task>>, tools: Option<usize>) -> Option<Task> {
-    let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
-    let near = tasks.iter().take(LOOK_AHEAD).position(|task| Some(task.tools) == tools);
-    tasks.remove(near.unwrap_or(0))
+/// The questions of some configurations that the journal has no answers to.
+fn tasks(plan: &Plan, configurations: Range<usize>, cases: &[(usize, Case)], journal: &Journal<'_>) -> VecDeque<Task> {
+    let mut tasks = VecDeque::new();
+    for configuration in configurations {
+        for (place, (tools, case)) in cases.iter().enumerate() {
+            for repeat in 0..plan.repeat {
+                if journal.lacks(case, &plan.configurations[configuration], repeat) {
+                    tasks.push_back(Task { configuration, case: place, tools: *tools, repeat });
+                }
+            }
+        }
+    }
+    tasks
+}
+
+/// The questions of the configurations that share a session, which threads answer.
+struct Round<'r> {
+    plan: &'r Plan,
+    cases: &'r [(usize, Case)],
+    tasks: Mutex<VecDeque<Task>>,
+    /// Whether an answer could not be kept.
+    stopped: AtomicBool,
+    cancel: &'r AtomicBool,
+}
+
+impl Round<'_> {
+    /// Answers questions until there are none, on one thread.
+    fn answer(&self, make: &dyn Fn() -> Result<Box<dyn Answerer>>, tell: &SyncSender<Told>) {
+        let mut answerer = match make() {
+            Ok(answerer) => answerer,
+            Err(error) => {
+                let _ = tell.send(Err(error));
+                return;
+            }
+        };
+        let (mut tools, mut warm_up) = (None, true);
+        while !self.stopped.load(Ordering::Relaxed)
+            && !self.cancel.load(Ordering::Relaxed)
+            && let Some(task) = self.next(tools)
+        {
+            tools = Some(task.tools);
+            let configuration = &self.plan.configurations[task.configuration];
+            let (_, case) = &self.cases[task.case];
+            let answer = answerer.answer(case, configuration, configuration.seed(&case.id, task.repeat));
+            let Some(answer) = answer.transpose() else { return };
+            if tell.send(Ok((task, answer, std::mem::take(&mut warm_up)))).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The next question for a thread whose last one had `tools`.
+    fn next(&self, tools: Option<usize>) -> Option<Task> {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let near = tasks.iter().take(LOOK_AHEAD).position(|task| Some(task.tools) == tools);
+        tasks.remove(near.unwrap_or(0))
+    }
 }

@@ -5,10 +5,12 @@
 
 mod backend;
 mod context;
+mod layout;
 pub(crate) mod parallel;
 mod state;
 mod threads;
 mod weights;
+mod words;
 
 pub(crate) use self::backend::{cpu_features, gpu_devices, has_gpu, slow_build_notice};
 pub(crate) use self::threads::measured_counts;
@@ -16,20 +18,18 @@ pub(crate) use super::{LoadOptions, MAX_THREADS};
 
 use self::backend::{backend, because};
 use self::context::{Context, Shape};
-use self::parallel::Layout;
+use self::layout::{Layout, one_token_steps};
 use self::threads::Threads;
 use self::weights::Weights;
+use self::words::Words;
 use super::prompt_cache::{Disk, Entry, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
-use super::vocabulary::{Vocabulary, Word};
+use super::vocabulary::Vocabulary;
 use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
 use llama_cpp_2::model::LlamaModel;
 use llama_cpp_2::model::params::LlamaModelParams;
-use llama_cpp_2::token::LlamaToken;
-use llama_cpp_2::token_type::LlamaTokenAttr;
 use llama_cpp_sys_2 as sys;
-use std::cell::OnceCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,11 +59,10 @@ pub(crate) struct LlamaEngine {
     /// Whether sequences can move between the two.
     can_move: bool,
     model: Arc<Weights>,
-    info: ModelInfo,
+    words: Words,
     options: LoadOptions,
     threads: Arc<Threads>,
     cached: Vec<Token>,
-    pieces: Vec<OnceCell<Box<[u8]>>>,
     /// The rows of the last batch's tokens that have logits.
     rows: Vec<usize>,
     /// What was read of earlier prompts, by any engine of the model.
@@ -106,7 +105,7 @@ impl LlamaEngine {
             Error::new(ErrorKind::Gguf, format!("llama.cpp cannot load {}: {why}", path.display()))
                 .hint("use -vv to see llama.cpp's messages while loading")
         })?;
-        let info = describe(&model, path);
+        let info = words::describe(&model, path);
         let threads = Threads::new(&info, model.size(), &options);
         let prompts = prompts(path, &info, &options, can_truncate(&model));
         // Without weights there is nothing that they change.
@@ -118,17 +117,15 @@ impl LlamaEngine {
 
     /// An engine for a loaded model, which other engines may share.
     fn of(model: Arc<Weights>, info: ModelInfo, options: LoadOptions, threads: Arc<Threads>) -> LlamaEngine {
-        let pieces = (0..model.n_vocab()).map(|_| OnceCell::new()).collect();
         LlamaEngine {
             context: None,
             flash: None,
             can_move: moves(&model, &options),
+            words: Words::new(Arc::clone(&model), info),
             model,
-            info,
             options,
             threads,
             cached: Vec::new(),
-            pieces,
             rows: Vec::new(),
             prompts: None,
             read_with_flash: 0,
@@ -141,22 +138,13 @@ impl LlamaEngine {
     #[must_use]
     pub(crate) fn share(&self) -> LlamaEngine {
         let (model, threads) = (Arc::clone(&self.model), Arc::clone(&self.threads));
-        let other = LlamaEngine::of(model, self.info.clone(), self.options.again(), threads);
+        let other = LlamaEngine::of(model, self.words.info.clone(), self.options.again(), threads);
         LlamaEngine { prompts: self.prompts.clone(), ..other }
     }
 
     /// How many threads decode.
     pub(crate) fn threads(&self) -> usize {
         self.threads.decode()
-    }
-
-    /// The number of contexts that can decode in parallel, each with one thread.
-    fn contexts_at_a_time(&self) -> usize {
-        let on_gpu = self.options.gpu_layers != Some(0) && has_gpu();
-        if on_gpu || self.options.threads.is_some() {
-            return 1;
-        }
-        threads::cores()
     }
 
     fn new_context(&self, tokens: usize, flash_attention: sys::llama_flash_attn_type) -> Result<Context> {
@@ -295,48 +283,19 @@ impl LlamaEngine {
         }
         Ok(())
     }
-
-    fn plain_tokens(&self, text: &str, special: bool, into: &mut Vec<Token>) {
-        let tokens = self.model.vocab().tokenize(text.as_bytes(), false, special);
-        into.extend(tokens.iter().map(|token| Token(token.0)));
-    }
 }
 
 impl Engine for LlamaEngine {
     fn model(&self) -> &ModelInfo {
-        &self.info
+        &self.words.info
     }
 
     fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>> {
-        let mut tokens = Vec::new();
-        let vocab = self.model.vocab();
-        let writes_bos =
-            prompt.first().is_some_and(|p| !self.info.bos.is_empty() && p.text.starts_with(&self.info.bos));
-        if vocab.should_add_bos() && !writes_bos && vocab.bos().0 >= 0 {
-            tokens.push(Token(vocab.bos().0));
-        }
-        for piece in prompt {
-            if !piece.literal {
-                self.plain_tokens(&piece.text, true, &mut tokens);
-                continue;
-            }
-            // llama.cpp recognises user-defined tokens even in plain text. Splitting after the first character prevents
-            // this.
-            let first = piece.text.chars().next().map_or(0, char::len_utf8);
-            let (head, tail) = piece.text.split_at(first);
-            self.plain_tokens(head, false, &mut tokens);
-            self.plain_tokens(tail, false, &mut tokens);
-        }
-        Ok(tokens)
+        Ok(self.words.tokenize(prompt))
     }
 
     fn token_bytes(&self, token: Token) -> &[u8] {
-        let Some(cell) = usize::try_from(token.0).ok().and_then(|index| self.pieces.get(index)) else { return b"" };
-        cell.get_or_init(|| {
-            let mut bytes = Vec::with_capacity(16);
-            self.model.vocab().token_to_piece_into(LlamaToken(token.0), &mut bytes, true, None);
-            bytes.into_boxed_slice()
-        })
+        self.words.bytes(token)
     }
 
     fn sibling(&self) -> Option<Box<dyn Engine>> {
@@ -344,24 +303,11 @@ impl Engine for LlamaEngine {
     }
 
     fn vocabulary(&self) -> Option<Vocabulary> {
-        let vocab = self.model.vocab();
-        let words = (0..self.model.n_vocab()).map(|index| {
-            let token = LlamaToken(index);
-            let attributes = vocab.attr(token);
-            let markup = attributes.contains(LlamaTokenAttr::Control) || attributes.contains(LlamaTokenAttr::Unknown);
-            let end = vocab.is_eog(token);
-            Word { bytes: self.token_bytes(Token(index)).into(), control: markup || end, end }
-        });
-        let model = Arc::clone(&self.model);
-        let tokenize = move |text: &[u8]| {
-            let tokens = model.vocab().tokenize(text, false, false);
-            tokens.iter().map(|token| Token(token.0)).collect()
-        };
-        Some(Vocabulary::new(words.collect(), Arc::new(tokenize)))
+        Some(self.words.vocabulary())
     }
 
     fn is_end(&self, token: Token) -> bool {
-        (0..self.model.n_vocab()).contains(&token.0) && self.model.vocab().is_eog(LlamaToken(token.0))
+        self.words.is_end(token)
     }
 
     fn reserve(&mut self, tokens: usize) -> Result<()> {
@@ -385,7 +331,7 @@ impl Engine for LlamaEngine {
     }
 
     fn context_limit(&self) -> usize {
-        self.options.context.unwrap_or(self.info.context_train)
+        self.options.context.unwrap_or(self.words.info.context_train)
     }
 
     fn cached(&self) -> &[Token] {
@@ -546,60 +492,6 @@ fn prompts(path: &Path, info: &ModelInfo, options: &LoadOptions, can_truncate: b
         Disk::new(cache.folder.clone(), &key[..16], &info.name, cache.budget, cache.always)
     });
     Some(Arc::new(PromptCache::new(options.prompt_memory, disk, can_truncate)))
-}
-
-/// A closure that decodes a token of each sequence of one context, and returns the time.
-fn one_token_steps(
-    model: &Arc<Weights>,
-    layout: Layout,
-    options: &LoadOptions,
-) -> Option<impl FnMut() -> Option<Duration> + use<>> {
-    let mut context = Context::new(model, layout.shape(1, options), options).ok()?;
-    let mut position = 0;
-    Some(move || {
-        (0..layout.each).for_each(|sequence| context.add(Token(0), position, sequence, true));
-        position += 1;
-        let started = Instant::now();
-        context.decode().ok()?;
-        context.finish();
-        Some(started.elapsed())
-    })
-}
-
-fn describe(model: &LlamaModel, path: &Path) -> ModelInfo {
-    let vocab = model.vocab();
-    let text = |token: LlamaToken| match token.0 {
-        0.. => vocab.text(token).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default(),
-        _ => String::new(),
-    };
-    let mut templates = Vec::new();
-    for index in 0..model.meta_count() {
-        let Ok(key) = model.meta_key_by_index(index) else { continue };
-        let name = match key.strip_prefix("tokenizer.chat_template") {
-            Some("") => "default",
-            Some(variant) => variant.trim_start_matches('.'),
-            None => continue,
-        };
-        if let Ok(source) = model.meta_val_str_by_index(index) {
-            templates.push((name.to_owned(), source));
-        }
-    }
-    let marked = |attribute: LlamaTokenAttr| {
-        let tokens = (0..model.n_vocab()).map(LlamaToken);
-        tokens.filter(|token| vocab.attr(*token).contains(attribute)).map(text).collect()
-    };
-    let name = model.meta_val_str("general.name").ok().filter(|name| !name.is_empty());
-    ModelInfo {
-        name: name.unwrap_or_else(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned()),
-        architecture: model.meta_val_str("general.architecture").unwrap_or_default(),
-        templates,
-        // llama.cpp invents a beginning token for vocabularies that have none.
-        bos: model.meta_val_str("tokenizer.ggml.bos_token_id").map(|_| text(vocab.bos())).unwrap_or_default(),
-        eos: text(vocab.eos()),
-        context_train: model.n_ctx_train() as usize,
-        control_tokens: marked(LlamaTokenAttr::Control),
-        user_defined_tokens: marked(LlamaTokenAttr::UserDefined),
-    }
 }
 
 #[cfg(all(test, feature = "bundled-model"))]

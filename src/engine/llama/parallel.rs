@@ -4,62 +4,25 @@
 //! with some of them. Its [`Engine::decode`] waits until every sequence that is in a turn has requested decoding. The
 //! last one decodes for all, so that the weights pass through the processor once for a token of each. The beginning of
 //! a prompt that another sequence has in the cache, or will have soon, is copied.
-//!
-//! How many share a context is measured: all or, with a model of a few megabytes, none. Such a model stays in the
-//! processor's caches, so there is little to share, and llama.cpp's attention over several sequences costs more than
-//! decoding them one by one; a context per core waits for no other core.
+
+mod sequence;
 
 use super::context::{Context, Shape};
-use super::threads::{BUDGET, Threads, median};
+use super::layout::{self, Layout};
+use super::threads::Threads;
 use super::weights::Weights;
-use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, can_truncate, moves, one_token_steps};
-use crate::engine::prompt_cache::{PromptCache, Reading, WORTH, Wanted as Sought};
-use crate::engine::sampler::Sampling;
-use crate::engine::vocabulary::Vocabulary;
+use super::{BATCH, FLASH_FROM, LlamaEngine, LoadOptions, moves};
+use crate::engine::prompt_cache::{PromptCache, WORTH};
 use crate::engine::{Engine, ModelInfo, Token, common};
-use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
+use sequence::Sequence;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Maximum sequences in one context: llama.cpp's LLAMA_MAX_SEQ.
 pub(crate) const MAX_SEQUENCES: usize = 256;
 
-/// Decoding a token of each of several sequences in one context must take less than this share of the time with
-/// separate contexts: shared ones also wait for one another's prompts and samplers, which one-token steps do not
-/// measure.
-const WORTH_WAITING: f64 = 0.75;
-/// Number of timings of both, unless [`BUDGET`] is spent earlier.
-const ROUNDS: usize = 4;
-
 /// Parallel generations: contexts, each with some sequences.
 pub(crate) struct Sequences(Vec<Arc<Shared>>);
-
-/// The distribution of sequences over contexts.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Layout {
-    /// Number of contexts that decode at the same time.
-    pub contexts: usize,
-    /// Sequences in each.
-    pub each: usize,
-    /// Threads that decode in each.
-    pub threads: usize,
-    /// Threads that read prompts in each.
-    pub prompt_threads: usize,
-}
-
-impl Layout {
-    /// One sequence, with `threads` threads.
-    pub(super) fn alone(threads: usize) -> Layout {
-        Layout { contexts: 1, each: 1, threads, prompt_threads: threads }
-    }
-
-    /// One of its contexts, whose sequences have up to `tokens` each.
-    pub(super) fn shape(self, tokens: usize, options: &LoadOptions) -> Shape {
-        let Layout { each: sequences, threads, prompt_threads, .. } = self;
-        Shape { tokens, sequences, threads, prompt_threads, flash_attention: options.flash_attention(tokens) }
-    }
-}
 
 struct Shared {
     state: Mutex<State>,
@@ -128,7 +91,7 @@ impl Sequences {
             let message = format!("{count} sequences in one context; llama.cpp has 1 to {MAX_SEQUENCES}");
             return Err(Error::new(ErrorKind::Engine, message));
         }
-        let layout = fastest_layout(engine, count);
+        let layout = layout::fastest(engine, count);
         Ok(Sequences((0..layout.contexts).map(|_| Arc::new(Shared::new(engine, layout))).collect()))
     }
 
@@ -149,51 +112,6 @@ impl Sequences {
     }
 }
 
-/// The layout for at most `count` sequences that decodes the most tokens per second.
-fn fastest_layout(engine: &LlamaEngine, count: usize) -> Layout {
-    let (threads, prompt_threads) = (engine.threads.decode(), engine.threads.prompt());
-    let together = Layout { contexts: 1, each: count, threads, prompt_threads };
-    let contexts = engine.contexts_at_a_time().min(count);
-    if contexts == 1 {
-        return together;
-    }
-    let apart = Layout { contexts, each: 1, threads: 1, prompt_threads: 1 };
-    let measure = || if faster(engine, together, apart) == together { 1 } else { contexts };
-    match engine.threads.once(&format!("contexts for {count} sequences"), measure) {
-        1 => together,
-        _ => apart,
-    }
-}
-
-/// Which of two layouts decodes the most tokens per second.
-fn faster(engine: &LlamaEngine, together: Layout, apart: Layout) -> Layout {
-    let (mut shared, mut alone) = (Duration::MAX, Duration::MAX);
-    let began = Instant::now();
-    // Alternately, and the best of each: other programs can only make a step longer.
-    for _ in 0..ROUNDS {
-        let times = (time_of_token(engine, together), time_of_token(engine, apart));
-        let (Some(with_others), Some(by_itself)) = times else { return together };
-        (shared, alone) = (shared.min(with_others), alone.min(by_itself));
-        if began.elapsed() > BUDGET {
-            break;
-        }
-    }
-    tracing::debug!(?shared, ?alone, ?together, ?apart, "timed a token in one context and in several");
-    if shared < alone.mul_f64(WORTH_WAITING) { together } else { apart }
-}
-
-/// The time per token while all contexts of `layout` decode; `None` if one cannot.
-fn time_of_token(engine: &LlamaEngine, layout: Layout) -> Option<Duration> {
-    let (model, options) = (&engine.model, &engine.options);
-    let steps: Option<Vec<Duration>> = std::thread::scope(|scope| {
-        let timed = || median(&mut one_token_steps(model, layout, options)?, Instant::now());
-        let threads: Vec<_> = (0..layout.contexts).map(|_| scope.spawn(timed)).collect();
-        threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
-    });
-    let slowest = steps?.into_iter().max()?;
-    Some(slowest.div_f64((layout.contexts * layout.each) as f64))
-}
-
 impl Shared {
     fn new(engine: &LlamaEngine, layout: Layout) -> Shared {
         let sequences = (0..layout.each).map(|_| SequenceState::default()).collect();
@@ -202,7 +120,7 @@ impl Shared {
             state: Mutex::new(State { context: None, flash: None, can_move, room: 0, sequences }),
             changed: Condvar::new(),
             model: Arc::clone(&engine.model),
-            info: engine.info.clone(),
+            info: engine.words.info.clone(),
             layout,
             options: engine.options.again(),
             threads: Arc::clone(&engine.threads),
@@ -346,91 +264,6 @@ impl TurnEnd {
     }
 }
 
-/// One sequence of a shared context.
-struct Sequence {
-    /// The tokenizer of an engine; it has no context.
-    words: LlamaEngine,
-    shared: Arc<Shared>,
-    index: usize,
-    /// As in the state, or its last value before it was lost.
-    cached: Vec<Token>,
-    /// The logits after each of the last requested tokens.
-    logits: Vec<Vec<f32>>,
-}
-
-impl Sequence {
-    /// Claims a free sequence.
-    fn take(shared: &Arc<Shared>) -> Option<Sequence> {
-        let mut state = shared.lock();
-        let index = state.sequences.iter().position(|sequence| !sequence.taken)?;
-        state.sequences[index].taken = true;
-        drop(state);
-        let (model, threads) = (Arc::clone(&shared.model), Arc::clone(&shared.threads));
-        let words = LlamaEngine::of(model, shared.info.clone(), LoadOptions::default(), threads);
-        Some(Sequence { words, shared: Arc::clone(shared), index, cached: Vec::new(), logits: Vec::new() })
-    }
-
-    /// Copies the beginning of `prompt` from another sequence of the context that has more of it.
-    fn take_prefix(&mut self, state: &mut State, prompt: &[Token]) {
-        let (other, length) = state.longest_prefix(prompt);
-        let Some(context) = &mut state.context else { return };
-        if length < common(&self.cached, prompt) + WORTH {
-            return;
-        }
-        context.copy(other, self.index);
-        self.cached.clone_from(&state.sequences[other].cached);
-        state.sequences[self.index].cached.clone_from(&self.cached);
-        state.sequences[self.index].read_with_flash = state.sequences[other].read_with_flash;
-        self.keep_first(state, length);
-    }
-
-    /// Keeps in memory what the prompt does not go on from.
-    fn set_aside(&self, state: &mut State, prompt: &[Token]) {
-        let Some(prompts) = &self.shared.prompts else { return };
-        let State { context: Some(context), sequences, .. } = state else { return };
-        let shared = common(&self.cached, prompt);
-        let elsewhere =
-            sequences.iter().enumerate().any(|(i, one)| i != self.index && one.cached.starts_with(&self.cached));
-        let flash = sequences[self.index].read_with_flash;
-        if self.cached.len() >= shared + WORTH && !elsewhere {
-            prompts.keep(&self.cached, flash, || context.state(self.index));
-        }
-    }
-
-    /// Drops all but the first `len` tokens, or all of them.
-    fn keep_first(&mut self, state: &mut State, len: usize) {
-        let Some(context) = &mut state.context else { return };
-        // Recurrent models and sliding windows cannot drop a part, but can always drop everything.
-        let kept = if context.truncate(self.index, len) { len } else { 0 };
-        if kept == 0 {
-            context.truncate(self.index, 0);
-        }
-        self.cached.truncate(kept);
-        let sequence = &mut state.sequences[self.index];
-        sequence.cached.truncate(kept);
-        sequence.read_with_flash = sequence.read_with_flash.min(kept);
-    }
-
-    /// Drops what was lost with the context.
-    fn notice_losses(&mut self, state: &State) {
-        if state.sequences[self.index].cached.len() < self.cached.len() {
-            self.cached.clear();
-            self.logits.clear();
-        }
-    }
-}
-
-impl Drop for Sequence {
-    fn drop(&mut self) {
-        let shared = Arc::clone(&self.shared);
-        let mut state = shared.lock();
-        self.keep_first(&mut state, 0);
-        state.sequences[self.index] = SequenceState::default();
-        drop(state);
-        shared.changed.notify_all();
-    }
-}
-
 impl State {
     /// Whether every sequence that is in a turn waits.
     fn is_complete(&self) -> bool {
@@ -492,198 +325,6 @@ fn batches(context: &mut Context, wanted: &[(usize, Wanted)]) -> Result<Vec<Vec<
     }
     flush(context, &mut requests)?;
     Ok(answers)
-}
-
-impl Engine for Sequence {
-    fn model(&self) -> &ModelInfo {
-        self.words.model()
-    }
-
-    fn tokenize(&self, prompt: &[Piece]) -> Result<Vec<Token>> {
-        self.words.tokenize(prompt)
-    }
-
-    fn token_bytes(&self, token: Token) -> &[u8] {
-        self.words.token_bytes(token)
-    }
-
-    fn vocabulary(&self) -> Option<Vocabulary> {
-        self.words.vocabulary()
-    }
-
-    fn is_end(&self, token: Token) -> bool {
-        self.words.is_end(token)
-    }
-
-    fn begin(&mut self, prompt: &[Token], _sampling: &Sampling) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let mut state = shared.lock();
-        // A model that cannot drop only its last tokens cannot share a prefix.
-        let shares = self.can_truncate();
-        while !state.sequences[self.index].in_turn
-            && (state.wanted_room() > state.room || shares && state.prefix_is_coming(prompt))
-        {
-            state = shared.wait(state);
-        }
-        self.notice_losses(&state);
-        let mine = &mut state.sequences[self.index];
-        mine.in_turn = true;
-        mine.prompt = prompt.to_vec();
-        Ok(())
-    }
-
-    fn recall(&mut self, prompt: &[Token], most: usize) {
-        let shared = Arc::clone(&self.shared);
-        let mut state = shared.lock();
-        self.notice_losses(&state);
-        self.set_aside(&mut state, prompt);
-        let kept = common(&self.cached, prompt);
-        let whole = kept == self.cached.len() && kept <= most;
-        let mut have = if self.can_truncate() || whole { kept.min(most) } else { 0 };
-        if self.can_truncate() {
-            have = have.max(state.longest_prefix(prompt).1.min(most));
-        }
-        let State { context: Some(context), sequences, room, .. } = &mut *state else { return };
-        // An entry may be longer than what was reserved for this prompt.
-        let sought = Sought { prompt, have, most, reading: Reading::Any };
-        if let Some((gain, entry)) = shared.prompts.as_ref().and_then(|prompts| prompts.find(sought))
-            && entry.tokens.len() <= *room
-            && context.has_states()
-        {
-            let sequence = &mut sequences[self.index];
-            self.cached.clear();
-            sequence.forget();
-            if context.set_state(self.index, &entry.state) {
-                self.cached.extend_from_slice(&entry.tokens);
-                sequence.cached.clone_from(&self.cached);
-                sequence.read_with_flash = entry.flash;
-            }
-            self.keep_first(&mut state, gain);
-        } else if self.can_truncate() {
-            self.take_prefix(&mut state, prompt);
-        }
-    }
-
-    fn remember(&mut self, reading: Duration) {
-        let shared = Arc::clone(&self.shared);
-        let Some(prompts) = shared.prompts.as_ref().filter(|prompts| prompts.is_worth_writing(&self.cached, reading))
-        else {
-            return;
-        };
-        let mut state = shared.lock();
-        self.notice_losses(&state);
-        let flash = state.sequences[self.index].read_with_flash;
-        if let Some(state) = state.context.as_mut().and_then(|context| context.state(self.index)) {
-            prompts.write(&self.cached, flash, state);
-        }
-    }
-
-    fn reserve(&mut self, tokens: usize) -> Result<()> {
-        let shared = Arc::clone(&self.shared);
-        let mut state = shared.lock();
-        let mut made = Ok(());
-        if tokens > state.room {
-            // Generating sequences need what is in the context; those that also wait for space do not.
-            let was_in_turn = std::mem::take(&mut state.sequences[self.index].in_turn);
-            state.sequences[self.index].wanted_room = tokens;
-            shared.changed.notify_all();
-            while tokens > state.room && made.is_ok() {
-                if state.nobody_is_in_turn() {
-                    made = shared.grow(&mut state, tokens);
-                    shared.changed.notify_all();
-                } else {
-                    state = shared.wait(state);
-                }
-            }
-            state.sequences[self.index].wanted_room = 0;
-            state.sequences[self.index].in_turn = was_in_turn;
-            shared.changed.notify_all();
-        }
-        self.notice_losses(&state);
-        made
-    }
-
-    fn context_limit(&self) -> usize {
-        self.shared.limit()
-    }
-
-    fn cached(&self) -> &[Token] {
-        &self.cached
-    }
-
-    fn truncate(&mut self, len: usize) {
-        if len >= self.cached.len() {
-            return;
-        }
-        let shared = Arc::clone(&self.shared);
-        self.keep_first(&mut shared.lock(), len);
-    }
-
-    fn decode(&mut self, tokens: &[Token]) -> Result<()> {
-        self.decode_all(tokens, tokens.len().saturating_sub(1))
-    }
-
-    fn sibling(&self) -> Option<Box<dyn Engine>> {
-        let (model, info) = (Arc::clone(&self.shared.model), self.shared.info.clone());
-        Some(Box::new(LlamaEngine::of(model, info, self.shared.options.again(), Arc::clone(&self.shared.threads))))
-    }
-
-    fn can_truncate(&self) -> bool {
-        can_truncate(&self.shared.model)
-    }
-
-    fn can_draft(&self) -> bool {
-        // llama.cpp decodes sequences with different numbers of tokens one after the other.
-        self.shared.layout.each == 1 && self.can_truncate()
-    }
-
-    fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {
-        let vocabulary = self.shared.model.n_vocab();
-        if let Some(stranger) = tokens.iter().find(|token| !(0..vocabulary).contains(&token.0)) {
-            return Err(Error::new(ErrorKind::Engine, format!("token {} is not in the vocabulary", stranger.0)));
-        }
-        let shared = Arc::clone(&self.shared);
-        let mut state = shared.lock();
-        let (needed, room) = (self.cached.len() + tokens.len(), state.room);
-        if needed > room {
-            let message = format!("{needed} tokens do not fit into the {room} that were reserved");
-            return Err(Error::new(ErrorKind::Engine, message));
-        }
-        state.sequences[self.index].in_turn = true;
-        state.sequences[self.index].wanted = Some(Wanted { tokens: tokens.to_vec(), from: self.cached.len(), first });
-        let answer = loop {
-            if let Some(answer) = state.sequences[self.index].answer.take() {
-                break answer;
-            }
-            if state.sequences[self.index].wanted.is_none() {
-                break Err("the turn was ended while it decoded".to_owned());
-            }
-            if state.is_complete() {
-                shared.decode(&mut state);
-                shared.changed.notify_all();
-                continue;
-            }
-            state = shared.wait(state);
-        };
-        self.notice_losses(&state);
-        self.logits = answer.map_err(|message| Error::new(ErrorKind::Engine, message))?;
-        self.cached.extend_from_slice(tokens);
-        state.sequences[self.index].cached.extend_from_slice(tokens);
-        // A sequence may wait for this prefix.
-        shared.changed.notify_all();
-        Ok(())
-    }
-
-    fn logits_at(&self, index: usize) -> &[f32] {
-        self.logits.get(index).map_or(&[], Vec::as_slice)
-    }
-
-    fn logits(&self) -> &[f32] {
-        match self.logits.last() {
-            Some(logits) if !self.cached.is_empty() => logits,
-            _ => &[],
-        }
-    }
 }
 
 #[cfg(test)]
