@@ -8,25 +8,25 @@
 //! key, half an escape), which a later byte may still change and which is dropped if the text is cut there. Only the
 //! stable part may be shown.
 
-mod end;
 mod escapes;
 mod lane;
 mod number;
-mod own;
+mod output;
 mod python;
+mod state;
 mod stops;
 mod string;
 mod tokens;
 
 use super::event::RepairKind;
 use super::nearly::ends_nearly;
-use super::text::Utf8;
-use escapes::{Escapes, Opening};
-use number::Number;
+use escapes::{Escapes, Meaning};
+use output::Output;
+use python::Parameters;
+use state::{Quote, Quoted, State};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
-use string::{Quote, Quoted};
 
 pub(crate) use stops::Stops;
 
@@ -69,18 +69,12 @@ pub(crate) enum Dialect {
 #[derive(Debug)]
 pub(crate) struct Transducer {
     dialect: Dialect,
-    out: String,
-    stable: usize,
-    utf8: Utf8,
+    out: Output,
     stack: Vec<u8>,
     state: State,
-    /// Start in `out` of undecided text: a word, an escape, a closing quote. Never before `stable`.
-    mark: usize,
-    /// Start in `out` of the first half of a surrogate pair.
+    /// Start in the output of the first half of a surrogate pair.
     surrogate: Option<usize>,
-    /// The meaning of backslashes in the current string, and its beginning.
     escapes: Escapes,
-    opening: Opening,
     repair: bool,
     /// Offset of the current byte.
     at: usize,
@@ -88,65 +82,11 @@ pub(crate) struct Transducer {
     /// Whether a key too long to wait for its value was already shown.
     key_shown: bool,
     reports: Vec<(RepairKind, Range<usize>)>,
-    /// The names of a Python call's parameters, for positional arguments, and how many were used.
-    names: Vec<String>,
-    positional: usize,
-    /// Whether the first parameter takes an object; if not, an object in its place contains all the arguments.
-    takes_object: bool,
-    wrapped: bool,
-    /// A positional argument has no matching parameter.
-    unnamed: bool,
+    /// Of a call in Python.
+    parameters: Parameters,
     /// The unescaped quotes of the current string, if the first one is at its beginning.
     quotes: usize,
     odd_quotes: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// A value must follow: at the start, or after a colon.
-    Value,
-    /// An element must follow a comma.
-    Element,
-    /// After `[`.
-    FirstElement,
-    /// After `{`.
-    FirstKey,
-    /// A key must follow a comma.
-    Key,
-    Colon,
-    /// After an `=` instead of a colon, which may be the beginning of `=>`.
-    Arrow,
-    AfterValue,
-    String(Quoted),
-    Escape(Quoted),
-    /// In `\uXXXX`, with the digits so far.
-    Unicode(Quoted, u8, u16),
-    /// After a quote that closes a single-quoted string unless more of the string follows.
-    QuoteEnd(Quoted),
-    /// After this number of quotes that may begin a string in Python.
-    Opening(Quoted, u8),
-    /// After this number of quotes that may end a triple-quoted string.
-    Closing(Quoted, u8),
-    /// In Python's `\123`, with the digits so far.
-    Octal(Quoted, u8, u16),
-    /// In Python's `\x41` or `\U00000041`: the number of missing digits, and the value so far.
-    Hex(Quoted, u8, u32),
-    /// After this many bytes of the dialect's own quote, before a string or key.
-    OwnOpening(Quoted, usize),
-    /// The same inside one.
-    OwnClosing(Quoted, usize),
-    Number(Number),
-    /// An unquoted word: a literal, or a key.
-    Word {
-        key: bool,
-    },
-    /// Beyond repair: everything passes unchanged, until the open brackets have closed.
-    Loose {
-        depth: usize,
-        string: bool,
-        escape: bool,
-    },
-    Done,
 }
 
 impl Transducer {
@@ -159,25 +99,17 @@ impl Transducer {
     pub(crate) fn of(dialect: Dialect, repair: bool) -> Transducer {
         Transducer {
             dialect,
-            out: String::new(),
-            stable: 0,
-            utf8: Utf8::default(),
+            out: Output::default(),
             stack: Vec::new(),
             state: State::Value,
-            mark: 0,
             surrogate: None,
-            escapes: Escapes::Settled,
-            opening: Opening::Other,
+            escapes: Escapes::default(),
             repair,
             at: 0,
             broken: None,
             key_shown: false,
             reports: Vec::new(),
-            names: Vec::new(),
-            positional: 0,
-            takes_object: false,
-            wrapped: false,
-            unnamed: false,
+            parameters: Parameters::default(),
             quotes: 0,
             odd_quotes: false,
         }
@@ -185,51 +117,67 @@ impl Transducer {
 
     /// Prepares for another value.
     pub(crate) fn reset(&mut self) {
-        let mut out = std::mem::take(&mut self.out);
-        out.clear();
-        out.shrink_to(SPARE);
+        let mut text = std::mem::take(&mut self.out.text);
+        text.clear();
+        text.shrink_to(SPARE);
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
+        let out = Output { text, ..Output::default() };
         *self = Transducer { out, stack, ..Transducer::of(self.dialect.clone(), self.repair) };
+    }
+
+    /// The parameters' names in order, for positional arguments, and whether the first takes an object.
+    pub(crate) fn name_parameters(&mut self, names: Vec<String>, takes_object: bool) {
+        (self.parameters.names, self.parameters.takes_object) = (names, takes_object);
+    }
+
+    /// Whether the arguments were in one object, `f({"a": 1})`.
+    pub(crate) fn is_wrapped(&self) -> bool {
+        self.parameters.wrapped
+    }
+
+    /// Whether a positional argument had no matching parameter.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        self.parameters.unnamed
     }
 
     /// The value's text, if it is a string that has ended.
     pub(crate) fn string(&self) -> Option<Cow<'_, str>> {
-        let inner = self.out.strip_prefix('"')?.strip_suffix('"')?;
+        let inner = self.out.text.strip_prefix('"')?.strip_suffix('"')?;
         if self.broken.is_none() && !inner.contains('\\') {
             return Some(Cow::Borrowed(inner));
         }
-        serde_json::from_str(&self.out).ok().map(Cow::Owned)
+        serde_json::from_str(&self.out.text).ok().map(Cow::Owned)
     }
 
     /// The final part of the output so far.
     pub(crate) fn stable(&self) -> &str {
-        &self.out[..self.stable]
+        &self.out.text[..self.out.stable]
     }
 
     /// Takes the final output, so that it does not accumulate.
     pub(crate) fn take_stable(&mut self) -> String {
-        let rest = self.out.split_off(self.stable);
-        self.mark = self.mark.saturating_sub(self.stable);
-        self.surrogate = self.surrogate.map(|at| at.saturating_sub(self.stable));
-        if let Escapes::Held(held) = &mut self.escapes {
-            held.from = held.from.saturating_sub(self.stable);
+        let rest = self.out.text.split_off(self.out.stable);
+        self.out.mark = self.out.mark.saturating_sub(self.out.stable);
+        self.surrogate = self.surrogate.map(|at| at.saturating_sub(self.out.stable));
+        if let Meaning::Held(held) = &mut self.escapes.meaning {
+            held.from = held.from.saturating_sub(self.out.stable);
         }
-        self.stable = 0;
-        std::mem::replace(&mut self.out, rest)
+        self.out.stable = 0;
+        std::mem::replace(&mut self.out.text, rest)
     }
 
     /// The whole output, once the value has ended; resets the machine, which continues with the buffer `fresh`.
     pub(crate) fn take_text(&mut self, fresh: String) -> String {
-        let text = std::mem::replace(&mut self.out, fresh);
+        let text = std::mem::replace(&mut self.out.text, fresh);
         self.reset();
         text
     }
 
     /// Adopts a whole value from another machine.
     pub(crate) fn adopt(&mut self, text: String, broken: Option<usize>) {
-        self.stable = text.len();
-        (self.out, self.broken, self.state) = (text, broken, State::Done);
+        self.out.stable = text.len();
+        (self.out.text, self.broken, self.state) = (text, broken, State::Done);
     }
 
     /// Whether output and input have the same notation.
@@ -252,18 +200,7 @@ impl Transducer {
     }
 
     pub(crate) fn in_string(&self) -> bool {
-        matches!(
-            self.state,
-            State::String(_)
-                | State::Escape(_)
-                | State::Unicode(..)
-                | State::Opening(_, 1)
-                | State::Closing(..)
-                | State::Octal(..)
-                | State::Hex(..)
-                | State::OwnClosing(..)
-                | State::Loose { string: true, .. }
-        )
+        self.state.in_string()
     }
 
     /// The open brackets around the current string value, if the position is in one.
@@ -274,7 +211,7 @@ impl Transducer {
     /// Whether the quote that ends the open string is damaged: it is unknown where the string was to end.
     pub(crate) fn is_misquoted(&self) -> bool {
         let (State::String(quoted) | State::OwnClosing(quoted, _)) = self.state else { return false };
-        let text = self.out.trim_end();
+        let text = self.out.text.trim_end();
         match quoted.quote {
             Quote::Single => true,
             Quote::Double => {
@@ -298,7 +235,7 @@ impl Transducer {
     pub(crate) fn close_string(&mut self) {
         if let State::String(quoted) = self.state {
             self.end_surrogate(self.at);
-            self.put(b'"');
+            self.out.put(b'"');
             self.end_string(quoted);
         }
     }
@@ -315,7 +252,7 @@ impl Transducer {
     pub(crate) fn feed(&mut self, input: &[u8], at: usize, flags: &Stops, markers: bool) -> usize {
         let mut i = 0;
         while i < input.len() && self.reports.is_empty() {
-            let run = self.lane(&input[i..], at + i, flags, markers);
+            let run = lane::run(self, &input[i..], at + i, flags, markers);
             if run > 0 {
                 i += run;
                 continue;
@@ -348,26 +285,6 @@ impl Transducer {
         i
     }
 
-    fn put(&mut self, byte: u8) {
-        if byte.is_ascii() && self.utf8.is_empty() {
-            self.out.push(char::from(byte));
-        } else {
-            self.utf8.push(&[byte], &mut self.out);
-        }
-    }
-
-    fn put_stable(&mut self, byte: u8) {
-        self.put(byte);
-        self.stable = self.out.len();
-    }
-
-    /// White space between tokens; a run of it that waits for a token is bounded.
-    fn put_blank(&mut self, byte: u8) {
-        if self.out.len() - self.stable < PENDING {
-            self.put(byte);
-        }
-    }
-
     /// Reports a departure; false if it must not be repaired, and the value is then broken.
     fn depart(&mut self, kind: RepairKind, at: usize) -> bool {
         self.reports.push((kind, at..at + 1));
@@ -381,14 +298,14 @@ impl Transducer {
         let string = self.in_string();
         self.broken = Some(self.at);
         self.surrogate = None;
-        self.escapes = Escapes::Settled;
+        self.escapes.meaning = Meaning::Settled;
         self.state = State::Loose { depth: self.stack.len(), string, escape: false };
-        self.stable = self.out.len();
+        self.out.settle();
     }
 
     fn end_value(&mut self) {
         self.key_shown = false;
-        self.stable = self.out.len();
+        self.out.settle();
         self.state = if self.stack.is_empty() { State::Done } else { State::AfterValue };
     }
 
@@ -400,7 +317,7 @@ impl Transducer {
         self.stack.push(byte);
         self.key_shown = false;
         let object = matches!(byte, b'{' | CALL | ROUND);
-        self.put_stable(if object { b'{' } else { b'[' });
+        self.out.put_stable(if object { b'{' } else { b'[' });
         self.state = if object { State::FirstKey } else { State::FirstElement };
         true
     }
@@ -413,7 +330,7 @@ impl Transducer {
                 return self.refuse();
             }
             if self.depart(RepairKind::MissingBrackets, at) {
-                self.out.truncate(self.stable);
+                self.out.drop_pending();
                 self.close_down_to(0);
                 self.end_value();
             }
@@ -433,7 +350,7 @@ impl Transducer {
     fn close_down_to(&mut self, depth: usize) {
         while self.stack.len() > depth {
             if let Some(open) = self.stack.pop() {
-                self.put(if matches!(open, b'{' | CALL | ROUND) { b'}' } else { b']' });
+                self.out.put(if matches!(open, b'{' | CALL | ROUND) { b'}' } else { b']' });
             }
         }
     }
@@ -442,7 +359,7 @@ impl Transducer {
         if self.dialect != Dialect::PythonCall && !self.depart(RepairKind::TrailingComma, at) {
             return false;
         }
-        self.out.truncate(self.stable);
+        self.out.drop_pending();
         self.close(byte, at)
     }
 
@@ -456,13 +373,13 @@ impl Transducer {
             State::Colon => match byte {
                 b' ' | b'\t' | b'\r' | b'\n' => self.blank(byte),
                 b':' => {
-                    self.put(byte);
+                    self.out.put(byte);
                     self.state = State::Value;
                     true
                 }
                 b'=' => {
                     if self.depart(RepairKind::OtherPunctuation, at) {
-                        self.put(b':');
+                        self.out.put(b':');
                         self.state = State::Arrow;
                     }
                     true
@@ -486,9 +403,9 @@ impl Transducer {
             State::OwnClosing(quoted, count) => self.own_closing(quoted, count, byte),
             State::Number(number) => match number.next(byte) {
                 Some(next) => {
-                    self.put(byte);
+                    self.out.put(byte);
                     if next.is_whole() {
-                        self.stable = self.out.len();
+                        self.out.settle();
                     }
                     self.state = State::Number(next);
                     true
@@ -502,10 +419,10 @@ impl Transducer {
             },
             State::Word { key } => {
                 if self.in_word(key, byte) {
-                    if self.out.len() - self.mark > PENDING {
+                    if self.out.marked().len() > PENDING {
                         return self.refuse();
                     }
-                    self.put(byte);
+                    self.out.put(byte);
                     return true;
                 }
                 match byte {
@@ -525,6 +442,96 @@ impl Transducer {
         self.give_up();
         false
     }
+
+    /// Beyond repair: takes bytes unchanged, up to the value's probable end.
+    pub(super) fn loose(&mut self, bytes: &[u8]) -> usize {
+        let round = self.dialect == Dialect::PythonCall;
+        for (index, &byte) in bytes.iter().enumerate() {
+            let State::Loose { mut depth, mut string, mut escape } = self.state else { return index };
+            if string {
+                // A string ends at a line break, so that unpaired quotes have no effect beyond it.
+                string = byte != b'\n' && (escape || byte != b'"');
+                escape = !escape && byte == b'\\';
+            } else {
+                match byte {
+                    b'"' => string = true,
+                    b'{' | b'[' => depth += 1,
+                    b'(' if round => depth += 1,
+                    b'}' | b']' | b',' if depth == 0 => {
+                        self.end_loose();
+                        return index;
+                    }
+                    b'}' | b']' => depth -= 1,
+                    b')' if round => depth = depth.saturating_sub(1),
+                    _ => {}
+                }
+            }
+            self.state = State::Loose { depth, string, escape };
+            self.out.put(byte);
+            self.out.settle();
+            if depth == 0 && !string && (matches!(byte, b'}' | b']') || round && byte == b')') {
+                self.end_loose();
+                return index + 1;
+            }
+        }
+        bytes.len()
+    }
+
+    pub(super) fn end_loose(&mut self) {
+        self.out.end_character();
+        self.out.settle();
+        self.state = State::Done;
+    }
+
+    /// The text ends inside the value or after it.
+    pub(crate) fn cut(&mut self, at: usize) -> Cut {
+        self.out.end_character();
+        self.at = at;
+        match self.state {
+            State::Escape(_) | State::Unicode(..) => self.cut_escapes(self.out.mark),
+            State::String(_) => self.cut_escapes(self.out.text.len()),
+            State::Number(number) if number.is_whole() => self.end_value(),
+            State::Word { key: false } if LITERALS.contains(&self.out.marked()) => self.end_word(false, at),
+            State::QuoteEnd(quoted)
+                if self.at_call() && !self.out.text[self.out.mark + 1..].trim_ascii().is_empty() =>
+            {
+                // An unfinished word after it, whose meaning is unknown.
+                let word = self.out.text.split_off(self.out.mark + 1);
+                self.end_string(quoted);
+                self.out.text.push_str(&word);
+            }
+            State::QuoteEnd(quoted) => self.end_string(quoted),
+            State::Opening(quoted, 2..) => {
+                self.close_quotes(quoted);
+                self.end_string(quoted);
+            }
+            _ => {}
+        }
+        if self.broken.is_some() {
+            self.out.settle();
+            self.state = State::Done;
+            return Cut::Broken;
+        }
+        if self.state == State::Done {
+            return Cut::Whole;
+        }
+        self.reports.push((RepairKind::MissingBrackets, at..at));
+        if !self.repair || self.key_shown || (self.stack.is_empty() && !self.in_string()) {
+            self.give_up();
+            self.state = State::Done;
+            return Cut::Broken;
+        }
+        let string = self.state.in_value_string();
+        let dropped = !self.out.text[self.out.stable..].trim_matches([',', ' ', '\t', '\r', '\n']).is_empty();
+        self.out.drop_pending();
+        if string {
+            self.out.text.push('"');
+        }
+        self.close_down_to(0);
+        self.out.settle();
+        self.state = State::Done;
+        if dropped { Cut::Shortened } else { Cut::Closed }
+    }
 }
 
 /// A call's parenthesis in the stack of open brackets.
@@ -539,16 +546,6 @@ pub(crate) fn closer(open: u8) -> u8 {
         b'{' => b'}',
         b'[' => b']',
         _ => b')',
-    }
-}
-
-/// A Python literal in JSON.
-fn python_literal(word: &str) -> Option<&'static str> {
-    match word {
-        "True" => Some("true"),
-        "False" => Some("false"),
-        "None" => Some("null"),
-        _ => None,
     }
 }
 

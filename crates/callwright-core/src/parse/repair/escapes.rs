@@ -15,8 +15,7 @@
 //! After that, escapes are escapes, and an invalid one is just a backslash: source code of several lines with `\d` in a
 //! pattern keeps its line breaks. Valid JSON is never changed, except the path of a drive with single backslashes.
 
-use super::Transducer;
-use crate::parse::event::RepairKind;
+use super::output::Output;
 
 /// Number of bytes of the string for which an escape is held.
 pub(super) const SHORT: usize = 64;
@@ -24,9 +23,16 @@ const LONG: usize = 1024;
 /// Maximum number of spaces in a name of a path.
 const SPACES: usize = 3;
 
-/// The meaning of the current string's backslashes.
+/// The backslashes of the current string.
+#[derive(Debug)]
+pub(super) struct Escapes {
+    pub meaning: Meaning,
+    pub opening: Opening,
+}
+
+/// What they mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Escapes {
+pub(super) enum Meaning {
     /// No evidence yet.
     Fresh,
     /// Undecided; nothing is shown from the first escape on.
@@ -73,112 +79,114 @@ impl Opening {
     }
 }
 
-impl Transducer {
-    /// A JSON string begins. Without repairs, and in a key, escapes are always escapes.
-    pub(super) fn begin_escapes(&mut self, key: bool) {
-        self.escapes = if key || !self.repair { Escapes::Settled } else { Escapes::Fresh };
+impl Default for Escapes {
+    fn default() -> Escapes {
+        Escapes { meaning: Meaning::Settled, opening: Opening::Other }
+    }
+}
+
+impl Escapes {
+    /// A JSON string begins, whose escapes may be `certain` to be escapes.
+    #[inline]
+    pub(super) fn begin(&mut self, certain: bool) {
+        self.meaning = if certain { Meaning::Settled } else { Meaning::Fresh };
         self.opening = Opening::Start;
     }
 
-    /// Bytes of the string outside escapes.
-    pub(super) fn pass_unescaped(&mut self, bytes: &[u8]) {
-        self.opening = self.opening.after(bytes);
-        self.count_held(bytes.len());
+    /// Whether nothing of the string is held.
+    #[inline]
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.meaning, Meaning::Held(_))
     }
 
-    fn count_held(&mut self, bytes: usize) {
-        if let Escapes::Held(held) = &mut self.escapes {
+    /// Bytes of the string outside escapes.
+    #[inline]
+    pub(super) fn pass(&mut self, bytes: &[u8]) {
+        self.opening = self.opening.after(bytes);
+        self.count(bytes.len());
+    }
+
+    #[inline]
+    fn count(&mut self, bytes: usize) {
+        if let Meaning::Held(held) = &mut self.meaning {
             held.count += bytes;
             if held.count > held.limit {
-                self.escapes = Escapes::Settled;
+                self.meaning = Meaning::Settled;
             }
         }
     }
 
     /// Only a JSON writer writes this, so escapes are escapes.
-    pub(super) fn settle_escapes(&mut self) {
+    #[inline]
+    pub(super) fn settle(&mut self) {
         self.opening = Opening::Other;
-        if self.escapes != Escapes::Literal {
-            self.escapes = Escapes::Settled;
+        if self.meaning != Meaning::Literal {
+            self.meaning = Meaning::Settled;
         }
     }
 
-    /// An escape of one character, whose backslash is at the mark in the output and at `at` in the text.
-    pub(super) fn weigh_escape(&mut self, byte: u8, at: usize) {
+    /// An escape of one character, whose backslash is at `mark` in the output and at `at` in the text.
+    #[inline]
+    pub(super) fn weigh(&mut self, byte: u8, mark: usize, at: usize) {
+        let hold = |limit, drive| Meaning::Held(Held { from: mark, count: 2, limit, drive });
         let opening = std::mem::replace(&mut self.opening, Opening::Other);
-        match (&mut self.escapes, byte) {
-            (Escapes::Settled | Escapes::Literal, _) => {}
-            (_, b'"') => self.count_held(2),
-            (Escapes::Fresh, b'\\') if opening == Opening::Start => self.hold_escapes(LONG, None),
-            (_, b'\\' | b'/') => self.settle_escapes(),
-            (Escapes::Fresh, _) => {
+        match (&mut self.meaning, byte) {
+            (Meaning::Settled | Meaning::Literal, _) => {}
+            (_, b'"') => self.count(2),
+            (Meaning::Fresh, b'\\') if opening == Opening::Start => self.meaning = hold(LONG, None),
+            (_, b'\\' | b'/') => self.settle(),
+            (Meaning::Fresh, _) => {
                 let drive = (opening == Opening::Drive).then_some(at);
                 let long = drive.is_some() || matches!(byte, b'b' | b'f');
-                self.hold_escapes(if long { LONG } else { SHORT }, drive);
+                self.meaning = hold(if long { LONG } else { SHORT }, drive);
             }
-            (Escapes::Held(held), _) => {
+            (Meaning::Held(held), _) => {
                 if matches!(byte, b'b' | b'f') {
                     held.limit = LONG;
                 }
-                self.count_held(2);
+                self.count(2);
             }
         }
     }
 
-    fn hold_escapes(&mut self, limit: usize, drive: Option<usize>) {
-        self.escapes = Escapes::Held(Held { from: self.mark, count: 2, limit, drive });
-    }
-
     /// The output for the byte after a literal backslash; `None` if it is an escape nevertheless.
-    pub(super) fn after_literal_backslash(&mut self, byte: u8) -> Option<&'static str> {
-        match (self.escapes, byte) {
-            (Escapes::Literal, b'"' | b'\'') => None,
+    pub(super) fn after_literal_backslash(&self, byte: u8) -> Option<&'static str> {
+        match (self.meaning, byte) {
+            (Meaning::Literal, b'"' | b'\'') => None,
             // Both at once: a quote after them ends the string.
-            (Escapes::Literal, b'\\') => Some("\\\\\\"),
-            (Escapes::Literal, _) => Some(""),
+            (Meaning::Literal, b'\\') => Some("\\\\\\"),
+            (Meaning::Literal, _) => Some(""),
             _ => None,
         }
     }
 
     /// An invalid escape, whose backslash is at the mark.
-    pub(super) fn impossible_escape(&mut self) {
+    pub(super) fn impossible(&mut self, out: &mut Output) {
         self.opening = Opening::Other;
-        match self.escapes {
-            Escapes::Settled | Escapes::Literal => {}
-            Escapes::Fresh => self.escapes = Escapes::Literal,
-            Escapes::Held(held) => {
-                let text = literal(&self.out[held.from..self.mark]);
-                self.out.replace_range(held.from..self.mark, &text);
-                self.mark = held.from + text.len();
-                self.escapes = Escapes::Literal;
+        match self.meaning {
+            Meaning::Settled | Meaning::Literal => {}
+            Meaning::Fresh => self.meaning = Meaning::Literal,
+            Meaning::Held(held) => {
+                let text = literal(&out.text[held.from..out.mark]);
+                out.text.replace_range(held.from..out.mark, &text);
+                out.mark = held.from + text.len();
+                self.meaning = Meaning::Literal;
             }
         }
     }
 
-    /// The string or its text has ended: the held text may be a path.
-    pub(super) fn end_escapes(&mut self) {
-        let Escapes::Held(held) = std::mem::replace(&mut self.escapes, Escapes::Settled) else { return };
-        let Some(at) = held.drive.filter(|_| is_path(&self.out[held.from..])) else { return };
-        if self.depart(RepairKind::InvalidEscape, at) {
-            let text = literal(&self.out[held.from..]);
-            self.out.replace_range(held.from.., &text);
-        }
-    }
-
-    /// The text ends inside the string: the held text is whole up to an unfinished escape.
-    pub(super) fn cut_escapes(&mut self, whole: usize) {
-        if matches!(self.escapes, Escapes::Held(_)) {
-            let rest = self.out.split_off(whole);
-            self.end_escapes();
-            self.stable = self.out.len();
-            self.mark = self.stable;
-            self.out.push_str(&rest);
-        }
+    /// The string or its text has ended. If the held text is a path, returns where it is in the output, and the backslash of
+    /// the drive in the text.
+    #[inline]
+    pub(super) fn end(&mut self, out: &Output) -> Option<(usize, usize)> {
+        let Meaning::Held(held) = std::mem::replace(&mut self.meaning, Meaning::Settled) else { return None };
+        let at = held.drive.filter(|_| is_path(&out.text[held.from..]))?;
+        Some((held.from, at))
     }
 }
 
 /// The output with literal backslashes.
-fn literal(text: &str) -> String {
+pub(super) fn literal(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     let mut characters = text.chars();
     while let Some(character) = characters.next() {

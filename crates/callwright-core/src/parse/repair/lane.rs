@@ -3,10 +3,10 @@
 //! Most of what models write needs no repair, and the output equals the input. Here it is only scanned and copied once;
 //! anything irregular is left to the byte-by-byte machine.
 
-use super::escapes::{Escapes, Opening, SHORT as WAIT};
+use super::escapes::{Meaning, Opening, SHORT as WAIT};
 use super::number::Number;
-use super::string::{Quote, Quoted};
-use super::{DEPTH, Dialect, PENDING, State, Stops, Transducer};
+use super::state::{Quote, Quoted, State};
+use super::{DEPTH, Dialect, PENDING, Stops, Transducer};
 
 /// A string that is a value.
 const VALUE: Quoted = Quoted { quote: Quote::Double, key: false };
@@ -14,142 +14,148 @@ const VALUE: Quoted = Quoted { quote: Quote::Double, key: false };
 /// Maximum length of a key, and of what waits before it.
 const SHORT: usize = PENDING / 8;
 
-/// Progress of the fast path in its input.
-struct Place {
+/// The fast path of a machine through a piece of text.
+struct Lane<'l> {
+    machine: &'l mut Transducer,
+    input: &'l [u8],
+    flags: &'l Stops,
+    markers: bool,
     i: usize,
     /// End of the final output; `None` if it has not moved.
     stable: Option<usize>,
 }
 
-impl Transducer {
-    /// Takes the part of `input` that can only be valid JSON, up to an incomplete token other than a string; returns
-    /// its length. Stops where [`Transducer::feed`] does.
-    pub(super) fn lane(&mut self, input: &[u8], at: usize, flags: &Stops, markers: bool) -> usize {
-        let plain = !self.stack.is_empty() && self.surrogate.is_none() && self.utf8.is_empty() && !self.key_shown;
-        let other_string =
-            matches!(self.state, State::String(quoted) if quoted.key || !matches!(quoted.quote, Quote::Double));
-        let escapes = matches!(self.escapes, Escapes::Fresh | Escapes::Settled);
-        if !plain || !escapes || other_string || !matches!(self.dialect, Dialect::Json) {
-            return 0;
-        }
-        let waiting = self.out.len() - self.stable;
-        let mut place = Place { i: 0, stable: None };
-        while let Some(&byte) = input.get(place.i) {
-            // Waiting text is bounded, and invalid characters grow when they are replaced.
-            let pending = place.stable.map_or(waiting + place.i, |stable| place.i - stable);
-            let taken = pending < SHORT && self.token(byte, input, &mut place, flags, markers);
-            if !taken || matches!(self.state, State::Done) {
-                break;
-            }
-        }
-        if place.i > 0 {
-            let (stable, rest) = input[..place.i].split_at(place.stable.unwrap_or(0));
-            self.utf8.push(stable, &mut self.out);
-            if place.stable.is_some() {
-                self.stable = self.out.len();
-            }
-            self.utf8.push(rest, &mut self.out);
-            self.at = at + place.i - 1;
-        }
-        place.i
+/// Takes the part of `input` that can only be valid JSON, up to an incomplete token other than a string; returns
+/// its length. Stops where [`Transducer::feed`] does.
+pub(super) fn run(machine: &mut Transducer, input: &[u8], at: usize, flags: &Stops, markers: bool) -> usize {
+    let plain =
+        !machine.stack.is_empty() && machine.surrogate.is_none() && machine.out.utf8.is_empty() && !machine.key_shown;
+    let other_string =
+        matches!(machine.state, State::String(quoted) if quoted.key || !matches!(quoted.quote, Quote::Double));
+    let escapes = matches!(machine.escapes.meaning, Meaning::Fresh | Meaning::Settled);
+    if !plain || !escapes || other_string || !matches!(machine.dialect, Dialect::Json) {
+        return 0;
     }
-
-    /// Takes the token that begins with `byte`; false if it, or the rest of it, is not for the fast path.
-    fn token(&mut self, byte: u8, input: &[u8], place: &mut Place, flags: &Stops, markers: bool) -> bool {
-        if matches!(self.state, State::String(_)) {
-            return self.rest_of_string(input, place, flags, markers);
+    let waiting = machine.out.pending();
+    let mut lane = Lane { machine, input, flags, markers, i: 0, stable: None };
+    while let Some(&byte) = input.get(lane.i) {
+        // Waiting text is bounded, and invalid characters grow when they are replaced.
+        let pending = lane.stable.map_or(waiting + lane.i, |stable| lane.i - stable);
+        let taken = pending < SHORT && lane.token(byte);
+        if !taken || matches!(lane.machine.state, State::Done) {
+            break;
         }
-        if markers && flags.in_structure(byte) {
+    }
+    let Lane { machine, i, stable: end, .. } = lane;
+    if i > 0 {
+        let (stable, rest) = input[..i].split_at(end.unwrap_or(0));
+        machine.out.put_all(stable);
+        if end.is_some() {
+            machine.out.settle();
+        }
+        machine.out.put_all(rest);
+        machine.at = at + i - 1;
+    }
+    i
+}
+
+impl Lane<'_> {
+    /// Takes the token that begins with `byte`; false if it, or the rest of it, is not for the fast path.
+    fn token(&mut self, byte: u8) -> bool {
+        if matches!(self.machine.state, State::String(_)) {
+            return self.rest_of_string();
+        }
+        if self.markers && self.flags.in_structure(byte) {
             return false;
         }
         if matches!(byte, b' ' | b'\t' | b'\r' | b'\n') {
-            match self.state {
-                State::AfterValue => place.stable = Some(place.i + 1),
+            match self.machine.state {
+                State::AfterValue => self.stable = Some(self.i + 1),
                 State::Value | State::Element | State::FirstElement => {}
                 State::FirstKey | State::Key | State::Colon => {}
                 _ => return false,
             }
-            place.i += 1;
+            self.i += 1;
             return true;
         }
-        let next = match (self.state, byte) {
+        let next = match (self.machine.state, byte) {
             (State::FirstKey | State::Key, b'"') => {
-                let (length, whole) = string(&input[place.i + 1..], flags, markers, None);
+                let (length, whole) = string(&self.input[self.i + 1..], self.flags, self.markers, None);
                 if !whole || length > SHORT {
                     return false;
                 }
-                place.i += length + 1;
+                self.i += length + 1;
                 State::Colon
             }
             (State::Colon, b':') => State::Value,
             (State::Value | State::Element | State::FirstElement, b'"') => {
-                place.i += 1;
-                self.state = State::String(VALUE);
-                self.begin_escapes(false);
-                place.stable = Some(place.i);
-                self.rest_of_string(input, place, flags, markers);
+                self.i += 1;
+                self.machine.state = State::String(VALUE);
+                self.machine.begin_escapes(false);
+                self.stable = Some(self.i);
+                self.rest_of_string();
                 return true;
             }
-            (State::Value | State::Element | State::FirstElement, b'{' | b'[') if self.stack.len() < DEPTH => {
-                self.stack.push(byte);
-                place.stable = Some(place.i + 1);
+            (State::Value | State::Element | State::FirstElement, b'{' | b'[') if self.machine.stack.len() < DEPTH => {
+                self.machine.stack.push(byte);
+                self.stable = Some(self.i + 1);
                 if byte == b'{' { State::FirstKey } else { State::FirstElement }
             }
             (State::Value | State::Element | State::FirstElement, b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
-                let rest = &input[place.i..];
+                let rest = &self.input[self.i..];
                 let length = if byte.is_ascii_alphabetic() { literal(rest) } else { number(rest) };
                 // The next byte shows where it ends, unless that may begin a marker: it is then not known to be JSON.
-                let stops = |&byte: &u8| markers && flags.in_structure(byte);
+                let stops = |&byte: &u8| self.markers && self.flags.in_structure(byte);
                 let ends = rest.get(length).is_some_and(|next| b",]} \t\r\n".contains(next));
                 if length == 0 || !ends || rest[..=length].iter().any(stops) {
                     return false;
                 }
-                place.i += length;
-                place.stable = Some(place.i);
-                self.state = State::AfterValue;
+                self.i += length;
+                self.stable = Some(self.i);
+                self.machine.state = State::AfterValue;
                 return true;
             }
-            (State::AfterValue, b',') => match self.stack.last() {
+            (State::AfterValue, b',') => match self.machine.stack.last() {
                 Some(b'[') => State::Element,
                 _ => State::Key,
             },
             (State::AfterValue | State::FirstKey, b'}') | (State::AfterValue | State::FirstElement, b']') => {
                 let open = if byte == b'}' { b'{' } else { b'[' };
-                if self.stack.pop_if(|last| *last == open).is_none() {
+                if self.machine.stack.pop_if(|last| *last == open).is_none() {
                     return false;
                 }
-                place.stable = Some(place.i + 1);
-                if self.stack.is_empty() { State::Done } else { State::AfterValue }
+                self.stable = Some(self.i + 1);
+                if self.machine.stack.is_empty() { State::Done } else { State::AfterValue }
             }
             _ => return false,
         };
-        place.i += 1;
-        self.state = next;
+        self.i += 1;
+        self.machine.state = next;
         true
     }
 
     /// Takes bytes of the open string; false if it did not end.
-    fn rest_of_string(&mut self, input: &[u8], place: &mut Place, flags: &Stops, markers: bool) -> bool {
-        let rest = &input[place.i..];
-        let (length, whole) = match self.escapes {
-            Escapes::Fresh => {
-                let mut fresh = Fresh { opening: self.opening, first: None, settled: false };
-                let (length, whole) = string(rest, flags, markers, Some(&mut fresh));
+    fn rest_of_string(&mut self) -> bool {
+        let rest = &self.input[self.i..];
+        let (length, whole) = match self.machine.escapes.meaning {
+            Meaning::Fresh => {
+                let mut fresh = Fresh { opening: self.machine.escapes.opening, first: None, settled: false };
+                let (length, whole) = string(rest, self.flags, self.markers, Some(&mut fresh));
                 let length = if whole { length } else { fresh.certain(length) };
-                self.opening = self.opening.after(&rest[..length]);
+                self.machine.escapes.opening = self.machine.escapes.opening.after(&rest[..length]);
                 if fresh.settled {
-                    self.escapes = Escapes::Settled;
+                    self.machine.escapes.meaning = Meaning::Settled;
                 }
                 (length, whole)
             }
-            _ => string(rest, flags, markers, None),
+            _ => string(rest, self.flags, self.markers, None),
         };
-        place.i += length + usize::from(whole);
+        self.i += length + usize::from(whole);
         if length > 0 || whole {
-            place.stable = Some(place.i);
+            self.stable = Some(self.i);
         }
         if whole {
-            self.state = State::AfterValue;
+            self.machine.state = State::AfterValue;
         }
         whole
     }

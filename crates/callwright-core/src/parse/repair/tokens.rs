@@ -1,7 +1,8 @@
 //! Tokens other than strings: brackets, commas, words, and the starts of values and keys.
 
 use super::number::Number;
-use super::{CALL, Dialect, ROUND, State, Transducer, python_literal, quoted_json};
+use super::state::State;
+use super::{CALL, Dialect, ROUND, Transducer, python, quoted_json};
 use crate::parse::event::RepairKind;
 
 impl Transducer {
@@ -26,16 +27,16 @@ impl Transducer {
                     b'0' => Number::Zero,
                     _ => Number::Integer,
                 };
-                self.put(byte);
+                self.out.put(byte);
                 if number.is_whole() {
-                    self.stable = self.out.len();
+                    self.out.settle();
                 }
                 self.state = State::Number(number);
                 true
             }
             b'a'..=b'z' | b'A'..=b'Z' => {
-                self.mark = self.out.len();
-                self.put(byte);
+                self.out.mark = self.out.text.len();
+                self.out.put(byte);
                 self.state = State::Word { key: false };
                 true
             }
@@ -63,8 +64,8 @@ impl Transducer {
     }
 
     pub(super) fn begin_key(&mut self, byte: u8) -> bool {
-        self.mark = self.out.len();
-        self.put(byte);
+        self.out.mark = self.out.text.len();
+        self.out.put(byte);
         self.state = State::Word { key: true };
         true
     }
@@ -81,12 +82,12 @@ impl Transducer {
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => {
                 if !self.at_call() {
-                    self.put_stable(byte);
+                    self.out.put_stable(byte);
                 }
                 true
             }
             b',' => {
-                self.out.push_str(if self.at_call() { ", " } else { "," });
+                self.out.text.push_str(if self.at_call() { ", " } else { "," });
                 self.state = next;
                 true
             }
@@ -102,7 +103,7 @@ impl Transducer {
             }
             _ if begins => {
                 if self.depart(RepairKind::MissingComma, at) {
-                    self.out.push_str(if self.at_call() { ", " } else { "," });
+                    self.out.text.push_str(if self.at_call() { ", " } else { "," });
                     self.state = next;
                 }
                 false
@@ -112,8 +113,8 @@ impl Transducer {
     }
 
     pub(super) fn end_word(&mut self, key: bool, at: usize) {
-        self.utf8.end(&mut self.out);
-        let word = self.out[self.mark..].to_owned();
+        self.out.end_character();
+        let word = self.out.marked().to_owned();
         let (kind, text) = match word.as_str() {
             _ if key && self.dialect != Dialect::Json => {
                 let bare = self.at_call() || matches!(self.dialect, Dialect::Own { bare_keys: true, .. });
@@ -121,18 +122,18 @@ impl Transducer {
             }
             _ if key => (Some(RepairKind::UnquotedKey), format!("\"{word}\"")),
             "true" | "false" | "null" => (None, word),
-            _ => match python_literal(&word) {
+            _ => match python::literal(&word) {
                 Some(text) => ((self.dialect == Dialect::Json).then_some(RepairKind::PythonLiteral), text.to_owned()),
                 None => return self.give_up(),
             },
         };
         if let Some(kind) = kind
-            && !self.depart(kind, at - (self.out.len() - self.mark))
+            && !self.depart(kind, at - (self.out.marked().len()))
         {
             return;
         }
-        self.out.truncate(self.mark);
-        self.out.push_str(&text);
+        self.out.drop_marked();
+        self.out.text.push_str(&text);
         if key {
             self.state = State::Colon;
         } else {
@@ -153,8 +154,113 @@ impl Transducer {
 
     pub(super) fn blank(&mut self, byte: u8) -> bool {
         if !self.at_call() {
-            self.put_blank(byte);
+            self.out.put_blank(byte);
         }
         true
+    }
+
+    /// Whether the position is directly between a call's parentheses, in no other bracket.
+    pub(super) fn at_call(&self) -> bool {
+        self.stack.last() == Some(&CALL)
+    }
+
+    /// The first byte of an argument that is not white space.
+    pub(super) fn parameter(&mut self, byte: u8, at: usize) -> bool {
+        match byte {
+            b')' | b']' if self.state == State::FirstKey => self.close(byte, at),
+            b')' | b']' => self.trailing_comma(byte, at),
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80.. => self.begin_key(byte),
+            b'*' => self.refuse(),
+            b'{' if self.state == State::FirstKey && !self.parameters.takes_object => {
+                if self.depart(RepairKind::ExtraWrapping, at) {
+                    self.stack.clear();
+                    self.stack.push(byte);
+                    self.parameters.wrapped = true;
+                }
+                true
+            }
+            _ => {
+                self.positional(at);
+                false
+            }
+        }
+    }
+
+    /// Names the argument that begins here after the next parameter; false if there is none.
+    pub(super) fn positional(&mut self, at: usize) -> bool {
+        let Some(name) = self.parameters.next().map(quoted_json) else {
+            self.parameters.unnamed = true;
+            return self.refuse();
+        };
+        if !self.depart(RepairKind::PositionalArgument, at) {
+            return false;
+        }
+        self.parameters.used += 1;
+        self.out.text.push_str(&name);
+        self.out.text.push_str(": ");
+        self.state = State::Value;
+        true
+    }
+
+    /// The byte after an argument's first word: if the word is not a name, it is a value.
+    pub(super) fn equals(&mut self, byte: u8, at: usize) -> bool {
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => true,
+            b'=' => {
+                self.out.text.push_str(": ");
+                self.state = State::Value;
+                true
+            }
+            b':' => {
+                if self.depart(RepairKind::OtherPunctuation, at) {
+                    self.out.text.push_str(": ");
+                    self.state = State::Value;
+                }
+                true
+            }
+            _ => {
+                let word = self.out.marked().trim_matches('"');
+                let literal = match word {
+                    "true" | "false" | "null" => Some(word.to_owned()),
+                    _ => python::literal(word).map(str::to_owned),
+                };
+                let Some(literal) = literal else { return self.refuse() };
+                self.out.drop_marked();
+                if self.positional(at) {
+                    self.out.text.push_str(&literal);
+                    self.end_value();
+                }
+                false
+            }
+        }
+    }
+
+    /// After a sign or a point with which JSON numbers cannot begin.
+    pub(super) fn signed(&mut self, byte: u8) -> bool {
+        if byte == b'.' {
+            self.out.text.push_str("0.");
+            self.state = State::Number(Number::Point);
+        } else {
+            self.state = State::Number(Number::Minus);
+        }
+        true
+    }
+
+    /// A byte that cannot continue a JSON number.
+    pub(super) fn python_number(&mut self, number: Number, byte: u8) -> bool {
+        match (number, byte) {
+            (Number::Integer | Number::Fraction, b'_') => true,
+            (Number::Minus, b'.') => self.signed(byte),
+            (Number::Point, _) => {
+                self.out.put(b'0');
+                self.end_value();
+                false
+            }
+            _ if number.is_whole() => {
+                self.end_value();
+                false
+            }
+            _ => self.refuse(),
+        }
     }
 }
