@@ -417,9 +417,10 @@ fn canonical(vocabulary: &Vocabulary, cases: &[Case]) {
 /// What the constraint takes for a token of text, in addition to the model's own time.
 fn outside(engine: &mut dyn Engine, compiler: &mut Compiler, vocabulary: &Vocabulary, tools: &Tools) {
     // More than `say` lets it write.
-    let mut told = Dictated::new(None, vocabulary, vocabulary.tokenize("It is a fine day. ".repeat(500).as_bytes()));
+    let mut dictated =
+        Dictated::new(None, vocabulary, vocabulary.tokenize("It is a fine day. ".repeat(500).as_bytes()));
     let mut time = |constraint: Option<&mut Constraint<'_>>| {
-        let (tokens, time) = say(&mut told, constraint);
+        let (tokens, time) = say(&mut dictated, constraint);
         time / tokens.len() as u32
     };
     // Alternating, the least of each: other programs only add to it.
@@ -461,9 +462,9 @@ fn gbnf(path: &Path, vocabulary: &Vocabulary, compiler: &mut Compiler, cases: &[
         let rules = rules(false, Calls::Required);
         let mut constraint =
             Constraint::new(compiler, Format::delimited(), &case.tools, None, rules).expect("it has a grammar");
-        let mut told = Dictated::new(None, vocabulary, vocabulary.tokenize(text.as_bytes()));
-        told.tired = true;
-        say(&mut told, Some(&mut constraint));
+        let mut dictated = Dictated::new(None, vocabulary, vocabulary.tokenize(text.as_bytes()));
+        dictated.tired = true;
+        say(&mut dictated, Some(&mut constraint));
         masks.extend_from_slice(constraint.mask_times());
         let payload = text.lines().nth(1).unwrap_or_default();
         for token in vocabulary.tokenize(payload.as_bytes()) {

@@ -240,7 +240,7 @@ impl<'a> Run<'a> {
     fn advise(&mut self, advice: &[Advice]) {
         for advice in advice {
             let (index, step, failed, text) = match advice {
-                Advice::Failed { call, fault, failures } => (*call, "told", Some((*fault, *failures)), None),
+                Advice::Failed { call, fault, failures } => (*call, "reported", Some((*fault, *failures)), None),
                 Advice::Unavailable { call } => (*call, "unavailable", None, Some(messages::UNAVAILABLE)),
                 Advice::Repeated { call } => (*call, "repeated", None, Some(messages::REPEATED)),
             };

@@ -36,7 +36,7 @@ struct Task {
 
 /// The answer to a question, and whether it was the first of its thread; or the error of an answerer that cannot be
 /// made.
-type Told = Result<(Task, Result<Answer>, bool)>;
+type Reported = Result<(Task, Result<Answer>, bool)>;
 
 /// As [`run`](super::run::run), with up to `count` cases at a time. `open` is called once for the configurations that
 /// share a session: with the index of the first of them in the plan, and with `count`, or with as many cases as are
@@ -71,7 +71,7 @@ pub(crate) fn run_parallel(
         let round =
             Round { plan: &plan, cases: &cases, tasks: Mutex::new(tasks), stopped: AtomicBool::new(false), cancel };
         // Bounded: no thread gets far ahead of the journal.
-        let (tell, told) = mpsc::sync_channel(count);
+        let (tell, reported) = mpsc::sync_channel(count);
         std::thread::scope(|scope| {
             for _ in 0..count.min(opened.at_a_time) {
                 let (tell, opened, round) = (tell.clone(), &opened, &round);
@@ -79,15 +79,15 @@ pub(crate) fn run_parallel(
             }
             drop(tell);
             // The threads only answer; this thread writes the answers to the journal.
-            let mut keep = |told: Told| {
-                let (task, answer, warm_up) = told?;
+            let mut keep = |reported: Reported| {
+                let (task, answer, warm_up) = reported?;
                 let format = &formats[task.configuration];
                 let (configuration, (_, case)) = (&plan.configurations[task.configuration], &cases[task.case]);
                 let asked = Asked { case, configuration, format, repeat: task.repeat };
                 journal.keep(&asked, answer, warm_up)
             };
             // If an answer cannot be written the channel closes, and the threads end.
-            let result = told.into_iter().try_for_each(&mut keep);
+            let result = reported.into_iter().try_for_each(&mut keep);
             round.stopped.store(result.is_err(), Ordering::Relaxed);
             result
         })?;
@@ -129,7 +129,7 @@ struct Round<'r> {
 
 impl Round<'_> {
     /// Answers questions until there are none, on one thread.
-    fn answer(&self, make: &dyn Fn() -> Result<Box<dyn Answerer>>, tell: &SyncSender<Told>) {
+    fn answer(&self, make: &dyn Fn() -> Result<Box<dyn Answerer>>, tell: &SyncSender<Reported>) {
         let mut answerer = match make() {
             Ok(answerer) => answerer,
             Err(error) => {

@@ -301,11 +301,11 @@ impl Answer<'_> {
             let Arguments::Raw(text) = &parsed.arguments else { return None };
             let json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
             let what = if json { "no object" } else { "no JSON" };
-            let told = match parsed.problems.is_empty() {
+            let reported = match parsed.problems.is_empty() {
                 true => format!("the arguments of {} are {what}", call.name),
                 false => parsed.error_text(),
             };
-            Some((if json { Outcome::WrongEnvelope } else { Outcome::InvalidJson }, told))
+            Some((if json { Outcome::WrongEnvelope } else { Outcome::InvalidJson }, reported))
         };
         let nameless = || parsed.name.is_empty().then(|| (Outcome::WrongEnvelope, "a call names no tool".to_owned()));
         refused.or_else(broken).or_else(arguments).or_else(nameless)
@@ -397,14 +397,14 @@ impl Answer<'_> {
             Some(None) => None,
             // The checker decides; our own comparison adds the place, if it finds one.
             Some(Some(error)) => {
-                let told = difference.as_ref().map_or(String::new(), |(_, detail)| format!(": {detail}"));
+                let reported = difference.as_ref().map_or(String::new(), |(_, detail)| format!(": {detail}"));
                 let outcome = match difference {
                     _ if error.starts_with("type_error") => Outcome::WrongType,
                     _ if error.ends_with("missing_optional") => Outcome::OmittedExpectedOptional,
                     Some((Outcome::OmittedExpectedOptional, _)) => Outcome::OmittedExpectedOptional,
                     _ => Outcome::WrongValue,
                 };
-                Some((outcome, format!("{error}{told}")))
+                Some((outcome, format!("{error}{reported}")))
             }
         }
     }

@@ -410,7 +410,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
 fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: &Arc<AtomicBool>) -> Result<bool> {
     let terminal = std::io::stderr().is_terminal();
     let bar = if terminal { ProgressBar::new(0) } else { ProgressBar::hidden() };
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     let style = "{wide_bar} {pos}/{len} {msg} {per_sec}, {eta} left";
     bar.set_style(ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar()));
     let now = directory.plan.now.clone();
@@ -438,9 +438,9 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
         } else {
             bar.set_position(at.done as u64);
             let correct = percent(at.correct as f64 / at.fresh as f64);
-            if !terminal && told.elapsed() >= LOG_EVERY {
+            if !terminal && reported.elapsed() >= LOG_EVERY {
                 say(format_args!("{} of {} answers, {correct} of the new ones correct\n", at.done, at.total));
-                told = Instant::now();
+                reported = Instant::now();
             }
             bar.set_message(format!("{correct} correct,"));
         }

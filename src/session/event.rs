@@ -124,7 +124,7 @@ pub struct RetryStep {
     pub id: String,
     /// The tool, as the call names it.
     pub tool: String,
-    /// `told`: the model gets the error; `regenerated`: the call alone was generated again under the grammar;
+    /// `reported`: the model gets the error; `regenerated`: the call alone was generated again under the grammar;
     /// `unavailable`: it learns that no other call of the tool would do better; `repeated`: it learns that it made the
     /// call before.
     pub step: &'static str,

@@ -139,16 +139,16 @@ fn what_can_be_run_is_run_and_the_rest_left_open() {
     let answer = [weather("Rome"), call("clock", "{}"), call("weather", "{}")].join("\n");
     let (mut session, mut agent) = with_clock(&answer, |_| None);
     session.set_messages(vec![Message::user("?")]).unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let outcome = session
         .run(&mut agent, &mut |event| {
             if let Event::ToolResult(result) = event {
-                told.push(result.name.clone());
+                reported.push(result.name.clone());
             }
         })
         .unwrap();
     assert_eq!((outcome.status, outcome.finish_reason), (Status::ToolCalls, FinishReason::ToolCalls));
-    assert_eq!(told, ["weather"], "no result of the clock is reported");
+    assert_eq!(reported, ["weather"], "no result of the clock is reported");
     check_order(session.messages()).unwrap();
     let open: Vec<&str> = open_calls(session.messages()).unwrap().iter().map(|call| call.name.as_str()).collect();
     assert_eq!(open, ["clock"]);

@@ -49,7 +49,7 @@ fn rules(mode: Mode, calls: Calls) -> Rules {
 /// What came of a generation: the text, the notices, and how it ended; nothing else where a required call has no room.
 struct Written {
     text: Vec<u8>,
-    told: Vec<String>,
+    reported: Vec<String>,
     end: End,
     closed: bool,
 }
@@ -65,13 +65,13 @@ fn write(engine: &mut dyn Engine, constraint: &mut Constraint<'_>, sampling: Sam
     let made = match made {
         Err(error) if error.message().contains("tokens are left") && text.is_empty() => {
             assert_eq!(error.kind(), ErrorKind::Constraint);
-            return Written { text, told: vec![error.message().to_owned()], end: End::Stopped, closed: false };
+            return Written { text, reported: vec![error.message().to_owned()], end: End::Stopped, closed: false };
         }
         made => made.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&text))),
     };
     assert!(made.tokens.len() <= max_tokens);
-    let told = constraint.notices().iter().map(ToString::to_string).collect();
-    Written { text, told, end: made.end, closed: made.closed_from.is_some() }
+    let reported = constraint.notices().iter().map(ToString::to_string).collect();
+    Written { text, reported, end: made.end, closed: made.closed_from.is_some() }
 }
 
 fn parse(format: &Format, tools: &Tools, text: &[u8]) -> Parsed {
@@ -103,18 +103,19 @@ fn whatever_the_schema_a_call_is_complete_or_not_begun() {
                 ScriptedEngine::from_texts(ModelInfo { context_train: 16_384, ..Default::default() }, [&*script]);
             let mut constraint =
                 Constraint::new(&mut compiler, format, &case.tools, None, rules(Mode::Auto, Calls::Allowed)).unwrap();
-            let Written { text, told: notices, closed, .. } =
+            let Written { text, reported: notices, closed, .. } =
                 write(&mut engine, &mut constraint, Sampling::default(), budget);
             let shown = String::from_utf8_lossy(&text);
             let parsed = parse(format, &case.tools, &text);
             made += parsed.calls.len();
-            let told = parsed.calls.len() == 1 || budget < 30 || notices.iter().any(|n| n.contains("tokens are left"));
+            let reported =
+                parsed.calls.len() == 1 || budget < 30 || notices.iter().any(|n| n.contains("tokens are left"));
             // A call that is not what the model would have written says so.
             let marked = match budget < script.len() {
                 true => closed || parsed.calls.is_empty(),
                 false => !closed && notices.is_empty() && shown == script,
             };
-            if !is_sound(&parsed) || !told || !marked {
+            if !is_sound(&parsed) || !reported || !marked {
                 wrong.push(format!("{}, {budget} tokens: {notices:?} {shown}", case.name));
             }
         }
@@ -143,11 +144,11 @@ fn whatever_the_format_a_model_that_writes_at_random_closes_its_calls() {
             seed += 1;
             let rules = rules(Mode::Strict, Calls::Required);
             let mut constraint = Constraint::new(&mut compiler, format, &case.tools, None, rules).unwrap();
-            let Written { text, told: notices, .. } = write(&mut *engine, &mut constraint, sampling, budget);
+            let Written { text, reported: notices, .. } = write(&mut *engine, &mut constraint, sampling, budget);
             let parsed = parse(format, &case.tools, &text);
             calls += parsed.calls.len();
-            let told = !parsed.calls.is_empty() || notices.iter().any(|n| n.contains("tokens are left"));
-            if !is_sound(&parsed) || !told {
+            let reported = !parsed.calls.is_empty() || notices.iter().any(|n| n.contains("tokens are left"));
+            if !is_sound(&parsed) || !reported {
                 let shown = String::from_utf8_lossy(&text);
                 wrong.push(format!("{name}, {}, {budget} tokens, seed {}: {notices:?} {shown}", case.name, seed - 1));
             }
@@ -197,14 +198,14 @@ fn a_call_that_must_be_long_is_whole_or_not_begun() {
             let info = ModelInfo { context_train: 16_384, ..Default::default() };
             let mut engine = ScriptedEngine::from_texts(info, [&*script]);
             let mut constraint = Constraint::new(&mut compiler, format, &case.tools, None, rules(mode, calls)).unwrap();
-            let Written { text, told, end, .. } = write(&mut engine, &mut constraint, Sampling::default(), budget);
+            let Written { text, reported, end, .. } = write(&mut engine, &mut constraint, Sampling::default(), budget);
             let parsed = parse(format, &case.tools, &text);
             let shown = String::from_utf8_lossy(&text).into_owned();
-            let few = told.iter().any(|told| told.contains("tokens are left"));
+            let few = reported.iter().any(|reported| reported.contains("tokens are left"));
             if !is_sound(&parsed) || parsed.calls.is_empty() && !few {
-                wrong.push(format!("{}, {mode:?}, {budget} tokens: {end:?} {told:?} {shown}", case.name));
+                wrong.push(format!("{}, {mode:?}, {budget} tokens: {end:?} {reported:?} {shown}", case.name));
             }
-            (parsed.calls.len(), told.join(" "))
+            (parsed.calls.len(), reported.join(" "))
         };
         for (mode, calls) in
             [(Mode::Strict, Calls::Required), (Mode::Auto, Calls::Required), (Mode::Auto, Calls::Allowed)]
@@ -240,8 +241,8 @@ fn whatever_the_format_a_call_that_must_be_long_is_whole_or_not_begun() {
                 let rules = rules(Mode::Strict, Calls::Required);
                 let mut constraint = Constraint::new(&mut compiler, format, &case.tools, None, rules)
                     .unwrap_or_else(|error| panic!("{name}, {}: {error}", case.name));
-                let Written { text, told, .. } = write(&mut engine, &mut constraint, Sampling::default(), budget);
-                (parse(format, &case.tools, &text), told.join(" "), String::from_utf8_lossy(&text).into_owned())
+                let Written { text, reported, .. } = write(&mut engine, &mut constraint, Sampling::default(), budget);
+                (parse(format, &case.tools, &text), reported.join(" "), String::from_utf8_lossy(&text).into_owned())
             };
             let (parsed, why, _) = write(250);
             let tools: Vec<&Tool> = case.tools.iter().collect();
@@ -255,9 +256,9 @@ fn whatever_the_format_a_call_that_must_be_long_is_whole_or_not_begun() {
                 wrong.push(format!("{name}, {}: {why}", case.name));
                 continue;
             };
-            let (parsed, told, text) = write(shortest + 40);
+            let (parsed, reported, text) = write(shortest + 40);
             if !is_sound(&parsed) || parsed.calls.is_empty() {
-                wrong.push(format!("{name}, {}, {shortest} + 40: {told} {text}", case.name));
+                wrong.push(format!("{name}, {}, {shortest} + 40: {reported} {text}", case.name));
             }
         }
     }
@@ -282,10 +283,13 @@ fn a_second_call_is_begun_only_where_there_is_room_for_it() {
             let mut engine = ScriptedEngine::from_texts(info, [format!("{one}\n{one}").as_str()]);
             let mut constraint =
                 Constraint::new(&mut compiler, format, &case.tools, None, rules(mode, calls.clone())).unwrap();
-            let Written { text, told, end, .. } = write(&mut engine, &mut constraint, Sampling::default(), budget);
+            let Written { text, reported, end, .. } = write(&mut engine, &mut constraint, Sampling::default(), budget);
             let parsed = parse(format, &case.tools, &text);
             let shown = String::from_utf8_lossy(&text);
-            assert!(is_sound(&parsed) && parsed.calls.len() == whole, "{mode:?} {budget}: {end:?} {told:?} {shown}");
+            assert!(
+                is_sound(&parsed) && parsed.calls.len() == whole,
+                "{mode:?} {budget}: {end:?} {reported:?} {shown}"
+            );
         }
     }
 }

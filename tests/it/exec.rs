@@ -222,13 +222,13 @@ fn an_interruption_kills_what_runs_and_starts_nothing_more() {
 fn calls_run_at_the_same_time_and_end_in_order() {
     let tools = tools(shell("sed 's/.*: *\\([0-9.]*\\).*/\\1/' | { read -r n; sleep \"$n\"; echo \"$n\"; }"));
     let calls: Vec<ToolCall> = ["0.6", "0.1", "0.3"].iter().map(|n| call("tool", &format!("{{\"n\":{n}}}"))).collect();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let results = Executor::default().run(&tools, &calls, &AtomicBool::new(false), &mut |index, result| {
-        told.push((index, result.clone()));
+        reported.push((index, result.clone()));
     });
     let texts: Vec<&str> = results.iter().map(|result| result.as_deref().unwrap()).collect();
     assert_eq!(texts, ["0.6", "0.1", "0.3"]);
-    assert_eq!(told, results.into_iter().enumerate().collect::<Vec<_>>());
+    assert_eq!(reported, results.into_iter().enumerate().collect::<Vec<_>>());
 
     let most = |jobs| {
         let (running, most) = (AtomicUsize::new(0), std::sync::Arc::new(AtomicUsize::new(0)));

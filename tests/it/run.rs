@@ -211,10 +211,10 @@ fn three_failures_of_form_are_rescued_by_the_second_fallback_model() {
         [
             "call_start",
             "call_end",
-            "retry told",
+            "retry reported",
             "call_start",
             "call_end",
-            "retry told",
+            "retry reported",
             "call_start",
             "call_end",
             "fallback asked",
@@ -392,8 +392,8 @@ fn the_results_of_failures_say_what_is_expected() {
     let (outcome, events) = run(&mut session, &mut agent, "?");
     assert_eq!(outcome.status, Status::Done);
     insta::assert_snapshot!(conversation(session.messages()));
-    let told = events.iter().filter(|event| event["step"] == "told");
-    let faults: Vec<&str> = told.map(|event| event["fault"].as_str().unwrap()).collect();
+    let reported = events.iter().filter(|event| event["step"] == "reported");
+    let faults: Vec<&str> = reported.map(|event| event["fault"].as_str().unwrap()).collect();
     assert_eq!(faults, ["schema", "unknown_tool", "format", "format", "execution"]);
 }
 
@@ -580,11 +580,11 @@ fn a_call_that_is_not_allowed_is_told_once_and_never_executed() {
         let (outcome, events) = run(&mut session, &mut agent, "?");
         let status = if second.starts_with('#') { Status::ToolFailed } else { Status::Done };
         assert_eq!((outcome.status, asked.lock().unwrap().len()), (status, 0));
-        let told = session.messages().iter().find(|message| message.role == Role::Tool).unwrap();
+        let reported = session.messages().iter().find(|message| message.role == Role::Tool).unwrap();
         assert!(
-            told.content.starts_with("error: weather was not executed: no tool may be called here"),
+            reported.content.starts_with("error: weather was not executed: no tool may be called here"),
             "{}",
-            told.content
+            reported.content
         );
         assert!(events.iter().any(|event| event["type"] == "call_end" && event["valid"] == false), "{events:?}");
     }

@@ -40,14 +40,14 @@ fn a_template_that_rewrites_the_past_is_named_once() {
     let (tools, _) = weather_tool(&mut agent.executor);
     session.set_tools(tools);
     let (outcome, _) = run(&mut session, &mut agent, "?");
-    let told: Vec<&str> =
+    let reported: Vec<&str> =
         outcome.notes.iter().filter(|note| note.kind == "context").map(|note| note.message.as_str()).collect();
-    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(
-        told[0].starts_with("rewriter.jinja writes the past otherwise once the conversation has gone on"),
-        "{told:?}"
+        reported[0].starts_with("rewriter.jinja writes the past otherwise once the conversation has gone on"),
+        "{reported:?}"
     );
-    assert!(told[0].contains("(\" \" became \":\")"), "{told:?}");
+    assert!(reported[0].contains("(\" \" became \":\")"), "{reported:?}");
 }
 
 fn small(context: usize, texts: &[&str]) -> Session {
@@ -77,8 +77,8 @@ fn what_does_not_fit_is_shortened_and_told_and_the_conversation_stays_whole() {
     session.set_messages(history).unwrap();
     let (outcome, events) = run(&mut session, &mut agent, "What's the weather?");
     assert_eq!(outcome.status, Status::Done);
-    let told = texts_of(&events, "context", "message");
-    insta::assert_snapshot!(told.join("\n"));
+    let reported = texts_of(&events, "context", "message");
+    insta::assert_snapshot!(reported.join("\n"));
     let results: Vec<usize> = session
         .messages()
         .iter()
@@ -124,11 +124,11 @@ fn each_result_that_is_cut_is_told_once_and_keeps_what_was_said_behind_it() {
     session.set_tools(Tools::new([tool]).unwrap());
     let (outcome, events) = run(&mut session, &mut agent, "What's the weather?");
     assert_eq!(outcome.status, Status::Done);
-    let told = texts_of(&events, "context", "message");
-    insta::assert_snapshot!(told.join("\n"));
+    let reported = texts_of(&events, "context", "message");
+    insta::assert_snapshot!(reported.join("\n"));
     let notes: Vec<&str> =
         outcome.notes.iter().filter(|note| note.kind == "context").map(|note| note.message.as_str()).collect();
-    assert_eq!(notes, told);
+    assert_eq!(notes, reported);
     let prompt = session.prompt().unwrap().0.text();
     assert_eq!(prompt.matches("[cut: these are the first 65536 of 180006 bytes]").count(), 2, "{prompt}");
     assert_eq!(prompt.matches(" of 65536 bytes]\n[cut: these are the first 65536").count(), 2, "{prompt}");

@@ -162,7 +162,7 @@ fn reads_back(format: &Format, tool: &Tool, text: &str, arguments: &Value) -> bo
 #[test]
 fn every_notation_accepts_what_fits_and_reads_it_back() {
     let cases: Vec<Value> = serde_json::from_str(include_str!("../cases/grammar/notations.json")).unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut wrong = Vec::new();
     for case in &cases {
         let known =
@@ -186,7 +186,7 @@ fn every_notation_accepts_what_fits_and_reads_it_back() {
             let grammar = match format.grammar(&[&tool], ONE) {
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Tools, "{why}");
-                    told.push(format!("{why} ({name}): {error}"));
+                    reported.push(format!("{why} ({name}): {error}"));
                     if case.get("error").is_none() {
                         wrong.push(format!("{why} ({name}): {error}"));
                     }
@@ -200,7 +200,7 @@ fn every_notation_accepts_what_fits_and_reads_it_back() {
             }
             let left: Vec<String> = grammar.unenforced.iter().map(|u| format!("{} {}", u.path, u.keyword)).collect();
             if !left.is_empty() {
-                told.push(format!("{why} ({name}): not enforced: {}", left.join(", ")));
+                reported.push(format!("{why} ({name}): not enforced: {}", left.join(", ")));
             }
             let mut compiler = Compiler::for_format(Vocabulary::of_bytes(), format).unwrap();
             let mut check = |arguments: &Value, accept: bool| {
@@ -215,7 +215,7 @@ fn every_notation_accepts_what_fits_and_reads_it_back() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(reported.join("\n"));
 }
 
 #[test]

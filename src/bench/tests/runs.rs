@@ -286,7 +286,7 @@ fn runs_are_compared_case_by_case() {
     let many = make(&folder.path().join("many"), &suite, &[0.0, 1.0], 3, 8, None);
     let again = make(&folder.path().join("again"), &suite, &[1.0, 2.0], 3, 8, None);
     let comparisons = compare(&many, &again).unwrap();
-    let told = |comparisons: &[Comparison]| {
+    let reported = |comparisons: &[Comparison]| {
         comparisons
             .iter()
             .map(|one| {
@@ -297,7 +297,7 @@ fn runs_are_compared_case_by_case() {
             .collect::<Vec<_>>()
     };
     assert_eq!(
-        told(&comparisons),
+        reported(&comparisons),
         [
             "temp 0 → nothing like it: 0 cases the same",
             "temp 1 → temp 1: 120 cases the same",
@@ -322,13 +322,13 @@ fn runs_are_compared_case_by_case() {
         format!("{} → {}: {rest}", label(before), label(after))
     };
     assert_eq!(
-        told(&compare(&twins, &twins).unwrap()),
+        reported(&compare(&twins, &twins).unwrap()),
         ids.iter().map(|id| line(id, id, "120 cases the same")).collect::<Vec<_>>()
     );
     let edited = templates("edited", ["c", "b"], 6);
     let new = edited.plan.configurations[0].id.as_str();
     assert_eq!(
-        told(&compare(&twins, &edited).unwrap()),
+        reported(&compare(&twins, &edited).unwrap()),
         [line(&ids[0], new, "120 cases changed"), line(&ids[1], &ids[1], "120 cases the same")]
     );
     let more = make_with(
@@ -341,7 +341,7 @@ fn runs_are_compared_case_by_case() {
     );
     let [_, d, e] = [0, 1, 2].map(|index: usize| more.plan.configurations[index].id.as_str());
     assert_eq!(
-        told(&compare(&twins, &more).unwrap()),
+        reported(&compare(&twins, &more).unwrap()),
         [
             line(&ids[0], &ids[0], "120 cases the same"),
             line(&ids[1], "several like it", "0 cases the same"),
