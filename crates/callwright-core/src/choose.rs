@@ -113,7 +113,9 @@ pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clu
         return Ok(chosen(format, Writes::Template(Map::new()), Origin::Declared));
     }
     let (inference, name) = (Format::infer(template), template.name());
-    if let Some(format) = inference.format.as_ref().filter(|_| template.capabilities().native_tools()) {
+    let family = inference.turns.then(|| by_text(template)).flatten();
+    let inferred = inference.format.as_ref().filter(|_| template.capabilities().native_tools() && family.is_none());
+    if let Some(format) = inferred {
         let notices = inference.notes.iter().map(|note| format!("{name}: {note}")).collect();
         // A template may drop past reasoning; its markers are then those of the model's family.
         let known = format.known_as().filter(|_| format.reasoning.is_none()).and_then(Format::builtin);
@@ -143,10 +145,8 @@ fn built_in(template: &ChatTemplate, clues: Clues<'_>) -> Option<(&'static Built
     if let Some(builtin) = known.and_then(|known| Format::builtins().iter().find(|builtin| builtin.name == known)) {
         return Some((builtin, "the template writes calls in it".to_owned()));
     }
-    let written = format!("{}\n{}", template.source(), template.written_with_tools());
-    let by_text = family::by_markers(&|marker| written.contains(marker));
-    if let Some((builtin, markers)) = by_text {
-        return Some((builtin, format!("the template contains {markers}")));
+    if let Some(found) = by_text(template) {
+        return Some(found);
     }
     if template.capabilities().calls {
         // It writes calls in a format of its own, so the vocabulary says nothing.
@@ -158,6 +158,13 @@ fn built_in(template: &ChatTemplate, clues: Clues<'_>) -> Option<(&'static Built
     }
     let builtin = family::by_architecture(clues.architecture)?;
     Some((builtin, format!("the model's architecture is {}", clues.architecture)))
+}
+
+/// The built-in format whose markers the template has.
+fn by_text(template: &ChatTemplate) -> Option<(&'static Builtin, String)> {
+    let written = format!("{}\n{}", template.source(), template.written_with_tools());
+    let (builtin, markers) = family::by_markers(&|marker| written.contains(marker))?;
+    Some((builtin, format!("the template contains {markers}")))
 }
 
 /// Who writes tools and calls if the template belongs to the format but is not known to write it.

@@ -49,6 +49,9 @@ pub struct Declaration {
     pub hidden: Vec<Marker>,
     /// Markup in the text that is neither text for the user nor part of a call.
     pub markup: Vec<Marker>,
+    /// The beginning of an answer that prompts write, such as the first call's start marker. It is assumed where the
+    /// prompt is unknown.
+    pub opened: Option<String>,
     /// Whether text may follow the calls of an answer.
     pub text_after_calls: bool,
     /// How calls and results are written back into a conversation.
@@ -70,6 +73,7 @@ impl Default for Declaration {
             reasoning_open: false,
             hidden: Vec::new(),
             markup: Vec::new(),
+            opened: None,
             text_after_calls: false,
             history: History::default(),
             styles: Vec::new(),

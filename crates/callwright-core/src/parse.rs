@@ -137,6 +137,8 @@ pub struct Parser {
     tail: Option<String>,
     /// Length of that part: internal offsets count from its beginning, public ones from its end.
     base: usize,
+    /// Length of what prompts open of a call, while it may turn out to be no call. It is not part of the text then.
+    opened: usize,
     /// Offset of the next byte.
     at: usize,
 }
@@ -161,7 +163,14 @@ impl Parser {
         (calls.coerce, calls.normalize_names) = (options.coerce, options.normalize_names);
         (calls.forbidden, calls.any_number) = (options.forbidden, options.any_number);
         calls.writes_ids = matches!(&format.payload, Payload::Json(keys) if keys.id.is_some());
-        let tail = tail::of_answer(&options.prompt_tail, format);
+        let opened = format.opened.as_deref().unwrap_or_default();
+        let tail = match options.prompt_tail.as_str() {
+            // The end of what prompts write is enough to recognise it.
+            tail if opened.trim_end().ends_with(tail.trim()) => opened,
+            tail => tail::of_answer(tail, format),
+        };
+        let opened =
+            format.opened.as_deref().map_or(0, |opened| if tail.starts_with(opened) { opened.len() } else { 0 });
         Ok(Parser {
             machinery,
             open_ended: format.end.is_none(),
@@ -183,6 +192,7 @@ impl Parser {
             spare_held: Vec::new(),
             candidate: None,
             base: tail.len(),
+            opened,
             tail: Some(tail.to_owned()),
             at: 0,
         }
@@ -347,11 +357,19 @@ impl Parser {
 
     /// Bytes outside calls that are not a marker.
     fn push_prose(&mut self, bytes: &[u8]) {
+        let bytes = self.without_opened(bytes);
         if self.pending && !bytes.trim_ascii().is_empty() {
             self.pending = false;
             self.begin_reasoning(&[]);
         }
         self.prose().push(bytes);
+    }
+
+    /// The bytes without what the prompt opened of a call that is none.
+    pub(super) fn without_opened<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
+        let opened = self.opened.min(bytes.len());
+        self.opened -= opened;
+        &bytes[opened..]
     }
 
     fn consume(&mut self, mut input: &[u8]) {

@@ -14,8 +14,10 @@ struct Markers {
     builtin: &'static Builtin,
     /// Required for a call.
     call: Vec<String>,
-    /// Around results and other parts.
+    /// Around results.
     other: Vec<String>,
+    /// Around turns and other parts, which models with other formats may have too.
+    turns: Vec<String>,
 }
 
 impl Markers {
@@ -32,7 +34,7 @@ pub(super) fn by_markers(is_there: &dyn Fn(&str) -> bool) -> Option<(&'static Bu
         let call: Vec<&String> = markers.call.iter().filter(|marker| is_there(marker)).collect();
         let own: Vec<&String> = markers.all().filter(|marker| is_there(marker) && !shared(marker)).collect();
         let whole = !call.is_empty() && call.len() == markers.call.len();
-        let other = markers.other.iter().filter(|marker| is_there(marker)).count();
+        let other = markers.other.iter().chain(&markers.turns).filter(|marker| is_there(marker)).count();
         let rank = (whole, call.len(), own.len(), other, Reverse(order));
         let shown = if whole { call } else { own };
         (whole || shown.len() > 1).then_some((rank, markers.builtin, shown))
@@ -50,7 +52,7 @@ pub(super) fn by_tokens(is_token: &dyn Fn(&str) -> bool) -> Option<(&'static Bui
         let call: Vec<&String> = markers.call.iter().filter(|marker| is_there(marker)).collect();
         let whole = !call.is_empty() && call.len() == markers.call.len();
         let own = call.iter().filter(|marker| !shared(marker)).count();
-        let other = markers.other.iter().filter(|marker| is_there(marker)).count();
+        let other = markers.other.iter().chain(&markers.turns).filter(|marker| is_there(marker)).count();
         let rank = (call.len(), whole, other, Reverse(order));
         (whole || own > 1).then_some((rank, markers.builtin, call))
     });
@@ -114,18 +116,21 @@ fn all_markers() -> Vec<Markers> {
         let format = builtin.format();
         let mut call = Vec::new();
         call_texts(format).iter().for_each(|text| add(&mut call, text));
-        let mut other = Vec::new();
-        let markup = format.markup.iter().filter_map(Marker::text);
-        format.history.marks().chain(markup).for_each(|text| add(&mut other, text));
+        let (mut other, mut turns) = (Vec::new(), Vec::new());
+        format.history.marks().for_each(|text| add(&mut other, text));
+        format.markup.iter().filter_map(Marker::text).for_each(|text| add(&mut turns, text));
         other.retain(|marker| !call.contains(marker));
-        all.push(Markers { builtin, call, other });
+        turns.retain(|marker| !call.contains(marker) && !other.contains(marker));
+        all.push(Markers { builtin, call, other, turns });
     }
     all
 }
 
 fn call_texts(format: &Format) -> Vec<&str> {
     let around = format.section.iter().flat_map(|section| [&section.start, &section.end]);
-    let markers = around.chain(&format.start).chain(&format.end).filter_map(Marker::text);
+    // The header of a turn, which begins calls too, is that of other models as well.
+    let start = format.start.as_ref().filter(|start| !format.markup.contains(start));
+    let markers = around.chain(start).chain(&format.end).filter_map(Marker::text);
     let inside: Vec<&str> = match &format.payload {
         Payload::Named(named) => vec![named.head.forms.first().map_or("", String::as_str), &named.tail],
         Payload::Tagged(tagged) => vec![

@@ -29,6 +29,9 @@ pub struct Inference {
     pub parallel: bool,
     /// What could not be inferred, and peculiarities.
     pub notes: Vec<String>,
+    /// Whether each call is a turn of its own. Such templates have parts that no rendering shows, which the built-in
+    /// format of the family knows.
+    pub(crate) turns: bool,
     /// What the template writes between the user's message and an answer, in each way of rendering it.
     pub(crate) headers: Arc<[String]>,
 }

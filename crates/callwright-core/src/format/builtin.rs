@@ -79,7 +79,7 @@ macro_rules! builtin {
 }
 
 /// The first is the default.
-pub(crate) static BUILTIN: [Builtin; 43] = [
+pub(crate) static BUILTIN: [Builtin; 49] = [
     builtin!("delimited", "any model; the bundled one"),
     builtin!("hermes", "Hermes 2 to 4, Qwen 2.5 and 3, QwQ, Granite 4, MiMo, EXAONE 4, SmolLM3, Ling, Falcon-H1"),
     builtin!("qwen3-coder", "Qwen3-Coder, Qwen 3.5, Nemotron 3, Step 3.5"),
@@ -98,6 +98,8 @@ pub(crate) static BUILTIN: [Builtin; 43] = [
     builtin!("kimi-k3", "Kimi K3"),
     builtin!("glm-4", "GLM 4.5 to 4.7"),
     builtin!("glm-5", "GLM 5"),
+    builtin!("glm-4-0414", "GLM 4 (9B chat and 0414)"),
+    builtin!("minimax-m1", "MiniMax M1"),
     builtin!("minimax-m2", "MiniMax M2 and M2.1"),
     builtin!("minimax-m3", "MiniMax M3"),
     builtin!("step-3", "Step-3"),
@@ -107,14 +109,18 @@ pub(crate) static BUILTIN: [Builtin; 43] = [
     builtin!("nemotron-v2", "Nemotron Nano v2"),
     builtin!("solar-open", "Solar Open"),
     builtin!("ernie-4.5", "ERNIE 4.5"),
+    builtin!("command-r", "Command R, Command R+"),
     builtin!("command-r7b", "Command R7B, Command A (Cohere2)"),
     builtin!("apertus", "Apertus"),
     builtin!("olmo-3", "Olmo 3"),
     builtin!("internlm2", "InternLM2, InternLM 2.5 and 3"),
     builtin!("gigachat-3.1", "GigaChat 3.1"),
     builtin!("granite", "Granite 3"),
+    builtin!("granite-20b", "Granite 20B for function calling"),
+    builtin!("hyperclovax", "HyperCLOVA X SEED"),
     builtin!("lfm2", "LFM2 and LFM2.5"),
     builtin!("minicpm-4", "MiniCPM3, MiniCPM4"),
+    builtin!("functionary-v2", "Functionary v2"),
     builtin!("functionary-v3.1", "Functionary v3.1"),
     builtin!("functionary-v3.2", "Functionary v3.2"),
     builtin!("phi-4-mini", "Phi-4-mini"),

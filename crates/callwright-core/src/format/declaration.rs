@@ -74,7 +74,8 @@ impl Reader<'_> {
             return Err(self.error(0..0, ErrorKind::Format, "the declaration has no table [format]".into()));
         };
         let format = self.table(entry, "format")?;
-        self.known(format, "[format]", &["name", "start", "end", "literal", "payload", "markup", "text_after_calls"])?;
+        let keys = ["name", "start", "end", "literal", "payload", "markup", "opened", "text_after_calls"];
+        self.known(format, "[format]", &keys)?;
         let literal = self.flag(format, "literal")?.unwrap_or(false);
         let (kind, kind_span) = self.required(format, "[format]", "payload", entry.span())?;
         let start = self.demanded_marker(format, "start", literal, entry.span())?;
@@ -98,6 +99,7 @@ impl Reader<'_> {
                 None => Vec::new(),
             },
             markup: self.markers(format, "markup", literal)?,
+            opened: self.text(format, "opened")?.map(|(text, _)| text).filter(|text| !text.trim().is_empty()),
             text_after_calls: self.flag(format, "text_after_calls")?.unwrap_or(false),
             history: self.history(root)?,
             styles: self.styles(root)?,

@@ -30,6 +30,9 @@ impl Declaration {
         if !self.markup.is_empty() {
             lines.line("markup", &list(self.markup.iter().map(marker)));
         }
+        if let Some(opened) = &self.opened {
+            lines.text("opened", opened);
+        }
         if self.text_after_calls {
             lines.line("text_after_calls", "true");
         }

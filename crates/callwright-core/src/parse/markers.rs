@@ -38,6 +38,13 @@ pub(crate) struct Sign {
     pub(super) lookahead: Lookahead,
 }
 
+impl Sign {
+    /// Whether the match includes the beginning of a call.
+    pub(crate) fn is_head(self) -> bool {
+        self.exact && self.lookahead == Lookahead::Head
+    }
+}
+
 /// How much of the payload a match includes, to distinguish a marker from prose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lookahead {

@@ -11,6 +11,14 @@ impl Parser {
     /// A marker outside calls; `at` is the offset of `held`. False if it is just text.
     pub(super) fn marker_in_prose(&mut self, held: &[u8], found: &mut Found) -> bool {
         let place = self.at + found.start..self.at + found.end;
+        let acted = self.act_in_prose(held, found, place);
+        if acted {
+            self.opened = 0;
+        }
+        acted
+    }
+
+    fn act_in_prose(&mut self, held: &[u8], found: &mut Found, place: Range<usize>) -> bool {
         match found.sign.side {
             Side::End => return self.end_marker_in_prose(held, *found, place),
             Side::Start | Side::Bare => return self.start_marker(held, *found, place),
@@ -46,8 +54,9 @@ impl Parser {
                 return false;
             }
             Side::Markup => {
+                let before = self.without_opened(&held[..found.start]);
                 let prose = self.prose();
-                prose.push(&held[..found.start]);
+                prose.push(before);
                 // A call without its own marker may follow.
                 prose.begin_line();
                 // An answer does not begin with the line break after its markup.
@@ -84,6 +93,9 @@ impl Parser {
             self.calls.diagnose(kind, place);
             return false;
         }
+        if !self.names_a_tool(&held[found.end..], found) {
+            return false;
+        }
         let bare = found.sign.side == Side::Bare;
         let marked = bare && self.text.follows_markup(&held[..found.start]);
         let in_line = bare && !marked && !self.is_bare_call(held, found.start);
@@ -99,6 +111,18 @@ impl Parser {
             self.report_in_line(&held[found.start..], place);
         }
         true
+    }
+
+    /// Whether a start marker that may also be text is followed by a call. A name at the text's end must be a tool's, or
+    /// the beginning of one; after what the prompt opened, it must be whole.
+    fn names_a_tool(&self, after: &[u8], found: Found) -> bool {
+        let name = String::from_utf8_lossy(after);
+        let name = name.trim();
+        if !found.sign.is_head() || name.is_empty() || name.contains(['{', '`']) {
+            return true;
+        }
+        let opened = self.opened > 0;
+        self.calls.is_known_tool(name) || !opened && (!self.calls.knows_tools() || self.calls.may_become_tool(name))
     }
 
     /// Whether a near miss of a section's marker counts: the end of a section follows a call.
@@ -144,6 +168,7 @@ impl Parser {
 
     /// The text or reasoning is interrupted here; it ends with `last`.
     pub(super) fn leave_prose(&mut self, last: &[u8]) {
+        let last = self.without_opened(last);
         let prose = self.prose();
         prose.push(last);
         prose.before_markup();

@@ -218,16 +218,34 @@ impl Parser {
         }
         self.forms.trailers.extend(&beginning.trailers);
         self.forms.fence = false;
-        self.leave_prose(&held[..found.start]);
+        let action = if held[found.start..].starts_with(b"```") { self.action_before() } else { None };
+        let (begin, start) = match &action {
+            Some((offset, _)) => (0, *offset),
+            None => (found.start, place.start),
+        };
+        self.leave_prose(&held[..begin]);
         self.section = None;
-        self.calls.open(place.start);
-        self.calls.keep(&held[found.start..beginning.payload]);
+        self.calls.open(start);
+        self.calls.keep(&action.map_or_else(Vec::new, |(_, written)| written));
+        self.calls.keep(&held[begin..beginning.payload]);
         self.calls.begin_payload();
         self.enter(beginning.form);
         self.calls.depart(RepairKind::OtherForm, place);
         self.payload = self.spare.take();
         found.end = beginning.payload;
         true
+    }
+
+    /// Takes `Action:` at the end of the text back, which introduces a code fence with calls; returns where it was.
+    fn action_before(&mut self) -> Option<(usize, Vec<u8>)> {
+        let (text, _) = self.text.tail(TAIL);
+        let line = text.rfind('\n').map_or(0, |at| at + 1);
+        let start = self.text.len() - text[line..].trim_start().len();
+        if text[line..].trim() != "Action:" || !self.text.is_unsent(start) || self.text.written_from(start)? != start {
+            return None;
+        }
+        let offset = self.at - (self.text.len() + self.text.blank()?.len() - start);
+        Some((offset, self.text.take_back(start)))
     }
 
     /// Whether the held bytes are the beginning of a call with a long text as its first argument, which then begins.

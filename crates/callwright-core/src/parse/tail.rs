@@ -10,11 +10,15 @@ use crate::format::{Format, Marker};
 
 /// The part of a prompt's tail that belongs to the answer.
 pub(super) fn of_answer<'t>(tail: &'t str, format: &Format) -> &'t str {
-    format
+    let answer = format
         .headers()
         .iter()
         .find_map(|header| after_known(tail, header))
-        .unwrap_or_else(|| after_recognised(tail, format))
+        .unwrap_or_else(|| after_recognised(tail, format));
+    // The header may end with what belongs to the answer: the start marker of its first call.
+    let opened = format.opened.as_deref().map(str::trim_end).unwrap_or_default();
+    let header = tail[..tail.len() - answer.len()].trim_end();
+    if !opened.is_empty() && header.ends_with(opened) { &tail[header.len() - opened.len()..] } else { answer }
 }
 
 /// The answer after `header`; the tail may contain only the header's end.

@@ -12,6 +12,7 @@ use crate::format::{
 use crate::message::Arguments;
 use crate::parse::{ParsedCall, Parser, ParserOptions};
 use crate::template::ChatTemplate;
+use crate::tool::{Tool, Tools};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -20,13 +21,14 @@ pub fn infer(template: &ChatTemplate) -> Inference {
     let Some(answer) = answer(&renders) else {
         let notes = vec!["it cannot be rendered with a question and tools, or leaves them out".to_owned()];
         let headers = headers_without_tools(&renders, None);
-        return Inference { format: None, reasoning: None, parallel: false, notes, headers };
+        return Inference { format: None, reasoning: None, parallel: false, notes, turns: false, headers };
     };
     let (head, end) = answer.split_once(TEXT).unwrap_or_default();
     let turn = Turn { prompt: renders.prompt(&[]).unwrap_or_default(), head, end: turn_end(&renders, end) };
     let (reasoning, around) = reasoning_of(&renders, &turn.prompt, head);
     let headers = headers_around(&renders, head, around.as_ref());
-    let mut inference = Inference { format: None, reasoning: around, parallel: false, notes: Vec::new(), headers };
+    let mut inference =
+        Inference { format: None, reasoning: around, parallel: false, notes: Vec::new(), turns: false, headers };
     let found = declaration(&renders, &turn, reasoning.as_ref(), &mut inference);
     let Some((declaration, sample)) = found else { return inference };
     let declaration = Declaration { reasoning: inference.reasoning.clone(), ..declaration };
@@ -35,7 +37,9 @@ pub fn infer(template: &ChatTemplate) -> Inference {
         return inference;
     }
     let format = Format::unchecked(declaration).with_headers(Arc::clone(&inference.headers));
-    let read = read_back(&format, &sample);
+    let in_object = inference.notes.iter().any(|note| note == IN_OBJECT);
+    let tools = in_object.then(|| Tools::new([Tool::new(FIRST.name, "", None)]).ok().map(Arc::new));
+    let read = read_back(&format, &sample, tools.flatten());
     let call = FIRST.call();
     let names = |arguments: &Arguments| arguments.as_object().map(|object| object.keys().cloned().collect::<Vec<_>>());
     let is_call = read.is_some_and(|read| {
@@ -109,9 +113,12 @@ fn says_a_sentinel(declaration: &Declaration) -> bool {
     parts.chain([TEXT, THOUGHT]).any(|part| block.contains(part))
 }
 
+/// The note on calls in one object, which are read as a call in another form.
+const IN_OBJECT: &str = "it writes the list of calls as the member of an object";
+
 /// The answer parsed as a call, if it contains exactly one.
-fn read_back(format: &Format, answer: &str) -> Option<ParsedCall> {
-    let mut parser = Parser::new(format, None, ParserOptions::default()).ok()?;
+fn read_back(format: &Format, answer: &str, tools: Option<Arc<Tools>>) -> Option<ParsedCall> {
+    let mut parser = Parser::new(format, tools, ParserOptions::default()).ok()?;
     parser.push(answer.as_bytes(), &mut |_| ());
     let mut calls = parser.finish(&mut |_| ()).calls;
     calls.pop().filter(|_| calls.is_empty())
@@ -142,6 +149,8 @@ struct Frame {
     parts: Repeated,
     /// Whether the calls are in a bracketed list.
     list: bool,
+    /// Whether that list is the only member of an object.
+    in_object: bool,
     /// The text between content and the first call, apart from the call's start.
     after_text: Option<String>,
 }
@@ -186,12 +195,20 @@ fn declaration(
     let between = both.as_ref().map(|(_, _, between, _)| *between);
     let after = both.as_ref().map(|(_, _, _, after)| *after);
     let after = after.unwrap_or_else(|| without_end(&one[last(&one, &first, &FIRST)..], &turn.end));
-    let frame = frame(before, between, after, after_text.as_deref(), &first.kind);
+    let counted = between.and_then(|between| counted(before, between)).filter(|_| first.kind.has_head());
+    let (before_first, between) = match &counted {
+        Some((before, between)) => (before.as_str(), Some(between.as_str())),
+        None => (before, between),
+    };
+    let frame = frame(before_first, between, after, after_text.as_deref(), &first.kind);
     if first.python_literals {
         notes.push("it writes arguments as Python prints them, not as JSON".to_owned());
     }
     if first.kind.arguments_are_text() {
         notes.push("it writes the arguments of calls as JSON in a string".to_owned());
+    }
+    if frame.in_object {
+        notes.push(IN_OBJECT.to_owned());
     }
     if matches!(first.kind, Kind::Json { wrapped: true, .. }) {
         notes.push("it wraps each call in one more object".to_owned());
@@ -205,6 +222,12 @@ fn declaration(
         notes.push("its calls have no start marker, and cannot be distinguished from text".to_owned());
         return None;
     }
+    let turns = frame.parts.between.trim();
+    if declaration.section.is_none() && turns.contains(turn.prompt.trim()) && !turn.prompt.trim().is_empty() {
+        inference.turns = true;
+        markup.push(turns.to_owned());
+        markup.extend(tags(turns).first().map(|tag| turns[tag.clone()].to_owned()));
+    }
     let outer = frame.parts.outer_start.trim();
     if declaration.section.is_none() && !outer.is_empty() {
         markup.push(outer.to_owned());
@@ -213,9 +236,33 @@ fn declaration(
         markup.extend(unused_tokens(renders.source(), &[&one, &turn.prompt, turn.head, &turn.end]));
     }
     declaration.markup = markup.iter().map(|text| literal(text)).collect();
+    opened(&mut declaration, turn);
     let end = last(&one, &first, &FIRST);
     let sample = &one[first.unit.start - before.len()..end];
     Some((declaration, format!("{sample}{}", without_end(&one[end..], &turn.end))))
+}
+
+/// If prompts end with the beginning of a call, it is the header of the assistant's turn as well.
+fn opened(declaration: &mut Declaration, turn: &Turn) {
+    let Payload::Named(named) = &mut declaration.payload else { return };
+    let start = declaration.start.as_ref().and_then(Marker::text).unwrap_or_default();
+    let before_name = |form: &String| form.find('{').map(|at| form[..at].to_owned());
+    let Some(head) = named.head.forms.first().and_then(before_name) else { return };
+    let begins = format!("{start}{head}").trim_start().to_owned();
+    let prompt = turn.prompt.trim_end();
+    if begins.trim().is_empty() || !prompt.ends_with(begins.trim_end()) {
+        return;
+    }
+    named.head.forms.retain(|form| form.starts_with(&head));
+    named.head.forms.iter_mut().for_each(|form| drop(form.drain(..head.len())));
+    let written = turn.head.strip_prefix(prompt).unwrap_or_default();
+    let text = format!("{}{}", begins.trim_end(), written.trim_end());
+    // Punctuation alone is text unless a call follows.
+    let header = begins.contains(char::is_alphanumeric).then(|| literal(&begins));
+    let text = (!written.trim().is_empty()).then(|| literal(&text));
+    declaration.markup.extend(text.into_iter().chain(header.clone()));
+    declaration.start = header.or(declaration.start.take());
+    declaration.opened = Some(begins);
 }
 
 /// The declaration of calls of a kind, between the markers of a frame. `kinds` are those of the two calls of an answer.
@@ -278,6 +325,26 @@ fn unused_tokens(source: &str, written: &[&str]) -> Vec<String> {
     unused
 }
 
+/// The texts before the first and the second call with `{index}` or `{number}` in place of their number, if they have one
+/// after the first tag.
+fn counted(before: &str, between: &str) -> Option<(String, String)> {
+    let same = common_suffix(before, between);
+    let number = |text: &str| {
+        let rest = &text[..text.len() - same.len()];
+        let digits = rest.len() - rest.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        rest[rest.len() - digits..].parse::<u32>().ok().map(|number| (number, rest.len() - digits))
+    };
+    let ((first, at), (second, at_second)) = (number(before)?, number(between)?);
+    let part = match (first, second) {
+        (0, 1) => "{index}",
+        (1, 2) => "{number}",
+        _ => return None,
+    };
+    let marker = tags(before).first().map_or(before.len(), |tag| tag.end);
+    let with = |text: &str, at: usize| format!("{}{part}{same}", &text[..at]);
+    (marker <= at).then(|| (with(before, at), with(between, at_second)))
+}
+
 /// What the model writes before its first call if it writes no text.
 fn lead<'a>(before: &'a str, after_text: Option<&str>, turn: &Turn, reasoning: Option<&Reasoning>) -> &'a str {
     let (prompt, answer) = (turn.prompt.as_str(), turn.head);
@@ -295,6 +362,11 @@ fn lead<'a>(before: &'a str, after_text: Option<&str>, turn: &Turn, reasoning: O
         }
         _ => reasoning.map_or(lead, |reasoning| reasoning.strip(lead)),
     };
+    // A call in a turn of its own comes after the header that prompts end with.
+    let header = prompt.trim();
+    let own =
+        lead.rfind(header).filter(|_| header.contains(char::is_alphanumeric)).map(|at| &lead[at + header.len()..]);
+    let lead = own.filter(|own| !own.trim().is_empty()).unwrap_or(lead);
     if lead.trim().is_empty() { "" } else { lead }
 }
 
@@ -318,8 +390,12 @@ fn frame(before: &str, between: Option<&str>, after: &str, after_text: Option<&s
     let comma = between.is_none_or(|between| between.trim() == ",");
     let bracket = before.trim_end().strip_suffix('[').zip(after.trim_start().strip_prefix(']'));
     if let Some((before, after)) = bracket.filter(|_| in_list && comma) {
+        // The parser knows such objects, whose brackets are no markers.
+        let in_object = before.trim().strip_prefix("{\"").is_some_and(|key| key.trim_end().ends_with("\":"));
+        let in_object = in_object && after.trim() == "}";
+        let (before, after) = if in_object { ("", "") } else { (before, after) };
         let parts = Repeated { start: before.to_owned(), end: after.to_owned(), ..Repeated::default() };
-        return Frame { parts, list: true, after_text: after_text.map(str::to_owned) };
+        return Frame { parts, list: true, in_object, after_text: after_text.map(str::to_owned) };
     }
     let mut parts = match between {
         Some(between) => repeated(before, between, after),
@@ -337,7 +413,7 @@ fn frame(before: &str, between: Option<&str>, after: &str, after_text: Option<&s
         parts.outer_start.clear();
         parts.outer_end.clear();
     }
-    Frame { parts, list: false, after_text: after_text.map(str::to_owned) }
+    Frame { parts, list: false, in_object: false, after_text: after_text.map(str::to_owned) }
 }
 
 fn literal(text: &str) -> Marker {

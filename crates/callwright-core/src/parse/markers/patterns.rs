@@ -41,7 +41,8 @@ impl Patterns {
                     let sign = Sign { side, exact: true, lookahead: Lookahead::Brackets };
                     (sign, format!("(?:{})[ \\t\\r\\n]{{0,16}}(?:{opening})", marker.pattern()))
                 }
-                (Side::Start, None) => match signs_alone(declaration, &marker) {
+                (Side::Start, None) => match signs_alone(declaration, &marker).or_else(|| header(declaration, &marker))
+                {
                     Some(head) => (Sign { side, exact: true, lookahead: Lookahead::Head }, head),
                     None => (Sign { side, exact: true, lookahead: Lookahead::None }, marker.pattern()),
                 },
@@ -74,6 +75,22 @@ fn signs_alone(declaration: &Declaration, marker: &Marker) -> Option<String> {
     Some(format!(r"(?:{})[ ]?{name}[ \t\r\n]{{0,4}}(?:\{{|```|\z)", marker.pattern()))
 }
 
+/// A start marker that also begins text, such as the header of a turn, is a marker only if a name and a bracket follow.
+fn header(declaration: &Declaration, marker: &Marker) -> Option<String> {
+    let Payload::Named(named) = &declaration.payload else { return None };
+    if !declaration.markup.contains(marker) {
+        return None;
+    }
+    let after = |form: &String| {
+        let text = form.strip_prefix("{name}").filter(|text| !text.contains('{'))?.trim();
+        Some(text.bytes().map(escape).collect::<String>()).filter(|text| !text.is_empty())
+    };
+    let after: Vec<String> = named.head.forms.iter().filter_map(after).collect();
+    let after = if after.is_empty() { String::new() } else { format!("(?:{})?[ \\t\\r\\n]{{0,4}}", after.join("|")) };
+    let word = "[A-Za-z0-9_.:/-]{1,64}";
+    Some(format!(r"(?:{})[ \t\r\n]{{0,4}}{word}[ \t\r\n]{{0,4}}{after}(?:\{{|```)", marker.pattern()))
+}
+
 /// The first bracket of a payload, if it begins with one.
 fn brackets(declaration: &Declaration) -> Option<&'static str> {
     matches!(declaration.payload, Payload::Json(_)).then_some(r"\{|```|\[[ \t\r\n]{0,8}\{")
@@ -81,7 +98,7 @@ fn brackets(declaration: &Declaration) -> Option<&'static str> {
 
 /// A near miss of the start marker, if a call follows.
 pub(super) fn near_start(declaration: &Declaration) -> Option<(Sign, String)> {
-    let start = declaration.start.as_ref()?;
+    let start = declaration.start.as_ref().filter(|start| !declaration.markup.contains(start))?;
     let mut near = start.near_miss()?;
     let (lookahead, opening) = opening(declaration);
     // A letter is not enough to show a call: require a bracket.

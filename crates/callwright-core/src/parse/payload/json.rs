@@ -47,6 +47,8 @@ pub(crate) struct JsonPayload {
     /// Whether a comma came right after the arguments, and then the beginning of another one.
     comma: bool,
     goes_on: bool,
+    /// The place of a comma right after the arguments, in a format without end marker: it may be the text's.
+    comma_at: Option<usize>,
     /// Whether to read only the arguments, without an object around them.
     bare: bool,
     /// Whether to stop after the payload, for the format's following text.
@@ -134,6 +136,8 @@ enum Step {
     NextCall,
     /// It is after the end of the payload.
     Over,
+    /// The payload ended before this offset.
+    OverBefore(usize),
 }
 
 impl JsonPayload {
@@ -150,6 +154,7 @@ impl JsonPayload {
             over: false,
             comma: false,
             goes_on: false,
+            comma_at: None,
             bare: false,
             pause: false,
             junk: false,
@@ -379,6 +384,9 @@ impl JsonPayload {
             self.array = byte == b',';
             return Step::Taken;
         }
+        if self.waits() && !self.trailing.fenced {
+            return self.after_arguments(byte, at, calls);
+        }
         if self.open_ended {
             let fence = self.trailing.fenced && byte == b'`';
             let goes_on = self.array && byte == b'{' || fence || byte.is_ascii_whitespace();
@@ -404,6 +412,31 @@ impl JsonPayload {
                     self.depart(RepairKind::StrayText, text, calls);
                 }
                 return Step::NextCall;
+            }
+        }
+        Step::Taken
+    }
+
+    /// Whether the next byte shows if the arguments have ended: with a brace too many, they would be cut.
+    fn waits(&self) -> bool {
+        self.repair && self.bare && self.open_ended && !self.pause && !self.over && !self.array
+    }
+
+    /// A byte right after the arguments, in a format without end marker.
+    fn after_arguments(&mut self, byte: u8, at: usize, calls: &mut Calls) -> Step {
+        match (byte, self.comma_at) {
+            (b'}', None) => {
+                self.depart(RepairKind::StrayText, at, calls);
+            }
+            (b',', None) => self.comma_at = Some(at),
+            (_, Some(_)) if byte.is_ascii_whitespace() => {}
+            (b'"', Some(_)) => {
+                (self.goes_on, self.over) = (true, true);
+                return Step::Over;
+            }
+            (_, comma) => {
+                self.over = true;
+                return comma.map_or(Step::Over, Step::OverBefore);
             }
         }
         Step::Taken
@@ -452,6 +485,7 @@ impl PayloadReader for JsonPayload {
                 Step::NextCall if self.array && self.keys.array => return (i, Then::NextCall),
                 Step::NextCall => return (i, Then::SeveralCalls),
                 Step::Over => break,
+                Step::OverBefore(at) => return (i, Then::Again(at)),
             }
         }
         (i, Then::More)
@@ -481,7 +515,7 @@ impl PayloadReader for JsonPayload {
     fn is_closed(&self) -> bool {
         self.open_ended
             && !self.pause
-            && (self.over || self.state == State::After && !self.array && !self.trailing.fenced)
+            && (self.over || self.state == State::After && !self.array && !self.trailing.fenced && !self.waits())
     }
 
     fn end(&mut self, by: Terminator, tail: &[u8], at: usize, stops: &Stops, calls: &mut Calls) -> Ending {
@@ -555,6 +589,12 @@ impl PayloadReader for JsonPayload {
         Ending { complete, broken: lost, arguments: text }
     }
 
+    fn before_end(&mut self, _at: usize, _stops: &Stops, _calls: &mut Calls) -> Option<usize> {
+        let comma = self.comma_at.filter(|_| !self.over)?;
+        self.over = true;
+        Some(comma)
+    }
+
     fn text_at(&self) -> Option<usize> {
         self.trailing.text_at()
     }
@@ -583,7 +623,7 @@ impl PayloadReader for JsonPayload {
         self.sent = 0;
         self.string_at = None;
         (self.wrapped, self.array, self.over, self.junk, self.lost) = (false, false, false, false, false);
-        (self.comma, self.goes_on) = (false, false);
+        (self.comma, self.goes_on, self.comma_at) = (false, false, None);
         (self.bare, self.pause) = (false, false);
         (self.undecided, self.shortened, self.argued, self.long_key) = (false, false, false, false);
         self.arrow = false;

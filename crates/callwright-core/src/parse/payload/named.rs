@@ -223,6 +223,10 @@ impl PayloadReader for NamedPayload {
         ending
     }
 
+    fn before_end(&mut self, at: usize, stops: &Stops, calls: &mut Calls) -> Option<usize> {
+        self.arguments.before_end(at, stops, calls)
+    }
+
     fn text_at(&self) -> Option<usize> {
         self.arguments.text_at()
     }

@@ -45,6 +45,9 @@ impl TaggedPlan {
         while let Some(at) = position(rest, closing) {
             rest = &rest[at + closing.len()..];
             let after = rest.trim_ascii_start();
+            if self.is_argument_after_end(after) {
+                return true;
+            }
             let tags = || [&self.key_start, &self.end, &self.section_end].into_iter().chain(&self.starts);
             let whole = tags().any(|tag| !tag.is_empty() && after.starts_with(tag));
             if !whole && tags().any(|tag| tag.len() > LEAST && begins_nearly(after, tag)) {
@@ -52,6 +55,16 @@ impl TaggedPlan {
             }
         }
         false
+    }
+
+    /// Whether an argument follows the end marker: the beginning of another call is missing.
+    fn is_argument_after_end(&self, text: &[u8]) -> bool {
+        let Some(mut after) = text.strip_prefix(&self.end[..]).filter(|_| !self.end.is_empty()) else { return false };
+        after = after.trim_ascii_start();
+        if let Some(rest) = after.strip_prefix(&self.section_end[..]) {
+            after = rest.trim_ascii_start();
+        }
+        !self.key_start.is_empty() && after.starts_with(&self.key_start)
     }
 
     /// Whether text between arguments is an argument with a damaged beginning.

@@ -32,7 +32,7 @@ pub(super) struct ValueReader {
     opening: Vec<u8>,
     /// Whether a tag was closed in the value that was not opened in it, and whether one was opened after that: then it is
     /// the next argument, with a broken beginning.
-    unopened: bool,
+    unopened: Option<usize>,
     mixed: bool,
     /// Whether such a tag was opened in it.
     opened: bool,
@@ -112,7 +112,7 @@ impl ValueReader {
             opening: Vec::new(),
             before: Vec::new(),
             inner: 0,
-            unopened: false,
+            unopened: None,
             mixed: false,
             opened: false,
             unstarted: false,
@@ -146,7 +146,7 @@ impl ValueReader {
         self.sink = Sink::Start;
         (self.lead, self.cdata, self.line_start, self.ended) = (0, false, false, false);
         self.held.clear();
-        (self.inner, self.unopened, self.mixed) = (0, false, false);
+        (self.inner, self.unopened, self.mixed) = (0, None, false);
         (self.opened, self.unstarted, self.open, self.text_from) = (false, false, false, 0);
         self.doubt = None;
         self.raw.clear();
@@ -275,7 +275,10 @@ impl ValueReader {
 
     /// Decides a doubt: whether the value `ended` before the doubtful bytes.
     fn end_doubt(&mut self, ended: bool, stops: &Stops, output: &mut Output, calls: &mut Calls) {
-        if let Some(doubt) = self.doubt.take().filter(|_| !ended) {
+        let Some(doubt) = self.doubt.take() else { return };
+        if ended {
+            self.unopened.take_if(|at| *at == doubt.at);
+        } else {
             self.has_end |= doubt.marked;
             self.data(&doubt.bytes, doubt.at, stops, output, calls);
         }
@@ -304,7 +307,7 @@ impl ValueReader {
         if is(&self.opening) {
             self.opened = true;
             self.inner += 1;
-            self.mixed |= self.unopened;
+            self.mixed |= self.unopened.is_some();
         } else if is(&self.closing) {
             self.count_closing();
         }
@@ -312,7 +315,9 @@ impl ValueReader {
 
     /// Counts a closing tag that is part of the value.
     fn count_closing(&mut self) {
-        self.unopened |= self.inner == 0;
+        if self.inner == 0 {
+            self.unopened.get_or_insert(self.held_at);
+        }
         self.inner = self.inner.saturating_sub(1);
     }
 
@@ -630,12 +635,14 @@ impl ValueReader {
             calls.blame(CallProblem::UnclosedString);
         } else if self.is_damaged(output) {
             calls.blame(CallProblem::DamagedTag);
+        } else if let Some(at) = self.unopened.filter(|_| self.repair) {
+            output.report(RepairKind::TagInValue, at..at + self.closing.len(), calls);
         }
     }
 
     /// Whether the text value at the end of the output contains a damaged tag.
     fn is_damaged(&self, output: &Output) -> bool {
-        if !self.repair || !(self.unstarted || self.open || self.unopened || self.opened) {
+        if !self.repair || !(self.unstarted || self.open || self.unopened.is_some() || self.opened) {
             return false;
         }
         let text: String = serde_json::from_str(&output.text[self.text_from..]).unwrap_or_default();
@@ -643,7 +650,7 @@ impl ValueReader {
         self.unstarted && plan.begins_with_damaged_opening(text)
             || self.open && plan.ends_with_damaged_closing(text, &self.closing)
             || self.opened && plan.closes_before(text, &self.opening, &self.closing)
-            || self.unopened && plan.goes_on_after_damage(text, &self.closing)
+            || self.unopened.is_some() && plan.goes_on_after_damage(text, &self.closing)
     }
 
     /// The JSON of the held bytes, if it is a value that the schema allows.
