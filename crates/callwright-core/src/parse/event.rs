@@ -148,7 +148,7 @@ pub enum RepairKind {
     /// The tool's name in different case, with different separators, a namespace before it, or a counter or markup
     /// after it.
     ToolName,
-    /// A closing tag in a value, which counts as text of the value.
+    /// A tag of the format in a value, which counts as text of the value.
     TagInValue,
     /// The call is in another form than the format's, such as a JSON object in a code fence; a diagnostic
     /// ([`DiagnosticKind::OtherForm`]) names the form.
@@ -185,7 +185,7 @@ impl RepairKind {
             RepairKind::ValueType => "a value of another type than its tool wants",
             RepairKind::EmptyArgument => "null or an empty text for an optional argument that may not be empty",
             RepairKind::ToolName => "its tool's name in other case or with other separators",
-            RepairKind::TagInValue => "a closing tag in the text of a value",
+            RepairKind::TagInValue => "a tag of the format in the text of a value",
             RepairKind::OtherForm => "another form than the format's",
         }
     }

@@ -301,7 +301,7 @@ fn cases_in_other_forms() {
 }
 
 /// Folders with a format of their own.
-const FOLDERS: [&str; 22] = [
+const FOLDERS: [&str; 23] = [
     "array",
     "bare",
     "bare_tools",
@@ -324,6 +324,7 @@ const FOLDERS: [&str; 22] = [
     "recipients",
     "word",
     "untagged",
+    "openended",
 ];
 
 #[test]

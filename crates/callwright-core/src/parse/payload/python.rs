@@ -156,6 +156,7 @@ impl PythonPayload {
                         return Did::Taken;
                     }
                     _ if self.text_at.is_some() => {}
+                    b'=' if self.comma && self.repair => self.argument_after(at, calls),
                     _ if self.line_start && self.repair => self.text_at = Some(self.name_at),
                     _ => {
                         self.report(RepairKind::StrayText, self.name_at..at, calls);
@@ -242,6 +243,7 @@ impl PythonPayload {
             b')' if self.printed > 0 => (self.printed, self.line_start) = (self.printed - 1, false),
             b')' if self.arguments.is_wrapped() => self.line_start = false,
             b'`' if self.fenced => self.line_start = false,
+            b'"' | b'\'' if self.comma && self.repair => self.argument_after(at, calls),
             _ if self.line_start && self.repair && !b"}])>,;'\"<`".contains(&byte) => {
                 (self.text_at, self.line_start) = (Some(at), false);
             }
@@ -252,6 +254,14 @@ impl PythonPayload {
             }
         }
         Did::Taken
+    }
+
+    /// An argument follows the closing parenthesis, which was one too many.
+    fn argument_after(&mut self, at: usize, calls: &mut Calls) {
+        self.report(RepairKind::StrayText, at..at + 1, calls);
+        let error = "an argument follows the closing parenthesis".to_owned();
+        calls.blame(CallProblem::ArgumentsNotJson { error });
+        (self.comma, self.line_start) = (false, false);
     }
 
     /// Another call follows, so the text in between was not for the user.

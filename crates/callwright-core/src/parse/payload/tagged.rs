@@ -189,6 +189,9 @@ impl TaggedPayload {
         if let Some(id) = read.id {
             calls.give_id(id);
         }
+        if self.plan.is_argument_in_name(&read.name) {
+            calls.blame(CallProblem::DamagedTag);
+        }
         calls.start(read.name, read.range);
         self.state = State::Between;
         if read.stopped.is_some_and(|byte| byte != b'{') {

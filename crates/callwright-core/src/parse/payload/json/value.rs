@@ -42,6 +42,7 @@ impl JsonPayload {
         match byte {
             b',' => self.state = State::Key,
             b'}' => self.end_object(stops, calls),
+            b';' if self.depart(RepairKind::OtherPunctuation, at, calls) => self.state = State::Key,
             b'"' | b'\'' => {
                 if self.depart(RepairKind::MissingComma, at, calls) {
                     self.state = State::Key;
@@ -59,7 +60,11 @@ impl JsonPayload {
                 self.end_object(stops, calls);
                 return Step::Again;
             }
-            _ if self.open_ended && self.repair => self.over = true,
+            _ if self.open_ended && self.repair => {
+                // Without its arguments, a call that goes on in an unknown way is not whole.
+                self.shortened |= !self.argued && self.arguments.is_empty() && self.held_arguments.is_none();
+                self.over = true;
+            }
             _ => {
                 self.depart(RepairKind::StrayText, at, calls);
             }

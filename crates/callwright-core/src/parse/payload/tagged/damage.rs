@@ -75,7 +75,16 @@ impl TaggedPlan {
         while let Some(rest) = text.strip_prefix(&closing[..]).filter(|_| !closing.is_empty()) {
             text = rest.trim_ascii_start();
         }
-        contains(text, closing) || contains(text, &self.value_start) || begins_nearly(text, &self.key_start)
+        // White space between arguments was skipped, that in a tag as well.
+        let solid = |text: &[u8]| text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect::<Vec<u8>>();
+        let text_only = solid(text);
+        let has = |tag: &[u8]| contains(&text_only, &solid(tag));
+        has(closing) || has(&self.value_start) || begins_nearly(text, &self.key_start)
+    }
+
+    /// Whether what was read as a tool's name contains the tags before a value.
+    pub(super) fn is_argument_in_name(&self, name: &str) -> bool {
+        [&self.value_start, &self.key_end].into_iter().any(|tag| contains(name.as_bytes(), tag))
     }
 }
 

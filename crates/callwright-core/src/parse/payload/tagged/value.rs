@@ -34,8 +34,8 @@ pub(super) struct ValueReader {
     /// the next argument, with a broken beginning.
     unopened: Option<usize>,
     mixed: bool,
-    /// Whether such a tag was opened in it.
-    opened: bool,
+    /// The place of such a tag that was opened in it.
+    opened: Option<usize>,
     /// Whether a tag before the value is missing, and whether the closing tag is.
     pub(super) unstarted: bool,
     open: bool,
@@ -114,7 +114,7 @@ impl ValueReader {
             inner: 0,
             unopened: None,
             mixed: false,
-            opened: false,
+            opened: None,
             unstarted: false,
             open: false,
             types: Types::default(),
@@ -147,7 +147,7 @@ impl ValueReader {
         (self.lead, self.cdata, self.line_start, self.ended) = (0, false, false, false);
         self.held.clear();
         (self.inner, self.unopened, self.mixed) = (0, None, false);
-        (self.opened, self.unstarted, self.open, self.text_from) = (false, false, false, 0);
+        (self.opened, self.unstarted, self.open, self.text_from) = (None, false, false, 0);
         self.doubt = None;
         self.raw.clear();
         self.reports.clear();
@@ -305,7 +305,7 @@ impl ValueReader {
             return;
         }
         if is(&self.opening) {
-            self.opened = true;
+            self.opened.get_or_insert(self.held_at);
             self.inner += 1;
             self.mixed |= self.unopened.is_some();
         } else if is(&self.closing) {
@@ -635,21 +635,28 @@ impl ValueReader {
             calls.blame(CallProblem::UnclosedString);
         } else if self.is_damaged(output) {
             calls.blame(CallProblem::DamagedTag);
-        } else if let Some(at) = self.unopened.filter(|_| self.repair) {
-            output.report(RepairKind::TagInValue, at..at + self.closing.len(), calls);
+        } else if let Some((at, tag)) = self.tag_in_it().filter(|_| self.repair) {
+            output.report(RepairKind::TagInValue, at..at + tag, calls);
         }
+    }
+
+    /// The place and the length of the first tag of the format in the value.
+    fn tag_in_it(&self) -> Option<(usize, usize)> {
+        let closing = self.unopened.map(|at| (at, self.closing.len()));
+        let opening = self.opened.map(|at| (at, self.opening.len()));
+        closing.into_iter().chain(opening).min()
     }
 
     /// Whether the text value at the end of the output contains a damaged tag.
     fn is_damaged(&self, output: &Output) -> bool {
-        if !self.repair || !(self.unstarted || self.open || self.unopened.is_some() || self.opened) {
+        if !self.repair || !(self.unstarted || self.open || self.unopened.is_some() || self.opened.is_some()) {
             return false;
         }
         let text: String = serde_json::from_str(&output.text[self.text_from..]).unwrap_or_default();
         let (text, plan) = (text.as_bytes(), &self.plan);
         self.unstarted && plan.begins_with_damaged_opening(text)
             || self.open && plan.ends_with_damaged_closing(text, &self.closing)
-            || self.opened && plan.closes_before(text, &self.opening, &self.closing)
+            || self.opened.is_some() && plan.closes_before(text, &self.opening, &self.closing)
             || self.unopened.is_some() && plan.goes_on_after_damage(text, &self.closing)
     }
 
