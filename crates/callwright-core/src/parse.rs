@@ -357,7 +357,7 @@ impl Parser {
 
     /// Bytes outside calls that are not a marker.
     fn push_prose(&mut self, bytes: &[u8]) {
-        let bytes = self.without_opened(bytes);
+        let bytes = if self.opened == 0 { bytes } else { self.without_opened(bytes) };
         if self.pending && !bytes.trim_ascii().is_empty() {
             self.pending = false;
             self.begin_reasoning(&[]);
