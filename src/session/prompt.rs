@@ -207,8 +207,9 @@ impl PromptWriter {
 
     /// The messages with ids that the chat template takes, if it does not take those that they have.
     pub(super) fn with_other_ids(&self, request: &AnswerRequest) -> Option<Vec<Message>> {
-        self.ids.replaced(&request.messages, |messages| {
-            self.template_for(request).render(&self.render_request(request, messages)).is_ok()
+        self.ids.replaced(&request.messages, &self.format, |messages| {
+            let written = self.template_for(request).render(&self.render_request(request, messages));
+            written.ok().map(|prompt| prompt.text())
         })
     }
 

@@ -3,7 +3,7 @@
 use callwright::Session;
 use callwright::engine::{ModelInfo, scripted::ScriptedEngine};
 use callwright::format::Format;
-use callwright::message::Message;
+use callwright::message::{Arguments, Message, ToolCall};
 use callwright::template::ChatTemplate;
 use callwright::tool::Tools;
 use serde_json::json;
@@ -75,4 +75,47 @@ fn a_prompt_may_open_the_call_that_the_model_writes() {
     assert_eq!(reply.calls[0].arguments.to_text(), r#"{"port":"12"}"#);
     let mut session = self::session("named_after_the_header", None, "Yes");
     assert_eq!(session.ask("Is it high?").unwrap().message.content, "Yes");
+}
+
+/// Kimi's models know calls and results by `functions.NAME:INDEX`.
+#[test]
+fn results_have_the_ids_that_the_format_gives_calls() {
+    let format = "{#--- callwright\n[format]\nname = \"ids\"\nstart = \"<call>\"\nend = \"<end>\"\nliteral = true\n\
+                  payload = \"named\"\n[call]\nhead = \"{id}<args>\"\nid = \"functions.{name}:{index}\"\n---#}";
+    let template = |id: &str| {
+        let source = "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<{{ m.role }}>\
+                      {% if m.role == 'tool' %}of {{ m.tool_call_id }}: {% endif %}{{ m.content }}\
+                      {% for c in m.tool_calls or [] %}<call>ID<args>{{ c.function.arguments | tojson }}<end>\
+                      {% endfor %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+        ChatTemplate::new("ids", format!("{format}{}", source.replace("ID", id))).unwrap()
+    };
+    let call = |id: &str| {
+        let arguments = Arguments::from_text(r#"{"port": "Oslo"}"#);
+        Message::calls(vec![ToolCall { id: Some(id.to_owned()), name: "tide".to_owned(), arguments }])
+    };
+    let messages = [
+        Message::user("?"),
+        call("toolu_7"),
+        Message::tool("toolu_7", "tide", "17:40"),
+        call("toolu_8"),
+        Message::tool("toolu_8", "tide", "18:10"),
+    ];
+    for (id, second) in
+        [("{{ c.id }}", "functions.tide:1"), ("functions.{{ c.function.name }}:{{ loop.index0 }}", "functions.tide:0")]
+    {
+        let info = ModelInfo { name: "scripted".into(), context_train: 16_384, ..ModelInfo::default() };
+        let engine = Box::new(ScriptedEngine::from_texts(info, ["Done."]));
+        let mut session = Session::new(engine, Some(template(id)), None).unwrap();
+        session.set_tools(tools());
+        session.set_messages(messages.to_vec()).unwrap();
+        let prompt = session.prompt().unwrap().0.text();
+        for part in [
+            "<call>functions.tide:0<args>",
+            "of functions.tide:0: 17:40",
+            &format!("<call>{second}<args>"),
+            &format!("of {second}: 18:10"),
+        ] {
+            assert!(prompt.contains(part), "{part:?} is not in {prompt}");
+        }
+    }
 }

@@ -281,9 +281,11 @@ impl Format {
     pub fn other_call_in(&self, text: &str) -> Option<(&'static str, &'static str)> {
         let own: Vec<&str> = self.reserved().collect();
         Format::builtins().iter().find_map(|builtin| {
-            let marker = builtin.format().start.as_ref().and_then(Marker::text)?.trim();
-            // Shorter markers occur in ordinary text.
-            let telling = marker.len() >= 6 && !own.contains(&marker);
+            let format = builtin.format();
+            let marker = format.start.as_ref().and_then(Marker::text)?.trim();
+            // Shorter markers occur in ordinary text, and what a prompt writes is often the header of a turn.
+            let opened = format.opened.as_deref().is_some_and(|opened| opened.trim() == marker);
+            let telling = marker.len() >= 6 && !opened && !own.contains(&marker);
             (telling && text.contains(marker)).then_some((builtin.name, marker))
         })
     }
