@@ -95,8 +95,8 @@ impl Servers {
     /// Those of [`Servers::from_file`].
     pub fn from_value(value: &Value, folder: impl AsRef<Path>) -> Result<Servers> {
         let Config { servers, mut notices } = Config::read(value, folder.as_ref())?;
-        // Two threads: one may be busy with what a server floods it with.
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        // One thread, so that what servers send is handled in order; a flood of one server yields to the others.
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime =
             runtime.map_err(|error| Error::new(ErrorKind::Io, format!("MCP servers cannot be run: {error}")))?;
         let mut state = State::default();

@@ -208,6 +208,9 @@ impl Server {
                 return Err(failed(FailureKind::TimedOut, message));
             }
         };
+        // A notification that came before the answer has a task of its own. The one worker runs it before this one, so that
+        // tools that the call changed are known from here on.
+        let _ = tokio::spawn(async {}).await;
         match answer {
             Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => {
                 Err(failed(FailureKind::Reported, format!("{name} failed: {}", result::text(&result))))
