@@ -9,6 +9,7 @@ work=${CARGO_TARGET_DIR:-target}/clients
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
 
+: >"$work/serve.log"   # so that it is there when it is first looked at
 "$program" serve --port 0 >"$work/serve.log" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null || true' EXIT
