@@ -62,9 +62,10 @@ survivors() {
 
 if grep -q get_current_time "$work/list.log"; then
     printf '{"mcpServers": {%s}}\n' "${servers[0]}" >"$work/time.json"
-    "$program" run "What time is it in the time zone Europe/Oslo now?" --mcp "$work/time.json" --execute \
-        --tool-choice get_current_time | tee "$work/time.log"
-    grep -q '← get_current_time .*Europe/Oslo' "$work/time.log"
+    # Status 1 is for an answer that repeats itself: with some times of the day, this small model's does.
+    { "$program" run "What time is it in the time zone Europe/Oslo now?" --mcp "$work/time.json" --execute \
+        --tool-choice get_current_time || [ $? = 1 ]; } | tee "$work/time.log"
+    grep -A1 '← get_current_time .*Europe/Oslo' "$work/time.log" | grep -q '^[^←→]'
     # Without a network, too, the end is an answer: an error is a result.
     printf '{"mcpServers": {%s}}\n' "${servers[1]}" >"$work/fetch.json"
     "$program" run "Fetch http://127.0.0.1:9/page" --mcp "$work/fetch.json" --execute --tool-choice fetch \
