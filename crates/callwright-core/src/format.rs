@@ -86,6 +86,11 @@ impl Declaration {
         let around = [&self.section, &self.reasoning].into_iter().flatten().flat_map(|a| [&a.start, &a.end]);
         self.start.iter().chain(&self.end).chain(around).chain(&self.hidden).chain(&self.markup)
     }
+
+    /// The start marker, unless it also begins text, as the header of a turn does, which other models have as well.
+    pub(crate) fn start_of_calls(&self) -> Option<&Marker> {
+        self.start.as_ref().filter(|start| !self.markup.contains(start))
+    }
 }
 
 /// A valid declaration, with its source file and the automata that read it.
@@ -281,11 +286,9 @@ impl Format {
     pub fn other_call_in(&self, text: &str) -> Option<(&'static str, &'static str)> {
         let own: Vec<&str> = self.reserved().collect();
         Format::builtins().iter().find_map(|builtin| {
-            let format = builtin.format();
-            let marker = format.start.as_ref().and_then(Marker::text)?.trim();
-            // Shorter markers occur in ordinary text, and what a prompt writes is often the header of a turn.
-            let opened = format.opened.as_deref().is_some_and(|opened| opened.trim() == marker);
-            let telling = marker.len() >= 6 && !opened && !own.contains(&marker);
+            let marker = builtin.format().start_of_calls().and_then(Marker::text)?.trim();
+            // Shorter markers occur in ordinary text.
+            let telling = marker.len() >= 6 && !own.contains(&marker);
             (telling && text.contains(marker)).then_some((builtin.name, marker))
         })
     }

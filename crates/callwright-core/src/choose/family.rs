@@ -128,9 +128,7 @@ fn all_markers() -> Vec<Markers> {
 
 fn call_texts(format: &Format) -> Vec<&str> {
     let around = format.section.iter().flat_map(|section| [&section.start, &section.end]);
-    // The header of a turn, which begins calls too, is that of other models as well.
-    let start = format.start.as_ref().filter(|start| !format.markup.contains(start));
-    let markers = around.chain(start).chain(&format.end).filter_map(Marker::text);
+    let markers = around.chain(format.start_of_calls()).chain(&format.end).filter_map(Marker::text);
     let inside: Vec<&str> = match &format.payload {
         Payload::Named(named) => vec![named.head.forms.first().map_or("", String::as_str), &named.tail],
         Payload::Tagged(tagged) => vec![

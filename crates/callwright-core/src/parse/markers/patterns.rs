@@ -78,7 +78,7 @@ fn signs_alone(declaration: &Declaration, marker: &Marker) -> Option<String> {
 /// A start marker that also begins text, such as the header of a turn, is a marker only if a name and a bracket follow.
 fn header(declaration: &Declaration, marker: &Marker) -> Option<String> {
     let Payload::Named(named) = &declaration.payload else { return None };
-    if !declaration.markup.contains(marker) {
+    if declaration.start_of_calls().is_some() {
         return None;
     }
     let after = |form: &String| {
@@ -98,7 +98,7 @@ fn brackets(declaration: &Declaration) -> Option<&'static str> {
 
 /// A near miss of the start marker, if a call follows.
 pub(super) fn near_start(declaration: &Declaration) -> Option<(Sign, String)> {
-    let start = declaration.start.as_ref().filter(|start| !declaration.markup.contains(start))?;
+    let start = declaration.start_of_calls()?;
     let mut near = start.near_miss()?;
     let (lookahead, opening) = opening(declaration);
     // A letter is not enough to show a call: require a bracket.
