@@ -30,14 +30,14 @@ pub fn infer(template: &ChatTemplate) -> Inference {
     let mut inference =
         Inference { format: None, reasoning: around, parallel: false, notes: Vec::new(), turns: false, headers };
     let found = declaration(&renders, &turn, reasoning.as_ref(), &mut inference);
-    let Some((declaration, sample)) = found else { return inference };
+    let Some(Found { declaration, sample, in_object }) = found else { return inference };
     let declaration = Declaration { reasoning: inference.reasoning.clone(), ..declaration };
     if says_a_sentinel(&declaration) {
         inference.notes.push("it writes parts of a call in a place that no payload kind supports".to_owned());
         return inference;
     }
     let format = Format::unchecked(declaration).with_headers(Arc::clone(&inference.headers));
-    let in_object = inference.notes.iter().any(|note| note == IN_OBJECT);
+    // Calls in one object are read as a call in another form, which only that of a known tool is.
     let tools = in_object.then(|| Tools::new([Tool::new(FIRST.name, "", None)]).ok().map(Arc::new));
     let read = read_back(&format, &sample, tools.flatten());
     let call = FIRST.call();
@@ -113,8 +113,14 @@ fn says_a_sentinel(declaration: &Declaration) -> bool {
     parts.chain([TEXT, THOUGHT]).any(|part| block.contains(part))
 }
 
-/// The note on calls in one object, which are read as a call in another form.
-const IN_OBJECT: &str = "it writes the list of calls as the member of an object";
+/// What a template's calls were found to be.
+struct Found {
+    declaration: Declaration,
+    /// An answer with a call.
+    sample: String,
+    /// Whether the list of calls is the only member of an object.
+    in_object: bool,
+}
 
 /// The answer parsed as a call, if it contains exactly one.
 fn read_back(format: &Format, answer: &str, tools: Option<Arc<Tools>>) -> Option<ParsedCall> {
@@ -161,7 +167,7 @@ fn declaration(
     turn: &Turn,
     reasoning: Option<&Reasoning>,
     inference: &mut Inference,
-) -> Option<(Declaration, String)> {
+) -> Option<Found> {
     let notes = &mut inference.notes;
     let Some(one) = renders.calls("", &[&FIRST]) else {
         notes.push("it writes no tool calls".to_owned());
@@ -208,7 +214,7 @@ fn declaration(
         notes.push("it writes the arguments of calls as JSON in a string".to_owned());
     }
     if frame.in_object {
-        notes.push(IN_OBJECT.to_owned());
+        notes.push("it writes the list of calls as the member of an object".to_owned());
     }
     if matches!(first.kind, Kind::Json { wrapped: true, .. }) {
         notes.push("it wraps each call in one more object".to_owned());
@@ -239,7 +245,8 @@ fn declaration(
     opened(&mut declaration, turn);
     let end = last(&one, &first, &FIRST);
     let sample = &one[first.unit.start - before.len()..end];
-    Some((declaration, format!("{sample}{}", without_end(&one[end..], &turn.end))))
+    let sample = format!("{sample}{}", without_end(&one[end..], &turn.end));
+    Some(Found { declaration, sample, in_object: frame.in_object })
 }
 
 /// If prompts end with the beginning of a call, it is the header of the assistant's turn as well.
