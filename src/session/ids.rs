@@ -23,6 +23,8 @@ fn is_short(id: &str) -> bool {
 pub(super) struct Ids {
     /// Whether they have to be short, once that was found out.
     short: OnceCell<bool>,
+    /// Whether the template writes them at all, likewise.
+    written: OnceCell<bool>,
 }
 
 impl Ids {
@@ -34,7 +36,7 @@ impl Ids {
         format: &Format,
         render: impl Fn(&[Message]) -> Option<String>,
     ) -> Option<Vec<Message>> {
-        self.shortened(messages, &render).or_else(|| composed(messages, format, &render))
+        self.shortened(messages, &render).or_else(|| self.composed(messages, format, &render))
     }
 
     fn shortened(&self, messages: &[Message], render: impl Fn(&[Message]) -> Option<String>) -> Option<Vec<Message>> {
@@ -79,53 +81,56 @@ impl Ids {
             !renders(LONG) && renders(SHORT)
         })
     }
+
+    /// The messages with ids that are built as the format builds them from name and index, if some are not.
+    fn composed(
+        &self,
+        messages: &[Message],
+        format: &Format,
+        render: impl Fn(&[Message]) -> Option<String>,
+    ) -> Option<Vec<Message>> {
+        let head = match &format.payload {
+            Payload::Named(named) => &named.head,
+            Payload::Tagged(tagged) => &tagged.head,
+            _ => return None,
+        };
+        let pattern = head.id.as_deref().filter(|id| id.contains("{name}"))?;
+        let (before, after) = pattern.split_once("{index}")?;
+        let compose = |name: &str, index: usize| pattern.replace("{name}", name).replace("{index}", &index.to_string());
+        let is_own = |call: &ToolCall| {
+            let index = call.id.as_deref().and_then(|id| id.strip_prefix(&before.replace("{name}", &call.name)));
+            index.and_then(|rest| rest.strip_suffix(after)).is_some_and(|index| index.parse::<u32>().is_ok())
+        };
+        if messages.iter().flat_map(|message| &message.tool_calls).all(is_own) {
+            return None;
+        }
+        // A template that does not write ids counts the calls of each message by itself.
+        let counts_all = *self.written.get_or_init(|| {
+            let call = Message::calls(vec![probe(LONG, "{}")]);
+            render(&[Message::user("?"), call]).is_some_and(|prompt| prompt.contains(LONG))
+        });
+        let mut messages = messages.to_vec();
+        let mut others: HashMap<String, String> = HashMap::new();
+        let mut earlier = 0;
+        for message in &mut messages {
+            let first = if counts_all { earlier } else { 0 };
+            earlier += message.tool_calls.len();
+            for (index, call) in message.tool_calls.iter_mut().enumerate().filter(|(_, call)| !is_own(call)) {
+                let id = compose(&call.name, first + index);
+                if let Some(old) = call.id.replace(id.clone()) {
+                    others.insert(old, id);
+                }
+            }
+            if message.role == Role::Tool
+                && let Some(id) = message.tool_call_id.as_ref().and_then(|id| others.get(id))
+            {
+                message.tool_call_id = Some(id.clone());
+            }
+        }
+        Some(messages)
+    }
 }
 
 fn probe(id: &str, arguments: &str) -> ToolCall {
     ToolCall { id: Some(id.to_owned()), name: "probe".to_owned(), arguments: Arguments::from_text(arguments) }
-}
-
-/// The messages with ids that are built as the format builds them from name and index, if some are not.
-fn composed(
-    messages: &[Message],
-    format: &Format,
-    render: impl Fn(&[Message]) -> Option<String>,
-) -> Option<Vec<Message>> {
-    let head = match &format.payload {
-        Payload::Named(named) => &named.head,
-        Payload::Tagged(tagged) => &tagged.head,
-        _ => return None,
-    };
-    let pattern = head.id.as_deref().filter(|id| id.contains("{name}"))?;
-    let (before, after) = pattern.split_once("{index}")?;
-    let compose = |name: &str, index: usize| pattern.replace("{name}", name).replace("{index}", &index.to_string());
-    let is_own = |call: &ToolCall| {
-        let index = call.id.as_deref().and_then(|id| id.strip_prefix(&before.replace("{name}", &call.name)));
-        index.and_then(|rest| rest.strip_suffix(after)).is_some_and(|index| index.parse::<u32>().is_ok())
-    };
-    if messages.iter().flat_map(|message| &message.tool_calls).all(is_own) {
-        return None;
-    }
-    // A template that does not write ids counts the calls of each message by itself.
-    let call = Message::calls(vec![probe(LONG, "{}")]);
-    let counts_all = render(&[Message::user("?"), call]).is_some_and(|prompt| prompt.contains(LONG));
-    let mut messages = messages.to_vec();
-    let mut others: HashMap<String, String> = HashMap::new();
-    let mut earlier = 0;
-    for message in &mut messages {
-        let first = if counts_all { earlier } else { 0 };
-        earlier += message.tool_calls.len();
-        for (index, call) in message.tool_calls.iter_mut().enumerate().filter(|(_, call)| !is_own(call)) {
-            let id = compose(&call.name, first + index);
-            if let Some(old) = call.id.replace(id.clone()) {
-                others.insert(old, id);
-            }
-        }
-        if message.role == Role::Tool
-            && let Some(id) = message.tool_call_id.as_ref().and_then(|id| others.get(id))
-        {
-            message.tool_call_id = Some(id.clone());
-        }
-    }
-    Some(messages)
 }
