@@ -236,7 +236,7 @@ impl Engine for ServerEngine {
         }
         let (path, body) = self.request()?;
         let mut found = self.server.likeliest(path, body)?;
-        found.retain(|(text, _)| fits(text));
+        found.retain(|(text, _)| fits(text.as_bytes()));
         let logits: Vec<f32> = found.iter().map(|(_, logprob)| *logprob).collect();
         if logits.is_empty() {
             return Ok(());
@@ -247,7 +247,7 @@ impl Engine for ServerEngine {
             "what the server wrote does not fit; chose among its likeliest tokens that do"
         );
         self.requests += 1;
-        self.feed.replace(found.swap_remove(chosen).0);
+        self.feed.replace(found.swap_remove(chosen).0.into_bytes());
         let ServerEngine { server, feed, writer, .. } = self;
         feed.look(&mut reader(server, writer))
     }

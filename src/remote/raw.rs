@@ -82,43 +82,35 @@ pub(super) fn llama_request<'a>(
 
 /// Makes a request one for the next token alone, with the `most` likeliest ones and their probabilities.
 pub(super) fn for_likeliest(body: &mut Value, is_llama: bool, most: usize) {
-    let changed = match is_llama {
-        true => json!({"n_predict": 1, "n_probs": most, "stream": false}),
-        false => json!({"max_tokens": 1, "logprobs": most, "stream": false, "stream_options": null}),
-    };
-    for (name, value) in changed.as_object().into_iter().flatten() {
-        body[name] = value.clone();
-    }
-    if let Some(fields) = body.as_object_mut() {
-        fields.retain(|_, value| !value.is_null());
-    }
+    let [tokens, likeliest] = if is_llama { ["n_predict", "n_probs"] } else { ["max_tokens", "logprobs"] };
+    body["stream"] = json!(false);
+    body[tokens] = json!(1);
+    body[likeliest] = json!(most);
+    // A whole answer has its usage anyway, and servers refuse the option without a stream.
+    body.as_object_mut().and_then(|fields| fields.shift_remove("stream_options"));
 }
 
 /// The likeliest tokens, with the logarithm of their probabilities, of an answer to such a request.
-pub(super) fn likeliest(answer: &Value) -> Vec<(Vec<u8>, f32)> {
-    let read = |text: Vec<u8>, logprob: &Value| Some((text, logprob.as_f64()? as f32));
-    let mut found: Vec<(Vec<u8>, f32)> = match &answer["completion_probabilities"][0]["top_logprobs"] {
-        Value::Array(tokens) => tokens.iter().filter_map(|token| read(bytes(token)?, &token["logprob"])).collect(),
+pub(super) fn likeliest(answer: &Value) -> Vec<(String, f32)> {
+    let found: Vec<(Option<String>, &Value)> = match &answer["completion_probabilities"][0]["top_logprobs"] {
+        Value::Array(tokens) => tokens.iter().map(|token| (text_of(token), &token["logprob"])).collect(),
         _ => {
             let tokens = answer["choices"][0]["logprobs"]["top_logprobs"][0].as_object();
-            tokens
-                .into_iter()
-                .flatten()
-                .filter_map(|(text, logprob)| read(text.clone().into_bytes(), logprob))
-                .collect()
+            tokens.into_iter().flatten().map(|(text, logprob)| (Some(text.clone()), logprob)).collect()
         }
     };
+    let read = |(text, logprob): (Option<String>, &Value)| Some((text?, logprob.as_f64()? as f32));
     // The end of the turn has no text, and a part of a character is not shown as it is.
-    found.retain(|(text, _)| !text.is_empty() && !text.windows(3).any(|part| part == "\u{fffd}".as_bytes()));
-    found
+    let is_text = |(text, _): &(String, f32)| !text.is_empty() && !text.contains('\u{fffd}');
+    found.into_iter().filter_map(read).filter(is_text).collect()
 }
 
-/// The bytes of a token, which need not be whole characters.
-fn bytes(token: &Value) -> Option<Vec<u8>> {
+/// The text of one of llama-server's tokens, unless it is only a part of a character.
+fn text_of(token: &Value) -> Option<String> {
     let byte = |byte: &Value| byte.as_u64().and_then(|byte| u8::try_from(byte).ok());
     match token["bytes"].as_array() {
-        Some(bytes) => bytes.iter().map(byte).collect(),
-        None => token["token"].as_str().map(|text| text.as_bytes().to_vec()),
+        Some(bytes) => String::from_utf8(bytes.iter().map(byte).collect::<Option<_>>()?).ok(),
+        None => token["token"].as_str().map(str::to_owned),
     }
 }
 
@@ -164,6 +156,17 @@ pub(super) fn read(value: &Value) -> Said {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn likeliest_tokens_are_whole_texts() {
+        let token = |bytes: &[u8], logprob: f32| json!({"token": "?", "bytes": bytes, "logprob": logprob});
+        let tokens = [token("é".as_bytes(), -0.5), token(&[0xc3], -1.0), token(b"", -2.0)];
+        let own = json!({"completion_probabilities": [{"top_logprobs": tokens}]});
+        assert_eq!(likeliest(&own), [("é".to_owned(), -0.5)]);
+        let api = json!({"choices": [{"logprobs": {"top_logprobs": [{"a": -0.5, "\u{fffd}": -1.0}]}}]});
+        assert_eq!(likeliest(&api), [("a".to_owned(), -0.5)]);
+        assert_eq!(likeliest(&json!({"error": "too many"})), []);
+    }
 
     #[test]
     fn a_literal_piece_is_broken_up() {

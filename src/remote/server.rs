@@ -138,7 +138,7 @@ impl Server {
     ///
     /// # Errors
     /// [`ErrorKind::Server`] if it cannot be reached.
-    pub(super) fn likeliest(&self, path: Path, mut body: Value) -> Result<Vec<(Vec<u8>, f32)>> {
+    pub(super) fn likeliest(&self, path: Path, mut body: Value) -> Result<Vec<(String, f32)>> {
         let first = self.likeliest.load(Ordering::Relaxed);
         for most in LIKELIEST.into_iter().filter(|most| *most <= first) {
             raw::for_likeliest(&mut body, self.is_llama, most);
