@@ -10,7 +10,6 @@ use callwright_core::tool::Tools;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 fn cases() -> Vec<(String, ChatTemplate)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/infer");
@@ -255,35 +254,6 @@ fn conformance_families_are_known_without_their_names() {
         }
     }
     assert!(report.is_empty(), "not as expected:\n{report}");
-}
-
-/// `cargo test --release -p callwright-core -- --ignored --nocapture how_long` prints what a template costs that is new to the process:
-/// reading its format off, and building the automata for the first text.
-#[test]
-#[ignore = "needs the conformance data, prints times, and asserts nothing"]
-fn how_long_inference_takes() {
-    let folder = conformance();
-    let mut paths: Vec<_> = std::fs::read_dir(folder.join("templates")).unwrap().map(|e| e.unwrap().path()).collect();
-    paths.sort();
-    for path in paths {
-        let source = std::fs::read_to_string(&path).unwrap();
-        let mut best = [f64::MAX; 2];
-        for round in 0..5 {
-            // A different text each time, to avoid the cache.
-            let template = ChatTemplate::new("chat.jinja", format!("{source}{{# {round} #}}")).unwrap();
-            let start = Instant::now();
-            let inference = Format::infer(&template);
-            let inferred = start.elapsed();
-            if let Some(format) = &inference.format {
-                Parser::new(format, None, ParserOptions::default()).unwrap();
-            }
-            for (best, time) in best.iter_mut().zip([inferred, start.elapsed() - inferred]) {
-                *best = best.min(time.as_secs_f64() * 1e3);
-            }
-        }
-        let name = path.file_name().unwrap().to_string_lossy();
-        println!("{name:60} inference {:6.2} ms, first parse {:6.2} ms", best[0], best[1]);
-    }
 }
 
 #[test]
