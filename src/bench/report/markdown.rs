@@ -2,7 +2,7 @@
 
 use super::{amount, percent, remarks, seconds};
 use crate::bench::outcome::{OUTCOMES, markdown_table};
-use crate::bench::summary::{SCORES, Summary};
+use crate::bench::summary::{ConfigurationSummary, SCORES, Summary};
 
 /// report.md
 pub(crate) fn markdown(summary: &Summary<'_>) -> String {
@@ -81,7 +81,7 @@ fn scores(summary: &Summary<'_>, text: &mut String) {
         .collect();
     let mut header = vec![String::new()];
     header.extend(shown.iter().map(|score| score.title.to_owned()));
-    let row = |one: &crate::bench::summary::ConfigurationSummary<'_>| {
+    let row = |one: &ConfigurationSummary<'_>| {
         let mut row = vec![one.label.clone()];
         row.extend(
             shown.iter().map(|score| one.scores.get(score.key).map_or("–".to_owned(), |score| score.to_string())),
@@ -98,7 +98,7 @@ fn categories(summary: &Summary<'_>, text: &mut String) {
     }
     let mut header = vec![String::new()];
     header.extend(summary.categories.iter().map(|name| (*name).to_owned()));
-    let row = |one: &crate::bench::summary::ConfigurationSummary<'_>| {
+    let row = |one: &ConfigurationSummary<'_>| {
         let mut row = vec![one.label.clone()];
         row.extend(one.by_category.iter().map(|scores| match scores.get("accuracy") {
             Some(score) => format!("{} of {}, {}", score.successes, score.trials, score),
@@ -122,7 +122,7 @@ fn outcomes(summary: &Summary<'_>, text: &mut String) {
             cells
         })
         .collect();
-    let mut flag = |name: &str, count: &dyn Fn(&crate::bench::summary::ConfigurationSummary<'_>) -> usize| {
+    let mut flag = |name: &str, count: &dyn Fn(&ConfigurationSummary<'_>) -> usize| {
         let mut cells = vec![name.to_owned()];
         cells.extend(summary.configurations.iter().map(|one| count(one).to_string()));
         rows.push(cells);
@@ -156,7 +156,7 @@ fn repeats(summary: &Summary<'_>, text: &mut String) {
     let mut header = vec![String::new()];
     header.extend((1..=most).map(|k| format!("pass^{k}")));
     header.push("unstable cases".to_owned());
-    let row = |one: &crate::bench::summary::ConfigurationSummary<'_>| {
+    let row = |one: &ConfigurationSummary<'_>| {
         let repeats = one.repeats.as_ref()?;
         let mut row = vec![one.label.clone()];
         row.extend((0..most).map(|k| repeats.pass_hat.get(k).map_or("–".to_owned(), |share| percent(*share))));
@@ -180,7 +180,7 @@ fn latencies(summary: &Summary<'_>, text: &mut String) {
         "decode",
         "tokens per correct",
     ];
-    let row = |one: &crate::bench::summary::ConfigurationSummary<'_>| {
+    let row = |one: &ConfigurationSummary<'_>| {
         let latency = one.latency.as_ref()?;
         let rate = |rate: Option<f64>| rate.map_or("–".to_owned(), |rate| format!("{rate:.0} tokens/s"));
         Some(vec![
@@ -205,7 +205,7 @@ fn latencies(summary: &Summary<'_>, text: &mut String) {
 
 /// What the answers cost, where there are prices.
 fn costs(summary: &Summary<'_>, text: &mut String) {
-    let row = |one: &crate::bench::summary::ConfigurationSummary<'_>| {
+    let row = |one: &ConfigurationSummary<'_>| {
         let cost = one.cost?;
         let per_correct = cost.per_correct.map_or("–".to_owned(), amount);
         Some(vec![one.label.clone(), amount(cost.total), amount(cost.per_answer), per_correct])

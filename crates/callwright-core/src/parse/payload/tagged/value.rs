@@ -30,11 +30,11 @@ pub(super) struct ValueReader {
     /// Its closing tag, and the tag that it closes.
     closing: Vec<u8>,
     opening: Vec<u8>,
-    /// Whether a tag was closed in the value that was not opened in it, and whether one was opened after that: then it is
-    /// the next argument, with a broken beginning.
+    /// The place of the first tag that was closed in the value but not opened in it, and whether one was opened after that:
+    /// then it is the next argument, with a broken beginning.
     unopened: Option<usize>,
     mixed: bool,
-    /// The place of such a tag that was opened in it.
+    /// The place of the first such tag that was opened in it.
     opened: Option<usize>,
     /// Whether a tag before the value is missing, and whether the closing tag is.
     pub(super) unstarted: bool,
