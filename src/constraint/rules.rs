@@ -50,7 +50,7 @@ pub struct Rules {
     /// Whether earlier text may be proposed as a call's continuation. It does not change the result, only how often the
     /// model runs.
     pub draft: bool,
-    /// Whether a server samples: what does not fit is taken as it is, because nothing says what the model would write instead.
+    /// Whether a server samples: what does not fit, and was not replaced before, is taken as it is.
     pub(crate) sampled_elsewhere: bool,
     /// Whether the prompt has begun reasoning.
     pub thinking: bool,
@@ -147,7 +147,7 @@ impl std::fmt::Display for Notice {
             Notice::Failed(why) => write!(f, "the grammar failed, and the answer continued without it: {why}"),
             Notice::Left(subject) => write!(
                 f,
-                "the {} does not fit the grammar: a server does not say what its model would write instead, so it was taken as it is",
+                "the {} does not fit the grammar, and the server names no likely token that does, so it was taken as it is",
                 subject.name()
             ),
             Notice::NoRoomForCall(why) => write!(f, "the answer ends before a call: {why} (raise `Options::max_tokens`)"),
