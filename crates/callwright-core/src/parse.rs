@@ -437,20 +437,22 @@ impl Parser {
             let before = self.held.len();
             let mut count = 0;
             let mut walk = scanner.walk();
-            while let Some(&byte) = input.get(count) {
-                self.scan = walk.step(self.scan, byte);
+            let (mut state, mut candidate) = (self.scan, self.candidate);
+            for &byte in input {
+                state = walk.step(state, byte);
                 count += 1;
-                if let Some(pattern) = walk.matched(self.scan) {
-                    self.candidate = Some((pattern, before + count));
+                if let Some(pattern) = walk.matched(state) {
+                    candidate = Some((pattern, before + count));
                 }
-                let decided = match self.candidate {
-                    Some((_, end)) => !walk.can_go_on(self.scan) || before + count >= end + longest,
-                    None => self.scan == START || before + count >= 2 * longest,
+                let decided = match candidate {
+                    Some((_, end)) => !walk.can_go_on(state) || before + count >= end + longest,
+                    None => state == START || before + count >= 2 * longest,
                 };
                 if decided {
                     break;
                 }
             }
+            (self.scan, self.candidate) = (state, candidate);
             self.held.extend_from_slice(&input[..count]);
             self.at += count;
             input = &input[count..];

@@ -5,6 +5,8 @@
 
 /// Number of bytes to compare together.
 pub(super) const BLOCK: usize = 32;
+/// Number of bytes to look at one by one first: keys, words and numbers are short.
+const SHORT: usize = 8;
 /// Maximum size of a set, without control characters, for scanning in blocks.
 const FEW: usize = 8;
 
@@ -44,6 +46,11 @@ impl ByteSet {
 
     /// Number of bytes at the beginning that are not in the set.
     pub(crate) fn run(&self, bytes: &[u8]) -> usize {
+        let short = bytes.len().min(SHORT);
+        if let Some(at) = bytes[..short].iter().position(|&byte| self.has(byte)) {
+            return at;
+        }
+        let bytes = &bytes[short..];
         let (blocks, _) = bytes.as_chunks::<BLOCK>();
         // One comparison per byte of the set, with the number known at compile time.
         let skipped = match (&self.few, self.below, self.count) {
@@ -54,13 +61,14 @@ impl ByteSet {
             (Some(few), 0, 5..=6) => clear::<6>(blocks, 0, few),
             (Some(few), below, ..=2) => clear::<2>(blocks, below, few),
             (Some(few), below, ..=4) => clear::<4>(blocks, below, few),
+            (Some(few), below, 5..=6) => clear::<6>(blocks, below, few),
             (Some(few), below, _) => clear::<FEW>(blocks, below, few),
             (None, ..) => {
                 blocks.iter().take_while(|block| !block.iter().fold(false, |any, &b| any | self.has(b))).count()
             }
         };
         let skipped = skipped * BLOCK;
-        skipped + bytes[skipped..].iter().take_while(|&&b| !self.has(b)).count()
+        short + skipped + bytes[skipped..].iter().take_while(|&&b| !self.has(b)).count()
     }
 }
 

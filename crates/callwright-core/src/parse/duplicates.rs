@@ -15,6 +15,9 @@ use std::ops::Range;
 /// Maximum number of duplicate keys to report.
 const MOST: usize = 128;
 
+/// Number of members to reserve space for.
+const MEMBERS: usize = 4;
+
 /// Properties of a JSON object found while reading it.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
@@ -44,7 +47,7 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Map<String, Value>, A::Error> {
-        let mut object = Map::new();
+        let mut object = Map::with_capacity(MEMBERS);
         while let Some(key) = entries.next_key::<String>()? {
             let value = entries.next_value_seed(Any(self.0))?;
             match object.entry(key) {

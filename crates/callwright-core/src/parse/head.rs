@@ -3,6 +3,7 @@
 //! A head is at most one line, and its forms differ in their last part, so it is read as one unit when its end is
 //! found.
 
+use super::bytes::ByteSet;
 use crate::format::{Head, history};
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub(crate) struct HeadPlan {
     stops: Vec<Vec<u8>>,
     /// The texts that end a head.
     lasts: Vec<Vec<u8>>,
+    /// The last bytes of all these.
+    ends: ByteSet,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -79,7 +82,7 @@ impl HeadPlan {
         let texts =
             || forms.iter().flatten().filter_map(|part| if let Part::Text(text) = part { Some(text) } else { None });
         let usable = |stop: &&str| !stop.is_empty() && !texts().any(|text| text.contains(stop));
-        let stops = stops.iter().copied().filter(usable).map(Into::into).collect();
+        let stops: Vec<Vec<u8>> = stops.iter().copied().filter(usable).map(Into::into).collect();
         let mut lasts: Vec<Vec<u8>> = Vec::new();
         for form in &forms {
             if let Some(Part::Text(text)) = form.last()
@@ -89,7 +92,9 @@ impl HeadPlan {
                 lasts.push(text.clone().into_bytes());
             }
         }
-        HeadPlan { id: head.id.as_deref().map(parse), forms, stops, lasts }
+        let ends: Vec<u8> = stops.iter().chain(&lasts).filter_map(|text| text.last().copied()).collect();
+        let ends = ByteSet::new(|byte| ends.contains(&byte));
+        HeadPlan { id: head.id.as_deref().map(parse), forms, stops, lasts, ends }
     }
 
     /// Name and id of a whole head; if `rough`, it may differ from the declaration. `index` counts the calls.
@@ -130,6 +135,17 @@ impl HeadReader {
         self.text.is_empty()
     }
 
+    /// Takes bytes that only continue the head, up to one that `stops`; returns how many.
+    pub(crate) fn go_on(&mut self, bytes: &[u8], stops: impl Fn(u8) -> bool) -> usize {
+        if self.text.is_empty() {
+            return 0;
+        }
+        let room = LONGEST.saturating_sub(self.text.len());
+        let count = bytes.iter().take(room).take_while(|&&byte| !self.plan.ends.has(byte) && !stops(byte)).count();
+        self.text.extend_from_slice(&bytes[..count]);
+        count
+    }
+
     /// Takes one byte, at offset `at`; `index` counts the calls of the answer from 0. With `repair` off, the head ends
     /// only as declared, or at the stop.
     pub(crate) fn push(&mut self, byte: u8, at: usize, index: usize) -> HeadStep {
@@ -140,6 +156,9 @@ impl HeadReader {
             self.start = at;
         }
         self.text.push(byte);
+        if !self.plan.ends.has(byte) {
+            return if self.text.len() > LONGEST { HeadStep::Lost } else { HeadStep::More };
+        }
         let ends = |last: &[u8]| last.last() == Some(&byte) && self.text.ends_with(last);
         if self.plan.lasts.iter().any(|last| ends(last)) {
             for rough in [false, true] {

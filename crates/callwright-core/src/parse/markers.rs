@@ -116,6 +116,8 @@ pub(crate) struct Markers {
 struct AnyForm {
     /// The format's own markers, which other forms must not match.
     own: Own,
+    /// The text of the format's own start markers.
+    starts: Vec<Vec<u8>>,
     patterns: Vec<(Sign, String)>,
     begins: Begins,
     /// `None` if it would be too large.
@@ -264,6 +266,11 @@ impl Markers {
         let plain = Scanner::new(&text, &start)?;
         let any = AnyForm {
             own: Own::of(declaration),
+            starts: {
+                let section = declaration.section.as_ref().map(|section| &section.start);
+                let starts = [section, declaration.start.as_ref()].into_iter().flatten().filter_map(Marker::text);
+                starts.map(|text| text.trim().as_bytes().to_vec()).filter(|text| !text.is_empty()).collect()
+            },
             begins: {
                 let thrice: Vec<u8> = THRICE.iter().copied().filter(|byte| !plain.begins.has(*byte)).collect();
                 Begins::new(|byte| plain.begins.has(byte) || BEGINS.contains(&byte), &thrice)

@@ -17,6 +17,9 @@ pub(crate) fn repaired(name: &str, tools: Option<&Tools>) -> Option<String> {
     if let Some(tool) = tools.and_then(|tools| meant(name, tools)) {
         return Some(tool.to_owned()).filter(|tool| tool != name);
     }
+    if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')) {
+        return None;
+    }
     let bare = bare(name);
     (bare != name && !bare.is_empty()).then(|| bare.to_owned())
 }

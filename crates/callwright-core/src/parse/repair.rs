@@ -263,9 +263,14 @@ impl Transducer {
                     mask |= Stops::STRING_MARKER;
                 }
                 let rest = &input[i..];
-                // Reports must not depend on how the text was split.
-                let most = if self.surrogate.is_some() { 1 } else { rest.len() };
-                let run = flags.run(rest, mask).min(most);
+                let run = match quoted {
+                    // Reports must not depend on how the text was split.
+                    _ if self.surrogate.is_some() => flags.run(rest, mask).min(1),
+                    Quoted { quote: Quote::Python { raw: false, .. }, key: false } => {
+                        lane::python(rest, flags, mask, markers)
+                    }
+                    _ => flags.run(rest, mask),
+                };
                 if run > 0 {
                     self.plain(quoted, &rest[..run], at + i);
                     i += run;

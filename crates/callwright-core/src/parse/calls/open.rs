@@ -95,23 +95,23 @@ impl Open {
         self.name.as_ref().is_some_and(|name| !name.is_empty())
     }
 
-    /// The call's id; a new one if the model gave none.
-    pub fn settle_id(&mut self, ids: &mut Ids) -> String {
-        self.id.get_or_insert_with(|| ids.generate()).clone()
+    /// Gives the call an id if the model gave none.
+    pub fn settle_id(&mut self, ids: &mut Ids) {
+        self.id.get_or_insert_with(|| ids.generate());
     }
 
     /// Sends the call's start, and the arguments that waited for it. A call without a name is not sent.
     pub fn say_start(&mut self, out: &mut Out<'_>) {
-        let id = self.settle_id(out.ids);
+        self.settle_id(out.ids);
         if self.said || !self.is_named() {
             return;
         }
         self.said = true;
-        let name = self.name.clone().unwrap_or_default();
+        let (Some(id), Some(name)) = (&self.id, &self.name) else { return };
+        out.events.push(Event::CallStart { id: id.clone(), name: name.clone() });
         let delta = std::mem::take(&mut self.waiting);
-        out.events.push(Event::CallStart { id: id.clone(), name });
         if !delta.is_empty() {
-            out.events.push(Event::CallArguments { id, delta });
+            out.events.push(Event::CallArguments { id: id.clone(), delta });
         }
     }
 
@@ -174,16 +174,16 @@ impl Open {
             if self.waiting.len() > WAITING {
                 self.say_start(out);
             }
-        } else if let Some(id) = self.id.clone().filter(|_| self.said) {
-            out.events.push(Event::CallArguments { id, delta: delta.to_owned() });
+        } else if let Some(id) = self.id.as_ref().filter(|_| self.said) {
+            out.events.push(Event::CallArguments { id: id.clone(), delta: delta.to_owned() });
         }
     }
 
     /// Sends the arguments that were only found at the end of the text.
     pub fn say_completed(&mut self, events: &mut Vec<Event>) {
         let delta = std::mem::take(&mut self.completed);
-        if let Some(id) = self.id.clone().filter(|_| self.said && !delta.is_empty()) {
-            events.push(Event::CallArguments { id, delta });
+        if let Some(id) = self.id.as_ref().filter(|_| self.said && !delta.is_empty()) {
+            events.push(Event::CallArguments { id: id.clone(), delta });
         }
     }
 

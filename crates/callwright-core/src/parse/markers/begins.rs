@@ -70,7 +70,8 @@ impl Begins {
 fn first<const COUNT: usize>(bytes: &[u8], from: usize, once: &[u8; FEW]) -> Result<(usize, u32), usize> {
     let mut few = [0; COUNT];
     few.copy_from_slice(&once[..COUNT]);
-    search(bytes, from, |window, at| few.iter().fold(false, |any, &one| any | (window[at] == one)))
+    let is_one = |byte: u8| few.iter().fold(false, |any, &one| any | (byte == one));
+    search(bytes, from, is_one, |window, at| is_one(window[at]))
 }
 
 fn first_of<const COUNT: usize>(
@@ -81,22 +82,37 @@ fn first_of<const COUNT: usize>(
 ) -> Result<(usize, u32), usize> {
     let mut few = [0; COUNT];
     few.copy_from_slice(&once[..COUNT]);
-    search(bytes, from, |window, at| {
-        let byte = window[at];
-        let row = (byte == window[at + 1]) & (byte == window[at + 2]);
-        few.iter().fold(((byte == thrice[0]) | (byte == thrice[1])) & row, |any, &one| any | (byte == one))
-    })
+    let is_one = |byte: u8| few.iter().fold(false, |any, &one| any | (byte == one));
+    let is_thrice = |byte: u8| (byte == thrice[0]) | (byte == thrice[1]);
+    search(
+        bytes,
+        from,
+        |byte| is_one(byte) | is_thrice(byte),
+        |window, at| {
+            let byte = window[at];
+            let row = (byte == window[at + 1]) & (byte == window[at + 2]);
+            is_one(byte) | is_thrice(byte) & row
+        },
+    )
 }
 
+/// `may_be` is a quick test without the bytes after it, which most blocks do not pass.
 #[inline(always)]
-fn search(bytes: &[u8], mut from: usize, is_at: impl Fn(&[u8; WINDOW], usize) -> bool) -> Result<(usize, u32), usize> {
+fn search(
+    bytes: &[u8],
+    mut from: usize,
+    may_be: impl Fn(u8) -> bool,
+    is_at: impl Fn(&[u8; WINDOW], usize) -> bool,
+) -> Result<(usize, u32), usize> {
     while let Some(window) = bytes.get(from..).and_then(|rest| rest.first_chunk::<WINDOW>()) {
-        let mut flags = [0; BLOCK];
-        for (at, flag) in flags.iter_mut().enumerate() {
-            *flag = u8::from(is_at(window, at));
-        }
-        if flags.iter().fold(0, |any, flag| any | flag) != 0 {
-            return Ok((from, mask(&flags)));
+        if window[..BLOCK].iter().fold(0, |any, &byte| any | u8::from(may_be(byte))) != 0 {
+            let mut flags = [0; BLOCK];
+            for (at, flag) in flags.iter_mut().enumerate() {
+                *flag = u8::from(is_at(window, at));
+            }
+            if flags.iter().fold(0, |any, flag| any | flag) != 0 {
+                return Ok((from, mask(&flags)));
+            }
         }
         from += BLOCK;
     }

@@ -28,6 +28,8 @@ impl Markers {
             match look(bytes[at], at) {
                 Candidate::Stop => return at,
                 Candidate::Text => from = at + 1,
+                // The usual case needs no automaton.
+                Candidate::Unknown if self.any.starts.iter().any(|start| bytes[at..].starts_with(start)) => return at,
                 Candidate::Unknown => {
                     let (walk, longest) = walk.get_or_insert_with(|| {
                         let scanner = self.any.get(&self.text.start).unwrap_or(&self.text);

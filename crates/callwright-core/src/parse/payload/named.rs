@@ -174,10 +174,14 @@ impl PayloadReader for NamedPayload {
                 }
                 return (i, then);
             }
-            if markers && stops.in_structure(input[i]) || self.is_closed() {
+            if self.state == State::Head {
+                i += self.head.go_on(&input[i..], |byte| markers && stops.in_structure(byte));
+            }
+            let Some(&byte) = input.get(i) else { break };
+            if markers && stops.in_structure(byte) || self.is_closed() {
                 break;
             }
-            if self.step(input[i], at + i, calls) {
+            if self.step(byte, at + i, calls) {
                 i += 1;
             }
         }

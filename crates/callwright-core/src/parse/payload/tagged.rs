@@ -398,7 +398,10 @@ impl PayloadReader for TaggedPayload {
                     }
                 }
                 _ => {
-                    let taken = self.whole_tag(&input[i..], at + i, stops, markers, calls);
+                    let taken = match self.state {
+                        State::Head => self.head.go_on(&input[i..], |byte| markers && stops.in_structure(byte)),
+                        _ => self.whole_tag(&input[i..], at + i, stops, markers, calls),
+                    };
                     if taken > 0 {
                         i += taken;
                         continue;

@@ -229,6 +229,21 @@ fn string(bytes: &[u8], flags: &Stops, markers: bool, mut fresh: Option<&mut Fre
     }
 }
 
+/// Number of bytes of a string in Python that JSON writes in the same way, up to a byte in `mask`.
+pub(super) fn python(bytes: &[u8], flags: &Stops, mask: u8, markers: bool) -> usize {
+    let stops = |byte: u8| markers && flags.in_string(byte);
+    let mut i = 0;
+    loop {
+        i += flags.run(&bytes[i..], mask);
+        match bytes[i..] {
+            [b'\\', byte @ (b'"' | b'\\' | b'b' | b'f' | b'n' | b'r' | b't'), ..] if !stops(b'\\') && !stops(byte) => {
+                i += 2;
+            }
+            _ => return i,
+        }
+    }
+}
+
 /// Length of the number at the beginning; 0 if it is incomplete.
 fn number(bytes: &[u8]) -> usize {
     let mut number = match bytes[0] {

@@ -30,13 +30,45 @@ pub(crate) struct TaggedPlan {
     pub(super) nested: bool,
     /// The end marker, text that may follow it, and the start of the next call, as far as they are literal.
     pub(super) end: Vec<u8>,
+    /// Whether the end marker begins like none of the tags that may be in its place, nor they like it.
+    pub(super) end_is_distinct: bool,
     pub(super) section_end: Vec<u8>,
     pub(super) starts: Vec<Vec<u8>>,
+    /// Whether none of these starts begins like a tag in a call.
+    pub(super) starts_are_distinct: bool,
     /// Whether there is no end marker.
     pub(super) open_ended: bool,
     flags: FlagSets,
-    /// The first two bytes of every text that may end a value; empty if one is shorter.
-    pairs: Vec<[u8; 2]>,
+    /// The first two bytes of every text that may end a value; `None` if one is shorter.
+    pairs: Option<Pairs>,
+}
+
+/// A set of pairs of bytes.
+#[derive(Debug)]
+struct Pairs {
+    /// A bit for each first byte, and for each second byte the bits of those that come before it.
+    first: Box<[u8; 256]>,
+    second: Box<[u8; 256]>,
+}
+
+impl Pairs {
+    /// `None` if there are more than eight different first bytes.
+    fn new(pairs: impl Iterator<Item = [u8; 2]>) -> Option<Pairs> {
+        let mut set = Pairs { first: Box::new([0; 256]), second: Box::new([0; 256]) };
+        let mut bits = (0..u8::BITS).map(|bit| 1 << bit);
+        for [first, second] in pairs {
+            let bit = &mut set.first[usize::from(first)];
+            if *bit == 0 {
+                *bit = bits.next()?;
+            }
+            set.second[usize::from(second)] |= *bit;
+        }
+        Some(set)
+    }
+
+    fn has(&self, first: u8, second: u8) -> bool {
+        self.first[usize::from(first)] & self.second[usize::from(second)] != 0
+    }
 }
 
 /// The byte must be escaped in a JSON string.
@@ -78,14 +110,27 @@ impl TaggedPlan {
             lines: call.value_end.trim_end().len() < call.value_end.len(),
             nested: call.nested,
             end: marker(declaration.end.as_ref()),
+            end_is_distinct: false,
             section_end: marker(section.map(|section| &section.end)),
             starts: starts.into_iter().filter(|start| !start.is_empty()).collect(),
+            starts_are_distinct: false,
             open_ended: declaration.end.is_none(),
             flags: FlagSets::new(Box::new([0; 256]), 0),
-            pairs: Vec::new(),
+            pairs: None,
         };
+        plan.compare_tags();
         plan.set_flags();
         plan
+    }
+
+    /// Finds out which tags cannot be taken for another one.
+    fn compare_tags(&mut self) {
+        let alike = |one: &[u8], other: &[u8]| !other.is_empty() && (one.starts_with(other) || other.starts_with(one));
+        let after_end = [&self.key_start, &self.section_end].into_iter().chain(&self.starts);
+        self.end_is_distinct = !after_end.into_iter().any(|tag| alike(&self.end, tag));
+        let in_call = [&self.key_start, &self.end, &self.value_start, &self.section_end, &self.tail];
+        let in_call = |start: &Vec<u8>| in_call.iter().any(|tag| alike(start, tag));
+        self.starts_are_distinct = !self.starts.iter().any(in_call);
     }
 
     fn set_flags(&mut self) {
@@ -119,7 +164,7 @@ impl TaggedPlan {
         let pair = |tag: &Vec<u8>| [[b'\n', tag[0]], [tag[0], *tag.get(1).unwrap_or(&0)]];
         let plain = (self.tail.is_empty() || self.tail == b"\n") && !self.value_end.0.is_empty();
         if plain && tags.clone().all(|tag| tag.len() > 1) {
-            self.pairs = tags.flat_map(pair).collect();
+            self.pairs = Pairs::new(tags.flat_map(pair));
         }
     }
 
@@ -167,6 +212,10 @@ impl TaggedPlan {
     pub(super) fn is_broken_closing(&self, value: &str, closing: &str) -> bool {
         const LEAST: usize = 4;
         let value = value.trim_end();
+        let end = &value.as_bytes()[value.len().saturating_sub(closing.len())..];
+        if !end.iter().any(|byte| *byte == b'<' || closing.as_bytes().first() == Some(byte)) {
+            return false;
+        }
         (LEAST..closing.len()).filter(|&length| closing.is_char_boundary(length)).any(|length| {
             value.ends_with(&closing[..length])
                 || closing.is_char_boundary(closing.len() - length)
@@ -177,7 +226,7 @@ impl TaggedPlan {
 
     /// Whether the end of a value can begin with these two bytes.
     pub(super) fn may_end(&self, byte: u8, next: u8) -> bool {
-        self.pairs.is_empty() || self.pairs.contains(&[byte, next])
+        self.pairs.as_ref().is_none_or(|pairs| pairs.has(byte, next))
     }
 
     /// Whether another call can begin with these two bytes.

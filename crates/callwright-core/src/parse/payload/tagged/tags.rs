@@ -125,7 +125,8 @@ impl TaggedPayload {
                 length
             }
             State::Key if self.key.is_empty() && !plan.tag_end.is_empty() => {
-                let end = bytes.windows(plan.tag_end.len()).take(NAME).position(|tag| tag == plan.tag_end);
+                let is_end = |at: &usize| bytes[*at] == plan.tag_end[0] && bytes[*at..].starts_with(&plan.tag_end);
+                let end = (0..bytes.len().min(NAME)).find(is_end);
                 let Some(tag) = end.and_then(|end| bytes.get(..end + plan.tag_end.len())) else { return 0 };
                 let name = &tag[..tag.len() - plan.tag_end.len()];
                 let unclosed = name.iter().any(|byte| matches!(byte, b'<' | b'>' | b'\n'));
@@ -202,8 +203,11 @@ impl TaggedPayload {
             self.tag.extend_from_slice(&self.plan.key_start);
             self.tag.extend_from_slice(&self.key);
         }
-        let tag = String::from_utf8_lossy(&self.key[..length]).into_owned();
+        let written = std::mem::take(&mut self.key);
+        let tag = String::from_utf8_lossy(&written[..length]);
         let key = self.take_type(&tag, length, calls).trim().to_owned();
+        drop(tag);
+        self.key = written;
         if self.plan.escaped_keys && !key.contains(['"', '<', '>']) {
             return self.key_read(typed::unescape(&key), calls);
         }
@@ -231,11 +235,11 @@ impl TaggedPayload {
 
     /// The key in a tag of `length` bytes that may have a word for the value's type after it. The word is stored.
     fn take_type<'t>(&mut self, tag: &'t str, length: usize, calls: &mut Calls) -> &'t str {
-        let plan = Arc::clone(&self.plan);
         self.word = None;
-        if plan.words.is_empty() {
+        if self.plan.words.is_empty() {
             return tag;
         }
+        let plan = Arc::clone(&self.plan);
         let (key, word) = tag.rsplit_once(&*String::from_utf8_lossy(&plan.key_end)).unwrap_or((tag, ""));
         let known = |(known, _): &&(String, Types)| known.eq_ignore_ascii_case(word.trim());
         self.word = plan.words.iter().find(known).map(|(_, types)| *types);

@@ -214,6 +214,9 @@ impl ValueReader {
                     i += run;
                     continue;
                 }
+                if self.doubt.is_some() && self.starts_call(&input[i..]) {
+                    return (i, self.ended_at_doubt(stops, output, calls));
+                }
                 if let Some(length) = self.closed(&input[i..]) {
                     self.end_doubt(false, stops, output, calls);
                     return (i + length, Some(ValueEnd::Closed));
@@ -232,11 +235,7 @@ impl ValueReader {
                 match self.verdict(given, calls) {
                     Verdict::Wait => break,
                     Verdict::End(end) => return (i, Some(self.end_of(end, stops, output, calls))),
-                    Verdict::Ended => {
-                        let end = self.doubt.as_ref().map_or(at + i, |doubt| doubt.end);
-                        self.end_doubt(true, stops, output, calls);
-                        return (i, Some(ValueEnd::ClosedBefore(end)));
-                    }
+                    Verdict::Ended => return (i, self.ended_at_doubt(stops, output, calls)),
                     Verdict::Doubt { end, marked } => self.begin_doubt(end, marked),
                     Verdict::Doubled => {
                         output.report(RepairKind::DoubledMarker, self.held_at..self.held_at + self.held.len(), calls);
@@ -259,6 +258,13 @@ impl ValueReader {
         let doubted = self.doubt.as_ref().filter(|_| !closed).map(|doubt| doubt.end);
         self.end_doubt(!closed, stops, output, calls);
         doubted.map_or(end, ValueEnd::ClosedBefore)
+    }
+
+    /// The value ended where the doubt about it began.
+    fn ended_at_doubt(&mut self, stops: &Stops, output: &mut Output, calls: &mut Calls) -> Option<ValueEnd> {
+        let end = self.doubt.as_ref().map(|doubt| doubt.end);
+        self.end_doubt(true, stops, output, calls);
+        end.map(ValueEnd::ClosedBefore)
     }
 
     /// The text ends here: returns where the value ended, if only following text would have shown it.
@@ -328,17 +334,31 @@ impl ValueReader {
             None => (self.ends(), bytes),
         };
         let mut count = self.plan.run(bytes, ends);
+        if self.sink == Sink::Start {
+            return if count == 0 { self.plain_after_lead(bytes, ends) } else { count };
+        }
         // The next byte usually shows that it is something else.
-        while self.sink != Sink::Start
-            && !self.cdata
+        while !self.cdata
             && let [byte, next, ..] = bytes[count..]
-            && !self.plan.may_end(byte, next)
-            && !(self.doubt.is_some() && self.plan.may_start(byte, next))
+            && (!self.plan.may_end(byte, next) && !(self.doubt.is_some() && self.plan.may_start(byte, next))
+                || byte == b'\n' && self.doubt.is_some() && self.starts_call(&bytes[count + 1..]))
         {
             count += 1;
             count += self.plan.run(&bytes[count..], ends);
         }
         count
+    }
+
+    /// The same at the beginning of the value, where a line break usually comes first.
+    fn plain_after_lead(&self, bytes: &[u8], ends: u8) -> usize {
+        let [lead] = self.plan.lead[..] else { return 0 };
+        match bytes {
+            [byte, rest @ ..] if *byte == lead && self.lead == 0 && self.raw.is_empty() && !self.cdata => {
+                let count = self.plan.run(rest, ends);
+                if count > 0 { 1 + count } else { 0 }
+            }
+            _ => 0,
+        }
     }
 
     /// The bytes that have to be checked.
@@ -459,10 +479,16 @@ impl ValueReader {
     }
 
     fn text(&mut self, bytes: &[u8], output: &mut Output) -> usize {
+        // Usually all of it is whole characters, which then need no further check.
+        let text = std::str::from_utf8(bytes).ok().filter(|_| self.utf8.is_empty());
         let mut rest = bytes;
         loop {
             let run = self.plan.run(rest, ESCAPED);
-            self.utf8.push(&rest[..run], &mut output.text);
+            let from = bytes.len() - rest.len();
+            match text.and_then(|text| text.get(from..from + run)) {
+                Some(characters) => output.push(characters),
+                None => self.utf8.push(&rest[..run], &mut output.text),
+            }
             let Some(&byte) = rest.get(run) else { return bytes.len() };
             self.utf8.end(&mut output.text);
             match byte {

@@ -95,11 +95,35 @@ impl ValueReader {
         let line = !tail.is_empty() || self.line_start;
         let after = bytes.strip_prefix(tail)?.strip_prefix(&self.closing[..]).filter(|_| !self.closing.is_empty())?;
         // The decision by the fewest bytes counts, because more of them may look different.
-        let mut decision = (0..=after.len()).map(|count| (count, self.after_closing(&after[..count], line)));
+        let mut decision =
+            (self.undecided(after)..=after.len()).map(|count| (count, self.after_closing(&after[..count], line)));
         let (count, decision) = decision.find(|(_, decision)| *decision != After::Wait)?;
         let After::Doubt { marked } = decision else { return None };
         let closing = bytes.len() - after.len();
         Some((closing + count, closing, marked))
+    }
+
+    /// Whether another call begins with `bytes`, and with nothing that may also belong to this one.
+    pub(super) fn starts_call(&self, bytes: &[u8]) -> bool {
+        let distinct = self.plan.starts_are_distinct && !self.cdata && self.sink != Sink::Start;
+        let closing = &self.closing[..];
+        let is_start =
+            |start: &Vec<u8>| bytes.starts_with(start) && !start.starts_with(closing) && !closing.starts_with(start);
+        distinct && self.plan.starts.iter().any(is_start)
+    }
+
+    /// A number of bytes, fewer of which decide nothing about the closing tag before them: they are the end markers.
+    fn undecided(&self, after: &[u8]) -> usize {
+        let (end, section) = (&self.plan.end[..], &self.plan.section_end[..]);
+        let alike = end.starts_with(&self.closing) || self.closing.starts_with(end);
+        if alike || !self.plan.end_is_distinct || self.is_settled() {
+            return 0;
+        }
+        let after_blank = |bytes| skip_blank(bytes).filter(|rest| !rest.is_empty());
+        let rest = after_blank(after).and_then(|rest| after_blank(rest.strip_prefix(end)?));
+        let Some(rest) = rest else { return 0 };
+        let last = rest.strip_prefix(section).and_then(after_blank);
+        after.len() - last.unwrap_or(rest).len()
     }
 
     pub(super) fn verdict(&self, given: &[String], calls: &Calls) -> Verdict {
@@ -402,7 +426,7 @@ impl ValueReader {
 
 /// Whether `bytes` begin with `tag`, or may do so with more bytes.
 fn begins(tag: &[u8], bytes: &[u8]) -> Is {
-    if tag.is_empty() {
+    if tag.is_empty() || bytes.first().is_some_and(|first| *first != tag[0]) {
         Is::No
     } else if bytes.starts_with(tag) {
         Is::Yes
