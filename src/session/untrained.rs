@@ -1,6 +1,7 @@
 //! Markers that look like special tokens and are none of the model's: it was hardly trained on their format, or on
 //! conversations at all.
 
+use crate::choose::special_tokens;
 use crate::engine::Engine;
 use crate::format::Format;
 use crate::message::Message;
@@ -24,7 +25,7 @@ pub(super) fn notice(engine: &dyn Engine, format: &Format) -> Option<String> {
         return None;
     }
     let model = engine.model();
-    let missing: Vec<String> = format.special_tokens().into_iter().filter(|token| !is_one(engine, token)).collect();
+    let missing: Vec<String> = special_tokens(format).into_iter().filter(|token| !is_one(engine, token)).collect();
     let (subject, are) = listed(&missing)?;
     Some(format!(
         "{subject} of the format {} {are} of {}'s vocabulary: the model was probably not trained on this format",

@@ -8,12 +8,17 @@ mod named;
 mod native;
 
 #[doc(hidden)]
+pub use family::special_tokens;
+#[doc(hidden)]
 pub use named::is_name;
 
-use crate::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Builtin, Format};
 use crate::template::ChatTemplate;
+use crate::template::probe::written_with_tools;
+use infer::Inference;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// What is known about a model besides its chat template.
 #[derive(Clone, Copy, Default)]
@@ -109,7 +114,7 @@ pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clu
         let writes = format.native_in(template)?.map_or(Writes::Section, Writes::Template);
         return Ok(chosen(format, writes, Origin::Requested));
     }
-    if let Some(format) = Format::declared_in(template)? {
+    if let Some(format) = infer::declared_in(template)? {
         return Ok(chosen(format, Writes::Template(Map::new()), Origin::Declared));
     }
     let (inference, name) = (Format::infer(template), template.name());
@@ -162,7 +167,7 @@ fn built_in(template: &ChatTemplate, clues: Clues<'_>) -> Option<(&'static Built
 
 /// The built-in format whose markers the template has.
 fn by_text(template: &ChatTemplate) -> Option<(&'static Builtin, String)> {
-    let written = format!("{}\n{}", template.source(), template.written_with_tools());
+    let written = format!("{}\n{}", template.source(), written_with_tools(template));
     let (builtin, markers) = family::by_markers(&|marker| written.contains(marker))?;
     Some((builtin, format!("the template contains {markers}")))
 }
@@ -183,4 +188,69 @@ fn with_reasoning_of(format: Format, writes: &Writes, template: &ChatTemplate) -
         return format;
     }
     format.with_reasoning(Format::infer(template).reasoning.clone())
+}
+
+impl Format {
+    /// The built-in format of that name, or the one that a file declares.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`] when there is neither, with a hint at what was probably meant; those of
+    /// [`Format::from_file`].
+    pub fn load(name: &str) -> Result<Format> {
+        named::format(name)
+    }
+
+    /// Infers the format in which a chat template writes calls by rendering some.
+    ///
+    /// This takes a few milliseconds the first time a process sees a template. A declaration block in the template is
+    /// ignored: [`Format::parse_declaration`] reads it.
+    ///
+    /// ```
+    /// use callwright_core::format::{Format, Marker};
+    /// use callwright_core::template::ChatTemplate;
+    ///
+    /// let source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% for call in m.tool_calls %}\
+    ///               <call>{{ call.function | tojson }}</call>{% endfor %}{% endfor %}";
+    /// let inference = Format::infer(&ChatTemplate::new("mine.jinja", source)?);
+    /// let format = inference.format.as_ref().expect("it writes calls");
+    /// assert_eq!(format.start, Some(Marker::Literal("<call>".into())));
+    /// # Ok::<(), callwright_core::Error>(())
+    /// ```
+    pub fn infer(template: &ChatTemplate) -> Arc<Inference> {
+        infer::infer(template)
+    }
+
+    /// The variables with which `template` writes tools and calls in this format natively; `None` if the format has to
+    /// be overlaid.
+    ///
+    /// The template may declare this format, or a style of that name. Otherwise one of its calls is rendered and read
+    /// back.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`](crate::ErrorKind::Format) when the template's declaration is invalid.
+    pub fn native_in(&self, template: &ChatTemplate) -> Result<Option<Map<String, Value>>> {
+        native::variables(self, template)
+    }
+
+    /// The format that a chat template declares, else the inferred one, else the built-in one whose markers it has: see
+    /// [`format_for`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Format`] when the declaration is invalid, or when there is none and the template writes no readable
+    /// calls.
+    pub fn of_template(template: &ChatTemplate) -> Result<Format> {
+        let choice = format_for(template, None, Clues::default())?;
+        if choice.origin != Origin::Default {
+            return Ok(choice.format);
+        }
+        let inference = Format::infer(template);
+        // It may write calls, but no tools.
+        if let Some(format) = &inference.format {
+            return Ok(format.clone());
+        }
+        let message = format!("no tool-call format can be read off the template: {}", inference.notes.join("; "));
+        Err(Error::new(ErrorKind::Format, message)
+            .in_file(template.name())
+            .hint("declare one in a comment {#--- callwright … ---#} at its beginning, or choose one by name"))
+    }
 }

@@ -18,7 +18,7 @@
 mod adapt;
 mod jinja;
 mod overlay;
-mod probe;
+pub(crate) mod probe;
 mod reserved;
 mod trials;
 mod variables;
@@ -292,6 +292,14 @@ impl ChatTemplate {
         let text = self.evaluate(&variables, request.now, table.clone())?;
         let pieces = table.cut(text).into_iter().map(|(text, literal)| Piece { text, literal }).collect();
         Ok(Prompt { pieces })
+    }
+
+    /// Renders something as a trial.
+    ///
+    /// # Errors
+    /// Those of `render`; and, if earlier trials have shown that the template is unusable, their error.
+    pub(crate) fn trial<T>(&self, render: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.trials.run(render)
     }
 
     /// Renders a short conversation as a trial, which shows what the template writes.

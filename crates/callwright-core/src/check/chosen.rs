@@ -2,7 +2,7 @@
 
 use super::{Report, Subject};
 use crate::Result;
-use crate::choose::infer::Inference;
+use crate::choose::infer::{Inference, declared_in};
 use crate::choose::{Choice, Clues, Origin, Writes, format_for};
 use crate::format::Format;
 use crate::message::Message;
@@ -76,7 +76,7 @@ impl Chosen {
     /// # Errors
     /// If the declaration is invalid.
     pub fn section_only(template: &ChatTemplate) -> Result<Option<Format>> {
-        let declared = Format::declared_in(template)?;
+        let declared = declared_in(template)?;
         let is_section = || {
             let question = [Message::user("When does the ferry leave?")];
             let written = template.render(&RenderRequest::default().with(|set| set.messages = &question));

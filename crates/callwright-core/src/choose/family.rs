@@ -79,28 +79,26 @@ fn is_special(text: &str) -> bool {
     !text.contains(char::is_whitespace) && (angle || square.is_some_and(capital))
 }
 
-impl Format {
-    /// The special tokens in the markers of calls.
-    #[doc(hidden)]
-    pub fn special_tokens(&self) -> Vec<String> {
-        let around = self.section.iter().flat_map(|section| [&section.start, &section.end]);
-        let markers = around.chain(&self.start).chain(&self.end).filter_map(|marker| marker.text());
-        let head = match &self.payload {
-            Payload::Named(named) => named.head.forms.first(),
-            Payload::Tagged(tagged) => tagged.head.forms.first(),
-            Payload::Json(_) | Payload::Python { .. } => None,
-        };
-        let mut tokens: Vec<String> = Vec::new();
-        for text in markers.chain(head.map(String::as_str)) {
-            let found = tags(text).into_iter().map(|tag| &text[tag]).filter(|tag| is_reserved(tag));
-            for token in found {
-                if !tokens.iter().any(|known| known == token) {
-                    tokens.push(token.to_owned());
-                }
+/// The special tokens in the markers of calls.
+#[doc(hidden)]
+pub fn special_tokens(format: &Format) -> Vec<String> {
+    let around = format.section.iter().flat_map(|section| [&section.start, &section.end]);
+    let markers = around.chain(&format.start).chain(&format.end).filter_map(|marker| marker.text());
+    let head = match &format.payload {
+        Payload::Named(named) => named.head.forms.first(),
+        Payload::Tagged(tagged) => tagged.head.forms.first(),
+        Payload::Json(_) | Payload::Python { .. } => None,
+    };
+    let mut tokens: Vec<String> = Vec::new();
+    for text in markers.chain(head.map(String::as_str)) {
+        let found = tags(text).into_iter().map(|tag| &text[tag]).filter(|tag| is_reserved(tag));
+        for token in found {
+            if !tokens.iter().any(|known| known == token) {
+                tokens.push(token.to_owned());
             }
         }
-        tokens
     }
+    tokens
 }
 
 /// Whether only a special token looks like this: `<tool_call>` may also be plain text.

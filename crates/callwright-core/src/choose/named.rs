@@ -27,28 +27,22 @@ impl ChatTemplate {
     }
 }
 
-impl Format {
-    /// The built-in format of that name, or the one that a file declares.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Format`] when there is neither, with a hint at what was probably meant; those of
-    /// [`Format::from_file`].
-    pub fn load(name: &str) -> Result<Format> {
-        if let Some(format) = Format::builtin(name) {
-            return Ok(format.clone());
-        }
-        if !is_name(name) {
-            return Format::from_file(name);
-        }
-        let error = Error::new(ErrorKind::Format, format!("there is no tool-call format {name:?}, and no such file"));
-        Err(match nearest(name, Format::names()) {
-            Some(meant) => error.hint(format!("did you mean `{meant}`?")),
-            None => {
-                let names: Vec<&str> = Format::names().collect();
-                error.hint(format!("give a file that declares one, or a built-in one: {}", names.join(", ")))
-            }
-        })
+/// See [`Format::load`].
+pub(super) fn format(name: &str) -> Result<Format> {
+    if let Some(format) = Format::builtin(name) {
+        return Ok(format.clone());
     }
+    if !is_name(name) {
+        return Format::from_file(name);
+    }
+    let error = Error::new(ErrorKind::Format, format!("there is no tool-call format {name:?}, and no such file"));
+    Err(match nearest(name, Format::names()) {
+        Some(meant) => error.hint(format!("did you mean `{meant}`?")),
+        None => {
+            let names: Vec<&str> = Format::names().collect();
+            error.hint(format!("give a file that declares one, or a built-in one: {}", names.join(", ")))
+        }
+    })
 }
 
 /// Whether this can only be the name of something built in.

@@ -138,7 +138,9 @@ impl ChatTemplate {
         let request = RenderRequest { messages, ..request.clone() };
         let came = self.render(&request);
         let missing = match &came {
-            Ok(prompt) if !self.shows_all(&request, &prompt.text()) => self.missing(&request, messages),
+            Ok(prompt) if !words::shows_all(self, &request, &prompt.text()) => {
+                sentinel::missing(self, &request, messages)
+            }
             _ => Vec::new(),
         };
         Fit { came, missing }

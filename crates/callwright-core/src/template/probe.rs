@@ -164,16 +164,19 @@ fn rendered(
     template.trial(|| template.render_vars(&Value::Object(context), None)).ok()
 }
 
-impl ChatTemplate {
-    /// A conversation with a tool, a call and its result, as the template writes it; empty if it fails.
-    pub(crate) fn written_with_tools(&self) -> String {
-        self.probed(&RenderRequest::default(), &conversation(), &json!([tool().to_json()])).unwrap_or_default()
-    }
+/// A conversation with a tool, a call and its result, as the template writes it; empty if it fails.
+pub(crate) fn written_with_tools(template: &ChatTemplate) -> String {
+    probed(template, &RenderRequest::default(), &conversation(), &json!([tool().to_json()])).unwrap_or_default()
+}
 
-    /// The template's output for a synthetic conversation, with calls in the expected shape; `None` if it fails.
-    pub(crate) fn probed(&self, request: &RenderRequest, messages: &[Message], tools: &Value) -> Option<String> {
-        rendered(self, request, messages, Some(tools.clone()), self.capabilities().shape)
-    }
+/// The template's output for a synthetic conversation, with calls in the expected shape; `None` if it fails.
+pub(crate) fn probed(
+    template: &ChatTemplate,
+    request: &RenderRequest,
+    messages: &[Message],
+    tools: &Value,
+) -> Option<String> {
+    rendered(template, request, messages, Some(tools.clone()), template.capabilities().shape)
 }
 
 /// Variables without which the template writes nothing, as text.

@@ -3,7 +3,6 @@
 //! Stopping a template with endless loops takes half a second. Probing it takes dozens of small conversations, which
 //! would all end the same.
 
-use super::ChatTemplate;
 use super::jinja::budget::processor_time;
 use super::jinja::failure;
 use crate::error::{Error, ErrorKind, Result};
@@ -30,23 +29,21 @@ impl Trials {
     pub(super) fn made(&self) -> usize {
         self.made.load(Ordering::Relaxed)
     }
-}
 
-impl ChatTemplate {
     /// Renders something as a trial.
     ///
     /// # Errors
     /// Those of `render`; and, if earlier trials have shown that the template is unusable, their error.
-    pub(crate) fn trial<T>(&self, render: impl FnOnce() -> Result<T>) -> Result<T> {
-        if let Some(why) = self.trials.over.get() {
+    pub(super) fn run<T>(&self, render: impl FnOnce() -> Result<T>) -> Result<T> {
+        if let Some(why) = self.over.get() {
             return Err(Error::new(ErrorKind::Template, format!("not tried: {why}")));
         }
         let start = processor_time();
-        self.trials.made.fetch_add(1, Ordering::Relaxed);
+        self.made.fetch_add(1, Ordering::Relaxed);
         let result = render();
         let taken = Some(processor_time().saturating_sub(start)).filter(|taken| *taken > QUICK).unwrap_or_default();
         let taken = u64::try_from(taken.as_micros()).unwrap_or(u64::MAX);
-        let spent = self.trials.spent.fetch_add(taken, Ordering::Relaxed).saturating_add(taken);
+        let spent = self.spent.fetch_add(taken, Ordering::Relaxed).saturating_add(taken);
         let why = match &result {
             Err(error) if failure::is_bound(error) => {
                 let error = error.to_string();
@@ -56,7 +53,7 @@ impl ChatTemplate {
             _ => return result,
         };
         // Keeps the first reason.
-        let _ = self.trials.over.set(why);
+        let _ = self.over.set(why);
         result
     }
 }

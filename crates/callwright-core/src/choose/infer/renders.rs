@@ -2,6 +2,7 @@
 
 use super::texts::tags;
 use crate::message::{Arguments, Message, ToolCall};
+use crate::template::probe::probed;
 use crate::template::{ChatTemplate, RenderRequest};
 use crate::tool::Tool;
 use serde_json::{Map, Value, json};
@@ -97,7 +98,7 @@ impl<'t> Renders<'t> {
     /// The text after the user's message; `None` if the template fails.
     fn written(&self, messages: &[Message], generation: bool, variables: Map<String, Value>) -> Option<String> {
         let request = RenderRequest { add_generation_prompt: generation, variables, ..RenderRequest::default() };
-        let text = self.template.probed(&request, messages, &self.tools)?;
+        let text = probed(self.template, &request, messages, &self.tools)?;
         // The last occurrence: some templates introduce the tools with the user's text.
         let at = text.rfind(USER)? + USER.len();
         let text = &text[at..];

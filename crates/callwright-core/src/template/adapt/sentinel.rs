@@ -41,62 +41,60 @@ pub(super) enum What {
 #[derive(Debug, Default)]
 pub(in crate::template) struct Runs(Mutex<HashMap<u64, Vec<Missing>>>);
 
-impl ChatTemplate {
-    /// What the template drops from a conversation of this shape; empty if that cannot be determined.
-    pub(super) fn missing(&self, request: &RenderRequest<'_>, messages: &[Message]) -> Vec<Missing> {
-        let key = shape(request, messages);
-        let known = |runs: &HashMap<u64, Vec<Missing>>| runs.get(&key).cloned();
-        if let Some(missing) = known(&self.runs.0.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return missing;
-        }
-        let missing = self.find_missing(request, messages);
-        let mut runs = self.runs.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if runs.len() >= REMEMBERED {
-            runs.clear();
-        }
-        runs.insert(key, missing.clone());
-        missing
+/// What the template drops from a conversation of this shape; empty if that cannot be determined.
+pub(super) fn missing(template: &ChatTemplate, request: &RenderRequest<'_>, messages: &[Message]) -> Vec<Missing> {
+    let key = shape(request, messages);
+    let known = |runs: &HashMap<u64, Vec<Missing>>| runs.get(&key).cloned();
+    if let Some(missing) = known(&template.runs.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return missing;
     }
+    let missing = find_missing(template, request, messages);
+    let mut runs = template.runs.0.lock().unwrap_or_else(PoisonError::into_inner);
+    if runs.len() >= REMEMBERED {
+        runs.clear();
+    }
+    runs.insert(key, missing.clone());
+    missing
+}
 
-    fn find_missing(&self, request: &RenderRequest<'_>, messages: &[Message]) -> Vec<Missing> {
-        let Some(text) = self.marked(request, messages) else { return Vec::new() };
-        let mut missing = Vec::new();
-        for (index, message) in messages.iter().enumerate() {
-            let mut look = |word: &str, what: What| {
-                if !text.contains(word) {
-                    missing.push(Missing { index, what });
-                }
-            };
-            if !message.content.is_empty() {
-                let what = if message.tool_calls.is_empty() { What::Message } else { What::CallText };
-                look(&content(index), what);
+fn find_missing(template: &ChatTemplate, request: &RenderRequest<'_>, messages: &[Message]) -> Vec<Missing> {
+    let Some(text) = marked(template, request, messages) else { return Vec::new() };
+    let mut missing = Vec::new();
+    for (index, message) in messages.iter().enumerate() {
+        let mut look = |word: &str, what: What| {
+            if !text.contains(word) {
+                missing.push(Missing { index, what });
             }
-            for call in 0..message.tool_calls.len() {
-                look(&argument(index, call), What::Call(call));
-            }
-            if message.role != Role::Tool && message.name.is_some() {
-                look(&name(index), What::Name);
-            }
+        };
+        if !message.content.is_empty() {
+            let what = if message.tool_calls.is_empty() { What::Message } else { What::CallText };
+            look(&content(index), what);
         }
-        // A template that never writes tools is handled elsewhere.
-        let question = [Message::user("?")];
-        let has_tools = request.tools.is_some_and(|tools| !tools.is_empty());
-        if has_tools && !text.contains(TOOL) && self.marked(request, &question).is_some_and(|text| text.contains(TOOL))
-        {
-            missing.push(Missing { index: 0, what: What::Tools });
+        for call in 0..message.tool_calls.len() {
+            look(&argument(index, call), What::Call(call));
         }
-        missing
+        if message.role != Role::Tool && message.name.is_some() {
+            look(&name(index), What::Name);
+        }
     }
+    // A template that never writes tools is handled elsewhere.
+    let question = [Message::user("?")];
+    let has_tools = request.tools.is_some_and(|tools| !tools.is_empty());
+    if has_tools && !text.contains(TOOL) && marked(template, request, &question).is_some_and(|text| text.contains(TOOL))
+    {
+        missing.push(Missing { index: 0, what: What::Tools });
+    }
+    missing
+}
 
-    /// The prompt of the same conversation with sentinels as content.
-    fn marked(&self, request: &RenderRequest<'_>, messages: &[Message]) -> Option<String> {
-        let messages: Vec<Message> =
-            messages.iter().enumerate().map(|(index, message)| sentinels(index, message)).collect();
-        let tool = Tool::new(TOOL, "does something", None);
-        let tools = request.tools.filter(|tools| !tools.is_empty()).and_then(|_| Tools::new([tool]).ok());
-        let request = RenderRequest { messages: &messages, tools: tools.as_ref(), ..request.clone() };
-        self.trial(|| self.render(&request)).ok().map(|prompt| prompt.text())
-    }
+/// The prompt of the same conversation with sentinels as content.
+fn marked(template: &ChatTemplate, request: &RenderRequest<'_>, messages: &[Message]) -> Option<String> {
+    let messages: Vec<Message> =
+        messages.iter().enumerate().map(|(index, message)| sentinels(index, message)).collect();
+    let tool = Tool::new(TOOL, "does something", None);
+    let tools = request.tools.filter(|tools| !tools.is_empty()).and_then(|_| Tools::new([tool]).ok());
+    let request = RenderRequest { messages: &messages, tools: tools.as_ref(), ..request.clone() };
+    template.trial(|| template.render(&request)).ok().map(|prompt| prompt.text())
 }
 
 fn content(index: usize) -> String {

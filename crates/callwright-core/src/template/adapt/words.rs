@@ -14,19 +14,17 @@ const SHORTEST: usize = 4;
 /// What templates write of a message in addition to its text.
 const ROLES: &str = "system user assistant tool";
 
-impl ChatTemplate {
-    /// Whether the prompt certainly has all messages, calls, names and the tools of the request.
-    pub(super) fn shows_all(&self, request: &RenderRequest<'_>, prompt: &str) -> bool {
-        let tools = match request.tools.filter(|tools| !tools.is_empty()) {
-            Some(tools) => tools.for_model().to_string(),
-            None => String::new(),
-        };
-        let section = request.overlay.and_then(|overlay| overlay.section).map_or("", |section| section.source());
-        let words = Words { prompt, elsewhere: [self.source(), section, tools.as_str()] };
-        let described = || request.tools.is_some_and(|tools| tools.iter().any(|tool| words.of_tool(&tool.description)));
-        let mut at = 0;
-        (tools.is_empty() || described()) && request.messages.iter().all(|message| words.shown(message, &mut at))
-    }
+/// Whether the prompt certainly has all messages, calls, names and the tools of the request.
+pub(super) fn shows_all(template: &ChatTemplate, request: &RenderRequest<'_>, prompt: &str) -> bool {
+    let tools = match request.tools.filter(|tools| !tools.is_empty()) {
+        Some(tools) => tools.for_model().to_string(),
+        None => String::new(),
+    };
+    let section = request.overlay.and_then(|overlay| overlay.section).map_or("", |section| section.source());
+    let words = Words { prompt, elsewhere: [template.source(), section, tools.as_str()] };
+    let described = || request.tools.is_some_and(|tools| tools.iter().any(|tool| words.of_tool(&tool.description)));
+    let mut at = 0;
+    (tools.is_empty() || described()) && request.messages.iter().all(|message| words.shown(message, &mut at))
 }
 
 struct Words<'a> {
