@@ -222,6 +222,11 @@ fn tell_cut(cut: Option<Cut>, session: &Session) {
             };
             notice(&format!("the answer was cut off by the end of the context of {limit} tokens; {hint}"));
         }
+        Some(Cut::Server) => {
+            notice(
+                "the answer was cut off by the server, or it gave no finish reason; a limit of the server may be too low",
+            );
+        }
         // A note has reported the constraint; no answer of the model that is asked is limited in time.
         _ => {}
     }

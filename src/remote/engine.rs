@@ -12,7 +12,7 @@ use crate::generate::{End, Usage};
 use crate::session::Options;
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -134,15 +134,18 @@ fn prompt_token(number: i64) -> Token {
 
 /// What an item of the stream says.
 fn reader<'a>(server: &'a Server, writer: &'a mut Writer) -> impl FnMut(Item) -> Result<Said> + 'a {
+    let mut read = |value: &Value| if server.named.chat { writer.read(value) } else { raw::read(value) };
     move |item| match item {
         Item::Data(value) => {
-            let said = if server.named.chat { writer.read(&value) } else { raw::read(&value) };
+            let said = read(&value);
             match said.failed {
                 Some(why) => Err(Error::new(ErrorKind::Server, format!("{} ended the answer: {why}", server.named))),
                 None => Ok(said),
             }
         }
-        Item::Complete | Item::Closed => Ok(Said::default()),
+        // Without a finish reason before it, nothing says that the model had finished.
+        Item::Complete => Ok(read(&json!({"choices": [{"finish_reason": "length"}]}))),
+        Item::Closed => Ok(Said::default()),
         Item::Failed(error) => Err(error),
     }
 }

@@ -195,7 +195,8 @@ impl Feed {
             if !said.text.is_empty() {
                 self.pieces.push_back(said.text.into_bytes().into());
             }
-            self.end = said.end.or(self.end);
+            // The first counts: a stream may be closed twice.
+            self.end = self.end.or(said.end);
             if let Some(counted) = said.counted {
                 self.counted = counted;
             }

@@ -240,7 +240,7 @@ fn events(response: Response<Body>, url: &str, items: &SyncSender<Item>) {
                 Item::Failed(garbage(url, &format!("{what}, which is no stream of events"), &text))
             }
         };
-        let _ = items.send(item).and_then(|()| items.send(Item::Complete));
+        let _ = items.send(item).and_then(|()| items.send(Item::Closed));
         return;
     }
     let mut lines = BufReader::new(response.into_body().into_reader());
@@ -282,6 +282,11 @@ fn events(response: Response<Body>, url: &str, items: &SyncSender<Item>) {
                             |value: Value| text_of(value.get("error").unwrap_or(&value)),
                         );
                         Item::Failed(Error::new(ErrorKind::Server, format!("{url} reports: {said}")))
+                    }
+                    // It says nothing, as a comment does.
+                    (_, Ok(Value::Null)) => {
+                        data.clear();
+                        continue;
                     }
                     (_, Ok(value)) => event(value, url),
                     (text, Err(_)) => Item::Failed(garbage(url, "an event that is no JSON", text)),

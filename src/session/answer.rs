@@ -221,7 +221,7 @@ impl Answered<'_> {
             End::Stopped if looped.is_some() => FinishReason::Loop,
             _ => finish_reason(&ended, stopped, parsed.calls.is_empty()),
         };
-        let cut = (finish_reason == FinishReason::Length).then(|| cut(&ended, &generation, options));
+        let cut = (finish_reason == FinishReason::Length).then(|| cut(engine, &ended, &generation, options));
         ended.notices.iter().for_each(|message| on_event(&Event::constraint(message.clone())));
         on_event(&Event::answered(generation.usage, ended.call_probability, ended.decided));
         let (raw, closed_from) = raw(engine, &written.prefill, &generation, ended.closed_from);
@@ -316,11 +316,12 @@ fn finish_reason(ended: &Ended, stopped: bool, no_calls: bool) -> FinishReason {
 }
 
 /// What cut an answer off.
-fn cut(ended: &Ended, generation: &Generation, options: &Options) -> Cut {
+fn cut(engine: &dyn Engine, ended: &Ended, generation: &Generation, options: &Options) -> Cut {
     match ended.end {
         _ if ended.closed_from.is_some() || ended.shortage.is_reported() => Cut::Constraint,
         End::Late => Cut::Time,
         _ if generation.tokens.len() >= options.max_tokens => Cut::MaxTokens,
+        _ if engine.samples() => Cut::Server,
         _ => Cut::Context,
     }
 }

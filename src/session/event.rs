@@ -337,6 +337,8 @@ pub enum Cut {
     MaxTokens,
     /// The end of the context.
     Context,
+    /// A limit of the server; or the server gave no finish reason.
+    Server,
     /// The time that a run may take.
     Time,
     /// The constraint, which left out or closed early what there were no tokens for; a note says what.

@@ -272,6 +272,23 @@ fn a_call_that_the_servers_limit_cuts_is_incomplete() {
     assert!(answer["messages"][1].get("tool_calls").is_none(), "{answer}");
 }
 
+/// It may have ended at a limit, so what is open then is not closed.
+#[test]
+fn an_answer_without_a_finish_reason_counts_as_cut_off() {
+    for (pieces, calls) in [(&CALL[..], 1), (&CALL[..5], 0)] {
+        let events: String =
+            pieces.iter().map(|piece| format!("data: {}\n\n", json!({"choices": [{"text": piece}]}))).collect();
+        let body = events + "data: null\n\ndata: [DONE]\n\n";
+        let server = ModelServer::start([Answer::Body("text/event-stream", body.leak())]);
+        let ran = ask(&server, &["--tools", TOOLS, "--constrain", "off", "--output", "json"]);
+        let answer: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(answer["finish_reason"], "length", "{answer}");
+        let found = answer["messages"][1]["tool_calls"].as_array().map_or(0, Vec::len);
+        assert!(ran.err.contains("cut off by the server, or it gave no finish reason"), "{}", ran.err);
+        assert_eq!(found, calls, "{answer}");
+    }
+}
+
 #[test]
 fn a_busy_server_is_asked_again() {
     let busy = [Answer::Status(429, "retry-after: 0\r\n"), Answer::Status(503, "retry-after: 0\r\n")];
