@@ -238,8 +238,7 @@ impl Engine for ServerEngine {
             return Ok(());
         }
         let (path, body) = self.request()?;
-        let mut found = self.server.likeliest(path, body)?;
-        found.retain(|(text, _)| fits(text.as_bytes()));
+        let mut found = self.server.likeliest(path, body, fits)?;
         let logits: Vec<f32> = found.iter().map(|(_, logprob)| *logprob).collect();
         if logits.is_empty() {
             return Ok(());

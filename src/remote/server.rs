@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const UNKNOWN_CONTEXT: usize = 131_072;
 /// How many of the likeliest tokens are asked for. vLLM allows 20 by default, OpenAI's API 5.
 const LIKELIEST: [usize; 3] = [200, 20, 5];
+/// More than any vocabulary has. llama-server gives all of them.
+const EVERY: usize = 1 << 20;
 /// How many texts of a chat template are tried as special tokens.
 const MARKERS: usize = 64;
 
@@ -133,20 +135,35 @@ impl Server {
         Ok(tokens.and_then(|tokens| tokens.iter().map(Value::as_i64).collect()))
     }
 
-    /// The likeliest next tokens after a request for more text, with the logarithm of their probabilities; none if the
-    /// server does not say.
+    /// The likeliest next tokens that fit after a request for more text, with the logarithm of their probabilities;
+    /// none if the server does not say.
     ///
     /// # Errors
     /// [`ErrorKind::Server`] if it cannot be reached.
-    pub(super) fn likeliest(&self, path: Path, mut body: Value) -> Result<Vec<(String, f32)>> {
+    pub(super) fn likeliest(
+        &self,
+        path: Path,
+        mut body: Value,
+        fits: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Vec<(String, f32)>> {
+        let mut ask = |most| {
+            raw::for_likeliest(&mut body, self.is_llama, most);
+            self.http.post(path, &body).map(|answer| answer.map(|answer| raw::likeliest(&answer)).unwrap_or_default())
+        };
+        let mut fitting = |mut found: Vec<(String, f32)>| {
+            found.retain(|(text, _)| fits(text.as_bytes()));
+            found
+        };
         let first = self.likeliest.load(Ordering::Relaxed);
         for most in LIKELIEST.into_iter().filter(|most| *most <= first) {
-            raw::for_likeliest(&mut body, self.is_llama, most);
-            let found = self.http.post(path, &body)?.map(|answer| raw::likeliest(&answer)).unwrap_or_default();
-            if !found.is_empty() {
-                self.likeliest.store(most, Ordering::Relaxed);
-                return Ok(found);
+            let found = ask(most)?;
+            if found.is_empty() {
+                continue;
             }
+            self.likeliest.store(most, Ordering::Relaxed);
+            let found = fitting(found);
+            // A word such as `true` may be unlikely where the model would write something else.
+            return if found.is_empty() && most == LIKELIEST[0] { Ok(fitting(ask(EVERY)?)) } else { Ok(found) };
         }
         self.likeliest.store(0, Ordering::Relaxed);
         Ok(Vec::new())

@@ -146,6 +146,26 @@ fn the_likeliest_token_that_fits_replaces_what_does_not() {
     assert_eq!(ran.out, "→ set {\"unit\": \"kelvin\", \"n\": 25}\n", "{}", ran.err);
 }
 
+/// A server that gives all of its vocabulary is asked for it where none of the likeliest tokens fits.
+#[test]
+fn an_unlikely_token_is_chosen_where_no_other_fits() {
+    let tools = json!([{"name": "set", "parameters": {"type": "object", "required": ["on"], "properties": {
+        "on": {"type": "boolean"}}}}]);
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("tools.json");
+    std::fs::write(&file, tools.to_string()).unwrap();
+    let server = ModelServer::start([
+        Answer::Pieces(
+            vec!["### TOOL_CALL_START ###\n{\"name\": \"set\", \"arguments\": {\"on\": ", "22", "}}"],
+            "stop",
+        ),
+        Answer::Pieces(vec!["}}\n### TOOL_CALL_END ###"], "stop"),
+    ])
+    .with_likeliest(1 << 20, [json!({"22": -0.1, "1": -3.0}), json!({"22": -0.1, "true": -19.5, "false": -18.5})]);
+    let ran = ask(&server, &["--tools", file.to_str().unwrap(), "--temperature", "0"]);
+    assert_eq!(ran.out, "→ set {\"on\": false}\n", "{}", ran.err);
+}
+
 /// A model that ends within a string goes on with what it would have written otherwise.
 #[test]
 fn an_end_that_does_not_fit_is_replaced_too() {
