@@ -51,35 +51,44 @@ impl ByteSet {
             return at;
         }
         let bytes = &bytes[short..];
-        let (blocks, _) = bytes.as_chunks::<BLOCK>();
+        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
         // One comparison per byte of the set, with the number known at compile time.
-        let skipped = match (&self.few, self.below, self.count) {
-            (Some(few), 0, ..=1) => clear::<1>(blocks, 0, few),
-            (Some(few), 0, 2) => clear::<2>(blocks, 0, few),
-            (Some(few), 0, 3) => clear::<3>(blocks, 0, few),
-            (Some(few), 0, 4) => clear::<4>(blocks, 0, few),
-            (Some(few), 0, 5..=6) => clear::<6>(blocks, 0, few),
-            (Some(few), below, ..=2) => clear::<2>(blocks, below, few),
-            (Some(few), below, ..=4) => clear::<4>(blocks, below, few),
-            (Some(few), below, 5..=6) => clear::<6>(blocks, below, few),
-            (Some(few), below, _) => clear::<FEW>(blocks, below, few),
-            (None, ..) => {
-                blocks.iter().take_while(|block| !block.iter().fold(false, |any, &b| any | self.has(b))).count()
-            }
+        let found = match (&self.few, self.below, self.count) {
+            (Some(few), 0, ..=1) => first::<1>(blocks, 0, few),
+            (Some(few), 0, 2) => first::<2>(blocks, 0, few),
+            (Some(few), 0, 3) => first::<3>(blocks, 0, few),
+            (Some(few), 0, 4) => first::<4>(blocks, 0, few),
+            (Some(few), 0, 5..=6) => first::<6>(blocks, 0, few),
+            (Some(few), below, ..=2) => first::<2>(blocks, below, few),
+            (Some(few), below, ..=4) => first::<4>(blocks, below, few),
+            (Some(few), below, 5) => first::<5>(blocks, below, few),
+            (Some(few), below, 6) => first::<6>(blocks, below, few),
+            (Some(few), below, _) => first::<FEW>(blocks, below, few),
+            (None, ..) => blocks.as_flattened().iter().position(|&byte| self.has(byte)),
         };
-        let skipped = skipped * BLOCK;
-        short + skipped + bytes[skipped..].iter().take_while(|&&b| !self.has(b)).count()
+        let rest = || blocks.len() * BLOCK + rest.iter().take_while(|&&byte| !self.has(byte)).count();
+        short + found.unwrap_or_else(rest)
     }
 }
 
-/// Number of blocks at the beginning without any of the first `COUNT` bytes of `few` and without bytes less than
-/// `below`.
-fn clear<const COUNT: usize>(blocks: &[[u8; BLOCK]], below: u8, few: &[u8; FEW]) -> usize {
+/// Position of the first of the first `COUNT` bytes of `few`, or byte less than `below`.
+fn first<const COUNT: usize>(blocks: &[[u8; BLOCK]], below: u8, few: &[u8; FEW]) -> Option<usize> {
     let mut bytes = [0; COUNT];
     bytes.copy_from_slice(&few[..COUNT]);
-    let is_in =
-        |any: u8, &byte: &u8| bytes.iter().fold(any | u8::from(byte < below), |any, &one| any | u8::from(byte == one));
-    blocks.iter().take_while(|block| block.iter().fold(0, is_in) == 0).count()
+    let is_in = |byte: u8| bytes.iter().fold(u8::from(byte < below), |any, &one| any | u8::from(byte == one));
+    for (index, block) in blocks.iter().enumerate() {
+        if block.iter().fold(0, |any, &byte| any | is_in(byte)) != 0 {
+            let mut flags = [0; BLOCK];
+            for (flag, &byte) in flags.iter_mut().zip(block) {
+                *flag = is_in(byte);
+            }
+            let (words, _) = flags.as_chunks::<8>();
+            let mut words = words.iter().map(|word| u64::from_le_bytes(*word)).enumerate();
+            let (at, word) = words.find(|(_, word)| *word != 0)?;
+            return Some(index * BLOCK + at * 8 + word.trailing_zeros() as usize / 8);
+        }
+    }
+    None
 }
 
 /// The sets of bytes that have any of some flags.
