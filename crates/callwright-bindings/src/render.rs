@@ -137,8 +137,8 @@ fn tail(template: &ChatTemplate, request: RenderRequest<'_>, messages: &[Message
 
 fn clock(now: Option<&str>) -> Result<Option<DateTime>> {
     let read = |text: &str| {
-        text.parse().map_err(|error| {
-            Error::new(ErrorKind::Config, format!("now is {text:?}, which is no time: {error}"))
+        text.parse().map_err(|_| {
+            Error::new(ErrorKind::Config, format!("now is {text:?}, which is no time"))
                 .hint("write it as 2026-01-15T12:00:00")
         })
     };
