@@ -339,6 +339,8 @@ fn features() -> Vec<&'static str> {
     let all = [
         ("llama", cfg!(feature = "llama")),
         ("serve", cfg!(feature = "serve")),
+        ("mcp", cfg!(feature = "mcp")),
+        ("remote", cfg!(feature = "remote")),
         ("hub", cfg!(feature = "hub")),
         ("bundled-model", cfg!(feature = "bundled-model")),
         ("portable", cfg!(feature = "portable")),

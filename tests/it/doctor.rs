@@ -29,7 +29,16 @@ fn the_doctor_sees_what_is_there() {
     if before["gpu"]["backends"] == serde_json::json!([]) {
         assert_eq!(before["gpu"]["used"], serde_json::json!([]), "a GPU without a backend");
     }
-    assert_eq!(before["features"].as_array().unwrap().iter().any(|one| one == "llama"), cfg!(feature = "llama"));
+    let features = before["features"].as_array().unwrap();
+    for (name, on) in [
+        ("llama", cfg!(feature = "llama")),
+        ("serve", cfg!(feature = "serve")),
+        ("mcp", cfg!(feature = "mcp")),
+        ("remote", cfg!(feature = "remote")),
+        ("hub", cfg!(feature = "hub")),
+    ] {
+        assert_eq!(features.iter().any(|one| one == name), on, "{name}");
+    }
     assert_eq!(command_for(&before, "no engine").is_some(), cfg!(not(feature = "llama")));
     assert_eq!(command_for(&before, "are not finished"), None);
 
