@@ -337,16 +337,20 @@ impl ValueReader {
         if self.sink == Sink::Start {
             return if count == 0 { self.plain_after_lead(bytes, ends) } else { count };
         }
-        // The next byte usually shows that it is something else.
-        while !self.cdata
-            && let [byte, next, ..] = bytes[count..]
-            && (!self.plan.may_end(byte, next) && !(self.doubt.is_some() && self.plan.may_start(byte, next))
-                || byte == b'\n' && self.doubt.is_some() && self.starts_call(&bytes[count + 1..]))
-        {
+        while !self.cdata && self.is_part(&bytes[count..]) {
             count += 1;
             count += self.plan.run(&bytes[count..], ends);
         }
         count
+    }
+
+    /// Whether the first of these bytes, which may begin the end of the value, is certainly part of it. The next one usually
+    /// shows that.
+    fn is_part(&self, bytes: &[u8]) -> bool {
+        let [byte, next, ..] = *bytes else { return false };
+        let doubt = self.doubt.is_some();
+        let may_end = self.plan.may_end(byte, next) || doubt && self.plan.may_start(byte, next);
+        !may_end || doubt && byte == b'\n' && self.starts_call(&bytes[1..])
     }
 
     /// The same at the beginning of the value, where a line break usually comes first.
