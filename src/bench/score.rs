@@ -40,6 +40,9 @@ pub(crate) struct Scored {
     /// `invented`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_tool: Option<&'static str>,
+    /// A called tool that was not offered, and whose name is from the prompt's examples of calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub example_tool: Option<String>,
     /// Whether the model tried to make a call, readable or not.
     pub attempted: bool,
     /// Whether the answer has text besides its calls.
@@ -134,6 +137,7 @@ impl Scored {
             outcome,
             detail,
             unknown_tool: None,
+            example_tool: None,
             attempted: false,
             text_around: false,
             other_form: false,
@@ -146,6 +150,25 @@ impl Scored {
             calls: Vec::new(),
         }
     }
+}
+
+/// A called name that is only in the prompt's examples of calls: the prompt has it in quotes or in brackets, but neither
+/// the conversation nor the tools have it.
+pub(crate) fn example_tool(case: &Case, calls: &[ScoredCall], prompt: &str) -> Option<String> {
+    let unknown = calls.iter().map(|call| call.name.as_str()).filter(|name| case.tools.get(name).is_none());
+    let mut written = unknown.filter(|name| !name.is_empty() && is_written(name, prompt)).peekable();
+    written.peek()?;
+    let own = case.tools.to_json().to_string();
+    let asked = |name: &str| case.messages.iter().any(|message| message.content.contains(name));
+    written.find(|name| !own.contains(*name) && !asked(name)).map(str::to_owned)
+}
+
+/// Whether a text has a name as calls are written: in quotes, in brackets, or before arguments.
+fn is_written(name: &str, text: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        text[..at].ends_with(['"', '\'', '`', '<', '[', '=', ' ', '\n'])
+            && text[at + name.len()..].starts_with(['"', '\'', '`', '>', ']', '('])
+    })
 }
 
 /// Whether a parser that reads other forms finds a call.

@@ -6,7 +6,7 @@ use super::directory::RunDirectory;
 use super::outcome::{OUTCOMES, Outcome};
 use super::run::read_format;
 use super::sample::Sample;
-use super::score::{SCORER, Scored, score};
+use super::score::{SCORER, Scored, example_tool, score};
 use super::stats::{Proportion, clustered, pass_hat, percentile};
 use super::suite::{Case, wrong};
 use crate::error::Result;
@@ -60,6 +60,8 @@ pub struct ConfigurationSummary<'a> {
     pub text_around: usize,
     /// The number of answers with no call in their format, but one in another form.
     pub other_form: usize,
+    /// The number of answers that call a tool of the prompt's examples.
+    pub example_tools: usize,
     /// Calls of tools that were not offered, by how the names differ.
     pub unknown_tools: BTreeMap<&'static str, usize>,
     /// With several answers to each case: pass^k for k from 1, and the share of cases with right and wrong answers.
@@ -247,7 +249,10 @@ impl<'a> Summary<'a> {
                 .into_iter()
                 .map(|(place, sample)| {
                     let case = &run.suite.cases[place];
-                    Ok(ScoredSample { case, sample, scored: score(case, sample, &format, configuration.repair)? })
+                    let mut scored = score(case, sample, &format, configuration.repair)?;
+                    let prompt = run.prompts.get(&sample.prompt_sha256);
+                    scored.example_tool = prompt.and_then(|prompt| example_tool(case, &scored.calls, prompt));
+                    Ok(ScoredSample { case, sample, scored })
                 })
                 .collect::<Result<Vec<_>>>()?;
             configurations.push(ConfigurationSummary::new(configuration, label, samples, &categories));
@@ -293,6 +298,7 @@ impl<'a> ConfigurationSummary<'a> {
             repaired: samples.iter().filter(|one| !one.scored.repairs.is_empty()).count(),
             text_around: samples.iter().filter(|one| one.scored.text_around).count(),
             other_form: samples.iter().filter(|one| one.scored.other_form).count(),
+            example_tools: samples.iter().filter(|one| one.scored.example_tool.is_some()).count(),
             repeats: repeats(&samples),
             latency: latency(&samples),
             tokens_per_correct: (correct > 0 && tokens > 0).then(|| tokens as f64 / correct as f64),

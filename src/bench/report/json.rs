@@ -13,8 +13,8 @@
 //!   - `scores`: by key, `successes`, `trials`, `share`, and the 95% interval `low` and `high`; a score without
 //!     trials is left out;
 //!   - `categories`: by name, the same;
-//!   - `outcomes`, `repairs`, `unknown_tools`: counts by name; `repaired`, `text_around`, `other_form`: counts of
-//!     answers;
+//!   - `outcomes`, `repairs`, `unknown_tools`: counts by name; `repaired`, `text_around`, `other_form`,
+//!     `example_tools`: counts of answers;
 //!   - `pass_hat`: pass^1, pass^2, … and `unstable`, where there are several answers to each case;
 //!   - `tokens_per_correct`;
 //!   - `cost`, where models.toml has prices: `total`, `per_answer`, `per_correct`;
@@ -26,8 +26,8 @@
 //!     `total_p99` in seconds, `prefill_rate` and `decode_rate` in tokens a second. Nothing else depends on the clock.
 //!
 //! `outcomes.jsonl` has a line for each answer: `case`, `category`, `config`, `repeat`, `outcome`, and `detail`,
-//! `attempted`, `text_around`, `other_form` (where it is true), `repairs`, `unknown_tool`, `schema_valid`, `bfcl`
-//! (`valid`, `error_type`), `calls`.
+//! `attempted`, `text_around`, `other_form` (where it is true), `repairs`, `unknown_tool`, `example_tool`, `schema_valid`,
+//! `bfcl` (`valid`, `error_type`), `calls`.
 
 use crate::bench::outcome::OUTCOMES;
 use crate::bench::stats::Proportion;
@@ -91,6 +91,7 @@ fn configuration(one: &ConfigurationSummary<'_>, categories: &[&str]) -> Value {
         "repaired": one.repaired,
         "text_around": one.text_around,
         "other_form": one.other_form,
+        "example_tools": one.example_tools,
         "unknown_tools": one.unknown_tools,
         "tokens_per_correct": one.tokens_per_correct,
     });

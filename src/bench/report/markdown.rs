@@ -130,6 +130,7 @@ fn outcomes(summary: &Summary<'_>, text: &mut String) {
     flag("*answers*", &|one| one.samples.len());
     flag("*with text beside the calls*", &|one| one.text_around);
     flag("*repaired*", &|one| one.repaired);
+    flag("*that call a tool of the prompt's examples*", &|one| one.example_tools);
     *text += "## Outcomes\n\n";
     table(text, &header, &rows);
     for one in summary.configurations.iter().filter(|one| !one.repairs.is_empty()) {

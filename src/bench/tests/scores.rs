@@ -2,7 +2,7 @@
 
 use super::fake::sample;
 use crate::bench::sample::{Failure, Finish, Sample};
-use crate::bench::score::score;
+use crate::bench::score::{example_tool, score};
 use crate::bench::suite::{Case, Suite};
 use crate::format::Format;
 use serde_json::{Value, json};
@@ -86,5 +86,26 @@ fn no_answer_is_not_correct_where_no_call_is() {
     for prompt_too_long in [true, false] {
         sample.failure = Some(Failure { prompt_too_long, message: "it broke".to_owned() });
         assert_eq!(score(&sample), Some(Some("no_answer")));
+    }
+}
+
+/// A model that copies the tool section calls tools that were never there.
+#[test]
+fn a_call_of_the_prompts_example_is_a_fault_of_its_own() {
+    let suite = cases();
+    let case = suite.cases.iter().find(|case| case.id == "call").unwrap();
+    let prompt = "Tools: book_table. Write {\"name\": \"TOOL_NAME\"}, such as {\"name\": \"example_clock\"} or [example_weather()].";
+    let example = |name: &str| {
+        let raw =
+            format!("### TOOL_CALL_START ###\n{{\"name\": \"{name}\", \"arguments\": {{}}}}\n### TOOL_CALL_END ###");
+        let scored = score(case, &sample("call", &raw), Format::delimited(), true).unwrap();
+        example_tool(case, &scored.calls, prompt)
+    };
+    for name in ["example_clock", "example_weather", "TOOL_NAME"] {
+        assert_eq!(example(name).as_deref(), Some(name));
+    }
+    // An offered tool, an invented one, and words of the prompt that no example calls.
+    for name in ["book_table", "order_pizza", "example", "Tools"] {
+        assert_eq!(example(name), None, "{name}");
     }
 }

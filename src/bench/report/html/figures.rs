@@ -38,6 +38,9 @@ fn row(one: &ConfigurationSummary<'_>) -> Value {
     if one.text_around > 0 {
         flags.push(format!("{} with text beside calls", one.text_around));
     }
+    if one.example_tools > 0 {
+        flags.push(format!("{} that call a tool of the prompt's examples", one.example_tools));
+    }
     let repeats = one.repeats.as_ref();
     context! {
         label => one.label,
