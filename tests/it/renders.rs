@@ -160,7 +160,7 @@ fn an_answers_prompt_is_rendered_and_tokenised_once() {
         counted.count("the next question");
         report += &counted.report;
 
-        let mut counted = Counted::new(template, [5_000, 1_600][index], &texts);
+        let mut counted = Counted::new(template, [3_794, 1_600][index], &texts);
         let (mut agent_, tools) = agent(LONG);
         counted.session.set_tools(tools);
         let history =

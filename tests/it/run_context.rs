@@ -67,7 +67,7 @@ fn what_does_not_fit_is_shortened_and_told_and_the_conversation_stays_whole() {
     let calls = [weather("Rome"), weather("Oslo"), weather("Lima")];
     let mut texts: Vec<&str> = calls.iter().map(String::as_str).collect();
     texts.push("Sunny.");
-    let mut session = small(5000, &texts);
+    let mut session = small(3794, &texts);
     session.set_tools(Tools::new([tool]).unwrap());
     let history = vec![
         Message::system("Be brief."),
@@ -152,7 +152,7 @@ fn an_overflow_in_the_middle_keeps_what_was_done() {
     let mut agent = Agent::default();
     let (tools, asked) = weather_tool(&mut agent.executor);
     let long = call("weather", &format!("{{\"city\": \"Rome{}\"}}", " ".repeat(900)));
-    let mut session = small(3000, &[&long, "Sunny."]);
+    let mut session = small(1794, &[&long, "Sunny."]);
     session.options_mut().loop_guard = false;
     session.options_mut().context = ContextPolicy::Error;
     session.set_tools(tools);

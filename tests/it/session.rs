@@ -255,7 +255,7 @@ fn cancelling_keeps_what_was_produced() {
 
 #[test]
 fn a_prompt_that_does_not_fit_says_what_takes_the_room() {
-    let info = ModelInfo { context_train: 2000, ..ModelInfo::default() };
+    let info = ModelInfo { context_train: 794, ..ModelInfo::default() };
     let mut session = Session::new(Box::new(ScriptedEngine::from_texts(info, ["Yes."])), None, None).unwrap();
     session.set_tools(Tools::from_json(TOOLS, "tools.json").unwrap());
     session.options_mut().context = ContextPolicy::Error;
@@ -419,13 +419,13 @@ fn a_prompt_is_watched_and_ended_within_a_batch() {
             watched.send((read, total)).unwrap();
             cancel.store(cancelled, Ordering::Relaxed);
         });
-        let reply = session.ask("A long question. ".repeat(80)).unwrap();
+        let reply = session.ask("A long question. ".repeat(151)).unwrap();
         let seen: Vec<(usize, usize)> = seen.try_iter().collect();
         let total = seen[0].1;
         let (batches, finish_reason): (Vec<usize>, _) = match cancelled {
             false => {
                 // The last token is a batch of its own, and the one before it is not small.
-                let batches = vec![0, 512, 1024, 1536, 2048, 2560, 3008, 3084, 3085];
+                let batches = vec![0, 512, 1024, 1536, 2048, 2560, 3008, 3085, 3086];
                 (batches, FinishReason::Stop)
             }
             // What was begun is decoded, and nothing more.

@@ -47,11 +47,11 @@ fn a_block_declares_markers_keys_and_history() {
 }
 
 #[test]
-fn the_built_in_format_writes_calls_as_its_examples_show_them() {
+fn the_built_in_format_writes_calls_as_its_section_shows_them() {
     let format = Format::builtin("delimited").unwrap();
     let mut arguments = serde_json::Map::new();
-    arguments.insert("city".into(), "Lima".into());
-    let call = ToolCall { id: None, name: "example_clock".into(), arguments: Arguments::Object(arguments) };
+    arguments.insert("ARGUMENT".into(), "VALUE".into());
+    let call = ToolCall { id: None, name: "TOOL_NAME".into(), arguments: Arguments::Object(arguments) };
     assert!(format.source().contains(&format.assistant("", &[call])));
     assert_eq!(
         format.result("clock", "call00001", "{id} {content}"),

@@ -97,9 +97,15 @@ fn the_examples_in_each_prompt_match_the_format() {
     let weather = call("call00001", "example_weather", json!({"city": "Oslo", "day": "tomorrow"}));
     let clock = |id, city| call(id, "example_clock", json!({"city": city}));
     let clocks = [clock("call00001", "Lima"), clock("call00002", "Cairo")];
+    let form = call("call00001", "TOOL_NAME", json!({"ARGUMENT": "VALUE"}));
     for builtin in Format::builtins() {
         let format = builtin.format();
-        for calls in [std::slice::from_ref(&weather), &clocks] {
+        // The default format shows the form alone: with examples, small models choose the wrong tool more often.
+        let shown: &[&[_]] = match builtin.name {
+            "delimited" => &[std::slice::from_ref(&form)],
+            _ => &[std::slice::from_ref(&weather), &clocks],
+        };
+        for calls in shown {
             // Ids that the format does not write are lost.
             let written = format.write_calls(calls);
             assert!(format.source().contains(&written), "{} lacks\n{written}", builtin.name);
