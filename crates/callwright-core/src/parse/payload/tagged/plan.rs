@@ -127,10 +127,19 @@ impl TaggedPlan {
     fn compare_tags(&mut self) {
         let alike = |one: &[u8], other: &[u8]| !other.is_empty() && (one.starts_with(other) || other.starts_with(one));
         let after_end = [&self.key_start, &self.section_end].into_iter().chain(&self.starts);
-        self.end_is_distinct = !after_end.into_iter().any(|tag| alike(&self.end, tag));
+        self.end_is_distinct =
+            !after_end.into_iter().any(|tag| alike(&self.end, tag)) && !alike(&self.key_start, &self.section_end);
         let in_call = [&self.key_start, &self.end, &self.value_start, &self.section_end, &self.tail];
         let in_call = |start: &Vec<u8>| in_call.iter().any(|tag| alike(start, tag));
         self.starts_are_distinct = !self.starts.iter().any(in_call);
+    }
+
+    /// Whether this closing tag is like none of the tags around it, one of which is `before` its value.
+    pub(super) fn is_distinct(&self, closing: &[u8], before: &[u8]) -> bool {
+        let fixed = [&self.key_start, &self.end, &self.section_end].into_iter().chain(&self.starts);
+        let all = fixed.map(Vec::as_slice).chain([before, self.last_sign()]);
+        let alike = |tag: &[u8]| !tag.is_empty() && (tag.starts_with(closing) || closing.starts_with(tag));
+        self.end_is_distinct && self.starts_are_distinct && !closing.is_empty() && !all.into_iter().any(alike)
     }
 
     fn set_flags(&mut self) {

@@ -30,6 +30,8 @@ pub(super) struct ValueReader {
     /// Its closing tag, and the tag that it closes.
     closing: Vec<u8>,
     opening: Vec<u8>,
+    /// Whether the closing tag cannot be taken for another tag.
+    closing_is_distinct: bool,
     /// The place of the first tag that was closed in the value but not opened in it, and whether one was opened after that:
     /// then it is the next argument, with a broken beginning.
     unopened: Option<usize>,
@@ -110,6 +112,7 @@ impl ValueReader {
             repair,
             closing: Vec::new(),
             opening: Vec::new(),
+            closing_is_distinct: false,
             before: Vec::new(),
             inner: 0,
             unopened: None,
@@ -160,6 +163,7 @@ impl ValueReader {
         self.reset();
         self.plan.before(key, tag, &mut self.before);
         self.plan.around(key, &mut self.opening, &mut self.closing);
+        self.closing_is_distinct = self.plan.is_distinct(&self.closing, &self.before);
         (self.types, self.depth) = (types, depth);
         self.prefix.clear();
         self.prefix.push_str(separator);

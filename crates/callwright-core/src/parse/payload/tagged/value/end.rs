@@ -126,10 +126,32 @@ impl ValueReader {
         after.len() - last.unwrap_or(rest).len()
     }
 
+    /// Whether `held` is a beginning of what usually ends a value: the closing tag, and another argument or the end markers.
+    /// It decides nothing then.
+    fn begins_usual_end(&self, held: &[u8]) -> bool {
+        if !self.closing_is_distinct {
+            return false;
+        }
+        let begins = |text: &[u8], tag: &[u8]| text.len() < tag.len() && tag.starts_with(text);
+        let rest = held.strip_prefix(&self.plan.tail[..]).unwrap_or(held);
+        let Some(after) = rest.strip_prefix(&self.closing[..]) else { return begins(rest, &self.closing) };
+        let Some(rest) = skip_blank(after).filter(|_| !self.is_settled()) else { return false };
+        if rest.is_empty() || begins(rest, &self.plan.key_start) || begins(rest, &self.plan.end) {
+            return true;
+        }
+        let Some(rest) = rest.strip_prefix(&self.plan.end[..]).and_then(skip_blank) else { return false };
+        let section = &self.plan.section_end[..];
+        let after = rest.strip_prefix(section).and_then(skip_blank);
+        rest.is_empty() || begins(rest, section) || after.is_some_and(<[u8]>::is_empty)
+    }
+
     pub(super) fn verdict(&self, given: &[String], calls: &Calls) -> Verdict {
         let held = &self.held[..];
         if self.cdata {
             return self.cdata_end(held);
+        }
+        if self.begins_usual_end(held) {
+            return Verdict::Wait;
         }
         // A whole tag is counted.
         let mut wait = !self.in_string() && self.opening.len() > held.len() && self.opening.starts_with(held);
