@@ -10,6 +10,7 @@ use super::weights::Weights;
 use crate::engine::{LoadOptions, Token};
 use crate::{Error, ErrorKind, Result};
 use llama_cpp_sys_2 as sys;
+use std::ffi::{CStr, c_void};
 use std::num::NonZeroU32;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +39,7 @@ pub(super) struct Shape {
 /// Some sequences of a model.
 pub(super) struct Context {
     raw: NonNull<sys::llama_context>,
-    pool: Option<NonNull<sys::ggml_threadpool>>,
+    pool: Option<(NonNull<sys::ggml_threadpool>, FreePool)>,
     /// The context points into it.
     model: Arc<Weights>,
     shape: Shape,
@@ -116,12 +117,13 @@ impl Context {
         if threads < 2 {
             return;
         }
+        let Some((new, free)) = pool_functions() else { return };
         // SAFETY: a function of numbers that returns a struct.
         let mut params = unsafe { sys::ggml_threadpool_params_default(number(threads)) };
         params.poll = POLL;
         // SAFETY: the parameters are copied. A pool that could not be made is null.
-        self.pool = NonNull::new(unsafe { sys::ggml_threadpool_new(&raw mut params) });
-        if let Some(pool) = self.pool {
+        self.pool = NonNull::new(unsafe { new(&raw mut params) }).map(|pool| (pool, free));
+        if let Some((pool, _)) = self.pool {
             // SAFETY: both live until `drop`, which frees the context first.
             unsafe { sys::llama_attach_threadpool(self.raw.as_ptr(), pool.as_ptr(), pool.as_ptr()) };
         }
@@ -302,10 +304,30 @@ impl Drop for Context {
         // SAFETY: neither is used again, and the context's threads are idle once it is freed.
         unsafe {
             sys::llama_free(self.raw.as_ptr());
-            if let Some(pool) = self.pool {
-                sys::ggml_threadpool_free(pool.as_ptr());
+            if let Some((pool, free)) = self.pool {
+                free(pool.as_ptr());
             }
         }
+    }
+}
+
+type NewPool = unsafe extern "C" fn(*mut sys::ggml_threadpool_params) -> *mut sys::ggml_threadpool;
+type FreePool = unsafe extern "C" fn(*mut sys::ggml_threadpool);
+
+/// What makes and frees threads. Both belong to llama.cpp's code for the processor, which the feature `portable` loads at run
+/// time: there they cannot be linked.
+fn pool_functions() -> Option<(NewPool, FreePool)> {
+    // SAFETY: each pointer is null or valid for as long as the program runs, and null is never passed on. llama.cpp promises
+    // these signatures for these names.
+    unsafe {
+        let device = sys::ggml_backend_dev_by_type(sys::GGML_BACKEND_DEVICE_TYPE_CPU);
+        let registry = (!device.is_null()).then(|| sys::ggml_backend_dev_backend_reg(device))?;
+        let find = |name: &CStr| NonNull::new(sys::ggml_backend_reg_get_proc_address(registry, name.as_ptr()));
+        let (new, free) = (find(c"ggml_threadpool_new")?, find(c"ggml_threadpool_free")?);
+        Some((
+            std::mem::transmute::<*mut c_void, NewPool>(new.as_ptr()),
+            std::mem::transmute::<*mut c_void, FreePool>(free.as_ptr()),
+        ))
     }
 }
 
