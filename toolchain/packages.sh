@@ -36,3 +36,19 @@ for folder in "$target"/unpacked/*; do
             $(case $folder in *callwright-core*) ;; *) echo --features cli,hub,bundled-model ;; esac))
     echo "$(basename "$folder"): what is packed compiles"
 done
+
+# What is public may not break between two versions that promise to be compatible. CALLWRIGHT_BASELINE names another commit.
+baseline=${CALLWRIGHT_BASELINE:-$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null || true)}
+semver=0.51.0
+if [ -z "$baseline" ]; then
+    echo "SKIPPED the comparison with the last release: there is no tag such as v0.1.0" >&2
+elif [ "$("$target/tools/bin/cargo-semver-checks" --version 2>/dev/null)" != "cargo-semver-checks $semver" ] &&
+    ! CARGO_TARGET_DIR=$target/tools/target "$cargo" install --quiet cargo-semver-checks --version "$semver" --locked --no-track --force \
+        --root "$target/tools" 2>"$target/tools.log"; then
+    echo "SKIPPED the comparison with $baseline: cargo-semver-checks cannot be fetched and compiled here ($target/tools.log)" >&2
+else
+    rm -rf "$target/tools/target"
+    "$target/tools/bin/cargo-semver-checks" semver-checks --baseline-rev "$baseline" -p callwright-core
+    "$target/tools/bin/cargo-semver-checks" semver-checks --baseline-rev "$baseline" -p callwright --only-explicit-features \
+        --features cli,hub,bundled-model
+fi
