@@ -33,6 +33,11 @@ else
     rm -rf "${root:?}/$name"
     tar xzf "$archive" -C "$root"
 fi
+# The loader finds the libraries beside a program by /proc.
+mkdir -p "$root/proc"
+if [ "$(id -u)" = 0 ]; then
+    enter=(unshare --mount sh -c 'mount --rbind /proc "$1/proc" && exec chroot "$@"' sh)
+fi
 search=/$name:/usr/local/bin:/usr/bin:/bin
 toolchain/five-minutes.sh "$root/$name/README.md" \
     "${enter[@]}" "$root" "$(command -v env)" -i HOME=/tmp PATH="$search" /bin/sh -c "cd /$name && eval \"\$0\""
