@@ -104,7 +104,7 @@ impl Choice {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Format`](crate::ErrorKind::Format) when the template's declaration is invalid.
+/// [`ErrorKind::Format`] when the template's declaration is invalid.
 pub fn format_for(template: &ChatTemplate, requested: Option<Format>, clues: Clues<'_>) -> Result<Choice> {
     let chosen = |format: Format, writes, origin| {
         let format = with_reasoning_of(format, &writes, template).with_headers(infer::headers(template));
@@ -227,7 +227,7 @@ impl Format {
     /// back.
     ///
     /// # Errors
-    /// [`ErrorKind::Format`](crate::ErrorKind::Format) when the template's declaration is invalid.
+    /// [`ErrorKind::Format`] when the template's declaration is invalid.
     pub fn native_in(&self, template: &ChatTemplate) -> Result<Option<Map<String, Value>>> {
         native::variables(self, template)
     }
