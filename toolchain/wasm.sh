@@ -26,11 +26,13 @@ CARGO_TARGET_DIR=$work/tools "$cargo" build --quiet --release --locked --manifes
 build=("$cargo" build --quiet --profile wasm --locked -p callwright-wasm --target wasm32-unknown-unknown)
 missing=
 ! command -v rustup >/dev/null || rustup component add rust-src 2>>"$work/rustup.log" || true
-if [ -e "$(rustc --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock" ]; then
-    RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none -Zfmt-debug=shallow" \
-        CARGO_TARGET_DIR=$work/target "${build[@]}" -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
-else
-    missing="the sources of the standard library (rustup component add rust-src)"
+with_std() {
+    [ -e "$(rustc --print sysroot)/lib/rustlib/src/rust/library/Cargo.lock" ] &&
+        RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none -Zfmt-debug=shallow" \
+            CARGO_TARGET_DIR=$work/target "${build[@]}" -Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size
+}
+if ! with_std; then
+    missing="a standard library compiled with it (rustup component add rust-src)"
     CARGO_TARGET_DIR=$work/target "${build[@]}"
 fi
 
