@@ -30,12 +30,10 @@ pub(crate) struct TaggedPlan {
     pub(super) nested: bool,
     /// The end marker, text that may follow it, and the start of the next call, as far as they are literal.
     pub(super) end: Vec<u8>,
-    /// Whether the end marker begins like none of the tags that may be in its place, nor they like it.
-    pub(super) end_is_distinct: bool,
     pub(super) section_end: Vec<u8>,
     pub(super) starts: Vec<Vec<u8>>,
-    /// Whether none of these starts begins like a tag in a call.
-    pub(super) starts_are_distinct: bool,
+    /// Whether none of these tags begins like another one of them.
+    tags_are_distinct: bool,
     /// Whether there is no end marker.
     pub(super) open_ended: bool,
     flags: FlagSets,
@@ -110,10 +108,9 @@ impl TaggedPlan {
             lines: call.value_end.trim_end().len() < call.value_end.len(),
             nested: call.nested,
             end: marker(declaration.end.as_ref()),
-            end_is_distinct: false,
             section_end: marker(section.map(|section| &section.end)),
             starts: starts.into_iter().filter(|start| !start.is_empty()).collect(),
-            starts_are_distinct: false,
+            tags_are_distinct: false,
             open_ended: declaration.end.is_none(),
             flags: FlagSets::new(Box::new([0; 256]), 0),
             pairs: None,
@@ -123,23 +120,21 @@ impl TaggedPlan {
         plan
     }
 
-    /// Finds out which tags cannot be taken for another one.
+    /// Finds out whether a tag can be taken for another one.
     fn compare_tags(&mut self) {
-        let alike = |one: &[u8], other: &[u8]| !other.is_empty() && (one.starts_with(other) || other.starts_with(one));
-        let after_end = [&self.key_start, &self.section_end].into_iter().chain(&self.starts);
-        self.end_is_distinct =
-            !after_end.into_iter().any(|tag| alike(&self.end, tag)) && !alike(&self.key_start, &self.section_end);
-        let in_call = [&self.key_start, &self.end, &self.value_start, &self.section_end, &self.tail];
-        let in_call = |start: &Vec<u8>| in_call.iter().any(|tag| alike(start, tag));
-        self.starts_are_distinct = !self.starts.iter().any(in_call);
+        let (end, key_start, section_end) = (&self.end, &self.key_start, &self.section_end);
+        let starts_alike = self.starts.iter().any(|start| {
+            [key_start, end, &self.value_start, section_end, &self.tail].into_iter().any(|tag| alike(start, tag))
+        });
+        self.tags_are_distinct =
+            !(starts_alike || alike(end, key_start) || alike(end, section_end) || alike(key_start, section_end));
     }
 
-    /// Whether this closing tag is like none of the tags around it, one of which is `before` its value.
+    /// Whether neither this closing tag, with the tag `before` its value, nor any other tag can be taken for another one.
     pub(super) fn is_distinct(&self, closing: &[u8], before: &[u8]) -> bool {
         let fixed = [&self.key_start, &self.end, &self.section_end].into_iter().chain(&self.starts);
-        let all = fixed.map(Vec::as_slice).chain([before, self.last_sign()]);
-        let alike = |tag: &[u8]| !tag.is_empty() && (tag.starts_with(closing) || closing.starts_with(tag));
-        self.end_is_distinct && self.starts_are_distinct && !closing.is_empty() && !all.into_iter().any(alike)
+        let mut others = fixed.map(Vec::as_slice).chain([before, self.last_sign()]);
+        self.tags_are_distinct && !closing.is_empty() && !others.any(|tag| alike(closing, tag))
     }
 
     fn set_flags(&mut self) {
@@ -255,4 +250,9 @@ impl TaggedPlan {
     pub(super) fn run(&self, bytes: &[u8], mask: u8) -> usize {
         self.flags.run(bytes, mask)
     }
+}
+
+/// Whether one of two tags begins with the other one, which is there.
+fn alike(one: &[u8], other: &[u8]) -> bool {
+    !other.is_empty() && (one.starts_with(other) || other.starts_with(one))
 }

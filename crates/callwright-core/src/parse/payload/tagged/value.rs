@@ -30,7 +30,7 @@ pub(super) struct ValueReader {
     /// Its closing tag, and the tag that it closes.
     closing: Vec<u8>,
     opening: Vec<u8>,
-    /// Whether the closing tag cannot be taken for another tag.
+    /// Whether neither the closing tag nor another one can be taken for another one.
     closing_is_distinct: bool,
     /// The place of the first tag that was closed in the value but not opened in it, and whether one was opened after that:
     /// then it is the next argument, with a broken beginning.

@@ -105,20 +105,16 @@ impl ValueReader {
 
     /// Whether another call begins with `bytes`, and with nothing that may also belong to this one.
     pub(super) fn starts_call(&self, bytes: &[u8]) -> bool {
-        let distinct = self.plan.starts_are_distinct && !self.cdata && self.sink != Sink::Start;
-        let closing = &self.closing[..];
-        let is_start =
-            |start: &Vec<u8>| bytes.starts_with(start) && !start.starts_with(closing) && !closing.starts_with(start);
-        distinct && self.plan.starts.iter().any(is_start)
+        let distinct = self.closing_is_distinct && !self.cdata && self.sink != Sink::Start;
+        distinct && self.plan.starts.iter().any(|start| bytes.starts_with(start))
     }
 
     /// A number of bytes, fewer of which decide nothing about the closing tag before them: they are the end markers.
     fn undecided(&self, after: &[u8]) -> usize {
-        let (end, section) = (&self.plan.end[..], &self.plan.section_end[..]);
-        let alike = end.starts_with(&self.closing) || self.closing.starts_with(end);
-        if alike || !self.plan.end_is_distinct || self.is_settled() {
+        if !self.closing_is_distinct || self.is_settled() {
             return 0;
         }
+        let (end, section) = (&self.plan.end[..], &self.plan.section_end[..]);
         let after_blank = |bytes| skip_blank(bytes).filter(|rest| !rest.is_empty());
         let rest = after_blank(after).and_then(|rest| after_blank(rest.strip_prefix(end)?));
         let Some(rest) = rest else { return 0 };
@@ -132,17 +128,16 @@ impl ValueReader {
         if !self.closing_is_distinct {
             return false;
         }
-        let begins = |text: &[u8], tag: &[u8]| text.len() < tag.len() && tag.starts_with(text);
-        let rest = held.strip_prefix(&self.plan.tail[..]).unwrap_or(held);
-        let Some(after) = rest.strip_prefix(&self.closing[..]) else { return begins(rest, &self.closing) };
+        let (plan, closing) = (&self.plan, &self.closing[..]);
+        let rest = held.strip_prefix(&plan.tail[..]).unwrap_or(held);
+        let Some(after) = rest.strip_prefix(closing) else { return begins(closing, rest) == Is::Perhaps };
         let Some(rest) = skip_blank(after).filter(|_| !self.is_settled()) else { return false };
-        if rest.is_empty() || begins(rest, &self.plan.key_start) || begins(rest, &self.plan.end) {
+        if rest.is_empty() || [&plan.key_start, &plan.end].into_iter().any(|tag| begins(tag, rest) == Is::Perhaps) {
             return true;
         }
-        let Some(rest) = rest.strip_prefix(&self.plan.end[..]).and_then(skip_blank) else { return false };
-        let section = &self.plan.section_end[..];
-        let after = rest.strip_prefix(section).and_then(skip_blank);
-        rest.is_empty() || begins(rest, section) || after.is_some_and(<[u8]>::is_empty)
+        let Some(rest) = rest.strip_prefix(&plan.end[..]).and_then(skip_blank) else { return false };
+        let after = rest.strip_prefix(&plan.section_end[..]).and_then(skip_blank);
+        rest.is_empty() || begins(&plan.section_end, rest) == Is::Perhaps || after.is_some_and(<[u8]>::is_empty)
     }
 
     pub(super) fn verdict(&self, given: &[String], calls: &Calls) -> Verdict {
