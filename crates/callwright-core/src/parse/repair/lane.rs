@@ -1,4 +1,4 @@
-//! A fast path for valid JSON: regular tokens pass in one piece.
+//! A fast path for valid JSON, and for strings in Python: regular tokens pass in one piece.
 //!
 //! Most of what models write needs no repair, and the output equals the input. Here it is only scanned and copied once;
 //! anything irregular is left to the byte-by-byte machine.
