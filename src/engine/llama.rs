@@ -217,7 +217,7 @@ impl LlamaEngine {
                 self.can_move = false;
                 return;
             };
-            if self.cached.is_empty() || state.is_some_and(|state| flash.set_state(0, &state)) {
+            if self.cached.is_empty() || state.is_some_and(|state| flash.take_state(0, state)) {
                 self.flash = Some(flash);
                 tracing::debug!(tokens = self.cached.len(), elapsed = ?began.elapsed(), "moved the sequence to flash attention");
             } else {
@@ -227,7 +227,7 @@ impl LlamaEngine {
             && let Some(mut flash) = self.flash.take()
         {
             let state = flash.state(0);
-            let moved = self.context.as_mut().zip(state).is_some_and(|(context, state)| context.set_state(0, &state));
+            let moved = self.context.as_mut().zip(state).is_some_and(|(context, state)| context.take_state(0, state));
             tracing::debug!(tokens = self.cached.len(), moved, elapsed = ?began.elapsed(), "moved the sequence out of flash attention");
             if !moved {
                 // Then it stays where it is.

@@ -252,10 +252,7 @@ impl Context {
         if size == 0 || bytes.len() != size {
             return None;
         }
-        match self.shape.sequences {
-            1 => Some(bytes),
-            _ => Some(state::convert(&bytes, Layout { sequences: 1, ..self.layout() }).unwrap_or(bytes)),
-        }
+        Some(state::convert(bytes, Layout { sequences: 1, ..self.layout() }))
     }
 
     /// Whether states can be read and replaced now.
@@ -266,15 +263,23 @@ impl Context {
     /// Replaces a sequence by a state that [`Context::state`] returned for the same model and build. If that fails, nothing
     /// is left of the sequence.
     pub(super) fn set_state(&mut self, sequence: usize, state: &[u8]) -> bool {
+        if state::is_for(state, self.layout()) {
+            self.read_state(sequence, state)
+        } else {
+            self.read_state(sequence, &state::convert(state.to_vec(), self.layout()))
+        }
+    }
+
+    /// [`Context::set_state`] with a state that nobody else needs.
+    pub(super) fn take_state(&mut self, sequence: usize, state: Vec<u8>) -> bool {
+        self.read_state(sequence, &state::convert(state, self.layout()))
+    }
+
+    fn read_state(&mut self, sequence: usize, state: &[u8]) -> bool {
         if self.copied {
             self.truncate(sequence, 0);
             return false;
         }
-        let converted = state::convert_unless(state, self.layout());
-        let state = match &converted {
-            Some(converted) => converted,
-            None => state,
-        };
         // SAFETY: llama.cpp reads no more than the bytes that there are, and refuses what does not fit the context.
         let read = unsafe {
             sys::llama_state_seq_set_data_ext(self.raw.as_ptr(), state.as_ptr(), state.len(), number(sequence), 0)

@@ -165,7 +165,7 @@ impl Shared {
             }
         };
         for (index, (sequence, old)) in state.sequences.iter_mut().zip(states).enumerate() {
-            if !old.is_some_and(|old| context.set_state(index, &old)) {
+            if !old.is_some_and(|old| context.take_state(index, old)) {
                 sequence.forget();
             }
         }
@@ -228,13 +228,13 @@ impl Shared {
         }
         let flash = flash.as_mut()?;
         let mut read = || {
-            if wanted.from > 0 && !context.state(index).is_some_and(|before| flash.set_state(0, &before)) {
+            if wanted.from > 0 && !context.state(index).is_some_and(|before| flash.take_state(0, before)) {
                 return None;
             }
             let request = Wanted { tokens: wanted.tokens.clone(), ..*wanted };
             let logits = batches(flash, &[(0, request)]).ok()?.pop()?;
             let after = flash.state(0)?;
-            context.set_state(index, &after).then_some(logits)
+            context.take_state(index, after).then_some(logits)
         };
         let read: Option<Vec<Vec<f32>>> = read();
         flash.clear();

@@ -16,6 +16,7 @@
 //! positions with several dimensions.
 
 use llama_cpp_sys_2 as sys;
+use std::ops::Range;
 
 /// A magic number, and the sequence that was written.
 const HEADER: usize = 8;
@@ -28,14 +29,14 @@ pub(super) struct Layout {
     pub transposed: bool,
 }
 
-/// The state for a context with this layout, if it is not for one already.
-pub(super) fn convert_unless(state: &[u8], to: Layout) -> Option<Vec<u8>> {
-    if layout(state)? == to { None } else { convert(state, to) }
+/// Whether a context with this layout reads the state as it is.
+pub(super) fn is_for(state: &[u8], to: Layout) -> bool {
+    layout(state).is_none_or(|from| from == to)
 }
 
 /// The layout of a state.
 fn layout(state: &[u8]) -> Option<Layout> {
-    let mut from = Reader(state.get(HEADER..)?);
+    let mut from = Reader::new(state)?;
     let sequences = from.number()? as usize;
     for _ in 0..sequences {
         let tokens = from.number()? as usize;
@@ -47,23 +48,44 @@ fn layout(state: &[u8]) -> Option<Layout> {
     None
 }
 
-/// The state for a context with another layout; `None` if it does not read like a state of plain attention.
-pub(super) fn convert(state: &[u8], to: Layout) -> Option<Vec<u8>> {
-    let mut from = Reader(state);
-    let mut converted = Vec::with_capacity(state.len() + 8 * to.sequences);
-    converted.extend_from_slice(from.bytes(HEADER)?);
-    while !from.0.is_empty() {
-        part(&mut from, to, &mut converted)?;
+/// The state for a context with another layout; the same state if it does not read like one of plain attention.
+///
+/// Values are moved within the state. It may have hundreds of megabytes, and the system needs longer to provide memory than it
+/// takes to copy.
+pub(super) fn convert(mut state: Vec<u8>, to: Layout) -> Vec<u8> {
+    let movable = |part: &Part| part.values.iter().all(|values| values.can_be(to.transposed));
+    let Some(mut parts) = parts(&state).filter(|parts| parts.iter().all(movable)) else { return state };
+    if parts.iter().any(|part| part.sequences != to.sequences) {
+        let Some(other) = with_sequences(&state, &parts, to.sequences) else { return state };
+        let Some(places) = self::parts(&other) else { return state };
+        (state, parts) = (other, places);
     }
-    Some(converted)
+    let mut other_way = Vec::new();
+    for part in parts {
+        let Some(flag) = part.flag else { continue };
+        state[flag..flag + 4].copy_from_slice(&u32::from(to.transposed).to_le_bytes());
+        for values in part.values {
+            values.store(&mut state, to.transposed, &mut other_way);
+        }
+    }
+    state
 }
 
-struct Reader<'s>(&'s [u8]);
+struct Reader<'s> {
+    state: &'s [u8],
+    at: usize,
+}
 
 impl<'s> Reader<'s> {
+    /// After the header.
+    fn new(state: &'s [u8]) -> Option<Reader<'s>> {
+        (state.len() >= HEADER).then_some(Reader { state, at: HEADER })
+    }
+
     fn bytes(&mut self, count: usize) -> Option<&'s [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
+        let end = self.at.checked_add(count)?;
+        let bytes = self.state.get(self.at..end)?;
+        self.at = end;
         Some(bytes)
     }
 
@@ -76,51 +98,73 @@ impl<'s> Reader<'s> {
     }
 }
 
-fn part(from: &mut Reader<'_>, to: Layout, into: &mut Vec<u8>) -> Option<()> {
-    let put = |into: &mut Vec<u8>, number: u32| into.extend_from_slice(&number.to_le_bytes());
-    let sequences = from.number()?;
-    put(into, u32::try_from(to.sequences).ok()?);
-    let mut found = false;
-    for _ in 0..sequences {
-        let tokens = from.number()?;
-        if tokens == 0 {
-            continue;
-        }
-        if std::mem::replace(&mut found, true) {
-            return None;
-        }
-        put(into, tokens);
-        let tokens = tokens as usize;
-        for _ in 0..tokens {
-            let cell = from.bytes(12)?;
-            if cell[4..8] != 1u32.to_le_bytes() {
-                return None;
-            }
-            into.extend_from_slice(cell);
-        }
-        let (transposed, layers) = (from.number()?, from.number()?);
-        put(into, u32::from(to.transposed));
-        put(into, layers);
-        into.extend_from_slice(from.bytes(8)?);
-        for _ in 0..layers {
-            let head = from.bytes(4)?;
-            let row = from.size()?;
-            into.extend_from_slice(head);
-            into.extend_from_slice(&(row as u64).to_le_bytes());
-            into.extend_from_slice(from.bytes(row.checked_mul(tokens)?)?);
-        }
-        for _ in 0..layers {
-            values(from, transposed != 0, to.transposed, tokens, into)?;
-        }
-    }
-    // The other sequences of the context, or all if there are no tokens.
-    let others = to.sequences.checked_sub(usize::from(found))?;
-    (0..others).for_each(|_| put(into, 0));
-    Some(())
+/// Where things are in a part of a state.
+struct Part {
+    sequences: usize,
+    /// The sequence with tokens, from their number to the end of its values.
+    sequence: Range<usize>,
+    /// Whether its values are stored element by element; `None` if there are no tokens.
+    flag: Option<usize>,
+    values: Vec<Values>,
 }
 
 /// The values of one layer.
-fn values(from: &mut Reader<'_>, transposed: bool, wanted: bool, tokens: usize, into: &mut Vec<u8>) -> Option<()> {
+struct Values {
+    /// The three numbers before the values.
+    head: usize,
+    bytes: Range<usize>,
+    transposed: bool,
+    kind: u32,
+    /// The bytes of an element.
+    element: usize,
+    /// The elements of a token.
+    elements: usize,
+    tokens: usize,
+}
+
+fn parts(state: &[u8]) -> Option<Vec<Part>> {
+    let mut from = Reader::new(state)?;
+    let mut parts = Vec::new();
+    while from.at < state.len() {
+        parts.push(part(&mut from)?);
+    }
+    Some(parts)
+}
+
+fn part(from: &mut Reader<'_>) -> Option<Part> {
+    let sequences = from.number()? as usize;
+    let mut part = Part { sequences, sequence: from.at..from.at, flag: None, values: Vec::new() };
+    for _ in 0..sequences {
+        let start = from.at;
+        let tokens = from.number()? as usize;
+        if tokens == 0 {
+            continue;
+        }
+        if part.flag.is_some() {
+            return None;
+        }
+        let mut cells = from.bytes(tokens.checked_mul(12)?)?.chunks_exact(12);
+        if cells.any(|cell| cell[4..8] != 1u32.to_le_bytes()) {
+            return None;
+        }
+        part.flag = Some(from.at);
+        let (transposed, layers) = (from.number()? != 0, from.number()?);
+        from.bytes(8)?;
+        for _ in 0..layers {
+            from.bytes(4)?;
+            let row = from.size()?;
+            from.bytes(row.checked_mul(tokens)?)?;
+        }
+        for _ in 0..layers {
+            part.values.push(values(from, transposed, tokens)?);
+        }
+        part.sequence = start..from.at;
+    }
+    Some(part)
+}
+
+fn values(from: &mut Reader<'_>, transposed: bool, tokens: usize) -> Option<Values> {
+    let head = from.at;
     let kind = from.number()?;
     let (element, elements, row) = if transposed {
         let (element, elements) = (from.number()? as usize, from.number()? as usize);
@@ -130,23 +174,53 @@ fn values(from: &mut Reader<'_>, transposed: bool, wanted: bool, tokens: usize, 
         let element = element_size(kind).unwrap_or(row.max(1));
         (element, row / element, row)
     };
-    let bytes = from.bytes(row.checked_mul(tokens)?)?;
-    into.extend_from_slice(&kind.to_le_bytes());
-    if wanted {
+    let start = from.at;
+    from.bytes(row.checked_mul(tokens)?)?;
+    Some(Values { head, bytes: start..from.at, transposed, kind, element, elements, tokens })
+}
+
+/// The state for a context of so many sequences.
+fn with_sequences(state: &[u8], parts: &[Part], sequences: usize) -> Option<Vec<u8>> {
+    let mut into = Vec::with_capacity(state.len() + 4 * sequences * parts.len());
+    into.extend_from_slice(state.get(..HEADER)?);
+    for part in parts {
+        into.extend_from_slice(&u32::try_from(sequences).ok()?.to_le_bytes());
+        into.extend_from_slice(state.get(part.sequence.clone())?);
+        // The other sequences of the context, or all if there are no tokens.
+        let others = sequences.checked_sub(usize::from(part.flag.is_some()))?;
+        into.resize(into.len() + 4 * others, 0);
+    }
+    Some(into)
+}
+
+impl Values {
+    /// Whether the values can be stored element by element, or token by token.
+    fn can_be(&self, transposed: bool) -> bool {
         // Several elements may be stored as one, which cannot be taken apart.
-        element_size(kind).filter(|size| *size == element)?;
-        into.extend_from_slice(&u32::try_from(element).ok()?.to_le_bytes());
-        into.extend_from_slice(&u32::try_from(elements).ok()?.to_le_bytes());
-    } else {
-        into.extend_from_slice(&(row as u64).to_le_bytes());
+        self.transposed == transposed || element_size(self.kind) == Some(self.element)
     }
-    match (transposed == wanted, element) {
-        (true, _) => into.extend_from_slice(bytes),
-        (false, 2) => transpose::<2>(bytes, if transposed { (elements, tokens) } else { (tokens, elements) }, into),
-        (false, 4) => transpose::<4>(bytes, if transposed { (elements, tokens) } else { (tokens, elements) }, into),
-        (false, _) => return None,
+
+    /// Stores the values in the other way, if they are not in this one; `other_way` is space for that. They must be able to.
+    fn store(&self, state: &mut [u8], transposed: bool, other_way: &mut Vec<u8>) {
+        if self.transposed == transposed {
+            return;
+        }
+        let head = &mut state[self.head + 4..self.head + 12];
+        if transposed {
+            head[..4].copy_from_slice(&(self.element as u32).to_le_bytes());
+            head[4..].copy_from_slice(&(self.elements as u32).to_le_bytes());
+        } else {
+            head.copy_from_slice(&((self.element * self.elements) as u64).to_le_bytes());
+        }
+        let bytes = &mut state[self.bytes.clone()];
+        other_way.resize(bytes.len(), 0);
+        let shape = if transposed { (self.tokens, self.elements) } else { (self.elements, self.tokens) };
+        match self.element {
+            2 => transpose::<2>(bytes, shape, other_way),
+            _ => transpose::<4>(bytes, shape, other_way),
+        }
+        bytes.copy_from_slice(other_way);
     }
-    Some(())
 }
 
 /// The bytes of a number of a type that stores numbers one by one.
@@ -158,13 +232,11 @@ fn element_size(kind: u32) -> Option<usize> {
     }
 }
 
-/// Appends a matrix of elements of `N` bytes with its rows as columns.
-fn transpose<const N: usize>(matrix: &[u8], (rows, columns): (usize, usize), into: &mut Vec<u8>) {
+/// Writes a matrix of elements of `N` bytes with its rows as columns.
+fn transpose<const N: usize>(matrix: &[u8], (rows, columns): (usize, usize), into: &mut [u8]) {
     // Squares that fit the first cache.
     const SIDE: usize = 32;
-    let start = into.len();
-    into.resize(start + matrix.len(), 0);
-    let (from, to) = (matrix.as_chunks::<N>().0, into[start..].as_chunks_mut::<N>().0);
+    let (from, to) = (matrix.as_chunks::<N>().0, into.as_chunks_mut::<N>().0);
     for top in (0..rows).step_by(SIDE) {
         for left in (0..columns).step_by(SIDE) {
             for row in top..rows.min(top + SIDE) {
@@ -216,7 +288,7 @@ mod tests {
         for (from, into) in layouts.into_iter().flat_map(|from| layouts.map(|into| (from, into))) {
             for tokens in [1, 2, 70] {
                 let to = Layout { sequences: into.0 as usize, transposed: into.1 };
-                let converted = convert(&state(tokens, from.0, from.1), to).unwrap();
+                let converted = convert(state(tokens, from.0, from.1), to);
                 assert_eq!(converted, state(tokens, into.0, into.1), "{from:?} to {into:?}");
             }
         }
@@ -227,14 +299,14 @@ mod tests {
         let whole = state(3, 1, false);
         let to = Layout { sequences: 1, transposed: true };
         for length in HEADER + 1..whole.len() {
-            assert_eq!(convert(&whole[..length], to), None, "{length}");
+            assert_eq!(convert(whole[..length].to_vec(), to), whole[..length], "{length}");
         }
         for place in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[place] ^= 0xff;
             // It must not panic, nor ask for memory without end.
-            let _ = convert(&damaged, to);
+            let _ = convert(damaged, to);
         }
-        assert_eq!(convert(&[], to), None);
+        assert!(convert(Vec::new(), to).is_empty());
     }
 }
