@@ -7,8 +7,10 @@ use crate::models::{Found, Gguf, Hub, ModelEntry, Models, Progress, ServerModel}
 #[cfg(feature = "remote")]
 use crate::remote::Server;
 use crate::{Error, ErrorKind, Result, Session};
+use callwright_core::choose::{Choice, Clues, format_for};
 use callwright_core::format::Format;
 use callwright_core::template::{ChatTemplate, ChatTemplates};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -97,6 +99,7 @@ pub struct ModelBuilder {
     load: LoadOptions,
     /// Whether to load all of a small model where only the vocabulary is wanted.
     small_whole: bool,
+    reads_calls: bool,
     on_download: Option<Box<dyn Progress>>,
 }
 
@@ -282,6 +285,12 @@ impl ModelBuilder {
         self
     }
 
+    /// Prepares the reading of calls on another thread, while the model is loaded.
+    pub(crate) fn reads_calls(mut self, reads_calls: bool) -> ModelBuilder {
+        self.reads_calls = reads_calls;
+        self
+    }
+
     /// Called while a file is downloaded.
     pub fn on_download(mut self, progress: impl Progress + 'static) -> ModelBuilder {
         self.on_download = Some(Box::new(progress));
@@ -322,8 +331,17 @@ impl ModelBuilder {
             return Ok(Model { weights, vocabulary_only: false, info, path, entry, template, format, own, notices });
         }
         let progress = &mut self.on_download.unwrap_or_else(|| Box::new(()));
-        let path = entry.ensure(&hub, &mut **progress)?;
-        Gguf::open(&path)?.check()?;
+        let (path, gguf) = std::thread::scope(|scope| -> Result<(PathBuf, Gguf)> {
+            // While the file is found and checked. Without a thread, loading does it.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, LlamaEngine::start);
+            let path = entry.ensure(&hub, &mut **progress)?;
+            let gguf = Gguf::open(&path)?;
+            gguf.check()?;
+            Ok((path, gguf))
+        })?;
+        if self.reads_calls {
+            prepare(gguf, template.clone(), format.clone());
+        }
         let small = || std::fs::metadata(&path).is_ok_and(|data| data.len() <= SMALL);
         let vocabulary_only = self.load.vocabulary_only && !(self.small_whole && small());
         let engine = load(&path, &entry, LoadOptions { vocabulary_only, ..self.load })?;
@@ -366,11 +384,41 @@ fn connect(
         .hint("build with the feature remote, which is on by default"))
 }
 
+/// Prepares the reading of calls on another thread. The session will find it done, or wait for it.
+fn prepare(gguf: Gguf, template: Option<Arc<ChatTemplate>>, format: Option<Format>) {
+    let prepare = move || {
+        let chosen = || match template {
+            Some(template) => format_for(&template, None, Clues::default()).ok(),
+            None => tool_format(&gguf),
+        };
+        if let Some(format) = format.or_else(|| Some(chosen()?.format)) {
+            format.prepare();
+        }
+    };
+    // Without a thread, the first call does it.
+    let _ = std::thread::Builder::new().name("reader".to_owned()).spawn(prepare);
+}
+
 /// Loads a GGUF; a context that is not set is what models.toml says, and so are adapters.
 fn load(path: &Path, entry: &ModelEntry, options: LoadOptions) -> Result<LlamaEngine> {
     let context = options.context.or(entry.context.map(|context| context as usize));
     let lora = if options.lora.is_empty() { entry.lora.clone() } else { options.lora };
     LlamaEngine::load(path, LoadOptions { context, lora, ..options })
+}
+
+/// The format that a session with the model would choose; `None` where its chat template is not in order.
+pub(crate) fn tool_format(gguf: &Gguf) -> Option<Choice> {
+    const CONTROL: i32 = 3;
+    const USER_DEFINED: i32 = 4;
+    let types = gguf.token_types().unwrap_or_default();
+    let special = types.iter().zip(0..).filter(|(kind, _)| matches!(**kind, CONTROL | USER_DEFINED));
+    let special: HashSet<String> = special.filter_map(|(_, id)| gguf.token_text(id)).collect();
+    let is_token = |text: &str| special.contains(text);
+    let clues = Clues { architecture: gguf.architecture().unwrap_or_default(), is_token: Some(&is_token) };
+    let named: Vec<(String, String)> =
+        gguf.chat_templates().iter().map(|template| (template.name.to_owned(), template.source.to_owned())).collect();
+    let template = ChatTemplates::from_model("the model", None, &named).ok()?.into_chosen(true);
+    format_for(&template, None, clues).ok()
 }
 
 #[cfg(all(test, feature = "llama"))]

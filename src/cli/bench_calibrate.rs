@@ -71,7 +71,7 @@ fn folds(text: &str) -> Result<usize, String> {
 
 pub fn run(args: CalibrateArgs) -> Result<u8> {
     let suite = suite(&args)?;
-    let (mut session, mut model) = args.model.open_to_generate()?;
+    let (mut session, mut model) = args.model.open_to_generate(false)?;
     if let Some(server) = model.entry().server() {
         let message =
             format!("{server}: the probability of a call needs the model's logits, which a server does not send");

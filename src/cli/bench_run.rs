@@ -418,7 +418,7 @@ fn ask(args: &RunArgs, directory: &mut RunDirectory, loaded: &[Loaded], cancel: 
     let mut open = |index: usize| {
         let options = args.options(at(loaded, index)?);
         let opened = bar.suspend(|| {
-            let (mut session, mut model) = options.open_to_generate()?;
+            let (mut session, mut model) = options.open_to_generate(true)?;
             options.load_weights(&mut model, &mut session).map(|()| session)
         });
         let session = opened.map_err(as_error)?;

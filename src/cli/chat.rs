@@ -69,7 +69,7 @@ pub fn run(args: ChatArgs) -> Result<u8> {
     let mut agent = args.agent.agent(&mut input, &args.model, false)?;
     let Input { messages, tools, tool_choice, mut asked, .. } = input;
     let variables = std::mem::take(&mut asked.body.variables);
-    let (mut session, mut model) = args.model.open_to_generate()?;
+    let (mut session, mut model) = args.model.open_to_generate(!tools.is_empty())?;
     *session.options_mut() = args.generation.options(model.entry(), tool_choice, asked, grammar);
     session.options_mut().select_tools = args.conversation.select_tools;
     session.options_mut().find_tools = true;

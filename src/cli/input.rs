@@ -378,9 +378,9 @@ impl ModelOptions {
         self.open_with(self.builder(true))
     }
 
-    /// The same, for a session that gets its weights with [`ModelOptions::load_weights`].
-    pub fn open_to_generate(&self) -> Result<(Session, Model)> {
-        self.open_with(self.builder(true).small_whole())
+    /// The same, for a session that gets its weights with [`ModelOptions::load_weights`], and perhaps tools.
+    pub fn open_to_generate(&self, with_tools: bool) -> Result<(Session, Model)> {
+        self.open_with(self.builder(true).small_whole().reads_calls(with_tools))
     }
 
     fn open_with(&self, builder: ModelBuilder) -> Result<(Session, Model)> {

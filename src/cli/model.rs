@@ -1,17 +1,14 @@
 //! `callwright model`: what models there are, getting one, looking into one.
 
-use std::collections::HashSet;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use super::input::find;
 use anstyle::Style;
 use anyhow::Result;
-use callwright::choose::{Choice, Clues, format_for};
 use callwright::models::bundled;
 use callwright::models::gguf::shard_of;
 use callwright::models::{Gguf, Hub, ModelEntry, Models, Progress, ProgressEvent, Source, decimal};
-use callwright::template::ChatTemplates;
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
@@ -296,7 +293,10 @@ impl Facts {
             let value = format!("{}, {} characters, {tools}", template.name, template.source.chars().count());
             rows.push(("chat template", value));
         }
-        rows.push(("tool calls", tool_format(gguf).map_or_else(|| "not known".to_owned(), |choice| choice.describe())));
+        rows.push((
+            "tool calls",
+            callwright::model::tool_format(gguf).map_or_else(|| "not known".to_owned(), |choice| choice.describe()),
+        ));
         if let Some(features) = cpu_features {
             let features = if features.is_empty() { "the baseline only".to_owned() } else { features.join(" ") };
             rows.push(("llama.cpp uses", features));
@@ -334,26 +334,11 @@ impl Facts {
             "bos": token("bos"),
             "eos": token("eos"),
             "chat_templates": templates,
-            "tool_calls": tool_format(gguf).map(|choice| choice.describe()),
+            "tool_calls": callwright::model::tool_format(gguf).map(|choice| choice.describe()),
             "cpu_features": cpu_features,
             "problem": problem.map(|error| error.message()),
         })
     }
-}
-
-/// The format that a session with the model would choose; `None` where its chat template is not in order.
-fn tool_format(gguf: &Gguf) -> Option<Choice> {
-    const CONTROL: i32 = 3;
-    const USER_DEFINED: i32 = 4;
-    let types = gguf.token_types().unwrap_or_default();
-    let special = types.iter().zip(0..).filter(|(kind, _)| matches!(**kind, CONTROL | USER_DEFINED));
-    let special: HashSet<String> = special.filter_map(|(_, id)| gguf.token_text(id)).collect();
-    let is_token = |text: &str| special.contains(text);
-    let clues = Clues { architecture: gguf.architecture().unwrap_or_default(), is_token: Some(&is_token) };
-    let named: Vec<(String, String)> =
-        gguf.chat_templates().iter().map(|template| (template.name.to_owned(), template.source.to_owned())).collect();
-    let template = ChatTemplates::from_model("the model", None, &named).ok()?.into_chosen(true);
-    format_for(&template, None, clues).ok()
 }
 
 /// 494,032,768 is written 494 M.

@@ -128,7 +128,7 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     if let Some(agent) = agent.as_mut().filter(|_| args.record.is_some()) {
         agent.fallbacks = None;
     }
-    let (mut session, mut model) = args.model.open_to_generate()?;
+    let (mut session, mut model) = args.model.open_to_generate(!input.tools.is_empty())?;
     let variables = std::mem::take(&mut input.asked.body.variables);
     *session.options_mut() = args.generation.options(model.entry(), input.tool_choice, input.asked, grammar);
     session.options_mut().explain = args.explain;

@@ -76,6 +76,11 @@ pub(crate) struct LlamaEngine {
 }
 
 impl LlamaEngine {
+    /// Starts llama.cpp, which loading does otherwise. Loading also returns the error, if there is one.
+    pub(crate) fn start() {
+        let _ = backend();
+    }
+
     /// Loads the GGUF at `path`, which must have passed `Gguf::check`.
     ///
     /// # Errors

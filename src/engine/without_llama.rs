@@ -12,6 +12,9 @@ use std::path::Path;
 pub(crate) struct LlamaEngine(Infallible);
 
 impl LlamaEngine {
+    /// There is nothing to start.
+    pub(crate) fn start() {}
+
     /// Always fails: this build cannot run a GGUF.
     ///
     /// # Errors

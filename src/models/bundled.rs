@@ -1,7 +1,12 @@
 //! The model that comes with the program, so that a first command works offline.
 
 use crate::{Error, ErrorKind, Result};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Bytes that are read at a time.
+const PIECE: usize = 64 << 10;
 
 /// Its MODEL name.
 pub(crate) const NAME: &str = "bundled";
@@ -28,8 +33,8 @@ pub(crate) fn path() -> Result<PathBuf> {
     };
     let cache = crate::cache::folder().unwrap_or_else(|| std::env::temp_dir().join("callwright"));
     let path = cache.join("callwright-tiny.gguf");
-    // Comparing a few megabytes takes a millisecond, and replaces a damaged or outdated file.
-    if std::fs::read(&path).is_ok_and(|there| there == gguf) {
+    // Comparing takes some milliseconds, and replaces a damaged or outdated file.
+    if has(&path, gguf).unwrap_or(false) {
         return Ok(path);
     }
     let failed = |error: &std::io::Error| {
@@ -37,4 +42,21 @@ pub(crate) fn path() -> Result<PathBuf> {
     };
     crate::cache::write(&path, gguf).map_err(|error| failed(&error))?;
     Ok(path)
+}
+
+/// Whether a file has these bytes. It is read in pieces: memory for all of it takes longer to get than the file to read.
+fn has(path: &Path, bytes: &[u8]) -> std::io::Result<bool> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.len() != bytes.len() as u64 {
+        return Ok(false);
+    }
+    let mut piece = [0; PIECE];
+    for expected in bytes.chunks(PIECE) {
+        let there = &mut piece[..expected.len()];
+        file.read_exact(there)?;
+        if *there != *expected {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

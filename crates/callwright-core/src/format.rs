@@ -14,9 +14,10 @@ mod written;
 use crate::error::{Error, ErrorKind, Result};
 use crate::parse::machinery::Machinery;
 use crate::text_file;
+use std::collections::VecDeque;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub(crate) use builtin::BUILTIN;
 pub use builtin::Builtin;
@@ -366,20 +367,39 @@ impl Format {
         self.markers().filter_map(Marker::text).map(str::trim).filter(|text| !text.is_empty())
     }
 
-    /// The automata, built once per format.
     /// Builds what reading a call needs, which the first call would wait for otherwise: some 40 milliseconds.
     #[doc(hidden)]
     pub fn prepare(&self) {
         // A format that cannot be read is an error for whoever reads.
         if let Ok(machinery) = self.machinery() {
-            machinery.stops();
+            machinery.prepare();
         }
     }
 
+    /// The automata, built once for formats with the same declaration.
     pub(crate) fn machinery(&self) -> Result<Arc<Machinery>> {
+        let build = || Machinery::new(&self.declaration).map(Arc::new);
         // Threads that need it at the same time wait for the first.
-        self.machinery.get_or_init(|| Machinery::new(&self.declaration).map(Arc::new)).clone()
+        self.machinery.get_or_init(|| recent(&self.declaration).get_or_init(build).clone()).clone()
     }
+}
+
+/// The automata of a declaration, or the reason why there are none.
+type Automata = Arc<OnceLock<Result<Arc<Machinery>>>>;
+
+/// How many declarations keep their automata, which take milliseconds to build and megabytes of memory.
+const RECENT: usize = 8;
+
+/// The automata of a declaration, shared by the formats that were made of it lately: a model's format is made anew for each
+/// session, and may be prepared before the first one.
+fn recent(declaration: &Declaration) -> Automata {
+    static KNOWN: Mutex<VecDeque<(Declaration, Automata)>> = Mutex::new(VecDeque::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let there = known.iter().position(|(other, _)| other == declaration).and_then(|place| known.remove(place));
+    let (declaration, automata) = there.unwrap_or_else(|| (declaration.clone(), Automata::default()));
+    known.truncate(RECENT - 1);
+    known.push_front((declaration, Arc::clone(&automata)));
+    automata
 }
 
 #[cfg(test)]
@@ -390,6 +410,18 @@ mod tests {
     fn a_format_is_shown_without_its_automata() {
         let shown = format!("{:?}", Format::delimited());
         assert!(shown.contains("TOOL_CALL_START") && shown.len() < 8192, "{} bytes", shown.len());
+    }
+
+    #[test]
+    fn formats_with_the_same_declaration_share_their_automata() {
+        let made = |start: &str| {
+            let start = Some(Marker::Literal(start.to_owned()));
+            Format::unchecked(Declaration { start, ..Format::delimited().declaration.clone() })
+        };
+        let [one, same, other] =
+            ["<<<call>>>", "<<<call>>>", "<<<invoke>>>"].map(|start| made(start).machinery().unwrap());
+        assert!(Arc::ptr_eq(&one, &same));
+        assert!(!Arc::ptr_eq(&one, &other));
     }
 
     #[test]

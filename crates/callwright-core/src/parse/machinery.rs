@@ -1,6 +1,6 @@
 //! State shared by the parsers of one format: the automata that find its markers, and the plan of its payload's reader.
 
-use super::markers::Markers;
+use super::markers::{Context, Markers};
 use super::payload::Plan;
 use super::repair::Stops;
 use crate::error::Result;
@@ -36,6 +36,12 @@ impl Machinery {
     /// Whether it is known, without building anything, that [`Machinery::new`] does not fail.
     pub(crate) fn cannot_fail(declaration: &Declaration) -> bool {
         Markers::are_tame(declaration)
+    }
+
+    /// Builds what is otherwise built with the first call.
+    pub(crate) fn prepare(&self) {
+        self.markers.scanner(Context::AnyForm);
+        self.stops();
     }
 
     pub(crate) fn stops(&self) -> &Stops {

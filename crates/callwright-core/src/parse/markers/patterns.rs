@@ -259,25 +259,27 @@ impl Marker {
         if parts[0].letter || !LETTERS.contains(&parts.iter().filter(|part| part.letter).count()) {
             return None;
         }
-        // From the end to the beginning: the rest unchanged, and the rest with a slip.
-        let (mut following, mut as_is, mut slipped) = (String::new(), String::new(), String::new());
-        for (index, part) in parts.iter().enumerate().rev() {
-            let Part { pattern, letter, .. } = part;
-            // The first byte is fixed, so that few bytes of a text have to be checked.
+        let letter = |index: usize| parts.get(index).is_some_and(|part| part.letter);
+        // The beginning of the marker, up to some part, with a slip. What follows a slip is written once, for all slips before
+        // it: an automaton has a state for each place in each copy, but none for copies of the same beginning.
+        let (mut as_is, mut slipped) = (String::new(), String::new());
+        let mut as_is_before_last = String::new();
+        for (index, Part { pattern, .. }) in parts.iter().enumerate() {
             let mut variants = Vec::new();
-            if !slipped.is_empty() {
-                variants.push(format!("{pattern}{slipped}"));
+            // The first byte is fixed, so that few bytes of a text have to be checked.
+            if letter(index) && index > 0 {
+                let added = if letter(index + 1) { String::new() } else { format!("|{pattern}[a-z]") };
+                variants.push(format!("{as_is}(?:[a-z]||[a-z]{pattern}{added})"));
             }
-            if *letter && index > 0 {
-                variants.extend([format!("[a-z]{as_is}"), as_is.clone(), format!("[a-z]{pattern}{as_is}")]);
-                match parts.get(index + 1) {
-                    Some(next) if next.letter => variants.push(format!("{}{pattern}{following}", next.pattern)),
-                    _ => variants.push(format!("{pattern}[a-z]{as_is}")),
-                }
+            if letter(index) && index > 1 && letter(index - 1) {
+                variants.push(format!("{as_is_before_last}{pattern}{}", parts[index - 1].pattern));
+            }
+            if !slipped.is_empty() {
+                variants.push(format!("{slipped}{pattern}"));
             }
             slipped = if variants.len() > 1 { format!("(?:{})", variants.join("|")) } else { variants.concat() };
-            following = as_is;
-            as_is = format!("{pattern}{following}");
+            as_is_before_last.clone_from(&as_is);
+            as_is.push_str(pattern);
         }
         Some(format!("(?i-u:{slipped})"))
     }
