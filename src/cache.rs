@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
+use xxhash_rust::xxh3::xxh3_128;
 
 /// `$XDG_CACHE_HOME/callwright`, or the platform's equivalent.
 pub(crate) fn folder() -> Option<PathBuf> {
@@ -44,12 +45,12 @@ pub(crate) fn fingerprint(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let data = file.metadata()?;
     let changed = data.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let mut parts = Vec::new();
+    let mut parts = Vec::with_capacity((1 << 20) + (PARTS * PART) as usize);
     // The beginning has the header with all metadata.
     Read::by_ref(&mut file).take(1 << 20).read_to_end(&mut parts)?;
     for part in 0..PARTS {
         file.seek(SeekFrom::Start(data.len().saturating_sub(PART) / (PARTS - 1) * part))?;
         Read::by_ref(&mut file).take(PART).read_to_end(&mut parts)?;
     }
-    Ok(format!("{} {changed} {}", data.len(), crate::hash::sha256(&parts)))
+    Ok(format!("{} {changed} {}", data.len(), format_args!("{:032x}", xxh3_128(&parts))))
 }

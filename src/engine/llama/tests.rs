@@ -177,9 +177,10 @@ fn an_adapter_changes_the_logits_by_as_much_as_its_scale_says() {
     let without = with(&[]);
     assert!(with(&[0.0]) == without, "nothing of an adapter is no adapter, bit for bit");
     let (all, half, halves) = (with(&[1.0]), with(&[0.5]), with(&[0.5, 0.5]));
-    assert!(distance(&all, &without) > 1.0, "{}", distance(&all, &without));
-    assert!(distance(&all, &half) > 0.5 && distance(&half, &without) > 0.5);
-    assert!(distance(&all, &halves) < 0.01, "{}", distance(&all, &halves));
+    let [effect, rest, same] = [&without, &half, &halves].map(|other| distance(&all, other));
+    assert!(effect > 1.0 && rest > 0.5 && distance(&half, &without) > 0.5, "{effect}, {rest}");
+    // Not zero: some CPUs round the activations to eight bits.
+    assert!(same < rest / 4.0, "{same} of {rest}, {effect}");
     assert!(with(&[1.0]) == all);
 }
 
