@@ -8,7 +8,8 @@ mod responses;
 mod server;
 mod tools;
 
-use super::job::{Job, Work};
+use super::job::{Chat, Job, Work};
+use super::queue::Full;
 use super::refusal::Refusal;
 use super::updates::{Answer, Inbox, Update, channel};
 use super::{Server, guard};
@@ -91,11 +92,20 @@ async fn body(server: &Server, body: Body) -> Result<Bytes, Refusal> {
 /// What a request is about, in any dialect.
 struct Asked {
     work: Work,
+    /// How many answers to it are asked for.
+    answers: usize,
     /// The model that it names.
     model: Option<String>,
 }
 
-/// A request that waits for its answer, or is being answered.
+impl Asked {
+    /// One answer in this conversation.
+    fn chat(chat: Chat, model: Option<String>) -> Asked {
+        Asked { work: Work::Chat(Box::new(chat)), answers: 1, model }
+    }
+}
+
+/// A request that waits for its answers, or is being answered.
 struct Running {
     inbox: Inbox,
     /// The name of the model that answers.
@@ -106,7 +116,7 @@ struct Running {
 async fn ask<D: Send + 'static>(
     server: &Arc<Server>,
     request: Request,
-    read: impl FnOnce(Map<String, Value>) -> Result<(Asked, D), Refusal> + Send + 'static,
+    read: impl Fn(Map<String, Value>) -> Result<(Asked, D), Refusal> + Send + 'static,
 ) -> Result<(Running, D), Refusal> {
     if server.is_ending() {
         return Err(Refusal::unavailable("the server is ending"));
@@ -116,25 +126,32 @@ async fn ask<D: Send + 'static>(
     let server = Arc::clone(server);
     // Reading a large body and loading a model both take a while.
     blocking(move || {
-        let (Asked { mut work, model }, more) = read(super::job::object(&bytes)?)?;
+        let (Asked { work, answers, model }, more) = read(super::job::object(&bytes)?)?;
         let (slot, note) = server.pool.find(model.as_deref())?;
-        if let (Work::Chat(chat), Some(note)) = (&mut work, note) {
-            chat.notes.push(note);
-        }
         let host = server.pool.host(slot, &server)?;
         let (outbox, inbox) = channel();
         server.watch(&inbox);
-        host.push(Job { work, outbox, until }).map_err(|full| Refusal {
-            retry_after: Some(full.seconds),
-            ..Refusal::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "queue_full",
-                format!("too many requests wait already; try again in about {} seconds", full.seconds),
-            )
-        })?;
+        let mut first = Some(work);
+        for number in 0..answers {
+            let mut work = match first.take() {
+                Some(work) => work,
+                // What is read of a body belongs to one answer.
+                None => read(super::job::object(&bytes)?)?.0.work.numbered(number),
+            };
+            if let (Work::Chat(chat), Some(note)) = (&mut work, &note) {
+                chat.notes.push(note.clone());
+            }
+            host.push(Job { work, outbox: outbox.another(number), until }).map_err(full)?;
+        }
         Ok((Running { inbox, model: slot.id.clone() }, more))
     })
     .await
+}
+
+fn full(Full { seconds }: Full) -> Refusal {
+    let message = format!("too many requests wait already; try again in about {seconds} seconds");
+    let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message);
+    Refusal { retry_after: Some(seconds), ..refusal }
 }
 
 /// Does work that takes a while; a panic in it ends the request and nothing else.
@@ -148,53 +165,79 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Refusal> +
 /// Why an answer has no end: its request was dropped while it waited.
 const ENDED: &str = "the answer was ended before it began: the server is ending";
 
-/// The whole answer, and its tokens where their probabilities are asked for.
-async fn whole(mut inbox: Inbox) -> Result<(Answer, Vec<TokenProbability>), Refusal> {
-    let mut tokens = Vec::new();
-    while let Some(update) = inbox.next().await {
+/// A whole answer, and its tokens where their probabilities are asked for.
+#[derive(Default)]
+struct Whole {
+    answer: Answer,
+    tokens: Vec<TokenProbability>,
+}
+
+/// All answers to a request, in the order of their numbers.
+async fn whole(mut inbox: Inbox, answers: usize) -> Result<Vec<Whole>, Refusal> {
+    let mut all: Vec<Whole> = (0..answers).map(|_| Whole::default()).collect();
+    let mut left = answers;
+    while left > 0 {
+        let (number, update) = inbox.next().await.ok_or_else(|| Refusal::unavailable(ENDED))?;
         match update {
-            Update::Token(token) => tokens.push(token),
-            Update::Done(answer) => return Ok((*answer, tokens)),
+            Update::Token(token) => all[number].tokens.push(token),
+            Update::Done(answer) => {
+                all[number].answer = *answer;
+                left -= 1;
+            }
             Update::Failed(refusal) => return Err(refusal),
             _ => {}
         }
     }
-    Err(Refusal::unavailable(ENDED))
+    Ok(all)
+}
+
+/// The answer to a request for one.
+async fn one(inbox: Inbox) -> Result<Whole, Refusal> {
+    Ok(whole(inbox, 1).await?.pop().unwrap_or_default())
 }
 
 /// How a dialect writes a stream of events.
 trait Dialect: Send + 'static {
     /// What is sent before the first update.
     fn begin(&mut self) -> Vec<Sse>;
-    /// What is sent for an update; nothing follows the one for the end.
-    fn update(&mut self, update: Update) -> Vec<Sse>;
+    /// What is sent for an update of the answer with this number; nothing follows the last one's end.
+    fn update(&mut self, number: usize, update: Update) -> Vec<Sse>;
 }
 
-/// Streams an answer. The first update is waited for, so that a request which cannot be answered gets an HTTP error, but
+/// Streams as many answers. The first update is waited for, so that a request which cannot be answered gets an HTTP error, but
 /// not for long.
-async fn streamed(mut inbox: Inbox, mut dialect: impl Dialect) -> Result<Response, Refusal> {
+async fn streamed(mut inbox: Inbox, mut left: usize, mut dialect: impl Dialect) -> Result<Response, Refusal> {
     let first = match tokio::time::timeout(FIRST_UPDATE, inbox.next()).await {
-        Ok(Some(Update::Failed(refusal))) => return Err(refusal),
+        Ok(Some((_, Update::Failed(refusal)))) => return Err(refusal),
         Ok(Some(update)) => Some(update),
         Ok(None) => return Err(Refusal::unavailable(ENDED)),
         Err(_) => None,
     };
     let mut ready: VecDeque<Sse> = dialect.begin().into();
-    let ended = matches!(first, Some(Update::Done(_)));
-    ready.extend(first.into_iter().flat_map(|update| dialect.update(update)));
+    let left_after = |left: usize, update: &Update| match update {
+        Update::Done(_) => left - 1,
+        // The others end with it.
+        Update::Failed(_) => 0,
+        _ => left,
+    };
+    if let Some((number, update)) = first {
+        left = left_after(left, &update);
+        ready.extend(dialect.update(number, update));
+    }
     let events = stream::unfold(
-        (inbox, dialect, ready, ended),
-        move |(mut inbox, mut dialect, mut ready, mut ended)| async move {
+        (inbox, dialect, ready, left),
+        move |(mut inbox, mut dialect, mut ready, mut left)| async move {
             loop {
                 if let Some(event) = ready.pop_front() {
-                    return Some((Ok::<Sse, Infallible>(event), (inbox, dialect, ready, ended)));
+                    return Some((Ok::<Sse, Infallible>(event), (inbox, dialect, ready, left)));
                 }
-                if ended {
+                if left == 0 {
                     return None;
                 }
-                let update = inbox.next().await.unwrap_or_else(|| Update::Failed(Refusal::unavailable(ENDED)));
-                ended = matches!(update, Update::Done(_) | Update::Failed(_));
-                ready.extend(dialect.update(update));
+                let ended = || (0, Update::Failed(Refusal::unavailable(ENDED)));
+                let (number, update) = inbox.next().await.unwrap_or_else(ended);
+                left = left_after(left, &update);
+                ready.extend(dialect.update(number, update));
             }
         },
     );

@@ -116,10 +116,15 @@ const OF_SERVERS: [&str; 12] = [
     "user",
 ];
 
+/// Answers to one request, at most.
+const ANSWERS: u64 = 16;
+
 /// The fields that a server honours.
 #[derive(Debug, Default)]
 pub(super) struct ServerFields {
     pub stream: bool,
+    /// How many answers are asked for.
+    pub answers: usize,
     /// The number of likeliest tokens to report with each token.
     pub logprobs: Option<usize>,
     /// Whether a stream ends with the usage.
@@ -144,10 +149,13 @@ impl ServerFields {
             Some(Value::Bool(flag)) => Ok(*flag),
             Some(other) => Err(Refusal::invalid(format!("{name} is {}; expected true or false", shown(other)))),
         };
-        if let Some(count) = taken.get("n").filter(|count| count.as_f64() != Some(1.0)) {
-            let message = format!("n is {}; this server writes one answer for each request", shown(count));
-            return Err(Refusal::invalid(message));
-        }
+        let answers = match taken.get("n").map(|count| (count.as_u64(), count)) {
+            None => 1,
+            Some((Some(count @ 1..=ANSWERS), _)) => count as usize,
+            Some((_, other)) => {
+                return Err(Refusal::invalid(format!("n is {}; expected a number from 1 to {ANSWERS}", shown(other))));
+            }
+        };
         let own = match taken.get("callwright") {
             None => Own::default(),
             Some(value) => serde_json::from_value(value.clone())
@@ -156,10 +164,34 @@ impl ServerFields {
         let include_usage = taken.get("stream_options").and_then(|options| options.get("include_usage"));
         Ok(ServerFields {
             stream: flag(taken.get("stream"), "stream")?,
+            answers,
             logprobs: logprobs(&taken)?,
             include_usage: flag(include_usage, "stream_options.include_usage")?,
             own,
         })
+    }
+}
+
+impl ServerFields {
+    /// For a path that writes one answer.
+    ///
+    /// # Errors
+    /// A refusal if several are asked for.
+    pub(super) fn one_answer(&self) -> Result<(), Refusal> {
+        if self.answers == 1 {
+            return Ok(());
+        }
+        Err(Refusal::invalid("n: only /v1/chat/completions writes several answers to one request"))
+    }
+}
+
+impl Work {
+    /// The same request for its answer with this number: a seed that is given is another one for each.
+    pub(super) fn numbered(mut self, number: usize) -> Work {
+        if let Work::Chat(chat) = &mut self {
+            chat.body.seed = chat.body.seed.map(|seed| seed.wrapping_add(number as u64));
+        }
+        self
     }
 }
 

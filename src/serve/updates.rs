@@ -126,21 +126,24 @@ impl Answer {
 
 /// The updates of one answer, on their way to a client, and whether they are still wanted.
 pub(super) struct Outbox {
-    updates: UnboundedSender<Update>,
+    /// The answer's number among those to the same request.
+    number: usize,
+    updates: UnboundedSender<(usize, Update)>,
     cancel: Arc<AtomicBool>,
 }
 
-/// Where a client gets the updates of its answer. Dropping it ends the answer.
+/// Where a client gets the updates of the answers to its request. Dropping it ends the answers.
 pub(super) struct Inbox {
-    updates: UnboundedReceiver<Update>,
+    updates: UnboundedReceiver<(usize, Update)>,
     cancel: Arc<AtomicBool>,
 }
 
-/// Both ends. They are not bounded, so that a client that reads slowly does not keep a place; an answer is not long.
+/// Both ends, for one answer. They are not bounded, so that a client that reads slowly does not keep a place; an answer is not
+/// long.
 pub(super) fn channel() -> (Outbox, Inbox) {
     let (send, receive) = unbounded_channel();
     let cancel = Arc::new(AtomicBool::new(false));
-    (Outbox { updates: send, cancel: Arc::clone(&cancel) }, Inbox { updates: receive, cancel })
+    (Outbox { number: 0, updates: send, cancel: Arc::clone(&cancel) }, Inbox { updates: receive, cancel })
 }
 
 impl Inbox {
@@ -149,8 +152,8 @@ impl Inbox {
         Arc::downgrade(&self.cancel)
     }
 
-    /// The next update; `None` after the last.
-    pub(super) async fn next(&mut self) -> Option<Update> {
+    /// The next update, and the number of its answer; `None` after the last.
+    pub(super) async fn next(&mut self) -> Option<(usize, Update)> {
         self.updates.recv().await
     }
 }
@@ -162,9 +165,14 @@ impl Drop for Inbox {
 }
 
 impl Outbox {
+    /// Where another answer to the same request goes.
+    pub(super) fn another(&self, number: usize) -> Outbox {
+        Outbox { number, updates: self.updates.clone(), cancel: Arc::clone(&self.cancel) }
+    }
+
     pub(super) fn send(&self, update: Update) {
         // A client that is gone has raised the flag.
-        let _ = self.updates.send(update);
+        let _ = self.updates.send((self.number, update));
     }
 
     /// Raised when the client is gone, or to end the answer.

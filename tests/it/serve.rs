@@ -232,6 +232,50 @@ fn a_proxy_serves_the_models_of_another_server() {
 }
 
 #[test]
+fn several_answers_to_one_request_are_those_with_the_next_seeds() {
+    let server = Server::start(&[]);
+    let poem = |more: Value| {
+        let body = json!({"messages": [{"role": "user", "content": "Write a line about the sea."}], "temperature": 1.5, "max_tokens": 12});
+        server.chat(&with(&body, more))
+    };
+    let alone = [7, 8, 9].map(|seed| poem(json!({"seed": seed})).json());
+    let together = poem(json!({"seed": 7, "n": 3})).json();
+    let content = |choice: &Value| choice["message"]["content"].clone();
+    let choices = together["choices"].as_array().unwrap();
+    assert_eq!(
+        choices.iter().map(content).collect::<Vec<_>>(),
+        alone.each_ref().map(|one| content(&one["choices"][0]))
+    );
+    assert_ne!(content(&choices[0]), content(&choices[1]), "another seed, another answer");
+    assert_eq!(choices.iter().map(|choice| choice["index"].as_u64()).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)]);
+    assert!(choices.iter().all(|choice| choice["callwright"]["seed"].is_u64()), "{together}");
+    let tokens = |one: &Value| one["usage"]["completion_tokens"].as_u64().unwrap();
+    assert_eq!(tokens(&together), alone.iter().map(tokens).sum::<u64>());
+    assert_eq!(together["usage"]["prompt_tokens"], alone[0]["usage"]["prompt_tokens"]);
+
+    let more = json!({"seed": 7, "n": 3, "stream": true, "stream_options": {"include_usage": true}});
+    let streamed = poem(more);
+    let events = streamed.events();
+    for (number, choice) in choices.iter().enumerate() {
+        let of_it = events.iter().filter(|event| event["choices"][0]["index"] == number);
+        let text: String = of_it.clone().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
+        assert_eq!(json!(text), content(choice));
+        assert_eq!(of_it.filter(|event| event["choices"][0]["finish_reason"].is_string()).count(), 1);
+    }
+    assert_eq!(tokens(events.last().unwrap()), tokens(&together));
+    assert_eq!(streamed.text.matches("[DONE]").count(), 1);
+
+    let refused = |n: Value| poem(json!({"n": n}));
+    for n in [json!(0), json!(17), json!("two"), json!(1.5)] {
+        let refusal = refused(n);
+        assert_eq!(refusal.status, 400);
+        assert!(refusal.text.contains("expected a number from 1 to 16"), "{}", refusal.text);
+    }
+    let elsewhere = server.post("/v1/responses", &json!({"input": "Hello", "n": 2}));
+    assert!(elsewhere.status == 400 && elsewhere.text.contains("only /v1/chat/completions"), "{}", elsewhere.text);
+}
+
+#[test]
 fn a_call_is_made_its_result_given_and_answered() {
     let server = Server::start(&[]);
     let answer = server.chat(&weather());
@@ -370,7 +414,7 @@ fn what_is_wrong_with_a_request_is_said() {
         (chat, "{}"),
         (chat, "{\"messages\": []}"),
         (chat, "{\"messages\": [{\"role\": \"alien\", \"content\": \"Hi\"}]}"),
-        (chat, &more("\"n\": 2")),
+        (chat, &more("\"n\": 0")),
         (chat, &more("\"stream\": \"yes\"")),
         (chat, &more("\"temperature\": \"hot\"")),
         (chat, &more("\"max_tokens\": 1e300")),

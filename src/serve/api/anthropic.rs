@@ -3,7 +3,7 @@
 use super::super::job::{Chat, ServerFields, Work};
 use super::super::updates::{Answer, Finish, Update};
 use super::prompts::{prompt, with_model};
-use super::{Asked, Dialect, Refusal, Shared, Sse, ask, named, new_id, streamed, whole};
+use super::{Asked, Dialect, Refusal, Shared, Sse, Whole, ask, named, new_id, one, streamed};
 use crate::message::Arguments;
 use axum::Json;
 use axum::extract::{Request, State};
@@ -15,9 +15,9 @@ pub(super) async fn messages(State(server): Shared, request: Request) -> Respons
         let (running, stream) = ask(&server, request, |body| read(body, true)).await?;
         let form = Form { id: new_id("msg_"), model: running.model, blocks: 0, open: None };
         if stream {
-            return streamed(running.inbox, form).await;
+            return streamed(running.inbox, 1, form).await;
         }
-        let (answer, _) = whole(running.inbox).await?;
+        let Whole { answer, .. } = one(running.inbox).await?;
         Ok(Json(form.whole(&answer)).into_response())
     };
     answered.await.unwrap_or_else(|refusal: Refusal| refusal.response(refusal.anthropic()))
@@ -36,6 +36,7 @@ pub(super) async fn count_tokens(State(server): Shared, request: Request) -> Res
 /// Reads a request as one of chat completions, and whether it is to be streamed.
 fn read(mut body: Map<String, Value>, generates: bool) -> Result<(Asked, bool), Refusal> {
     let mut fields = ServerFields::take(&mut body)?;
+    fields.one_answer()?;
     let mut take = |name: &str| body.shift_remove(name).filter(|value| !value.is_null());
     let mut messages = Vec::new();
     if let Some(system) = take("system") {
@@ -75,7 +76,7 @@ fn read(mut body: Map<String, Value>, generates: bool) -> Result<(Asked, bool), 
     }
     let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
     let chat = Chat::read(body, std::mem::take(&mut fields.own))?;
-    Ok((Asked { work: Work::Chat(Box::new(chat)), model }, fields.stream))
+    Ok((Asked::chat(chat, model), fields.stream))
 }
 
 /// The choice in OpenAI's form.
@@ -239,7 +240,7 @@ impl Dialect for Form {
         vec![named(&json!({"type": "message_start", "message": self.message()}))]
     }
 
-    fn update(&mut self, update: Update) -> Vec<Sse> {
+    fn update(&mut self, _: usize, update: Update) -> Vec<Sse> {
         match update {
             Update::Text(text) => {
                 let mut events = self.block(Block::Text, &json!({"type": "text", "text": ""}));

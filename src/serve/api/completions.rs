@@ -3,7 +3,7 @@
 use super::super::job::{ServerFields, Text, Work};
 use super::super::updates::{Answer, Update};
 use super::chat::{finish_reason, usage};
-use super::{Asked, Dialect, Refusal, Shared, Sse, ask, data, new_id, now, streamed, whole};
+use super::{Asked, Dialect, Refusal, Shared, Sse, Whole, ask, data, new_id, now, one, streamed};
 use crate::generate::TokenProbability;
 use axum::Json;
 use axum::extract::{Request, State};
@@ -20,9 +20,9 @@ pub(super) async fn completions(State(server): Shared, request: Request) -> Resu
         offset: 0,
     };
     if fields.stream {
-        return streamed(running.inbox, form).await;
+        return streamed(running.inbox, 1, form).await;
     }
-    let (answer, tokens) = whole(running.inbox).await?;
+    let Whole { answer, tokens } = one(running.inbox).await?;
     let mut whole = form.choice(&answer.content, Some(finish_reason(answer.finish)));
     if fields.logprobs.is_some() {
         whole["choices"][0]["logprobs"] = logprobs(&tokens, 0);
@@ -33,9 +33,10 @@ pub(super) async fn completions(State(server): Shared, request: Request) -> Resu
 
 fn read(mut body: Map<String, Value>) -> Result<(Asked, ServerFields), Refusal> {
     let fields = ServerFields::take(&mut body)?;
+    fields.one_answer()?;
     let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
     let text = Text { logprobs: fields.logprobs, ..Text::read(body)? };
-    Ok((Asked { work: Work::Text(Box::new(text)), model }, fields))
+    Ok((Asked { work: Work::Text(Box::new(text)), answers: 1, model }, fields))
 }
 
 struct Form {
@@ -87,7 +88,7 @@ impl Dialect for Form {
         Vec::new()
     }
 
-    fn update(&mut self, update: Update) -> Vec<Sse> {
+    fn update(&mut self, _: usize, update: Update) -> Vec<Sse> {
         match update {
             Update::Text(text) => vec![data(&self.choice(&text, None))],
             Update::Done(answer) => {

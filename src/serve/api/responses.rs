@@ -1,6 +1,6 @@
 //! OpenAI's responses. This server keeps no conversations: a request has all that the model is to read.
 
-use super::super::job::{Chat, ServerFields, Work};
+use super::super::job::{Chat, ServerFields};
 use super::super::updates::{Answer, Finish, Update};
 use super::{Asked, Dialect, Refusal, Running, Shared, Sse, ask, named, new_id, now, streamed};
 use axum::Json;
@@ -13,10 +13,10 @@ pub(super) async fn responses(State(server): Shared, request: Request) -> Result
     let (Running { mut inbox, model }, asked) = ask(&server, request, read).await?;
     let mut output = Output::new(model, asked.shown);
     if asked.stream {
-        return streamed(inbox, output).await;
+        return streamed(inbox, 1, output).await;
     }
     // The same steps as in a stream, so that both have the same items.
-    while let Some(update) = inbox.next().await {
+    while let Some((_, update)) = inbox.next().await {
         match update {
             Update::Failed(refusal) => return Err(refusal),
             Update::Done(answer) => {
@@ -56,6 +56,7 @@ fn read(mut body: Map<String, Value>) -> Result<(Asked, Fields), Refusal> {
     let given = |(name, default): (&str, Value)| (name.to_owned(), body.get(name).cloned().unwrap_or(default));
     let shown: Map<String, Value> = repeated().into_iter().map(given).collect();
     let mut fields = ServerFields::take(&mut body)?;
+    fields.one_answer()?;
     let mut take = |name: &str| body.shift_remove(name).filter(|value| !value.is_null());
     for name in ["previous_response_id", "conversation", "prompt"] {
         if take(name).is_some() {
@@ -105,7 +106,7 @@ fn read(mut body: Map<String, Value>) -> Result<(Asked, Fields), Refusal> {
     set("reasoning_effort", effort);
     let model = body.get("model").and_then(Value::as_str).map(str::to_owned);
     let chat = Chat::read(body, std::mem::take(&mut fields.own))?;
-    Ok((Asked { work: Work::Chat(Box::new(chat)), model }, Fields { stream: fields.stream, shown }))
+    Ok((Asked::chat(chat, model), Fields { stream: fields.stream, shown }))
 }
 
 /// Adds an item of the input to the messages.
@@ -342,7 +343,7 @@ impl Dialect for Output {
         self.flush()
     }
 
-    fn update(&mut self, update: Update) -> Vec<Sse> {
+    fn update(&mut self, _: usize, update: Update) -> Vec<Sse> {
         match update {
             Update::Done(answer) => {
                 self.end_item();

@@ -37,7 +37,7 @@ fn chat() -> Work {
 fn end(mut inbox: Inbox) -> std::result::Result<Vec<(String, String)>, StatusCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     loop {
-        match runtime.block_on(inbox.next()).unwrap() {
+        match runtime.block_on(inbox.next()).unwrap().1 {
             Update::Done(answer) => {
                 return Ok(answer.calls.into_iter().map(|call| (call.name, call.arguments)).collect());
             }
