@@ -367,7 +367,7 @@ impl Format {
         self.markers().filter_map(Marker::text).map(str::trim).filter(|text| !text.is_empty())
     }
 
-    /// Builds what reading a call needs, which the first call would wait for otherwise: some 40 milliseconds.
+    /// Builds what reading a call needs, which the first call would wait for otherwise: some 20 milliseconds.
     #[doc(hidden)]
     pub fn prepare(&self) {
         // A format that cannot be read is an error for whoever reads.
