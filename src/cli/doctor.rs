@@ -351,7 +351,8 @@ fn features() -> Vec<&'static str> {
 fn backends() -> Vec<&'static str> {
     let all = [
         ("cuda", cfg!(feature = "cuda")),
-        ("metal", cfg!(feature = "metal")),
+        // llama.cpp has it in each of its builds for macOS.
+        ("metal", cfg!(all(feature = "llama", any(feature = "metal", target_os = "macos")))),
         ("vulkan", cfg!(feature = "vulkan")),
         ("rocm", cfg!(feature = "rocm")),
     ];

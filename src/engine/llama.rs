@@ -442,7 +442,8 @@ impl Engine for LlamaEngine {
 impl LoadOptions {
     /// llama.cpp's flash attention in contexts of so many tokens that decode answers.
     fn flash_attention(&self, tokens: usize) -> sys::llama_flash_attn_type {
-        let on_gpu = cfg!(any(feature = "cuda", feature = "metal", feature = "vulkan", feature = "rocm"));
+        let metal = cfg!(any(feature = "metal", target_os = "macos"));
+        let on_gpu = metal || cfg!(any(feature = "cuda", feature = "vulkan", feature = "rocm"));
         // Values of fewer bits need flash attention.
         let whole = matches!(self.cache_type_v, None | Some(CacheType::F16 | CacheType::F32 | CacheType::Bf16));
         match self.flash_attention {
