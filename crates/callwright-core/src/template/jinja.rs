@@ -15,6 +15,7 @@ mod format;
 mod lists;
 mod methods;
 mod operators;
+mod provided;
 pub(super) mod python;
 mod sequences;
 mod text_filters;

@@ -12,7 +12,7 @@ use super::lists::MutableList;
 use super::methods::{self, Arguments};
 use super::python;
 use super::sequences::{Cycler, Range, Tuple};
-use super::{filters, operators, text_filters};
+use super::{filters, operators, provided, text_filters};
 use jiff::civil::DateTime;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
@@ -40,7 +40,7 @@ pub(in crate::template) mod helper {
 
 /// An environment without templates.
 pub(in crate::template) fn environment(uncounted: bool) -> Environment<'static> {
-    let mut env = Environment::new();
+    let mut env = Environment::empty();
     env.set_trim_blocks(true);
     env.set_lstrip_blocks(true);
     env.set_auto_escape_callback(|_| AutoEscape::None);
@@ -69,6 +69,7 @@ pub(in crate::template) fn environment(uncounted: bool) -> Environment<'static> 
     env.add_filter("slice", |state: &State, value: Value, count: usize, fill: Option<Value>| {
         minijinja::filters::slice(state, value, small(count)?, fill)
     });
+    provided::register(&mut env);
     filters::register(&mut env);
     text_filters::register(&mut env);
     // Python's semantics: a string is a sequence, a boolean is a number, none is not iterable.

@@ -1,7 +1,6 @@
 //! Python's methods on strings, lists and dicts.
 //!
-//! minijinja-contrib has most of them. Those that templates rely on are here, because there they count bytes instead of
-//! characters, or differ for an empty string.
+//! minijinja-contrib has most of them too. There they count bytes instead of characters, or differ for an empty string.
 
 use super::budget::{Budget, scope};
 use super::environment::helper;
@@ -63,7 +62,16 @@ pub(in crate::template) fn call(
             ErrorKind::InvalidOperation,
             format!("{method} would change a value, which the sandbox of chat templates does not allow"),
         )),
-        _ => minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments),
+        (ValueKind::Map, "get") => {
+            let (key, default): (&Value, Option<Value>) = from_args(arguments)?;
+            let found = value.as_object().and_then(|object| object.get_value(key));
+            Ok(found.or(default).unwrap_or_else(|| Value::from(())))
+        }
+        (ValueKind::Seq, "count") => {
+            let (wanted,): (&Value,) = from_args(arguments)?;
+            Ok(Value::from(value.try_iter()?.filter(|item| item == wanted).count()))
+        }
+        _ => Err(Error::from(ErrorKind::UnknownMethod)),
     }
 }
 
@@ -99,6 +107,15 @@ fn string(text: &str, method: &str, arguments: &[Value], budget: &Budget) -> Res
         "removesuffix" => {
             let (suffix,): (&str,) = from_args(arguments)?;
             Value::from(text.strip_suffix(suffix).unwrap_or(text))
+        }
+        "upper" | "lower" | "capitalize" | "isascii" => {
+            from_args::<()>(arguments)?;
+            match method {
+                "upper" => Value::from(text.to_uppercase()),
+                "lower" => Value::from(text.to_lowercase()),
+                "capitalize" => Value::from(capitalize(text)),
+                _ => Value::from(text.is_ascii()),
+            }
         }
         "title" => Value::from(title(text)),
         "expandtabs" => {
@@ -311,6 +328,13 @@ const DECIMAL_ZEROS: [u32; 22] = [
 /// Whether it is a superscript, subscript or circled digit.
 fn is_digit(c: char) -> bool {
     matches!(c, '²' | '³' | '¹' | '⁰' | '⁴'..='⁹' | '₀'..='₉' | '①'..='⑨' | '⑴'..='⑼' | '⒈'..='⒐')
+}
+
+/// Upper case at the beginning, lower case after it.
+fn capitalize(text: &str) -> String {
+    let mut rest = text.chars();
+    let first = rest.next().into_iter().flat_map(char::to_uppercase).collect::<String>();
+    first + &rest.as_str().to_lowercase()
 }
 
 /// Upper case at the beginning of a word, lower case inside; caseless characters begin a word.
