@@ -41,3 +41,22 @@ fi
 search=/$name:/usr/local/bin:/usr/bin:/bin
 toolchain/five-minutes.sh "$root/$name/README.md" \
     "${enter[@]}" "$root" "$(command -v env)" -i HOME=/tmp PATH="$search" /bin/sh -c "cd /$name && eval \"\$0\""
+
+# A program of the native build needs this machine's processor.
+[ -e "$root/$name/libggml-cpu-x64.so" ] || exit 0
+qemu=$(command -v qemu-x86_64-static || true)
+if [ -z "$qemu" ]; then
+    echo "SKIPPED processors without AVX2: there is no qemu-x86_64-static (Debian's qemu-user-static)" >&2
+    exit 0
+fi
+# The first has no AVX, the second no AVX2.
+mkdir -p "$root/emulated"
+cp "$qemu" "$root/emulated/qemu"
+for processor in Nehalem SandyBridge; do
+    printf '#!/bin/sh\nexec /emulated/qemu -cpu %s /%s/callwright "$@"\n' "$processor" "$name" >"$root/emulated/callwright"
+    chmod +x "$root/emulated/callwright"
+    echo "$processor:"
+    toolchain/five-minutes.sh --first "$root/$name/README.md" \
+        "${enter[@]}" "$root" "$(command -v env)" -i HOME=/tmp PATH="/emulated:$search" /bin/sh -c "cd /$name && eval \"\$0\""
+done
+rm -r "$root/emulated"
