@@ -349,7 +349,7 @@ impl Session {
         }
         let tools = self.shown_tools();
         let Session { compiler, engine, prompts, options, .. } = self;
-        constrain::begin(compiler, &**engine, &prompts.writer.format, &tools, options, (b"", false)).map(|_| ())
+        constrain::begin(compiler, &**engine, &prompts.writer.format, (&[], &tools), options, (b"", false)).map(|_| ())
     }
 
     /// Continues with another engine of the same model: for example one that has its weights, after one that has only the

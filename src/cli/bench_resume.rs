@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 /// The options that determine the run, with their defaults where clap does not know them.
-const DECIDING: [(&str, Option<&str>); 21] = [
+const DECIDING: [(&str, Option<&str>); 22] = [
     ("suite", None),
     ("limit", None),
     ("repeat", None),
@@ -32,6 +32,7 @@ const DECIDING: [(&str, Option<&str>); 21] = [
     ("more_tools", None),
     ("call_threshold", None),
     ("no_call_below", None),
+    ("copy_bias", None),
     ("other_forms", None),
     ("max_tokens", None),
     ("seed", None),

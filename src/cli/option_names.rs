@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 /// What the library writes, and what the program writes in its place.
-const NAMES: [(&str, &str); 28] = [
+const NAMES: [(&str, &str); 29] = [
     ("set `Options::constrain` to off", "use --constrain off"),
     ("`Options::constrain`", "--constrain"),
     ("`Options::max_tokens`", "--max-tokens"),
@@ -24,6 +24,7 @@ const NAMES: [(&str, &str); 28] = [
     ("`Options::loop_guard` off", "--no-loop-guard"),
     ("`Sampling::repeat_penalty`", "--repeat-penalty"),
     ("`Sampling::temperature`", "--temp"),
+    ("`Sampling::copy_bias`", "--copy-bias"),
     ("`ModelBuilder::template`", "--template NAME|FILE"),
     ("`Hub::offline`", "--offline"),
     ("`Session::set_tools` gives some", "give some with --tools FILE"),

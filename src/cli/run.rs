@@ -59,12 +59,12 @@ pub struct RunArgs {
 
 /// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
 #[rustfmt::skip]
-const RECORDED: [&str; 61] = [
+const RECORDED: [&str; 62] = [
     "prompt", "prompt_option", "tools", "tools_strict", "mcp", "select_tools", "messages", "system", "images", "tool_choice", "execute",
     "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers", "threads_batch",
     "ubatch_size", "flash_attn", "cache_type_k", "cache_type_v", "no_mmap", "mlock", "lora", "prompt_cache", "prompt_cache_size", "cache_ram",
     "temp", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop",
-    "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier",
+    "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier", "copy_bias",
     "parallel", "no_parallel", "max_calls", "no_loop_guard", "text_after_calls", "no_repair", "no_coerce", "no_normalize",
     "other_forms", "context_policy", "call_threshold", "no_call_below", "constrain", "max_preamble", "max_thinking",
     "no_jump", "no_draft", "grammar", "json_schema",

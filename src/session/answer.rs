@@ -81,7 +81,8 @@ impl Session {
             decide::decision(opening, request, written.thinking).weighing(options.call_weights, question)
         });
         let begun = (written.prefill.as_bytes(), written.thinking);
-        let (mut constraint, notices) = constrain::begin(compiler, &**engine, format, &request.tools, options, begun)?;
+        let (mut constraint, notices) =
+            constrain::begin(compiler, &**engine, format, (&request.messages, &request.tools), options, begun)?;
         let mut notices: Vec<String> = unenforced.into_iter().chain(notices).collect();
         let unavailable = constrain::unavailable(&**engine, options);
         notices.extend(unavailable.into_iter().filter(|note| self.reported.insert(note.clone())));

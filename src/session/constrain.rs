@@ -1,11 +1,12 @@
 //! The constraint of one turn, from the session's options.
 
 use super::{Options, ToolChoice};
-use crate::constraint::{Calls, Compiler, Constraint, Mode, Notice, Rules};
+use crate::constraint::{Calls, Compiler, Constraint, Copying, Mode, Notice, Rules};
 use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
 use crate::generate::Generation;
 use crate::grammar::{Unenforced, json_grammar};
+use crate::message::Message;
 use crate::tool::{Tools, misfits as misfits_of};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ pub(super) fn begin<'c>(
     compiler: &'c mut Option<Compiler>,
     engine: &dyn Engine,
     format: &Format,
-    tools: &Tools,
+    (messages, tools): (&[Message], &Tools),
     options: &Options,
     (begun, thinking): (&[u8], bool),
 ) -> Result<(Option<Constraint<'c>>, Vec<String>)> {
@@ -52,6 +53,7 @@ pub(super) fn begin<'c>(
         draft: options.draft,
         sampled_elsewhere: engine.samples(),
         thinking,
+        copying: copying(engine, options, messages),
     };
     let only = match &options.tool_choice {
         ToolChoice::Tool(name) => Some(name.as_str()),
@@ -73,6 +75,12 @@ pub(super) fn begin<'c>(
         Err(error) if error.kind() == ErrorKind::Tools || options.grammar.is_some() => Err(error),
         Err(error) => without(options, error),
     }
+}
+
+/// What the values of calls rather copy, if that is wanted.
+fn copying(engine: &dyn Engine, options: &Options, messages: &[Message]) -> Option<Copying> {
+    let bias = options.sampling.copy_bias;
+    (bias != 0.0 && !engine.samples()).then(|| Copying::new(bias, messages))
 }
 
 /// Makes the grammar of an answer that is to have a [`ResponseFormat`](crate::message::ResponseFormat), and says why where none
@@ -118,6 +126,7 @@ fn needs_logits(chat: bool, options: &Options) -> Option<String> {
         ("`Options::no_call_below`", options.no_call_below.is_some()),
         ("`Options::logprobs`", options.logprobs.is_some()),
         ("`Options::logit_bias`", !options.logit_bias.is_empty()),
+        ("`Sampling::copy_bias`", options.sampling.copy_bias != 0.0),
         ("`Options::grammar`", chat && options.grammar.as_ref().is_some_and(|grammar| grammar.schema.is_none())),
         ("`Options::constrain` strict", chat && options.constrain == Mode::Strict),
     ];
