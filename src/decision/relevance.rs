@@ -2,9 +2,12 @@
 //!
 //! A language model expects words about weather after the description of a weather tool. So the likelihood of the question
 //! says whether the tools fit it, and needs no training on tool calls. For each token of the question, the logarithm of its
-//! probability is taken twice: with the tools in the prompt, and with one tool that says nothing in their place. So the
-//! instructions and examples around the tools have no part in it. The differences above 0 are added up. Tokens that the
-//! tools make less likely say nothing about the question: the tools cannot know its other words.
+//! probability is taken twice: with the tools in the prompt, and in the prompt without any. The differences above 0 are added
+//! up. Tokens that the tools make less likely say nothing about the question: the tools cannot know its other words.
+//!
+//! What the prompt has around the tools belongs to the comparison: a model that reads how to call tools expects a request, and
+//! one that reads nothing of them expects conversation. With a tool that says nothing in place of the others, only the tools
+//! would be compared, and requests would be told apart from conversation less well.
 
 use super::Distribution;
 use crate::Result;

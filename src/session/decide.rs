@@ -9,10 +9,8 @@ use crate::decision::{Decision, Opening, Question, Thresholds, place};
 use crate::engine::Engine;
 use crate::format::Format;
 use crate::message::Role;
-use crate::tool::Tools;
-use serde_json::json;
 use std::cell::OnceCell;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// What decisions need besides the session's engine.
 #[derive(Default)]
@@ -67,7 +65,7 @@ impl Deciding {
         }
         let Some(other) = &mut self.without_tools else { return Ok(None) };
         // A prompt that the template cannot write without tools cannot be compared.
-        let Ok(without) = prompts.write(engine, &request.with_tools(nothing())) else { return Ok(None) };
+        let Ok(without) = prompts.write(engine, &request.with_tools(Arc::default())) else { return Ok(None) };
         let tokens = place(&**other, &written.tokens, text.len() - at - content.len(), content.len());
         Question::new(&mut **other, &written.tokens, &without.tokens, tokens)
     }
@@ -88,13 +86,6 @@ pub(super) fn decision<'o>(opening: &'o Opening, request: &AnswerRequest, thinki
         false => Thresholds::default(),
     };
     Decision::new(opening, options.measure_call, thresholds, thinking)
-}
-
-/// A tool that says nothing about any question.
-fn nothing() -> Arc<Tools> {
-    static NOTHING: OnceLock<Arc<Tools>> = OnceLock::new();
-    let tool = json!([{"name": "none", "description": "", "parameters": {"type": "object", "properties": {}}}]);
-    Arc::clone(NOTHING.get_or_init(|| Arc::new(Tools::from_value(&tool).unwrap_or_default())))
 }
 
 /// Whether the weighted probability of a call decides about the answer.
