@@ -2,8 +2,9 @@
 //!
 //! A chat template was written for Jinja2 in Python, and each byte that it prints is part of a prompt. [`desugar`]
 //! rewrites what minijinja does differently into calls of functions; [`environment`] has the functions, filters and
-//! tests; [`methods`], [`operators`], [`sequences`], [`lists`], [`format`] and [`python`] emulate Python; [`depth`] and
-//! [`budget`] limit a template's resources; [`failure`] translates errors for the template's author.
+//! tests, and [`provided`] adds those that are minijinja's; [`methods`], [`operators`], [`sequences`], [`lists`],
+//! [`format`] and [`python`] emulate Python; [`depth`] and [`budget`] limit a template's resources; [`failure`]
+//! translates errors for the template's author.
 
 pub(super) mod budget;
 mod depth;
