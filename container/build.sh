@@ -41,8 +41,10 @@ echo "$image: $(images images --format '{{.Size}}' "$image")"
 container=$(images from "$image")
 # Its log goes to a file: a process that outlives this script would keep a pipe open.
 inside() { images run --isolation chroot "$container" -- "$@"; }
+# The server itself, below buildah's own processes.
+last() { local child; child=$(pgrep -P "$1" | head -n 1); if [ -n "$child" ]; then last "$child"; else echo "$1"; fi; }
 leave() {
-    [ -z "${server:-}" ] || { inside sh -c 'for at in /proc/[0-9]*; do [ "$(readlink "$at/exe")" != /opt/callwright/callwright ] || kill "${at#/proc/}"; done' || true; wait "$server" || true; }
+    [ -z "${server:-}" ] || { kill "$(last "$server")" || true; wait "$server" || true; }
     images rm "$container" >/dev/null
 }
 trap leave EXIT
