@@ -38,7 +38,7 @@ def bodies():
             yield {**body, "temperature": 0, "max_tokens": 64, "model": "bundled"}
 
 
-MALFORMED = [b"{", b"\xff\xfe", b"[]", b'{"messages": 5}', b'{"messages": [{"role": "user", "content": "x"}], "n": 9}']
+MALFORMED = [b"{", b"\xff\xfe", b"[]", b'{"messages": 5}', b'{"messages": [{"role": "user", "content": "x"}], "n": 99}']
 
 
 def ask(port, body, stream, hang_up=False):

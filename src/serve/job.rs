@@ -149,13 +149,7 @@ impl ServerFields {
             Some(Value::Bool(flag)) => Ok(*flag),
             Some(other) => Err(Refusal::invalid(format!("{name} is {}; expected true or false", shown(other)))),
         };
-        let answers = match taken.get("n").map(|count| (count.as_u64(), count)) {
-            None => 1,
-            Some((Some(count @ 1..=ANSWERS), _)) => count as usize,
-            Some((_, other)) => {
-                return Err(Refusal::invalid(format!("n is {}; expected a number from 1 to {ANSWERS}", shown(other))));
-            }
-        };
+        let answers = taken.get("n").map_or(Ok(1), answers)?;
         let own = match taken.get("callwright") {
             None => Own::default(),
             Some(value) => serde_json::from_value(value.clone())
@@ -170,9 +164,7 @@ impl ServerFields {
             own,
         })
     }
-}
 
-impl ServerFields {
     /// For a path that writes one answer.
     ///
     /// # Errors
@@ -192,6 +184,15 @@ impl Work {
             chat.body.seed = chat.body.seed.map(|seed| seed.wrapping_add(number as u64));
         }
         self
+    }
+}
+
+/// How many answers `n` asks for.
+fn answers(count: &Value) -> Result<usize, Refusal> {
+    // Some clients write each number with a point.
+    match count.as_f64() {
+        Some(number) if number.fract() == 0.0 && (1.0..=ANSWERS as f64).contains(&number) => Ok(number as usize),
+        _ => Err(Refusal::invalid(format!("n is {}; expected a number from 1 to {ANSWERS}", shown(count)))),
     }
 }
 

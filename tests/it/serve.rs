@@ -265,6 +265,7 @@ fn several_answers_to_one_request_are_those_with_the_next_seeds() {
     assert_eq!(tokens(events.last().unwrap()), tokens(&together));
     assert_eq!(streamed.text.matches("[DONE]").count(), 1);
 
+    assert_eq!(poem(json!({"n": 1.0})).json()["choices"].as_array().unwrap().len(), 1);
     let refused = |n: Value| poem(json!({"n": n}));
     for n in [json!(0), json!(17), json!("two"), json!(1.5)] {
         let refusal = refused(n);
