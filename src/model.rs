@@ -6,6 +6,7 @@ use crate::engine::{Engine, ModelInfo};
 use crate::models::{Found, Gguf, Hub, ModelEntry, Models, Progress, ServerModel};
 #[cfg(feature = "remote")]
 use crate::remote::Server;
+use crate::session::prepare_reader;
 use crate::{Error, ErrorKind, Result, Session};
 use callwright_core::choose::{Choice, Clues, format_for};
 use callwright_core::format::Format;
@@ -340,7 +341,13 @@ impl ModelBuilder {
             Ok((path, gguf))
         })?;
         if self.reads_calls {
-            prepare(gguf, template.clone(), format.clone());
+            let (template, format) = (template.clone(), format.clone());
+            // The session will find it done, or wait for it.
+            prepare_reader(move || {
+                if let Some(choice) = tool_format(&gguf, template.as_deref(), format) {
+                    choice.format.prepare();
+                }
+            });
         }
         let small = || std::fs::metadata(&path).is_ok_and(|data| data.len() <= SMALL);
         let vocabulary_only = self.load.vocabulary_only && !(self.small_whole && small());
@@ -384,21 +391,6 @@ fn connect(
         .hint("build with the feature remote, which is on by default"))
 }
 
-/// Prepares the reading of calls on another thread. The session will find it done, or wait for it.
-fn prepare(gguf: Gguf, template: Option<Arc<ChatTemplate>>, format: Option<Format>) {
-    let prepare = move || {
-        let chosen = || match template {
-            Some(template) => format_for(&template, None, Clues::default()).ok(),
-            None => tool_format(&gguf),
-        };
-        if let Some(format) = format.or_else(|| Some(chosen()?.format)) {
-            format.prepare();
-        }
-    };
-    // Without a thread, the first call does it.
-    let _ = std::thread::Builder::new().name("reader".to_owned()).spawn(prepare);
-}
-
 /// Loads a GGUF; a context that is not set is what models.toml says, and so are adapters.
 fn load(path: &Path, entry: &ModelEntry, options: LoadOptions) -> Result<LlamaEngine> {
     let context = options.context.or(entry.context.map(|context| context as usize));
@@ -406,8 +398,9 @@ fn load(path: &Path, entry: &ModelEntry, options: LoadOptions) -> Result<LlamaEn
     LlamaEngine::load(path, LoadOptions { context, lora, ..options })
 }
 
-/// The format that a session with the model would choose; `None` where its chat template is not in order.
-pub(crate) fn tool_format(gguf: &Gguf) -> Option<Choice> {
+/// The format that a session with the model would choose, with this template and format in place of the model's; `None` where
+/// the chat template is not in order.
+pub(crate) fn tool_format(gguf: &Gguf, template: Option<&ChatTemplate>, format: Option<Format>) -> Option<Choice> {
     const CONTROL: i32 = 3;
     const USER_DEFINED: i32 = 4;
     let types = gguf.token_types().unwrap_or_default();
@@ -415,10 +408,13 @@ pub(crate) fn tool_format(gguf: &Gguf) -> Option<Choice> {
     let special: HashSet<String> = special.filter_map(|(_, id)| gguf.token_text(id)).collect();
     let is_token = |text: &str| special.contains(text);
     let clues = Clues { architecture: gguf.architecture().unwrap_or_default(), is_token: Some(&is_token) };
+    if let Some(template) = template {
+        return format_for(template, format, clues).ok();
+    }
     let named: Vec<(String, String)> =
         gguf.chat_templates().iter().map(|template| (template.name.to_owned(), template.source.to_owned())).collect();
-    let template = ChatTemplates::from_model("the model", None, &named).ok()?.into_chosen(true);
-    format_for(&template, None, clues).ok()
+    let own = ChatTemplates::from_model("the model", None, &named).ok()?.into_chosen(true);
+    format_for(&own, format, clues).ok()
 }
 
 #[cfg(all(test, feature = "llama"))]

@@ -105,6 +105,11 @@ pub struct Session {
     pub(crate) turns: usize,
 }
 
+/// Prepares the reading of calls on another thread. Without a thread, the first call does it.
+pub(crate) fn prepare_reader(prepare: impl FnOnce() + Send + 'static) {
+    let _ = std::thread::Builder::new().name("reader".to_owned()).spawn(prepare);
+}
+
 /// Called while a prompt is decoded: see [`Session::watch_prompt`].
 type OnPrompt = Box<dyn FnMut(usize, usize) + Send>;
 
@@ -214,12 +219,11 @@ impl Session {
         self.notices.extend(self.prompts.writer.missing_tools(&self.tools, &self.options));
     }
 
-    /// Prepares the reading of calls on another thread, while the weights are loaded and the prompt is read.
+    /// Prepares the reading of calls while the weights are loaded and the prompt is read.
     fn prepare_reader(&mut self) {
         if !std::mem::replace(&mut self.preparing, true) {
             let format = Arc::clone(&self.prompts.writer.format);
-            // Without a thread, the first call does it.
-            let _ = std::thread::Builder::new().name("reader".to_owned()).spawn(move || format.prepare());
+            prepare_reader(move || format.prepare());
         }
     }
 

@@ -295,7 +295,8 @@ impl Facts {
         }
         rows.push((
             "tool calls",
-            callwright::model::tool_format(gguf).map_or_else(|| "not known".to_owned(), |choice| choice.describe()),
+            callwright::model::tool_format(gguf, None, None)
+                .map_or_else(|| "not known".to_owned(), |choice| choice.describe()),
         ));
         if let Some(features) = cpu_features {
             let features = if features.is_empty() { "the baseline only".to_owned() } else { features.join(" ") };
@@ -334,7 +335,7 @@ impl Facts {
             "bos": token("bos"),
             "eos": token("eos"),
             "chat_templates": templates,
-            "tool_calls": callwright::model::tool_format(gguf).map(|choice| choice.describe()),
+            "tool_calls": callwright::model::tool_format(gguf, None, None).map(|choice| choice.describe()),
             "cpu_features": cpu_features,
             "problem": problem.map(|error| error.message()),
         })

@@ -7,7 +7,7 @@
 //!
 //! What the prompt has around the tools belongs to the comparison: a model that reads how to call tools expects a request, and
 //! one that reads nothing of them expects conversation. With a tool that says nothing in place of the others, only the tools
-//! would be compared, and requests would be told apart from conversation less well.
+//! would be compared. That distinguishes requests from conversation less well.
 
 use super::Distribution;
 use crate::Result;

@@ -31,21 +31,11 @@ pub(super) struct Layout {
 
 /// Whether a context with this layout reads the state as it is.
 pub(super) fn is_for(state: &[u8], to: Layout) -> bool {
-    layout(state).is_none_or(|from| from == to)
-}
-
-/// The layout of a state.
-fn layout(state: &[u8]) -> Option<Layout> {
-    let mut from = Reader::new(state)?;
-    let sequences = from.number()? as usize;
-    for _ in 0..sequences {
-        let tokens = from.number()? as usize;
-        if tokens > 0 {
-            from.bytes(tokens.checked_mul(12)?)?;
-            return Some(Layout { sequences, transposed: from.number()? != 0 });
-        }
-    }
-    None
+    let fits = |part: &Part| {
+        let stored = part.values.iter().all(|values| values.transposed == to.transposed);
+        part.flag.is_none() || part.sequences == to.sequences && stored
+    };
+    parts(state).is_none_or(|parts| parts.iter().all(fits))
 }
 
 /// The state for a context with another layout; the same state if it does not read like one of plain attention.
