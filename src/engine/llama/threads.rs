@@ -103,14 +103,20 @@ pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How many of these nobody else uses now; at least one. All where the system does not say.
+/// How many of these no other program uses now; at least one. All where the system does not say.
 fn free_cores() -> usize {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let all = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
-    // This thread is one of the running ones.
     let running = stat.lines().find_map(|line| line.strip_prefix("procs_running ")?.trim().parse::<usize>().ok());
-    let others = running.map_or(0, |running| running.saturating_sub(1));
+    let others = running.unwrap_or_default().saturating_sub(own_running());
     if all == 0 { cores() } else { all.saturating_sub(others).clamp(1, cores()) }
+}
+
+/// How many threads of this process run now. What they prepare is short, and done before the model decodes.
+fn own_running() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let runs = |stat: String| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'));
+    threads.filter(|thread| std::fs::read_to_string(thread.path().join("stat")).is_ok_and(runs)).count()
 }
 
 /// What the counts of this machine and this version are remembered by; it follows the model.
@@ -181,6 +187,23 @@ pub(super) fn median(step: &mut impl FnMut() -> Option<Duration>, began: Instant
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn threads_of_this_process_are_not_those_of_other_programs() {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| while !done.load(Ordering::Relaxed) {});
+            // It may have to wait for its first moment.
+            let seen = (0..1000).any(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                own_running() >= 2
+            });
+            done.store(true, Ordering::Relaxed);
+            assert!(seen);
+        });
+    }
 
     #[test]
     fn the_least_median_wins_and_one_disturbed_step_does_not_matter() {
