@@ -248,6 +248,15 @@ pub trait Engine: Send {
     /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) if there is not enough memory.
     fn reserve(&mut self, tokens: usize) -> Result<()>;
 
+    /// Reserves space for `now` tokens in total, of up to `most` that will come. An engine that can grow while it generates may
+    /// leave the rest for later.
+    ///
+    /// # Errors
+    /// Those of [`Engine::reserve`].
+    fn reserve_from(&mut self, _now: usize, most: usize) -> Result<()> {
+        self.reserve(most)
+    }
+
     /// Maximum number of tokens: `--ctx`, or what the model was trained for.
     fn context_limit(&self) -> usize;
 

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 pub(crate) const PROMPT_CHUNK: usize = 512;
 /// After more pending tokens than this there is no draft: all must fit into one batch.
 const DRAFT_BEHIND: usize = 256;
+/// Tokens of an answer that have room from the start: a call has fewer.
+const FIRST: usize = 128;
 
 /// Bytes that a token of a server's model has, about: to the constraint each byte is a token.
 const SERVER_UNITS: usize = 4;
@@ -185,8 +187,8 @@ pub(crate) fn generate_with(
     engine.begin(prompt, sampler.sampling())?;
     let room = engine.context_limit().saturating_sub(prompt.len());
     let limits = Limits { max_tokens: limits.max_tokens.min(room), ..limits };
-    let ahead = guides.decision.as_ref().map_or(0, |decision| decision.reserve().min(room));
-    engine.reserve(prompt.len() + limits.max_tokens.max(ahead))?;
+    let ahead = guides.decision.as_ref().map_or(0, |decision| decision.reserve());
+    reserve(engine, prompt.len(), limits.max_tokens.max(ahead))?;
     let on_server = engine.samples();
     let mut answer = Answer {
         engine,
@@ -218,6 +220,15 @@ pub(crate) fn generate_with(
         None => answer.write(on_token)?,
     }
     Ok(answer.made)
+}
+
+/// Makes room for a prompt and an answer of up to `most` tokens, within the context's limit.
+///
+/// # Errors
+/// Those of [`Engine::reserve`].
+pub(crate) fn reserve(engine: &mut dyn Engine, prompt: usize, most: usize) -> Result<()> {
+    let most = most.min(engine.context_limit().saturating_sub(prompt));
+    engine.reserve_from(prompt + most.min(FIRST), prompt + most)
 }
 
 /// Gets each token of an answer, and whether the grammar closes what is open.

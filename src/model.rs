@@ -178,21 +178,21 @@ impl Model {
         Ok(self.own.get_or_init(|| own).clone())
     }
 
-    /// Loads the weights after the vocabulary, unless they are there. Sessions keep the engines that they have; see
-    /// `Session::set_engine`.
+    /// Loads the weights after the vocabulary, and returns whether they were not there. Sessions keep the engines that they have;
+    /// see `Session::set_engine`.
     ///
     /// # Errors
     /// [`ErrorKind::Engine`](crate::ErrorKind::Engine) when it cannot be loaded.
-    pub(crate) fn reload(&mut self, options: LoadOptions) -> Result<()> {
+    pub(crate) fn reload(&mut self, options: LoadOptions) -> Result<bool> {
         if self.entry.server().is_some() || !self.vocabulary_only {
-            return Ok(());
+            return Ok(false);
         }
         self.vocabulary_only = options.vocabulary_only;
         let engine = load(&self.path, &self.entry, options)?;
         // Without the weights, the length of the context is not known.
         self.info = engine.model().clone();
         self.weights = Weights::Here(Box::new(Mutex::new(engine)));
-        Ok(())
+        Ok(true)
     }
 
     /// An engine with a context of its own over the same weights.

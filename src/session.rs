@@ -346,13 +346,16 @@ impl Session {
     /// be called, and what [`Session::respond`] finds in a grammar.
     #[doc(hidden)]
     pub fn check(&mut self) -> Result<()> {
-        // A conversation that is still to be begun is written when there is something to write.
-        if let Ok(request) = self.request() {
-            let written = self.prompts.write(&*self.engine, &request)?;
-            self.prompts.prepared = Some(Prepared { request, written });
-        }
+        let request = self.request();
         let tools = self.shown_tools();
         let Session { compiler, engine, prompts, options, .. } = self;
+        // A conversation that is still to be begun is written when there is something to write.
+        if let Ok(request) = request {
+            let written = prompts.write(&**engine, &request)?;
+            // Without the weights there is no room. With them, the answer reports that there is none.
+            let _ = constrain::prepare(compiler, &mut **engine, &prompts.writer.format, &request, written.tokens.len());
+            prompts.prepared = Some(Prepared { request, written });
+        }
         constrain::begin(compiler, &**engine, &prompts.writer.format, (&[], &tools), options, (b"", false)).map(|_| ())
     }
 

@@ -391,7 +391,9 @@ impl ModelOptions {
 
     /// Loads the model's weights for a session that was opened.
     pub fn load_weights(&self, model: &mut Model, session: &mut Session) -> Result<()> {
-        model.reload(self.load_options(false))?;
+        if model.reload(self.load_options(false))? {
+            session.set_engine(model.engine());
+        }
         let trained = model.info().context_train;
         if let Some(context) = self.ctx.filter(|context| *context > trained) {
             notice_once(&format!(
@@ -399,7 +401,6 @@ impl ModelOptions {
                  what it writes beyond them may make no sense"
             ));
         }
-        session.set_engine(model.engine());
         Ok(())
     }
 

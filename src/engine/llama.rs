@@ -43,6 +43,9 @@ const BATCH: usize = 512;
 const LONG_CONTEXT: usize = 16 * 1024;
 /// From this many tokens at a time on, a prompt is read with flash attention: up to twice as fast.
 const FLASH_FROM: usize = 256;
+/// Space for up to this many tokens of an answer is made when they come: most answers are short, and clearing it takes longer than
+/// their first token.
+const LATER: usize = 1024;
 /// Each step of a model smaller than this is over before a second thread has begun, and a prompt before it has moved to
 /// another context.
 const SMALL: u64 = 32 << 20;
@@ -63,6 +66,8 @@ pub(crate) struct LlamaEngine {
     options: LoadOptions,
     threads: Arc<Threads>,
     cached: Vec<Token>,
+    /// How many tokens may come in total.
+    most: usize,
     /// The rows of the last batch's tokens that have logits.
     rows: Vec<usize>,
     /// What was read of earlier prompts, by any engine of the model.
@@ -131,6 +136,7 @@ impl LlamaEngine {
             options,
             threads,
             cached: Vec::new(),
+            most: 0,
             rows: Vec::new(),
             prompts: None,
             read_with_flash: 0,
@@ -183,8 +189,7 @@ impl LlamaEngine {
 
     /// Goes on with flash attention; returns whether that is possible.
     fn set_flash_state(&mut self, entry: &Entry) -> bool {
-        let room = self.context.as_ref().map_or(0, Context::room);
-        let Ok(mut flash) = self.new_context(room, sys::LLAMA_FLASH_ATTN_TYPE_ENABLED) else { return false };
+        let Ok(mut flash) = self.new_context(self.room(), sys::LLAMA_FLASH_ATTN_TYPE_ENABLED) else { return false };
         if !flash.set_state(0, &entry.state) {
             return false;
         }
@@ -242,6 +247,20 @@ impl LlamaEngine {
         }
     }
 
+    /// The number of tokens that the context has room for.
+    fn room(&self) -> usize {
+        self.context.as_ref().map_or(0, Context::room)
+    }
+
+    /// Makes room for tokens that were announced, with all that is decoded kept.
+    fn grow(&mut self, tokens: usize) -> Result<()> {
+        let before = self.cached.clone();
+        self.reserve_from(tokens, self.most)?;
+        // Where the state could not be moved, it is computed again.
+        let lost = self.cached.len().min(before.len());
+        before[lost..].chunks(self.batch()).try_for_each(|chunk| self.decode_batch(chunk, chunk.len()))
+    }
+
     /// Tokens that may be decoded at a time.
     fn batch(&self) -> usize {
         self.options.batch.unwrap_or(BATCH)
@@ -257,14 +276,16 @@ impl LlamaEngine {
         if self.options.vocabulary_only {
             return error(ONLY_VOCABULARY.to_owned());
         }
-        let batch = self.batch();
+        let (batch, wanted) = (self.batch(), self.cached.len() + tokens.len());
+        if wanted > self.room() && wanted <= self.most {
+            self.grow(wanted)?;
+        }
         self.move_for(tokens.len());
         let Some(context) = self.flash.as_mut().or(self.context.as_mut()) else {
             return error("nothing to decode into: no room was reserved".to_owned());
         };
-        let (size, wanted) = (context.room(), self.cached.len() + tokens.len());
+        let size = context.room();
         if wanted > size {
-            // A larger context would be a new one.
             return error(format!("{wanted} tokens do not fit into the {size} that were reserved"));
         }
         if tokens.len() > batch {
@@ -316,10 +337,17 @@ impl Engine for LlamaEngine {
     }
 
     fn reserve(&mut self, tokens: usize) -> Result<()> {
+        self.reserve_from(tokens, tokens)
+    }
+
+    fn reserve_from(&mut self, now: usize, most: usize) -> Result<()> {
         if self.options.vocabulary_only {
             return Err(Error::new(ErrorKind::Engine, ONLY_VOCABULARY));
         }
-        let size = self.context.as_ref().map_or(0, Context::room);
+        self.most = most;
+        let later = if has_gpu() { 0 } else { LATER };
+        let tokens = now.max(most.saturating_sub(later));
+        let size = self.room();
         if tokens <= size {
             return Ok(());
         }
@@ -330,7 +358,7 @@ impl Engine for LlamaEngine {
         self.forget();
         // First, so that both need not fit into memory.
         (self.context, self.flash) = (None, None);
-        self.context = Some(self.new_context(size, self.options.flash_attention(size))?);
+        self.context = Some(self.new_context(size, self.options.flash_attention(size.max(most)))?);
         self.set_state(&cached, flash, &state.unwrap_or_default());
         Ok(())
     }
@@ -372,7 +400,8 @@ impl Engine for LlamaEngine {
         let reading = if flash { Reading::Flash } else { Reading::Full };
         self.goes_on = false;
         if let Some((gain, entry)) = prompts.find(Wanted { prompt, have, most, reading })
-            && entry.tokens.len() <= self.context.as_ref().map_or(0, Context::room)
+            && entry.tokens.len() <= self.most
+            && self.reserve_from(entry.tokens.len(), self.most).is_ok()
         {
             self.goes_on = flash && gain < most;
             if !(self.goes_on && full && self.set_flash_state(&entry)) {

@@ -1,10 +1,11 @@
 //! The constraint of one turn, from the session's options.
 
+use super::prompt::AnswerRequest;
 use super::{Options, ToolChoice};
 use crate::constraint::{Calls, Compiler, Constraint, Copying, Mode, Notice, Rules};
 use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
-use crate::generate::Generation;
+use crate::generate::{Generation, reserve};
 use crate::grammar::{Unenforced, json_grammar};
 use crate::message::Message;
 use crate::tool::{Tools, misfits as misfits_of};
@@ -21,15 +22,10 @@ pub(super) fn begin<'c>(
     options: &Options,
     (begun, thinking): (&[u8], bool),
 ) -> Result<(Option<Constraint<'c>>, Vec<String>)> {
-    let nothing = tools.is_empty() && options.grammar.is_none();
-    // Without a grammar for calls, an answer can still be required to have none.
-    let dormant = options.constrain == Mode::Off
-        && options.no_call_below.is_some()
-        && options.tool_choice == ToolChoice::Auto
-        && options.grammar.is_none();
-    if options.constrain == Mode::Off && !dormant || nothing {
+    if !is_constrained(tools, options) {
         return Ok((None, Vec::new()));
     }
+    let dormant = is_dormant(options);
     if compiler.is_none() {
         let Some(vocabulary) = engine.vocabulary() else { return Ok((None, Vec::new())) };
         match Compiler::for_format(vocabulary, format) {
@@ -75,6 +71,42 @@ pub(super) fn begin<'c>(
         Err(error) if error.kind() == ErrorKind::Tools || options.grammar.is_some() => Err(error),
         Err(error) => without(options, error),
     }
+}
+
+/// Whether an answer has a constraint.
+fn is_constrained(tools: &Tools, options: &Options) -> bool {
+    let nothing = tools.is_empty() && options.grammar.is_none();
+    !nothing && (options.constrain != Mode::Off || is_dormant(options))
+}
+
+/// Whether the constraint waits until a threshold decides: without a grammar for calls, an answer can still be required to have none.
+fn is_dormant(options: &Options) -> bool {
+    options.constrain == Mode::Off
+        && options.no_call_below.is_some()
+        && options.tool_choice == ToolChoice::Auto
+        && options.grammar.is_none()
+}
+
+/// Makes room for an answer after a prompt of so many tokens and, meanwhile, the compiler of constraints: both take their time.
+///
+/// # Errors
+/// Those of [`Engine::reserve`]. [`begin`] has those of the compiler.
+pub(super) fn prepare(
+    compiler: &mut Option<Compiler>,
+    engine: &mut dyn Engine,
+    format: &Format,
+    request: &AnswerRequest,
+    prompt: usize,
+) -> Result<()> {
+    let options = &request.options;
+    let wanted = compiler.is_none() && is_constrained(&request.tools, options);
+    let vocabulary = if wanted { engine.vocabulary() } else { None };
+    std::thread::scope(|scope| {
+        if let Some(vocabulary) = vocabulary {
+            scope.spawn(|| *compiler = Compiler::for_format(vocabulary, format).ok());
+        }
+        reserve(engine, prompt, options.max_tokens)
+    })
 }
 
 /// What the values of calls rather copy, if that is wanted.

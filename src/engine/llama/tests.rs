@@ -89,6 +89,50 @@ fn a_context_that_grows_keeps_what_it_has() {
 }
 
 #[test]
+fn a_context_that_grows_within_an_answer_changes_no_bit_of_it() {
+    for moves in [false, true] {
+        let open = || LlamaEngine { can_move: moves, ..load(|load| load.threads = Some(1)) };
+        let (mut whole, mut growing) = (open(), open());
+        let prompt = prompt(&whole, 40, "Be brief.");
+        let most = prompt.len() + 600;
+        whole.reserve(most).unwrap();
+        growing.reserve_from(prompt.len(), most).unwrap();
+        let size = growing.room();
+        assert!(size < most && whole.room() >= most);
+        for engine in [&mut whole, &mut growing] {
+            engine.decode(&prompt).unwrap();
+        }
+        for (at, token) in (prompt.len()..most).zip(prompt.iter().cycle()) {
+            whole.decode(&[*token]).unwrap();
+            growing.decode(&[*token]).unwrap();
+            assert!(whole.logits() == growing.logits(), "token {at}, moves: {moves}");
+        }
+        assert!(growing.room() >= most && growing.cached().len() == most);
+        assert!(growing.decode(&vec![prompt[0]; growing.room()]).is_err(), "more than was announced");
+    }
+}
+
+#[test]
+fn what_was_kept_is_found_by_a_prompt_that_has_less_room_at_first() {
+    let mut engine = load(|load| load.prompt_memory = 64 << 20);
+    let short = prompt(&engine, 2, "Be brief.");
+    // A long answer is a part of what is kept.
+    engine.reserve(short.len() + 400).unwrap();
+    engine.decode(&short).unwrap();
+    short.iter().cycle().take(400).for_each(|token| engine.decode(&[*token]).unwrap());
+    let other = prompt(&engine, 0, "Who lives there?");
+    write(&mut engine, &other);
+    engine.context = None;
+    engine.forget();
+    let cancel = AtomicBool::new(false);
+    let read = |engine: &mut LlamaEngine| {
+        let limits = Limits::new(500, &cancel);
+        generate(engine, &short, &Sampling::default(), limits, None, &mut |_, _| ControlFlow::Break(())).unwrap()
+    };
+    assert_eq!(read(&mut engine).usage.cached_tokens, short.len() - 1);
+}
+
+#[test]
 fn what_left_the_context_comes_back_from_memory() {
     for moves in [false, true] {
         let load = |set: &dyn Fn(&mut LoadOptions)| LlamaEngine { can_move: moves, ..load(set) };

@@ -105,10 +105,13 @@ pub(super) fn cores() -> usize {
 
 /// How many of these no other program uses now; at least one. All where the system does not say.
 fn free_cores() -> usize {
+    let own_before = own_running();
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    // What has begun or ended meanwhile is not another program's either.
+    let own = own_before.max(own_running());
     let all = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
     let running = stat.lines().find_map(|line| line.strip_prefix("procs_running ")?.trim().parse::<usize>().ok());
-    let others = running.unwrap_or_default().saturating_sub(own_running());
+    let others = running.unwrap_or_default().saturating_sub(own);
     if all == 0 { cores() } else { all.saturating_sub(others).clamp(1, cores()) }
 }
 
