@@ -15,7 +15,7 @@ pub mod vocabulary;
 use crate::Result;
 use crate::generate::{End, Usage};
 use crate::session::Options;
-use crate::template::Piece;
+use crate::template::{ChatTemplates, Piece};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -216,6 +216,22 @@ pub struct ModelInfo {
     pub control_tokens: Vec<String>,
     /// Texts of the markup tokens that the model's makers added, which a detokenizer prints.
     pub user_defined_tokens: Vec<String>,
+}
+
+impl ModelInfo {
+    /// The model's chat templates. A model that has none is asked in ChatML or, where its vocabulary has no token of ChatML, in plain
+    /// text: see [`ChatTemplates::plain`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Template`](crate::ErrorKind::Template) if a template of the model is not usable.
+    pub fn chat_templates(&self) -> Result<ChatTemplates> {
+        let mut tokens = self.control_tokens.iter().chain(&self.user_defined_tokens).peekable();
+        let none = self.templates.is_empty() && tokens.peek().is_some();
+        if none && !tokens.any(|token| token.starts_with("<|im_")) {
+            return ChatTemplates::plain();
+        }
+        ChatTemplates::from_model(&self.name, None, &self.templates)
+    }
 }
 
 /// A model with one sequence in its context.

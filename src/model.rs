@@ -174,7 +174,7 @@ impl Model {
         if let Some(own) = self.own.get() {
             return Ok(own.clone());
         }
-        let own = ChatTemplates::from_model(&self.info.name, None, &self.info.templates)?;
+        let own = self.info.chat_templates()?;
         Ok(self.own.get_or_init(|| own).clone())
     }
 

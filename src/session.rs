@@ -151,7 +151,7 @@ impl Session {
         let model = engine.model();
         let templates = match template {
             Some(template) => ChatTemplates::single(template),
-            None => ChatTemplates::from_model(&model.name, None, &model.templates)?,
+            None => model.chat_templates()?,
         };
         Session::with_templates(engine, templates, format)
     }

@@ -43,7 +43,7 @@ enum Command {
     #[command(after_help = "Examples:\n  callwright template show hermes > mine.jinja\n  \
             callwright template show path/to/model.gguf")]
     Show {
-        /// Print this one: a name from `callwright template list`, chatml, or a GGUF, whose chat template is printed
+        /// Print this one: a name from `callwright template list`, chatml, plain, or a GGUF, whose chat template is printed
         name: String,
     },
     /// Render conversations with a template and report what it can and cannot do
@@ -150,7 +150,7 @@ fn show(name: &str) -> Result<u8> {
             let source = gguf.chat_template(None).map(str::to_owned);
             source.ok_or_else(|| {
                 Error::new(ErrorKind::Template, format!("{name} has no chat template"))
-                    .hint("callwright writes its prompts as ChatML: callwright template show chatml")
+                    .hint("its prompts are written with a built-in one: callwright template show chatml, or plain for a base model")
             })?
         }
         // This error lists the names, and suggests the nearest.
@@ -243,8 +243,7 @@ fn vocabulary(name: &str, args: &CheckArgs) -> Result<Box<dyn Engine>> {
 }
 
 fn own_template(engine: &dyn Engine) -> Result<Arc<ChatTemplate>> {
-    let model = engine.model();
-    Ok(ChatTemplates::from_model(&model.name, None, &model.templates)?.into_chosen(true))
+    Ok(engine.model().chat_templates()?.into_chosen(true))
 }
 
 fn check(args: &CheckArgs) -> Result<u8> {

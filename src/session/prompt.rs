@@ -345,8 +345,9 @@ pub(super) fn notices(model: &ModelInfo, templates: &ChatTemplates) -> Vec<Strin
     let mut notices = Vec::new();
     if templates.is_built_in() {
         notices.push(format!(
-            "{} has no chat template; the prompt is written as ChatML (`ModelBuilder::template` gives another)",
-            model.name
+            "{} has no chat template; the prompt is written as {} (`ModelBuilder::template` gives another)",
+            model.name,
+            if templates.choose(false).source().contains("<|im_start|>") { "ChatML" } else { "plain text" }
         ));
     }
     let plain = templates.choose(false);

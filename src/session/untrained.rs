@@ -35,6 +35,7 @@ pub(super) fn notice(engine: &dyn Engine, format: &Format) -> Option<String> {
 
 /// Markers as the subject of a sentence, and its verb; `None` if there are none.
 fn listed(markers: &[String]) -> Option<(String, &'static str)> {
+    let markers: Vec<&str> = markers.iter().map(|marker| marker.trim()).collect();
     let (last, before) = markers.split_last()?;
     Some(match before {
         [] => (format!("the marker {last}"), "is no token"),
@@ -90,11 +91,16 @@ impl Turns {
     }
 }
 
-/// The texts that look like special tokens, each once.
-fn markers_in(text: &str) -> Vec<String> {
-    let mut found = special_looking(text);
+/// The texts that look like special tokens, each once. Without any, the line that names who speaks next: `User:`.
+fn markers_in(between: &str) -> Vec<String> {
+    let mut found = special_looking(between);
     found.sort();
     found.dedup();
+    if let Some((_, line)) =
+        between.trim_end().rsplit_once('\n').filter(|(_, line)| found.is_empty() && line.ends_with(':'))
+    {
+        found.push(format!("\n{line}"));
+    }
     found
 }
 

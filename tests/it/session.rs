@@ -284,6 +284,27 @@ fn a_model_without_a_template_is_prompted_as_chatml_and_the_user_told() {
 }
 
 #[test]
+fn a_base_model_is_asked_in_plain_text_and_does_not_write_the_next_question() {
+    let info = ModelInfo {
+        name: "a base model".to_owned(),
+        context_train: 16_384,
+        control_tokens: vec!["<bos>".into(), "<eos>".into()],
+        ..ModelInfo::default()
+    };
+    let engine = ScriptedEngine::from_texts(info, [" Seven.\n\nUser: And in leap years?\n\nAssistant: Seven."]);
+    let mut session = Session::new(Box::new(engine), None, None).unwrap();
+    insta::assert_snapshot!(session.notices().join("\n"));
+    session.set_messages(vec![Message::user("How many days has a week?")]).unwrap();
+    assert_eq!(session.prompt().unwrap().0.text(), "User: How many days has a week?\n\nAssistant:");
+    let reply = session.respond(&mut |_| ()).unwrap();
+    assert_eq!(reply.message.content.trim(), "Seven.");
+    session.set_tools(Tools::from_json(r#"[{"name": "calendar"}]"#, "tools").unwrap());
+    session.set_messages([session.messages(), &[Message::user("And a year?")]].concat()).unwrap();
+    let prompt = session.prompt().unwrap().0.text();
+    insta::assert_snapshot!(prompt);
+}
+
+#[test]
 fn reserved_text_from_outside_is_literal_in_the_prompt() {
     let info = ModelInfo {
         context_train: 16_384,

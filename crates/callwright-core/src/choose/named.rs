@@ -22,7 +22,7 @@ impl ChatTemplate {
         Err(match nearest(name, Format::names().chain(ChatTemplate::BUILTIN)) {
             Some(meant) if ChatTemplate::BUILTIN.contains(&meant) => error.hint(format!("did you mean `{meant}`?")),
             Some(format) => error.hint(format!("`{format}` is a tool-call format, which any template can have")),
-            None => error.hint(format!("give a Jinja file, or the built-in {}", ChatTemplate::BUILTIN.join(", "))),
+            None => error.hint(format!("give a Jinja file, or a built-in one: {}", ChatTemplate::BUILTIN.join(" or "))),
         })
     }
 }

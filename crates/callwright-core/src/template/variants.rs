@@ -6,14 +6,20 @@ use std::sync::Arc;
 
 /// ChatML, which most models without a template follow well enough.
 const CHATML: &str = include_str!("../../templates/chatml.jinja");
+/// Turns in plain text, with examples of calls, for models that were trained on no conversations.
+const PLAIN: &str = include_str!("../../templates/plain.jinja");
 
 impl ChatTemplate {
     /// The names of the built-in chat templates.
-    pub const BUILTIN: [&str; 1] = ["chatml"];
+    pub const BUILTIN: [&str; 2] = ["chatml", "plain"];
 
     /// The built-in chat template of that name.
     pub fn builtin(name: &str) -> Option<Result<ChatTemplate>> {
-        (ChatTemplate::BUILTIN == [name]).then(|| ChatTemplate::new("templates/chatml.jinja", CHATML))
+        match name {
+            "chatml" => Some(ChatTemplate::new("templates/chatml.jinja", CHATML)),
+            "plain" => Some(ChatTemplate::new("templates/plain.jinja", PLAIN)),
+            _ => None,
+        }
     }
 }
 
@@ -36,6 +42,14 @@ impl ChatTemplates {
         Ok(ChatTemplates {
             built_in: true,
             ..ChatTemplates::single(ChatTemplate::new("templates/chatml.jinja", CHATML)?)
+        })
+    }
+
+    /// The built-in turns in plain text, for a model that has no template and no tokens for turns either.
+    pub fn plain() -> Result<ChatTemplates> {
+        Ok(ChatTemplates {
+            built_in: true,
+            ..ChatTemplates::single(ChatTemplate::new("templates/plain.jinja", PLAIN)?)
         })
     }
 
