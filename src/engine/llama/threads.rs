@@ -197,7 +197,11 @@ mod tests {
     fn threads_of_this_process_are_not_those_of_other_programs() {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| while !done.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
             // It may have to wait for its first moment.
             let seen = (0..1000).any(|_| {
                 std::thread::sleep(Duration::from_millis(1));
