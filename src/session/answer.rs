@@ -72,7 +72,6 @@ impl Session {
         let options = &request.options;
         let Session { engine, prompts, compiler, deciding, .. } = self;
         let format = &prompts.writer.format;
-        constrain::prepare(compiler, &mut **engine, format, request, written.tokens.len())?;
         let question = match decide::weighs(request) {
             true => deciding.question(prompts, &**engine, request, written)?,
             false => None,

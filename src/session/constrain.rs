@@ -87,7 +87,8 @@ fn is_dormant(options: &Options) -> bool {
         && options.grammar.is_none()
 }
 
-/// Makes room for an answer after a prompt of so many tokens and, meanwhile, the compiler of constraints: both take their time.
+/// Makes room for the first answer, after a prompt of so many tokens, and meanwhile the compiler of constraints: both take their time.
+/// A server does without, where a thread for each new session costs memory.
 ///
 /// # Errors
 /// Those of [`Engine::reserve`]. [`begin`] has those of the compiler.
