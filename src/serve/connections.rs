@@ -17,6 +17,8 @@ use tokio::sync::Semaphore;
 const HEADERS: Duration = Duration::from_secs(15);
 /// The longest headers of a request, in bytes.
 const HEADER_BYTES: usize = 64 * 1024;
+/// So many headers are read at most; `guard` refuses fewer, with a message.
+const HEADER_COUNT: usize = 8192;
 /// How many connections there may be at a time; others wait.
 const CONNECTIONS: usize = 1024;
 /// How long answers that were ended have to reach their clients.
@@ -42,7 +44,8 @@ pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener> {
 pub(super) async fn serve(server: Arc<Server>, listener: TcpListener) {
     let routes = api::routes(Arc::clone(&server));
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES);
+    let mut http = builder.http1();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES).max_headers(HEADER_COUNT);
     let open = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut ended = std::pin::pin!(signal());

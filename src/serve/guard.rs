@@ -2,7 +2,7 @@
 //!
 //! A server on this machine is in reach of every web page that its user opens. So a request that a page of another
 //! origin makes is refused, unless that origin is allowed, and so is a host name that is not this server's (a page can
-//! have its own name resolve to this machine's address). Other machines need a key.
+//! have its own name resolve to this machine's address). Other machines need a key. A flood of headers is refused, too.
 
 use super::refusal::Refusal;
 use super::{ServeOptions, Server};
@@ -18,6 +18,9 @@ use subtle::ConstantTimeEq;
 /// Paths that need no key: the state of the server, and the page, which asks for one.
 const OPEN: [&str; 2] = ["/health", "/"];
 
+/// Headers of a request.
+const HEADERS: usize = 100;
+
 /// Who may use the server.
 pub(super) struct Guard {
     key: Option<String>,
@@ -32,6 +35,10 @@ impl Guard {
 
     /// Whether a request may go on.
     fn check(&self, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+        if headers.len() > HEADERS {
+            let message = format!("{} headers are more than the {HEADERS} of a request", headers.len());
+            return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too_many_headers", message));
+        }
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let host = text(header::HOST).unwrap_or_default();
         if self.key.is_none() && !self.is_own(host) {

@@ -466,6 +466,18 @@ fn web_pages_of_others_and_other_hosts_are_refused() {
 }
 
 #[test]
+fn a_flood_of_headers_is_refused_with_a_message() {
+    let server = Server::start(&[]);
+    let names: Vec<String> = (0..5000).map(|number| format!("x-{number}")).collect();
+    let headers = |count: usize| names.iter().take(count).map(|name| (name.as_str(), "y")).collect::<Vec<_>>();
+    assert_eq!(server.send("/tokenize", r#"{"content": "Hi"}"#, &headers(60)).status, 200);
+    let refused = server.send("/tokenize", r#"{"content": "Hi"}"#, &headers(5000));
+    assert_eq!(refused.status, 431);
+    let message = refused.json()["error"]["message"].to_string();
+    assert!(message.contains("headers are more than the 100 of a request"), "{message}");
+}
+
+#[test]
 fn a_key_is_required_where_there_is_one() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("key");
