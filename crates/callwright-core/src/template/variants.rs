@@ -39,18 +39,17 @@ impl ChatTemplates {
 
     /// The built-in ChatML, for a model that has no template.
     pub fn built_in() -> Result<ChatTemplates> {
-        Ok(ChatTemplates {
-            built_in: true,
-            ..ChatTemplates::single(ChatTemplate::new("templates/chatml.jinja", CHATML)?)
-        })
+        ChatTemplates::in_place("templates/chatml.jinja", CHATML)
     }
 
     /// The built-in turns in plain text, for a model that has no template and no tokens for turns either.
     pub fn plain() -> Result<ChatTemplates> {
-        Ok(ChatTemplates {
-            built_in: true,
-            ..ChatTemplates::single(ChatTemplate::new("templates/plain.jinja", PLAIN)?)
-        })
+        ChatTemplates::in_place("templates/plain.jinja", PLAIN)
+    }
+
+    /// A built-in template in place of the model's own.
+    fn in_place(name: &str, source: &str) -> Result<ChatTemplates> {
+        Ok(ChatTemplates { built_in: true, ..ChatTemplates::single(ChatTemplate::new(name, source)?) })
     }
 
     /// The chat templates in a GGUF's `tokenizer.chat_template` and `tokenizer.chat_template.NAME`; `model` is the
