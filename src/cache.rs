@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::Xxh3Default;
 
 /// `$XDG_CACHE_HOME/callwright`, or the platform's equivalent.
 pub(crate) fn folder() -> Option<PathBuf> {
@@ -45,12 +45,14 @@ pub(crate) fn fingerprint(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let data = file.metadata()?;
     let changed = data.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let mut parts = Vec::with_capacity((1 << 20) + (PARTS * PART) as usize);
+    let mut hash = Xxh3Default::new();
+    // In pieces: memory for all of it takes longer to get than the parts to read.
+    let mut add = |file: &mut File, bytes: u64| io::copy(&mut file.take(bytes), &mut hash);
     // The beginning has the header with all metadata.
-    Read::by_ref(&mut file).take(1 << 20).read_to_end(&mut parts)?;
+    add(&mut file, 1 << 20)?;
     for part in 0..PARTS {
         file.seek(SeekFrom::Start(data.len().saturating_sub(PART) / (PARTS - 1) * part))?;
-        Read::by_ref(&mut file).take(PART).read_to_end(&mut parts)?;
+        add(&mut file, PART)?;
     }
-    Ok(format!("{} {changed} {}", data.len(), format_args!("{:032x}", xxh3_128(&parts))))
+    Ok(format!("{} {changed} {:032x}", data.len(), hash.digest128()))
 }
