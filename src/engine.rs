@@ -250,6 +250,13 @@ pub trait Engine: Send {
         None
     }
 
+    /// Reads [`Engine::vocabulary`], on whichever thread has the time.
+    #[doc(hidden)]
+    fn vocabulary_elsewhere(&self) -> Option<vocabulary::ReadVocabulary> {
+        let vocabulary = self.vocabulary()?;
+        Some(Box::new(|| vocabulary))
+    }
+
     /// Another context over the same model, for a second text beside the first; `None` if the engine has one only.
     fn sibling(&self) -> Option<Box<dyn Engine>> {
         None

@@ -23,7 +23,7 @@ use self::threads::Threads;
 use self::weights::Weights;
 use self::words::Words;
 use super::prompt_cache::{Disk, Entry, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
-use super::vocabulary::Vocabulary;
+use super::vocabulary::{ReadVocabulary, Vocabulary};
 use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
@@ -329,7 +329,11 @@ impl Engine for LlamaEngine {
     }
 
     fn vocabulary(&self) -> Option<Vocabulary> {
-        Some(self.words.vocabulary())
+        Some(self.words.vocabulary()())
+    }
+
+    fn vocabulary_elsewhere(&self) -> Option<ReadVocabulary> {
+        Some(Box::new(self.words.vocabulary()))
     }
 
     fn is_end(&self, token: Token) -> bool {
@@ -359,7 +363,9 @@ impl Engine for LlamaEngine {
         // First, so that both need not fit into memory.
         (self.context, self.flash) = (None, None);
         self.context = Some(self.new_context(size, self.options.flash_attention(size.max(most)))?);
-        self.set_state(&cached, flash, &state.unwrap_or_default());
+        if let Some(state) = state {
+            self.set_state(&cached, flash, &state);
+        }
         Ok(())
     }
 

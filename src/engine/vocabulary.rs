@@ -7,6 +7,9 @@ use std::sync::Arc;
 /// Turns plain text into tokens, never into special tokens.
 pub(crate) type Tokenize = dyn Fn(&[u8]) -> Vec<Token> + Send + Sync;
 
+/// Reads a [`Vocabulary`], which takes some milliseconds.
+pub type ReadVocabulary = Box<dyn FnOnce() -> Vocabulary + Send>;
+
 /// One token of a [`Vocabulary`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Word {

@@ -101,10 +101,10 @@ pub(super) fn prepare(
 ) -> Result<()> {
     let options = &request.options;
     let wanted = compiler.is_none() && is_constrained(&request.tools, options);
-    let vocabulary = if wanted { engine.vocabulary() } else { None };
+    let vocabulary = if wanted { engine.vocabulary_elsewhere() } else { None };
     std::thread::scope(|scope| {
-        if let Some(vocabulary) = vocabulary {
-            scope.spawn(|| *compiler = Compiler::for_format(vocabulary, format).ok());
+        if let Some(read) = vocabulary {
+            scope.spawn(|| *compiler = Compiler::for_format(read(), format).ok());
         }
         reserve(engine, prompt, options.max_tokens)
     })

@@ -58,34 +58,47 @@ impl Words {
     pub(super) fn bytes(&self, token: Token) -> &[u8] {
         let Some(cell) = usize::try_from(token.0).ok().and_then(|index| self.pieces.get(index)) else { return b"" };
         cell.get_or_init(|| {
-            let mut bytes = Vec::with_capacity(16);
-            self.model.vocab().token_to_piece_into(LlamaToken(token.0), &mut bytes, true, None);
+            let mut bytes = Vec::new();
+            read_piece(&self.model, LlamaToken(token.0), &mut bytes);
             bytes.into_boxed_slice()
         })
     }
 
-    /// All tokens, and the tokenizer.
-    pub(super) fn vocabulary(&self) -> Vocabulary {
-        let vocab = self.model.vocab();
-        let words = (0..self.model.n_vocab()).map(|index| {
-            let token = LlamaToken(index);
-            let attributes = vocab.attr(token);
-            let markup = attributes.contains(LlamaTokenAttr::Control) || attributes.contains(LlamaTokenAttr::Unknown);
-            let end = vocab.is_eog(token);
-            Word { bytes: self.bytes(Token(index)).into(), control: markup || end, end }
-        });
+    /// Reads all tokens, and the tokenizer.
+    pub(super) fn vocabulary(&self) -> impl FnOnce() -> Vocabulary + Send + 'static {
         let model = Arc::clone(&self.model);
-        let tokenize = move |text: &[u8]| {
-            let tokens = model.vocab().tokenize(text, false, false);
-            tokens.iter().map(|token| Token(token.0)).collect()
-        };
-        Vocabulary::new(words.collect(), Arc::new(tokenize))
+        move || {
+            let vocab = model.vocab();
+            let mut bytes = Vec::new();
+            let words = (0..model.n_vocab()).map(|index| {
+                let token = LlamaToken(index);
+                let attributes = vocab.attr(token);
+                let markup =
+                    attributes.contains(LlamaTokenAttr::Control) || attributes.contains(LlamaTokenAttr::Unknown);
+                let end = vocab.is_eog(token);
+                read_piece(&model, token, &mut bytes);
+                Word { bytes: bytes.as_slice().into(), control: markup || end, end }
+            });
+            let words = words.collect();
+            let tokenize = move |text: &[u8]| {
+                let tokens = model.vocab().tokenize(text, false, false);
+                tokens.iter().map(|token| Token(token.0)).collect()
+            };
+            Vocabulary::new(words, Arc::new(tokenize))
+        }
     }
 
     /// Whether a token ends the model's turn.
     pub(super) fn is_end(&self, token: Token) -> bool {
         (0..self.model.n_vocab()).contains(&token.0) && self.model.vocab().is_eog(LlamaToken(token.0))
     }
+}
+
+/// The bytes of a token, in place of those that are there.
+fn read_piece(model: &LlamaModel, token: LlamaToken, into: &mut Vec<u8>) {
+    into.clear();
+    into.reserve(16);
+    model.vocab().token_to_piece_into(token, into, true, None);
 }
 
 /// What a file says of its model.

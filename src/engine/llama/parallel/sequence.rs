@@ -109,7 +109,7 @@ impl Engine for Sequence {
     }
 
     fn vocabulary(&self) -> Option<Vocabulary> {
-        Some(self.words.vocabulary())
+        Some(self.words.vocabulary()())
     }
 
     fn is_end(&self, token: Token) -> bool {
