@@ -140,6 +140,11 @@ impl ConversationOptions {
         self.prompt.as_deref().or(self.prompt_option.as_deref())
     }
 
+    /// Whether there may be tools, as far as is known before any file is read.
+    pub fn may_have_tools(&self) -> bool {
+        !self.tools.files.is_empty() || self.mcp.is_some() || self.messages.is_some()
+    }
+
     /// Messages, tools and choice from files and options. The prompt is asked for where there is neither; what is piped
     /// in joins it.
     pub fn read(&self) -> Result<Input> {
@@ -375,16 +380,37 @@ pub fn read_schema(given: &Path) -> Result<Value> {
 impl ModelOptions {
     /// A session with the model's vocabulary, which does not take long to load: it can do everything but generate.
     pub fn open(&self) -> Result<(Session, Model)> {
-        self.open_with(self.builder(true))
+        self.session(self.load_with(self.builder(true))?)
     }
 
     /// The same, for a session that gets its weights with [`ModelOptions::load_weights`], and perhaps tools.
     pub fn open_to_generate(&self, with_tools: bool) -> Result<(Session, Model)> {
-        self.open_with(self.builder(true).small_whole().reads_calls(with_tools))
+        self.session(self.load_to_generate(with_tools)?)
     }
 
-    fn open_with(&self, builder: ModelBuilder) -> Result<(Session, Model)> {
-        let model = self.load_with(builder)?;
+    /// The same, and what `read` returns, which reads what the model is asked. An error of `read` comes first.
+    pub fn open_beside<T: Send>(
+        &self,
+        with_tools: bool,
+        read: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<(T, (Session, Model))> {
+        // A model that has to be fetched, or takes long to load, is left alone until the input is known to be right.
+        if self.model.as_deref().is_some_and(|model| model != BUNDLED) {
+            return Ok((read()?, self.open_to_generate(with_tools)?));
+        }
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(read);
+            let opened = self.open_to_generate(with_tools);
+            let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok((read, opened?))
+        })
+    }
+
+    fn load_to_generate(&self, with_tools: bool) -> Result<Model, Error> {
+        self.load_with(self.builder(true).small_whole().reads_calls(with_tools))
+    }
+
+    fn session(&self, model: Model) -> Result<(Session, Model)> {
         self.check_machine();
         Ok((model.session()?, model))
     }

@@ -121,14 +121,16 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
             .hint("--execute runs the tools that the model calls")
             .into());
     }
-    // Before the model: what is wrong with the input should not take a model's loading to say.
-    let mut input = args.conversation.read()?;
-    let grammar = args.generation.grammar()?;
-    let mut agent = args.execute.then(|| args.agent.agent(&mut input, &args.model, true)).transpose()?;
-    if let Some(agent) = agent.as_mut().filter(|_| args.record.is_some()) {
-        agent.fallbacks = None;
-    }
-    let (mut session, mut model) = args.model.open_to_generate(!input.tools.is_empty())?;
+    let with_tools = args.conversation.may_have_tools();
+    let ((mut input, grammar, agent), (mut session, mut model)) = args.model.open_beside(with_tools, || {
+        let mut input = args.conversation.read()?;
+        let grammar = args.generation.grammar()?;
+        let mut agent = args.execute.then(|| args.agent.agent(&mut input, &args.model, true)).transpose()?;
+        if let Some(agent) = agent.as_mut().filter(|_| args.record.is_some()) {
+            agent.fallbacks = None;
+        }
+        Ok((input, grammar, agent))
+    })?;
     let variables = std::mem::take(&mut input.asked.body.variables);
     *session.options_mut() = args.generation.options(model.entry(), input.tool_choice, input.asked, grammar);
     session.options_mut().explain = args.explain;
