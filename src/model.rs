@@ -163,6 +163,7 @@ impl Model {
         session.options_mut().sampling = self.entry.sampling.into();
         session.options_mut().call_threshold = self.entry.call_threshold.filter(|_| own);
         session.options_mut().call_weights = self.entry.call_weights.filter(|_| own);
+        session.options_mut().no_call_below = self.entry.no_call_below.filter(|_| own);
         Ok(session)
     }
 
@@ -314,6 +315,7 @@ impl ModelBuilder {
             // It is a probability under the entry's own template, format and adapters.
             entry.call_threshold = None;
             entry.call_weights = None;
+            entry.no_call_below = None;
         }
         // Before a download.
         let template = self.template.as_ref().or(entry.template.as_ref());

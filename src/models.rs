@@ -121,6 +121,8 @@ pub struct ModelEntry {
     pub call_threshold: Option<f64>,
     /// What makes the probability of a call out of several figures; the threshold is then about that.
     pub call_weights: Option<CallWeights>,
+    /// Likewise, the probability of a call below which an answer has none.
+    pub no_call_below: Option<f64>,
     /// LoRA adapters that belong to the model.
     pub lora: Vec<LoraAdapter>,
     /// The names of fallback models in models.toml, in order of preference.
@@ -141,6 +143,7 @@ impl ModelEntry {
             sampling: Sampling::default(),
             call_threshold: None,
             call_weights: None,
+            no_call_below: None,
             lora: Vec::new(),
             fallbacks: Vec::new(),
             place: None,

@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Location, Result, nearest};
 use crate::message::{DRY_MULTIPLIER, PENALTY, REPEAT_PENALTY};
 use crate::text_file;
 
-const MODEL_KEYS: [&str; 21] = [
+const MODEL_KEYS: [&str; 22] = [
     "name",
     "path",
     "repo",
@@ -36,6 +36,7 @@ const MODEL_KEYS: [&str; 21] = [
     "sampling",
     "call_threshold",
     "call_weights",
+    "no_call_below",
     "lora",
     "fallbacks",
 ];
@@ -170,6 +171,7 @@ impl File<'_> {
             sampling: field("sampling").map(|(_, v)| self.sampling(v)).transpose()?.unwrap_or_default(),
             call_threshold: field("call_threshold").map(|(_, v)| self.probability(v, "call_threshold")).transpose()?,
             call_weights: field("call_weights").map(|(_, v)| self.weights(v)).transpose()?,
+            no_call_below: field("no_call_below").map(|(_, v)| self.probability(v, "no_call_below")).transpose()?,
             lora: field("lora").map(|(_, v)| self.adapters(v)).transpose()?.unwrap_or_default(),
             fallbacks: field("fallbacks").map(|(_, v)| self.texts(v, "fallbacks")).transpose()?.unwrap_or_default(),
             place: Some(place),

@@ -24,7 +24,10 @@ pub(crate) fn with_call_threshold(
         }
         let key = |line: &String| line.split('=').next().map(|key| key.trim().to_owned()).unwrap_or_default();
         let mut own: Vec<String> = lines[*begin..end].to_vec();
-        own.retain(|line| !["call_threshold", "call_weights"].contains(&key(line).as_str()));
+        // It is a probability by the same weights.
+        let both = own.iter().any(|line| key(line) == "no_call_below");
+        own.retain(|line| !["call_threshold", "call_weights", "no_call_below"].contains(&key(line).as_str()));
+        let settings = settings + &if both { format!("no_call_below = {threshold:?}\n") } else { String::new() };
         let name = own.iter().position(|line| key(line) == "name").unwrap_or(0);
         own.splice(name + 1..name + 1, settings.lines().map(str::to_owned));
         lines.splice(*begin..end, own);
@@ -142,6 +145,10 @@ mod tests {
         assert_eq!((read(&weighted)[1].call_threshold, read(&weighted)[1].call_weights), (Some(0.5), Some(weights)));
         // Weights that do not belong to the new threshold go.
         assert_eq!(with_call_threshold(&weighted, entry, 0.0125, None), once);
+        // What forbids calls below the threshold goes on doing so.
+        let both = once.clone() + "no_call_below = 0.0125\n";
+        let again = with_call_threshold(&both, entry, 0.5, None);
+        assert_eq!((read(&again)[1].call_threshold, read(&again)[1].no_call_below), (Some(0.5), Some(0.5)));
         let twice = with_call_threshold(&once, entry, 1e-7, None);
         assert_eq!(twice, before.to_owned() + "call_threshold = 1e-7\n");
         assert_eq!(read(&twice)[1].call_threshold, Some(1e-7));

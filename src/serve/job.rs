@@ -290,6 +290,7 @@ impl Chat {
         if own.format.is_none() {
             options.call_threshold = options.call_threshold.or(entry.call_threshold);
             options.call_weights = entry.call_weights;
+            options.no_call_below = options.no_call_below.or(entry.no_call_below);
         }
         options.call_threshold = own.call_threshold.or(options.call_threshold);
         options.no_call_below = own.no_call_below.or(options.no_call_below);

@@ -187,6 +187,24 @@ fn a_repository_names_a_model_in_every_command() {
     assert_eq!(server.take_requests(), [""; 0]);
 }
 
+/// The thresholds of an entry decide, unless the command line has its own.
+#[test]
+#[cfg_attr(not(feature = "llama"), ignore = "needs llama.cpp")]
+fn an_entry_can_forbid_calls_that_are_not_probable() {
+    let home = tempfile::tempdir().unwrap();
+    let file = std::path::absolute("models/callwright-tiny.gguf").unwrap();
+    let models = home.path().join("models.toml");
+    std::fs::write(&models, format!("[[model]]\nname = \"mine\"\npath = {file:?}\nno_call_below = 1.0\n")).unwrap();
+    let question = ["run", "What's the weather in Oslo?", "--tools", "examples/weather.json", "-m", "mine", "--models"];
+    let calls = |more: &[&str]| {
+        let ran = run(program::callwright(home.path()).args(question).arg(&models).args(more));
+        ran.out.matches("get_weather").count()
+    };
+    assert_eq!(calls(&[]), 0);
+    assert_eq!(calls(&["--no-call-below", "0"]), 1);
+    assert_eq!(calls(&["--format", "delimited"]), 1, "it was measured with the entry's own format");
+}
+
 #[test]
 fn inspect_shows_what_a_model_is() {
     let home = tempfile::tempdir().unwrap();
