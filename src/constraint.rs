@@ -60,7 +60,7 @@ pub struct Constraint<'c> {
     /// The grammar of the whole answer, while reasoning precedes it.
     after_reasoning: Option<Box<Call>>,
     called: bool,
-    /// Whether a call is required because of its probability, and not by the caller.
+    /// Whether a call is required or forbidden because of its probability, and not by the caller.
     by_threshold: bool,
     /// Whether the prompt begins the call.
     primed: bool,
@@ -89,6 +89,8 @@ impl<'c> Constraint<'c> {
             }
             (Decided::Text, Phase::Text(_) | Phase::Off) => {
                 self.rules.calls = Calls::Forbidden;
+                self.by_threshold = true;
+                self.openings.forbid();
                 self.phase = Phase::Text(0);
             }
             _ => return false,

@@ -1,5 +1,5 @@
 """`python -m training STEP`: suite | related | data | render | train | mean | calibrate | export | tokens |
-evaluate.
+evaluate | adapter.
 
 See README.md in this folder.
 """
@@ -242,6 +242,31 @@ def step_evaluate(options):
     )
 
 
+def step_adapter(options):
+    """Trains the LoRA adapter for SmolLM2-135M-Instruct."""
+    import itertools
+
+    import torch
+
+    from . import adapter, scenes, smollm
+
+    if not options.base or options.model == MODEL:
+        raise SystemExit("adapter: name SmolLM2's GGUF with --from, and the file to write with --model")
+    options.out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(options.seed)
+    tools, kept = scenes.load(TABLES)
+    prompts = adapter.Prompts(options.program, options.base)
+    prompts.check(itertools.islice(adapter.scenes(tools, 3, options.seed + 4, barred()), 3))
+    net, learned = smollm.read(options.base, adapter.RANK, adapter.ALPHA)
+    made = adapter.scenes(tools, min(options.scenes, adapter.SCENES), options.seed, barred())
+    data = list(adapter.encode(made, prompts, learned))[: adapter.SEQUENCES]
+    dev = list(adapter.encode(adapter.scenes(kept, 24, options.seed + 1, barred()), prompts, learned))
+    say(f"{len(data)} sequences, {sum(int(each[2].max()) for each in data)} conversations")
+    adapter.train(net, learned, data, dev, options.out, threads=options.threads, say=say)
+    smollm.write(net, options.model, adapter.METADATA)
+    say(f"{options.model}: {options.model.stat().st_size / 1e6:.2f} MB")
+
+
 STEPS = {
     "suite": step_suite,
     "related": step_related,
@@ -253,6 +278,7 @@ STEPS = {
     "export": step_export,
     "tokens": step_tokens,
     "evaluate": step_evaluate,
+    "adapter": step_adapter,
 }
 
 

@@ -11,10 +11,12 @@ from .render import ASSISTANT, CONTROL, MARKERS, render
 
 MISSING = None
 try:
+    import gguf
     import numpy as np
     import torch
+    from tokenizers.pre_tokenizers import ByteLevel
 
-    from . import calibrate, encode, export, model, tokenizer, train
+    from . import adapter, calibrate, encode, export, model, smollm, tokenizer, train
 except ImportError as error:
     MISSING = error.name
 
@@ -286,6 +288,103 @@ class Untrained(unittest.TestCase):
         self.assertGreater(len(texts), 10)
         for text in texts:
             self.assertRegex(text, r'(?s)^<\|user\|>.+<\|end\|><\|assistant\|>[^\n]+\n{"name": "[^"]+", "$')
+
+
+class Adapter(unittest.TestCase):
+    """On a network of SmolLM2's kind with random weights."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = Path(cls.folder.name)
+        torch.manual_seed(0)
+        rng = np.random.default_rng(0)
+        writer = gguf.GGUFWriter(str(cls.path / "toy.gguf"), "llama")
+        writer.add_block_count(2)
+        writer.add_context_length(512)
+        writer.add_embedding_length(64)
+        writer.add_feed_forward_length(96)
+        writer.add_head_count(4)
+        writer.add_head_count_kv(2)
+        writer.add_rope_freq_base(10000.0)
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("smollm")
+        letters = sorted(ByteLevel.alphabet())
+        writer.add_token_list([*letters, "ab", "<|im_end|>"])
+        writer.add_token_types([gguf.TokenType.NORMAL] * (len(letters) + 1) + [gguf.TokenType.CONTROL])
+        writer.add_token_merges(["a b"])
+        shapes = {"attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64), "attn_output": (64, 64)}
+        shapes |= {
+            "ffn_gate": (96, 64),
+            "ffn_up": (96, 64),
+            "ffn_down": (64, 96),
+            "attn_norm": (64,),
+            "ffn_norm": (64,),
+        }
+        named = {f"blk.{layer}.{name}.weight": shape for layer in range(2) for name, shape in shapes.items()}
+        named |= {"token_embd.weight": (len(letters) + 2, 64), "output_norm.weight": (64,)}
+        for name, shape in named.items():
+            values = rng.standard_normal(shape, np.float32) * 0.2
+            writer.add_tensor(name, values + (len(shape) == 1))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        cls.net, cls.tokenizer = smollm.read(cls.path / "toy.gguf", 4, 8.0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def packed(self, *branches):
+        """A scene with the prefix "ab1" and these branches, all of whose tokens are wanted."""
+        prefix = self.tokenizer.encode("ab1").ids
+        tokens = [(id, 1, 0, place, adapter.NOTHING) for place, id in enumerate(prefix)]
+        for branch, text in enumerate(branches, 1):
+            ids = self.tokenizer.encode(text).ids
+            tokens += [(id, 1, branch, len(prefix) + at, adapter.WRITTEN) for at, id in enumerate(ids)]
+        return np.array(tokens + [(0,) * 5] * (adapter.LENGTH - len(tokens)), np.int32).T
+
+    @torch.no_grad()
+    def last(self, *branches):
+        """The state after the last token."""
+        ids, places, mask, wanted, size = adapter.batch([self.packed(*branches)])
+        return self.net(ids, places, mask)[0, size - 1]
+
+    def test_digits_are_tokens_and_merges_hold(self):
+        self.assertEqual(self.tokenizer.encode("ab12<|im_end|>").tokens, ["ab", "1", "2", "<|im_end|>"])
+
+    def test_a_conversation_sees_its_own_scene_alone(self):
+        torch.testing.assert_close(self.last("cd", "efg"), self.last("efg"), atol=1e-5, rtol=1e-4)
+
+    def test_the_adapter_changes_nothing_at_first_and_is_written_whole(self):
+        before = self.last("cd")
+        with torch.no_grad():
+            for name, parameter in self.net.named_parameters():
+                if name.endswith("lora_b"):
+                    parameter.normal_(std=0.1)
+        self.assertGreater(float((self.last("cd") - before).abs().max()), 1e-3)
+        smollm.write(self.net, self.path / "adapter.gguf", {"general.license": "apache-2.0"})
+        tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(str(self.path / "adapter.gguf")).tensors}
+        self.assertEqual(len(tensors), 2 * 7 * 2)
+        for name, values in self.net.state_dict().items():
+            if ".lora_" in name:
+                matrix, _, part = name.rpartition(".")
+                written = torch.from_numpy(np.array(tensors[f"{matrix}.weight.{part}"].data, np.float32))
+                torch.testing.assert_close(written, values.float(), atol=1e-3, rtol=1e-3)
+
+    def test_a_call_where_none_fits_costs_its_probability(self):
+        made = self.packed("cd")
+        start = self.tokenizer.encode("c").ids[0]
+        losses = {}
+        for what in (adapter.WRITTEN, adapter.NO_CALL):
+            # The first token of the branch alone.
+            made[4] = 0
+            made[4, len(self.tokenizer.encode("ab1").ids)] = what
+            losses[what] = float(adapter.loss_of(self.net, adapter.batch([made]), start)[0].detach())
+        likely = np.exp(-losses[adapter.WRITTEN])
+        self.assertAlmostEqual(losses[adapter.NO_CALL], -np.log(1 - likely), places=4)
 
 
 class Shipped(unittest.TestCase):

@@ -115,6 +115,13 @@ fn an_answer_below_the_other_threshold_is_text() {
         let held = ask(&script, with(Some(0.5)));
         assert_eq!((held.decided, held.calls.len()), (Some(Decided::Text), 0), "{constrain:?}");
         assert!(held.message.content.starts_with("Sure. "), "{constrain:?}");
+        let misspelled = ask(&(MARKER.replace("T #", "T#") + REST), with(Some(0.5)));
+        assert_eq!(
+            (misspelled.decided, misspelled.runnable_calls().count()),
+            (Some(Decided::Text), 0),
+            "{constrain:?}"
+        );
+        assert!(!misspelled.raw.starts_with(b"#"), "{constrain:?}");
         let call = ask(&(MARKER.to_owned() + REST), with(Some(0.5)));
         assert_eq!((call.decided, call.calls.len()), (None, 1), "{constrain:?}");
     }
