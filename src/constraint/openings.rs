@@ -100,14 +100,6 @@ impl Openings {
         self.markers.look(bytes)
     }
 
-    /// From now on finds any text that begins like the marker: a model that wants to call misspells it if it may not write it.
-    pub(super) fn forbid(&mut self) {
-        let marker = misspelled(&self.marker).map(|pattern| Marker::Pattern { pattern, text: None });
-        if let Some(found) = marker.and_then(|marker| Trigger::new(&[&marker], false).ok()).filter(|_| !self.bare) {
-            self.markers = found;
-        }
-    }
-
     /// Whether the text would begin like the marker.
     pub(super) fn begins_with(&self, bytes: &[u8]) -> bool {
         let (begun, marker) = (bytes.trim_ascii(), self.marker.as_bytes());
@@ -152,42 +144,5 @@ impl Openings {
         following.extend_from_slice(&bytes[bytes.len().saturating_sub(hit.following)..]);
         let digits = Digits::new(&grammar.lark, self.numbers.clone());
         Ok(Call::begin(begun, hit.which, compiler.tokens(), &following, digits))
-    }
-}
-
-/// A pattern for the beginning of a marker: its first word, with one or more of the signs before it, and spaces; `None` if it has no
-/// word, or no sign before one.
-fn misspelled(marker: &str) -> Option<String> {
-    let start = marker.find(char::is_alphanumeric).filter(|start| *start > 0)?;
-    let (signs, rest) = marker.split_at(start);
-    let word = rest.split(|c: char| !c.is_alphanumeric()).next()?;
-    let escaped = |c: char| format!("\\x{{{:X}}}", u32::from(c));
-    let mut signs: Vec<char> = signs.chars().filter(|c| !c.is_whitespace()).collect();
-    signs.dedup();
-    let signs: String = signs.into_iter().map(|sign| escaped(sign) + "+[ \\t]*").collect();
-    Some(signs + &word.chars().map(escaped).collect::<String>())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_misspelled_marker_is_found_and_its_word_alone_is_not() {
-        let found = |marker: &str, text: &str| {
-            let pattern = misspelled(marker).unwrap();
-            let marker = Marker::Pattern { pattern, text: None };
-            Trigger::new(&[&marker], false).unwrap().look(text.as_bytes()).is_some()
-        };
-        let marker = "### TOOL_CALL_START ###";
-        for text in [marker, "so:\n### TOOL_CALL_ START###", "# TOOL_CALL_start", "####TOOL CALL"] {
-            assert!(found(marker, text), "{text}");
-        }
-        for text in ["### A heading", "TOOL_CALL_START is a marker", "### Tool"] {
-            assert!(!found(marker, text), "{text}");
-        }
-        assert!(found("<tool_call>", "< tool_call >") && !found("<tool_call>", "a tool_call"));
-        assert!(found("<function=", "<function") && !found("<function=", "function="));
-        assert_eq!((misspelled("***"), misspelled("call")), (None, None));
     }
 }
