@@ -346,11 +346,11 @@ class Adapter(unittest.TestCase):
             tokens += [(id, 1, branch, len(prefix) + at, adapter.WRITTEN) for at, id in enumerate(ids)]
         return np.array(tokens + [(0,) * 5] * (adapter.LENGTH - len(tokens)), np.int32).T
 
-    @torch.no_grad()
     def last(self, *branches):
         """The state after the last token."""
         ids, places, mask, wanted, size = adapter.batch([self.packed(*branches)])
-        return self.net(ids, places, mask)[0, size - 1]
+        with torch.no_grad():
+            return self.net(ids, places, mask)[0, size - 1]
 
     def test_digits_are_tokens_and_merges_hold(self):
         self.assertEqual(self.tokenizer.encode("ab12<|im_end|>").tokens, ["ab", "1", "2", "<|im_end|>"])
