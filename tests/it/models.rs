@@ -142,3 +142,13 @@ fn a_model_that_is_not_there() {
     }
     insta::assert_snapshot!(shown);
 }
+
+/// The adapter that comes with the source has an entry of its own.
+#[test]
+fn the_adapter_for_smollm2_is_where_its_entry_says() {
+    let models = Models::builtin().unwrap().with_file("models/smollm2-135m-tools.toml").unwrap();
+    let (plain, adapted) = (models.get("smollm2-135m").unwrap(), models.get("smollm2-135m-tools").unwrap());
+    assert_eq!(plain.source, adapted.source);
+    assert_eq!(adapted.call_threshold, adapted.no_call_below);
+    assert!(adapted.lora[0].file.exists(), "{:?}", adapted.lora);
+}
