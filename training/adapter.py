@@ -15,8 +15,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from .render import MARKERS, call_text, tojson
 from .sampler import Sampler
-from .scenes import Mix, Scenes
+from .scenes import Mix, Scenes, leave_out
+from .train import sees
 
 RANK, ALPHA = 8, 16.0
 # A few scenes have no branch that fits.
@@ -75,12 +77,7 @@ def scenes(tools, count, seed, barred):
     maker = Told(tools, random.Random(seed))
     while count:
         scene = maker.scene(MIX)
-        scene.branches = [
-            (kind, messages)
-            for kind, messages in scene.branches
-            if not any(message["role"] == "user" and message["content"] in barred for message in messages)
-        ]
-        if scene.branches and not scene.names() & barred:
+        if leave_out(scene, barred):
             count -= 1
             yield scene
 
@@ -109,7 +106,7 @@ class Prompts:
             "description": function.get("description", ""),
             "parameters": function["parameters"],
         }
-        return json.dumps(parts, ensure_ascii=False)
+        return tojson(parts)
 
     def prefix(self, scene):
         text = self.head + "\n".join(map(self.line, scene.tools)) + self.tail
@@ -124,13 +121,7 @@ class Prompts:
             if role != "assistant":
                 yield f"{content}<|im_end|>\n", NOTHING
             elif message.get("tool_calls"):
-                calls = (
-                    "### TOOL_CALL_START ###\n"
-                    + json.dumps({k: call["function"][k] for k in ("name", "arguments")}, ensure_ascii=False)
-                    + "\n### TOOL_CALL_END ###"
-                    for call in message["tool_calls"]
-                )
-                yield "\n".join(calls) + "<|im_end|>", WRITTEN
+                yield "\n".join(map(call_text, message["tool_calls"])) + "<|im_end|>", WRITTEN
                 yield "\n", NOTHING
             else:
                 yield f"{content}<|im_end|>\n", NO_CALL
@@ -171,10 +162,7 @@ def batch(arrays):
     length = int((scene > 0).sum(1).max())
     length = -(-length // 128) * 128
     ids, scene, branch, place, wanted = (each[:, :length] for each in (ids, scene, branch, place, wanted))
-    seen = (branch[:, None, :] == 0) | (branch[:, :, None] == branch[:, None, :])
-    allowed = (seen & (scene[:, :, None] == scene[:, None, :])).tril()
-    mask = torch.zeros(allowed.shape).masked_fill_(~allowed, float("-inf"))[:, None]
-    return ids, place, mask, wanted, int((scene > 0).sum())
+    return ids, place, sees(scene, branch)[1], wanted, int((scene > 0).sum())
 
 
 def loss_of(model, made, start):
@@ -202,7 +190,7 @@ def loss_of(model, made, start):
 def train(model, tokenizer, data, dev, out, *, size=2, lr=1e-3, threads=2, say=print):
     """Trains once over the data, `size` sequences a step; writes `out`/adapter.pt now and then."""
     torch.set_num_threads(threads)
-    start = tokenizer.encode("### TOOL_CALL_START ###", add_special_tokens=False).ids[0]
+    start = tokenizer.encode(MARKERS[0], add_special_tokens=False).ids[0]
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
     cast = torch.autocast("cpu", dtype=torch.bfloat16)

@@ -1,7 +1,7 @@
 """Writes a conversation as the model reads it: what `models/chat_template.jinja` makes of it, in plain Python.
 
 The engine's render of the template is the golden: `tests/it/training.rs` compares the two byte for byte on generated
-conversations. Nothing else in this folder may write prompt text.
+conversations. Nothing else in this folder may write prompt text, but `adapter.py`, which asks the program for SmolLM2's.
 """
 
 import json
@@ -65,17 +65,21 @@ def head(system, tools, style="delimited"):
     return text + END
 
 
+def call_text(call, style="delimited"):
+    """A call between its markers."""
+    start, end = STYLES[style]
+    function = call["function"]
+    body = f'{{"name": {tojson(function["name"])}, "arguments": {tojson(function["arguments"])}}}'
+    return f"{start}\n{body}\n{end}"
+
+
 def turn(message, style="delimited"):
     if message["role"] == "user":
         return USER + message["content"] + END
     if message["role"] == "tool":
         return TOOL + message["content"] + END
-    start, end = STYLES[style]
     parts = [message["content"]] if message["content"] else []
-    for call in message.get("tool_calls", []):
-        function = call["function"]
-        body = f'{{"name": {tojson(function["name"])}, "arguments": {tojson(function["arguments"])}}}'
-        parts.append(f"{start}\n{body}\n{end}")
+    parts += (call_text(call, style) for call in message.get("tool_calls", []))
     return ASSISTANT + "\n".join(parts) + END
 
 

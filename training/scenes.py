@@ -687,6 +687,16 @@ def same_verb(tool, other):
     return False
 
 
+def leave_out(scene, barred):
+    """Leaves out the branches with a question of `barred`; returns whether the rest of the scene may be used."""
+    scene.branches = [
+        branch
+        for branch in scene.branches
+        if not any(message["role"] == "user" and message["content"] in barred for message in branch[1])
+    ]
+    return bool(scene.branches) and not scene.names() & barred
+
+
 def scenes(tools, count, seed, barred=frozenset(), easy=EASY, tokens=(), mix="all"):
     """`count` scenes. One with a tool name of `barred` is left out, and so is a branch with such a question.
 
@@ -703,12 +713,7 @@ def scenes(tools, count, seed, barred=frozenset(), easy=EASY, tokens=(), mix="al
             scene = maker.matching()
         else:
             scene = maker.scene(EASY_MIX if made < easy else MIXES[mix], made >= max(easy, count - LAST))
-        scene.branches = [
-            branch
-            for branch in scene.branches
-            if not any(message["role"] == "user" and message["content"] in barred for message in branch[1])
-        ]
-        if scene.names() & barred or not scene.branches:
+        if not leave_out(scene, barred):
             refused += 1
             if refused > count + 100:
                 raise ValueError("the tables share too much with the suite")

@@ -83,6 +83,14 @@ def orthogonal(x):
     return x.mT if tall else x
 
 
+def sees(scene, branch):
+    """Which tokens (columns) each token (row) sees, of its own conversation alone; and the same, to be added to the scores."""
+    same = scene[:, :, None] == scene[:, None, :]
+    seen = (branch[:, None, :] == 0) | (branch[:, :, None] == branch[:, None, :])
+    allowed = (same & seen).tril()
+    return allowed, torch.zeros(allowed.shape, device=scene.device).masked_fill_(~allowed, float("-inf"))[:, None]
+
+
 class Data:
     """Packed sequences, and what a batch of them needs."""
 
@@ -100,10 +108,7 @@ class Data:
     def batch(self, chosen, hints=True):
         """The sequences `chosen`; their hints take most of the time, and are not always wanted."""
         ids, scene, branch, place, told = self.tensors(chosen, "ids", "scene", "branch", "place", "told")
-        same = scene[:, :, None] == scene[:, None, :]
-        seen = (branch[:, None, :] == 0) | (branch[:, :, None] == branch[:, None, :])
-        allowed = (same & seen).tril()
-        mask = torch.zeros(allowed.shape, device=self.device).masked_fill_(~allowed, float("-inf"))[:, None]
+        allowed, mask = sees(scene, branch)
         # What follows a branch's last token is another branch, which cannot be foreseen.
         follows = (scene[:, 1:] == scene[:, :-1]) & (branch[:, 1:] == branch[:, :-1])
         says = torch.where(follows, told[:, 1:], -1)
