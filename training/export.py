@@ -86,7 +86,6 @@ def add_tokenizer(writer, tokenizer):
 
 def read(path):
     """The model and the tokenizer of a GGUF, so that what is shipped is what is measured."""
-    import torch
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.decoders import ByteLevel as ByteLevelDecoder
     from tokenizers.models import BPE
@@ -108,18 +107,29 @@ def read(path):
         (tokenizer.add_special_tokens if special else tokenizer.add_tokens)([token])
         if tokenizer.token_to_id(tokens[place]) != place:
             raise ValueError(f"{tokens[place]} is not token {place}")
-    shape = Shape(
-        vocabulary=len(tokens),
-        width=value("qwen3.embedding_length"),
-        layers=value("qwen3.block_count"),
-        heads=value("qwen3.attention.head_count"),
-        head=value("qwen3.attention.key_length"),
-        hidden=value("qwen3.feed_forward_length"),
-        context=value("qwen3.context_length"),
-        rope_base=value("qwen3.rope.freq_base"),
-        epsilon=value("qwen3.attention.layer_norm_rms_epsilon"),
-    )
-    model = Model(shape)
-    stored = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in reader.tensors}
-    model.load_state_dict({name: torch.from_numpy(np.array(values, np.float32)) for name, values in stored.items()})
+    model = Model(Shape(head=value("qwen3.attention.key_length"), **shape(value, "qwen3")))
+    model.load_state_dict(weights(reader))
     return model.eval(), tokenizer
+
+
+def shape(value, architecture):
+    """What a GGUF says of a network's shape, in the words of the shapes here."""
+    keys = {
+        "width": "embedding_length",
+        "layers": "block_count",
+        "heads": "attention.head_count",
+        "hidden": "feed_forward_length",
+        "context": "context_length",
+        "rope_base": "rope.freq_base",
+        "epsilon": "attention.layer_norm_rms_epsilon",
+    }
+    made = {name: value(f"{architecture}.{key}") for name, key in keys.items()}
+    return {"vocabulary": len(value("tokenizer.ggml.tokens")), **made}
+
+
+def weights(reader):
+    """The tensors of a GGUF as they are computed with."""
+    import torch
+
+    stored = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in reader.tensors}
+    return {name: torch.from_numpy(np.array(values, np.float32)) for name, values in stored.items()}

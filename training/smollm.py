@@ -12,6 +12,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from torch import nn
 
+from . import export
 from .model import Norm, masked
 
 
@@ -107,24 +108,11 @@ def read(path, rank, alpha):
     """The model of a GGUF with an adapter that changes nothing as yet, and its tokenizer."""
     reader = gguf.GGUFReader(str(path))
     value = lambda key: reader.get_field(key).contents()
-    shape = Shape(
-        vocabulary=len(value("tokenizer.ggml.tokens")),
-        width=value("llama.embedding_length"),
-        layers=value("llama.block_count"),
-        heads=value("llama.attention.head_count"),
-        shared=value("llama.attention.head_count_kv"),
-        hidden=value("llama.feed_forward_length"),
-        context=value("llama.context_length"),
-        rope_base=value("llama.rope.freq_base"),
-        epsilon=value("llama.attention.layer_norm_rms_epsilon"),
-        rank=rank,
-        alpha=alpha,
-    )
-    model = Model(shape)
-    stored = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in reader.tensors}
+    shared = value("llama.attention.head_count_kv")
+    model = Model(Shape(shared=shared, rank=rank, alpha=alpha, **export.shape(value, "llama")))
+    stored = export.weights(reader)
     stored["token_embd"] = stored.pop("token_embd.weight")
-    given = {name: torch.from_numpy(np.array(values, np.float32)) for name, values in stored.items()}
-    missing, unexpected = model.load_state_dict(given, strict=False)
+    missing, unexpected = model.load_state_dict(stored, strict=False)
     if unexpected or any(".lora_" not in name for name in missing):
         raise ValueError(f"{path} is no SmolLM2: {unexpected or missing}")
     return model, tokenizer(value)
