@@ -252,7 +252,6 @@ def step_adapter(options):
 
     if not options.base or options.model == MODEL:
         raise SystemExit("adapter: name SmolLM2's GGUF with --from, and the file to write with --model")
-    options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(options.seed)
     tools, kept = scenes.load(TABLES)
     prompts = adapter.Prompts(options.program, options.base)
@@ -262,8 +261,8 @@ def step_adapter(options):
     data = list(adapter.encode(made, prompts, learned))[: adapter.SEQUENCES]
     dev = list(adapter.encode(adapter.scenes(kept, 24, options.seed + 1, barred()), prompts, learned))
     say(f"{len(data)} sequences, {sum(int(each[2].max()) for each in data)} conversations")
-    adapter.train(net, learned, data, dev, options.out, threads=options.threads, say=say)
-    smollm.write(net, options.model, adapter.METADATA)
+    keep = lambda: smollm.write(net, options.model, adapter.METADATA)
+    adapter.train(net, learned, data, dev, keep, threads=options.threads, say=say)
     say(f"{options.model}: {options.model.stat().st_size / 1e6:.2f} MB")
 
 

@@ -10,7 +10,6 @@ import math
 import random
 import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -187,8 +186,8 @@ def loss_of(model, made, start):
     return (each * weight).sum() / weight.sum(), shares
 
 
-def train(model, tokenizer, data, dev, out, *, size=2, lr=1e-3, threads=2, say=print):
-    """Trains once over the data, `size` sequences a step; writes `out`/adapter.pt now and then."""
+def train(model, tokenizer, data, dev, keep, *, size=2, lr=1e-3, threads=2, say=print):
+    """Trains once over the data, `size` sequences a step; `keep`s the adapter now and then."""
     torch.set_num_threads(threads)
     start = tokenizer.encode(MARKERS[0], add_special_tokens=False).ids[0]
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -207,17 +206,15 @@ def train(model, tokenizer, data, dev, out, *, size=2, lr=1e-3, threads=2, say=p
         optimizer.step()
         optimizer.zero_grad()
         done, seen = done + 1, seen + made[-1]
-        for name, values in (*shares.items(), ("loss", loss.detach()[None])):
-            sums.setdefault(name, []).append(values.float())
+        add(sums, shares, loss)
         if done % 10 == 0:
-            told = {name: round(float(torch.cat(values).mean()), 4) for name, values in sums.items()}
-            say(json.dumps({"step": done, "tokens": seen, "rate": round(seen / (time.time() - began)), **told}))
+            say(json.dumps({"step": done, "tokens": seen, "rate": round(seen / (time.time() - began)), **means(sums)}))
             sums = {}
         if done % 100 == 0:
             say(json.dumps({"step": done, "dev": watch(model, dev, start, cast)}))
-            save(model, out)
+            keep()
     say(json.dumps({"step": done, "tokens": seen, "dev": watch(model, dev, start, cast)}))
-    save(model, out)
+    keep()
 
 
 @torch.no_grad()
@@ -226,11 +223,14 @@ def watch(model, dev, start, cast):
     for arrays in dev:
         with cast:
             loss, shares = loss_of(model, batch([arrays]), start)
-        for name, values in (*shares.items(), ("loss", loss[None])):
-            sums.setdefault(name, []).append(values.float())
+        add(sums, shares, loss)
+    return means(sums)
+
+
+def add(sums, shares, loss):
+    for name, values in (*shares.items(), ("loss", loss.detach()[None])):
+        sums.setdefault(name, []).append(values.float())
+
+
+def means(sums):
     return {name: round(float(torch.cat(values).mean()), 4) for name, values in sums.items()}
-
-
-def save(model, out):
-    state = {name: values for name, values in model.state_dict().items() if ".lora_" in name}
-    torch.save(state, Path(out) / "adapter.pt")
