@@ -362,6 +362,11 @@ class Adapter(unittest.TestCase):
         before = self.last("cd")
         with torch.no_grad():
             for name, parameter in self.net.named_parameters():
+                if name.endswith("lora_a"):
+                    parameter.normal_(std=0.1)
+        torch.testing.assert_close(self.last("cd"), before, atol=0, rtol=0)
+        with torch.no_grad():
+            for name, parameter in self.net.named_parameters():
                 if name.endswith("lora_b"):
                     parameter.normal_(std=0.1)
         self.assertGreater(float((self.last("cd") - before).abs().max()), 1e-3)

@@ -385,7 +385,7 @@ impl ModelOptions {
 
     /// The same, for a session that gets its weights with [`ModelOptions::load_weights`], and perhaps tools.
     pub fn open_to_generate(&self, with_tools: bool) -> Result<(Session, Model)> {
-        self.session(self.load_to_generate(with_tools)?)
+        self.session(self.load_with(self.builder(true).small_whole().reads_calls(with_tools))?)
     }
 
     /// The same, and what `read` returns, which reads what the model is asked. An error of `read` comes first.
@@ -404,10 +404,6 @@ impl ModelOptions {
             let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             Ok((read, opened?))
         })
-    }
-
-    fn load_to_generate(&self, with_tools: bool) -> Result<Model, Error> {
-        self.load_with(self.builder(true).small_whole().reads_calls(with_tools))
     }
 
     fn session(&self, model: Model) -> Result<(Session, Model)> {

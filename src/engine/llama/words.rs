@@ -64,7 +64,7 @@ impl Words {
         })
     }
 
-    /// Reads all tokens, and the tokenizer.
+    /// What reads all tokens, and the tokenizer, on any thread.
     pub(super) fn vocabulary(&self) -> impl FnOnce() -> Vocabulary + Send + 'static {
         let model = Arc::clone(&self.model);
         move || {
