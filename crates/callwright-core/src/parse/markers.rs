@@ -2,30 +2,28 @@
 //!
 //! `contains(marker)` on the text so far costs the whole text at every token, and on the newest token it misses a
 //! marker that spans two tokens. Here the markers of a format, and their usual misspellings, become one automaton per
-//! context, copied from regex-automata into a flat table. It runs byte by byte, only from a byte that can begin a
-//! marker until no marker is possible; only the bytes in between are ever held back. The automaton of regex-automata is
-//! not used directly because it reports a match one byte late: a call would seem open until the model continues after
-//! its end marker.
+//! context. It runs byte by byte, only from a byte that can begin a
+//! marker until no marker is possible; only the bytes in between are ever held back. Its states are created when a text
+//! first reaches them. The automaton of regex-automata is not used directly because it reports a match one byte late: a
+//! call would seem open until the model continues after its end marker.
 
 mod begins;
 mod lazy;
 pub(super) mod patterns;
 mod plain;
-mod table;
 
 use super::bytes::ByteSet;
 use super::other_forms::{self, BEGINS, Own, THRICE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Declaration, Marker};
 use begins::Begins;
-use lazy::{Lazy, Made};
+use lazy::{Lazy, Made, STATES};
 use patterns::{Patterns, bare_call, near_end, near_section, near_start, start_in_reasoning, syntax_config};
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::nfa::thompson;
 use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input, MatchKind};
 use std::sync::{MutexGuard, OnceLock};
-use table::Table;
 
 pub(crate) use plain::Candidate;
 
@@ -124,7 +122,7 @@ struct AnyForm {
     scanner: OnceLock<Option<Scanner>>,
 }
 
-/// An automaton that is built on first use: each takes milliseconds, and many texts have no call.
+/// An automaton that is built on first use: many texts have no call.
 #[derive(Debug)]
 struct Later {
     patterns: Vec<(Sign, String)>,
@@ -133,13 +131,14 @@ struct Later {
 }
 
 /// If literal markers have at most this many bytes as regular expressions, their automata are certainly small enough,
-/// and need not be built to check this.
+/// and need not be built whole to check this.
 const TAME: usize = 16 << 10;
 
 /// An automaton that steps forward, and regex-automata's own to find where a match began.
 #[derive(Debug)]
 pub(crate) struct Scanner {
-    forward: Forward,
+    /// `None` if there is nothing to find.
+    forward: Option<Box<Lazy>>,
     /// Bytes that leave the start state: those that can begin a marker.
     pub begins: ByteSet,
     /// Maximum length of a match; longer runs of brackets before it were released.
@@ -155,24 +154,13 @@ pub(crate) struct Scanner {
     lengths: Vec<Option<usize>>,
 }
 
-#[derive(Debug)]
-enum Forward {
-    Table(Table),
-    Lazy(Box<Lazy>),
-}
-
 /// Steps through an automaton.
-pub(crate) enum Walk<'s> {
-    Table(&'s Table),
-    Lazy(&'s Lazy, MutexGuard<'s, Made>),
-}
+pub(crate) struct Walk<'s>(Option<(&'s Lazy, MutexGuard<'s, Made>)>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct StateInfo {
     matched: Option<u8>,
     matched_at_end: Option<u8>,
-    /// Whether a match with precedence over those seen is still possible.
-    live: bool,
 }
 
 /// State of a scan. `0` is the start: no marker has begun.
@@ -243,7 +231,7 @@ impl Contexts {
         Contexts { text, reasoning, structure, string }
     }
 
-    /// Whether the automata are small enough, which need not be built to know it.
+    /// Whether the automata are small enough, which need not be built whole to know it.
     fn are_tame(&self, declaration: &Declaration) -> bool {
         let all = [&self.text, &self.reasoning, &self.structure, &self.string];
         let size: usize = all.into_iter().flatten().map(|(_, pattern)| pattern.len()).sum();
@@ -319,7 +307,7 @@ impl AnyForm {
         let build = || {
             let (before, after) = other_forms::patterns(&self.own);
             let patterns: Vec<_> = before.into_iter().chain(self.patterns.iter().cloned()).chain(after).collect();
-            Scanner::lazy(&patterns, start).ok()
+            Scanner::new(&patterns, start).ok()
         };
         self.scanner.get_or_init(build).as_ref()
     }
@@ -334,7 +322,7 @@ impl Later {
         Ok(self.get())
     }
 
-    /// The automaton. One that may be too large was built when the format was read.
+    /// The automaton. One that may be too large was checked when the format was read.
     fn get(&self) -> &Scanner {
         let build = || Scanner::new(&self.patterns, &self.start).unwrap_or_else(|_| Scanner::nothing());
         self.scanner.get_or_init(build)
@@ -368,22 +356,6 @@ impl Scanner {
         if patterns.is_empty() {
             return Ok(Scanner::nothing());
         }
-        Scanner::with(patterns, start, |patterns| {
-            let config = dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(StartKind::Unanchored);
-            Ok(Forward::Table(Table::take_over(&dense(patterns, config, false)?)?))
-        })
-    }
-
-    /// Like `new`, with states created on demand.
-    fn lazy(patterns: &[(Sign, String)], start: &[u8]) -> Result<Scanner> {
-        Scanner::with(patterns, start, |patterns| Ok(Forward::Lazy(Box::new(Lazy::new(patterns)?))))
-    }
-
-    fn with(
-        patterns: &[(Sign, String)],
-        start: &[u8],
-        forward: impl FnOnce(&[String]) -> Result<Forward>,
-    ) -> Result<Scanner> {
         let (signs, patterns): (Vec<Sign>, Vec<String>) = patterns.iter().cloned().unzip();
         let bounds: Vec<(Option<usize>, Option<usize>)> = patterns
             .iter()
@@ -401,7 +373,7 @@ impl Scanner {
         };
         // Unbounded patterns contain a bounded marker.
         let least = bounds.iter().filter_map(|(least, _)| *least).max().unwrap_or(0) + around;
-        let forward = forward(&patterns)?;
+        let forward = Some(Box::new(Lazy::new(&patterns)?));
         let mut scanner = Scanner {
             forward,
             begins: ByteSet::new(|_| false),
@@ -419,8 +391,16 @@ impl Scanner {
         Ok(scanner)
     }
 
-    /// Checks that every automaton can be built later.
+    /// Checks that there will be room for all states, and that every automaton can be built later.
     fn check(&self) -> Result<()> {
+        if !self.patterns.is_empty() {
+            let config = dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(StartKind::Unanchored);
+            let whole = dense(&self.patterns, config, false)?;
+            if whole.memory_usage() / (whole.stride() * size_of::<u32>()) > STATES {
+                let message = format!("the markers are too complicated: more than {STATES} states");
+                return Err(Error::new(ErrorKind::Format, message));
+            }
+        }
         let varied = (0..self.patterns.len()).filter(|&pattern| self.lengths[pattern].is_none());
         varied.into_iter().try_for_each(|pattern| Scanner::backward(&self.patterns[pattern]).map(drop))
     }
@@ -434,7 +414,7 @@ impl Scanner {
     /// Finds nothing.
     fn nothing() -> Scanner {
         Scanner {
-            forward: Forward::Table(Table::nothing()),
+            forward: None,
             begins: ByteSet::new(|_| false),
             longest: 0,
             patterns: Vec::new(),
@@ -446,10 +426,7 @@ impl Scanner {
     }
 
     pub(crate) fn walk(&self) -> Walk<'_> {
-        match &self.forward {
-            Forward::Table(table) => Walk::Table(table),
-            Forward::Lazy(lazy) => Walk::Lazy(lazy, lazy.made()),
-        }
+        Walk(self.forward.as_deref().map(|lazy| (lazy, lazy.made())))
     }
 
     /// Number of bytes at the beginning that cannot begin a marker.
@@ -504,30 +481,18 @@ impl Scanner {
         };
         Some(Found { sign, start, end })
     }
-
-    /// The number of states.
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        match &self.forward {
-            Forward::Table(table) => table.states.len(),
-            Forward::Lazy(lazy) => lazy.made().len(),
-        }
-    }
 }
 
 impl Walk<'_> {
     pub(crate) fn step(&mut self, state: State, byte: u8) -> State {
-        match self {
-            Walk::Table(table) => table.step(state, byte),
-            Walk::Lazy(lazy, made) => lazy.step(made, state, byte),
+        match &mut self.0 {
+            Some((lazy, made)) => lazy.step(made, state, byte),
+            None => START,
         }
     }
 
     fn info(&self, state: State) -> StateInfo {
-        match self {
-            Walk::Table(table) => table.states[usize::from(state)],
-            Walk::Lazy(_, made) => made.info(state),
-        }
+        self.0.as_ref().map_or_else(StateInfo::default, |(_, made)| made.info(state))
     }
 
     /// The pattern that ends in this state, whatever follows.
@@ -542,10 +507,7 @@ impl Walk<'_> {
 
     /// Whether a match with precedence over those seen is still possible.
     pub(crate) fn can_go_on(&mut self, state: State) -> bool {
-        match self {
-            Walk::Table(table) => table.states[usize::from(state)].live,
-            Walk::Lazy(lazy, made) => lazy.can_go_on(made, state),
-        }
+        self.0.as_mut().is_some_and(|(lazy, made)| lazy.can_go_on(made, state))
     }
 }
 
@@ -574,7 +536,7 @@ mod tests {
         assert_eq!(state, START, "a heading lets go of what was held");
         for context in [Context::Text, Context::Structure, Context::String] {
             let scanner = markers.scanner(context);
-            assert!(scanner.len() < 2000 && scanner.longest < 128, "{context:?}: {} states", scanner.len());
+            assert!(scanner.check().is_ok() && scanner.longest < 128, "{context:?}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! An automaton whose states are created when a text first reaches them.
 //!
-//! All other forms together have thousands of states, which take tenths of a second to create; a text reaches a few
-//! dozen.
+//! A format's markers have hundreds of states, which take milliseconds to create, and all other forms together thousands; a
+//! text reaches a few dozen.
 
 use super::patterns::syntax_config;
 use super::{START, State, StateInfo, thompson_config};
@@ -12,8 +12,8 @@ use regex_automata::{Input, MatchKind};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of states, and of their bytes. Beyond it, held bytes count as text.
-const STATES: usize = 16 << 10;
+/// Maximum number of states, and of their bytes. Beyond it, held bytes count as text; a format's own markers never have as many.
+pub(super) const STATES: usize = State::MAX as usize;
 const BYTES: usize = 32 << 20;
 
 /// Placeholder for an unknown state.
@@ -113,11 +113,6 @@ impl Lazy {
 }
 
 impl Made {
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.states.len()
-    }
-
     #[inline]
     pub(super) fn info(&self, state: State) -> StateInfo {
         self.states[usize::from(state)]
@@ -142,7 +137,7 @@ impl Made {
         let next = self.id_after(dfa, id, 0)?;
         let end = dfa.next_eoi_state(&mut self.cache, id).ok()?;
         let pattern = |id: LazyStateID| id.is_match().then(|| dfa.match_pattern(&self.cache, id, 0).as_usize() as u8);
-        self.states.push(StateInfo { matched: pattern(next), matched_at_end: pattern(end), live: false });
+        self.states.push(StateInfo { matched: pattern(next), matched_at_end: pattern(end) });
         self.live.push(None);
         self.next.resize(self.next.len() + classes, UNKNOWN);
         self.ids.push(id);

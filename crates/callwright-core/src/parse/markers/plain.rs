@@ -3,8 +3,7 @@
 //! Brackets and code occur all over ordinary text. A byte that may begin a call is tried on the automaton in place:
 //! most return to the start state within a few bytes, so that nothing is held back and the text passes in one piece.
 
-use super::lazy::Made;
-use super::{Markers, START, State, Walk};
+use super::{Markers, START, Walk};
 
 /// The role of a byte that may begin a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,32 +55,16 @@ impl Walk<'_> {
     /// is unknown after `most` bytes.
     fn lead_back(&mut self, bytes: &[u8], most: usize) -> Option<usize> {
         let bytes = &bytes[..bytes.len().min(most)];
-        match self {
-            Walk::Table(table) => lead_back(bytes, |state, byte| {
-                let next = table.step(state, byte);
-                (next, table.states[usize::from(next)].matched.is_some())
-            }),
-            Walk::Lazy(lazy, made) => {
-                let made: &mut Made = made;
-                lead_back(bytes, |state, byte| {
-                    let next = lazy.step(made, state, byte);
-                    (next, made.info(next).matched.is_some())
-                })
+        let mut state = START;
+        for (index, &byte) in bytes.iter().enumerate() {
+            state = self.step(state, byte);
+            if self.matched(state).is_some() {
+                return None;
+            }
+            if state == START {
+                return Some(index + 1);
             }
         }
+        None
     }
-}
-
-/// `step` returns the next state, and whether a marker ended there.
-#[inline]
-fn lead_back(bytes: &[u8], mut step: impl FnMut(State, u8) -> (State, bool)) -> Option<usize> {
-    let mut state = START;
-    for (index, &byte) in bytes.iter().enumerate() {
-        let (next, matched) = step(state, byte);
-        if matched || next == START {
-            return (!matched).then_some(index + 1);
-        }
-        state = next;
-    }
-    None
 }
