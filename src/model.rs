@@ -35,6 +35,8 @@ pub struct Model {
     weights: Weights,
     /// Whether only its vocabulary is loaded.
     vocabulary_only: bool,
+    /// Whether the reading of calls is prepared already.
+    reads_calls: bool,
     info: ModelInfo,
     entry: ModelEntry,
     path: PathBuf,
@@ -164,6 +166,7 @@ impl Model {
         session.options_mut().call_threshold = self.entry.call_threshold.filter(|_| own);
         session.options_mut().call_weights = self.entry.call_weights.filter(|_| own);
         session.options_mut().no_call_below = self.entry.no_call_below.filter(|_| own);
+        session.preparing = own && self.reads_calls;
         Ok(session)
     }
 
@@ -331,21 +334,38 @@ impl ModelBuilder {
             let context = self.load.context.or(entry.context.map(|context| context as usize));
             let (weights, info) = connect(named, context, template.as_deref(), format.as_ref())?;
             let path = PathBuf::new();
-            return Ok(Model { weights, vocabulary_only: false, info, path, entry, template, format, own, notices });
+            let (vocabulary_only, reads_calls) = (false, false);
+            return Ok(Model {
+                weights,
+                vocabulary_only,
+                reads_calls,
+                info,
+                path,
+                entry,
+                template,
+                format,
+                own,
+                notices,
+            });
         }
         let progress = &mut self.on_download.unwrap_or_else(|| Box::new(()));
-        let (path, gguf) = std::thread::scope(|scope| -> Result<(PathBuf, Gguf)> {
+        let (path, checked) = std::thread::scope(|scope| -> Result<(PathBuf, Option<Gguf>)> {
+            if entry.is_bundled() {
+                return Ok((entry.ensure(&hub, &mut **progress)?, None));
+            }
             // While the file is found and checked. Without a thread, loading does it.
             let _ = std::thread::Builder::new().spawn_scoped(scope, LlamaEngine::start);
             let path = entry.ensure(&hub, &mut **progress)?;
             let gguf = Gguf::open(&path)?;
             gguf.check()?;
-            Ok((path, gguf))
+            Ok((path, Some(gguf)))
         })?;
-        if self.reads_calls {
-            let (template, format) = (template.clone(), format.clone());
+        let reads_calls = self.reads_calls;
+        if reads_calls {
+            let (path, template, format) = (path.clone(), template.clone(), format.clone());
             // The session will find it done, or wait for it.
             prepare_reader(move || {
+                let Some(gguf) = checked.or_else(|| Gguf::open(path).ok()) else { return };
                 if let Some(choice) = tool_format(&gguf, template.as_deref(), format) {
                     choice.format.prepare();
                 }
@@ -355,7 +375,7 @@ impl ModelBuilder {
         let vocabulary_only = self.load.vocabulary_only && !(self.small_whole && small());
         let engine = load(&path, &entry, LoadOptions { vocabulary_only, ..self.load })?;
         let (info, weights) = (engine.model().clone(), Weights::Here(Box::new(Mutex::new(engine))));
-        Ok(Model { weights, vocabulary_only, info, entry, path, template, format, own, notices })
+        Ok(Model { weights, vocabulary_only, reads_calls, info, entry, path, template, format, own, notices })
     }
 }
 

@@ -167,6 +167,11 @@ impl ModelEntry {
         }
     }
 
+    /// Whether it is the bundled model, whose file has been compared with the program's: it needs no check.
+    pub(crate) fn is_bundled(&self) -> bool {
+        self.name == bundled::NAME && self.place.is_none()
+    }
+
     /// The path of the model's file, which is downloaded if necessary.
     ///
     /// A file in the hub's cache is used without a request.

@@ -86,7 +86,7 @@ pub struct Session {
     pub(crate) options: Options,
     pub(crate) recording: Recording,
     /// Whether the reading of calls is prepared.
-    preparing: bool,
+    pub(crate) preparing: bool,
     pub(crate) notices: Vec<String>,
     /// What is worth knowing once there are tools.
     tool_notices: Vec<String>,

@@ -162,30 +162,29 @@ impl Origin {
 }
 
 impl Settings {
-    /// The defaults for a command line: none where a broken file must not be in the way.
+    /// The defaults for a command line of the program `root`: none where a broken file must not be in the way.
     ///
     /// # Errors
     /// Those of [`Settings::read`].
-    pub fn for_args(args: &[OsString]) -> Result<Settings, Error> {
+    pub fn for_args(args: &[OsString], root: &Command) -> Result<Settings, Error> {
         let text = |arg: &OsString| arg.to_str().unwrap_or_default().to_owned();
         let words: Vec<String> = args.iter().skip(1).map(text).collect();
         let first = words.iter().find(|word| !word.starts_with('-'));
         let helps = |word: &String| matches!(word.as_str(), "-h" | "--help" | "-V" | "--version");
         let without = first.is_none_or(|command| WITHOUT.contains(&command.as_str()));
-        match Settings::read() {
+        match Settings::read(root) {
             Err(_) if without || words.iter().any(helps) => Ok(Settings::default()),
             Ok(_) if without => Ok(Settings::default()),
             read => read,
         }
     }
 
-    /// The defaults of the file and the environment.
+    /// The defaults of the file and the environment for the options of `root`.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if the file cannot be read, [`ErrorKind::Syntax`] if it is not TOML, and [`ErrorKind::Config`]
     /// for what is not an option.
-    pub fn read() -> Result<Settings, Error> {
-        let root = Cli::command();
+    pub fn read(root: &Command) -> Result<Settings, Error> {
         let mut settings = Settings::default();
         if let Some(path) = path()
             && (path.exists() || std::env::var_os(VARIABLE).is_some())
@@ -196,9 +195,9 @@ impl Settings {
                 let message = format!("not TOML: {}", error.message().trim());
                 file.error(ErrorKind::Syntax, message, error.span().unwrap_or(0..0)).caused_by(error)
             })?;
-            file.table(table.get_ref(), &root, &mut Vec::new(), &mut settings.list)?;
+            file.table(table.get_ref(), root, &mut Vec::new(), &mut settings.list)?;
         }
-        settings.list.extend(variables(&root));
+        settings.list.extend(variables(root));
         Ok(settings)
     }
 
@@ -415,8 +414,9 @@ impl File<'_> {
 }
 
 fn show(words: &[String], output: Form) -> Result<u8> {
-    let settings = Settings::read()?;
-    let root = settings.apply(Cli::command());
+    let root = Cli::command();
+    let settings = Settings::read(&root)?;
+    let root = settings.apply(root);
     let mut command = &root;
     for word in words {
         command = command.find_subcommand(word).ok_or_else(|| {

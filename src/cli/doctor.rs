@@ -9,6 +9,7 @@ use callwright::engine::llama::{cpu_features, gpu_devices, measured_counts};
 use callwright::engine::{Device, MeasuredThreads};
 use callwright::machine::{Memory, load, memory, processor};
 use callwright::models::{Hub, Models, Source, bundled};
+use clap::CommandFactory;
 use indicatif::DecimalBytes;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -121,7 +122,7 @@ impl Report {
         let hub = Hub::from_env();
         let folders = directories::ProjectDirs::from("", "", "callwright");
         let mut settings = Place::new("defaults of options", "config", config::path());
-        settings.error = Settings::read().err().map(|error| error.to_string());
+        settings.error = Settings::read(&super::Cli::command()).err().map(|error| error.to_string());
         let mut own = Place::new("your models", "models", Models::user_file());
         let (mut here, mut named) = (Vec::new(), 0);
         match Models::load(None) {

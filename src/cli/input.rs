@@ -8,7 +8,7 @@ use super::{notice, notice_once, option_names};
 use anyhow::Result;
 use callwright::agent::OpenModel;
 use callwright::agent::exec::{BUILTIN, Executor};
-use callwright::engine::llama::{LoadOptions, MAX_THREADS, has_gpu};
+use callwright::engine::llama::{LlamaEngine, LoadOptions, MAX_THREADS, has_gpu};
 use callwright::grammar::says_nothing;
 #[cfg(feature = "mcp")]
 use callwright::mcp::Servers;
@@ -399,7 +399,11 @@ impl ModelOptions {
             return Ok((read()?, self.open_to_generate(with_tools)?));
         }
         std::thread::scope(|scope| {
-            let reading = scope.spawn(read);
+            let reading = scope.spawn(|| {
+                // Here rather than on a third thread, which would take the time of the two where there are two cores.
+                LlamaEngine::start();
+                read()
+            });
             let opened = self.open_to_generate(with_tools);
             let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             Ok((read, opened?))

@@ -103,11 +103,12 @@ pub fn main() -> ExitCode {
     };
     let ignored = rewritten.note();
     let args = rewritten.args;
-    let settings = match config::Settings::for_args(&args) {
+    let root = Cli::command();
+    let settings = match config::Settings::for_args(&args, &root) {
         Ok(settings) => settings,
         Err(error) => return report(&error.into()),
     };
-    let mut command = settings.apply(Cli::command());
+    let mut command = settings.apply(root);
     let matches = command.try_get_matches_from_mut(&args);
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,

@@ -9,6 +9,7 @@ use super::{CALLS, DONE, FAILED, INTERRUPTED, complain, notice, reading};
 use anyhow::{Context, Result};
 use callwright::agent::Agent;
 use callwright::agent::turn::Status;
+use callwright::engine::llama::leave;
 use callwright::message::{Message, open_calls};
 use callwright::session::{Cut, Event, FinishReason, Outcome, Reply, Session};
 use callwright::{Error, ErrorKind};
@@ -93,6 +94,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     };
     let Some(mut agent) = agent else {
         let reply = interrupts.during(|| session.respond(&mut on_event))?;
+        leave();
         // First: an answer that ended because nobody could read it was not interrupted.
         printer.finish(&session, &reply)?;
         tell(&reply, &session);
@@ -107,6 +109,7 @@ pub fn run(args: RunArgs) -> Result<u8> {
     };
     args.agent.person(&mut agent, interrupts.flag(), TypedAhead::default());
     let outcome = interrupts.during(|| session.run(&mut agent, &mut on_event))?;
+    leave();
     printer.finish_run(&session, &outcome)?;
     Ok(tell_run(&outcome, &session, ANSWER))
 }

@@ -12,7 +12,7 @@ mod threads;
 mod weights;
 mod words;
 
-pub(crate) use self::backend::{cpu_features, gpu_devices, has_gpu, slow_build_notice};
+pub(crate) use self::backend::{cpu_features, gpu_devices, has_gpu, leave, slow_build_notice};
 pub(crate) use self::threads::measured_counts;
 pub(crate) use super::{LoadOptions, MAX_THREADS};
 

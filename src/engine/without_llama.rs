@@ -98,6 +98,9 @@ pub(crate) fn has_gpu() -> bool {
     false
 }
 
+/// The process ends; there is nothing to leave to the system.
+pub(crate) fn leave() {}
+
 /// What to do about a build that leaves vector units of this CPU unused: nothing.
 pub(crate) fn slow_build_notice() -> Option<String> {
     None

@@ -8,6 +8,7 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_char, c_void};
 #[cfg(feature = "portable")]
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Starts llama.cpp, once.
@@ -60,6 +61,19 @@ pub(crate) fn cpu_features() -> Vec<String> {
 /// Whether this build of llama.cpp can keep layers on a GPU.
 pub(crate) fn has_gpu() -> bool {
     backend().is_ok_and(LlamaBackend::supports_gpu_offload)
+}
+
+static LEAVING: AtomicBool = AtomicBool::new(false);
+
+/// From now on contexts and their models are not freed, because the process ends: the system takes their memory back in less time than
+/// llama.cpp frees it. On a GPU they are freed, as its driver may hold the process up otherwise.
+pub(crate) fn leave() {
+    LEAVING.store(!has_gpu(), Ordering::Relaxed);
+}
+
+/// Whether the process ends.
+pub(super) fn is_leaving() -> bool {
+    LEAVING.load(Ordering::Relaxed)
 }
 
 /// What to do about a build that does not use this CPU's vector units, such as a generic build; `None` if it uses them.

@@ -4,7 +4,7 @@
 //! step, and to a sequence's state as bytes. What it wraps is little: these few calls.
 
 use super::BATCH;
-use super::backend::{backend, because};
+use super::backend::{backend, because, is_leaving};
 use super::state::{self, Layout};
 use super::weights::Weights;
 use crate::engine::{LoadOptions, Token};
@@ -306,6 +306,10 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if is_leaving() {
+            std::mem::forget(Arc::clone(&self.model));
+            return;
+        }
         // SAFETY: neither is used again, and the context's threads are idle once it is freed.
         unsafe {
             sys::llama_free(self.raw.as_ptr());
