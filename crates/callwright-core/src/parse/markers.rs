@@ -565,6 +565,16 @@ mod tests {
     }
 
     #[test]
+    fn markers_with_more_states_than_there_is_room_for_are_refused() {
+        let start = |pattern: &str| Some(Marker::Pattern { pattern: pattern.to_owned(), text: None });
+        let new = |pattern| Markers::new(&Declaration { start: start(pattern), ..Declaration::default() });
+        // Where such a marker began is one of 2^n cases.
+        let error = new("a[ab]{16}x").unwrap_err();
+        assert_eq!(error.to_string(), "the markers are too complicated: more than 65535 states");
+        new("a[ab]{8}x").unwrap();
+    }
+
+    #[test]
     fn a_marker_without_bound_is_refused() {
         let error = Marker::Pattern { pattern: "<call.*>".into(), text: None }.longest();
         assert_eq!(error.unwrap_err().to_string(), "a marker can grow without end; write `[ ]{0,3}` for `[ ]*`");
