@@ -248,7 +248,7 @@ fn a_broken_model_is_refused_under_the_name_of_the_bundled_one() {
     let home = tempfile::tempdir().unwrap();
     GgufBuilder::tiny().set("tokenizer.ggml.eos_token_id", 99).write(home.path(), "broken.gguf");
     std::fs::write(home.path().join("models.toml"), "[[model]]\nname = \"bundled\"\npath = \"broken.gguf\"\n").unwrap();
-    let mut command = callwright(home.path());
+    let mut command = program::callwright(home.path());
     let ran = run(command.current_dir(home.path()).args(["run", "Hello", "-m", "bundled", "--models", "models.toml"]));
     assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{ran:?}");
     assert!(ran.err.contains("eos_token_id is 99, but the vocabulary has only 16 tokens"), "{}", ran.err);
