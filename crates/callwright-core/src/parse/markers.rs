@@ -2,10 +2,10 @@
 //!
 //! `contains(marker)` on the text so far costs the whole text at every token, and on the newest token it misses a
 //! marker that spans two tokens. Here the markers of a format, and their usual misspellings, become one automaton per
-//! context. It runs byte by byte, only from a byte that can begin a
-//! marker until no marker is possible; only the bytes in between are ever held back. Its states are created when a text
-//! first reaches them. The automaton of regex-automata is not used directly because it reports a match one byte late: a
-//! call would seem open until the model continues after its end marker.
+//! context. It runs byte by byte, only from a byte that can begin a marker until no marker is possible; only the bytes in
+//! between are ever held back. Its states are created when a text first reaches them. The automaton of regex-automata is
+//! not used directly because it reports a match one byte late: a call would seem open until the model continues after
+//! its end marker.
 
 mod begins;
 mod lazy;
@@ -17,12 +17,13 @@ use super::other_forms::{self, BEGINS, Own, THRICE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Declaration, Marker};
 use begins::Begins;
-use lazy::{Lazy, Made, STATES};
+use lazy::{Lazy, Made};
 use patterns::{Patterns, bare_call, near_end, near_section, near_start, start_in_reasoning, syntax_config};
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::nfa::thompson;
 use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input, MatchKind};
+use std::collections::HashSet;
 use std::sync::{MutexGuard, OnceLock};
 
 pub(crate) use plain::Candidate;
@@ -133,6 +134,12 @@ struct Later {
 /// If literal markers have at most this many bytes as regular expressions, their automata are certainly small enough,
 /// and need not be built whole to check this.
 const TAME: usize = 16 << 10;
+
+/// Maximum number of states of a format's own markers: all that a [`State`] can number.
+const OWN_STATES: usize = State::MAX as usize;
+
+/// Maximum number of states that texts create of all other forms together.
+const OTHER_STATES: usize = 16 << 10;
 
 /// An automaton that steps forward, and regex-automata's own to find where a match began.
 #[derive(Debug)]
@@ -307,7 +314,7 @@ impl AnyForm {
         let build = || {
             let (before, after) = other_forms::patterns(&self.own);
             let patterns: Vec<_> = before.into_iter().chain(self.patterns.iter().cloned()).chain(after).collect();
-            Scanner::new(&patterns, start).ok()
+            Scanner::of(&patterns, start, OTHER_STATES).ok()
         };
         self.scanner.get_or_init(build).as_ref()
     }
@@ -351,8 +358,13 @@ fn dense(patterns: &[String], config: dense::Config, reverse: bool) -> Result<de
 }
 
 impl Scanner {
-    /// `start` is the text of the start marker.
+    /// A scanner for a format's own markers. `start` is the text of the start marker.
     fn new(patterns: &[(Sign, String)], start: &[u8]) -> Result<Scanner> {
+        Scanner::of(patterns, start, OWN_STATES)
+    }
+
+    /// The same with at most `most` states.
+    fn of(patterns: &[(Sign, String)], start: &[u8], most: usize) -> Result<Scanner> {
         if patterns.is_empty() {
             return Ok(Scanner::nothing());
         }
@@ -373,7 +385,7 @@ impl Scanner {
         };
         // Unbounded patterns contain a bounded marker.
         let least = bounds.iter().filter_map(|(least, _)| *least).max().unwrap_or(0) + around;
-        let forward = Some(Box::new(Lazy::new(&patterns)?));
+        let forward = Some(Box::new(Lazy::new(&patterns, most)?));
         let mut scanner = Scanner {
             forward,
             begins: ByteSet::new(|_| false),
@@ -393,16 +405,30 @@ impl Scanner {
 
     /// Checks that there will be room for all states, and that every automaton can be built later.
     fn check(&self) -> Result<()> {
-        if !self.patterns.is_empty() {
-            let config = dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(StartKind::Unanchored);
-            let whole = dense(&self.patterns, config, false)?;
-            if whole.memory_usage() / (whole.stride() * size_of::<u32>()) > STATES {
-                let message = format!("the markers are too complicated: more than {STATES} states");
-                return Err(Error::new(ErrorKind::Format, message));
-            }
+        if self.states()? > OWN_STATES {
+            return Err(Error::new(ErrorKind::Format, "the markers are too complicated: more than 65,535 states"));
         }
         let varied = (0..self.patterns.len()).filter(|&pattern| self.lengths[pattern].is_none());
         varied.into_iter().try_for_each(|pattern| Scanner::backward(&self.patterns[pattern]).map(drop))
+    }
+
+    /// The number of states that a text can reach.
+    fn states(&self) -> Result<usize> {
+        if self.patterns.is_empty() {
+            return Ok(1);
+        }
+        let config = dense::Config::new().match_kind(MatchKind::LeftmostFirst).start_kind(StartKind::Unanchored);
+        let whole = dense(&self.patterns, config, false)?;
+        let start = whole.start_state_forward(&Input::new("")).map_err(|e| {
+            Error::new(ErrorKind::Format, format!("the markers cannot be searched for: {e}")).caused_by(e)
+        })?;
+        let mut found = HashSet::from([start]);
+        let mut open = vec![start];
+        while let Some(state) = open.pop() {
+            let next = whole.byte_classes().representatives(..).filter_map(|unit| unit.as_u8());
+            open.extend(next.map(|byte| whole.next_state(state, byte)).filter(|next| found.insert(*next)));
+        }
+        Ok(found.len())
     }
 
     /// An automaton that finds where a match of the pattern began.
@@ -536,7 +562,8 @@ mod tests {
         assert_eq!(state, START, "a heading lets go of what was held");
         for context in [Context::Text, Context::Structure, Context::String] {
             let scanner = markers.scanner(context);
-            assert!(scanner.check().is_ok() && scanner.longest < 128, "{context:?}");
+            let states = scanner.states().unwrap();
+            assert!(states < 2000 && scanner.longest < 128, "{context:?}: {states} states");
         }
     }
 
@@ -570,8 +597,20 @@ mod tests {
         let new = |pattern| Markers::new(&Declaration { start: start(pattern), ..Declaration::default() });
         // Where such a marker began is one of 2^n cases.
         let error = new("a[ab]{16}x").unwrap_err();
-        assert_eq!(error.to_string(), "the markers are too complicated: more than 65535 states");
-        new("a[ab]{8}x").unwrap();
+        assert_eq!(error.to_string(), "the markers are too complicated: more than 65,535 states");
+
+        // One that is not refused is found even after a text that has reached tens of thousands of states.
+        let markers = new("a[ab]{13}x").unwrap();
+        let text = markers.scanner(Context::Text);
+        let (mut walk, mut state, mut random) = (text.walk(), START, 1u32);
+        for _ in 0..400_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state = walk.step(state, if random >> 31 == 0 { b'a' } else { b'b' });
+            assert_eq!(walk.matched(state), None);
+        }
+        let end = b"aaaaaaaaaaaaaax".iter().fold(state, |state, &byte| walk.step(state, byte));
+        assert!(walk.matched(end).is_some());
+        assert!(text.states().unwrap() > OTHER_STATES);
     }
 
     #[test]

@@ -12,8 +12,8 @@ use regex_automata::{Input, MatchKind};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of states, and of their bytes. Beyond it, held bytes count as text; a format's own markers never have as many.
-pub(super) const STATES: usize = State::MAX as usize;
+/// Maximum memory of the states. Beyond it, and beyond their maximum number, held bytes count as text. Markers that
+/// `Scanner::check` does not refuse stay below it.
 const BYTES: usize = 32 << 20;
 
 /// Placeholder for an unknown state.
@@ -30,6 +30,8 @@ pub(crate) struct Lazy {
 /// The states created so far.
 #[derive(Debug)]
 pub(crate) struct Made {
+    /// Maximum number of states.
+    most: usize,
     cache: Cache,
     numbers: HashMap<LazyStateID, State>,
     ids: Vec<LazyStateID>,
@@ -39,7 +41,7 @@ pub(crate) struct Made {
 }
 
 impl Lazy {
-    pub(super) fn new(patterns: &[String]) -> Result<Lazy> {
+    pub(super) fn new(patterns: &[String], most: usize) -> Result<Lazy> {
         let config = Config::new()
             .match_kind(MatchKind::LeftmostFirst)
             .cache_capacity(BYTES)
@@ -56,6 +58,7 @@ impl Lazy {
         })?;
         let classes = dfa.byte_classes().alphabet_len();
         let mut made = Made {
+            most,
             cache,
             numbers: HashMap::new(),
             ids: Vec::new(),
@@ -133,7 +136,7 @@ impl Made {
     /// Numbers a state. regex-automata reports a match one byte late, so a match that ends in a state appears in the
     /// next one.
     fn add(&mut self, dfa: &DFA, classes: usize, id: LazyStateID) -> Option<State> {
-        let number = State::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < STATES)?;
+        let number = State::try_from(self.ids.len()).ok().filter(|_| self.ids.len() < self.most)?;
         let next = self.id_after(dfa, id, 0)?;
         let end = dfa.next_eoi_state(&mut self.cache, id).ok()?;
         let pattern = |id: LazyStateID| id.is_match().then(|| dfa.match_pattern(&self.cache, id, 0).as_usize() as u8);
