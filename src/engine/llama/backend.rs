@@ -66,14 +66,15 @@ pub(crate) fn has_gpu() -> bool {
 static LEAVING: AtomicBool = AtomicBool::new(false);
 
 /// From now on contexts and their models are not freed, because the process ends: the system takes their memory back in less time than
-/// llama.cpp frees it. On a GPU they are freed, as its driver may hold the process up otherwise.
+/// llama.cpp frees it. In a build for a GPU they are freed, because its driver may delay the end of the process otherwise.
 pub(crate) fn leave() {
-    LEAVING.store(!has_gpu(), Ordering::Relaxed);
+    LEAVING.store(true, Ordering::Relaxed);
 }
 
-/// Whether the process ends.
-pub(super) fn is_leaving() -> bool {
-    LEAVING.load(Ordering::Relaxed)
+/// Whether a context is left to the system. It is asked only where there is a context: `has_gpu` would start llama.cpp for a run that
+/// needs none.
+pub(super) fn is_left() -> bool {
+    LEAVING.load(Ordering::Relaxed) && !has_gpu()
 }
 
 /// What to do about a build that does not use this CPU's vector units, such as a generic build; `None` if it uses them.

@@ -4,7 +4,7 @@
 //! step, and to a sequence's state as bytes. What it wraps is little: these few calls.
 
 use super::BATCH;
-use super::backend::{backend, because, is_leaving};
+use super::backend::{backend, because, is_left};
 use super::state::{self, Layout};
 use super::weights::Weights;
 use crate::engine::{LoadOptions, Token};
@@ -306,7 +306,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if is_leaving() {
+        if is_left() {
             std::mem::forget(Arc::clone(&self.model));
             return;
         }
