@@ -333,14 +333,12 @@ impl ModelBuilder {
             }
             let context = self.load.context.or(entry.context.map(|context| context as usize));
             let (weights, info) = connect(named, context, template.as_deref(), format.as_ref())?;
-            let path = PathBuf::new();
-            let (vocabulary_only, reads_calls) = (false, false);
             return Ok(Model {
                 weights,
-                vocabulary_only,
-                reads_calls,
+                vocabulary_only: false,
+                reads_calls: false,
                 info,
-                path,
+                path: PathBuf::new(),
                 entry,
                 template,
                 format,

@@ -2,7 +2,7 @@
 
 use super::agent::state_folder;
 use super::config::{self, Form, Settings};
-use super::{DONE, USAGE};
+use super::{Cli, DONE, USAGE};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use callwright::engine::llama::{cpu_features, gpu_devices, measured_counts};
@@ -122,7 +122,7 @@ impl Report {
         let hub = Hub::from_env();
         let folders = directories::ProjectDirs::from("", "", "callwright");
         let mut settings = Place::new("defaults of options", "config", config::path());
-        settings.error = Settings::read(&super::Cli::command()).err().map(|error| error.to_string());
+        settings.error = Settings::read(&Cli::command()).err().map(|error| error.to_string());
         let mut own = Place::new("your models", "models", Models::user_file());
         let (mut here, mut named) = (Vec::new(), 0);
         match Models::load(None) {
