@@ -22,6 +22,7 @@ mod trigger;
 
 use crate::decision::Decided;
 use crate::engine::Token;
+use crate::engine::vocabulary::Vocabulary;
 use crate::grammar::Unenforced;
 use crate::{Error, ErrorKind, Result};
 use call::{Call, SPARE};
@@ -100,6 +101,11 @@ impl<'c> Constraint<'c> {
     /// The parts of the tools' schemas that are only checked after parsing.
     pub(crate) fn unenforced(&self) -> &[Unenforced] {
         self.openings.grammar(0).map_or(&[], |grammar| &grammar.unenforced)
+    }
+
+    /// The vocabulary of the model that it holds.
+    pub(crate) fn vocabulary(&self) -> &Vocabulary {
+        self.compiler.vocabulary()
     }
 
     /// The diagnostics of the constraint.

@@ -141,14 +141,8 @@ pub(crate) struct Opening {
 impl Opening {
     /// The beginning of a format's calls; `None` if the format does not say how they begin.
     pub(crate) fn new(vocabulary: &Vocabulary, format: &Format) -> Option<Opening> {
-        let text = |marker: &Marker| marker.text().unwrap_or_default().trim().as_bytes().to_vec();
-        let section = format.section.iter().map(|section| text(&section.start));
-        let mut markers: Vec<Vec<u8>> = section.chain(format.start.iter().map(text)).collect();
-        let bare = markers.is_empty();
-        if bare {
-            markers.push(format.opening(None).into_bytes());
-        }
-        markers.retain(|marker| !marker.is_empty());
+        let bare = format.section.is_none() && format.start.is_none();
+        let markers = markers(format);
         let marker = markers.first()?.clone();
         let specials = vocabulary.specials(&[&marker, format.opening(None).as_bytes()]);
         let path = vocabulary.tokenize_with(&marker, &specials);
@@ -184,6 +178,11 @@ impl Opening {
             path,
             fits,
         })
+    }
+
+    /// How many tokens a decision decodes in advance at most: white space and the marker, whose tokens have a byte or more.
+    pub(crate) fn most_tokens(format: &Format) -> usize {
+        markers(format).first().map_or(0, |marker| marker.len() + 1)
     }
 
     /// The tokens that begin a call.
@@ -231,6 +230,22 @@ impl Opening {
         let factor = |(row, fits): (usize, &Vec<usize>)| Distribution::new(engine.logits_at(row)).of(fits);
         Ok(asked.iter().enumerate().map(factor).product())
     }
+}
+
+/// The markers that begin calls, the first one first; what calls begin with where there is none.
+fn markers(format: &Format) -> Vec<Vec<u8>> {
+    let section = format.section.iter().map(|section| text(&section.start));
+    let mut markers: Vec<Vec<u8>> = section.chain(format.start.iter().map(text)).collect();
+    if markers.is_empty() {
+        markers.push(format.opening(None).into_bytes());
+    }
+    markers.retain(|marker| !marker.is_empty());
+    markers
+}
+
+/// A marker without white space around it; empty if it is a pattern.
+fn text(marker: &Marker) -> Vec<u8> {
+    marker.text().unwrap_or_default().trim().as_bytes().to_vec()
 }
 
 /// Whether `bytes` are a part of the marker from its beginning, or all of it and perhaps more.
@@ -349,11 +364,6 @@ impl<'o> Decision<'o> {
         self
     }
 
-    /// The question whose tokens are to be measured while the prompt is decoded.
-    pub(crate) fn question(&mut self) -> Option<&mut Question> {
-        self.question.as_mut()
-    }
-
     /// The probability, once the answer has begun.
     pub(crate) fn found(&self) -> Option<CallProbability> {
         self.found
@@ -367,11 +377,6 @@ impl<'o> Decision<'o> {
     /// The same, to be read while the answer is generated.
     pub(crate) fn watched(&self) -> Rc<Cell<Option<Decided>>> {
         Rc::clone(&self.decided)
-    }
-
-    /// How many tokens it may decode in advance.
-    pub(crate) fn reserve(&self) -> usize {
-        if self.follow { self.opening.path.len() + 1 } else { 0 }
     }
 
     /// Whether reasoning comes first, so that the decision is still to be taken.

@@ -5,7 +5,7 @@ mod probabilities;
 
 use crate::Result;
 use crate::constraint::{Constraint, Step};
-use crate::decision::{Decided, Decision, batches};
+use crate::decision::{Decided, Decision, Question, batches};
 use crate::engine::sampler::{Sampler, Sampling};
 use crate::engine::{Engine, Token, common};
 use draft::Drafter;
@@ -155,7 +155,7 @@ pub fn generate(
     on_token: &mut dyn FnMut(&[u8], bool) -> ControlFlow<()>,
 ) -> Result<Generation> {
     let guides = Guides { constraint, ..Guides::default() };
-    generate_with(engine, prompt, Sampler::new(*sampling), limits, guides, &mut |_, _| (), on_token)
+    generate_with(engine, prompt, Sampler::new(*sampling), limits, guides, on_token)
 }
 
 /// What has a say in which tokens an answer gets, or looks on.
@@ -169,8 +169,7 @@ pub(crate) struct Guides<'g, 'c> {
     pub probabilities: Option<&'g Probabilities>,
 }
 
-/// Like [`generate`], with the caller's sampler and guides, and with `on_prompt` called before each batch of the prompt with the
-/// number of decoded tokens and the total. At the end, also after an error, both numbers are equal.
+/// Like [`generate`], with the caller's sampler and guides.
 ///
 /// # Errors
 /// Those of [`generate`].
@@ -180,46 +179,123 @@ pub(crate) fn generate_with(
     sampler: Sampler,
     limits: Limits<'_>,
     guides: Guides<'_, '_>,
-    on_prompt: &mut dyn FnMut(usize, usize),
     on_token: &mut OnToken<'_>,
 ) -> Result<Generation> {
+    read(engine, prompt, sampler, limits, (None, 0), &mut |_, _| ())?.write(guides, on_token)
+}
+
+/// Decodes the part of a prompt that is not in the engine's context, with the tokens of a question measured meanwhile. There is room
+/// for `ahead` tokens that are decoded only to measure. `on_prompt` is called before each batch, with the number of decoded tokens and
+/// the total; at the end, also after an error, both are equal.
+///
+/// # Errors
+/// Those of [`generate`].
+pub(crate) fn read<'g>(
+    engine: &'g mut dyn Engine,
+    prompt: &[Token],
+    sampler: Sampler,
+    limits: Limits<'g>,
+    (mut question, ahead): (Option<&mut Question>, usize),
+    on_prompt: &mut dyn FnMut(usize, usize),
+) -> Result<PromptRead<'g>> {
     let started = Instant::now();
     engine.begin(prompt, sampler.sampling())?;
     let room = engine.context_limit().saturating_sub(prompt.len());
     let limits = Limits { max_tokens: limits.max_tokens.min(room), ..limits };
-    let ahead = guides.decision.as_ref().map_or(0, |decision| decision.reserve());
     reserve(engine, prompt.len(), limits.max_tokens.max(ahead))?;
-    let on_server = engine.samples();
-    let mut answer = Answer {
-        engine,
-        sampler: if on_server { Sampler::new(Sampling::default()) } else { sampler },
-        limits,
-        guides: Guides { probabilities: guides.probabilities.filter(|_| !on_server), ..guides },
-        on_server,
-        made: Generation {
-            tokens: Vec::new(),
-            end: End::Stopped,
-            end_token: None,
-            closed_from: None,
-            forced: Vec::new(),
-            usage: Usage { prompt_tokens: prompt.len(), ..Usage::default() },
-        },
-        pending: Vec::new(),
-        part: Vec::new(),
-        drafts: Drafts::new(prompt),
-        cut: false,
-        measuring: Duration::ZERO,
+    // The last prompt token's logits are needed, and the question's, and the cache does not keep them.
+    let last = prompt.len().saturating_sub(1);
+    let cacheable = question.as_deref().map_or(last, Question::cacheable);
+    engine.recall(prompt, cacheable);
+    engine.truncate(common(engine.cached(), prompt).min(cacheable));
+    let cached = engine.cached().len();
+    let came = decode_prompt(engine, prompt, &limits, question.as_deref_mut(), on_prompt);
+    on_prompt(prompt.len() - cached, prompt.len() - cached);
+    let usage = Usage {
+        prompt_tokens: prompt.len(),
+        cached_tokens: cached,
+        prompt_time: started.elapsed(),
+        ..Usage::default()
     };
-    answer.recall(prompt);
-    let came = answer.read(prompt, on_prompt);
-    let unread = prompt.len() - answer.made.usage.cached_tokens;
-    on_prompt(unread, unread);
-    answer.made.usage.prompt_time = started.elapsed();
-    match came? {
-        Some(end) => answer.made.end = end,
-        None => answer.write(on_token)?,
+    Ok(PromptRead { engine, sampler, limits, usage, drafts: Drafts::new(prompt), end: came? })
+}
+
+/// Decodes the rest of a prompt; why it was not finished, if it was not.
+fn decode_prompt(
+    engine: &mut dyn Engine,
+    prompt: &[Token],
+    limits: &Limits<'_>,
+    mut question: Option<&mut Question>,
+    on_prompt: &mut dyn FnMut(usize, usize),
+) -> Result<Option<End>> {
+    let cached = engine.cached().len();
+    let batches = match &question {
+        Some(question) => question.batches(cached, prompt.len(), PROMPT_CHUNK),
+        None => batches(cached, prompt.len(), PROMPT_CHUNK, &(0..0)),
+    };
+    for batch in batches {
+        if let Some(end) = limits.reached() {
+            return Ok(Some(end));
+        }
+        on_prompt(batch.tokens.start - cached, prompt.len() - cached);
+        match &mut question {
+            Some(question) => question.decode(engine, prompt, batch)?,
+            None => engine.decode(&prompt[batch.tokens])?,
+        }
     }
-    Ok(answer.made)
+    Ok(None)
+}
+
+/// A prompt that was read, before its answer is written.
+pub(crate) struct PromptRead<'g> {
+    engine: &'g mut dyn Engine,
+    sampler: Sampler,
+    limits: Limits<'g>,
+    usage: Usage,
+    drafts: Drafts,
+    /// Why the prompt was not finished, if it was not.
+    end: Option<End>,
+}
+
+impl PromptRead<'_> {
+    /// The engine, with the prompt.
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// Generates the answer.
+    ///
+    /// # Errors
+    /// Those of [`generate`].
+    pub(crate) fn write(self, guides: Guides<'_, '_>, on_token: &mut OnToken<'_>) -> Result<Generation> {
+        let PromptRead { engine, sampler, limits, usage, drafts, end } = self;
+        let on_server = engine.samples();
+        let mut answer = Answer {
+            engine,
+            sampler: if on_server { Sampler::new(Sampling::default()) } else { sampler },
+            limits,
+            guides: Guides { probabilities: guides.probabilities.filter(|_| !on_server), ..guides },
+            on_server,
+            made: Generation {
+                tokens: Vec::new(),
+                end: End::Stopped,
+                end_token: None,
+                closed_from: None,
+                forced: Vec::new(),
+                usage,
+            },
+            pending: Vec::new(),
+            part: Vec::new(),
+            drafts,
+            cut: false,
+            measuring: Duration::ZERO,
+        };
+        match end {
+            Some(end) => answer.made.end = end,
+            None => answer.write(on_token)?,
+        }
+        Ok(answer.made)
+    }
 }
 
 /// Makes room for a prompt and an answer of up to `most` tokens, within the context's limit.
@@ -267,37 +343,6 @@ enum Next {
 }
 
 impl Answer<'_, '_> {
-    /// Leaves as much of the prompt in the engine's context as is there.
-    fn recall(&mut self, prompt: &[Token]) {
-        // The last prompt token's logits are needed, and the question's, and the cache does not keep them.
-        let question = self.guides.decision.as_deref_mut().and_then(Decision::question);
-        let cacheable = question.map_or(prompt.len().saturating_sub(1), |question| question.cacheable());
-        self.engine.recall(prompt, cacheable);
-        self.engine.truncate(common(self.engine.cached(), prompt).min(cacheable));
-        self.made.usage.cached_tokens = self.engine.cached().len();
-    }
-
-    /// Decodes the rest of the prompt; why it was not finished, if it was not.
-    fn read(&mut self, prompt: &[Token], on_prompt: &mut dyn FnMut(usize, usize)) -> Result<Option<End>> {
-        let cached = self.made.usage.cached_tokens;
-        let mut question = self.guides.decision.as_deref_mut().and_then(Decision::question);
-        let batches = match &question {
-            Some(question) => question.batches(cached, prompt.len(), PROMPT_CHUNK),
-            None => batches(cached, prompt.len(), PROMPT_CHUNK, &(0..0)),
-        };
-        for batch in batches {
-            if let Some(end) = self.limits.reached() {
-                return Ok(Some(end));
-            }
-            on_prompt(batch.tokens.start - cached, prompt.len() - cached);
-            match &mut question {
-                Some(question) => question.decode(self.engine, prompt, batch)?,
-                None => self.engine.decode(&prompt[batch.tokens])?,
-            }
-        }
-        Ok(None)
-    }
-
     /// Generates tokens until something ends the answer.
     fn write(&mut self, on_token: &mut OnToken<'_>) -> Result<()> {
         let started = Instant::now();

@@ -199,6 +199,11 @@ impl Model {
         Ok(true)
     }
 
+    /// Whether there is more than the vocabulary.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.vocabulary_only
+    }
+
     /// An engine with a context of its own over the same weights.
     pub fn engine(&self) -> Box<dyn Engine> {
         match &self.weights {

@@ -5,6 +5,7 @@
 
 pub(crate) mod answer;
 mod builder;
+mod compiling;
 mod constrain;
 mod context;
 mod count;
@@ -28,14 +29,15 @@ use crate::Result;
 use crate::agent::Agent;
 #[cfg(doc)]
 use crate::choose::format_for;
-use crate::constraint::Compiler;
 use crate::engine::{Engine, Token};
 use crate::format::Format;
+use crate::generate::reserve;
 use crate::grammar::Unenforced;
 use crate::message::{Message, adopt, check_asked};
 use crate::model::Model;
 use crate::template::{ChatTemplate, ChatTemplates, Prompt};
 use crate::tool::Tools;
+use compiling::Compiling;
 use context::Prompts;
 use decide::Deciding;
 use jiff::Zoned;
@@ -92,7 +94,7 @@ pub struct Session {
     tool_notices: Vec<String>,
     /// What was reported already, of this conversation or of the options, and is not to be reported again.
     reported: HashSet<String>,
-    compiler: Option<Compiler>,
+    compiling: Compiling,
     /// What was reported of what the grammar does not enforce.
     unenforced: Vec<Unenforced>,
     deciding: Deciding,
@@ -180,7 +182,7 @@ impl Session {
             notices,
             tool_notices,
             reported: HashSet::new(),
-            compiler: None,
+            compiling: Compiling::default(),
             unenforced: Vec::new(),
             deciding: Deciding::default(),
             selector: Selector::default(),
@@ -346,17 +348,30 @@ impl Session {
     /// be called, and what [`Session::respond`] finds in a grammar.
     #[doc(hidden)]
     pub fn check(&mut self) -> Result<()> {
+        self.check_prompt()?;
+        let tools = self.shown_tools();
+        let Session { compiling, engine, prompts, options, .. } = self;
+        constrain::begin(compiling, &**engine, &prompts.writer.format, (&[], &tools), options, (b"", false)).map(|_| ())
+    }
+
+    /// Checks that the chat template writes the conversation. The grammar for the tools is made meanwhile, and until the answer's
+    /// prompt is read; what is wrong with it, the answer finds.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Template`] when the chat template fails.
+    pub(crate) fn check_prompt(&mut self) -> Result<()> {
         let request = self.request();
         let tools = self.shown_tools();
-        let Session { compiler, engine, prompts, options, .. } = self;
+        let Session { compiling, engine, prompts, options, .. } = self;
+        compiling.start(&**engine, &prompts.writer.format, &tools, options);
         // A conversation that is still to be begun is written when there is something to write.
         if let Ok(request) = request {
             let written = prompts.write(&**engine, &request)?;
             // Without the weights there is no room. With them, the answer reports that there is none.
-            let _ = constrain::prepare(compiler, &mut **engine, &prompts.writer.format, &request, written.tokens.len());
+            let _ = reserve(&mut **engine, written.tokens.len(), options.max_tokens);
             prompts.prepared = Some(Prepared { request, written });
         }
-        constrain::begin(compiler, &**engine, &prompts.writer.format, (&[], &tools), options, (b"", false)).map(|_| ())
+        Ok(())
     }
 
     /// Continues with another engine of the same model: for example one that has its weights, after one that has only the

@@ -143,7 +143,12 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     session.set_tools(input.tools);
     session.set_adopted_messages(input.messages);
     session.notices().iter().for_each(|text| notice(text));
-    session.check()?;
+    if model.is_whole() && agent.is_none() {
+        // The answer comes next, and with it whatever is wrong with the grammar.
+        session.check_prompt()?;
+    } else {
+        session.check()?;
+    }
     args.model.load_weights(&mut model, &mut session)?;
     if let Some(path) = &args.record {
         session.record(path)?;

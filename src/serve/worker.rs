@@ -221,7 +221,7 @@ impl<'s> Worker<'s> {
         let probabilities = text.logprobs.map(Probabilities::new);
         let guides = Guides { probabilities: probabilities.as_ref(), ..Guides::default() };
         let sampler = Sampler::new(options.sampling).biased(&options.logit_bias);
-        let generation = generate_with(engine, &prompt, sampler, limits, guides, &mut |_, _| (), &mut |bytes, _| {
+        let generation = generate_with(engine, &prompt, sampler, limits, guides, &mut |bytes, _| {
             probabilities.iter().flat_map(Probabilities::take).for_each(|token| outbox.send(Update::Token(token)));
             writer.token(bytes)
         })?;

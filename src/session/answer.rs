@@ -10,11 +10,11 @@ use super::record::Ended;
 use super::repeats::Repeats;
 use super::{Options, Session, ToolChoice, decide};
 use crate::Result;
-use crate::constraint::Mode;
-use crate::decision::{CallProbability, Decided, Decision, Thresholds};
+use crate::constraint::{Constraint, Mode};
+use crate::decision::{CallProbability, Decided, Decision, Opening, Thresholds};
 use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
-use crate::generate::{End, Generation, Guides, Limits, Probabilities, Usage, generate_with};
+use crate::generate::{End, Generation, Guides, Limits, Probabilities, Usage, read};
 use crate::parse::{OtherForms, Parser, ParserOptions};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -70,23 +70,40 @@ impl Session {
         reader: &mut Reader<'_>,
     ) -> Result<(Generation, Ended)> {
         let options = &request.options;
-        let Session { engine, prompts, compiler, deciding, .. } = self;
+        let Session { engine, prompts, compiling, deciding, .. } = self;
         let format = &prompts.writer.format;
-        let question = match decide::weighs(request) {
+        let mut question = match decide::weighs(request) {
             true => deciding.question(prompts, &**engine, request, written)?,
             false => None,
         };
-        let opening = deciding.opening(compiler.as_ref(), &**engine, format, request);
+        let conversation = (&request.messages[..], &*request.tools);
+        let begun = (written.prefill.as_bytes(), written.thinking);
+        let unavailable = constrain::unavailable(&**engine, options);
+        engine.prepare(&written.prompt.pieces, options, request.until);
+        // What is wrong with a grammar shows before a long prompt is read, unless the compiler is being made meanwhile.
+        let constraint = match compiling.is_coming() {
+            true => None,
+            false => Some(constrain::begin(compiling, &**engine, format, conversation, options, begun)?),
+        };
+        let read = read(
+            &mut **engine,
+            &written.tokens,
+            Sampler::new(options.sampling).biased(&options.logit_bias),
+            Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: request.until },
+            (question.as_mut(), decide::ahead(format, request)),
+            &mut *self.on_prompt,
+        )?;
+        let (mut constraint, notices) = match constraint {
+            Some(begun) => begun,
+            None => constrain::begin(compiling, read.engine(), format, conversation, options, begun)?,
+        };
+        let mut notices: Vec<String> = unenforced.into_iter().chain(notices).collect();
+        notices.extend(unavailable.into_iter().filter(|note| self.reported.insert(note.clone())));
+        let vocabulary = constraint.as_ref().map(Constraint::vocabulary);
+        let opening = deciding.opening(vocabulary, read.engine(), format, request);
         let mut decision = opening.map(|opening| {
             decide::decision(opening, request, written.thinking).weighing(options.call_weights, question)
         });
-        let begun = (written.prefill.as_bytes(), written.thinking);
-        let (mut constraint, notices) =
-            constrain::begin(compiler, &**engine, format, (&request.messages, &request.tools), options, begun)?;
-        let mut notices: Vec<String> = unenforced.into_iter().chain(notices).collect();
-        let unavailable = constrain::unavailable(&**engine, options);
-        notices.extend(unavailable.into_iter().filter(|note| self.reported.insert(note.clone())));
-        engine.prepare(&written.prompt.pieces, options, request.until);
 
         // A repeated answer is not constrained, and ends where it ended when it was recorded.
         let repeated = self.recording.next_end();
@@ -95,17 +112,12 @@ impl Session {
         decided.set(repeated.as_ref().and_then(|ended| ended.decided));
         let mut count = 0;
         let probabilities = options.logprobs.map(Probabilities::new);
-        let mut generation = generate_with(
-            &mut **engine,
-            &written.tokens,
-            Sampler::new(options.sampling).biased(&options.logit_bias),
-            Limits { max_tokens: options.max_tokens, cancel: &options.cancel, until: request.until },
+        let mut generation = read.write(
             Guides {
                 constraint: constraint.as_mut(),
                 decision: decision.as_mut(),
                 probabilities: probabilities.as_ref(),
             },
-            &mut *self.on_prompt,
             &mut |bytes, closing| {
                 if closing || closed_from.is_some_and(|from| from <= count) {
                     reader.closing();
@@ -182,19 +194,19 @@ impl Session {
     /// Those of [`Session::respond`].
     pub fn call_probability(&mut self) -> Result<Option<CallProbability>> {
         let request = self.request()?;
-        let Session { prompts, engine, recording, compiler, deciding, .. } = self;
+        let Session { prompts, engine, recording, deciding, .. } = self;
         let (written, _) = prompts.fit(&**engine, recording, &request)?;
-        let question = deciding.question(prompts, &**engine, &request, &written)?;
-        let Some(opening) = deciding.opening(compiler.as_ref(), &**engine, &prompts.writer.format, &request) else {
-            return Ok(None);
-        };
+        let mut question = deciding.question(prompts, &**engine, &request, &written)?;
+        let format = &prompts.writer.format;
+        let Some(opening) = deciding.opening(None, &**engine, format, &request) else { return Ok(None) };
+        let limits = Limits { max_tokens: 0, cancel: &request.options.cancel, until: request.until };
+        let measured = (question.as_mut(), Opening::most_tokens(format));
+        let sampler = Sampler::new(request.options.sampling);
+        let read = read(&mut **engine, &written.tokens, sampler, limits, measured, &mut *self.on_prompt)?;
         let mut decision = Decision::new(opening, true, Thresholds::default(), written.thinking)
             .weighing(request.options.call_weights, question);
-        let limits = Limits { max_tokens: 0, cancel: &request.options.cancel, until: request.until };
         let guides = Guides { decision: Some(&mut decision), ..Guides::default() };
-        let sampler = Sampler::new(request.options.sampling);
-        let on_token = &mut |_: &[u8], _: bool| ControlFlow::Continue(());
-        generate_with(&mut **engine, &written.tokens, sampler, limits, guides, &mut *self.on_prompt, on_token)?;
+        read.write(guides, &mut |_: &[u8], _: bool| ControlFlow::Continue(()))?;
         Ok(decision.found().filter(|_| !decision.is_open()))
     }
 }

@@ -1,11 +1,11 @@
 //! The constraint of one turn, from the session's options.
 
-use super::prompt::AnswerRequest;
+use super::compiling::Compiling;
 use super::{Options, ToolChoice};
 use crate::constraint::{Calls, Compiler, Constraint, Copying, Mode, Notice, Rules};
 use crate::engine::{Engine, Token};
 use crate::format::{Format, Marker};
-use crate::generate::{Generation, reserve};
+use crate::generate::Generation;
 use crate::grammar::{Unenforced, json_grammar};
 use crate::message::Message;
 use crate::tool::{Tools, misfits as misfits_of};
@@ -13,9 +13,9 @@ use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 /// The constraint of an answer that begins with a text and may begin in reasoning, and its notices; none if nothing is
-/// constrained.
+/// constrained. Where the compiler is being made, this waits for it.
 pub(super) fn begin<'c>(
-    compiler: &'c mut Option<Compiler>,
+    compiling: &'c mut Compiling,
     engine: &dyn Engine,
     format: &Format,
     (messages, tools): (&[Message], &Tools),
@@ -25,43 +25,24 @@ pub(super) fn begin<'c>(
     if !is_constrained(tools, options) {
         return Ok((None, Vec::new()));
     }
-    let dormant = is_dormant(options);
-    if compiler.is_none() {
+    compiling.wait();
+    if compiling.made.is_none() {
         let Some(vocabulary) = engine.vocabulary() else { return Ok((None, Vec::new())) };
         match Compiler::for_format(vocabulary, format) {
-            Ok(made) => *compiler = Some(made),
+            Ok(made) => compiling.made = Some(made),
             Err(error) => return without(options, error),
         }
     }
-    let Some(compiler) = compiler else { return Ok((None, Vec::new())) };
+    let Some(compiler) = &mut compiling.made else { return Ok((None, Vec::new())) };
     let rules = Rules {
-        mode: options.constrain,
-        calls: match options.tool_choice {
-            _ if dormant => Calls::Forbidden,
-            ToolChoice::None => Calls::Forbidden,
-            ToolChoice::Auto => Calls::Allowed,
-            ToolChoice::Required | ToolChoice::Tool(_) => Calls::Required,
-        },
-        max_calls: options.max_calls,
-        max_preamble: options.max_preamble,
-        max_thinking: options.max_thinking,
-        jump: options.jump,
-        draft: options.draft,
         sampled_elsewhere: engine.samples(),
         thinking,
         copying: copying(engine, options, messages),
+        ..rules(options)
     };
-    let only = match &options.tool_choice {
-        ToolChoice::Tool(name) => Some(name.as_str()),
-        _ => None,
-    };
-    let made = match &options.grammar {
-        Some(grammar) => Constraint::whole(compiler, format, grammar.clone(), rules),
-        None => Constraint::new(compiler, format, tools, only, rules),
-    };
-    match made {
+    match constraint(compiler, format, tools, options, rules) {
         Ok(mut constraint) => {
-            if dormant {
+            if is_dormant(options) {
                 constraint = constraint.dormant();
             }
             constraint.prime(begun)?;
@@ -73,8 +54,48 @@ pub(super) fn begin<'c>(
     }
 }
 
+/// The constraint of an answer by these rules.
+///
+/// # Errors
+/// Those of [`Constraint::new`] and [`Constraint::whole`].
+pub(super) fn constraint<'c>(
+    compiler: &'c mut Compiler,
+    format: &Format,
+    tools: &Tools,
+    options: &Options,
+    rules: Rules,
+) -> Result<Constraint<'c>> {
+    let only = match &options.tool_choice {
+        ToolChoice::Tool(name) => Some(name.as_str()),
+        _ => None,
+    };
+    match &options.grammar {
+        Some(grammar) => Constraint::whole(compiler, format, grammar.clone(), rules),
+        None => Constraint::new(compiler, format, tools, only, rules),
+    }
+}
+
+/// The rules that the options make.
+pub(super) fn rules(options: &Options) -> Rules {
+    Rules {
+        mode: options.constrain,
+        calls: match options.tool_choice {
+            _ if is_dormant(options) => Calls::Forbidden,
+            ToolChoice::None => Calls::Forbidden,
+            ToolChoice::Auto => Calls::Allowed,
+            ToolChoice::Required | ToolChoice::Tool(_) => Calls::Required,
+        },
+        max_calls: options.max_calls,
+        max_preamble: options.max_preamble,
+        max_thinking: options.max_thinking,
+        jump: options.jump,
+        draft: options.draft,
+        ..Rules::default()
+    }
+}
+
 /// Whether an answer has a constraint.
-fn is_constrained(tools: &Tools, options: &Options) -> bool {
+pub(super) fn is_constrained(tools: &Tools, options: &Options) -> bool {
     let nothing = tools.is_empty() && options.grammar.is_none();
     !nothing && (options.constrain != Mode::Off || is_dormant(options))
 }
@@ -85,29 +106,6 @@ fn is_dormant(options: &Options) -> bool {
         && options.no_call_below.is_some()
         && options.tool_choice == ToolChoice::Auto
         && options.grammar.is_none()
-}
-
-/// Makes room for the first answer, after a prompt of so many tokens, and meanwhile the compiler of constraints: both take their time.
-/// A server does without, where a thread for each new session costs memory.
-///
-/// # Errors
-/// Those of [`Engine::reserve`]. [`begin`] has those of the compiler.
-pub(super) fn prepare(
-    compiler: &mut Option<Compiler>,
-    engine: &mut dyn Engine,
-    format: &Format,
-    request: &AnswerRequest,
-    prompt: usize,
-) -> Result<()> {
-    let options = &request.options;
-    let wanted = compiler.is_none() && is_constrained(&request.tools, options);
-    let vocabulary = if wanted { engine.vocabulary_elsewhere() } else { None };
-    std::thread::scope(|scope| {
-        if let Some(read) = vocabulary {
-            scope.spawn(|| *compiler = Compiler::for_format(read(), format).ok());
-        }
-        reserve(engine, prompt, options.max_tokens)
-    })
 }
 
 /// What the values of calls rather copy, if that is wanted.

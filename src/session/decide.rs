@@ -4,9 +4,9 @@ use super::ToolChoice;
 use super::context::Prompts;
 use super::prompt::{AnswerRequest, Written};
 use crate::Result;
-use crate::constraint::Compiler;
 use crate::decision::{Decision, Opening, Question, Thresholds, place};
 use crate::engine::Engine;
+use crate::engine::vocabulary::Vocabulary;
 use crate::format::Format;
 use crate::message::Role;
 use std::cell::OnceCell;
@@ -27,10 +27,10 @@ impl Deciding {
         self.without_tools = None;
     }
 
-    /// How calls begin, where the model decides whether to call.
+    /// How calls begin, where the model decides whether to call. Without a vocabulary, the engine's is read.
     pub(super) fn opening(
         &self,
-        compiler: Option<&Compiler>,
+        vocabulary: Option<&Vocabulary>,
         engine: &dyn Engine,
         format: &Format,
         request: &AnswerRequest,
@@ -39,7 +39,7 @@ impl Deciding {
             return None;
         }
         let read = || {
-            let vocabulary = compiler.map(|compiler| compiler.vocabulary().clone()).or_else(|| engine.vocabulary())?;
+            let vocabulary = vocabulary.cloned().or_else(|| engine.vocabulary())?;
             Opening::new(&vocabulary, format)
         };
         self.opening.get_or_init(read).as_ref()
@@ -75,6 +75,13 @@ impl Deciding {
 fn decides(request: &AnswerRequest) -> bool {
     let options = &request.options;
     !request.tools.is_empty() && options.tool_choice == ToolChoice::Auto && options.grammar.is_none()
+}
+
+/// How many tokens the decision of an answer decodes in advance, at most.
+pub(super) fn ahead(format: &Format, request: &AnswerRequest) -> usize {
+    let options = &request.options;
+    let measures = options.measure_call || options.call_threshold.is_some() || options.no_call_below.is_some();
+    if decides(request) && measures { Opening::most_tokens(format) } else { 0 }
 }
 
 /// The decision of an answer. After a tool's result the model is left alone: it has to answer at last.
