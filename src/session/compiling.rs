@@ -45,3 +45,12 @@ impl Compiling {
         }
     }
 }
+
+impl Drop for Compiling {
+    /// Waits for the thread: it reads what llama.cpp frees at the end of the program.
+    fn drop(&mut self) {
+        if let Some(coming) = self.coming.take() {
+            let _ = coming.join();
+        }
+    }
+}
