@@ -195,7 +195,7 @@ pub(crate) fn read<'g>(
     prompt: &[Token],
     sampler: Sampler,
     limits: Limits<'g>,
-    (mut question, ahead): (Option<&mut Question>, usize),
+    (question, ahead): (Option<&mut Question>, usize),
     on_prompt: &mut dyn FnMut(usize, usize),
 ) -> Result<PromptRead<'g>> {
     let started = Instant::now();
@@ -209,7 +209,7 @@ pub(crate) fn read<'g>(
     engine.recall(prompt, cacheable);
     engine.truncate(common(engine.cached(), prompt).min(cacheable));
     let cached = engine.cached().len();
-    let came = decode_prompt(engine, prompt, &limits, question.as_deref_mut(), on_prompt);
+    let came = decode_prompt(engine, prompt, &limits, question, on_prompt);
     on_prompt(prompt.len() - cached, prompt.len() - cached);
     let usage = Usage {
         prompt_tokens: prompt.len(),
