@@ -144,7 +144,7 @@ fn open(args: &RunArgs) -> Result<(Session, Option<Agent>)> {
     session.set_adopted_messages(input.messages);
     session.notices().iter().for_each(|text| notice(text));
     if model.is_whole() && agent.is_none() {
-        // The answer comes next, and with it whatever is wrong with the grammar.
+        // The answer comes next, and its error is the same. With an agent, it would be the outcome of a run.
         session.check_prompt()?;
     } else {
         session.check()?;

@@ -10,7 +10,7 @@ use super::record::Ended;
 use super::repeats::Repeats;
 use super::{Options, Session, ToolChoice, decide};
 use crate::Result;
-use crate::constraint::{Constraint, Mode};
+use crate::constraint::{Compiler, Constraint, Mode};
 use crate::decision::{CallProbability, Decided, Decision, Opening, Thresholds};
 use crate::engine::Engine;
 use crate::engine::sampler::Sampler;
@@ -194,11 +194,13 @@ impl Session {
     /// Those of [`Session::respond`].
     pub fn call_probability(&mut self) -> Result<Option<CallProbability>> {
         let request = self.request()?;
-        let Session { prompts, engine, recording, deciding, .. } = self;
+        let Session { prompts, engine, recording, compiling, deciding, .. } = self;
         let (written, _) = prompts.fit(&**engine, recording, &request)?;
         let mut question = deciding.question(prompts, &**engine, &request, &written)?;
         let format = &prompts.writer.format;
-        let Some(opening) = deciding.opening(None, &**engine, format, &request) else { return Ok(None) };
+        compiling.wait();
+        let vocabulary = compiling.made.as_ref().map(Compiler::vocabulary);
+        let Some(opening) = deciding.opening(vocabulary, &**engine, format, &request) else { return Ok(None) };
         let limits = Limits { max_tokens: 0, cancel: &request.options.cancel, until: request.until };
         let measured = (question.as_mut(), Opening::most_tokens(format));
         let sampler = Sampler::new(request.options.sampling);
