@@ -261,7 +261,7 @@ impl LlamaEngine {
         before[lost..].chunks(self.batch()).try_for_each(|chunk| self.decode_batch(chunk, chunk.len()))
     }
 
-    /// Tokens that may be decoded at a time.
+    /// Tokens of a prompt that are decoded at a time.
     fn batch(&self) -> usize {
         self.options.batch.unwrap_or(BATCH)
     }
@@ -276,7 +276,7 @@ impl LlamaEngine {
         if self.options.vocabulary_only {
             return error(ONLY_VOCABULARY.to_owned());
         }
-        let (batch, wanted) = (self.batch(), self.cached.len() + tokens.len());
+        let (batch, wanted) = (self.batch().max(BATCH), self.cached.len() + tokens.len());
         if wanted > self.room() && wanted <= self.most {
             self.grow(wanted)?;
         }

@@ -73,12 +73,15 @@ impl Context {
         let size = shape.tokens.checked_next_multiple_of(STEP).and_then(|size| size.checked_mul(shape.sequences));
         let size = size.and_then(|size| u32::try_from(size).ok()).and_then(NonZeroU32::new);
         let size = size.ok_or_else(|| failed("that is more than it can count"))?;
-        let batch = u32::try_from(options.batch.unwrap_or(BATCH).max(shape.sequences)).unwrap_or(u32::MAX);
+        // llama.cpp divides what is decoded at a time. A draft, and the sequences of a step, come together, however few of them it
+        // computes at once.
+        let at_once = options.batch.unwrap_or(BATCH).max(shape.sequences);
+        let (batch, at_once) = (count(at_once.max(BATCH)), count(at_once));
         // SAFETY: a function without arguments that returns a struct.
         let mut params = unsafe { sys::llama_context_default_params() };
         params.n_ctx = size.get();
-        params.n_seq_max = u32::try_from(shape.sequences).unwrap_or(u32::MAX);
-        (params.n_batch, params.n_ubatch) = (batch, batch);
+        params.n_seq_max = count(shape.sequences);
+        (params.n_batch, params.n_ubatch) = (batch, at_once);
         params.flash_attn_type = shape.flash_attention;
         (params.n_threads, params.n_threads_batch) = (number(shape.threads), number(shape.prompt_threads));
         if let Some(kind) = options.cache_type_k {
@@ -338,6 +341,11 @@ fn pool_functions() -> Option<(NewPool, FreePool)> {
             std::mem::transmute::<*mut c_void, FreePool>(free.as_ptr()),
         ))
     }
+}
+
+/// A number of tokens or sequences, in the same way.
+fn count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// A number as llama.cpp takes it; all are bounded by its own limits.

@@ -198,6 +198,30 @@ fn values_of_fewer_bits_are_computed_with_flash_attention() {
 }
 
 #[test]
+fn tokens_that_come_together_may_be_more_than_are_computed_at_a_time() {
+    for size in [1, 3, 16] {
+        let (mut whole, mut parts) = (load(|_| ()), load(|load| load.batch = Some(size)));
+        let prompt = prompt(&whole, 2, "Be brief.");
+        let (beginning, draft) = prompt.split_at(prompt.len() - 8);
+        for engine in [&mut whole, &mut parts] {
+            engine.reserve(prompt.len()).unwrap();
+            engine.decode(beginning).unwrap();
+            engine.decode_all(draft, 2).unwrap();
+            assert_eq!(engine.cached(), prompt);
+        }
+        for row in 0..6 {
+            // Of logits of about 20.
+            assert!(distance(whole.logits_at(row), parts.logits_at(row)) < 1.0, "{size}, {row}");
+        }
+        let sequences = parallel::Sequences::new(&parts, 2).unwrap();
+        let (mut sequence, end) = sequences.take().unwrap();
+        let written = write(&mut *sequence, &prompt);
+        end.end();
+        assert_eq!(written.tokens, write(&mut parts, &prompt).tokens, "{size}");
+    }
+}
+
+#[test]
 fn the_version_of_llama_cpp_is_the_one_that_is_built() {
     let lock = include_str!("../../../Cargo.lock");
     assert!(lock.contains(&format!("name = \"llama-cpp-sys-2\"\nversion = \"{LLAMA}\"")));
