@@ -284,7 +284,7 @@ impl<'c> Constraint<'c> {
     /// Number of tokens of a draft that the grammar allows inside a call; 0 elsewhere.
     pub(super) fn allowed(&mut self, draft: &[Token]) -> usize {
         match &mut self.phase {
-            Phase::Call(call) if self.rules.draft => {
+            Phase::Call(call) => {
                 let ids: Vec<_> = draft.iter().map(|token| id(*token)).collect();
                 call.matcher.validate_tokens(&ids).unwrap_or(0)
             }
@@ -297,9 +297,9 @@ impl<'c> Constraint<'c> {
         matches!(self.phase, Phase::Call(_))
     }
 
-    /// Whether the next tokens may be drafted.
+    /// Whether tokens may be drafted.
     pub(super) fn may_draft(&self) -> bool {
-        self.rules.draft && matches!(self.phase, Phase::Call(_))
+        self.rules.draft
     }
 
     fn remember(&mut self, token: Token) {

@@ -75,7 +75,7 @@ pub struct Usage {
     pub completion_tokens: usize,
     /// Generated tokens that a grammar forced, without running the model.
     pub forced_tokens: usize,
-    /// Generated tokens that were decoded in advance, as a draft from earlier text.
+    /// Generated tokens that were decoded in advance, as a draft from earlier text or of a draft model.
     pub drafted_tokens: usize,
     /// All tokens decoded as a draft, whether or not the model then wrote them.
     pub proposed_tokens: usize,
@@ -167,6 +167,8 @@ pub(crate) struct Guides<'g, 'c> {
     pub decision: Option<&'g mut Decision<'c>>,
     /// Gets the probability of each token; it has no say.
     pub probabilities: Option<&'g Probabilities>,
+    /// Whether nothing is drafted, also where no constraint says so.
+    pub no_drafts: bool,
 }
 
 /// Like [`generate`], with the caller's sampler and guides.
@@ -377,6 +379,7 @@ impl Answer<'_, '_> {
         }
         self.made.usage.completion_time = started.elapsed().saturating_sub(self.measuring);
         self.engine.remember(self.made.usage.prompt_time);
+        self.drafts.drafter.end(self.engine);
         self.count();
         Ok(())
     }
@@ -434,23 +437,20 @@ impl Answer<'_, '_> {
 
     /// Samples a token as far as the constraint allows, with `left` tokens to go.
     fn sample(&mut self, left: usize) -> Result<Next> {
-        let Answer { engine, sampler, drafts, pending, .. } = self;
+        let mut step = match &mut self.guides.constraint {
+            Some(constraint) => constraint.next(left)?,
+            None => Step::Sample,
+        };
+        if step == Step::Sample {
+            let draft = self.draft(left);
+            self.drafts.decode(self.engine, &mut self.pending, draft)?;
+        }
+        let Answer { engine, sampler, drafts, .. } = self;
         let Some(constraint) = &mut self.guides.constraint else {
-            drafts.decode(&mut **engine, pending, Vec::new())?;
             return Ok(Next::Sampled(sampler.sample(drafts.logits(&**engine))));
         };
         let mut sampled = None;
-        let mut step = constraint.next(left)?;
         if step == Step::Sample {
-            if !pending.is_empty() {
-                let mut draft = Vec::new();
-                if constraint.may_draft() && engine.can_draft() && pending.len() <= DRAFT_BEHIND {
-                    draft = drafts.drafter.propose(left - 1);
-                    draft.truncate(constraint.allowed(&draft));
-                }
-                self.made.usage.proposed_tokens += draft.len();
-                drafts.decode(&mut **engine, pending, draft)?;
-            }
             if constraint.holds() {
                 engine.reconsider(&mut |text| constraint.fits(text))?;
             }
@@ -472,6 +472,28 @@ impl Answer<'_, '_> {
         })
     }
 
+    /// A draft to decode with the tokens that were written since the model last ran, with `left` tokens to go.
+    fn draft(&mut self, left: usize) -> Vec<Token> {
+        let Answer { engine, drafts, pending, limits, guides, .. } = self;
+        let forbidden =
+            guides.no_drafts || guides.constraint.as_ref().is_some_and(|constraint| !constraint.may_draft());
+        if forbidden || pending.is_empty() || pending.len() > DRAFT_BEHIND || !engine.can_draft() {
+            return Vec::new();
+        }
+        let call = guides.constraint.as_mut().filter(|constraint| constraint.holds());
+        let mut draft = if call.is_some() { drafts.drafter.repeat(left - 1) } else { Vec::new() };
+        if draft.is_empty()
+            && let Some(model) = engine.draft_model()
+        {
+            draft = drafts.drafter.ask(model, limits, left - 1);
+        }
+        if let Some(call) = call {
+            draft.truncate(call.allowed(&draft));
+        }
+        self.made.usage.proposed_tokens += draft.len();
+        draft
+    }
+
     /// Adds tokens to the answer; why it ends with them, if it does.
     fn append(&mut self, generated: &[Token], forced: bool, on_token: &mut OnToken<'_>) -> Option<End> {
         self.made.forced.extend(forced.then_some(self.made.tokens.len()..usize::MAX));
@@ -480,7 +502,7 @@ impl Answer<'_, '_> {
                 self.made.end_token = Some(*token);
                 return Some(self.engine.ended().0.unwrap_or(End::EndOfTurn));
             }
-            let Guides { constraint, decision, probabilities } = &mut self.guides;
+            let Guides { constraint, decision, probabilities, .. } = &mut self.guides;
             if let Some(probabilities) = probabilities {
                 probabilities.add(self.engine, *token, (!forced).then(|| self.drafts.logits(self.engine)));
             }

@@ -44,6 +44,8 @@ pub struct Model {
     template: Option<Arc<ChatTemplate>>,
     /// The format in place of the template's.
     format: Option<Format>,
+    /// The file of the draft model, if there is one.
+    draft: Option<String>,
     /// The model's own templates, once a session needed them.
     own: OnceLock<ChatTemplates>,
     notices: Vec<String>,
@@ -192,6 +194,7 @@ impl Model {
             return Ok(false);
         }
         self.vocabulary_only = options.vocabulary_only;
+        let options = LoadOptions { draft_model: self.draft.clone(), ..options };
         let engine = load(&self.path, &self.entry, options)?;
         // Without the weights, the length of the context is not known.
         self.info = engine.model().clone();
@@ -329,13 +332,10 @@ impl ModelBuilder {
         let template = self.template.as_ref().or(entry.template.as_ref());
         let template = template.map(|name| ChatTemplate::load(name)).transpose()?.map(Arc::new);
         let format = self.format.as_ref().or(entry.format.as_ref()).map(|name| Format::load(name)).transpose()?;
-        let notices = notice.into_iter().collect();
+        let mut notices: Vec<String> = notice.into_iter().collect();
         let own = OnceLock::new();
         if let Some(named) = entry.server() {
-            if !self.load.lora.is_empty() || !entry.lora.is_empty() {
-                let message = format!("{named}: a LoRA adapter is loaded by the server that runs the model");
-                return Err(Error::new(ErrorKind::Config, message).hint("give the adapter to that server"));
-            }
+            refuse_files(named, &entry, &self.load)?;
             let context = self.load.context.or(entry.context.map(|context| context as usize));
             let (weights, info) = connect(named, context, template.as_deref(), format.as_ref())?;
             return Ok(Model {
@@ -347,6 +347,7 @@ impl ModelBuilder {
                 entry,
                 template,
                 format,
+                draft: None,
                 own,
                 notices,
             });
@@ -363,6 +364,12 @@ impl ModelBuilder {
             gguf.check()?;
             Ok((path, Some(gguf)))
         })?;
+        if let Some(name) = &self.load.draft_model {
+            let (file, notice) = draft_file(name, &models, &hub, &mut **progress)?;
+            notices.extend(notice);
+            self.load.draft_model = Some(file);
+        }
+        let draft = self.load.draft_model.clone();
         let reads_calls = self.reads_calls;
         if reads_calls {
             let (path, template, format) = (path.clone(), template.clone(), format.clone());
@@ -378,12 +385,40 @@ impl ModelBuilder {
         let vocabulary_only = self.load.vocabulary_only && !(self.small_whole && small());
         let engine = load(&path, &entry, LoadOptions { vocabulary_only, ..self.load })?;
         let (info, weights) = (engine.model().clone(), Weights::Here(Box::new(Mutex::new(engine))));
-        Ok(Model { weights, vocabulary_only, reads_calls, info, entry, path, template, format, own, notices })
+        Ok(Model { weights, vocabulary_only, reads_calls, info, entry, path, template, format, draft, own, notices })
     }
 }
 
 fn lock(engine: &Mutex<LlamaEngine>) -> MutexGuard<'_, LlamaEngine> {
     engine.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Refuses files that the server of a model would load.
+fn refuse_files(named: &ServerModel, entry: &ModelEntry, load: &LoadOptions) -> Result<()> {
+    let what = match (load.lora.is_empty() && entry.lora.is_empty(), &load.draft_model) {
+        (true, None) => return Ok(()),
+        (false, _) => "a LoRA adapter",
+        (true, Some(_)) => "a draft model",
+    };
+    let message = format!("{named}: {what} is loaded by the server that runs the model");
+    Err(Error::new(ErrorKind::Config, message).hint("give it to that server"))
+}
+
+/// The file of a draft model, and what a user should know about how it was found.
+fn draft_file(name: &str, models: &Models, hub: &Hub, progress: &mut dyn Progress) -> Result<(String, Option<String>)> {
+    let Found { entry, notice } = models.find(name, hub)?;
+    if entry.server().is_some() {
+        return Err(Error::new(
+            ErrorKind::Config,
+            format!("{name}: a draft model runs in this process, and not on a server"),
+        )
+        .hint("name a GGUF with the same tokens as the model's, and a tenth of its size or less"));
+    }
+    let file = entry.ensure(hub, progress)?;
+    let text = file
+        .to_str()
+        .ok_or_else(|| Error::new(ErrorKind::Gguf, format!("the path {} is not UTF-8", file.display())))?;
+    Ok((text.to_owned(), notice))
 }
 
 /// Opens a model that a server runs.

@@ -5,7 +5,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as ClapErrorKind};
 use std::ffi::OsString;
 
 /// Options that users of llama.cpp, Ollama and others know under these names.
-const SYNONYMS: [(&str, &[&str]); 12] = [
+const SYNONYMS: [(&str, &[&str]); 13] = [
     (
         "max-tokens",
         &["predict", "num-predict", "max-new-tokens", "max-completion-tokens", "max-output-tokens", "max-length"],
@@ -16,6 +16,7 @@ const SYNONYMS: [(&str, &[&str]); 12] = [
     ("threads", &["num-threads", "num-thread", "n-threads"]),
     ("gpu-layers", &["num-gpu", "gpu"]),
     ("lora", &["lora-scaled", "adapter"]),
+    ("draft-model", &["model-draft", "spec-draft-model", "draft"]),
     ("stop", &["reverse-prompt", "stop-sequence", "stop-sequences"]),
     ("template", &["chat-template", "chat-template-file"]),
     ("grammar", &["grammar-file"]),
@@ -83,9 +84,9 @@ const SHORT: [(&str, Short); 44] = [
     ("-hft", Short::Instead("set the variable HF_TOKEN")),
     ("-mu", Short::Instead("download the file, and give its path to -m")),
     ("-dr", Short::Instead("models are fetched from Hugging Face only: -hf ORG/REPO")),
-    ("-md", Short::Instead("there are no draft models; calls are drafted from the conversation")),
-    ("-hfd", Short::Instead("there are no draft models; calls are drafted from the conversation")),
-    ("-ngld", Short::Instead("there are no draft models; calls are drafted from the conversation")),
+    ("-md", Short::Is("--draft-model")),
+    ("-hfd", Short::Instead("name the draft model on the hub: --draft-model hf:ORG/REPO")),
+    ("-ngld", Short::Ignored(Value::Needed)),
     ("-mm", Short::Instead("only text is read; --images says what becomes of images")),
     ("-mmu", Short::Instead("only text is read; --images says what becomes of images")),
     ("-sp", Short::Instead("special tokens are not shown; --output events shows what was read of an answer")),

@@ -60,10 +60,10 @@ pub struct RunArgs {
 
 /// What a recording decides already. The options of [`AgentOptions`] are refused with those that need --execute.
 #[rustfmt::skip]
-const RECORDED: [&str; 62] = [
+const RECORDED: [&str; 63] = [
     "prompt", "prompt_option", "tools", "tools_strict", "mcp", "select_tools", "messages", "system", "images", "tool_choice", "execute",
     "model", "models", "offline", "template", "format", "ctx", "threads", "gpu_layers", "threads_batch",
-    "ubatch_size", "flash_attn", "cache_type_k", "cache_type_v", "no_mmap", "mlock", "lora", "prompt_cache", "prompt_cache_size", "cache_ram",
+    "ubatch_size", "flash_attn", "cache_type_k", "cache_type_v", "no_mmap", "mlock", "lora", "draft_model", "prompt_cache", "prompt_cache_size", "cache_ram",
     "temp", "top_p", "top_k", "min_p", "seed", "max_tokens", "stop",
     "repeat_penalty", "presence_penalty", "frequency_penalty", "repeat_last_n", "dry_multiplier", "copy_bias",
     "parallel", "no_parallel", "max_calls", "no_loop_guard", "text_after_calls", "no_repair", "no_coerce", "no_normalize",

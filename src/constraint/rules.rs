@@ -48,8 +48,8 @@ pub struct Rules {
     pub max_thinking: Option<usize>,
     /// Whether forced tokens are appended without running the model.
     pub jump: bool,
-    /// Whether earlier text may be proposed as a call's continuation. It does not change the result, only how often the
-    /// model runs.
+    /// Whether earlier text, and a draft model, may propose how the answer goes on. It does not change the result, only how often
+    /// the model runs.
     pub draft: bool,
     /// Whether a server samples: what does not fit, and was not replaced before, is taken as it is.
     pub(crate) sampled_elsewhere: bool,

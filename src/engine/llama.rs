@@ -5,6 +5,7 @@
 
 mod backend;
 mod context;
+mod draft;
 mod layout;
 pub(crate) mod parallel;
 mod state;
@@ -17,14 +18,15 @@ pub(crate) use self::threads::measured_counts;
 pub(crate) use super::{LoadOptions, MAX_THREADS};
 
 use self::backend::{backend, because};
-use self::context::{Context, Shape};
-use self::layout::{Layout, one_token_steps};
+use self::context::{Context, Pool, Shape};
+use self::draft::DraftEngine;
+use self::layout::{Layout, steps};
 use self::threads::Threads;
 use self::weights::Weights;
 use self::words::Words;
 use super::prompt_cache::{Disk, Entry, PROMPT_BLOCK, PromptCache, Reading, WORTH, Wanted};
 use super::vocabulary::{ReadVocabulary, Vocabulary};
-use super::{CacheType, Engine, FlashAttention, ModelInfo, Token, common};
+use super::{CacheType, DraftModel, Engine, FlashAttention, ModelInfo, Token, common};
 use crate::template::Piece;
 use crate::{Error, ErrorKind, Result};
 use llama_cpp_2::model::LlamaModel;
@@ -78,6 +80,9 @@ pub(crate) struct LlamaEngine {
     goes_on: bool,
     /// A number of tokens after which the state is kept, since another prompt has begun with the same ones.
     checkpoint: usize,
+    /// The threads of all its contexts, the draft model's included.
+    pool: Pool,
+    draft: Option<Box<DraftEngine>>,
 }
 
 impl LlamaEngine {
@@ -122,7 +127,9 @@ impl LlamaEngine {
         let adapters = if options.vocabulary_only { &[][..] } else { &options.lora };
         let model = Arc::new(Weights::new(model, adapters)?);
         tracing::debug!(model = info.name, ?threads, cpu = cpu_features().join(" "), elapsed = ?started.elapsed(), "loaded");
-        Ok(LlamaEngine { prompts, ..LlamaEngine::of(model, info, options, Arc::new(threads)) })
+        let engine = LlamaEngine { prompts, ..LlamaEngine::of(model, info, options, Arc::new(threads)) };
+        let draft = DraftEngine::load(path, &engine)?.map(Box::new);
+        Ok(LlamaEngine { draft, ..engine })
     }
 
     /// An engine for a loaded model, which other engines may share.
@@ -142,6 +149,8 @@ impl LlamaEngine {
             read_with_flash: 0,
             goes_on: false,
             checkpoint: 0,
+            pool: Pool::default(),
+            draft: None,
         }
     }
 
@@ -150,7 +159,8 @@ impl LlamaEngine {
     pub(crate) fn share(&self) -> LlamaEngine {
         let (model, threads) = (Arc::clone(&self.model), Arc::clone(&self.threads));
         let other = LlamaEngine::of(model, self.words.info.clone(), self.options.again(), threads);
-        LlamaEngine { prompts: self.prompts.clone(), ..other }
+        let draft = self.draft.as_ref().map(|draft| Box::new(draft.share(&other.pool)));
+        LlamaEngine { prompts: self.prompts.clone(), draft, ..other }
     }
 
     /// How many threads decode.
@@ -162,7 +172,7 @@ impl LlamaEngine {
         let began = Instant::now();
         let (threads, prompt_threads) = (self.threads.decode(), self.threads.prompt());
         let shape = Shape { tokens, sequences: 1, threads, prompt_threads, flash_attention };
-        let made = Context::new(&self.model, shape, &self.options);
+        let made = Context::new(&self.model, shape, &self.options, &self.pool);
         tracing::debug!(tokens, flash_attention, elapsed = ?began.elapsed(), "made a context");
         made
     }
@@ -429,9 +439,12 @@ impl Engine for LlamaEngine {
             prompts.write(&self.cached, self.read_with_flash, state);
         }
         let (model, options) = (&self.model, &self.options);
-        let found = self.threads.measure(|threads| one_token_steps(model, Layout::alone(threads), options));
+        let found = self.threads.measure(|threads| steps(model, Layout::alone(threads), options, 1));
         if let (Some(threads), Some(context)) = (found, &mut self.context) {
             context.set_threads(threads);
+        }
+        if let Some(draft) = &self.draft {
+            draft.measure(&self.model, &self.threads, &self.options);
         }
     }
 
@@ -453,6 +466,10 @@ impl Engine for LlamaEngine {
 
     fn can_draft(&self) -> bool {
         can_truncate(&self.model)
+    }
+
+    fn draft_model(&mut self) -> Option<DraftModel<'_>> {
+        self.draft.as_deref_mut().map(DraftEngine::ask)
     }
 
     fn decode_all(&mut self, tokens: &[Token], first: usize) -> Result<()> {

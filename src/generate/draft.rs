@@ -1,10 +1,15 @@
-//! Drafts continuations from earlier text.
+//! Drafts continuations: from earlier text, and from a smaller model.
 //!
 //! A call often repeats the question, an earlier call or a tool's result. If the last tokens occurred before, the
 //! tokens that followed there are decoded in one batch with the current token. As long as the model samples the same
-//! ones, their steps are already done; the rest is dropped. (Prompt lookup decoding: Saxena, 2023.)
+//! ones, their steps are already done; the rest is dropped. (Prompt lookup decoding: Saxena, 2023.) Where nothing occurred
+//! before, a smaller model proposes, if there is one.
 
-use crate::engine::Token;
+mod model;
+
+use super::Limits;
+use crate::engine::{DraftModel, Engine, Token};
+use model::FromModel;
 
 /// Maximum and minimum length of the run to look up. After two tokens that occurred before, such as a key's end and a
 /// quote, something else follows too often: fewer than half of the proposed tokens were right.
@@ -21,22 +26,33 @@ const WEIGHT: f32 = 0.2;
 /// After this many skipped opportunities, one is used again.
 const PATIENCE: usize = 16;
 
-/// Proposes continuations, and fewer of them the lower the hit rate.
+/// Proposes continuations.
 ///
-/// Only the hit rate counts, not the time: batches of different sizes may differ in the last bits of their logits, and
-/// the result of a seed should not depend on how busy the machine is.
+/// Only hit rates count, not the time: batches of different sizes may differ in the last bits of their logits, and the result of a
+/// seed should not depend on how busy the machine is.
 pub(super) struct Drafter {
     /// The text so far.
     text: Vec<Token>,
+    /// Tokens that are proposed at a time, of those that occurred before.
     length: usize,
-    /// A moving average of the hit rate.
+    /// A moving average of the hit rate of these.
     right: f32,
     let_go: usize,
+    model: FromModel,
+    /// Whether the last proposal came from the model.
+    by_model: bool,
 }
 
 impl Drafter {
-    pub(super) fn new(text: &[Token]) -> Drafter {
-        Drafter { text: text.to_vec(), length: FIRST, right: 1.5 * BREAK_EVEN, let_go: 0 }
+    pub(super) fn new(prompt: &[Token]) -> Drafter {
+        Drafter {
+            text: prompt.to_vec(),
+            length: FIRST,
+            right: 1.5 * BREAK_EVEN,
+            let_go: 0,
+            model: FromModel::default(),
+            by_model: false,
+        }
     }
 
     /// Takes a written token.
@@ -44,8 +60,8 @@ impl Drafter {
         self.text.push(token);
     }
 
-    /// Proposes at most `most` tokens; none while it does not pay.
-    pub(super) fn propose(&mut self, most: usize) -> Vec<Token> {
+    /// Proposes at most `most` tokens that occurred before; none while it does not pay.
+    pub(super) fn repeat(&mut self, most: usize) -> Vec<Token> {
         let length = self.length.min(most);
         if length == 0 {
             return Vec::new();
@@ -56,16 +72,31 @@ impl Drafter {
         }
         let Some(at) = (SHORTEST..=LONGEST).rev().find_map(|run| seen(&self.text, run)) else { return Vec::new() };
         self.let_go = 0;
+        self.by_model = false;
         self.text[at..].iter().take(length).copied().collect()
+    }
+
+    /// Proposes at most `most` tokens that a draft model would write; none while it does not pay.
+    pub(super) fn ask(&mut self, model: DraftModel<'_>, limits: &Limits<'_>, most: usize) -> Vec<Token> {
+        self.by_model = true;
+        self.model.propose(model, &self.text, limits, most)
     }
 
     /// Records that `right` of `proposed` tokens were correct.
     pub(super) fn learn(&mut self, proposed: usize, right: usize) {
-        if proposed == 0 {
-            return;
+        if self.by_model {
+            self.model.learn(proposed, right);
+        } else if proposed > 0 {
+            self.right += WEIGHT * (right as f32 / proposed as f32 - self.right);
+            self.length = if right == proposed { (2 * self.length).min(MOST) } else { right.max(FIRST) };
         }
-        self.right += WEIGHT * (right as f32 / proposed as f32 - self.right);
-        self.length = if right == proposed { (2 * self.length).min(MOST) } else { right.max(FIRST) };
+    }
+
+    /// The answer is over: what the draft model has read may be kept for later prompts.
+    pub(super) fn end(&self, engine: &mut dyn Engine) {
+        if let Some(model) = engine.draft_model() {
+            self.model.end(model.engine);
+        }
     }
 }
 
@@ -90,7 +121,7 @@ mod tests {
         let propose = |before: &str, answer: &str, most| {
             let mut drafter = Drafter::new(&tokens(before));
             tokens(answer).into_iter().for_each(|token| drafter.push(token));
-            let proposed = drafter.propose(most);
+            let proposed = drafter.repeat(most);
             proposed.iter().map(|token| token.0 as u8 as char).collect::<String>()
         };
         assert_eq!(propose("city: Oslo. city: Lima.", "My city:", 10), " Li", "at first only a few");
@@ -109,7 +140,7 @@ mod tests {
         let mut drafter = Drafter::new(&text);
         let mut tried = 0;
         for _ in 0..200 {
-            let proposed = drafter.propose(20).len();
+            let proposed = drafter.repeat(20).len();
             tried += usize::from(proposed > 0);
             drafter.learn(proposed, 0);
         }
@@ -117,7 +148,7 @@ mod tests {
         let mut drafter = Drafter::new(&text);
         let lengths: Vec<usize> = (0..4)
             .map(|_| {
-                let proposed = drafter.propose(20).len();
+                let proposed = drafter.repeat(20).len();
                 drafter.learn(proposed, proposed);
                 proposed
             })

@@ -117,6 +117,7 @@ impl Session {
                 constraint: constraint.as_mut(),
                 decision: decision.as_mut(),
                 probabilities: probabilities.as_ref(),
+                no_drafts: !options.draft,
             },
             &mut |bytes, closing| {
                 if closing || closed_from.is_some_and(|from| from <= count) {

@@ -13,7 +13,7 @@ use llama_cpp_sys_2 as sys;
 use std::ffi::{CStr, c_void};
 use std::num::NonZeroU32;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// llama.cpp rounds contexts up to a multiple of this.
 const STEP: usize = 256;
@@ -39,8 +39,8 @@ pub(super) struct Shape {
 /// Some sequences of a model.
 pub(super) struct Context {
     raw: NonNull<sys::llama_context>,
-    pool: Option<(NonNull<sys::ggml_threadpool>, FreePool)>,
-    /// The context points into it.
+    /// The context points into it, and to the model.
+    pool: Option<Pool>,
     model: Arc<Weights>,
     shape: Shape,
     /// Whether a sequence was copied since the last batch: llama.cpp copies its numbers with the next one only, so that until then
@@ -63,7 +63,7 @@ static MAKING: Mutex<()> = Mutex::new(());
 impl Context {
     /// # Errors
     /// [`ErrorKind::Engine`] if there is not enough memory.
-    pub(super) fn new(model: &Arc<Weights>, shape: Shape, options: &LoadOptions) -> Result<Context> {
+    pub(super) fn new(model: &Arc<Weights>, shape: Shape, options: &LoadOptions, pool: &Pool) -> Result<Context> {
         backend()?;
         let failed = |why: &str| {
             Error::new(ErrorKind::Engine, format!("llama.cpp cannot make a context of {} tokens: {why}", shape.tokens))
@@ -110,26 +110,25 @@ impl Context {
             ids: Vec::new(),
             wanted: Vec::new(),
         };
-        context.start_threads();
+        context.start_threads(pool);
         Ok(context)
     }
 
-    /// Starts threads that outlive a step. Without them, llama.cpp starts new ones for each.
-    fn start_threads(&mut self) {
+    /// Starts threads that outlive a step, or uses those that there are. Without them, llama.cpp starts new ones for each.
+    fn start_threads(&mut self, pool: &Pool) {
         let threads = self.shape.threads.max(self.shape.prompt_threads);
         if threads < 2 {
             return;
         }
-        let Some((new, free)) = pool_functions() else { return };
-        // SAFETY: a function of numbers that returns a struct.
-        let mut params = unsafe { sys::ggml_threadpool_params_default(number(threads)) };
-        params.poll = POLL;
-        // SAFETY: the parameters are copied. A pool that could not be made is null.
-        self.pool = NonNull::new(unsafe { new(&raw mut params) }).map(|pool| (pool, free));
-        if let Some((pool, _)) = self.pool {
-            // SAFETY: both live until `drop`, which frees the context first.
-            unsafe { sys::llama_attach_threadpool(self.raw.as_ptr(), pool.as_ptr(), pool.as_ptr()) };
+        let enough = |pool: &Pool| {
+            pool.get_or_init(|| Threadpool::new(threads)).as_ref().is_none_or(|pool| pool.threads >= threads)
+        };
+        let pool = if enough(pool) { Arc::clone(pool) } else { Arc::new(OnceLock::from(Threadpool::new(threads))) };
+        if let Some(Some(Threadpool { raw, .. })) = pool.get() {
+            // SAFETY: the pool lives until the context is freed, because the context keeps it.
+            unsafe { sys::llama_attach_threadpool(self.raw.as_ptr(), raw.as_ptr(), raw.as_ptr()) };
         }
+        self.pool = Some(pool);
     }
 
     /// Sets how many threads decode; at most as many as the context was made with.
@@ -310,16 +309,45 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if is_left() {
-            std::mem::forget(Arc::clone(&self.model));
+            std::mem::forget((Arc::clone(&self.model), self.pool.clone()));
             return;
         }
-        // SAFETY: neither is used again, and the context's threads are idle once it is freed.
-        unsafe {
-            sys::llama_free(self.raw.as_ptr());
-            if let Some((pool, free)) = self.pool {
-                free(pool.as_ptr());
-            }
-        }
+        // SAFETY: it is not used again. The model and the threads are freed after it.
+        unsafe { sys::llama_free(self.raw.as_ptr()) };
+    }
+}
+
+/// Threads of contexts that never compute at the same time; started with the first one, if they can be.
+pub(super) type Pool = Arc<OnceLock<Option<Threadpool>>>;
+
+/// Threads of llama.cpp.
+pub(super) struct Threadpool {
+    raw: NonNull<sys::ggml_threadpool>,
+    free: FreePool,
+    threads: usize,
+}
+
+// SAFETY: llama.cpp binds them to no thread. Contexts that share them belong to one engine, which computes with one at a time.
+unsafe impl Send for Threadpool {}
+// SAFETY: as above.
+unsafe impl Sync for Threadpool {}
+
+impl Threadpool {
+    fn new(threads: usize) -> Option<Threadpool> {
+        let (new, free) = pool_functions()?;
+        // SAFETY: a function of numbers that returns a struct.
+        let mut params = unsafe { sys::ggml_threadpool_params_default(number(threads)) };
+        params.poll = POLL;
+        // SAFETY: the parameters are copied. A pool that could not be made is null.
+        let raw = NonNull::new(unsafe { new(&raw mut params) })?;
+        Some(Threadpool { raw, free, threads })
+    }
+}
+
+impl Drop for Threadpool {
+    fn drop(&mut self) {
+        // SAFETY: no context has it any more, and its threads are idle.
+        unsafe { (self.free)(self.raw.as_ptr()) };
     }
 }
 

@@ -3,7 +3,7 @@
 //! Such a model stays in the processor's caches, so there is little to share, and llama.cpp's attention over several sequences
 //! costs more than decoding them one by one; a context per core waits for no other core.
 
-use super::context::{Context, Shape};
+use super::context::{Context, Pool, Shape};
 use super::threads::{BUDGET, cores, median};
 use super::weights::Weights;
 use super::{LlamaEngine, LoadOptions, has_gpu};
@@ -81,7 +81,7 @@ fn faster(engine: &LlamaEngine, together: Layout, apart: Layout) -> Layout {
 fn time_of_token(engine: &LlamaEngine, layout: Layout) -> Option<Duration> {
     let (model, options) = (&engine.model, &engine.options);
     let steps: Option<Vec<Duration>> = std::thread::scope(|scope| {
-        let timed = || median(&mut one_token_steps(model, layout, options)?, Instant::now());
+        let timed = || median(&mut steps(model, layout, options, 1)?, Instant::now());
         let threads: Vec<_> = (0..layout.contexts).map(|_| scope.spawn(timed)).collect();
         threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
     });
@@ -95,17 +95,20 @@ fn contexts_at_a_time(options: &LoadOptions) -> usize {
     if on_gpu || options.threads.is_some() { 1 } else { cores() }
 }
 
-/// A closure that decodes a token of each sequence of one context, and returns the time.
-pub(super) fn one_token_steps(
+/// A closure that decodes so many tokens of each sequence of one context, with all their logits, and returns the time.
+pub(super) fn steps(
     model: &Arc<Weights>,
     layout: Layout,
     options: &LoadOptions,
+    tokens: usize,
 ) -> Option<impl FnMut() -> Option<Duration> + use<>> {
-    let mut context = Context::new(model, layout.shape(1, options), options).ok()?;
+    let mut context = Context::new(model, layout.shape(1, options), options, &Pool::default()).ok()?;
     let mut position = 0;
     Some(move || {
-        (0..layout.each).for_each(|sequence| context.add(Token(0), position, sequence, true));
-        position += 1;
+        for at in position..position + tokens {
+            (0..layout.each).for_each(|sequence| context.add(Token(0), at, sequence, true));
+        }
+        position += tokens;
         let started = Instant::now();
         context.decode().ok()?;
         context.finish();

@@ -7,7 +7,8 @@
 
 mod sequence;
 
-use super::context::{Context, Shape};
+use super::context::{Context, Pool, Shape};
+use super::draft::DraftEngine;
 use super::layout::{self, Layout};
 use super::threads::Threads;
 use super::weights::Weights;
@@ -32,10 +33,14 @@ struct Shared {
     layout: Layout,
     options: LoadOptions,
     threads: Arc<Threads>,
+    /// The threads of both contexts, of which one computes at a time.
+    pool: Pool,
     prompts: Option<Arc<PromptCache>>,
 }
 
 struct State {
+    /// The draft model that each sequence gets, with a context of its own.
+    draft: Option<DraftEngine>,
     /// `None` until a sequence needs space.
     context: Option<Context>,
     /// Where long pieces of a prompt are read, one at a time; it is empty between two.
@@ -116,14 +121,17 @@ impl Shared {
     fn new(engine: &LlamaEngine, layout: Layout) -> Shared {
         let sequences = (0..layout.each).map(|_| SequenceState::default()).collect();
         let can_move = moves(&engine.model, &engine.options);
+        let pool = Pool::default();
+        let draft = engine.draft.as_ref().filter(|_| layout.each == 1).map(|draft| draft.share(&pool));
         Shared {
-            state: Mutex::new(State { context: None, flash: None, can_move, room: 0, sequences }),
+            state: Mutex::new(State { draft, context: None, flash: None, can_move, room: 0, sequences }),
             changed: Condvar::new(),
             model: Arc::clone(&engine.model),
             info: engine.words.info.clone(),
             layout,
             options: engine.options.again(),
             threads: Arc::clone(&engine.threads),
+            pool,
             prompts: engine.prompts.clone(),
         }
     }
@@ -154,7 +162,8 @@ impl Shared {
             None => vec![None; sequences.len()],
         };
         (state.context, state.flash, state.room) = (None, None, 0);
-        let make = |tokens| Context::new(&self.model, self.layout.shape(tokens, &self.options), &self.options);
+        let make =
+            |tokens| Context::new(&self.model, self.layout.shape(tokens, &self.options), &self.options, &self.pool);
         // If there is not enough memory for what the others want, there may be for this one.
         let made = make(doubled).or_else(|_| make(wished)).or_else(|_| make(needed));
         let mut context = match made {
@@ -224,7 +233,7 @@ impl Shared {
             let flash_attention = llama_cpp_sys_2::LLAMA_FLASH_ATTN_TYPE_ENABLED;
             let shape =
                 Shape { tokens: *room, sequences: 1, flash_attention, ..self.layout.shape(*room, &self.options) };
-            *flash = Context::new(&self.model, shape, &self.options).ok();
+            *flash = Context::new(&self.model, shape, &self.options, &self.pool).ok();
         }
         let flash = flash.as_mut()?;
         let mut read = || {
