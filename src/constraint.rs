@@ -91,6 +91,7 @@ impl<'c> Constraint<'c> {
             (Decided::Text, Phase::Text(_) | Phase::Off) => {
                 self.rules.calls = Calls::Forbidden;
                 self.by_threshold = true;
+                self.openings.forbid();
                 self.phase = Phase::Text(0);
             }
             _ => return false,

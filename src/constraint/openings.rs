@@ -25,6 +25,10 @@ pub(super) struct Openings {
     numbers: Notation,
     /// Whether the text has nothing but white space so far.
     blank: bool,
+    /// What the parser reads as a misspelling of a marker.
+    misspellings: Vec<Marker>,
+    /// Where these are looked for, once no call may begin.
+    misspelled: Option<Trigger>,
 }
 
 impl Openings {
@@ -76,6 +80,8 @@ impl Openings {
                 _ => Notation::Call,
             },
             blank: true,
+            misspellings: markers.iter().filter_map(|(marker, _)| misspelling(marker)).collect(),
+            misspelled: None,
         })
     }
 
@@ -92,6 +98,8 @@ impl Openings {
             marker: String::new(),
             numbers: Notation::Call,
             blank: true,
+            misspellings: Vec::new(),
+            misspelled: None,
         })
     }
 
@@ -100,8 +108,17 @@ impl Openings {
         self.markers.look(bytes)
     }
 
-    /// Whether the text would begin like the marker.
-    pub(super) fn begins_with(&self, bytes: &[u8]) -> bool {
+    /// Looks for misspelled markers, too, from now on.
+    pub(super) fn forbid(&mut self) {
+        self.misspelled = Trigger::new(&self.misspellings.iter().collect::<Vec<_>>(), false).ok();
+    }
+
+    /// Whether the text would begin like the marker, or complete a misspelled one, after [`Openings::forbid`].
+    pub(super) fn is_forbidden(&self, bytes: &[u8]) -> bool {
+        let Some(misspelled) = &self.misspelled else { return false };
+        if misspelled.look(bytes).is_some() {
+            return true;
+        }
         let (begun, marker) = (bytes.trim_ascii(), self.marker.as_bytes());
         let alike = marker.starts_with(begun) || begun.starts_with(marker);
         self.blank && alike && !begun.is_empty() && !marker.is_empty()
@@ -110,12 +127,14 @@ impl Openings {
     /// Text outside of calls.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.markers.push(bytes);
+        self.misspelled.iter_mut().for_each(|misspelled| misspelled.push(bytes));
         self.blank &= bytes.trim_ascii().is_empty();
     }
 
     /// Text begins again.
     pub(super) fn reset(&mut self) {
         self.markers.reset();
+        self.misspelled.iter_mut().for_each(Trigger::reset);
         self.blank = true;
     }
 
@@ -145,4 +164,9 @@ impl Openings {
         let digits = Digits::new(&grammar.lark, self.numbers.clone());
         Ok(Call::begin(begun, hit.which, compiler.tokens(), &following, digits))
     }
+}
+
+/// What counts as a marker, with all of its misspellings.
+fn misspelling(marker: &Marker) -> Option<Marker> {
+    marker.near_miss().map(|pattern| Marker::Pattern { pattern, text: None })
 }

@@ -184,8 +184,7 @@ impl Constraint<'_> {
         match &mut self.phase {
             Phase::Text(_) | Phase::Thinking(_) => {
                 // A model that wants to call misspells the marker if it may not write it.
-                let forbidden = self.by_threshold && self.rules.calls == Calls::Forbidden;
-                if forbidden && self.openings.begins_with(tokens.vocabulary.bytes(chosen)) {
+                if self.openings.is_forbidden(tokens.vocabulary.bytes(chosen)) {
                     return Ok(Accepted::No);
                 }
                 let Some(hit) = self.openings.look(tokens.vocabulary.bytes(chosen)) else {

@@ -122,6 +122,13 @@ fn an_answer_below_the_other_threshold_is_text() {
             "{constrain:?}"
         );
         assert!(!misspelled.raw.starts_with(b"#"), "{constrain:?}");
+        for marker in ["# TOOL_CALL_START ###", "###TOOL CALL START###", "### Tool_Call_Start"] {
+            let later = ask(&format!("Sure.\n```\n{marker}{REST}"), with(Some(0.5)));
+            assert!(later.message.content.starts_with("Sure.\n```\n#"), "{constrain:?} {marker}");
+            assert_eq!(later.calls.len(), 0, "{constrain:?} {marker}");
+            let free = ask(&format!("Sure.\n```\n{marker}{REST}"), with(Some(0.0)));
+            assert_eq!(free.calls.len(), 1, "{constrain:?} {marker}");
+        }
         let call = ask(&(MARKER.to_owned() + REST), with(Some(0.5)));
         assert_eq!((call.decided, call.calls.len()), (None, 1), "{constrain:?}");
     }
