@@ -7,6 +7,7 @@ use super::exact::Exact;
 use super::outcome::Outcome;
 use super::sample::{Finish, Sample};
 use super::suite::{Case, Expected};
+use crate::decision::Decided;
 use crate::error::{Result, nearest};
 use crate::format::Format;
 use crate::message::Arguments;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The version of the outcomes' meanings: runs with different versions cannot be compared.
-pub(crate) const SCORER: u32 = 3;
+pub(crate) const SCORER: u32 = 4;
 
 /// BFCL's checker takes a missing answer for a decision not to call.
 const NO_ANSWER: &str = "no_answer";
@@ -105,7 +106,9 @@ pub(crate) fn score(case: &Case, sample: &Sample, format: &Format, repair: bool)
     let stray = parsed.diagnostics.iter().any(|diagnostic| diagnostic.kind == DiagnosticKind::StrayEndMarker);
     let foreign = if calls.is_empty() { format.other_call_in(&sample.raw) } else { None };
     let attempted = !calls.is_empty() || stray || foreign.is_some();
-    let answer = Answer { case, sample, format, parsed: &parsed, calls: &calls, attempted, foreign };
+    // A call in an answer that a threshold held to text is not executed.
+    let executed = if is_held_to_text(sample) { &[][..] } else { &calls };
+    let answer = Answer { case, sample, format, parsed: &parsed, calls: executed, attempted, foreign };
     let (outcome, detail, unknown_tool) = answer.classify();
     let ended = sample.finish == Finish::Stop;
     let scored = Scored {
@@ -182,6 +185,10 @@ fn in_another_form(case: &Case, sample: &Sample, format: &Format) -> Result<bool
     Ok(parser.finish(&mut |_| ()).repairs.iter().any(|repair| repair.kind == RepairKind::OtherForm))
 }
 
+fn is_held_to_text(sample: &Sample) -> bool {
+    sample.decided == Some(Decided::Text)
+}
+
 fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<(Parsed, Vec<ScoredCall>)> {
     let taken_ids: Vec<String> =
         case.messages.iter().flat_map(|message| &message.tool_calls).filter_map(|call| call.id.clone()).collect();
@@ -203,6 +210,9 @@ fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<
             *texts.entry(id).or_default() += &delta;
         }
     };
+    if is_held_to_text(sample) {
+        parser.forbid_calls();
+    }
     let raw = sample.raw.as_bytes();
     let closed_from = sample.closed_from.map_or(raw.len(), |from| from.min(raw.len()));
     parser.push(&raw[..closed_from], &mut hear);
@@ -278,6 +288,9 @@ impl Answer<'_> {
     }
 
     fn traces(&self) -> String {
+        if let Some(call) = self.parsed.calls.first() {
+            return format!("{} is called in an answer that was held to text, and not executed", call.name);
+        }
         match self.foreign {
             Some((name, marker)) => format!("{marker} begins a call in the format {name}, not in {}", self.format.name),
             None => "there is an end marker without a call".to_owned(),

@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::compiler::{Compiler, Tokens};
 use super::digits::{Digits, Notation};
-use super::trigger::{Hit, Trigger};
+use super::trigger::{Hit, Trigger, literal};
 use super::{Calls, Mode, Rules};
 use crate::Result;
 use crate::format::{Format, Marker, NamedCall, Payload};
@@ -25,7 +25,7 @@ pub(super) struct Openings {
     numbers: Notation,
     /// Whether the text has nothing but white space so far.
     blank: bool,
-    /// What the parser reads as a misspelling of a marker.
+    /// What looks like a marker.
     misspellings: Vec<Marker>,
     /// Where these are looked for, once no call may begin.
     misspelled: Option<Trigger>,
@@ -108,12 +108,12 @@ impl Openings {
         self.markers.look(bytes)
     }
 
-    /// Looks for misspelled markers, too, from now on.
+    /// Also looks for what looks like a marker, from now on.
     pub(super) fn forbid(&mut self) {
         self.misspelled = Trigger::new(&self.misspellings.iter().collect::<Vec<_>>(), false).ok();
     }
 
-    /// Whether the text would begin like the marker, or complete a misspelled one, after [`Openings::forbid`].
+    /// Whether the text would begin like the marker, or look like one, after [`Openings::forbid`].
     pub(super) fn is_forbidden(&self, bytes: &[u8]) -> bool {
         let Some(misspelled) = &self.misspelled else { return false };
         if misspelled.look(bytes).is_some() {
@@ -166,7 +166,46 @@ impl Openings {
     }
 }
 
-/// What counts as a marker, with all of its misspellings.
+/// What looks like the beginning of a marker: the sign before its first word, and its words but the last of three or more.
+///
+/// A model that wants to call, and must not, goes around the marker: with more signs, another case, or spaces between the words.
 fn misspelling(marker: &Marker) -> Option<Marker> {
-    marker.near_miss().map(|pattern| Marker::Pattern { pattern, text: None })
+    /// With fewer letters, something else may be meant.
+    const LETTERS: usize = 6;
+    let text = marker.text()?.trim();
+    let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    if words.concat().len() < LETTERS {
+        return None;
+    }
+    let sign = text[..text.find(words[0])?].trim_end().chars().last();
+    let sign = sign.map_or_else(String::new, |sign| format!(r"{}[ \t]{{0,4}}", literal(&sign.to_string())));
+    let words = &words[..words.len() - usize::from(words.len() > 2)];
+    let pattern = format!(r"(?i-u:{sign}{})", words.join(r"[_\- \t]{0,4}"));
+    Some(Marker::Pattern { pattern, text: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_like_a_marker_is_found_and_other_text_is_not() {
+        let found = |marker: &str, text: &str| {
+            let misspelling = misspelling(&Marker::Literal(marker.to_owned()));
+            misspelling.is_some_and(|pattern| Trigger::new(&[&pattern], false).unwrap().look(text.as_bytes()).is_some())
+        };
+        let delimited = "### TOOL_CALL_START ###\n";
+        for text in ["# TOOL_CALL", "#### TOOL_CALL_ START ###", "##tool call", "### Tool - Call"] {
+            assert!(found(delimited, text), "{text}");
+        }
+        for text in ["a tool call", "TOOL_CALL_START", "# Tools", "# The tool call", "# Too"] {
+            assert!(!found(delimited, text), "{text}");
+        }
+        assert!(found("<tool_call>", "<Tool call") && !found("<tool_call>", "a tool call, <b>"));
+        assert!(found("<|tool_calls_section_begin|>", "| tool_calls_section"));
+        assert!(found("functools", "functools") && !found("functools", "functions"));
+        for marker in ["[", "{\"a\":", "<f>", "", "→"] {
+            assert!(!found(marker, marker), "{marker}");
+        }
+    }
 }

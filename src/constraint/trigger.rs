@@ -87,9 +87,14 @@ impl Trigger {
 
 fn pattern(marker: &Marker) -> String {
     match marker {
-        Marker::Literal(text) => text.trim().bytes().map(|byte| format!("(?-u:\\x{byte:02x})")).collect(),
+        Marker::Literal(text) => literal(text.trim()),
         Marker::Pattern { pattern, .. } => pattern.clone(),
     }
+}
+
+/// A text as a pattern.
+pub(super) fn literal(text: &str) -> String {
+    text.bytes().map(|byte| format!("(?-u:\\x{byte:02x})")).collect()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::fake::sample;
 use crate::bench::sample::{Failure, Finish, Sample};
 use crate::bench::score::{example_tool, score};
 use crate::bench::suite::{Case, Suite};
+use crate::decision::Decided;
 use crate::format::Format;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -87,6 +88,23 @@ fn no_answer_is_not_correct_where_no_call_is() {
         sample.failure = Some(Failure { prompt_too_long, message: "it broke".to_owned() });
         assert_eq!(score(&sample), Some(Some("no_answer")));
     }
+}
+
+/// It is not executed, so nobody gets what it asks for.
+#[test]
+fn a_call_in_an_answer_that_was_held_to_text_is_no_call() {
+    let suite = cases();
+    let case = suite.cases.iter().find(|case| case.id == "call").unwrap();
+    let call = r#"{"name": "book_table", "arguments": {"place": "Roma", "people": 4}}"#;
+    let raw = format!("### TOOL_CALL_START ###\n{call}\n### TOOL_CALL_END ###");
+    let mut sample = sample("call", &raw);
+    let free = score(case, &sample, Format::delimited(), true).unwrap();
+    assert!(free.schema_valid && free.tools_right, "{free:?}");
+    sample.decided = Some(Decided::Text);
+    let held = score(case, &sample, Format::delimited(), true).unwrap();
+    assert_eq!(held.outcome.name(), "no_call_when_needed");
+    assert_eq!(held.detail, "book_table is called in an answer that was held to text, and not executed");
+    assert_eq!((held.attempted, held.schema_valid, held.tools_right), (true, false, false));
 }
 
 /// A model that copies the tool section calls tools that were never there.

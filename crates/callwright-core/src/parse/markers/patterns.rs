@@ -235,8 +235,7 @@ impl Marker {
 
     /// Misspellings of a literal marker: different case, spaces or number of a repeated character, a missing separator.
     /// `None` if there is nothing to vary.
-    #[doc(hidden)]
-    pub fn near_miss(&self) -> Option<String> {
+    pub(super) fn near_miss(&self) -> Option<String> {
         let parts = self.parts(0)?;
         Some(format!("(?i-u:{})", parts.iter().map(|part| part.pattern.as_str()).collect::<String>()))
     }
