@@ -282,7 +282,7 @@ def callwright(*arguments):
         command = [options.callwright, "bench", "--suite", options.out / "cases.jsonl", "--temp", "0", "--max-tokens",
                    str(options.max_tokens), "--out", folder, *arguments]
         command += ["--threads", str(options.threads)] if options.threads else []
-        if "smollm2-135m" in arguments:
+        if arguments:
             model()
         subprocess.run(command + (["--resume"] if folder.exists() else []), check=True, stdout=subprocess.DEVNULL)
     return run
@@ -292,6 +292,7 @@ SYSTEMS = {
     "callwright, free": callwright("-m", "smollm2-135m", "--format", "delimited", "--constrain", "off"),
     "callwright, free, grammar": callwright("-m", "smollm2-135m", "--format", "delimited"),
     "callwright, defaults (threshold, grammar)": callwright("-m", "smollm2-135m"),
+    "callwright with the adapter, defaults": callwright("--models", ROOT / "models/smollm2-135m-tools.toml", "-m", "smollm2-135m-tools"),
     "callwright, required": callwright("-m", "smollm2-135m", "--tool-choice", "required", "--constrain", "off"),
     "callwright, required, grammar": callwright("-m", "smollm2-135m", "--tool-choice", "required"),
     "callwright's bundled model": callwright(),

@@ -7,7 +7,6 @@ use super::exact::Exact;
 use super::outcome::Outcome;
 use super::sample::{Finish, Sample};
 use super::suite::{Case, Expected};
-use crate::decision::Decided;
 use crate::error::{Result, nearest};
 use crate::format::Format;
 use crate::message::Arguments;
@@ -107,7 +106,7 @@ pub(crate) fn score(case: &Case, sample: &Sample, format: &Format, repair: bool)
     let foreign = if calls.is_empty() { format.other_call_in(&sample.raw) } else { None };
     let attempted = !calls.is_empty() || stray || foreign.is_some();
     // A call in an answer that a threshold held to text is not executed.
-    let executed = if is_held_to_text(sample) { &[][..] } else { &calls };
+    let executed = if sample.is_held_to_text() { &[][..] } else { &calls };
     let answer = Answer { case, sample, format, parsed: &parsed, calls: executed, attempted, foreign };
     let (outcome, detail, unknown_tool) = answer.classify();
     let ended = sample.finish == Finish::Stop;
@@ -185,10 +184,6 @@ fn in_another_form(case: &Case, sample: &Sample, format: &Format) -> Result<bool
     Ok(parser.finish(&mut |_| ()).repairs.iter().any(|repair| repair.kind == RepairKind::OtherForm))
 }
 
-fn is_held_to_text(sample: &Sample) -> bool {
-    sample.decided == Some(Decided::Text)
-}
-
 fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<(Parsed, Vec<ScoredCall>)> {
     let taken_ids: Vec<String> =
         case.messages.iter().flat_map(|message| &message.tool_calls).filter_map(|call| call.id.clone()).collect();
@@ -210,7 +205,7 @@ fn parse(case: &Case, sample: &Sample, format: &Format, repair: bool) -> Result<
             *texts.entry(id).or_default() += &delta;
         }
     };
-    if is_held_to_text(sample) {
+    if sample.is_held_to_text() {
         parser.forbid_calls();
     }
     let raw = sample.raw.as_bytes();

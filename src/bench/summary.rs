@@ -199,7 +199,7 @@ impl ScoredSample<'_> {
             return None;
         }
         let (needed, scored) = (self.case.needs_call(), &self.scored);
-        let called = needed && !scored.calls.is_empty();
+        let called = needed && !scored.calls.is_empty() && !self.sample.is_held_to_text();
         let correct = scored.outcome == Outcome::Correct;
         match key {
             "accuracy" => Some(correct),
