@@ -166,9 +166,10 @@ impl Openings {
     }
 }
 
-/// What looks like the beginning of a marker: the sign before its first word, and its words but the last of three or more.
+/// What looks like the beginning of a marker: the sign before its first word, the word, and the first letter of the next one.
 ///
-/// A model that wants to call, and must not, goes around the marker: with more signs, another case, or spaces between the words.
+/// A model that wants to call, and must not, goes around the marker: with more signs, another case, spaces between the words, or fewer
+/// letters in the later ones.
 fn misspelling(marker: &Marker) -> Option<Marker> {
     /// With fewer letters, something else may be meant.
     const LETTERS: usize = 6;
@@ -179,8 +180,8 @@ fn misspelling(marker: &Marker) -> Option<Marker> {
     }
     let sign = text[..text.find(words[0])?].trim_end().chars().last();
     let sign = sign.map_or_else(String::new, |sign| format!(r"{}[ \t]{{0,4}}", literal(&sign.to_string())));
-    let words = &words[..words.len() - usize::from(words.len() > 2)];
-    let pattern = format!(r"(?i-u:{sign}{})", words.join(r"[_\- \t]{0,4}"));
+    let next = words.get(1).map_or_else(String::new, |word| format!(r"[_\- \t]{{0,4}}{}", &word[..1]));
+    let pattern = format!(r"(?i-u:{sign}{}{next})", words[0]);
     Some(Marker::Pattern { pattern, text: None })
 }
 
@@ -195,10 +196,10 @@ mod tests {
             misspelling.is_some_and(|pattern| Trigger::new(&[&pattern], false).unwrap().look(text.as_bytes()).is_some())
         };
         let delimited = "### TOOL_CALL_START ###\n";
-        for text in ["# TOOL_CALL", "#### TOOL_CALL_ START ###", "##tool call", "### Tool - Call"] {
+        for text in ["# TOOL_CALL", "#### TOOL_CALL_ START ###", "##tool call", "### Tool - Call", "# TOOL_CAL_START"] {
             assert!(found(delimited, text), "{text}");
         }
-        for text in ["a tool call", "TOOL_CALL_START", "# Tools", "# The tool call", "# Too"] {
+        for text in ["a tool call", "TOOL_CALL_START", "# Tools", "# The tool call", "# Tool"] {
             assert!(!found(delimited, text), "{text}");
         }
         assert!(found("<tool_call>", "<Tool call") && !found("<tool_call>", "a tool call, <b>"));
